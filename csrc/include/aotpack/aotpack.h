@@ -1,0 +1,150 @@
+/* aotpack.h: the public C interface of the aotpack runtime.
+ *
+ * Objects are opaque. What a function creates, the caller releases with the matching *_release; NULL is always allowed
+ * there. Every fallible call returns a status: NULL on success, else an object with a code and a message. Results come
+ * through `out_` parameters, which are set to NULL on failure. Strings and structs that a function returns belong to the object
+ * they were asked of and live as long as it does, unless said otherwise. Nothing is thrown, nothing aborts the process.
+ *
+ * Threads: an aotpack_model is immutable and may be used by any number of threads. An aotpack_context belongs to one
+ * thread at a time. A tensor that a run returned may be released on any thread, also after its context and model.
+ */
+#ifndef AOTPACK_AOTPACK_H_
+#define AOTPACK_AOTPACK_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aotpack/dlpack.h"
+
+#if defined(AOTPACK_STATIC)
+#define AOTPACK_API
+#else
+#define AOTPACK_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version of this interface; a change that breaks callers bumps it. The log is docs/abi.md. */
+#define AOTPACK_ABI_VERSION 1u
+AOTPACK_API uint32_t aotpack_abi_version(void);
+/* The package's version, e.g. "0.1.0". */
+AOTPACK_API const char* aotpack_version(void);
+/* The best target that this host runs, e.g. "x86-64-v4"; a static string. */
+AOTPACK_API const char* aotpack_host_target(void);
+
+/* ---- status ---------------------------------------------------------------------------------------------------- */
+
+typedef enum aotpack_code {
+  AOTPACK_OK = 0,
+  AOTPACK_INVALID_ARGUMENT = 1,    /* a wrong input, index, name or option */
+  AOTPACK_NOT_FOUND = 2,           /* no such file or entry */
+  AOTPACK_IO_ERROR = 3,            /* the operating system refused */
+  AOTPACK_FOREIGN_ARCHIVE = 4,     /* not an aotpack archive at all */
+  AOTPACK_TRUNCATED_ARCHIVE = 5,   /* the file ends before its contents do */
+  AOTPACK_MALFORMED_ARCHIVE = 6,   /* structure or manifest breaks the format */
+  AOTPACK_TAMPERED_ARCHIVE = 7,    /* a hash does not match */
+  AOTPACK_UNSUPPORTED_VERSION = 8, /* format or module ABI newer than this runtime */
+  AOTPACK_UNSUPPORTED_TARGET = 9,  /* no module in the archive runs on this host */
+  AOTPACK_MISSING_IMPORT = 10,     /* a module asks for something that this runtime lacks */
+  AOTPACK_OUT_OF_MEMORY = 11,
+  AOTPACK_EXECUTION_FAILED = 12,   /* the model could not compute with these values */
+  AOTPACK_INTERNAL = 13
+} aotpack_code;
+
+typedef struct aotpack_status aotpack_status;
+AOTPACK_API aotpack_code aotpack_status_code(const aotpack_status* status); /* AOTPACK_OK for NULL */
+AOTPACK_API const char* aotpack_status_message(const aotpack_status* status); /* "" for NULL */
+AOTPACK_API void aotpack_status_release(aotpack_status* status);
+/* "OK", "INVALID_ARGUMENT", ... */
+AOTPACK_API const char* aotpack_code_name(aotpack_code code);
+
+/* ---- model ----------------------------------------------------------------------------------------------------- */
+
+typedef enum aotpack_verify {
+  AOTPACK_VERIFY_CODE = 0, /* structure, manifest and everything executable: always done */
+  AOTPACK_VERIFY_FULL = 1  /* also weights, goldens and padding: not one flipped bit passes */
+} aotpack_verify;
+
+typedef struct aotpack_load_options {
+  size_t struct_size; /* sizeof(aotpack_load_options) */
+  aotpack_verify verify;
+} aotpack_load_options;
+
+typedef struct aotpack_model aotpack_model;
+
+/* Maps the archive at `path` (UTF-8) and loads the modules that suit this host best. `options` may be NULL. */
+AOTPACK_API aotpack_status* aotpack_model_load(const char* path, const aotpack_load_options* options,
+                                               aotpack_model** out_model);
+AOTPACK_API void aotpack_model_retain(aotpack_model* model);
+AOTPACK_API void aotpack_model_release(aotpack_model* model);
+
+/* The manifest, UTF-8 JSON (docs/format.md), zero-terminated. `out_length` may be NULL. */
+AOTPACK_API const char* aotpack_model_manifest(const aotpack_model* model, size_t* out_length);
+AOTPACK_API size_t aotpack_model_entry_count(const aotpack_model* model);
+AOTPACK_API const char* aotpack_model_entry_name(const aotpack_model* model, size_t entry);
+AOTPACK_API aotpack_status* aotpack_model_find_entry(const aotpack_model* model, const char* name, size_t* out_entry);
+/* The target of the module that was chosen for this entry, e.g. "x86-64-v4". */
+AOTPACK_API const char* aotpack_model_entry_target(const aotpack_model* model, size_t entry);
+
+/* One dimension. Static when `name` is NULL: the size is `size`. Else the size is multiplier * D + offset, where D is the value of the dim `name`
+ * in this call and lies in [min, max]; max is INT64_MAX when there is no upper bound. A computed size of an output that is no
+ * such expression has an empty name and size -1. */
+typedef struct aotpack_dim_info {
+  const char* name;
+  int64_t size;
+  int64_t multiplier;
+  int64_t offset;
+  int64_t min;
+  int64_t max;
+} aotpack_dim_info;
+
+typedef struct aotpack_value_info {
+  const char* name;
+  DLDataType dtype;
+  int32_t rank;
+  const aotpack_dim_info* dims; /* rank of them */
+  bool mutated;                 /* inputs only: the call writes into the caller's buffer */
+} aotpack_value_info;
+
+AOTPACK_API size_t aotpack_model_input_count(const aotpack_model* model, size_t entry);
+AOTPACK_API size_t aotpack_model_output_count(const aotpack_model* model, size_t entry);
+AOTPACK_API const aotpack_value_info* aotpack_model_input(const aotpack_model* model, size_t entry, size_t index);
+AOTPACK_API const aotpack_value_info* aotpack_model_output(const aotpack_model* model, size_t entry, size_t index);
+
+/* ---- context --------------------------------------------------------------------------------------------------- */
+
+typedef struct aotpack_context_options {
+  size_t struct_size; /* sizeof(aotpack_context_options) */
+  int32_t num_threads; /* threads inside one call; 0: one per core that this process may use */
+} aotpack_context_options;
+
+typedef struct aotpack_context aotpack_context;
+
+/* A context keeps its model alive. `options` may be NULL. */
+AOTPACK_API aotpack_status* aotpack_context_create(aotpack_model* model, const aotpack_context_options* options,
+                                                   aotpack_context** out_context);
+AOTPACK_API void aotpack_context_release(aotpack_context* context);
+AOTPACK_API int32_t aotpack_context_num_threads(const aotpack_context* context);
+AOTPACK_API aotpack_status* aotpack_context_set_num_threads(aotpack_context* context, int32_t num_threads);
+/* Seeds the random operators: the calls that follow repeat. */
+AOTPACK_API void aotpack_context_set_seed(aotpack_context* context, uint64_t seed);
+
+/* Runs an entry. `inputs` are borrowed for the call and may have any strides and alignment. Each of the `num_outputs` results is a new tensor
+ * with the strides that the model's outputs have; release it through its deleter. On failure every element of `out_outputs` is NULL. */
+AOTPACK_API aotpack_status* aotpack_context_run(aotpack_context* context, size_t entry, const DLTensor* const* inputs,
+                                                size_t num_inputs, DLManagedTensorVersioned** out_outputs,
+                                                size_t num_outputs);
+
+/* The same, written into the caller's buffers: `outputs[i]` must have the dtype and the sizes of the result and may have any strides that do not overlap. */
+AOTPACK_API aotpack_status* aotpack_context_run_into(aotpack_context* context, size_t entry,
+                                                     const DLTensor* const* inputs, size_t num_inputs,
+                                                     const DLTensor* const* outputs, size_t num_outputs);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* AOTPACK_AOTPACK_H_ */

@@ -1,0 +1,104 @@
+/* module_abi.h: the contract between a compiled module and the runtime that loads it.
+ *
+ * A module is a shared object that exports exactly one symbol, AOTPACK_MODULE_QUERY_SYMBOL. It needs nothing from the
+ * process but libc, libm and the OpenMP runtime; what it asks of the runtime it names in `import_names`, and the runtime
+ * hands it an array of function pointers in the same order with every call. The log of versions is docs/abi.md.
+ *
+ * Plain C, depends on <stdint.h> and <stddef.h> alone.
+ */
+#ifndef AOTPACK_MODULE_ABI_H_
+#define AOTPACK_MODULE_ABI_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define AOTPACK_MODULE_ABI_VERSION 1u
+#define AOTPACK_MODULE_QUERY_SYMBOL "aotpack_module_query"
+#define AOTPACK_MAX_RANK 16
+/* Every block that `alloc` returns and every constant starts at a multiple of this many bytes. */
+#define AOTPACK_ALIGNMENT 64
+
+/* Element types. The numbers are part of the ABI and never change meaning. */
+enum {
+  AOTPACK_DTYPE_UINT8 = 0,
+  AOTPACK_DTYPE_INT8 = 1,
+  AOTPACK_DTYPE_INT16 = 2,
+  AOTPACK_DTYPE_INT32 = 3,
+  AOTPACK_DTYPE_INT64 = 4,
+  AOTPACK_DTYPE_FLOAT16 = 5,
+  AOTPACK_DTYPE_FLOAT32 = 6,
+  AOTPACK_DTYPE_FLOAT64 = 7,
+  AOTPACK_DTYPE_COMPLEX64 = 9,
+  AOTPACK_DTYPE_COMPLEX128 = 10,
+  AOTPACK_DTYPE_BOOL = 11,
+  AOTPACK_DTYPE_BFLOAT16 = 15
+};
+
+/* What `run` returns and what `fail` is told. */
+enum {
+  AOTPACK_MODULE_OK = 0,
+  AOTPACK_MODULE_INVALID_ARGUMENT = 1, /* the inputs cannot be computed with, e.g. an index out of range */
+  AOTPACK_MODULE_OUT_OF_MEMORY = 2,
+  AOTPACK_MODULE_FAILED = 3 /* anything else */
+};
+
+/* A strided view. Sizes and strides count elements; `data` points at element (0, ..., 0). */
+typedef struct aotpack_module_tensor {
+  void* data;
+  /* Outputs only: the block from `alloc` that holds `data`. The module gives one reference to that block to the runtime;
+   * several outputs may name the same block. NULL: `data` lies in an input or a constant, and the runtime copies it. */
+  void* block;
+  int32_t dtype;
+  int32_t rank;
+  int64_t sizes[AOTPACK_MAX_RANK];
+  int64_t strides[AOTPACK_MAX_RANK];
+} aotpack_module_tensor;
+
+/* Imports, by the name that a module lists in `import_names`. Version 1 of the ABI knows these.
+ * All are called on the thread that called `run`, never from inside a parallel region. */
+
+/* "alloc": `bytes` of uninitialised memory, aligned to AOTPACK_ALIGNMENT; NULL when there is none. bytes may be 0. */
+typedef void* (*aotpack_import_alloc_fn)(void* runtime, size_t bytes);
+/* "free": gives back a block of `alloc`. */
+typedef void (*aotpack_import_free_fn)(void* runtime, void* block);
+/* "fail": records why this call fails; `code` is one of AOTPACK_MODULE_*, `message` need not outlive the call. */
+typedef void (*aotpack_import_fail_fn)(void* runtime, int32_t code, const char* message, size_t length);
+/* "seed": a fresh seed for the random operators of this call. */
+typedef uint64_t (*aotpack_import_seed_fn)(void* runtime);
+
+typedef struct aotpack_module_call {
+  size_t struct_size;
+  void* runtime;              /* passed back as the first argument of every import */
+  void* const* imports;       /* function pointers, in the order of import_names */
+  const aotpack_module_tensor* inputs;    /* num_inputs; borrowed; sizes and strides already checked */
+  const aotpack_module_tensor* constants; /* num_constants; borrowed; never written unless the manifest says mutated */
+  aotpack_module_tensor* outputs;         /* num_outputs; filled by the module on success */
+  int32_t num_threads;        /* at least 1; the module never uses more */
+} aotpack_module_call;
+
+typedef struct aotpack_module {
+  uint32_t abi_version; /* at most the version that the caller asked for */
+  uint32_t struct_size;
+  const char* target; /* e.g. "x86-64-v4" */
+  uint32_t num_inputs;
+  uint32_t num_outputs;
+  uint32_t num_constants;
+  uint32_t num_imports;
+  const char* const* import_names;
+  /* Thread-safe: calls with different `runtime` pointers may run at once. Returns AOTPACK_MODULE_*; on failure it has
+   * called `fail`, has freed whatever it allocated, and `outputs` means nothing. Nothing is thrown across. */
+  int32_t (*run)(const aotpack_module_call* call);
+} aotpack_module;
+
+/* NULL when the module cannot serve a caller that knows ABI versions up to `max_abi_version`. */
+typedef const aotpack_module* (*aotpack_module_query_fn)(uint32_t max_abi_version);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* AOTPACK_MODULE_ABI_H_ */
