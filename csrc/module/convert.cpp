@@ -1,0 +1,175 @@
+// clone and copy_ of the C shim: copies with broadcasting and conversion of dtype.
+#include "shim.h"
+
+namespace aotpack::module {
+namespace {
+
+float half_to_float(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  uint32_t exponent = (bits >> 10) & 0x1fu, mantissa = bits & 0x3ffu;
+  uint32_t word;
+  if (exponent == 0x1fu) {
+    word = sign | 0x7f800000u | (mantissa << 13);
+  } else if (exponent != 0) {
+    word = sign | ((exponent + 112u) << 23) | (mantissa << 13);
+  } else {
+    const float value = static_cast<float>(mantissa) * 0x1p-24f;
+    std::memcpy(&word, &value, sizeof(word));
+    word |= sign;
+  }
+  float result;
+  std::memcpy(&result, &word, sizeof(result));
+  return result;
+}
+
+uint16_t float_to_half(float value) {
+  uint32_t word;
+  std::memcpy(&word, &value, sizeof(word));
+  const uint16_t sign = static_cast<uint16_t>((word >> 16) & 0x8000u);
+  word &= 0x7fffffffu;
+  if (word > 0x7f800000u) return sign | 0x7e00u;
+  if (word >= 0x477ff000u) return sign | 0x7c00u;  // rounds to infinity
+  if (word < 0x38800000u) {                        // subnormal: let the adder round
+    float magnitude;
+    std::memcpy(&magnitude, &word, sizeof(magnitude));
+    magnitude += 0.5f;
+    std::memcpy(&word, &magnitude, sizeof(word));
+    return sign | static_cast<uint16_t>(word - 0x3f000000u);
+  }
+  word += 0xc8000fffu + ((word >> 13) & 1u);
+  return sign | static_cast<uint16_t>(word >> 13);
+}
+
+// One element as the widest type of its kind.
+struct Value {
+  double real;
+  int64_t integer;
+  bool floating;
+};
+
+Value load(const char* p, int32_t dtype) {
+  auto integer = [](int64_t v) { return Value{static_cast<double>(v), v, false}; };
+  auto real = [](double v) { return Value{v, 0, true}; };
+  switch (dtype) {
+    case AOTPACK_DTYPE_UINT8:
+      return integer(*reinterpret_cast<const uint8_t*>(p));
+    case AOTPACK_DTYPE_BOOL:
+      return integer(*reinterpret_cast<const uint8_t*>(p) != 0);
+    case AOTPACK_DTYPE_INT8:
+      return integer(*reinterpret_cast<const int8_t*>(p));
+    case AOTPACK_DTYPE_INT16:
+      return integer(*reinterpret_cast<const int16_t*>(p));
+    case AOTPACK_DTYPE_INT32:
+      return integer(*reinterpret_cast<const int32_t*>(p));
+    case AOTPACK_DTYPE_INT64:
+      return integer(*reinterpret_cast<const int64_t*>(p));
+    case AOTPACK_DTYPE_FLOAT32:
+      return real(*reinterpret_cast<const float*>(p));
+    case AOTPACK_DTYPE_FLOAT64:
+      return real(*reinterpret_cast<const double*>(p));
+    case AOTPACK_DTYPE_FLOAT16:
+      return real(half_to_float(*reinterpret_cast<const uint16_t*>(p)));
+    case AOTPACK_DTYPE_BFLOAT16: {
+      const uint32_t word = static_cast<uint32_t>(*reinterpret_cast<const uint16_t*>(p)) << 16;
+      float value;
+      std::memcpy(&value, &word, sizeof(value));
+      return real(value);
+    }
+    default:
+      throw_invalid(std::string("copy_ from ") + dtype_name(dtype));
+  }
+}
+
+void store(char* p, int32_t dtype, const Value& v) {
+  const int64_t i = v.floating ? static_cast<int64_t>(v.real) : v.integer;
+  switch (dtype) {
+    case AOTPACK_DTYPE_BOOL:
+      *reinterpret_cast<uint8_t*>(p) = v.floating ? v.real != 0 : v.integer != 0;
+      return;
+    case AOTPACK_DTYPE_UINT8:
+      *reinterpret_cast<uint8_t*>(p) = static_cast<uint8_t>(i);
+      return;
+    case AOTPACK_DTYPE_INT8:
+      *reinterpret_cast<int8_t*>(p) = static_cast<int8_t>(i);
+      return;
+    case AOTPACK_DTYPE_INT16:
+      *reinterpret_cast<int16_t*>(p) = static_cast<int16_t>(i);
+      return;
+    case AOTPACK_DTYPE_INT32:
+      *reinterpret_cast<int32_t*>(p) = static_cast<int32_t>(i);
+      return;
+    case AOTPACK_DTYPE_INT64:
+      *reinterpret_cast<int64_t*>(p) = i;
+      return;
+    case AOTPACK_DTYPE_FLOAT32:
+      *reinterpret_cast<float*>(p) = v.floating ? static_cast<float>(v.real) : static_cast<float>(v.integer);
+      return;
+    case AOTPACK_DTYPE_FLOAT64:
+      *reinterpret_cast<double*>(p) = v.real;
+      return;
+    case AOTPACK_DTYPE_FLOAT16:
+      *reinterpret_cast<uint16_t*>(p) = float_to_half(static_cast<float>(v.real));
+      return;
+    case AOTPACK_DTYPE_BFLOAT16: {
+      const float value = static_cast<float>(v.real);
+      uint32_t word;
+      std::memcpy(&word, &value, sizeof(word));
+      const bool nan = (word & 0x7fffffffu) > 0x7f800000u;
+      *reinterpret_cast<uint16_t*>(p) = static_cast<uint16_t>(nan ? 0x7fc0u : (word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+      return;
+    }
+    default:
+      throw_invalid(std::string("copy_ to ") + dtype_name(dtype));
+  }
+}
+
+void convert_copy(const Tensor* to, const Tensor* from) {
+  const int64_t to_size = element_size(to->dtype), from_size = element_size(from->dtype);
+  int64_t index[AOTPACK_MAX_RANK] = {};
+  char* t = to->data;
+  const char* f = from->data;
+  for (int64_t n = to->numel(); n > 0; --n) {
+    store(t, to->dtype, load(f, from->dtype));
+    for (int32_t d = to->rank - 1; d >= 0; --d) {
+      t += to->strides[d] * to_size;
+      f += from->strides[d] * from_size;
+      if (++index[d] < to->sizes[d]) break;
+      t -= index[d] * to->strides[d] * to_size;
+      f -= index[d] * from->strides[d] * from_size;
+      index[d] = 0;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aotpack::module
+
+using aotpack::module::Call;
+using aotpack::module::Tensor;
+
+void aoti_torch_copy_(AtenTensorHandle destination, AtenTensorHandle source, int32_t) {
+  Tensor expanded = *source;
+  const int32_t lead = destination->rank - source->rank;
+  if (lead < 0) aotpack::module::throw_invalid("copy_ from a tensor of a higher rank");
+  expanded.rank = destination->rank;
+  for (int32_t d = 0; d < destination->rank; ++d) {
+    const int64_t size = d < lead ? 1 : source->sizes[d - lead];
+    if (size != destination->sizes[d] && size != 1) aotpack::module::throw_invalid("copy_ between sizes that do not broadcast");
+    expanded.sizes[d] = destination->sizes[d];
+    expanded.strides[d] = size == 1 ? 0 : source->strides[d - lead];
+  }
+  if (source->dtype == destination->dtype) {
+    aotpack::module::copy_strided(destination, &expanded);
+  } else {
+    aotpack::module::convert_copy(destination, &expanded);
+  }
+}
+
+void aoti_torch_clone_preserve_strides(AtenTensorHandle tensor, AtenTensorHandle* out) {
+  *out = Call::current().empty(tensor->rank, tensor->sizes, tensor->strides, tensor->dtype);
+  aotpack::module::copy_strided(*out, tensor);
+}
+
+void aoti_torch_clone(AtenTensorHandle tensor, AtenTensorHandle* out) { aoti_torch_clone_preserve_strides(tensor, out); }
+
+void aoti_torch_assign_tensors_out(AtenTensorHandle source, AtenTensorHandle* out) { *out = Call::current().retain(source); }

@@ -1,0 +1,71 @@
+// ops.h: the operators that generated code may call, by the names and signatures that it uses.
+//
+// The build reads the names declared here to know what is supported: an operator that is not listed stops a build before anything is compiled.
+// Each group is implemented in ops/<group>.cpp; a build compiles and links only the groups that a model calls. The comment `group: NAME` in front of
+// a block names its file. All throw module::Error. A `Tensor**` argument is an optional tensor: null pointer for none. Results come through the last
+// arguments and belong to the caller.
+#pragma once
+
+#include "tensor.h"
+
+using AotpackTensor = aotpack::module::Tensor*;
+
+// clang-format off
+// group: linear
+/// y[..., n] = act(x[..., k] @ W + bias + residual); `weight` is packed (csrc/kernels/linear.h).
+void aoti_torch_cpu_packed_linear(AotpackTensor x, AotpackTensor weight, AotpackTensor* bias, AotpackTensor* residual, int64_t out_features, int64_t act, AotpackTensor* ret0);
+
+// group: conv
+/// N-d convolution of a batched x; the result is channels-last. `weight` is packed (csrc/kernels/conv.h).
+void aoti_torch_cpu_packed_conv(AotpackTensor x, AotpackTensor weight, AotpackTensor* bias, AotpackTensor* residual, int64_t out_channels, const int64_t* kernel, int64_t kernel_len, const int64_t* stride, int64_t stride_len, const int64_t* padding, int64_t padding_len, const int64_t* dilation, int64_t dilation_len, int32_t transposed, const int64_t* output_padding, int64_t output_padding_len, int64_t groups, int64_t act, AotpackTensor* ret0);
+/// The same with a weight that is computed in the model: packed on every call.
+void aoti_torch_cpu_convolution(AotpackTensor input, AotpackTensor weight, AotpackTensor* bias, const int64_t* stride, int64_t stride_len, const int64_t* padding, int64_t padding_len, const int64_t* dilation, int64_t dilation_len, int32_t transposed, const int64_t* output_padding, int64_t output_padding_len, int64_t groups, AotpackTensor* ret0);
+
+// group: attention
+/// q [b, hq, l, d], k [b, hk, s, d], v [b, hk, s, dv], hq a multiple of hk; the result [b, hq, l, dv] lies as [b, l, hq, dv].
+void aoti_torch_cpu_attention(AotpackTensor q, AotpackTensor k, AotpackTensor v, AotpackTensor* mask, int32_t is_causal, double scale, AotpackTensor* ret0);
+void aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(AotpackTensor query, AotpackTensor key, AotpackTensor value, double dropout_p, int32_t is_causal, AotpackTensor* attn_mask, double* scale, AotpackTensor* ret0, AotpackTensor* ret1);
+
+// group: rnn
+/// One layer, one direction. x [steps, batch, input]; h0, c0 [batch, hidden]; weights packed as linear's. y, h_n, c_n.
+void aoti_torch_cpu_lstm_layer(AotpackTensor x, AotpackTensor w_ih, AotpackTensor w_hh, AotpackTensor* b_ih, AotpackTensor* b_hh, AotpackTensor h0, AotpackTensor c0, int64_t hidden, int32_t reverse, AotpackTensor* ret0, AotpackTensor* ret1, AotpackTensor* ret2);
+void aoti_torch_cpu_gru_layer(AotpackTensor x, AotpackTensor w_ih, AotpackTensor w_hh, AotpackTensor* b_ih, AotpackTensor* b_hh, AotpackTensor h0, int64_t hidden, int32_t reverse, AotpackTensor* ret0, AotpackTensor* ret1);
+
+// group: gemm
+void aoti_torch_cpu_mm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat2);
+void aoti_torch_cpu_addmm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat1, AotpackTensor mat2, double beta, double alpha);
+void aoti_torch_cpu_bmm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat2);
+void aoti_torch_cpu_baddbmm_out(AotpackTensor out, AotpackTensor self, AotpackTensor batch1, AotpackTensor batch2, double beta, double alpha);
+void aoti_torch_cpu__int_mm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat2);
+
+// group: embedding_bag
+void aoti_torch_cpu__embedding_bag(AotpackTensor weight, AotpackTensor indices, AotpackTensor offsets, int32_t scale_grad_by_freq, int64_t mode, int32_t sparse, AotpackTensor* per_sample_weights, int32_t include_last_offset, int64_t padding_idx, AotpackTensor* ret0, AotpackTensor* ret1, AotpackTensor* ret2, AotpackTensor* ret3);
+void aoti_torch_cpu__embedding_bag_forward_only(AotpackTensor weight, AotpackTensor indices, AotpackTensor offsets, int32_t scale_grad_by_freq, int64_t mode, int32_t sparse, AotpackTensor* per_sample_weights, int32_t include_last_offset, int64_t padding_idx, AotpackTensor* ret0, AotpackTensor* ret1, AotpackTensor* ret2, AotpackTensor* ret3);
+
+// group: scan
+void aoti_torch_cpu_cumsum(AotpackTensor self, int64_t dim, int32_t* dtype, AotpackTensor* ret0);
+void aoti_torch_cpu_cumprod(AotpackTensor self, int64_t dim, int32_t* dtype, AotpackTensor* ret0);
+void aoti_torch_cpu_logcumsumexp(AotpackTensor self, int64_t dim, AotpackTensor* ret0);
+void aoti_torch_cpu_cummax(AotpackTensor self, int64_t dim, AotpackTensor* ret0, AotpackTensor* ret1);
+void aoti_torch_cpu_cummin(AotpackTensor self, int64_t dim, AotpackTensor* ret0, AotpackTensor* ret1);
+
+// group: sort
+void aoti_torch_cpu_sort(AotpackTensor self, int64_t dim, int32_t descending, AotpackTensor* ret0, AotpackTensor* ret1);
+void aoti_torch_cpu_sort_stable(AotpackTensor self, int32_t* stable, int64_t dim, int32_t descending, AotpackTensor* ret0, AotpackTensor* ret1);
+void aoti_torch_cpu_topk(AotpackTensor self, int64_t k, int64_t dim, int32_t largest, int32_t sorted, AotpackTensor* ret0, AotpackTensor* ret1);
+void aoti_torch_cpu_searchsorted_Tensor(AotpackTensor sorted_sequence, AotpackTensor self, int32_t out_int32, int32_t right, const char** side, AotpackTensor* sorter, AotpackTensor* ret0);
+void aoti_torch_cpu_bucketize_Tensor(AotpackTensor self, AotpackTensor boundaries, int32_t out_int32, int32_t right, AotpackTensor* ret0);
+
+// group: index
+void aoti_torch_cpu_index_Tensor(AotpackTensor self, const AotpackTensor** indices, int64_t indices_len, AotpackTensor* ret0);
+void aoti_torch_cpu_index_put(AotpackTensor self, const AotpackTensor** indices, int64_t indices_len, AotpackTensor values, int32_t accumulate, AotpackTensor* ret0);
+void aoti_torch_index_put_out(AotpackTensor out, AotpackTensor self, const AotpackTensor* indices, int64_t indices_len, AotpackTensor values, int32_t accumulate);
+void aoti_torch_cpu_nonzero(AotpackTensor self, AotpackTensor* ret0);
+void aoti_torch_cpu_masked_select(AotpackTensor self, AotpackTensor mask, AotpackTensor* ret0);
+void aoti_torch_cpu_repeat_interleave_Tensor(AotpackTensor repeats, int64_t* output_size, AotpackTensor* ret0);
+
+// group: scatter
+void aoti_torch_cpu_scatter_src_out(AotpackTensor out, AotpackTensor self, int64_t dim, AotpackTensor index, AotpackTensor src);
+void aoti_torch_cpu_scatter_value_out(AotpackTensor out, AotpackTensor self, int64_t dim, AotpackTensor index, double value);
+void aoti_torch_cpu_scatter_reduce_two_out(AotpackTensor out, AotpackTensor self, int64_t dim, AotpackTensor index, AotpackTensor src, const char* reduce, int32_t include_self);
+// clang-format on
