@@ -1,0 +1,56 @@
+"""aotpack: a PyTorch model as one file that runs without PyTorch.
+
+    import aotpack
+
+    model = aotpack.load("model.aotpack")
+    y = model(x)  # numpy, torch or jax arrays in, the same kind out
+
+Everything here is imported when it is first used, so that a process that only runs archives starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
+if TYPE_CHECKING:
+    from aotpack import errors
+    from aotpack.runtime import Context, Entry, Model, Tensor, load
+
+__all__ = ["Context", "Entry", "Model", "Tensor", "__version__", "cmake_dir", "errors", "load"]
+
+
+def cmake_dir() -> str:
+    """The folder to give CMake as `aotpack_DIR`, so that `find_package(aotpack)` finds the C and C++ runtime of this
+    installation.
+
+    Raises:
+        FileNotFoundError: this installation came without the C++ files.
+    """
+    import os
+
+    from aotpack.runtime import _native
+
+    package = os.path.dirname(os.path.dirname(os.path.abspath(_native.__file__)))
+    folder = os.path.join(package, "lib", "cmake", "aotpack")
+    if not os.path.isfile(os.path.join(folder, "aotpackConfig.cmake")):
+        raise FileNotFoundError(f"this installation of aotpack came without its CMake files ({folder})")
+    return folder
+
+
+def __getattr__(name: str) -> object:
+    if name == "errors":
+        import aotpack.errors as errors_module
+
+        return errors_module
+    if name in __all__:
+        import aotpack.runtime as runtime
+
+        value = getattr(runtime, name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'aotpack' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,42 @@
+"""Archives: the manifest, writing, and reading for inspection. Needs neither torch nor numpy; runs nothing.
+
+The format is docs/format.md. What runs archives is `aotpack.runtime`.
+"""
+
+from __future__ import annotations
+
+from aotpack.archive.constants import ConstantLayout, Placement, layout_constants
+from aotpack.archive.manifest import (
+    Constant,
+    Entry,
+    FileEntry,
+    Golden,
+    GoldenTensor,
+    Guard,
+    Kernel,
+    Manifest,
+    Module,
+    Variant,
+)
+from aotpack.archive.reader import ArchiveReader, read_manifest
+from aotpack.archive.writer import FileSource, write_archive
+
+__all__ = [
+    "ArchiveReader",
+    "Constant",
+    "ConstantLayout",
+    "Entry",
+    "FileEntry",
+    "FileSource",
+    "Golden",
+    "GoldenTensor",
+    "Guard",
+    "Kernel",
+    "Manifest",
+    "Module",
+    "Placement",
+    "Variant",
+    "layout_constants",
+    "read_manifest",
+    "write_archive",
+]

@@ -1,0 +1,170 @@
+"""Manifest → canonical JSON: sorted keys, no white space, ASCII, a trailing newline."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from aotpack.archive.manifest import FORMAT, Constant, Entry, Golden, GoldenTensor, Guard, Manifest, Module, Variant
+from aotpack.spec import (
+    CallSpec,
+    DataclassSpec,
+    DictSpec,
+    Dim,
+    DimRef,
+    Expr,
+    ListSpec,
+    NamedTupleSpec,
+    ShapeElement,
+    Spec,
+    TensorLeaf,
+    TensorSpec,
+    TupleSpec,
+    ValueLeaf,
+)
+
+Json = dict[str, Any]
+
+
+def canonical(value: Any) -> bytes:
+    """The one encoding of a JSON value."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.encode("ascii") + b"\n"
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The bytes of `manifest.json`."""
+    return canonical(
+        {
+            "format": FORMAT,
+            "format_version": manifest.format_version,
+            "name": manifest.name,
+            "producer": dict(manifest.producer),
+            "files": [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in manifest.files],
+            "constants": [_constant(constant) for constant in manifest.constants],
+            "entries": [_entry(entry) for entry in manifest.entries],
+        }
+    )
+
+
+def _constant(constant: Constant) -> Json:
+    return {
+        "name": constant.name,
+        "role": constant.role,
+        "sources": list(constant.sources),
+        "dtype": constant.dtype.value,
+        "shape": list(constant.shape),
+        "stride": list(constant.stride),
+        "file": constant.file,
+        "offset": constant.offset,
+        "nbytes": constant.nbytes,
+        "sha256": constant.sha256,
+        "mutated": constant.mutated,
+    }
+
+
+def _entry(entry: Entry) -> Json:
+    return {
+        "name": entry.name,
+        "dims": [_bounds("name", dim.name, dim) for dim in entry.dims],
+        "inputs": [_value(value) for value in entry.inputs],
+        "outputs": [_value(value) for value in entry.outputs],
+        "in_spec": encode_spec(entry.in_spec),
+        "out_spec": encode_spec(entry.out_spec),
+        "variants": [_variant(variant) for variant in entry.variants],
+        "goldens": [_golden(golden) for golden in entry.goldens],
+    }
+
+
+def _bounds(key: str, name: str, bounds: Dim | Guard) -> Json:
+    return {key: name, "min": bounds.min, "max": bounds.max}
+
+
+def _value(value: TensorSpec) -> Json:
+    return {
+        "name": value.name,
+        "dtype": value.dtype.value,
+        "shape": [_size(size) for size in value.shape],
+        "order": list(value.order),
+        "mutated": value.mutated,
+    }
+
+
+def _size(size: ShapeElement) -> int | Json:
+    if isinstance(size, DimRef):
+        return {"dim": size.dim, "mul": size.mul, "add": size.add}
+    if isinstance(size, Expr):
+        return {"expr": size.text}
+    return size
+
+
+def encode_spec(spec: Spec | CallSpec) -> Json:
+    """The JSON value of a spec tree."""
+    match spec:
+        case TensorLeaf(index):
+            return {"kind": "tensor", "index": index}
+        case ValueLeaf(float() as value) if not math.isfinite(value):
+            return {"kind": "float", "value": str(value)}
+        case ValueLeaf(value):
+            return {"kind": "value", "value": value}
+        case TupleSpec(items):
+            return {"kind": "tuple", "items": _specs(items)}
+        case ListSpec(items):
+            return {"kind": "list", "items": _specs(items)}
+        case DictSpec(keys, items):
+            return {"kind": "dict", "keys": list(keys), "items": _specs(items)}
+        case NamedTupleSpec(type_name, keys, items):
+            return {"kind": "namedtuple", "type": type_name, "keys": list(keys), "items": _specs(items)}
+        case DataclassSpec(type_name, keys, items):
+            return {"kind": "dataclass", "type": type_name, "keys": list(keys), "items": _specs(items)}
+        case CallSpec(args, names, keys, items):
+            return {
+                "kind": "call",
+                "args": _specs(args),
+                "names": list(names),
+                "kwargs": {"keys": list(keys), "items": _specs(items)},
+            }
+    raise TypeError(f"not a spec: {spec!r}")
+
+
+def _specs(items: tuple[Spec, ...]) -> list[Json]:
+    return [encode_spec(item) for item in items]
+
+
+def _variant(variant: Variant) -> Json:
+    return {
+        "name": variant.name,
+        "guards": [_bounds("dim", guard.dim, guard) for guard in variant.guards],
+        "modules": [_module(module) for module in variant.modules],
+    }
+
+
+def _module(module: Module) -> Json:
+    return {
+        "target": module.target,
+        "abi_version": module.abi_version,
+        "file": module.file,
+        "constants": list(module.constants),
+        "imports": list(module.imports),
+        "kernels": [{"name": kernel.name, "ops": list(kernel.ops)} for kernel in module.kernels],
+    }
+
+
+def _golden(golden: Golden) -> Json:
+    return {
+        "inputs": [_golden_tensor(tensor) for tensor in golden.inputs],
+        "outputs": [_golden_tensor(tensor) for tensor in golden.outputs],
+        "tolerance": golden.tolerance,
+    }
+
+
+def _golden_tensor(tensor: GoldenTensor) -> Json:
+    return {
+        "dtype": tensor.dtype.value,
+        "shape": list(tensor.shape),
+        "file": tensor.file,
+        "offset": tensor.offset,
+        "nbytes": tensor.nbytes,
+        "step": tensor.step,
+    }

@@ -1,0 +1,158 @@
+"""The manifest of an archive as Python objects; docs/format.md is normative for every field.
+
+`encode.py` writes them as canonical JSON, `decode.py` reads them strictly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aotpack.spec import CallSpec, Dim, DType, Signature, Spec, TensorSpec
+
+FORMAT = "aotpack"
+FORMAT_VERSION = 1
+MAX_RANK = 16
+ROLES = ("parameter", "buffer", "constant", "packed", "folded")
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A file in the archive. `sha256` is 64 lowercase hex digits."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A tensor that modules read. `shape` and `stride` count elements, `offset` and `nbytes` bytes of file `file`."""
+
+    name: str
+    role: str
+    sources: tuple[str, ...]
+    dtype: DType
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    file: int
+    offset: int
+    nbytes: int
+    sha256: str
+    mutated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel and the source operators that it computes; for people."""
+
+    name: str
+    ops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A compiled module for one target. `constants` are indices into the manifest's, in the module's order."""
+
+    target: str
+    abi_version: int
+    file: int
+    constants: tuple[int, ...]
+    imports: tuple[str, ...]
+    kernels: tuple[Kernel, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Extra bounds on a dim of the entry; `max` is None when there is no upper bound."""
+
+    dim: str
+    min: int
+    max: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    name: str
+    guards: tuple[Guard, ...]
+    modules: tuple[Module, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenTensor:
+    """Every `step`-th element of the flattened, contiguous tensor, at `offset` of file `file`."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    file: int
+    offset: int
+    nbytes: int
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """An example call and eager's answer. `tolerance` is relative to the greatest magnitude of each output."""
+
+    inputs: tuple[GoldenTensor, ...]
+    outputs: tuple[GoldenTensor, ...]
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    name: str
+    dims: tuple[Dim, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    in_spec: CallSpec
+    out_spec: Spec
+    variants: tuple[Variant, ...]
+    goldens: tuple[Golden, ...] = ()
+
+    @property
+    def signature(self) -> Signature:
+        return Signature(self.name, self.dims, self.inputs, self.outputs, self.in_spec, self.out_spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """`files` may be left empty for `write_archive`, which fills it in from its sources."""
+
+    name: str
+    producer: Mapping[str, str]
+    constants: tuple[Constant, ...]
+    entries: tuple[Entry, ...]
+    files: tuple[FileEntry, ...] = field(default=())
+    format_version: int = FORMAT_VERSION
+
+    def entry(self, name: str) -> Entry | None:
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets of all modules, each once, in the order of the manifest."""
+        seen: dict[str, None] = {}
+        for entry in self.entries:
+            for variant in entry.variants:
+                for module in variant.modules:
+                    seen[module.target] = None
+        return tuple(seen)
+
+    def to_json(self) -> bytes:
+        """The one encoding of this manifest."""
+        from aotpack.archive.encode import encode_manifest
+
+        return encode_manifest(self)
+
+    @staticmethod
+    def from_json(data: bytes) -> Manifest:
+        """The manifest that `data` encodes.
+
+        Raises:
+            UnsupportedVersionError: the format version is not known.
+            MalformedArchiveError: anything else is wrong; the message says where.
+        """
+        from aotpack.archive.decode import decode_manifest
+
+        return decode_manifest(data)

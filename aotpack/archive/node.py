@@ -1,0 +1,134 @@
+"""A JSON value together with where it stands, so that every complaint can say it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from aotpack.errors import MalformedArchiveError
+
+INT64_MAX = (1 << 63) - 1
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def malformed(message: str) -> NoReturn:
+    raise MalformedArchiveError(f"malformed archive: {message}")
+
+
+def parse_json(data: bytes) -> Any:
+    """Strict JSON: UTF-8, no byte order mark, no duplicate keys, no NaN; and only in its canonical encoding."""
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(items)
+        if len(result) != len(items):
+            names = [key for key, _ in items]
+            twice = next(name for name in names if names.count(name) > 1)
+            malformed(f"manifest: the key {twice!r} appears twice in one object")
+        return result
+
+    def constant(name: str) -> NoReturn:
+        malformed(f"manifest: {name} is no JSON number")
+
+    try:
+        text = data.decode("utf-8")
+        return json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+    except UnicodeDecodeError as error:
+        malformed(f"manifest: not UTF-8 at byte {error.start}")
+    except RecursionError:
+        malformed("manifest: nested too deeply")
+    except ValueError as error:
+        malformed(f"manifest: not JSON: {error}")
+
+
+class Node:
+    """One value of the manifest and its place, such as `entries[0].inputs[1].shape`."""
+
+    __slots__ = ("value", "where")
+
+    def __init__(self, value: Any, where: str) -> None:
+        self.value = value
+        self.where = where
+
+    def fail(self, message: str) -> NoReturn:
+        malformed(f"manifest: {self.where}: {message}")
+
+    def _expect(self, kind: type, name: str) -> None:
+        # bool is an int in Python, but not in JSON.
+        if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
+            self.fail(f"expected {name}, got {_describe(self.value)}")
+
+    def object(self, *keys: str) -> dict[str, Node]:
+        """The members of an object that has exactly these keys."""
+        self._expect(dict, "an object")
+        for key in keys:
+            if key not in self.value:
+                self.fail(f"the key {key!r} is missing")
+        for key in self.value:
+            if key not in keys:
+                self.fail(f"unknown key {key!r}")
+        return {key: Node(self.value[key], f"{self.where}.{key}" if self.where != "top" else key) for key in keys}
+
+    def list(self) -> Iterator[Node]:
+        self._expect(list, "a list")
+        return (Node(item, f"{self.where}[{i}]") for i, item in enumerate(self.value))
+
+    def string(self, *, empty: bool = False) -> str:
+        self._expect(str, "a string")
+        if not empty and not self.value:
+            self.fail("empty")
+        return str(self.value)
+
+    def integer(self, low: int = -INT64_MAX - 1, high: int = INT64_MAX) -> int:
+        self._expect(int, "an integer")
+        if not low <= self.value <= high:
+            self.fail(f"{self.value} is not in [{low}, {high}]")
+        return int(self.value)
+
+    def index(self, size: int, what: str) -> int:
+        self._expect(int, "an integer")
+        if not 0 <= self.value < size:
+            self.fail(f"index {self.value} is out of range: there are {size} {what}")
+        return int(self.value)
+
+    def boolean(self) -> bool:
+        self._expect(bool, "true or false")
+        return bool(self.value)
+
+    def number(self) -> float:
+        if isinstance(self.value, bool) or not isinstance(self.value, (int, float)):
+            self.fail(f"expected a number, got {_describe(self.value)}")
+        try:
+            return float(self.value)
+        except OverflowError:
+            self.fail("too large a number")
+
+    def sha256(self) -> str:
+        text = self.string()
+        if not _SHA256.fullmatch(text):
+            self.fail("expected 64 lowercase hex digits")
+        return text
+
+    def choice(self, *names: str) -> str:
+        text = self.string()
+        if text not in names:
+            self.fail(f"{text!r} is not one of {', '.join(names)}")
+        return text
+
+
+def _describe(value: Any) -> str:
+    if value is None:
+        return "null"
+    return {bool: "true or false", int: "an integer", float: "a number", str: "a string", list: "a list"}.get(
+        type(value), "an object"
+    )
+
+
+def unique(nodes_and_names: list[tuple[Node, str]]) -> None:
+    """Fails on the first name that came before."""
+    seen: set[str] = set()
+    for node, name in nodes_and_names:
+        if name in seen:
+            node.fail(f"the name {name!r} appears twice")
+        seen.add(name)

@@ -1,0 +1,146 @@
+"""Writes archives: reproducibly, streaming, and all or nothing.
+
+The bytes go to a temporary file in the folder of the output, which is synced and renamed over it; whoever reads the
+output meanwhile sees the old archive or the new one, never a half.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import secrets
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from aotpack.archive.layout import MANIFEST_NAME, MAX_ENTRIES, Record, end_records, path_problem
+from aotpack.archive.manifest import FileEntry, Manifest
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A file to pack: its path inside, its size and hashes, and `chunks`, which yields its bytes anew on every call.
+
+    `from_bytes` and `from_chunks` compute size and hashes in one pass.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    crc32: int
+    chunks: Callable[[], Iterable[Buffer]]
+
+    @staticmethod
+    def from_bytes(path: str, data: Buffer) -> FileSource:
+        """A file of these bytes; `data` is kept, not copied, and must not change before it is written."""
+        view = as_bytes(data)
+        return FileSource(path, view.nbytes, hashlib.sha256(view).hexdigest(), zlib.crc32(view), lambda: (view,))
+
+    @staticmethod
+    def from_chunks(path: str | Callable[[str], str], chunks: Callable[[], Iterable[Buffer]]) -> FileSource:
+        """A file of what `chunks()` yields; `path` may be a function of the SHA-256."""
+        digest, crc, size = hashlib.sha256(), 0, 0
+        for chunk in chunks():
+            view = as_bytes(chunk)
+            digest.update(view)
+            crc = zlib.crc32(view, crc)
+            size += view.nbytes
+        sha256 = digest.hexdigest()
+        return FileSource(path if isinstance(path, str) else path(sha256), size, sha256, crc, chunks)
+
+
+def as_bytes(data: Buffer) -> memoryview:
+    """A flat view of a C-contiguous buffer's bytes.
+
+    Raises:
+        TypeError: the buffer is not C-contiguous.
+    """
+    view = memoryview(data)
+    if view.nbytes == 0:
+        return memoryview(b"")  # cast() refuses shapes with a zero
+    return view if view.format == "B" and view.ndim == 1 and view.contiguous else view.cast("B")
+
+
+def write_archive(output: str | os.PathLike[str], manifest: Manifest, sources: Sequence[FileSource]) -> int:
+    """Writes an archive of `sources`, in this order, and returns its size in bytes.
+
+    `manifest.files` is filled in from the sources; indices of files in the manifest count the sources.
+
+    Raises:
+        ValueError: a path is not allowed or appears twice, there are too many files, or a source's bytes are not
+            those that were hashed.
+        MalformedArchiveError: the manifest would not be readable.
+        OSError: the file cannot be written. The output is then as it was before.
+    """
+    names = [MANIFEST_NAME] + [source.path for source in sources]
+    if len(names) > MAX_ENTRIES:
+        raise ValueError(f"{len(names)} entries; an archive has at most {MAX_ENTRIES}")
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"the path {name!r} appears twice")
+        seen.add(name)
+        if problem := path_problem(name):
+            raise ValueError(problem)
+
+    files = tuple(FileEntry(source.path, source.size, source.sha256) for source in sources)
+    encoded = dataclasses.replace(manifest, files=files).to_json()
+    # What cannot be read must not be written.
+    Manifest.from_json(encoded)
+    first = FileSource.from_bytes(MANIFEST_NAME, encoded)
+
+    output = Path(output)
+    temporary = output.with_name(f".{output.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        # O_EXCL: never through somebody's link. 0o666: as the umask says, like any other output.
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+            size = _write(file, [first, *sources], first.sha256)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, output)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _sync_folder(output.parent)
+    return size
+
+
+def _write(file: BinaryIO, sources: Sequence[FileSource], manifest_sha256: str) -> int:
+    records = []
+    offset = 0
+    for source in sources:
+        record = Record(source.path, source.size, source.crc32, offset)
+        file.write(record.local_header())
+        file.write(bytes(record.padding))
+        crc, size = 0, 0
+        for chunk in source.chunks():
+            view = as_bytes(chunk)
+            file.write(view)
+            crc = zlib.crc32(view, crc)
+            size += view.nbytes
+        if (size, crc) != (source.size, source.crc32):
+            raise ValueError(f"the bytes of {source.path!r} changed while the archive was written")
+        records.append(record)
+        offset = record.end
+    directory = b"".join(record.central_header() for record in records)
+    end = end_records(len(records), offset, len(directory), manifest_sha256)
+    file.write(directory)
+    file.write(end)
+    return offset + len(directory) + len(end)
+
+
+def _sync_folder(folder: Path) -> None:
+    # Makes the rename last through a power cut; not every file system allows it, and none needs it to be right.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,358 @@
+"""What a model takes and gives: dtypes, dims, tensors, the structure around them, and targets.
+
+These are the values of the manifest (docs/format.md) as Python objects, without torch and without numpy.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from aotpack.errors import UnsupportedTargetError
+
+_ITEMSIZE = {
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+    "bfloat16": 2,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "bool": 1,
+    "complex64": 8,
+    "complex128": 16,
+}
+
+
+class DType(enum.Enum):
+    """An element type, by its name in the manifest."""
+
+    FLOAT16 = "float16"
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    BFLOAT16 = "bfloat16"
+    INT8 = "int8"
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    UINT8 = "uint8"
+    BOOL = "bool"
+    COMPLEX64 = "complex64"
+    COMPLEX128 = "complex128"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return _ITEMSIZE[self.value]
+
+    @property
+    def numpy_name(self) -> str:
+        """What `numpy.dtype` is asked for: the same name, but `uint16` for bfloat16, which numpy lacks."""
+        return "uint16" if self is DType.BFLOAT16 else self.value
+
+    @property
+    def is_floating(self) -> bool:
+        return self in (DType.FLOAT16, DType.FLOAT32, DType.FLOAT64, DType.BFLOAT16)
+
+    @property
+    def is_complex(self) -> bool:
+        return self in (DType.COMPLEX64, DType.COMPLEX128)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+# ---- shapes ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A dynamic dim of an entry. `max` is None when there is no upper bound."""
+
+    name: str
+    min: int
+    max: int | None
+
+    def __str__(self) -> str:
+        return f"{self.name} >= {self.min}" if self.max is None else f"{self.name} in [{self.min}, {self.max}]"
+
+
+@dataclass(frozen=True, slots=True)
+class DimRef:
+    """A size of `mul` * (the value of the dim named `dim`) + `add`."""
+
+    dim: str
+    mul: int = 1
+    add: int = 0
+
+    def __str__(self) -> str:
+        text = self.dim if self.mul == 1 else f"{self.mul}*{self.dim}"
+        return text if self.add == 0 else f"{text}{self.add:+d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """A size of an output that is computed at run time; the text is for people."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+ShapeElement = int | DimRef | Expr
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One tensor of an entry's inputs or outputs.
+
+    `order` lists the dims from outermost to innermost in memory. `mutated` (inputs only): the call writes to the
+    caller's buffer.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[ShapeElement, ...]
+    order: tuple[int, ...]
+    mutated: bool = False
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(str(size) for size in self.shape)}]"
+
+
+def contiguous_order(rank: int) -> tuple[int, ...]:
+    """The `order` of a contiguous (row-major) tensor."""
+    return tuple(range(rank))
+
+
+# ---- structure ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLeaf:
+    """The `index`-th tensor of the inputs or outputs."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ValueLeaf:
+    """A constant of the signature. In an input, a call must give an equal one, of the same type."""
+
+    value: None | bool | int | float | str
+
+    def __eq__(self, other: object) -> bool:
+        # 1, 1.0 and True are different constants; nan is equal to itself.
+        if not isinstance(other, ValueLeaf) or type(self.value) is not type(other.value):
+            return False
+        return self.value == other.value or (self.value != self.value and other.value != other.value)
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), str(self.value)))
+
+
+@dataclass(frozen=True, slots=True)
+class TupleSpec:
+    items: tuple[Spec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListSpec:
+    items: tuple[Spec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DictSpec:
+    """A dict with string keys, in insertion order."""
+
+    keys: tuple[str, ...]
+    items: tuple[Spec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTupleSpec:
+    """A namedtuple; `type` is "module:QualName", `keys` are its fields."""
+
+    type: str
+    keys: tuple[str, ...]
+    items: tuple[Spec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DataclassSpec:
+    """A dataclass, or any object that holds `keys` as attributes; `type` is "module:QualName"."""
+
+    type: str
+    keys: tuple[str, ...]
+    items: tuple[Spec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallSpec:
+    """The root of an `in_spec`: positional arguments, the names by which these may be passed too, keyword arguments."""
+
+    args: tuple[Spec, ...]
+    names: tuple[str | None, ...]
+    kwargs_keys: tuple[str, ...] = ()
+    kwargs_items: tuple[Spec, ...] = ()
+
+
+Spec = TensorLeaf | ValueLeaf | TupleSpec | ListSpec | DictSpec | NamedTupleSpec | DataclassSpec
+
+
+def children(spec: Spec | CallSpec) -> tuple[Spec, ...]:
+    """The specs directly below this one."""
+    if isinstance(spec, (TensorLeaf, ValueLeaf)):
+        return ()
+    if isinstance(spec, CallSpec):
+        return spec.args + spec.kwargs_items
+    return spec.items
+
+
+def tensor_indices(spec: Spec | CallSpec) -> Iterator[int]:
+    """The indices of the tensor leaves, in the order of the tree."""
+    if isinstance(spec, TensorLeaf):
+        yield spec.index
+    for child in children(spec):
+        yield from tensor_indices(child)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """How an entry is called: its dims, its tensors in pytree order, and how they sit in arguments and result."""
+
+    name: str
+    dims: tuple[Dim, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    in_spec: CallSpec
+    out_spec: Spec
+
+    def __str__(self) -> str:
+        args = []
+        for spec, name in zip(self.in_spec.args, self.in_spec.names, strict=True):
+            args.append(_render(spec, self.inputs) if name is None else f"{name}: {_render(spec, self.inputs)}")
+        if self.in_spec.kwargs_keys:
+            args.append("*")
+            args += [
+                f"{key}: {_render(spec, self.inputs)}"
+                for key, spec in zip(self.in_spec.kwargs_keys, self.in_spec.kwargs_items, strict=True)
+            ]
+        text = f"{self.name}({', '.join(args)}) -> {_render(self.out_spec, self.outputs)}"
+        return text + (f" where {', '.join(map(str, self.dims))}" if self.dims else "")
+
+
+def _render(spec: Spec, tensors: tuple[TensorSpec, ...]) -> str:
+    if isinstance(spec, TensorLeaf):
+        return str(tensors[spec.index])
+    if isinstance(spec, ValueLeaf):
+        return repr(spec.value)
+    items = [_render(item, tensors) for item in spec.items]
+    if isinstance(spec, TupleSpec):
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+    if isinstance(spec, ListSpec):
+        return f"[{', '.join(items)}]"
+    pairs = list(zip(spec.keys, items, strict=True))
+    if isinstance(spec, DictSpec):
+        return "{" + ", ".join(f"{key!r}: {item}" for key, item in pairs) + "}"
+    return f"{spec.type.rpartition(':')[2]}({', '.join(f'{key}={item}' for key, item in pairs)})"
+
+
+# ---- targets --------------------------------------------------------------------------------------------------------
+
+# Within an architecture, from the least to the best.
+_LEVELS = {"x86-64": ("x86-64-v3", "x86-64-v4"), "aarch64": ("aarch64",)}
+
+# What /proc/cpuinfo must list for a level (x86-64 psABI, micro-architecture levels).
+_X86_FLAGS = {
+    "x86-64-v3": frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"]),
+    "x86-64-v4": frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kind of machine that modules are compiled for: `x86-64-v3`, `x86-64-v4` or `aarch64`."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.name not in self.known():
+            raise UnsupportedTargetError(
+                f"unknown target {self.name!r}", hint=f"the targets are {', '.join(self.known())}"
+            )
+
+    @staticmethod
+    def known() -> tuple[str, ...]:
+        """The names of all targets."""
+        return tuple(name for levels in _LEVELS.values() for name in levels)
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """The target of that name; `native` is this host's best.
+
+        Raises:
+            UnsupportedTargetError: there is no such target, or this host has none.
+        """
+        return cls.host() if text == "native" else cls(text)
+
+    @classmethod
+    def host(cls) -> Target:
+        """The best target that this host runs.
+
+        Raises:
+            UnsupportedTargetError: this host runs none of them.
+        """
+        import platform
+
+        machine = platform.machine().lower()
+        if machine in ("aarch64", "arm64"):
+            return cls("aarch64")
+        if machine in ("x86_64", "amd64"):
+            flags = _cpu_flags()
+            best = None
+            for name in _LEVELS["x86-64"]:
+                if not flags >= _X86_FLAGS[name]:
+                    break
+                best = name
+            if best is not None:
+                return cls(best)
+            raise UnsupportedTargetError("this processor lacks AVX2 and FMA, which the least target, x86-64-v3, needs")
+        raise UnsupportedTargetError(f"there is no target for the machine {machine!r}")
+
+    @property
+    def arch(self) -> str:
+        """`x86-64` or `aarch64`."""
+        return next(arch for arch, levels in _LEVELS.items() if self.name in levels)
+
+    @property
+    def level(self) -> int:
+        """The rank within the architecture; a higher one runs all that the lower ones run."""
+        return _LEVELS[self.arch].index(self.name)
+
+    def runs_on(self, host: Target) -> bool:
+        """Whether a module for this target runs on `host`."""
+        return self.arch == host.arch and self.level <= host.level
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _cpu_flags() -> frozenset[str]:
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            for line in file:
+                key, _, value = line.partition(":")
+                if key.strip() == "flags":
+                    return frozenset(value.split())
+    except OSError:
+        pass
+    return frozenset()
