@@ -1,0 +1,29 @@
+// linear.h: y = act(x @ B + bias + residual) with a constant B that was packed at build time.
+#ifndef AOTPACK_KERNELS_LINEAR_H_
+#define AOTPACK_KERNELS_LINEAR_H_
+
+#include "types.h"
+
+namespace aotpack::kernels {
+
+// B is [k, n] (for torch's linear: weight transposed), packed[ceil(n / 32)][k][32], zero where n is exceeded.
+struct LinearArgs {
+  DType dtype;  // of x, B, bias, residual and y; sums are float
+  int64_t m, n, k;
+  const void* x;  // [m, k], rows x_stride elements apart, inner stride 1
+  int64_t x_stride;
+  const void* w_packed;
+  const void* bias;      // [n] or null
+  const void* residual;  // [m, n] or null; added after the bias, before the activation; may be y
+  int64_t residual_stride;
+  Act act;
+  void* y;  // [m, n]; must not overlap x
+  int64_t y_stride;
+  int num_threads;  // at most so many are used
+};
+
+void linear(const LinearArgs& args);
+
+}  // namespace aotpack::kernels
+
+#endif  // AOTPACK_KERNELS_LINEAR_H_

@@ -1,0 +1,169 @@
+#include "micro.h"
+
+#include <array>
+#include <utility>
+
+namespace aotpack::kernels {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kVectors = 2;  // the whole panel
+constexpr int kWideRows = 0;
+#elif defined(__AVX__)
+constexpr int kVectors = 2;   // half a panel
+constexpr int kWideRows = 2;  // up to so many rows the whole panel is taken at once: one pass over memory
+#elif defined(__aarch64__)
+constexpr int kVectors = 4;
+constexpr int kWideRows = 2;
+#else
+constexpr int kVectors = 2;
+constexpr int kWideRows = 1;
+#endif
+constexpr int kWholePanel = static_cast<int>(kPanel) / kWidth;
+
+template <int kRows, int kVecs, class B>
+void kernel(const MicroArgs& g) {
+  // With few rows several sums per element run side by side, to cover the latency of the multiply-add.
+  constexpr int kChains = kRows * kVecs >= 8 ? 1 : kRows * kVecs >= 4 ? 2 : 4;
+  vf acc[kChains][kRows][kVecs];
+  AOTPACK_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    AOTPACK_UNROLL
+    for (int v = 0; v < kVecs; ++v) {
+      acc[0][r][v] = g.init == nullptr ? vset(0.0f) : load(g.init + r * g.init_stride + v * kWidth);
+      AOTPACK_UNROLL
+      for (int c = 1; c < kChains; ++c) acc[c][r][v] = vset(0.0f);
+    }
+  }
+  const int64_t b_stride = g.b_stride, k = g.k;
+  const float* const* rows = g.rows;
+  for (int64_t t = 0; t < g.taps; ++t, rows += kRows) {
+    const B* b = static_cast<const B*>(g.b) + (g.b_offsets != nullptr ? g.b_offsets[t] : t * k * b_stride);
+    const float* a[kRows];
+    AOTPACK_UNROLL
+    for (int r = 0; r < kRows; ++r) a[r] = rows[r];
+    int64_t i = 0;
+    for (; i + kChains <= k; i += kChains) {
+      AOTPACK_UNROLL
+      for (int c = 0; c < kChains; ++c, b += b_stride) {
+        vf column[kVecs];
+        AOTPACK_UNROLL
+        for (int v = 0; v < kVecs; ++v) column[v] = load(b + v * kWidth);
+        AOTPACK_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          const vf x = vset(a[r][i + c]);
+          AOTPACK_UNROLL
+          for (int v = 0; v < kVecs; ++v) acc[c][r][v] += x * column[v];
+        }
+      }
+    }
+    if constexpr (kChains > 1) {
+      for (; i < k; ++i, b += b_stride) {
+        AOTPACK_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          const vf x = vset(a[r][i]);
+          AOTPACK_UNROLL
+          for (int v = 0; v < kVecs; ++v) acc[0][r][v] += x * load(b + v * kWidth);
+        }
+      }
+    }
+  }
+  AOTPACK_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    AOTPACK_UNROLL
+    for (int v = 0; v < kVecs; ++v) {
+      AOTPACK_UNROLL
+      for (int c = 1; c < kChains; ++c) acc[0][r][v] += acc[c][r][v];
+    }
+  }
+  const bool whole = g.columns >= kVecs * kWidth;
+  if (g.residual != nullptr) {
+    AOTPACK_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const float* from = g.residual + r * g.residual_stride;
+      AOTPACK_UNROLL
+      for (int v = 0; v < kVecs; ++v) {
+        const int left = g.columns - v * kWidth;
+        if (whole || left >= kWidth) {
+          acc[0][r][v] += load(from + v * kWidth);
+        } else if (left > 0) {
+          acc[0][r][v] += load_partial(from + v * kWidth, left);
+        }
+      }
+    }
+  }
+  if (g.clamp) {
+    const vf low = vset(g.low), high = vset(g.high);
+    AOTPACK_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      AOTPACK_UNROLL
+      for (int v = 0; v < kVecs; ++v) acc[0][r][v] = at_most(at_least(acc[0][r][v], low), high);
+    }
+  }
+  AOTPACK_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    float* to = g.y + r * g.y_stride;
+    AOTPACK_UNROLL
+    for (int v = 0; v < kVecs; ++v) {
+      const int left = g.columns - v * kWidth;
+      if (whole || left >= kWidth) {
+        store(to + v * kWidth, acc[0][r][v]);
+      } else if (left > 0) {
+        store_partial(to + v * kWidth, acc[0][r][v], left);
+      }
+    }
+  }
+}
+
+using Kernel = void (*)(const MicroArgs&);
+
+template <int kVecs, class B, int... kRow>
+constexpr std::array<Kernel, sizeof...(kRow)> table(std::integer_sequence<int, kRow...>) {
+  return {kernel<kRow + 1, kVecs, B>...};
+}
+
+// Walks the panel in pieces of kVecs vectors, as far as there are columns.
+template <int kVecs, class B>
+void run(const Kernel* kernels, int row_count, MicroArgs args) {
+  constexpr int kStep = kVecs * kWidth;
+  const B* b = static_cast<const B*>(args.b);
+  for (;;) {
+    kernels[row_count - 1](args);
+    if (args.columns <= kStep) return;
+    args.columns -= kStep;
+    args.b = b += kStep;
+    if (args.init != nullptr) args.init += kStep;
+    if (args.residual != nullptr) args.residual += kStep;
+    args.y += kStep;
+  }
+}
+
+template <class B>
+void dispatch(int row_count, const MicroArgs& args) {
+  if constexpr (kWideRows > 0) {
+    static constexpr auto kWide = table<kWholePanel, B>(std::make_integer_sequence<int, kWideRows>());
+    if (row_count <= kWideRows && args.columns > kVectors * kWidth) {
+      kWide[static_cast<size_t>(row_count - 1)](args);
+      return;
+    }
+  }
+  static constexpr auto kNormal = table<kVectors, B>(std::make_integer_sequence<int, kMaxRows>());
+  if constexpr (kVectors * kWidth == kPanel) {
+    static constexpr auto kNarrow = table<1, B>(std::make_integer_sequence<int, kMaxRows>());
+    (args.columns <= kWidth ? kNarrow : kNormal)[static_cast<size_t>(row_count - 1)](args);
+  } else {
+    run<kVectors, B>(kNormal.data(), row_count, args);
+  }
+}
+
+}  // namespace
+
+void micro(DType b_dtype, int row_count, const MicroArgs& args) {
+  if (b_dtype == DType::f32) {
+    dispatch<float>(row_count, args);
+  } else {
+    dispatch<uint16_t>(row_count, args);
+  }
+}
+
+}  // namespace aotpack::kernels

@@ -1,0 +1,68 @@
+// parallel.h: how work is spread over the threads of one call.
+#ifndef AOTPACK_KERNELS_PARALLEL_H_
+#define AOTPACK_KERNELS_PARALLEL_H_
+
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+#include "types.h"
+
+namespace aotpack::kernels {
+
+// How many threads `microseconds` of single-threaded work deserve. Waking a team costs a few microseconds, so small
+// work stays on the calling thread.
+inline int worth_threads(double microseconds, int num_threads) {
+  if (num_threads <= 1 || microseconds < 20.0) return 1;
+  const double most = microseconds / 8.0;
+  return most < num_threads ? static_cast<int>(most) : num_threads;
+}
+
+// Calls body(thread, threads) once on each of at most `num_threads` threads.
+template <class Body>
+void parallel(int num_threads, const Body& body) {
+#if defined(_OPENMP)
+  if (num_threads > 1) {
+#pragma omp parallel num_threads(num_threads)
+    body(omp_get_thread_num(), omp_get_num_threads());
+    return;
+  }
+#endif
+  (void)num_threads;
+  body(0, 1);
+}
+
+struct Range {
+  int64_t begin, end;
+};
+// The part-th of `parts` nearly equal pieces of [0, total).
+inline Range share(int64_t total, int64_t part, int64_t parts) {
+  const int64_t base = total / parts, extra = total % parts;
+  const int64_t begin = part * base + min64(part, extra);
+  return {begin, begin + base + (part < extra ? 1 : 0)};
+}
+
+struct Rectangle {
+  Range rows, columns;
+};
+// Splits rows x columns tiles into a grid of `threads` rectangles, the most even one; at a tie the one with more
+// column cuts, because then no two threads read the same weights.
+inline Rectangle share_grid(int64_t rows, int64_t columns, int thread, int threads) {
+  int best = 1;  // row cuts
+  double best_cost = 1e300;
+  for (int cuts = 1; cuts <= threads; ++cuts) {
+    if (threads % cuts != 0) continue;
+    const double cost =
+        static_cast<double>(ceil_div(rows, cuts)) * static_cast<double>(ceil_div(columns, threads / cuts));
+    if (cost < best_cost) {
+      best_cost = cost;
+      best = cuts;
+    }
+  }
+  const int column_cuts = threads / best;
+  return {share(rows, thread / column_cuts, best), share(columns, thread % column_cuts, column_cuts)};
+}
+
+}  // namespace aotpack::kernels
+
+#endif  // AOTPACK_KERNELS_PARALLEL_H_

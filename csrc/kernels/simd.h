@@ -1,0 +1,203 @@
+// simd.h: portable vectors (GCC and Clang vector extensions) at the target's natural width, and float functions on
+// them.
+#ifndef AOTPACK_KERNELS_SIMD_H_
+#define AOTPACK_KERNELS_SIMD_H_
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+#include "types.h"
+
+#if defined(__clang__)
+#define AOTPACK_UNROLL _Pragma("unroll")
+#else
+#define AOTPACK_UNROLL _Pragma("GCC unroll 32")
+#endif
+#define AOTPACK_INLINE inline __attribute__((always_inline))
+
+namespace aotpack::kernels {
+
+#if defined(__AVX512F__)
+inline constexpr int kWidth = 16;
+#elif defined(__AVX__)
+inline constexpr int kWidth = 8;
+#else
+inline constexpr int kWidth = 4;
+#endif
+
+using vf = float __attribute__((vector_size(4 * kWidth)));
+using vi = int32_t __attribute__((vector_size(4 * kWidth)));
+using vu = uint32_t __attribute__((vector_size(4 * kWidth)));
+using vh = uint16_t __attribute__((vector_size(2 * kWidth)));
+
+// The same as they lie in memory: any alignment, any declared type.
+using vf_mem = float __attribute__((vector_size(4 * kWidth), aligned(4), may_alias));
+using vh_mem = uint16_t __attribute__((vector_size(2 * kWidth), aligned(2), may_alias));
+
+AOTPACK_INLINE vf vset(float x) { return x - vf{}; }  // x - 0 is x, also for -0
+AOTPACK_INLINE vi as_int(vf x) { return reinterpret_cast<vi>(x); }
+AOTPACK_INLINE vf as_float(vi x) { return reinterpret_cast<vf>(x); }
+
+AOTPACK_INLINE vf bf16_widen(vh bits) { return reinterpret_cast<vf>(__builtin_convertvector(bits, vu) << 16); }
+AOTPACK_INLINE vh bf16_narrow(vf x) {
+  const vu bits = reinterpret_cast<vu>(x);
+  const vu rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const vu quiet = (bits >> 16) | 0x40u;
+  return __builtin_convertvector(x == x ? rounded : quiet, vh);
+}
+
+AOTPACK_INLINE vf load(const float* p) { return *reinterpret_cast<const vf_mem*>(p); }
+AOTPACK_INLINE vf load(const uint16_t* p) { return bf16_widen(*reinterpret_cast<const vh_mem*>(p)); }
+AOTPACK_INLINE void store(float* p, vf x) { *reinterpret_cast<vf_mem*>(p) = x; }
+AOTPACK_INLINE void store(uint16_t* p, vf x) { *reinterpret_cast<vh_mem*>(p) = bf16_narrow(x); }
+
+// The first n elements, 0 < n < kWidth; the others are read as 0 and not written.
+AOTPACK_INLINE vf load_partial(const float* p, int n) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<vf>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1u), p));
+#else
+  float all[kWidth] = {};
+  for (int i = 0; i < n; ++i) all[i] = p[i];
+  return load(all);
+#endif
+}
+AOTPACK_INLINE vf load_partial(const uint16_t* p, int n) {
+  uint16_t all[kWidth] = {};
+  for (int i = 0; i < n; ++i) all[i] = p[i];
+  return load(all);
+}
+AOTPACK_INLINE void store_partial(float* p, vf x, int n) {
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1u), reinterpret_cast<__m512>(x));
+#else
+  float all[kWidth];
+  store(all, x);
+  for (int i = 0; i < n; ++i) p[i] = all[i];
+#endif
+}
+AOTPACK_INLINE void store_partial(uint16_t* p, vf x, int n) {
+  uint16_t all[kWidth];
+  store(all, x);
+  for (int i = 0; i < n; ++i) p[i] = all[i];
+}
+
+// A NaN in x comes through both, as in torch.
+AOTPACK_INLINE vf at_least(vf x, vf low) { return x < low ? low : x; }
+AOTPACK_INLINE vf at_most(vf x, vf high) { return x > high ? high : x; }
+
+AOTPACK_INLINE float sum_of(vf x) {
+  float all[kWidth];
+  store(all, x);
+  AOTPACK_UNROLL
+  for (int step = kWidth / 2; step > 0; step /= 2) {
+    for (int i = 0; i < step; ++i) all[i] += all[i + step];
+  }
+  return all[0];
+}
+AOTPACK_INLINE float max_of(vf x) {  // NaN where any is NaN
+  float all[kWidth];
+  store(all, x);
+  AOTPACK_UNROLL
+  for (int step = kWidth / 2; step > 0; step /= 2) {
+    for (int i = 0; i < step; ++i) {
+      all[i] = (all[i] > all[i + step] || all[i] != all[i]) ? all[i] : all[i + step];
+    }
+  }
+  return all[0];
+}
+
+namespace detail {
+struct Reduced {
+  vi n;
+  vf r;
+};
+// x = n ln 2 + r with |r| <= ln(2)/2, for |x| < 2^21. The shifter rounds by pushing the fraction out of the mantissa.
+AOTPACK_INLINE Reduced reduce_ln2(vf x) {
+  const vf shifter = vset(12582912.0f);
+  const vf shifted = x * 1.44269504f + shifter;
+  const vf n = shifted - shifter;
+  vf r = x - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  return {as_int(shifted) - as_int(shifter), r};
+}
+// e^r - 1 - r on the reduced range (coefficients: Cephes expf).
+AOTPACK_INLINE vf exp_tail(vf r) {
+  vf p = vset(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  return p * (r * r);
+}
+AOTPACK_INLINE vf power_of_two(vi n) { return as_float((n + 127) << 23); }
+}  // namespace detail
+
+AOTPACK_INLINE vf vexp(vf x) {
+  const detail::Reduced d = detail::reduce_ln2(at_most(at_least(x, vset(-104.0f)), vset(89.0f)));
+  const vf p = detail::exp_tail(d.r) + d.r + 1.0f;
+  const vi half = d.n >> 1;  // in two steps, so that both results below the normal range and infinity come out
+  return p * detail::power_of_two(half) * detail::power_of_two(d.n - half);
+}
+
+AOTPACK_INLINE vf vabs(vf x) { return as_float(as_int(x) & 0x7fffffff); }
+AOTPACK_INLINE vf with_sign_of(vf magnitude, vf sign) {
+  return as_float((as_int(magnitude) & 0x7fffffff) | (as_int(sign) & static_cast<int32_t>(0x80000000)));
+}
+
+AOTPACK_INLINE vf vsigmoid(vf x) { return 1.0f / (1.0f + vexp(-x)); }
+
+// tanh|x| = e / (e + 2) with e = exp(2|x|) - 1 computed without cancellation.
+AOTPACK_INLINE vf vtanh(vf x) {
+  const detail::Reduced d = detail::reduce_ln2(at_most(2.0f * vabs(x), vset(20.0f)));
+  const vf scale = detail::power_of_two(d.n);
+  const vf e = (detail::exp_tail(d.r) + d.r) * scale + (scale - 1.0f);
+  const vf t = e / (e + 2.0f);
+  return x == x ? with_sign_of(t, x) : x;
+}
+
+// Two minimax polynomials (N. Juffa): x P(x^2) near zero, 1 - exp(Q(|x|)) beyond.
+AOTPACK_INLINE vf verf(vf x) {
+  const vf s = x * x;
+  vf p = vset(-5.96761703e-4f);
+  p = p * s + 4.99119423e-3f;
+  p = p * s - 2.67681349e-2f;
+  p = p * s + 1.12819925e-1f;
+  p = p * s - 3.76125336e-1f;
+  p = p * s + 1.28379166e-1f;
+  p = p * x + x;
+  const vf t = at_most(vabs(x), vset(8.0f));
+  const vf tt = t * t;
+  vf q = -1.72853470e-5f * t + 3.83197126e-4f;
+  q = q * tt + (-3.88396438e-3f * t + 2.42546219e-2f);
+  q = q * t - 1.06777877e-1f;
+  q = q * t - 6.34846687e-1f;
+  q = q * t - 1.28717512e-1f;
+  q = q * t - t;
+  return t > 0.927734375f ? with_sign_of(1.0f - vexp(q), x) : p;
+}
+
+AOTPACK_INLINE vf vgelu(vf x) { return 0.5f * x * (1.0f + verf(x * 0.70710678118654752f)); }
+AOTPACK_INLINE vf vgelu_tanh(vf x) {
+  return 0.5f * x * (1.0f + vtanh(0.79788456080286536f * (x + 0.044715f * (x * x * x))));
+}
+
+template <Act act>
+AOTPACK_INLINE vf apply(vf x) {
+  const vf zero = vset(0.0f), six = vset(6.0f);
+  if constexpr (act == Act::relu) return at_least(x, zero);
+  if constexpr (act == Act::gelu) return vgelu(x);
+  if constexpr (act == Act::gelu_tanh) return vgelu_tanh(x);
+  if constexpr (act == Act::silu) return x / (1.0f + vexp(-x));
+  if constexpr (act == Act::sigmoid) return vsigmoid(x);
+  if constexpr (act == Act::tanh) return vtanh(x);
+  if constexpr (act == Act::hardswish) return x * at_most(at_least(x + 3.0f, zero), six) / 6.0f;
+  if constexpr (act == Act::relu6) return at_most(at_least(x, zero), six);
+  if constexpr (act == Act::hardsigmoid) return at_most(at_least(x + 3.0f, zero), six) / 6.0f;
+  return x;
+}
+
+}  // namespace aotpack::kernels
+
+#endif  // AOTPACK_KERNELS_SIMD_H_

@@ -1,0 +1,122 @@
+#include "linear.h"
+#include "util.h"
+
+namespace aotpack::kernels::test {
+namespace {
+
+struct Case {
+  DType dtype;
+  int64_t m, n, k;
+  Act act;
+  bool bias, residual;
+  int64_t x_pad = 0, y_pad = 0, offset = 0;
+  int threads = 2;
+};
+
+Buffer pack(const Buffer& b, int64_t k, int64_t n) {
+  const int64_t panels = ceil_div(n, kPanel);
+  Buffer packed = Buffer::filled(b.dtype(), panels * k * kPanel, 0.0f);
+  for (int64_t i = 0; i < k; ++i) {
+    for (int64_t j = 0; j < n; ++j) packed.set(((j / kPanel) * k + i) * kPanel + j % kPanel, b.get(i * n + j));
+  }
+  return packed;
+}
+
+void check(const Case& c) {
+  CAPTURE(c.m);
+  CAPTURE(c.n);
+  CAPTURE(c.k);
+  CAPTURE(static_cast<int>(c.dtype));
+  CAPTURE(static_cast<int>(c.act));
+  const int64_t x_stride = c.k + c.x_pad, y_stride = c.n + c.y_pad, r_stride = c.n + 2 * c.y_pad;
+  const auto extent = [](int64_t rows, int64_t stride, int64_t columns) {
+    return rows == 0 ? 0 : (rows - 1) * stride + columns;
+  };
+  const Buffer x = Buffer::random(c.dtype, extent(c.m, x_stride, c.k), c.offset);
+  const Buffer b = Buffer::random(c.dtype, c.k * c.n);
+  const Buffer packed = pack(b, c.k, c.n);
+  const Buffer bias = Buffer::random(c.dtype, c.n, c.offset);
+  const Buffer residual = Buffer::random(c.dtype, extent(c.m, r_stride, c.n), c.offset);
+  Buffer y = Buffer::filled(c.dtype, extent(c.m, y_stride, c.n), -77.0f, c.offset);
+  linear({c.dtype, c.m, c.n, c.k, x.data(), x_stride, packed.data(), c.bias ? bias.data() : nullptr,
+          c.residual ? residual.data() : nullptr, r_stride, c.act, y.data(), y_stride, c.threads});
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < c.m; ++i) {
+    for (int64_t j = 0; j < c.n; ++j) {
+      double sum = c.bias ? bias.get(j) : 0.0;
+      for (int64_t p = 0; p < c.k; ++p) sum += static_cast<double>(x.get(i * x_stride + p)) * b.get(p * c.n + j);
+      if (c.residual) sum += residual.get(i * r_stride + j);
+      const double expected = reference_act(c.act, sum);
+      const double got = y.get(i * y_stride + j);
+      wrong += !close(got, expected, tolerance(c.dtype, expected, static_cast<double>(c.k)));
+    }
+    for (int64_t j = c.n; j < y_stride && i + 1 < c.m; ++j) wrong += y.get(i * y_stride + j) != -77.0f;
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("linear: every number of rows and every activation") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (int64_t m = 1; m <= 30; ++m) check({dtype, m, 40, 19, static_cast<Act>(m % 10), true, m % 2 == 0});
+    for (int act = 0; act <= 9; ++act) check({dtype, 3, 33, 8, static_cast<Act>(act), act % 2 == 0, act % 3 == 0});
+  }
+}
+
+TEST_CASE("linear: every number of columns") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (int64_t n = 1; n <= 70; ++n) check({dtype, pick_in(1, 15), n, pick_in(1, 9), Act::relu, true, true, 0, 1, 1});
+  }
+}
+
+TEST_CASE("linear: nothing to do, nothing to sum") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    check({dtype, 0, 5, 4, Act::none, true, false});
+    check({dtype, 5, 0, 4, Act::none, true, false});
+    check({dtype, 5, 7, 0, Act::relu, true, true});
+    check({dtype, 5, 7, 0, Act::none, false, false});
+    check({dtype, 1, 1, 1, Act::none, false, false});
+  }
+}
+
+TEST_CASE("linear: long sums, rows that alias in the cache, many threads") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    check({dtype, 33, 70, 1024, Act::none, true, true});
+    check({dtype, 70, 40, 2048, Act::gelu, true, false});
+    check({dtype, 5, 65, 3000, Act::relu, false, true, 1, 2, 1, 3});
+    check({dtype, 40, 300, 4500, Act::none, true, true, 0, 0, 0, 4});
+    check({dtype, 1, 257, 5000, Act::silu, true, false, 0, 0, 0, 4});
+    check({dtype, 300, 10, 700, Act::tanh, true, false, 0, 0, 0, 5});
+  }
+}
+
+TEST_CASE("linear: random shapes") {
+  for (int i = 0; i < 150; ++i) {
+    check({random_dtype(), pick_in(0, 60), pick_in(0, 130), pick_in(0, 90), random_act(), coin(), coin(),
+           pick({0, 0, 1, 7, 64}), pick({0, 0, 1, 5}), pick({0, 1, 3}), static_cast<int>(pick_in(1, 4))});
+  }
+}
+
+TEST_CASE("linear: the residual may be the output, and NaN and infinity come through") {
+  const int64_t m = 20, n = 37, k = 11;
+  Buffer x = Buffer::random(DType::f32, m * k);
+  const Buffer b = Buffer::random(DType::f32, k * n);
+  const Buffer packed = pack(b, k, n);
+  x.set(3 * k, std::nanf(""));
+  Buffer y = Buffer::filled(DType::f32, m * n, 2.0f);
+  Buffer fresh(DType::f32, m * n);
+  const Buffer residual = Buffer::filled(DType::f32, m * n, 2.0f);
+  linear({DType::f32, m, n, k, x.data(), k, packed.data(), nullptr, y.data(), n, Act::relu, y.data(), n, 2});
+  linear({DType::f32, m, n, k, x.data(), k, packed.data(), nullptr, residual.data(), n, Act::relu, fresh.data(), n, 2});
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      if (i == 3) {
+        CHECK(std::isnan(y.get(i * n + j)));
+      } else {
+        CHECK(y.get(i * n + j) == fresh.get(i * n + j));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aotpack::kernels::test
