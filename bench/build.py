@@ -1,0 +1,53 @@
+"""Builds one model for one engine in this process, and says how long it took: the bench starts one for each build.
+
+    python -m bench.build ENGINE MODEL DIRECTORY
+
+ENGINE may be `reference`: then the inputs and eager's answer are written instead, as input_0.npy …, expected.npy.
+Writes DIRECTORY/build.json: {"artifact", "seconds" (without the imports of torch and the model), "bytes"}.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from bench import engines
+
+
+def write_reference(model: str, directory: Path) -> None:
+    import numpy as np
+    import torch
+
+    from bench import models
+
+    module, args = models.build(model)
+    for index, arg in enumerate(args):
+        np.save(directory / f"input_{index}.npy", arg.numpy())
+    with torch.inference_mode():
+        np.save(directory / "expected.npy", module(*args).numpy())
+
+
+def build(engine: str, model: str, directory: Path) -> None:
+    # What other engines import on their own account is theirs; torch and the model's definition are everybody's.
+    from bench import models
+
+    module, args = models.build(model)
+    present = set(directory.iterdir())
+    began = time.perf_counter()
+    artifact = engines.get(engine).build(module, args, directory)
+    seconds = time.perf_counter() - began
+    made = [path for path in directory.iterdir() if path not in present and path.is_file()]
+    report = {"artifact": str(artifact), "seconds": seconds, "bytes": sum(path.stat().st_size for path in made)}
+    (directory / "build.json").write_text(json.dumps(report))
+
+
+def main() -> None:
+    engine, model, directory = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    if engine == "reference":
+        write_reference(model, directory)
+    else:
+        build(engine, model, directory)
+
+
+if __name__ == "__main__":
+    main()

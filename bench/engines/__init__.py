@@ -1,0 +1,25 @@
+"""One module per engine. Each has
+
+TITLE                                what the tables call it
+missing() -> str | None              why it cannot be built here (a package that is not installed), or None
+build(module, args, directory)       makes the artifact from a module and example arguments; returns its path
+open_session(artifact, inputs, threads)
+                                     loads the artifact and the inputs (paths of .npy files, in order); returns a function
+                                     without arguments that runs one call and returns the engine's own kind of result
+to_numpy(result)                     that result as a list of numpy arrays
+
+Nothing heavy is imported at the top of these modules: what a worker imports is part of what is measured.
+"""
+
+from importlib import import_module
+from types import ModuleType
+
+ENGINES = ("eager", "aoti", "onnxruntime", "aotpack")
+
+
+def get(name: str) -> ModuleType:
+    """The module of the engine `name`; ValueError when there is none."""
+    if name not in ENGINES:
+        raise ValueError(f"unknown engine {name!r}; there are {', '.join(ENGINES)}")
+    # The modules end in _engine so that a package and the module that measures it never share a name.
+    return import_module(f"bench.engines.{name}_engine")

