@@ -1,0 +1,147 @@
+"""Editing a program's graph: what passes have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.node import map_arg
+
+from aotpack.export.program import ConstantInfo, Program, get_attribute
+
+aten = torch.ops.aten
+
+
+class Editor:
+    """A graph under change in one pass. New nodes carry fake tensors, as all nodes of a Program do."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.graph_module = program.editable()
+        self.graph = self.graph_module.graph
+        self.mode = fake_mode(program.graph_module)
+        self.constants: dict[str, ConstantInfo] = {}
+        self.changed = 0
+
+    def nodes(self, *targets: Any) -> Iterator[torch.fx.Node]:
+        """The calls of these operators, in order; the graph may change meanwhile."""
+        for node in list(self.graph.nodes):
+            if node.op == "call_function" and node.target in targets and not node._erased:
+                yield node
+
+    def constant(self, node: Any) -> torch.Tensor | None:
+        """The tensor behind a `get_attr` node that the model never writes; None for any other value."""
+        if not isinstance(node, torch.fx.Node) or node.op != "get_attr":
+            return None
+        if self.info(str(node.target)).mutated:
+            return None
+        return get_attribute(self.graph_module, str(node.target)).detach()
+
+    def info(self, attribute: str) -> ConstantInfo:
+        return self.constants.get(attribute) or self.program.constant_info(attribute)
+
+    def sources(self, *nodes: torch.fx.Node | None) -> tuple[str, ...]:
+        """The names in the source model that these constants were made from."""
+        names: list[str] = []
+        for node in nodes:
+            if node is not None:
+                names += [n for n in self.info(str(node.target)).sources if n not in names]
+        return tuple(names)
+
+    def add_constant(
+        self, value: torch.Tensor, name: str, role: str, sources: tuple[str, ...], before: torch.fx.Node
+    ) -> torch.fx.Node:
+        """A new constant as a `get_attr` node. An equal request in this pass gives the same attribute."""
+        attribute = "_" + "".join(c if c.isalnum() else "_" for c in name)
+        base, number = attribute, 1
+        while hasattr(self.graph_module, attribute):
+            number += 1
+            attribute = f"{base}_{number}"
+        self.graph_module.register_buffer(attribute, value.detach(), persistent=False)
+        self.constants[attribute] = ConstantInfo(role, sources)
+        return self.get_attr(attribute, before)
+
+    def get_attr(self, attribute: str, before: torch.fx.Node) -> torch.fx.Node:
+        with self.graph.inserting_before(before):
+            node = self.graph.get_attr(attribute)
+        node.meta["val"] = self.mode.from_tensor(get_attribute(self.graph_module, attribute), static_shapes=True)
+        return node
+
+    def call(self, op: Any, args: tuple[Any, ...], before: torch.fx.Node, **kwargs: Any) -> torch.fx.Node:
+        """A new call in front of `before`, with its place in the source model's code."""
+        with self.graph.inserting_before(before):
+            node = self.graph.call_function(op, args, kwargs)
+        with self.mode, torch.no_grad():
+            node.meta["val"] = op(*map_arg(args, lambda n: n.meta["val"]), **map_arg(kwargs, lambda n: n.meta["val"]))
+        for key in ("stack_trace", "nn_module_stack", "source_fn_stack"):
+            if key in before.meta:
+                node.meta[key] = before.meta[key]
+        return node
+
+    def replace(self, node: torch.fx.Node, by: torch.fx.Node) -> None:
+        """All uses of `node` become uses of `by`; `node` goes."""
+        node.replace_all_uses_with(by)
+        self.graph.erase_node(node)
+        self.changed += 1
+
+    def finish(self, name: str, note: str) -> Program:
+        """The changed program; the old one when nothing was changed."""
+        if not self.changed:
+            return self.program
+        self.graph.eliminate_dead_code(_is_impure)
+        self.graph_module.recompile()
+        return self.program.with_graph(self.graph_module, self.constants).with_note(name, note)
+
+
+def fake_mode(graph_module: torch.fx.GraphModule) -> FakeTensorMode:
+    """The fake mode of the program's values; a fresh one for a graph without any."""
+    for node in graph_module.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch._subclasses.FakeTensor):
+            return value.fake_mode
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def bound_arguments(node: torch.fx.Node) -> dict[str, Any]:
+    """All arguments of a call by the schema's names, defaults filled in."""
+    schema = node.target._schema  # type: ignore[union-attr]
+    arguments: dict[str, Any] = {}
+    for position, argument in enumerate(schema.arguments):
+        if position < len(node.args):
+            arguments[argument.name] = node.args[position]
+        elif argument.name in node.kwargs:
+            arguments[argument.name] = node.kwargs[argument.name]
+        else:
+            arguments[argument.name] = argument.default_value if argument.has_default_value() else None
+    return arguments
+
+
+def shape_of(node: torch.fx.Node) -> Any:
+    return node.meta["val"].shape
+
+
+def dtype_of(node: torch.fx.Node) -> torch.dtype:
+    dtype: torch.dtype = node.meta["val"].dtype
+    return dtype
+
+
+def same_shape(a: torch.fx.Node, b: torch.fx.Node) -> bool:
+    """Whether sizes are equal by their expressions; never adds a guard."""
+    from aotpack.export.dims import expression
+
+    first, second = shape_of(a), shape_of(b)
+    return len(first) == len(second) and all(
+        expression(x) == expression(y) for x, y in zip(first, second, strict=True)
+    )
+
+
+def _is_impure(node: torch.fx.Node) -> bool:
+    if node.op in ("placeholder", "output"):
+        return True
+    if isinstance(node.target, torch._ops.OpOverload):
+        # Assertions and mutations have no users and must stay.
+        return node.target._schema.is_mutable or "assert" in node.target._schema.name
+    return node.is_impure()

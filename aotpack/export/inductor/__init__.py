@@ -1,0 +1,4 @@
+"""The adapter to TorchInductor: every touch of its private interfaces is in this package, one file per concern.
+
+Checked on torch 2.11, 2.12 and 2.13; `tests/export/test_inductor_adapter.py` fails loudly when a touch point moves.
+"""

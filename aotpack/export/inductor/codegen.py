@@ -1,0 +1,182 @@
+"""Runs TorchInductor's code generation on a flat graph and takes the sources out before anything is compiled.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._inductor.compile_fx.compile_fx_aot
+  torch._inductor.codecache.AotCodeCompiler.compile   replaced while generating: it receives the finished sources
+  torch._inductor.cpu_vec_isa.{VecAVX2, VecAVX512, VecNEON, valid_vec_isa_list}   the ISA is chosen by us, not probed
+  torch._inductor.codegen.cpp.CppKernel.decide_parallel_depth
+  torch._inductor.graph.GraphLowering.{constants, allocated_constant_name}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+
+from aotpack.errors import LoweringError
+from aotpack.export import ops
+
+# Loops are divided as for this many threads, whatever the build host has: a build must not depend on its host.
+_ASSUMED_THREADS = 8
+# A parallel region costs about as much as a few thousand elements of pointwise work.
+_MIN_CHUNK = 4096
+
+_ISA_CLASSES = {"x86-64-v4": ("VecAVX512", 512), "x86-64-v3": ("VecAVX2", 256), "aarch64": ("VecNEON", 128)}
+
+
+@dataclass
+class GeneratedCode:
+    """What code generation produced for one graph and one target."""
+
+    wrapper: str
+    kernels: str
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    constant_origins: dict[str, str] = field(default_factory=dict)
+    extern_nodes: list[Any] = field(default_factory=list)
+
+
+def supported_targets() -> tuple[str, ...]:
+    """Targets that code can be generated for."""
+    return tuple(_ISA_CLASSES)
+
+
+def _config(bits: int) -> dict[str, Any]:
+    return {
+        "cpp_wrapper": True,
+        "force_disable_caches": True,
+        "compile_threads": 1,
+        # Constants were settled by our own passes.
+        "freezing": False,
+        "cpp.weight_prepack": False,
+        "layout_optimization": False,
+        "cpp.vec_isa_ok": True,
+        "cpp.simdlen": bits,
+        "cpp.threads": _ASSUMED_THREADS,
+        "cpp.dynamic_threads": True,
+        "cpp.min_chunk_size": _MIN_CHUNK,
+        "cpp.enable_kernel_profile": False,
+        "size_asserts": False,
+        "alignment_asserts": False,
+        "nan_asserts": False,
+        "scalar_asserts": True,
+        "aot_inductor.package": False,
+        "aot_inductor.use_runtime_constant_folding": False,
+        "aot_inductor.output_path": "",
+        "allow_buffer_reuse": True,
+        "keep_output_stride": True,
+        "fallback_random": False,
+        "max_autotune": False,
+        "comprehensive_padding": False,
+        "aot_inductor.custom_ops_to_c_shims": ops.C_SHIMS,
+    }
+
+
+@contextlib.contextmanager
+def _fixed_isa(target: str) -> Iterator[int]:
+    from torch._inductor import cpu_vec_isa
+
+    name, bits = _ISA_CLASSES[target]
+    isa = getattr(cpu_vec_isa, name)()
+    with mock.patch.object(cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]):
+        yield bits
+
+
+@contextlib.contextmanager
+def _serial_when_small() -> Iterator[None]:
+    """`dynamic_threads` makes Inductor open a parallel region around every loop, however short; small loops stay serial here."""
+    from torch._inductor import config
+    from torch._inductor.codegen.cpp import CppKernel
+
+    original = CppKernel.decide_parallel_depth
+
+    @functools.wraps(original)
+    def decide(self: Any, max_parallel_depth: Any, threads: int) -> Any:
+        with config.patch({"cpp.dynamic_threads": False}):
+            return original(self, max_parallel_depth, threads)
+
+    with mock.patch.object(CppKernel, "decide_parallel_depth", decide):
+        yield
+
+
+@contextlib.contextmanager
+def _intercepted(result: list[GeneratedCode]) -> Iterator[None]:
+    from torch._inductor import codecache
+
+    def take(
+        cls: type,
+        graph: Any,
+        wrapper_code: str,
+        kernel_code: str,
+        serialized_extern_kernel_nodes: str | None,
+        **_: Any,
+    ) -> str:
+        result.append(
+            GeneratedCode(
+                wrapper=wrapper_code,
+                kernels=kernel_code,
+                constants=dict(graph.constants),
+                constant_origins=dict(getattr(graph, "allocated_constant_name", {})),
+            )
+        )
+        return "generated"
+
+    with mock.patch.object(codecache.AotCodeCompiler, "compile", classmethod(take)):
+        yield
+
+
+@contextlib.contextmanager
+def _extern_nodes(collected: list[Any]) -> Iterator[Callable[[list[Any]], str]]:
+    """Nodes that Inductor would hand to libtorch's dispatcher at run time: there is none, so they are reported."""
+
+    def serialize(nodes: list[Any]) -> str:
+        collected.extend(nodes)
+        return "[]"
+
+    yield serialize
+
+
+def generate(gm: torch.fx.GraphModule, inputs: Sequence[Any], target: str) -> GeneratedCode:
+    """Generates C++ for `gm`, a flat graph over tensors.
+
+    Args:
+        gm: placeholders are tensors, parameters are `get_attr` nodes, the output is a flat tuple of tensors.
+        inputs: a fake tensor per placeholder, whose symbolic sizes carry the ranges.
+        target: one of `supported_targets()`.
+
+    Raises:
+        LoweringError: Inductor could not generate code; the cause is chained.
+    """
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx_aot
+
+    result: list[GeneratedCode] = []
+    externs: list[Any] = []
+    logging.getLogger("torch._inductor.ir").addFilter(_quiet_proxy_warning)
+    with (
+        torch.no_grad(),
+        _fixed_isa(target) as bits,
+        config.patch(_config(bits)),
+        _serial_when_small(),
+        _intercepted(result),
+        _extern_nodes(externs) as serializer,
+    ):
+        try:
+            compile_fx_aot(gm, list(inputs), config_patches={"extern_node_serializer": serializer})
+        except Exception as error:
+            raise LoweringError(f"TorchInductor could not generate code for this model: {error}") from error
+    if len(result) != 1:
+        raise LoweringError(f"expected one generated program, TorchInductor produced {len(result)}")
+    result[0].extern_nodes = externs
+    return result[0]
+
+
+def _quiet_proxy_warning(record: logging.LogRecord) -> bool:
+    # We list such operators ourselves, all at once.
+    return "proxy executor" not in record.getMessage()

@@ -1,0 +1,42 @@
+"""Removes calls that compute nothing at inference: dropout, detach, alias, conversions to what a tensor already is."""
+
+from __future__ import annotations
+
+import torch
+
+from aotpack.export.editing import Editor, bound_arguments, dtype_of
+from aotpack.export.program import Program
+
+aten = torch.ops.aten
+
+_IDENTITY = (aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.detach_.default)
+_DROPOUT = (aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default)
+_CONVERSIONS = (
+    aten.to.dtype,
+    aten.to.device,
+    aten.to.dtype_layout,
+    aten.to.other,
+    aten.type_as.default,
+)
+
+
+def remove_noops(program: Program) -> Program:
+    """Replaces calls that return their argument unchanged by the argument."""
+    editor = Editor(program)
+    for node in editor.nodes(aten._assert_tensor_metadata.default):
+        # Checks what tracing has already fixed: dtype, device and layout.
+        editor.graph.erase_node(node)
+        editor.changed += 1
+    for node in editor.nodes(*_IDENTITY):
+        editor.replace(node, node.args[0])  # type: ignore[arg-type]
+    for node in editor.nodes(*_DROPOUT):
+        arguments = bound_arguments(node)
+        if not arguments["train"] or arguments["p"] == 0:
+            editor.replace(node, arguments["input"])
+    for node in editor.nodes(*_CONVERSIONS):
+        arguments = bound_arguments(node)
+        source = arguments["self"]
+        plain = not arguments.get("copy") and arguments.get("memory_format") in (None, torch.preserve_format)
+        if plain and dtype_of(source) == dtype_of(node) and source.meta["val"].device == node.meta["val"].device:
+            editor.replace(node, source)
+    return editor.finish("noops", f"removed {editor.changed} calls that compute nothing")

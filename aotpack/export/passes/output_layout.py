@@ -1,0 +1,41 @@
+"""Keeps eager's strides on the results: a result whose layout the passes changed is copied once."""
+
+from __future__ import annotations
+
+import torch
+
+from aotpack.export.editing import Editor
+from aotpack.export.program import Program
+from aotpack.export.runner import propagate
+
+aten = torch.ops.aten
+
+
+def keep_output_layout(program: Program) -> Program:
+    """Compares the strides of every result with the captured layout and restores it where it differs."""
+    propagate(program)
+    editor = Editor(program)
+    output = editor.graph.output_node()
+    results = list(output.args[0])  # type: ignore[arg-type]
+    for index, (node, spec) in enumerate(zip(results, program.signature.outputs, strict=True)):
+        if not isinstance(node, torch.fx.Node) or _has_order(node.meta["val"], spec.order):
+            continue
+        permuted = editor.call(aten.permute.default, (node, list(spec.order)), output)
+        dense = editor.call(aten.clone.default, (permuted,), output, memory_format=torch.contiguous_format)
+        inverse = [spec.order.index(d) for d in range(spec.rank)]
+        results[index] = editor.call(aten.permute.default, (dense, inverse), output)
+        editor.changed += 1
+    output.args = (tuple(results),)
+    return editor.finish("output_layout", f"restored the layout of {editor.changed} results")
+
+
+def _has_order(value: torch.Tensor, order: tuple[int, ...]) -> bool:
+    step: object = 1
+    for d in reversed(order):
+        size, stride = value.shape[d], value.stride(d)
+        if isinstance(size, int) and size == 1:
+            continue
+        if str(stride) != str(step):
+            return False
+        step = step * size  # type: ignore[operator]
+    return True

@@ -1,0 +1,50 @@
+"""Sends scaled dot-product attention to our blocked kernel."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from aotpack.export import ops
+from aotpack.export.dims import expression
+from aotpack.export.editing import Editor, bound_arguments, dtype_of, shape_of
+from aotpack.export.program import Program
+
+aten = torch.ops.aten
+
+_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def pack_attention(program: Program) -> Program:
+    """Replaces attention without dropout over [batch, heads, length, dim] by `aotpack::attention`."""
+    editor = Editor(program)
+    for node in editor.nodes(aten.scaled_dot_product_attention.default):
+        arguments = bound_arguments(node)
+        q, k, v, mask = arguments["query"], arguments["key"], arguments["value"], arguments["attn_mask"]
+        if arguments["dropout_p"] != 0 or not _fits(q, k, v, bool(arguments["enable_gqa"])):
+            continue
+        if mask is not None and dtype_of(mask) not in (torch.bool, torch.float32, dtype_of(q)):
+            continue
+        head_dim = shape_of(q)[3]
+        scale = arguments["scale"]
+        if scale is None:
+            if isinstance(head_dim, torch.SymInt):
+                continue
+            scale = 1.0 / math.sqrt(head_dim)
+        if not isinstance(scale, (int, float)):
+            continue
+        call = (q, k, v, mask, bool(arguments["is_causal"]), float(scale))
+        editor.replace(node, editor.call(ops.attention, call, node))
+    return editor.finish("pack_attention", f"blocked {editor.changed} attentions")
+
+
+def _fits(q: torch.fx.Node, k: torch.fx.Node, v: torch.fx.Node, gqa: bool) -> bool:
+    if any(len(shape_of(t)) != 4 or dtype_of(t) not in _DTYPES or dtype_of(t) != dtype_of(q) for t in (q, k, v)):
+        return False
+    (bq, hq, _, dq), (bk, hk, sk, dk), (bv, hv, sv, _) = (
+        [expression(size) for size in shape_of(t)] for t in (q, k, v)
+    )
+    if not (bq == bk == bv and hk == hv and sk == sv and dq == dk):
+        return False
+    return hq == hk or (gqa and hq.is_Integer and hk.is_Integer and hk > 0 and hq % hk == 0)

@@ -1,0 +1,92 @@
+"""Packs constant convolution weights for our kernel; activations become channels-last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from aotpack.export import ops
+from aotpack.export.editing import Editor, bound_arguments, dtype_of, shape_of
+from aotpack.export.packing import pack_conv as pack_weight
+from aotpack.export.program import Program
+
+aten = torch.ops.aten
+
+_OPERATORS = (
+    aten.conv1d.default,
+    aten.conv2d.default,
+    aten.conv3d.default,
+    aten.conv1d.padding,
+    aten.conv2d.padding,
+    aten.conv3d.padding,
+    aten.conv_transpose1d.default,
+    aten.conv_transpose2d.input,
+    aten.conv_transpose3d.input,
+    aten.convolution.default,
+)
+_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def pack_conv(program: Program) -> Program:
+    """Replaces convolutions whose weight is a constant of fp32 or bf16 by `aotpack::packed_conv`."""
+    editor = Editor(program)
+    for node in editor.nodes(*_OPERATORS):
+        arguments = bound_arguments(node)
+        x = arguments["input"]
+        weight = editor.constant(arguments["weight"])
+        if weight is None or weight.dtype not in _DTYPES or dtype_of(x) != weight.dtype:
+            continue
+        spatial = weight.dim() - 2
+        if spatial not in (1, 2, 3):
+            continue
+        transposed = bool(arguments.get("transposed")) or "transpose" in node.target._schema.name  # type: ignore[union-attr]
+        groups = arguments["groups"]
+        kernel = list(weight.shape[2:])
+        stride, dilation = _spread(arguments["stride"], spatial), _spread(arguments["dilation"], spatial)
+        batched = len(shape_of(x)) == weight.dim()
+        if not batched:
+            x = editor.call(aten.unsqueeze.default, (x, 0), node)
+        x, padding = _padding(editor, node, x, arguments["padding"], kernel, dilation)
+        output_padding = _spread(arguments.get("output_padding", 0), spatial)
+        packed = editor.add_constant(
+            pack_weight(weight, groups, transposed),
+            f"packed_{arguments['weight'].target}",
+            "packed",
+            editor.sources(arguments["weight"]),
+            node,
+        )
+        out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
+        result = editor.call(
+            ops.packed_conv,
+            (x, packed, arguments["bias"], None, out_channels, kernel, stride, padding, dilation, transposed)
+            + (output_padding, groups, 0),
+            node,
+        )
+        if not batched:
+            result = editor.call(aten.squeeze.dim, (result, 0), node)
+        editor.replace(node, result)
+    return editor.finish("pack_conv", f"packed the weights of {editor.changed} convolutions")
+
+
+def _spread(value: Any, count: int) -> list[int]:
+    if isinstance(value, int):
+        return [value] * count
+    values = list(value)
+    return values * count if len(values) == 1 else values
+
+
+def _padding(
+    editor: Editor, node: torch.fx.Node, x: torch.fx.Node, padding: Any, kernel: list[int], dilation: list[int]
+) -> tuple[torch.fx.Node, list[int]]:
+    """Padding per dim; an uneven "same" padding is made explicit."""
+    if not isinstance(padding, str):
+        return x, _spread(padding, len(kernel))
+    if padding == "valid":
+        return x, [0] * len(kernel)
+    totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    if all(total % 2 == 0 for total in totals):
+        return x, [total // 2 for total in totals]
+    # torch pads the greater half behind.
+    pads = [side for total in reversed(totals) for side in (total // 2, total - total // 2)]
+    return editor.call(aten.constant_pad_nd.default, (x, pads), node), [0] * len(kernel)

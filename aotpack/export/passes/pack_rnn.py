@@ -1,0 +1,91 @@
+"""Splits LSTM and GRU into our layer operator, one call per layer and direction."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from aotpack.export import ops
+from aotpack.export.editing import Editor, bound_arguments, dtype_of, shape_of
+from aotpack.export.packing import pack_linear
+from aotpack.export.program import Program
+
+aten = torch.ops.aten
+
+_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def pack_rnn(program: Program) -> Program:
+    """Replaces `aten.lstm.input` and `aten.gru.input` with constant weights of fp32 or bf16."""
+    editor = Editor(program)
+    for node in editor.nodes(aten.lstm.input, aten.gru.input):
+        arguments = bound_arguments(node)
+        if arguments["train"] and arguments["dropout"]:
+            continue
+        weights = [editor.constant(parameter) for parameter in arguments["params"]]
+        per_layer = 4 if arguments["has_biases"] else 2
+        directions = 2 if arguments["bidirectional"] else 1
+        plain = len(weights) == per_layer * directions * arguments["num_layers"]  # projections have a fifth weight
+        known = [w for w in weights if w is not None]
+        if len(known) != len(weights) or not plain or known[0].dtype not in _DTYPES:
+            continue
+        if dtype_of(arguments["input"]) != known[0].dtype or len(shape_of(arguments["input"])) != 3:
+            continue
+        results = _layers(editor, node, arguments, known, per_layer, directions)
+        for user in list(node.users):
+            if user.target is not operator.getitem:
+                raise AssertionError("a tuple result is read by getitem alone")
+            editor.replace(user, results[user.args[1]])  # type: ignore[index]
+        editor.graph.erase_node(node)
+    return editor.finish("pack_rnn", f"split {editor.changed} results of recurrent networks into layers")
+
+
+def _layers(
+    editor: Editor,
+    node: torch.fx.Node,
+    arguments: dict[str, Any],
+    weights: list[torch.Tensor],
+    per_layer: int,
+    directions: int,
+) -> list[torch.fx.Node]:
+    lstm = node.target is aten.lstm.input
+    states = arguments["hx"] if lstm else [arguments["hx"]]
+    x = arguments["input"]
+    if arguments["batch_first"]:
+        x = editor.call(aten.transpose.int, (x, 0, 1), node)
+    finals: list[list[torch.fx.Node]] = [[] for _ in states]
+    for layer in range(arguments["num_layers"]):
+        outputs = []
+        for direction in range(directions):
+            index = layer * directions + direction
+            parameters = arguments["params"][index * per_layer : (index + 1) * per_layer]
+            hidden = weights[index * per_layer + 1].shape[1]
+            packed = [_packed(editor, node, parameter) for parameter in parameters[:2]]
+            biases = list(parameters[2:]) if per_layer == 4 else [None, None]
+            initial = [editor.call(aten.select.int, (state, 0, index), node) for state in states]
+            op = ops.lstm_layer if lstm else ops.gru_layer
+            call = editor.call(op, (x, *packed, *biases, *initial, hidden, direction == 1), node)
+            parts = [_item(editor, call, i, node) for i in range(1 + len(states))]
+            outputs.append(parts[0])
+            for final, part in zip(finals, parts[1:], strict=True):
+                final.append(part)
+        x = outputs[0] if directions == 1 else editor.call(aten.cat.default, (outputs, 2), node)
+    if arguments["batch_first"]:
+        x = editor.call(aten.transpose.int, (x, 0, 1), node)
+    return [x, *(editor.call(aten.stack.default, (final,), node) for final in finals)]
+
+
+def _packed(editor: Editor, node: torch.fx.Node, parameter: torch.fx.Node) -> torch.fx.Node:
+    weight = editor.constant(parameter)
+    assert weight is not None
+    name = f"packed_{parameter.target}"
+    return editor.add_constant(pack_linear(weight), name, "packed", editor.sources(parameter), node)
+
+
+def _item(editor: Editor, call: torch.fx.Node, index: int, before: torch.fx.Node) -> torch.fx.Node:
+    with editor.graph.inserting_before(before):
+        item = editor.graph.call_function(operator.getitem, (call, index))
+    item.meta["val"] = call.meta["val"][index]
+    return item

@@ -1,0 +1,27 @@
+"""Turns views into reshapes where convolutions may change strides, so that a view never depends on a layout."""
+
+from __future__ import annotations
+
+import torch
+
+from aotpack.export.editing import Editor
+from aotpack.export.program import Program
+
+aten = torch.ops.aten
+
+
+def free_views(program: Program) -> Program:
+    """`view` becomes `reshape`; `as_strided` reads a contiguous copy when its source's strides may change."""
+    editor = Editor(program)
+    for node in editor.nodes(aten.view.default, aten._unsafe_view.default):
+        node.target = aten.reshape.default
+        editor.changed += 1
+    for node in editor.nodes(aten.as_strided.default):
+        source = node.args[0]
+        if isinstance(source, torch.fx.Node) and source.op == "call_function" and source.meta["val"].is_contiguous():
+            node.args = (
+                editor.call(aten.clone.default, (source,), node, memory_format=torch.contiguous_format),
+                *node.args[1:],
+            )
+            editor.changed += 1
+    return editor.finish("reshape", f"freed {editor.changed} views from strides")

@@ -1,0 +1,27 @@
+"""Makes tied weights one constant: `get_attr` nodes that hold the same memory become one node."""
+
+from __future__ import annotations
+
+from aotpack.export.editing import Editor
+from aotpack.export.program import ConstantInfo, Program
+
+
+def merge_tied(program: Program) -> Program:
+    """Merges constants that are the same view of the same storage; the name that comes first stays, all are recorded."""
+    editor = Editor(program)
+    first: dict[tuple[object, ...], object] = {}
+    for node in list(editor.graph.nodes):
+        value = editor.constant(node)
+        if value is None:
+            continue
+        key = (value.data_ptr() or id(value), value.dtype, tuple(value.shape), tuple(value.stride()))
+        kept = first.setdefault(key, node)
+        if kept is node:
+            continue
+        name, other = str(kept.target), str(node.target)  # type: ignore[attr-defined]
+        if name != other:
+            info = editor.info(name)
+            sources = tuple(dict.fromkeys((*info.sources, *editor.info(other).sources)))
+            editor.constants[name] = ConstantInfo(info.role, sources)
+        editor.replace(node, kept)  # type: ignore[arg-type]
+    return editor.finish("tied", f"merged {editor.changed} uses of shared weights")
