@@ -27,9 +27,7 @@ from bench import engines, report
 from bench.process import Worker, WorkerError, build
 
 # Names only: importing bench.models would import torch into the process that starts all others.
-MODELS = (
-    "resnet18 resnet50 mobilenetv2 convnext vit bert gpt2 minilm lstm dlrm mlp"  # in the order of the tables
-).split()
+MODELS = ["resnet18", "resnet50", "mobilenetv2", "convnext", "vit", "bert", "gpt2", "minilm", "lstm", "dlrm", "mlp"]
 
 
 @dataclass(frozen=True)

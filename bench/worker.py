@@ -88,7 +88,7 @@ def compare(outputs: list, expected_path: str) -> float:  # type: ignore[type-ar
     if len(outputs) != 1 or outputs[0].shape != expected.shape:
         return float("inf")
     error = float(np.abs(outputs[0].astype(np.float64) - expected).max() / np.abs(expected).max())
-    return error if error == error else float("inf")
+    return float("inf") if np.isnan(error) else error
 
 
 if __name__ == "__main__":

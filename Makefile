@@ -1,0 +1,121 @@
+# What a developer types. `make help` lists it.
+#
+#   PYTHON       the interpreter that the virtual environment is made from (3.11 or later)
+#   VENV         the virtual environment
+#   PIP_FLAGS    for pip, e.g. an index with CPU builds of torch
+#   PYTEST_FLAGS, JOBS
+
+PYTHON ?= python3
+VENV ?= .venv
+PIP_FLAGS ?=
+PYTEST_FLAGS ?=
+JOBS ?= $(shell nproc)
+
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+PIP := $(PY) -m pip --disable-pip-version-check install --quiet $(PIP_FLAGS)
+# Stamps lie in the environment that they speak of: `make clean` keeps both.
+DEPS := $(VENV)/.aotpack-deps
+INSTALLED := $(VENV)/.aotpack-installed
+
+# What the installed package is compiled from; Python sources are used in place.
+NATIVE := $(wildcard CMakeLists.txt cmake/*) \
+          $(shell find csrc \( -name '*.cpp' -o -name '*.h' -o -name '*.hpp' -o -name CMakeLists.txt \) 2>/dev/null)
+CPP_SOURCES = $(shell git ls-files '*.cpp' '*.h' '*.hpp' | grep -v dlpack.h)
+
+DOCTEST := doctest/doctest.h
+DOCTEST_LOCAL := build/deps/usr/include
+CMAKE := $(shell command -v cmake || echo $(CURDIR)/$(BIN)/cmake)
+CTEST := $(dir $(CMAKE))ctest
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help setup demo test test-py test-cpp test-asan test-tsan lint format bench clean doctest
+.NOTPARALLEL:
+
+help:
+	@echo "make setup      virtual environment with torch, the package and all that tests need (once; then quick)"
+	@echo "make demo       train, build and run a model without torch, from Python and from C++"
+	@echo "make test       all tests: C++ (plain, ASan+UBSan, TSan), then Python"
+	@echo "make test-py    Python tests alone; PYTEST_FLAGS='-k name' chooses"
+	@echo "make test-cpp   C++ tests alone; test-asan and test-tsan run them under sanitizers"
+	@echo "make lint       ruff, mypy, clang-format"
+	@echo "make format     lets ruff and clang-format rewrite the sources"
+	@echo "make bench      aotpack beside eager, AOTInductor and ONNX Runtime; BENCH_FLAGS='--quick --models mlp'"
+	@echo "make clean      removes what was built; keeps $(VENV)"
+
+# ---- set-up ---------------------------------------------------------------------------------------------------------
+
+setup: $(INSTALLED)
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "aotpack needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "hint: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# torch comes first and alone, from the constraint: no other package gets to choose which build it is.
+$(DEPS): constraints.txt pyproject.toml | $(PY)
+	@echo "installing what aotpack is built and tested with (minutes the first time)"
+	$(PIP) -c constraints.txt torch
+	$(PIP) -c constraints.txt scikit-build-core nanobind ninja
+	@touch $@
+
+$(INSTALLED): $(DEPS) $(NATIVE) | doctest
+	$(PIP) -c constraints.txt --no-build-isolation -e '.[build,test,dev]'
+	@touch $@
+
+doctest:
+	@if [ -e /usr/include/$(DOCTEST) ] || [ -e $(DOCTEST_LOCAL)/$(DOCTEST) ]; then exit 0; fi; \
+	echo "fetching the doctest header"; \
+	if [ "$$(id -u)" = 0 ]; then apt-get install -y -qq doctest-dev >/dev/null; \
+	else mkdir -p build/deps && cd build/deps && apt-get download -qq doctest-dev && dpkg -x doctest-dev_*.deb .; fi || { \
+	  echo "the C++ tests need doctest: install the package doctest-dev" >&2; exit 1; }
+
+# ---- use ------------------------------------------------------------------------------------------------------------
+
+demo: setup
+	$(PY) examples/digits/demo.py
+
+bench: setup
+	$(PY) -m bench.overhead
+	$(PY) -m bench.run $(BENCH_FLAGS)
+
+# ---- tests ----------------------------------------------------------------------------------------------------------
+
+test: test-cpp test-asan test-tsan test-py
+	@echo "C++ tests passed: plain, ASan+UBSan, TSan. Python tests passed (summary above)."
+
+test-py: setup
+	$(PY) -m pytest $(PYTEST_FLAGS) tests
+
+# $(call run_cpp_tests,folder,build type,sanitizers)
+define run_cpp_tests
+	$(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_BUILD_TYPE=$(2) -DAOTPACK_BUILD_TESTS=ON -DAOTPACK_SANITIZE=$(3) \
+	  -DCMAKE_INCLUDE_PATH=$(CURDIR)/$(DOCTEST_LOCAL) >/dev/null
+	$(CMAKE) --build build/$(1) -j $(JOBS)
+	$(CTEST) --test-dir build/$(1) --output-on-failure --no-tests=error
+endef
+
+test-cpp: setup
+	$(call run_cpp_tests,cpp,RelWithDebInfo,)
+
+test-asan: setup
+	$(call run_cpp_tests,asan,RelWithDebInfo,address+undefined)
+
+test-tsan: setup
+	$(call run_cpp_tests,tsan,RelWithDebInfo,thread)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict aotpack
+	$(BIN)/clang-format --dry-run --Werror $(CPP_SOURCES)
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP_SOURCES)
+
+clean:
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis examples/*/build examples/*/*.aotpack
+	find aotpack bench examples tests -name __pycache__ -prune -exec rm -rf {} +
