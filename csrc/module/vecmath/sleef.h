@@ -4,10 +4,10 @@
 // must not need, so the build puts this folder first on the include path and every function becomes code of the module. Names keep their promise
 // of accuracy: _u10 is within 1.0 ulp, _u15 1.5, _u35 3.5, _u05 0.5001, for all arguments (lgamma: or 1e-15 absolute near its zeros).
 //
-// Widths: f4 d2 (128 bits), f8 d4 (256 bits, AVX2), f16 d8 (512 bits, AVX-512).
+// Widths: f4 d2 (128 bits, NEON), f8 d4 (256 bits, AVX2 with FMA), f16 d8 (512 bits, AVX-512). On x86 f4 and d2 exist for the tests.
 #pragma once
 
-#include "vecmath.h"
+#include "detail/vecmath.h"
 
 #define SLEEF_CONST __attribute__((const))
 
@@ -68,7 +68,7 @@ typedef struct {
 } Sleef_float64x2_t_2;
 AOTPACK_SLEEF_ALL(4, f, float32x4_t, float)
 AOTPACK_SLEEF_ALL(2, d, float64x2_t, double)
-#elif defined(__x86_64__)
+#elif defined(__FMA__)
 typedef struct {
   __m128 x, y;
 } Sleef___m128_2;
@@ -77,7 +77,6 @@ typedef struct {
 } Sleef___m128d_2;
 AOTPACK_SLEEF_ALL(4, f, __m128, float)
 AOTPACK_SLEEF_ALL(2, d, __m128d, double)
-#if defined(__AVX2__)
 typedef struct {
   __m256 x, y;
 } Sleef___m256_2;
@@ -86,7 +85,6 @@ typedef struct {
 } Sleef___m256d_2;
 AOTPACK_SLEEF_ALL(8, f, __m256, float)
 AOTPACK_SLEEF_ALL(4, d, __m256d, double)
-#endif
 #if defined(__AVX512F__)
 typedef struct {
   __m512 x, y;

@@ -1,4 +1,5 @@
 // vecmath.h: elementary functions of vectors, by overload on float and double lanes.
 #pragma once
 
-#include "lanes.h"
+#include "float_lanes.h"
+#include "libm_lanes.h"
