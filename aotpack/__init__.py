@@ -44,7 +44,7 @@ def __getattr__(name: str) -> object:
 
         return errors_module
     if name in __all__:
-        import aotpack.runtime as runtime
+        from aotpack import runtime
 
         value = getattr(runtime, name)
         globals()[name] = value

@@ -147,7 +147,7 @@ class TensorLeaf:
 class ValueLeaf:
     """A constant of the signature. In an input, a call must give an equal one, of the same type."""
 
-    value: None | bool | int | float | str
+    value: bool | int | float | str | None
 
     def __eq__(self, other: object) -> bool:
         # 1, 1.0 and True are different constants; nan is equal to itself.

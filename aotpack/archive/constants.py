@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from aotpack.archive.layout import CONSTANT_ALIGNMENT
@@ -66,7 +67,7 @@ def layout_constants(
             sizes[-1] = offset + data.nbytes
             placement = known[sha256, data.nbytes] = Placement(len(sizes) - 1, offset, data.nbytes, sha256)
         placements[key] = placement
-    segments = tuple(FileSource.from_chunks("weights/{}".format, lambda parts=parts: parts) for parts in contents)
+    segments = tuple(FileSource.from_chunks("weights/{}".format, partial(tuple, parts)) for parts in contents)
     return ConstantLayout(segments, placements)
 
 

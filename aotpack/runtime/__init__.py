@@ -1,0 +1,187 @@
+"""Runs archives. Imports nothing but the native module: numpy only when numpy arrays come in, torch and jax never.
+
+`load` gives a `Model`, which is called like the model that it was built from. A call takes numpy, torch or jax arrays,
+or anything with `__dlpack__` or the buffer protocol, in CPU memory; the result comes as arrays of the library of the
+first argument that has one, else as `Tensor`. Results own their memory and have the strides that the model gave them.
+"""
+
+from __future__ import annotations
+
+import os
+
+from aotpack.runtime._native import Runner, Tensor, host_target
+
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, Literal
+
+    from aotpack.archive.manifest import Manifest
+    from aotpack.spec import Signature
+
+__all__ = ["Context", "Entry", "Model", "Tensor", "host_target", "load"]
+
+
+class Entry(Runner):
+    """An entry of a model, such as `forward`: call it with the arguments of the source model.
+
+    Made by `Model.entry` and `Context.entry`. Thread-safe: calls may run at once; each has a context of the model's
+    pool for its time. A model that writes to its own buffers has a copy of them per context: hold a `Context` to keep
+    them apart, or together.
+
+    Raises (when called):
+        InputError: an argument's structure, dtype, rank, size or device is not what the signature says.
+        ExecutionError: the model cannot compute with these values.
+        OutOfMemoryError: memory ran out.
+    """
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs, outputs, dims and how they sit in arguments and result; `str()` of it is for people."""
+        return self.manifest.entries[self.entry_names.index(self.entry_name)].signature
+
+    @property
+    def manifest(self) -> Manifest:
+        """The archive's manifest."""
+        from aotpack.runtime.structure import manifest_of
+
+        return manifest_of(self._manifest)
+
+    def run(
+        self, inputs: Sequence[Any] | Mapping[str, Any], *, out: Sequence[Any] | Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        """Runs the entry on its tensors alone, without the structure around them.
+
+        Args:
+            inputs: the arrays in the order of `signature.inputs`, or by their names.
+            out: arrays to write the outputs into, in the order of `signature.outputs` or by their names. Each has the
+                dtype and shape of the output, is writable, and may have any strides without overlap.
+
+        Returns:
+            The outputs in order; the arrays of `out` when given.
+
+        Raises:
+            InputError, ExecutionError, OutOfMemoryError: as for a call.
+        """
+        if not isinstance(inputs, (list, tuple)):
+            inputs = _in_order(inputs, self._input_names, "input")
+        if out is not None and not isinstance(out, (list, tuple)):
+            out = _in_order(out, self._output_names, "output")
+        return self._run(inputs, out)
+
+    def _call_structured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call whose arguments or result are nested, or that is wrong; `Runner` does the others by itself."""
+        from aotpack.runtime.structure import flatten, unflatten
+
+        signature = self.signature
+        return unflatten(signature.out_spec, self._run(flatten(signature.in_spec, args, kwargs), None))
+
+
+class Context(Entry):
+    """An entry together with its own scratch memory, buffers that the model writes to, thread count and random state.
+
+    Calls from several threads wait for each other.
+    """
+
+    def __init__(self, parent: Entry, *, num_threads: int = 0, seed: int | None = None) -> None:
+        super().__init__(parent, num_threads=_checked_threads(num_threads))
+        if seed is not None:
+            self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        """Seeds the model's random operators: the calls that follow repeat."""
+        self._set_seed(seed & 0xFFFFFFFFFFFFFFFF)
+
+    def entry(self, name: str) -> Entry:
+        """Another entry of the model in this context.
+
+        Raises:
+            EntryNotFoundError: the archive has no such entry.
+        """
+        return Entry(self, name)
+
+
+class Model(Entry):
+    """A loaded archive; calling it runs the entry `forward`, or the first when there is none of that name.
+
+    Immutable and thread-safe; see `Entry`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        verify: Literal["code", "full"] = "code",
+        num_threads: int | None = None,
+    ) -> None:
+        if verify not in ("code", "full"):
+            raise ValueError(f'verify must be "code" or "full", got {verify!r}')
+        super().__init__(os.fspath(path), full=verify == "full", num_threads=_checked_threads(num_threads))
+
+    @property
+    def name(self) -> str:
+        """The model's name, as it was built."""
+        return self.manifest.name
+
+    def entry(self, name: str) -> Entry:
+        """The entry of that name.
+
+        Raises:
+            EntryNotFoundError: the archive has no such entry.
+        """
+        return Entry(self, name)
+
+    def context(self, *, num_threads: int | None = None, seed: int | None = None) -> Context:
+        """A context of one's own.
+
+        Args:
+            num_threads: threads inside one call; None: one per core that this process may use.
+            seed: for the random operators; None: a fresh one.
+        """
+        return Context(self, num_threads=num_threads or 0, seed=seed)
+
+    def __repr__(self) -> str:
+        return f"aotpack.Model({self.path!r}, target={self.target!r}, entries={self.entry_names})"
+
+
+def load(
+    path: str | os.PathLike[str], *, verify: Literal["code", "full"] = "code", num_threads: int | None = None
+) -> Model:
+    """Maps an archive and loads the modules in it that suit this machine best.
+
+    Args:
+        path: the archive.
+        verify: "code" checks the structure, the manifest and all that is executable against their hashes; "full" checks
+            every byte, the weights too, which takes time in proportion to their size.
+        num_threads: threads inside one call; None: one per core that this process may use.
+
+    Raises:
+        ArchiveNotFoundError (a FileNotFoundError): there is no such file.
+        ForeignArchiveError, TruncatedArchiveError, MalformedArchiveError, TamperedArchiveError,
+        UnsupportedVersionError: it is not an archive that this version can use.
+        UnsupportedTargetError: it has no module for this machine.
+        MissingImportError: a module needs something that this runtime lacks.
+    """
+    return Model(path, verify=verify, num_threads=num_threads)
+
+
+def _checked_threads(num_threads: int | None) -> int:
+    if num_threads is None:
+        return 0
+    if not 0 <= num_threads <= 1 << 16:
+        raise ValueError(f"num_threads must be at least 1, or None for one per core; got {num_threads}")
+    return num_threads
+
+
+def _in_order(arrays: Any, names: list[str], what: str) -> list[Any]:
+    if not hasattr(arrays, "keys"):
+        return list(arrays)
+    from aotpack.errors import InputError
+
+    for name in names:
+        if name not in arrays:
+            raise InputError(f"the {what} {name!r} is missing", hint=f"the {what}s are {', '.join(names)}")
+    for name in arrays:
+        if name not in names:
+            raise InputError(f"there is no {what} {name!r}", hint=f"the {what}s are {', '.join(names)}")
+    return [arrays[name] for name in names]

@@ -1,0 +1,184 @@
+#include "argument.h"
+
+#include <cstring>
+#include <string>
+
+#include "array_type.h"
+#include "dtype.h"
+#include "numpy_bridge.h"
+#include "object.h"
+#include "status.h"
+#include "tensor.h"
+
+namespace aotpack::python {
+namespace {
+
+std::string at(const Site& site) { return std::string(site.role) + " '" + site.name + "'"; }
+
+bool fail(const Site& site, const std::string& message, const char* hint = nullptr) {
+  set_error("InputError", at(site) + " " + message, hint);
+  return false;
+}
+
+bool fail_rank(const Site& site, int rank) {
+  return fail(site,
+              "has rank " + std::to_string(rank) + "; at most " + std::to_string(kMaxRank) + " dims are possible");
+}
+
+bool fail_read_only(const Site& site) {
+  return fail(site, "is written to by this call, but the array is read-only", "pass a copy");
+}
+
+// The pending exception's text, which is cleared.
+std::string take_error() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Ref text = Ref::take(value ? PyObject_Str(value) : nullptr);
+  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  std::string result = utf8 ? utf8 : "unknown error";
+  PyErr_Clear();
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  return result;
+}
+
+bool fail_dlpack(PyObject* object, const Site& site) {
+  // An interrupt or the like is not about the argument.
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
+  std::string text = take_error();
+  Ref grad = Ref::take(PyObject_GetAttrString(object, "requires_grad"));
+  PyErr_Clear();
+  if (grad.get() == Py_True) {
+    return fail(site, "requires grad, which an archive does not track", "pass tensor.detach()");
+  }
+  return fail(site, "cannot be read: " + text);
+}
+
+bool check_device(const Site& site, const DLTensor& tensor) {
+  if (tensor.device.device_type == kDLCPU || tensor.device.device_type == kDLCUDAHost) return true;
+  return fail(site, "is not in CPU memory (DLPack device type " + std::to_string(tensor.device.device_type) + ")",
+              "copy it to the CPU first, with torch: tensor.cpu()");
+}
+
+}  // namespace
+
+bool Argument::import(PyObject* object, const Site& site, DLDataType expected, bool writable) {
+  bool ok;
+  if (numpy_ready() && is_numpy_array(object)) {
+    ok = import_numpy(object, site, writable);
+  } else if (Tensor* tensor = tensor_of(object)) {
+    tensor_ = tensor->get();
+    ok = true;
+  } else {
+    const ArrayType type = array_type(Py_TYPE(object));
+    kind_ = type.kind;
+    if (kind_.exchange && kind_.exchange->borrow) {
+      ok = import_exchange(object, site);
+    } else if (type.has_dlpack && kind_.framework != Framework::kNumpy) {
+      ok = import_dlpack(object, site, writable);
+    } else if (type.has_buffer) {
+      ok = import_buffer(object, site, writable);
+    } else {
+      return fail(site, std::string("must be an array, got ") + Py_TYPE(object)->tp_name,
+                  "numpy, torch and jax arrays will do, and whatever has __dlpack__ or the buffer protocol; "
+                  "numpy.asarray(…, dtype=…) makes one");
+    }
+  }
+  if (!ok) return false;
+  if (tensor_.ndim > kMaxRank) return fail_rank(site, tensor_.ndim);
+  if (is_bfloat16(expected) && tensor_.dtype == DLDataType{kDLUInt, 16, 1}) tensor_.dtype = expected;
+  return true;
+}
+
+bool Argument::import_numpy(PyObject* object, const Site& site, bool writable) {
+  kind_.framework = Framework::kNumpy;
+  if (numpy_rank(object) > kMaxRank) return fail_rank(site, numpy_rank(object));
+  switch (view_numpy(object, writable, &tensor_, strides_)) {
+    case NumpyView::kOk:
+      return true;
+    case NumpyView::kByteOrder:
+      return fail(site, "is in foreign byte order", "array.astype(array.dtype.newbyteorder('='))");
+    case NumpyView::kStrides:
+      return fail(site, "has strides that are no multiples of its element size", "numpy.ascontiguousarray(array)");
+    case NumpyView::kReadOnly:
+      return fail_read_only(site);
+    case NumpyView::kDtype:
+      break;
+  }
+  Ref dtype = Ref::take(PyObject_GetAttrString(object, "dtype"));
+  Ref text = Ref::take(dtype ? PyObject_Str(dtype.get()) : nullptr);
+  const char* name = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  PyErr_Clear();
+  return fail(site, std::string("has the dtype ") + (name ? name : "?") + ", which no model takes",
+              dtype_name(tensor_.dtype) ? nullptr : "array.astype(…) converts it");
+}
+
+bool Argument::import_exchange(PyObject* object, const Site& site) {
+  if (kind_.exchange->borrow(object, &tensor_) != 0) return fail_dlpack(object, site);
+  if (!check_device(site, tensor_)) return false;
+  return true;
+}
+
+bool Argument::import_buffer(PyObject* object, const Site& site, bool writable) {
+  const int flags = PyBUF_FORMAT | PyBUF_STRIDES | (writable ? PyBUF_WRITABLE : 0);
+  if (PyObject_GetBuffer(object, &buffer_, flags) < 0) {
+    std::string text = take_error();
+    return writable ? fail_read_only(site) : fail(site, "cannot be read: " + text);
+  }
+  held_ = Held::kBuffer;
+  if (!dtype_of_format(buffer_.format, buffer_.itemsize, &tensor_.dtype)) {
+    return fail(site, std::string("has the buffer format '") + buffer_.format + "', which no model takes");
+  }
+  if (buffer_.ndim > kMaxRank) return fail_rank(site, buffer_.ndim);
+  for (int i = 0; i < buffer_.ndim; ++i) {
+    shape_[i] = buffer_.shape[i];
+    if (buffer_.strides[i] % buffer_.itemsize != 0) {
+      return fail(site, "has strides that are no multiples of its element size");
+    }
+    strides_[i] = buffer_.strides[i] / buffer_.itemsize;
+  }
+  tensor_.data = buffer_.buf;
+  tensor_.device = {kDLCPU, 0};
+  tensor_.ndim = buffer_.ndim;
+  tensor_.shape = shape_;
+  tensor_.strides = strides_;
+  tensor_.byte_offset = 0;
+  return true;
+}
+
+bool Argument::import_dlpack(PyObject* object, const Site& site, bool writable) {
+  Ref method = Ref::take(PyObject_GetAttrString(object, "__dlpack__"));
+  Ref none = Ref::take(PyTuple_New(0));
+  Ref kwargs = Ref::take(Py_BuildValue("{s:(ii)}", "max_version", AOTPACK_DLPACK_MAJOR, AOTPACK_DLPACK_MINOR));
+  if (!method || !none || !kwargs) return fail_dlpack(object, site);
+  Ref capsule = Ref::take(PyObject_Call(method.get(), none.get(), kwargs.get()));
+  if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {
+    // Producers from before DLPack 1.0 do not know the argument.
+    PyErr_Clear();
+    capsule = Ref::take(PyObject_CallNoArgs(method.get()));
+  }
+  if (!capsule) return fail_dlpack(object, site);
+  if (PyCapsule_IsValid(capsule.get(), "dltensor_versioned")) {
+    auto* managed = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.get(), "dltensor_versioned"));
+    if (managed->version.major != AOTPACK_DLPACK_MAJOR) return fail(site, "speaks an unknown version of DLPack");
+    if (writable && (managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY)) return fail_read_only(site);
+    tensor_ = managed->dl_tensor;
+  } else if (PyCapsule_IsValid(capsule.get(), "dltensor")) {
+    tensor_ = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.get(), "dltensor"))->dl_tensor;
+  } else {
+    return fail(site, "has a __dlpack__ that returns no DLPack capsule");
+  }
+  // The capsule is not consumed: it frees the tensor when we let it go, which is after the call.
+  capsule_ = capsule.release();
+  held_ = Held::kCapsule;
+  return check_device(site, tensor_);
+}
+
+void Argument::release() {
+  if (held_ == Held::kBuffer) PyBuffer_Release(&buffer_);
+  if (held_ == Held::kCapsule) Py_DECREF(capsule_);
+  held_ = Held::kNothing;
+}
+
+}  // namespace aotpack::python

@@ -1,0 +1,67 @@
+// One array that a caller passes, as a DLTensor for the time of a call.
+#ifndef AOTPACK_PYTHON_ARGUMENT_H_
+#define AOTPACK_PYTHON_ARGUMENT_H_
+
+#include <Python.h>
+
+#include "aotpack/aotpack.h"
+#include "exchange.h"
+
+namespace aotpack::python {
+
+// The most dims that a model's tensors may have.
+inline constexpr int kMaxRank = 16;
+
+// Which library's arrays go in, and so come out.
+enum class Framework : uint8_t { kNone, kNumpy, kTorch, kJax };
+
+struct ArrayKind {
+  Framework framework = Framework::kNone;
+  const ExchangeApi* exchange = nullptr;  // may be null
+};
+
+// What an error says about the argument.
+struct Site {
+  const char* role;  // "argument" or "out"
+  const char* name;
+};
+
+// Borrows the memory of any array: numpy's, torch's, jax's, our own, what speaks DLPack or the buffer protocol. Needs
+// the GIL.
+class Argument {
+ public:
+  Argument() = default;
+  Argument(const Argument&) = delete;
+  Argument& operator=(const Argument&) = delete;
+  ~Argument() {
+    if (held_ != Held::kNothing) release();
+  }
+
+  // False, with a Python exception set, when `object` is no array in CPU memory, or is read-only and must be written
+  // to. uint16 is taken for bfloat16 when that is `expected`: numpy has no name for it.
+  bool import(PyObject* object, const Site& site, DLDataType expected, bool writable);
+
+  const DLTensor& tensor() const { return tensor_; }
+  const ArrayKind& kind() const { return kind_; }
+
+ private:
+  enum class Held : uint8_t { kNothing, kBuffer, kCapsule };
+
+  bool import_numpy(PyObject* object, const Site& site, bool writable);
+  bool import_exchange(PyObject* object, const Site& site);
+  bool import_buffer(PyObject* object, const Site& site, bool writable);
+  bool import_dlpack(PyObject* object, const Site& site, bool writable);
+  void release();
+
+  DLTensor tensor_{};
+  ArrayKind kind_;
+  Held held_ = Held::kNothing;
+  PyObject* capsule_;
+  Py_buffer buffer_;
+  int64_t shape_[kMaxRank];
+  int64_t strides_[kMaxRank];
+};
+
+}  // namespace aotpack::python
+
+#endif  // AOTPACK_PYTHON_ARGUMENT_H_

@@ -1,0 +1,30 @@
+// Element types: DLPack's, their names, and the format characters of the buffer protocol (PEP 3118).
+#ifndef AOTPACK_PYTHON_DTYPE_H_
+#define AOTPACK_PYTHON_DTYPE_H_
+
+#include <cstdint>
+
+#include "aotpack/dlpack.h"
+
+namespace aotpack::python {
+
+inline bool operator==(DLDataType a, DLDataType b) {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+
+inline int64_t itemsize(DLDataType dtype) { return (int64_t{dtype.bits} * dtype.lanes + 7) / 8; }
+
+inline bool is_bfloat16(DLDataType dtype) { return dtype == DLDataType{kDLBfloat, 16, 1}; }
+
+// "float32", ...; null when the manifest has no such dtype.
+const char* dtype_name(DLDataType dtype);
+
+// The format of the buffer protocol, "f" for float32; null when there is none (bfloat16).
+const char* buffer_format(DLDataType dtype);
+
+// The dtype that a buffer's format and item size stand for; false when there is none. A null format means bytes.
+bool dtype_of_format(const char* format, int64_t itemsize, DLDataType* out_dtype);
+
+}  // namespace aotpack::python
+
+#endif  // AOTPACK_PYTHON_DTYPE_H_

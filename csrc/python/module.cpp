@@ -1,0 +1,144 @@
+// aotpack.runtime._native: the runtime's C interface for Python. aotpack/runtime/ makes it comfortable.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <new>
+
+#include "runner.h"
+#include "status.h"
+#include "tensor.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace aotpack::python {
+namespace {
+
+// nanobind's own calls cost more than a small model does, so calls come in through the type's slot.
+PyObject* call_slot(PyObject* self, PyObject* args, PyObject* kwargs) {
+  try {
+    if (!nb::inst_ready(self)) {
+      PyErr_SetString(PyExc_RuntimeError, "__init__ has not been called");
+      return nullptr;
+    }
+    return nb::inst_ptr<Runner>(self)->call(self, args, kwargs);
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  }
+}
+
+PyType_Slot kRunnerSlots[] = {{Py_tp_call, reinterpret_cast<void*>(call_slot)}, {0, nullptr}};
+
+template <typename T>
+T require(T value) {
+  if (!value) throw nb::python_error();
+  return value;
+}
+
+void init_load(Runner* self, const char* path, bool full, int32_t num_threads) {
+  const aotpack_verify verify = full ? AOTPACK_VERIFY_FULL : AOTPACK_VERIFY_CODE;
+  auto session = require(Session::load(path, verify, num_threads));
+  // "forward" is what a call of the model means; else the first entry.
+  size_t entry = 0;
+  aotpack_status_release(aotpack_model_find_entry(session->model(), "forward", &entry));
+  new (self) Runner(std::move(session), nullptr, entry);
+}
+
+void init_entry(Runner* self, const Runner& parent, const char* name) {
+  size_t entry = 0;
+  aotpack_status* status = aotpack_model_find_entry(parent.session()->model(), name, &entry);
+  if (status && aotpack_status_code(status) == AOTPACK_NOT_FOUND) {
+    set_error("EntryNotFoundError", aotpack_status_message(status));
+    aotpack_status_release(status);
+    throw nb::python_error();
+  }
+  if (!check(status)) throw nb::python_error();
+  new (self) Runner(parent.session(), parent.context(), entry);
+}
+
+void init_context(Runner* self, const Runner& parent, int32_t num_threads) {
+  auto context = require(OwnContext::create(*parent.session(), num_threads));
+  new (self) Runner(parent.session(), std::move(context), parent.entry());
+}
+
+const aotpack_value_info& value_info(const Runner& self, bool output, size_t i) {
+  return output ? *aotpack_model_output(self.session()->model(), self.entry(), i)
+                : *aotpack_model_input(self.session()->model(), self.entry(), i);
+}
+
+std::vector<std::string> value_names(const Runner& self, bool output) {
+  aotpack_model* model = self.session()->model();
+  std::vector<std::string> names;
+  const size_t count =
+      output ? aotpack_model_output_count(model, self.entry()) : aotpack_model_input_count(model, self.entry());
+  for (size_t i = 0; i < count; ++i) names.emplace_back(value_info(self, output, i).name);
+  return names;
+}
+
+std::vector<std::string> entry_names(const Runner& self) {
+  aotpack_model* model = self.session()->model();
+  std::vector<std::string> names;
+  for (size_t i = 0; i < aotpack_model_entry_count(model); ++i) names.emplace_back(aotpack_model_entry_name(model, i));
+  return names;
+}
+
+nb::bytes manifest(const Runner& self) {
+  size_t length = 0;
+  const char* text = aotpack_model_manifest(self.session()->model(), &length);
+  return nb::bytes(text, length);
+}
+
+void bind_runner(nb::module_& module) {
+  nb::class_<Runner>(module, "Runner", nb::type_slots(kRunnerSlots), nb::is_weak_referenceable(),
+                     "An entry of a model, ready to call; see aotpack.runtime.")
+      .def("__init__", init_load, "path"_a, "full"_a, "num_threads"_a)
+      .def("__init__", init_entry, "parent"_a, "entry"_a)
+      .def("__init__", init_context, "parent"_a, "num_threads"_a)
+      .def(
+          "_run",
+          [](const Runner& self, nb::object inputs, nb::object out) {
+            return nb::steal(require(self.run(inputs.ptr(), out.ptr())));
+          },
+          "inputs"_a, "out"_a.none())
+      .def("_set_seed",
+           [](const Runner& self, uint64_t seed) {
+             self.set_seed(seed);
+             if (PyErr_Occurred()) throw nb::python_error();
+           })
+      .def_prop_ro("_manifest", manifest)
+      .def_prop_ro("_input_names", [](const Runner& self) { return value_names(self, false); })
+      .def_prop_ro("_output_names", [](const Runner& self) { return value_names(self, true); })
+      .def_prop_ro("entry_names", entry_names, "The names of the archive's entries, a list.")
+      .def_prop_ro(
+          "path", [](const Runner& self) { return self.session()->path(); }, "The archive's path.")
+      .def_prop_ro(
+          "entry_name",
+          [](const Runner& self) { return aotpack_model_entry_name(self.session()->model(), self.entry()); },
+          "The name of the entry that a call runs.")
+      .def_prop_ro(
+          "target",
+          [](const Runner& self) { return aotpack_model_entry_target(self.session()->model(), self.entry()); },
+          "The target of the module that was chosen for this host, such as \"x86-64-v4\".")
+      .def_prop_ro(
+          "num_threads",
+          [](const Runner& self) {
+            const int32_t threads = self.num_threads();
+            if (threads < 0) throw nb::python_error();
+            return threads;
+          },
+          "Threads inside one call.");
+}
+
+}  // namespace
+}  // namespace aotpack::python
+
+NB_MODULE(_native, module) {
+  // A model or result that lives until the interpreter ends is no leak.
+  nb::set_leak_warnings(false);
+  aotpack::python::bind_tensor(module);
+  aotpack::python::bind_runner(module);
+  module.def("abi_version", &aotpack_abi_version, "The version of the C interface.");
+  module.def("version", &aotpack_version, "The version of the runtime library.");
+  module.def("host_target", &aotpack_host_target, "The best target that this host runs.");
+}

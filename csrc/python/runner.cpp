@@ -1,0 +1,244 @@
+#include "runner.h"
+
+#include <memory>
+#include <new>
+#include <string>
+
+#include "argument.h"
+#include "object.h"
+#include "result.h"
+#include "status.h"
+
+namespace aotpack::python {
+namespace {
+
+constexpr size_t kFew = 4;
+
+// Room for `count` elements, on the stack as long as there are few.
+template <typename T>
+class Small {
+ public:
+  explicit Small(size_t count) : heap_(count > kFew ? new T[count]() : nullptr) {}
+  T* data() { return heap_ ? heap_.get() : inline_; }
+  T& operator[](size_t i) { return data()[i]; }
+
+ private:
+  T inline_[kFew]{};
+  std::unique_ptr<T[]> heap_;
+};
+
+// The tensors that go into a call, borrowed for its time.
+class Inputs {
+ public:
+  explicit Inputs(size_t count) : arguments_(count), tensors_(count) {}
+
+  bool import(size_t i, PyObject* object, const char* role, const aotpack_value_info& info, bool writable) {
+    if (!arguments_[i].import(object, {role, info.name}, info.dtype, writable)) return false;
+    tensors_[i] = &arguments_[i].tensor();
+    // The first array whose library we know decides what comes out.
+    if (kind_.framework == Framework::kNone && !kind_.exchange) kind_ = arguments_[i].kind();
+    return true;
+  }
+
+  const DLTensor* const* tensors() { return tensors_.data(); }
+  const ArrayKind& kind() const { return kind_; }
+
+ private:
+  Small<Argument> arguments_;
+  Small<const DLTensor*> tensors_;
+  ArrayKind kind_;
+};
+
+// The tensors that come out of a call, owned until wrapped.
+class Outputs {
+ public:
+  explicit Outputs(size_t count) : tensors_(count), count_(count) {}
+  ~Outputs() {
+    for (size_t i = 0; i < count_; ++i) {
+      if (tensors_[i]) tensors_[i]->deleter(tensors_[i]);
+    }
+  }
+
+  DLManagedTensorVersioned** data() { return tensors_.data(); }
+  size_t count() const { return count_; }
+  PyObject* wrap(size_t i, const ArrayKind& kind) { return wrap_result(std::exchange(tensors_[i], nullptr), kind); }
+
+ private:
+  Small<DLManagedTensorVersioned*> tensors_;
+  size_t count_;
+};
+
+// A list or tuple of results, all outputs in order.
+PyObject* sequence(Outputs* outputs, const ArrayKind& kind, bool tuple) {
+  const auto count = static_cast<Py_ssize_t>(outputs->count());
+  Ref result = Ref::take(tuple ? PyTuple_New(count) : PyList_New(count));
+  for (Py_ssize_t i = 0; result && i < count; ++i) {
+    PyObject* item = outputs->wrap(static_cast<size_t>(i), kind);
+    if (!item) return nullptr;
+    if (tuple) {
+      PyTuple_SET_ITEM(result.get(), i, item);
+    } else {
+      PyList_SET_ITEM(result.get(), i, item);
+    }
+  }
+  return result.release();
+}
+
+bool is_in_order(const std::vector<int>& indices, size_t count) {
+  if (indices.size() != count) return false;
+  for (size_t i = 0; i < count; ++i) {
+    if (indices[i] != static_cast<int>(i)) return false;
+  }
+  return true;
+}
+
+PyObject* dict(Outputs* outputs, const ArrayKind& kind, const CallPlan& plan) {
+  Ref result = Ref::take(PyDict_New());
+  for (size_t i = 0; result && i < plan.keys.size(); ++i) {
+    Ref item = Ref::take(outputs->wrap(i, kind));
+    if (!item || PyDict_SetItem(result.get(), plan.keys[i], item.get()) < 0) return nullptr;
+  }
+  return result.release();
+}
+
+// Which argument is input i: fills `objects`, borrowed. False when the call is not of this form.
+bool match(const CallPlan& plan, PyObject* args, PyObject* kwargs, PyObject** objects, size_t count) {
+  const auto given = static_cast<size_t>(PyTuple_GET_SIZE(args));
+  const size_t named = kwargs ? static_cast<size_t>(PyDict_GET_SIZE(kwargs)) : 0;
+  if (given > plan.positional.size() || given + named != count) return false;
+  for (size_t p = 0; p < given; ++p) {
+    objects[plan.positional[p]] = PyTuple_GET_ITEM(args, static_cast<Py_ssize_t>(p));
+  }
+  if (named == 0) return true;
+  for (size_t i = 0; i < count; ++i) {
+    if (objects[i]) continue;
+    // As many as are missing were named, so finding each missing one leaves none over.
+    objects[i] = plan.names[i] ? PyDict_GetItemWithError(kwargs, plan.names[i]) : nullptr;
+    if (!objects[i]) return false;
+  }
+  return true;
+}
+
+// How the entry's results can be made without Python's help.
+bool is_plain(const CallPlan& plan, size_t num_inputs, size_t num_outputs) {
+  return plan.plain_arguments && plan.names.size() == num_inputs && plan.result != CallPlan::Result::kStructured &&
+         is_in_order(plan.outputs, num_outputs);
+}
+
+}  // namespace
+
+// Runs `body` with a context and without the GIL.
+template <typename Body>
+bool Runner::with_context(Body body) const {
+  aotpack_status* status;
+  Py_BEGIN_ALLOW_THREADS;
+  if (context_) {
+    std::lock_guard lock(context_->mutex());
+    status = body(context_->get());
+  } else {
+    aotpack_context* context = nullptr;
+    status = session_->take(&context);
+    if (!status) {
+      status = body(context);
+      session_->give_back(context);
+    }
+  }
+  Py_END_ALLOW_THREADS;
+  return check(status);
+}
+
+PyObject* Runner::call(PyObject* self, PyObject* args, PyObject* kwargs) const {
+  const CallPlan& plan = session_->plan(entry_);
+  aotpack_model* model = session_->model();
+  const size_t num_inputs = aotpack_model_input_count(model, entry_);
+  const size_t num_outputs = aotpack_model_output_count(model, entry_);
+  Small<PyObject*> objects(num_inputs);
+  if (!is_plain(plan, num_inputs, num_outputs) || !match(plan, args, kwargs, objects.data(), num_inputs)) {
+    // Nested structure, or a call that does not fit, which Python explains best.
+    if (PyErr_Occurred()) return nullptr;
+    Ref method = Ref::take(PyObject_GetAttrString(self, "_call_structured"));
+    Ref keywords = Ref::take(kwargs ? Py_NewRef(kwargs) : PyDict_New());
+    if (!method || !keywords) return nullptr;
+    return PyObject_CallFunctionObjArgs(method.get(), args, keywords.get(), nullptr);
+  }
+
+  Inputs inputs(num_inputs);
+  for (size_t i = 0; i < num_inputs; ++i) {
+    const aotpack_value_info* info = aotpack_model_input(model, entry_, i);
+    if (!inputs.import(i, objects[i], "argument", *info, info->mutated)) return nullptr;
+  }
+  Outputs outputs(num_outputs);
+  if (!with_context([&](aotpack_context* context) {
+        return aotpack_context_run(context, entry_, inputs.tensors(), num_inputs, outputs.data(), num_outputs);
+      })) {
+    return nullptr;
+  }
+  switch (plan.result) {
+    case CallPlan::Result::kTensor:
+      return outputs.wrap(0, inputs.kind());
+    case CallPlan::Result::kDict:
+      return dict(&outputs, inputs.kind(), plan);
+    default:
+      return sequence(&outputs, inputs.kind(), plan.result == CallPlan::Result::kTuple);
+  }
+}
+
+PyObject* Runner::run(PyObject* tensors, PyObject* out) const {
+  aotpack_model* model = session_->model();
+  const size_t num_inputs = aotpack_model_input_count(model, entry_);
+  const size_t num_outputs = aotpack_model_output_count(model, entry_);
+  auto fits = [&](PyObject* list, size_t count, const char* what) {
+    const auto given = static_cast<size_t>(PySequence_Fast_GET_SIZE(list));
+    if (given == count) return true;
+    set_error("InputError", "the entry '" + std::string(aotpack_model_entry_name(model, entry_)) + "' has " +
+                                std::to_string(count) + " " + what + ", got " + std::to_string(given));
+    return false;
+  };
+
+  Ref given = Ref::take(PySequence_Fast(tensors, "the inputs must be a sequence of arrays"));
+  if (!given || !fits(given.get(), num_inputs, "inputs")) return nullptr;
+  Inputs inputs(num_inputs);
+  for (size_t i = 0; i < num_inputs; ++i) {
+    const aotpack_value_info* info = aotpack_model_input(model, entry_, i);
+    PyObject* object = PySequence_Fast_GET_ITEM(given.get(), static_cast<Py_ssize_t>(i));
+    if (!inputs.import(i, object, "argument", *info, info->mutated)) return nullptr;
+  }
+
+  if (out == Py_None) {
+    Outputs outputs(num_outputs);
+    const bool ok = with_context([&](aotpack_context* context) {
+      return aotpack_context_run(context, entry_, inputs.tensors(), num_inputs, outputs.data(), num_outputs);
+    });
+    return ok ? sequence(&outputs, inputs.kind(), /*tuple=*/false) : nullptr;
+  }
+
+  Ref buffers = Ref::take(PySequence_Fast(out, "out must be a sequence of arrays"));
+  if (!buffers || !fits(buffers.get(), num_outputs, "outputs")) return nullptr;
+  Inputs results(num_outputs);
+  for (size_t i = 0; i < num_outputs; ++i) {
+    PyObject* object = PySequence_Fast_GET_ITEM(buffers.get(), static_cast<Py_ssize_t>(i));
+    if (!results.import(i, object, "out", *aotpack_model_output(model, entry_, i), /*writable=*/true)) return nullptr;
+  }
+  const bool ok = with_context([&](aotpack_context* context) {
+    return aotpack_context_run_into(context, entry_, inputs.tensors(), num_inputs, results.tensors(), num_outputs);
+  });
+  return ok ? PySequence_List(buffers.get()) : nullptr;
+}
+
+int32_t Runner::num_threads() const {
+  int32_t result = 0;
+  const bool ok = with_context([&](aotpack_context* context) -> aotpack_status* {
+    result = aotpack_context_num_threads(context);
+    return nullptr;
+  });
+  return ok ? result : -1;
+}
+
+void Runner::set_seed(uint64_t seed) const {
+  with_context([&](aotpack_context* context) -> aotpack_status* {
+    aotpack_context_set_seed(context, seed);
+    return nullptr;
+  });
+}
+
+}  // namespace aotpack::python

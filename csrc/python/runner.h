@@ -1,0 +1,46 @@
+// The callable behind aotpack.Model, aotpack.Entry and aotpack.Context: one entry of a model, run in a context of the
+// model's pool or in one of the caller's own.
+#ifndef AOTPACK_PYTHON_RUNNER_H_
+#define AOTPACK_PYTHON_RUNNER_H_
+
+#include <Python.h>
+
+#include <memory>
+
+#include "session.h"
+
+namespace aotpack::python {
+
+class Runner {
+ public:
+  Runner(std::shared_ptr<Session> session, std::shared_ptr<OwnContext> context, size_t entry)
+      : session_(std::move(session)), context_(std::move(context)), entry_(entry) {}
+
+  const std::shared_ptr<Session>& session() const { return session_; }
+  const std::shared_ptr<OwnContext>& context() const { return context_; }
+  size_t entry() const { return entry_; }
+
+  // The call as the user wrote it. `self` is this object's Python side, whose `_call_structured` does what is not
+  // plain. Null with an exception on failure.
+  PyObject* call(PyObject* self, PyObject* args, PyObject* kwargs) const;
+
+  // The same by the entry's tensors alone: a sequence of inputs in order gives a list of the outputs in order. `out` is
+  // None or a sequence of arrays to write the outputs into; then these are returned. Null with an exception on failure.
+  PyObject* run(PyObject* tensors, PyObject* out) const;
+
+  // Threads inside one call; -1 with an exception on failure.
+  int32_t num_threads() const;
+  void set_seed(uint64_t seed) const;
+
+ private:
+  template <typename Body>
+  bool with_context(Body body) const;
+
+  std::shared_ptr<Session> session_;
+  std::shared_ptr<OwnContext> context_;  // may be null
+  size_t entry_;
+};
+
+}  // namespace aotpack::python
+
+#endif  // AOTPACK_PYTHON_RUNNER_H_

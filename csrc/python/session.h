@@ -1,0 +1,63 @@
+// A loaded model with its pool of contexts, and contexts that callers hold themselves.
+#ifndef AOTPACK_PYTHON_SESSION_H_
+#define AOTPACK_PYTHON_SESSION_H_
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "aotpack/aotpack.h"
+#include "call_plan.h"
+
+namespace aotpack::python {
+
+// Immutable but for the pool, which has a lock: any number of threads may use it.
+class Session {
+ public:
+  // Null, with a Python exception set, on failure. Needs the GIL.
+  static std::shared_ptr<Session> load(const char* path, aotpack_verify verify, int32_t num_threads);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  aotpack_model* model() const { return model_; }
+  const CallPlan& plan(size_t entry) const { return plans_[entry]; }
+  const std::string& path() const { return path_; }
+
+  // A context for one call: the one given back last, whose memory is warm, or a new one.
+  aotpack_status* take(aotpack_context** out_context);
+  void give_back(aotpack_context* context) noexcept;
+
+ private:
+  Session() = default;
+
+  std::string path_;
+  aotpack_model* model_ = nullptr;
+  int32_t num_threads_ = 0;
+  std::vector<CallPlan> plans_;
+  std::mutex mutex_;
+  std::vector<aotpack_context*> idle_;
+};
+
+// A context of a caller's own. Calls from several threads wait for each other.
+class OwnContext {
+ public:
+  // Null, with a Python exception set, on failure. Needs the GIL.
+  static std::shared_ptr<OwnContext> create(const Session& session, int32_t num_threads);
+  ~OwnContext() { aotpack_context_release(context_); }
+  OwnContext(const OwnContext&) = delete;
+  OwnContext& operator=(const OwnContext&) = delete;
+
+  aotpack_context* get() const { return context_; }
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  OwnContext() = default;
+  aotpack_context* context_ = nullptr;
+  std::mutex mutex_;
+};
+
+}  // namespace aotpack::python
+
+#endif  // AOTPACK_PYTHON_SESSION_H_

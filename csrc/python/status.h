@@ -1,0 +1,21 @@
+// From statuses of the C interface to the exceptions of aotpack.errors.
+#ifndef AOTPACK_PYTHON_STATUS_H_
+#define AOTPACK_PYTHON_STATUS_H_
+
+#include <Python.h>
+
+#include <string>
+
+#include "aotpack/aotpack.h"
+
+namespace aotpack::python {
+
+// Sets a Python exception of the class `name` of aotpack.errors. `hint` may be null. Needs the GIL.
+void set_error(const char* name, const std::string& message, const char* hint = nullptr);
+
+// Consumes `status`. False, with a Python exception set, when it is an error. Needs the GIL.
+bool check(aotpack_status* status);
+
+}  // namespace aotpack::python
+
+#endif  // AOTPACK_PYTHON_STATUS_H_

@@ -1,0 +1,259 @@
+#include "tensor.h"
+
+#include "dtype.h"
+#include "numpy_bridge.h"
+#include "status.h"
+#include "tensor_values.h"
+
+namespace nb = nanobind;
+
+namespace aotpack::python {
+namespace {
+
+PyTypeObject* g_tensor_type = nullptr;
+
+// What an exported tensor owns: its share of the memory, and the arrays that its DLTensor points to.
+template <typename Managed>
+struct Export {
+  Managed managed;
+  SharedTensor* shared;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> strides;
+};
+
+template <typename Managed>
+Managed* make_export(SharedTensor* shared, const std::vector<int64_t>& strides) {
+  const DLTensor& tensor = shared->get();
+  auto* result = new Export<Managed>{{}, shared, {tensor.shape, tensor.shape + tensor.ndim}, strides};
+  shared->retain();
+  result->managed.dl_tensor = tensor;
+  result->managed.dl_tensor.shape = result->shape.data();
+  result->managed.dl_tensor.strides = result->strides.data();
+  result->managed.manager_ctx = result;
+  result->managed.deleter = [](Managed* self) {
+    auto* owner = static_cast<Export<Managed>*>(self->manager_ctx);
+    owner->shared->release();
+    delete owner;
+  };
+  return &result->managed;
+}
+
+nb::object shape_of(const Tensor& self) {
+  PyObject* tuple = PyTuple_New(self.get().ndim);
+  for (int i = 0; tuple && i < self.get().ndim; ++i) {
+    PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(self.get().shape[i]));
+  }
+  return nb::steal(tuple);
+}
+
+nb::object strides_of(const Tensor& self) {
+  PyObject* tuple = PyTuple_New(self.get().ndim);
+  for (int i = 0; tuple && i < self.get().ndim; ++i) {
+    PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(self.strides()[static_cast<size_t>(i)]));
+  }
+  return nb::steal(tuple);
+}
+
+// A new tensor with the same elements, contiguous.
+DLManagedTensorVersioned* copy_of(const Tensor& self) {
+  struct Copy {
+    DLManagedTensorVersioned managed;
+    std::vector<int64_t> shape;
+    std::vector<char> data;
+  };
+  const DLTensor& source = self.get();
+  auto* copy = new Copy{{}, {source.shape, source.shape + source.ndim}, {}};
+  copy->data.resize(static_cast<size_t>(self.size() * itemsize(source.dtype)));
+  copy_elements(self, copy->data.data());
+  copy->managed.version = {AOTPACK_DLPACK_MAJOR, AOTPACK_DLPACK_MINOR};
+  copy->managed.dl_tensor = source;
+  copy->managed.dl_tensor.data = copy->data.data();
+  copy->managed.dl_tensor.byte_offset = 0;
+  copy->managed.dl_tensor.shape = copy->shape.data();
+  copy->managed.dl_tensor.strides = nullptr;
+  copy->managed.flags = DLPACK_FLAG_BITMASK_IS_COPIED;
+  copy->managed.manager_ctx = copy;
+  copy->managed.deleter = [](DLManagedTensorVersioned* t) { delete static_cast<Copy*>(t->manager_ctx); };
+  return &copy->managed;
+}
+
+// A capsule that nobody took the tensor out of frees it.
+template <typename Managed>
+void release_unused(PyObject* capsule, const char* name) {
+  if (!PyCapsule_IsValid(capsule, name)) return;
+  auto* tensor = static_cast<Managed*>(PyCapsule_GetPointer(capsule, name));
+  tensor->deleter(tensor);
+}
+
+nb::object to_dlpack(const Tensor& self, nb::object stream, nb::object max_version, nb::object dl_device,
+                     nb::object copy) {
+  if (!stream.is_none()) {
+    set_error("InputError", "a stream makes no sense for a tensor in CPU memory");
+    throw nb::python_error();
+  }
+  if (!dl_device.is_none() && nb::cast<int>(dl_device[0]) != kDLCPU) {
+    PyErr_SetString(PyExc_BufferError, "this tensor is in CPU memory and goes nowhere else");
+    throw nb::python_error();
+  }
+  bool want_copy = !copy.is_none() && nb::cast<bool>(copy);
+  if (!max_version.is_none() && nb::cast<int>(max_version[0]) >= AOTPACK_DLPACK_MAJOR) {
+    DLManagedTensorVersioned* tensor = want_copy ? copy_of(self) : self.export_tensor();
+    return nb::steal(PyCapsule_New(tensor, "dltensor_versioned", [](PyObject* capsule) {
+      release_unused<DLManagedTensorVersioned>(capsule, "dltensor_versioned");
+    }));
+  }
+  Tensor copied(want_copy ? copy_of(self) : self.export_tensor());
+  return nb::steal(PyCapsule_New(copied.export_legacy(), "dltensor",
+                                 [](PyObject* capsule) { release_unused<DLManagedTensor>(capsule, "dltensor"); }));
+}
+
+nb::object to_numpy(const Tensor& self) {
+  if (!numpy_ready(true)) throw nb::python_error();
+  PyObject* array = numpy_from_tensor(self.export_tensor());
+  if (!array) throw nb::python_error();
+  return nb::steal(array);
+}
+
+nb::object to_array(const Tensor& self, nb::object dtype, nb::object copy) {
+  nb::object array = to_numpy(self);
+  // numpy's own rules for dtype and copy.
+  if (!dtype.is_none())
+    return array.attr("astype")(dtype, nb::arg("copy") = copy.is_none() ? nb::object(nb::bool_(false)) : copy);
+  return !copy.is_none() && nb::cast<bool>(copy) ? nb::object(array.attr("copy")()) : array;
+}
+
+std::string repr(const Tensor& self) {
+  std::string text = "aotpack.Tensor(shape=(";
+  for (int i = 0; i < self.get().ndim; ++i) {
+    text += std::to_string(self.get().shape[i]) + (self.get().ndim == 1 ? "," : i + 1 < self.get().ndim ? ", " : "");
+  }
+  const char* name = dtype_name(self.get().dtype);
+  return text + "), dtype=" + (name ? name : "?") + ")";
+}
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  return nb::inst_ptr<Tensor>(self)->get_buffer(self, view, flags);
+}
+
+PyType_Slot kSlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
+
+}  // namespace
+
+void SharedTensor::release() {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (tensor_->deleter) tensor_->deleter(tensor_);
+  delete this;
+}
+
+Tensor::Tensor(DLManagedTensorVersioned* tensor) : shared_(new SharedTensor(tensor)) {
+  const DLTensor& t = get();
+  strides_.resize(static_cast<size_t>(t.ndim));
+  byte_strides_.resize(strides_.size());
+  int64_t expected = 1;
+  dense_ = true;
+  for (int i = t.ndim; i-- > 0;) {
+    int64_t stride = t.strides ? t.strides[i] : expected;
+    dense_ = dense_ && (t.shape[i] == 1 || stride == expected);
+    strides_[static_cast<size_t>(i)] = stride;
+    byte_strides_[static_cast<size_t>(i)] = stride * itemsize(t.dtype);
+    expected *= t.shape[i];
+  }
+  dense_ = dense_ || expected == 0;
+}
+
+int64_t Tensor::size() const {
+  int64_t size = 1;
+  for (int i = 0; i < get().ndim; ++i) size *= get().shape[i];
+  return size;
+}
+
+int Tensor::get_buffer(PyObject* self, Py_buffer* view, int flags) const {
+  const DLTensor& t = get();
+  const char* format = buffer_format(t.dtype);
+  view->obj = nullptr;
+  if (!format) {
+    PyErr_SetString(PyExc_BufferError, "bfloat16 has no buffer format; use .numpy() or DLPack");
+    return -1;
+  }
+  if (!dense_ && (flags & PyBUF_STRIDES) != PyBUF_STRIDES) {
+    PyErr_SetString(PyExc_BufferError, "the tensor is not contiguous");
+    return -1;
+  }
+  if (((flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS || (flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS ||
+       (flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS) &&
+      !(dense_ && ((flags & PyBUF_F_CONTIGUOUS) != PyBUF_F_CONTIGUOUS || t.ndim <= 1))) {
+    PyErr_SetString(PyExc_BufferError, "the tensor does not have the memory order that was asked for");
+    return -1;
+  }
+  view->buf = data();
+  view->obj = Py_NewRef(self);
+  view->len = size() * itemsize(t.dtype);
+  view->readonly = 0;
+  view->itemsize = itemsize(t.dtype);
+  view->format = (flags & PyBUF_FORMAT) ? const_cast<char*>(format) : nullptr;
+  view->ndim = t.ndim;
+  view->shape = (flags & PyBUF_ND) ? reinterpret_cast<Py_ssize_t*>(t.shape) : nullptr;
+  view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES
+                      ? reinterpret_cast<Py_ssize_t*>(const_cast<int64_t*>(byte_strides_.data()))
+                      : nullptr;
+  view->suboffsets = nullptr;
+  view->internal = nullptr;
+  return 0;
+}
+
+DLManagedTensorVersioned* Tensor::export_tensor() const {
+  auto* result = make_export<DLManagedTensorVersioned>(shared_, strides_);
+  result->version = {AOTPACK_DLPACK_MAJOR, AOTPACK_DLPACK_MINOR};
+  result->flags = 0;
+  return result;
+}
+
+DLManagedTensor* Tensor::export_legacy() const { return make_export<DLManagedTensor>(shared_, strides_); }
+
+PyObject* new_tensor_object(DLManagedTensorVersioned* tensor) {
+  nb::object object = nb::inst_alloc(nb::handle(reinterpret_cast<PyObject*>(g_tensor_type)));
+  new (nb::inst_ptr<Tensor>(object)) Tensor(tensor);
+  nb::inst_mark_ready(object);
+  return object.release().ptr();
+}
+
+Tensor* tensor_of(PyObject* object) {
+  return Py_TYPE(object) == g_tensor_type ? nb::inst_ptr<Tensor>(object) : nullptr;
+}
+
+void bind_tensor(nb::module_& module) {
+  auto cls =
+      nb::class_<Tensor>(module, "Tensor", nb::type_slots(kSlots), nb::is_final(),
+                         "A result in CPU memory. Gives its memory away without a copy: through the buffer protocol\n"
+                         "(memoryview), DLPack (torch.from_dlpack) and numpy.");
+  g_tensor_type = reinterpret_cast<PyTypeObject*>(cls.ptr());
+  cls.def_prop_ro("shape", shape_of, "The sizes.", nb::sig("def shape(self) -> tuple[int, ...]"))
+      .def_prop_ro("strides", strides_of, "The strides, in elements.", nb::sig("def strides(self) -> tuple[int, ...]"))
+      .def_prop_ro(
+          "dtype", [](const Tensor& self) { return dtype_name(self.get().dtype); },
+          "The element type by its name, such as \"float32\".")
+      .def_prop_ro(
+          "ndim", [](const Tensor& self) { return self.get().ndim; }, "The rank.")
+      .def_prop_ro("size", &Tensor::size, "The number of elements.")
+      .def_prop_ro(
+          "nbytes", [](const Tensor& self) { return self.size() * itemsize(self.get().dtype); },
+          "Bytes of all elements.")
+      .def("numpy", to_numpy,
+           "A numpy array over the same memory. bfloat16 becomes ml_dtypes.bfloat16 when ml_dtypes is\n"
+           "imported, else uint16 with the same bits.",
+           nb::sig("def numpy(self) -> typing.Any"))
+      .def("tolist", to_list, "The elements as nested lists of Python numbers; a rank of 0 gives the number.",
+           nb::sig("def tolist(self) -> typing.Any"))
+      .def("__array__", to_array, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none())
+      .def("__dlpack__", to_dlpack, nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(),
+           nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none())
+      .def("__dlpack_device__", [](const Tensor&) { return nb::make_tuple(static_cast<int>(kDLCPU), 0); })
+      .def("__len__",
+           [](const Tensor& self) {
+             if (self.get().ndim == 0) throw nb::type_error("a tensor of rank 0 has no length");
+             return self.get().shape[0];
+           })
+      .def("__repr__", repr);
+}
+
+}  // namespace aotpack::python
