@@ -1,1 +1,1 @@
-"""Measures aotpack beside eager PyTorch, stock AOTInductor and ONNX Runtime. Start with `python -m bench.run --help`."""
+"""Measures aotpack beside eager PyTorch, stock AOTInductor and ONNX Runtime: see `python -m bench.run --help`."""

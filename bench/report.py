@@ -16,6 +16,7 @@ from bench import engines
 HEADINGS = ("build s", "size MB", "start ms", "peak MB", "p50 ms", "p90 ms", "error")
 # Which figures have a ratio to the baseline's behind them.
 FIGURES = ("build_s", "bytes", "start_s", "peak_rss", "p50_s", "p90_s")
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 SCALES = {"build_s": 1.0, "bytes": 1e-6, "start_s": 1e3, "peak_rss": 1e-6, "p50_s": 1e3, "p90_s": 1e3}
 
 
@@ -94,6 +95,41 @@ def markdown(document: dict[str, Any], baseline: str) -> str:
     return "\n".join([*lines, "", caption(document, baseline)])
 
 
+def summary(document: dict[str, Any]) -> str:
+    """A Markdown table with a line for every model: each figure of aotpack, then the others'."""
+    names = [name for name in ("aotpack", "aoti", "onnxruntime") if any(name in m for m in document["models"].values())]
+    shown = (
+        ("start_s", "first output, ms"),
+        ("peak_rss", "peak memory, MB"),
+        ("p50_s", "call, ms"),
+        ("build_s", "build, s"),
+    )
+    lines = ["| | " + " | ".join(heading for _, heading in shown) + " |", "|---|" + "---|" * len(shown)]
+    for model, results in document["models"].items():
+        row = []
+        for key, _ in shown:
+            figures = [results.get(name, {}).get(key) for name in names]
+            row.append(" / ".join("–" if figure is None else number(figure * SCALES[key]) for figure in figures))
+        lines.append(f"| {model} | " + " | ".join(row) + " |")
+    machine = document["machine"]
+    titles = " / ".join(engines.get(name).TITLE for name in names)
+    threads = document["settings"]["threads"]
+    lines += [
+        "",
+        f"In each cell: {titles}. {machine['cpu']}, {threads} threads, fp32, torch {machine['versions']['torch']}.",
+    ]
+    return "\n".join(lines)
+
+
+def replace_table(text: str, table: str) -> str:
+    """`text` with what is between the bench markers replaced; ValueError when a marker is missing."""
+    before, opening, rest = text.partition(BEGIN)
+    _, closing, after = rest.partition(END)
+    if not opening or not closing:
+        raise ValueError(f"no {BEGIN} … {END} in the file")
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+
+
 def failures(document: dict[str, Any]) -> list[str]:
     """One line for every engine that failed on a model or was further from eager than the tolerance allows.
 
@@ -114,9 +150,12 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("--baseline", default="aoti")
     parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--into", type=Path, help="a Markdown file with markers; gets the short table")
     options = parser.parse_args()
     document = json.loads(options.results.read_text())
-    if options.markdown:
+    if options.into:
+        options.into.write_text(replace_table(options.into.read_text(), summary(document)))
+    elif options.markdown:
         print(markdown(document, options.baseline))
     else:
         print_table(document, options.baseline)

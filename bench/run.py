@@ -3,9 +3,9 @@
     python -m bench.run                                 everything: takes an hour on a small machine
     python -m bench.run --quick --models mlp,resnet18   a look
 
-For each model: every engine builds it in a fresh process with cold caches; then fresh processes load the artifact in turns
-(start to first output, peak memory); then one process per engine stays and they run in turns, never two at once, so that
-a disturbance of the machine meets them all. Every engine's output is compared with eager's.
+For each model: every engine builds it in a fresh process with cold caches; then fresh processes load the artifact in
+turns (start to first output, peak memory); then one process per engine stays and they run in turns, never two at once,
+so that a disturbance of the machine meets them all. Every engine's output is compared with eager's.
 """
 
 import argparse

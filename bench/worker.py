@@ -72,7 +72,7 @@ def loop(call, count: int) -> int:  # type: ignore[no-untyped-def]
 
 def memory() -> dict[str, object]:
     """Peak resident set so far, anonymous part now (both bytes), and which known heavy modules were imported."""
-    # VmHWM counts this program alone; getrusage's ru_maxrss would start at the parent's, inherited across fork and exec.
+    # VmHWM counts this program alone; getrusage's ru_maxrss starts at the parent's, inherited across fork and exec.
     with open("/proc/self/status") as status:
         fields = dict(line.split(":", 1) for line in status)
     kilobytes = {key: int(fields[key].split()[0]) for key in ("VmHWM", "RssAnon")}

@@ -4,8 +4,9 @@ TITLE                                what the tables call it
 missing() -> str | None              why it cannot be built here (a package that is not installed), or None
 build(module, args, directory)       makes the artifact from a module and example arguments; returns its path
 open_session(artifact, inputs, threads)
-                                     loads the artifact and the inputs (paths of .npy files, in order); returns a function
-                                     without arguments that runs one call and returns the engine's own kind of result
+                                     loads the artifact and the inputs (paths of .npy files, in order); returns a
+                                     function without arguments that runs one call and returns the engine's own kind of
+                                     result
 to_numpy(result)                     that result as a list of numpy arrays
 
 Nothing heavy is imported at the top of these modules: what a worker imports is part of what is measured.

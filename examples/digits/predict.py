@@ -2,8 +2,8 @@
 
     python examples/digits/predict.py [ARCHIVE] [--json]
 
-With --json, one object on standard output: {"right", "total", "predictions", "start_s"}; start_s is the time from the start
-of this process to the first output.
+With --json, one object on standard output: {"right", "total", "predictions", "start_s"}; start_s is the time from the
+start of this process to the first output.
 """
 
 import sys

