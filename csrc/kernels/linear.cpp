@@ -100,8 +100,10 @@ void linear(const LinearArgs& g) {
   const double bytes = static_cast<double>(g.n) * static_cast<double>(g.k) * static_cast<double>(dtype_size(g.dtype));
   const int threads = worth_threads(2.0 * mnk / 200e3 + bytes / 40e3, g.num_threads);
   const int64_t blocks = row_tiles(g.m), panels = ceil_div(g.n, kPanel);
+  const double element = static_cast<double>(dtype_size(g.dtype)), depth = static_cast<double>(g.k);
+  const double row_bytes = element * depth * kMaxRows, panel_bytes = element * depth * kPanel;
   parallel(threads, [&](int thread, int count) {
-    const Rectangle mine = share_grid(blocks, panels, thread, count);
+    const Rectangle mine = share_grid(blocks, panels, row_bytes, panel_bytes, thread, count);
     if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
       rectangle(g, blocks, mine.rows, mine.columns);
     }

@@ -45,22 +45,35 @@ inline Range share(int64_t total, int64_t part, int64_t parts) {
 struct Rectangle {
   Range rows, columns;
 };
-// Splits rows x columns tiles into a grid of `threads` rectangles, the most even one; at a tie the one with more
-// column cuts, because then no two threads read the same weights.
-inline Rectangle share_grid(int64_t rows, int64_t columns, int thread, int threads) {
+// Splits rows x columns tiles into a grid of `threads` rectangles: the most even one and, among about equals, the one
+// that lets each thread read least, where a row tile costs row_bytes and a column tile column_bytes.
+inline Rectangle share_grid(int64_t rows, int64_t columns, double row_bytes, double column_bytes, int thread,
+                            int threads) {
   int best = 1;  // row cuts
-  double best_cost = 1e300;
+  double best_work = 1e300, best_bytes = 1e300;
   for (int cuts = 1; cuts <= threads; ++cuts) {
     if (threads % cuts != 0) continue;
-    const double cost =
-        static_cast<double>(ceil_div(rows, cuts)) * static_cast<double>(ceil_div(columns, threads / cuts));
-    if (cost < best_cost) {
-      best_cost = cost;
+    const double r = static_cast<double>(ceil_div(rows, cuts)),
+                 c = static_cast<double>(ceil_div(columns, threads / cuts));
+    const double work = r * c, bytes = r * row_bytes + c * column_bytes;
+    if (work < 0.96 * best_work || (work < 1.04 * best_work && bytes < best_bytes)) {
+      best_work = work;
+      best_bytes = bytes;
       best = cuts;
     }
   }
   const int column_cuts = threads / best;
   return {share(rows, thread / column_cuts, best), share(columns, thread % column_cuts, column_cuts)};
+}
+
+// Waits for the whole team; only inside parallel(), by every thread of it.
+inline void team_barrier(int threads) {
+#if defined(_OPENMP)
+  if (threads > 1) {
+#pragma omp barrier
+  }
+#endif
+  (void)threads;
 }
 
 }  // namespace aotpack::kernels

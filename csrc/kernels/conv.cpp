@@ -1,0 +1,325 @@
+// Indirect convolution (M. Dukhan, "The Indirect Convolution Algorithm"): a tile of output pixels is multiplied
+// straight from the input through row pointers, one per pixel and tap; no im2col. Out-of-range taps point to a row of
+// zeros.
+#include "conv.h"
+
+#include "conv_depthwise.h"
+#include "epilogue.h"
+#include "linear.h"
+#include "parallel.h"
+
+namespace aotpack::kernels {
+namespace {
+
+constexpr int64_t kPanelBytes = 512 << 10;  // of weights used together, so that they stay in the second-level cache
+constexpr int64_t kMaxPanels = 16;
+constexpr int64_t kThinChannels = 16;  // up to here a padded copy of x pays for itself with longer rows
+
+// Where x is read from, and how. Along the width either each tap is a row of cg channels, or (merged) all kernel
+// columns are one row of kernel * c channels, which then lie next to each other.
+struct Source {
+  bool linear;     // a plain matrix product
+  bool merged;     // no groups, no dilation along the width
+  bool copy;       // x is brought into scratch as floats, the width padded when merged
+  int64_t width;   // pixels in a row of the source
+  int64_t k;       // floats of one tap
+  int64_t w_taps;  // taps along the width
+  int64_t left;    // padding to the left that the copy contains
+};
+
+int64_t spatial(const int64_t size[3]) { return size[0] * size[1] * size[2]; }
+
+Source plan(const ConvArgs& g) {
+  Source s = {};
+  s.width = g.in[2];
+  s.k = g.c / max64(g.groups, 1);
+  s.w_taps = g.kernel[2];
+  s.linear = g.groups == 1;
+  for (int d = 0; d < 3; ++d) {
+    s.linear = s.linear && g.kernel[d] == 1 && g.stride[d] == 1 && g.padding[d] == 0 && g.in[d] == g.out[d];
+  }
+  if (s.linear) return s;
+  const bool widen = g.dtype != DType::f32;
+  s.copy = widen;
+  if (!g.transposed && g.groups == 1 && g.kernel[2] > 1 && g.dilation[2] == 1 && g.out[2] > 0) {
+    const int64_t reach = (g.out[2] - 1) * g.stride[2] + g.kernel[2];
+    const bool inside = g.padding[2] == 0 && reach <= g.in[2];
+    if (inside || g.c <= kThinChannels) {
+      s.merged = true;
+      s.copy = widen || !inside;
+      s.left = g.padding[2];
+      s.width = inside ? g.in[2] : max64(g.padding[2] + g.in[2], reach);
+      s.k = g.kernel[2] * g.c;
+      s.w_taps = 1;
+    }
+  }
+  return s;
+}
+
+struct Buffers {
+  float* source;
+  float* zeros;
+  const float** pointers;
+  int64_t* offsets;
+  size_t bytes;
+};
+
+Buffers carve(const ConvArgs& g, const Source& s, void* scratch) {
+  const int64_t taps = g.kernel[0] * g.kernel[1] * s.w_taps;
+  const int64_t threads = max64(g.num_threads, 1);
+  Scratch from(scratch);
+  Buffers b;
+  b.source = s.copy ? from.take<float>(g.n * g.in[0] * g.in[1] * s.width * g.c) : nullptr;
+  b.zeros = from.take<float>(s.k);
+  b.pointers = from.take<const float*>(threads * taps * kMaxRows);
+  b.offsets = from.take<int64_t>(threads * taps);
+  b.bytes = from.bytes();
+  return b;
+}
+
+void copy_source(const ConvArgs& g, const Source& s, float* to, int thread, int threads) {
+  const int64_t row = g.in[2] * g.c, left = s.left * g.c, padded = s.width * g.c;
+  const Range mine = share(g.n * g.in[0] * g.in[1], thread, threads);
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    float* at = to + r * padded;
+    for (int64_t i = 0; i < left; ++i) at[i] = 0.0f;
+    widen(advance(g.x, r * row, g.dtype), g.dtype, row, at + left);
+    for (int64_t i = left + row; i < padded; ++i) at[i] = 0.0f;
+  }
+}
+
+// Along one dim, the output positions first + j * step for j < count; kernel index kernel0 + t * kernel_step for t <
+// taps reads input j * stride + offset0 + t * offset_step. A plain convolution is one such phase; a transposed one has
+// `stride` of them, each with the taps that hit an input at all.
+struct Phase {
+  int64_t first, step, count;
+  int64_t taps, kernel0, kernel_step;
+  int64_t stride, offset0, offset_step;
+};
+
+int64_t phases(const ConvArgs& g, int d) { return g.transposed ? g.stride[d] : 1; }
+
+Phase phase_of(const ConvArgs& g, int d, int64_t index) {
+  if (!g.transposed) {
+    return {0, 1, g.out[d], g.kernel[d], 0, 1, g.stride[d], -g.padding[d], g.dilation[d]};
+  }
+  const int64_t s = g.stride[d];
+  Phase p = {index, s, index < g.out[d] ? ceil_div(g.out[d] - index, s) : 0, 0, 0, 1, 1, 0, 0};
+  // Taps with (index + padding - k * dilation) divisible by s recur with period s / gcd(s, dilation).
+  int64_t first = -1, second = -1;
+  for (int64_t k = 0; k < g.kernel[d]; ++k) {
+    if ((index + g.padding[d] - k * g.dilation[d]) % s != 0) continue;
+    if (first < 0) {
+      first = k;
+    } else if (second < 0) {
+      second = k;
+    }
+    ++p.taps;
+  }
+  if (p.taps > 0) {
+    p.kernel0 = first;
+    p.kernel_step = p.taps > 1 ? second - first : 1;
+    p.offset0 = (index + g.padding[d] - first * g.dilation[d]) / s;
+    p.offset_step = -(p.kernel_step * g.dilation[d]) / s;
+  }
+  return p;
+}
+
+struct Job {
+  const ConvArgs& g;
+  const Source& s;
+  const float* source;
+  const float* zeros;
+  Phase phase[3];
+  int64_t taps;
+  const int64_t* offsets;  // of the taps in a panel; null: all taps in order
+};
+
+// rows[t * count + r] for `count` pixels of the phase from `pixel` on, reading channels from `channel` on.
+void point(const Job& job, int64_t pixel, int count, int64_t channel, const float** rows) {
+  const ConvArgs& g = job.g;
+  const Phase &d = job.phase[0], &h = job.phase[1], &w = job.phase[2];
+  int64_t at[3];  // (depth, height, width) index within the phase
+  int64_t image = pixel;
+  at[2] = image % w.count;
+  image /= w.count;
+  at[1] = image % h.count;
+  image /= h.count;
+  at[0] = image % d.count;
+  image /= d.count;
+  const int64_t pixel_stride = g.c;
+  const int64_t plane_row = job.s.width * pixel_stride;
+  const int64_t w_limit = job.s.width;
+  for (int r = 0; r < count; ++r) {
+    const float* const base = job.source + image * g.in[0] * g.in[1] * plane_row + channel;
+    const float** to = rows + r;
+    const int64_t d0 = at[0] * d.stride + d.offset0, h0 = at[1] * h.stride + h.offset0;
+    const int64_t w0 = at[2] * w.stride + w.offset0;
+    for (int64_t i = 0; i < d.taps; ++i) {
+      const int64_t id = d0 + i * d.offset_step;
+      for (int64_t j = 0; j < h.taps; ++j) {
+        const int64_t ih = h0 + j * h.offset_step;
+        if (id < 0 || id >= g.in[0] || ih < 0 || ih >= g.in[1]) {
+          for (int64_t t = 0; t < w.taps; ++t, to += count) *to = job.zeros;
+          continue;
+        }
+        const float* const line = base + (id * g.in[1] + ih) * plane_row;
+        int64_t iw = w0;
+        for (int64_t t = 0; t < w.taps; ++t, to += count, iw += w.offset_step) {
+          *to = iw >= 0 && iw < w_limit ? line + iw * pixel_stride : job.zeros;
+        }
+      }
+    }
+    if (++at[2] == w.count) {
+      at[2] = 0;
+      if (++at[1] == h.count) {
+        at[1] = 0;
+        if (++at[0] == d.count) {
+          at[0] = 0;
+          ++image;
+        }
+      }
+    }
+  }
+}
+
+// Pixels are taken in lines along which y is evenly spaced: the whole output for a plain convolution, a row of a phase
+// otherwise.
+struct Tiling {
+  int64_t lines, length, pieces;
+};
+Tiling tiling(const ConvArgs& g, const Phase phase[3]) {
+  const int64_t rows = g.n * phase[0].count * phase[1].count;
+  const bool dense = phase[0].step == 1 && phase[1].step == 1 && phase[2].step == 1;
+  const int64_t lines = dense ? 1 : rows, length = dense ? rows * phase[2].count : phase[2].count;
+  return {lines, length, row_tiles(length)};
+}
+
+int64_t output_pixel(const Job& job, int64_t pixel) {
+  const Phase &d = job.phase[0], &h = job.phase[1], &w = job.phase[2];
+  const int64_t ow = w.first + pixel % w.count * w.step;
+  pixel /= w.count;
+  const int64_t oh = h.first + pixel % h.count * h.step;
+  pixel /= h.count;
+  const int64_t od = d.first + pixel % d.count * d.step;
+  const int64_t image = pixel / d.count;
+  return ((image * job.g.out[0] + od) * job.g.out[1] + oh) * job.g.out[2] + ow;
+}
+
+void rectangle(const Job& job, const Tiling& tiles, Range tile_range, Range panel_range, const float** pointers) {
+  const ConvArgs& g = job.g;
+  const int64_t cg = g.c / g.groups, og = g.oc / g.groups, panels_per_group = ceil_div(og, kPanel);
+  const int64_t panel_size = spatial(g.kernel) * cg * kPanel;
+  const int64_t at_once =
+      max64(1, min64(kMaxPanels, kPanelBytes / max64(1, panel_size * static_cast<int64_t>(dtype_size(g.dtype)))));
+  alignas(64) float bias[kMaxPanels][kPanel];
+  int64_t group_end = 0;
+  for (int64_t panel = panel_range.begin; panel < panel_range.end; panel = group_end) {
+    const int64_t group = panel / panels_per_group;
+    group_end = min64(min64(panel + at_once, panel_range.end), (group + 1) * panels_per_group);
+    const auto column_of = [&](int64_t p) { return (p - group * panels_per_group) * kPanel; };
+    for (int64_t p = panel; p < group_end; ++p) {
+      panel_bias(advance(g.bias, group * og + column_of(p), g.dtype), g.dtype, og - column_of(p), bias[p - panel]);
+    }
+    for (int64_t tile = tile_range.begin; tile < tile_range.end; ++tile) {
+      const Range piece = share(tiles.length, tile % tiles.pieces, tiles.pieces);
+      const int64_t pixel = tile / tiles.pieces * tiles.length + piece.begin;
+      const int count = static_cast<int>(piece.end - piece.begin);
+      point(job, pixel, count, group * cg, pointers);
+      const int64_t y_at = output_pixel(job, pixel) * g.oc + group * og;
+      for (int64_t p = panel; p < group_end; ++p) {
+        MicroArgs m = {};
+        m.rows = pointers;
+        m.taps = job.taps;
+        m.k = job.s.k;
+        m.b = advance(g.w_packed, p * panel_size, g.dtype);
+        m.b_stride = kPanel;
+        m.b_offsets = job.offsets;
+        m.init = bias[p - panel];
+        m.columns = static_cast<int>(min64(kPanel, og - column_of(p)));
+        const int64_t at = y_at + column_of(p), stride = g.oc * job.phase[2].step;
+        micro_finish(g.dtype, count, m, g.dtype, advance(g.residual, at, g.dtype), stride, g.act,
+                     advance(g.y, at, g.dtype), stride);
+      }
+    }
+  }
+}
+
+// Where the taps of a phase lie in a panel.
+void tap_offsets(const ConvArgs& g, const Source& s, const Phase phase[3], int64_t* offsets) {
+  const int64_t row = (g.c / g.groups) * kPanel;
+  for (int64_t i = 0; i < phase[0].taps; ++i) {
+    for (int64_t j = 0; j < phase[1].taps; ++j) {
+      const int64_t kd = phase[0].kernel0 + i * phase[0].kernel_step, kh = phase[1].kernel0 + j * phase[1].kernel_step;
+      for (int64_t t = 0; t < phase[2].taps; ++t) {
+        const int64_t kw = s.merged ? 0 : phase[2].kernel0 + t * phase[2].kernel_step;
+        *offsets++ = ((kd * g.kernel[1] + kh) * g.kernel[2] + kw) * row;
+      }
+    }
+  }
+}
+
+void as_linear(const ConvArgs& g) {
+  linear({g.dtype, g.n * spatial(g.in), g.oc, g.c, g.x, g.c, g.w_packed, g.bias, g.residual, g.oc, g.act, g.y, g.oc,
+          g.num_threads});
+}
+
+}  // namespace
+
+size_t conv_scratch_bytes(const ConvArgs& g) {
+  if (is_depthwise(g)) return conv_depthwise_scratch_bytes(g);
+  const Source s = plan(g);
+  ConvArgs counted = g;
+  // Counting needs an address; it is not touched.
+  return s.linear ? 0 : carve(counted, s, reinterpret_cast<void*>(uintptr_t{64})).bytes;
+}
+
+void conv(const ConvArgs& g) {
+  const int64_t pixels = g.n * spatial(g.out);
+  if (pixels <= 0 || g.oc <= 0 || g.groups <= 0) return;
+  if (is_depthwise(g)) return conv_depthwise(g);
+  const Source s = plan(g);
+  if (s.linear) return as_linear(g);
+  const Buffers buffers = carve(g, s, g.scratch);
+  const int64_t all_taps = g.kernel[0] * g.kernel[1] * s.w_taps;
+  const int64_t panels = g.groups * ceil_div(g.oc / g.groups, kPanel);
+  for (int64_t i = 0; i < s.k; ++i) buffers.zeros[i] = 0.0f;
+
+  const double terms = static_cast<double>(all_taps) * static_cast<double>(s.k);
+  const double flops = 2.0 * terms * static_cast<double>(pixels) * static_cast<double>(panels * kPanel);
+  const int64_t phase_count = phases(g, 0) * phases(g, 1) * phases(g, 2);
+  const int threads = worth_threads(flops / static_cast<double>(phase_count) / 200e3, g.num_threads);
+  parallel(threads, [&](int thread, int count) {
+    if (s.copy) {
+      copy_source(g, s, buffers.source, thread, count);
+      team_barrier(count);
+    }
+    const float** pointers = buffers.pointers + thread * all_taps * kMaxRows;
+    int64_t* offsets = buffers.offsets + thread * all_taps;
+    for (int64_t index = 0; index < phase_count; ++index) {
+      Job job = {g, s, s.copy ? buffers.source : static_cast<const float*>(g.x), buffers.zeros, {}, 0, nullptr};
+      job.phase[0] = phase_of(g, 0, index / (phases(g, 1) * phases(g, 2)));
+      job.phase[1] = phase_of(g, 1, index / phases(g, 2) % phases(g, 1));
+      job.phase[2] = phase_of(g, 2, index % phases(g, 2));
+      if (s.merged) {
+        job.phase[2].taps = 1;
+        job.phase[2].offset0 += s.left;
+      }
+      if (job.phase[0].count * job.phase[1].count * job.phase[2].count == 0) continue;
+      job.taps = job.phase[0].taps * job.phase[1].taps * job.phase[2].taps;
+      if (g.transposed) {
+        tap_offsets(g, s, job.phase, offsets);
+        job.offsets = offsets;
+      }
+      const Tiling tiles = tiling(g, job.phase);
+      const double row_bytes = 4.0 * static_cast<double>(g.c * g.stride[1] * g.stride[2]) * kMaxRows;
+      const Rectangle mine =
+          share_grid(tiles.lines * tiles.pieces, panels, row_bytes, 4.0 * terms * kPanel, thread, count);
+      if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
+        rectangle(job, tiles, mine.rows, mine.columns, pointers);
+      }
+    }
+  });
+}
+
+}  // namespace aotpack::kernels

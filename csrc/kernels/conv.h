@@ -1,0 +1,39 @@
+// conv.h: 1-d, 2-d and 3-d convolution, dense, grouped, depthwise and transposed, on channels-last data with weights
+// packed at build time.
+#ifndef AOTPACK_KERNELS_CONV_H_
+#define AOTPACK_KERNELS_CONV_H_
+
+#include "transpose_copy.h"
+#include "types.h"
+
+namespace aotpack::kernels {
+
+// x is [n, in.., c] and y [n, out.., oc], both dense; the three spatial dims are depth, height, width, and those that
+// are missing have in = out = kernel = stride = dilation = 1 and padding 0. With cg = c / groups, og = oc / groups and
+// taps numbered (depth, height, width) row-major, weights are packed
+//   packed[groups][ceil(og / 32)][taps][cg][32]  zero where og is exceeded, also when transposed;
+//   packed[taps][c]                              when cg == og == 1 and not transposed (depthwise).
+// Transposed is torch's conv_transpose: y[o] sums x[i] w[k] over o = i * stride - padding + k * dilation; the output
+// padding shows in `out` alone. Otherwise i = o * stride - padding + k * dilation. x outside of `in` counts as zero.
+struct ConvArgs {
+  DType dtype;  // of x, weights, bias, residual and y; sums are float
+  int64_t n, c, oc, groups;
+  int64_t in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
+  bool transposed;
+  const void* x;
+  const void* w_packed;
+  const void* bias;      // [oc] or null
+  const void* residual;  // dense like y, or null; added after the bias, before the activation; may be y
+  Act act;
+  void* y;  // must not overlap x
+  int num_threads;
+  void* scratch;  // conv_scratch_bytes of it, any alignment
+};
+
+// Depends on the dtype, the sizes and num_threads; the pointers are not looked at.
+size_t conv_scratch_bytes(const ConvArgs& args);
+void conv(const ConvArgs& args);
+
+}  // namespace aotpack::kernels
+
+#endif  // AOTPACK_KERNELS_CONV_H_

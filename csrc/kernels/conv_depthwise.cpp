@@ -1,0 +1,305 @@
+#include "conv_depthwise.h"
+
+#include <limits>
+
+#include "epilogue.h"
+#include "parallel.h"
+
+namespace aotpack::kernels {
+namespace {
+
+constexpr int kMaxColumns = 8;  // output pixels of a row in registers
+constexpr int64_t kChunk = 64;  // channels that are walked down the rows together, while their inputs are in cache
+constexpr int64_t kBandBytes = 384 << 10;  // of input that a band of output rows reads
+
+// One tile: `valid` output pixels next to each other, channels [0, channels) of the pointers' origin.
+template <class T>
+struct Tile {
+  const T* const* inputs;  // [kernel rows][columns]; see columns_of
+  int64_t row_step;        // pointers from one kernel row to the next
+  int64_t kernel_rows;
+  const T* weights;  // [taps][c]
+  int64_t c;
+  const float* bias;
+  const T* residual;
+  T* y;
+  int valid;
+  int64_t from, channels;
+  Act act;
+};
+
+int columns_of(const ConvArgs& g, int outputs) {
+  return static_cast<int>((outputs - 1) * g.stride[2] + (g.kernel[2] - 1) * g.dilation[2] + 1);
+}
+
+template <class T>
+AOTPACK_INLINE void emit(const Tile<T>& t, const vf* acc, int outputs, int64_t channel, int lanes) {
+  const bool clamp = t.act == Act::relu || t.act == Act::relu6;
+  const bool simple = lanes == kWidth && (clamp || t.act == Act::none);
+  if (!simple) {
+    alignas(64) float sums[kMaxColumns * kWidth];
+    for (int o = 0; o < outputs; ++o) store(sums + o * kWidth, acc[o]);
+    finish(sums, kWidth, t.valid, lanes, sizeof(T) == 4 ? DType::f32 : DType::bf16,
+           t.residual == nullptr ? nullptr : t.residual + channel, t.c, t.act, t.y + channel, t.c);
+    return;
+  }
+  const vf low = vset(clamp ? 0.0f : -std::numeric_limits<float>::infinity());
+  const vf high = vset(t.act == Act::relu6 ? 6.0f : std::numeric_limits<float>::infinity());
+  AOTPACK_UNROLL
+  for (int o = 0; o < outputs; ++o) {
+    if (o >= t.valid) break;
+    vf x = acc[o];
+    if (t.residual != nullptr) x += load(t.residual + o * t.c + channel);
+    store(t.y + o * t.c + channel, at_most(at_least(x, low), high));
+  }
+}
+
+template <class T, int kKernel, int kStride, int kOutputs>
+void tile_fixed(const Tile<T>& t) {
+  constexpr int kColumns = (kOutputs - 1) * kStride + kKernel;
+  for (int64_t channel = t.from; channel < t.from + t.channels; channel += kWidth) {
+    vf acc[kOutputs];
+    const vf bias = load(t.bias + channel);
+    AOTPACK_UNROLL
+    for (int o = 0; o < kOutputs; ++o) acc[o] = bias;
+    const T* weights = t.weights + channel;
+    const T* const* inputs = t.inputs;
+    for (int64_t row = 0; row < t.kernel_rows; ++row, inputs += t.row_step) {
+      vf w[kKernel];
+      AOTPACK_UNROLL
+      for (int k = 0; k < kKernel; ++k, weights += t.c) w[k] = load(weights);
+      AOTPACK_UNROLL
+      for (int column = 0; column < kColumns; ++column) {
+        const vf x = load(inputs[column] + channel);
+        AOTPACK_UNROLL
+        for (int o = 0; o < kOutputs; ++o) {
+          const int k = column - o * kStride;
+          if (k >= 0 && k < kKernel) acc[o] += x * w[k];
+        }
+      }
+    }
+    emit(t, acc, kOutputs, channel, kWidth);
+  }
+}
+
+// Any kernel width, stride and dilation, and the channels that do not fill a vector.
+template <class T>
+void tile_any(const Tile<T>& t, int64_t kernel, int64_t stride, int64_t dilation, int outputs) {
+  for (int64_t channel = t.from; channel < t.from + t.channels; channel += kWidth) {
+    const int lanes = static_cast<int>(min64(kWidth, t.from + t.channels - channel));
+    const auto fetch = [&](const T* p) {
+      return lanes == kWidth ? load(p + channel) : load_partial(p + channel, lanes);
+    };
+    vf acc[kMaxColumns];
+    for (int o = 0; o < outputs; ++o) acc[o] = load(t.bias + channel);
+    const T* weights = t.weights;
+    const T* const* inputs = t.inputs;
+    for (int64_t row = 0; row < t.kernel_rows; ++row, inputs += t.row_step) {
+      for (int64_t k = 0; k < kernel; ++k, weights += t.c) {
+        const vf w = fetch(weights);
+        for (int o = 0; o < outputs; ++o) acc[o] += w * fetch(inputs[o * stride + k * dilation]);
+      }
+    }
+    emit(t, acc, outputs, channel, lanes);
+  }
+}
+
+template <class T>
+using Fixed = void (*)(const Tile<T>&);
+
+template <class T, int kKernel, int kStride>
+Fixed<T> fixed_for(int outputs) {
+  switch (outputs) {
+    case 8:
+      return tile_fixed<T, kKernel, kStride, 8>;
+    case 7:
+      return tile_fixed<T, kKernel, kStride, 7>;
+    case 6:
+      return tile_fixed<T, kKernel, kStride, 6>;
+    case 5:
+      return tile_fixed<T, kKernel, kStride, 5>;
+    default:
+      return tile_fixed<T, kKernel, kStride, 4>;
+  }
+}
+
+template <class T>
+Fixed<T> fixed_for(const ConvArgs& g, int outputs) {
+  if (g.dilation[2] != 1) return nullptr;
+  const int64_t kernel = g.kernel[2], stride = g.stride[2];
+  if (kernel == 3 && stride == 1) return fixed_for<T, 3, 1>(outputs);
+  if (kernel == 3 && stride == 2) return fixed_for<T, 3, 2>(outputs);
+  if (kernel == 5 && stride == 1) return fixed_for<T, 5, 1>(outputs);
+  if (kernel == 5 && stride == 2) return fixed_for<T, 5, 2>(outputs);
+  if (kernel == 7 && stride == 1) return fixed_for<T, 7, 1>(outputs);
+  return nullptr;
+}
+
+// Output pixels of a row that are computed together: as even as can be, and a size that there is code for.
+int outputs_at_once(const ConvArgs& g) {
+  const int64_t width = max64(g.out[2], 1);
+  return static_cast<int>(max64(4, ceil_div(width, ceil_div(width, kMaxColumns))));
+}
+
+int64_t band_rows(const ConvArgs& g) {
+  const int64_t row_bytes = max64(1, g.in[2] * g.c * static_cast<int64_t>(dtype_size(g.dtype)) * g.stride[1]);
+  return max64(4, min64(64, kBandBytes / row_bytes));
+}
+// Input rows under `rows` output rows.
+int64_t rows_under(const ConvArgs& g, int64_t rows) {
+  return (rows - 1) * g.stride[1] + (g.kernel[1] - 1) * g.dilation[1] + 1;
+}
+bool is_flat(const ConvArgs& g) { return g.kernel[0] == 1 && g.padding[0] == 0; }
+
+struct Buffers {
+  float* bias;
+  char* zeros;
+  const void** pointers;
+  int64_t pointers_each;
+  size_t bytes;
+};
+Buffers carve(const ConvArgs& g, void* scratch) {
+  Scratch from(scratch);
+  Buffers b;
+  b.bias = from.take<float>(round_up(g.c, kPanel));
+  b.zeros = from.take<char>(g.c * static_cast<int64_t>(dtype_size(g.dtype)));
+  const int64_t columns = columns_of(g, outputs_at_once(g));
+  b.pointers_each = max64(1, is_flat(g) ? rows_under(g, band_rows(g)) * columns : g.kernel[0] * g.kernel[1] * columns);
+  b.pointers = from.take<const void*>(b.pointers_each * max64(g.num_threads, 1));
+  b.bytes = from.bytes();
+  return b;
+}
+
+// to[column] for the input row (image, id, ih) under the output pixels from `ow` on.
+template <class T>
+void point_row(const ConvArgs& g, const Buffers& b, int64_t image, int64_t id, int64_t ih, int64_t ow, int columns,
+               const T** to) {
+  const T* const zeros = reinterpret_cast<const T*>(b.zeros);
+  const bool inside = id >= 0 && id < g.in[0] && ih >= 0 && ih < g.in[1];
+  const T* const row =
+      static_cast<const T*>(g.x) + (inside ? ((image * g.in[0] + id) * g.in[1] + ih) * g.in[2] * g.c : 0);
+  const int64_t first = ow * g.stride[2] - g.padding[2];
+  for (int column = 0; column < columns; ++column) {
+    const int64_t iw = first + column;
+    to[column] = inside && iw >= 0 && iw < g.in[2] ? row + iw * g.c : zeros;
+  }
+}
+
+template <class T>
+struct Runner {
+  const ConvArgs& g;
+  const Buffers& b;
+  const T** pointers;
+  int outputs, columns;
+  Fixed<T> fixed;
+
+  void tile(Tile<T> t, int64_t row, int64_t ow, int64_t from, int64_t channels) const {
+    const int64_t at = (row * g.out[2] + ow) * g.c;
+    t.weights = static_cast<const T*>(g.w_packed);
+    t.c = g.c;
+    t.bias = b.bias;
+    t.residual = g.residual == nullptr ? nullptr : static_cast<const T*>(g.residual) + at;
+    t.y = static_cast<T*>(g.y) + at;
+    t.valid = static_cast<int>(min64(outputs, g.out[2] - ow));
+    t.act = g.act;
+    const int64_t whole = fixed == nullptr ? 0 : channels / kWidth * kWidth;
+    t.from = from;
+    t.channels = whole;
+    if (whole > 0) fixed(t);
+    t.from = from + whole;
+    t.channels = channels - whole;
+    if (t.channels > 0) tile_any(t, g.kernel[2], g.stride[2], g.dilation[2], outputs);
+  }
+
+  // Output rows [begin, end) of one image, no kernel depth. Pointers are set up once for all of them; then a few
+  // channels at a time go down the rows, so that inputs shared by kernel rows come from the nearest cache.
+  void band(int64_t image, int64_t od, int64_t begin, int64_t end) const {
+    const int64_t id = od * g.stride[0];
+    for (int64_t ow = 0; ow < g.out[2]; ow += outputs) {
+      const int64_t top = begin * g.stride[1] - g.padding[1];
+      for (int64_t r = 0; r < rows_under(g, end - begin); ++r) {
+        point_row(g, b, image, id, top + r, ow, columns, pointers + r * columns);
+      }
+      for (int64_t from = 0; from < g.c; from += kChunk) {
+        for (int64_t oh = begin; oh < end; ++oh) {
+          Tile<T> t = {};
+          t.inputs = pointers + (oh - begin) * g.stride[1] * columns;
+          t.row_step = g.dilation[1] * columns;
+          t.kernel_rows = g.kernel[1];
+          tile(t, (image * g.out[0] + od) * g.out[1] + oh, ow, from, min64(kChunk, g.c - from));
+        }
+      }
+    }
+  }
+
+  // One output row with kernel depth: the (depth, height) taps are pointed to one by one.
+  void deep_row(int64_t image, int64_t od, int64_t oh) const {
+    for (int64_t ow = 0; ow < g.out[2]; ow += outputs) {
+      const T** to = pointers;
+      for (int64_t kd = 0; kd < g.kernel[0]; ++kd) {
+        for (int64_t kh = 0; kh < g.kernel[1]; ++kh, to += columns) {
+          point_row(g, b, image, od * g.stride[0] - g.padding[0] + kd * g.dilation[0],
+                    oh * g.stride[1] - g.padding[1] + kh * g.dilation[1], ow, columns, to);
+        }
+      }
+      Tile<T> t = {};
+      t.inputs = pointers;
+      t.row_step = columns;
+      t.kernel_rows = g.kernel[0] * g.kernel[1];
+      tile(t, (image * g.out[0] + od) * g.out[1] + oh, ow, 0, g.c);
+    }
+  }
+};
+
+template <class T>
+void run(const ConvArgs& g, const Buffers& b, int thread, int threads) {
+  const int outputs = outputs_at_once(g);
+  const Runner<T> runner = {g,
+                            b,
+                            reinterpret_cast<const T**>(b.pointers + thread * b.pointers_each),
+                            outputs,
+                            columns_of(g, outputs),
+                            fixed_for<T>(g, outputs)};
+  const Range mine = share(g.n * g.out[0] * g.out[1], thread, threads);
+  const int64_t most = band_rows(g);
+  for (int64_t row = mine.begin; row < mine.end;) {
+    const int64_t oh = row % g.out[1], od = row / g.out[1] % g.out[0], image = row / g.out[1] / g.out[0];
+    if (is_flat(g)) {
+      const int64_t end = min64(min64(oh + most, g.out[1]), oh + mine.end - row);
+      runner.band(image, od, oh, end);
+      row += end - oh;
+    } else {
+      runner.deep_row(image, od, oh);
+      ++row;
+    }
+  }
+}
+
+}  // namespace
+
+size_t conv_depthwise_scratch_bytes(const ConvArgs& g) {
+  return carve(g, reinterpret_cast<void*>(uintptr_t{64})).bytes;  // counted from any address
+}
+
+void conv_depthwise(const ConvArgs& g) {
+  const Buffers b = carve(g, g.scratch);
+  if (g.bias != nullptr) {
+    widen(g.bias, g.dtype, g.c, b.bias);
+  } else {
+    for (int64_t i = 0; i < g.c; ++i) b.bias[i] = 0.0f;
+  }
+  for (int64_t i = g.c; i < round_up(g.c, kPanel); ++i) b.bias[i] = 0.0f;
+  std::memset(b.zeros, 0, static_cast<size_t>(g.c) * dtype_size(g.dtype));
+  const double outputs = static_cast<double>(g.n * g.out[0] * g.out[1]) * static_cast<double>(g.out[2] * g.c);
+  const double taps = static_cast<double>(g.kernel[0] * g.kernel[1] * g.kernel[2]);
+  const int threads = worth_threads(outputs * (taps * 2.0 / 100e3 + 4.0 / 20e3), g.num_threads);
+  parallel(threads, [&](int thread, int count) {
+    if (g.dtype == DType::f32) {
+      run<float>(g, b, thread, count);
+    } else {
+      run<uint16_t>(g, b, thread, count);
+    }
+  });
+}
+
+}  // namespace aotpack::kernels

@@ -1,0 +1,250 @@
+#include <array>
+
+#include "conv.h"
+#include "util.h"
+
+namespace aotpack::kernels::test {
+namespace {
+
+struct Shape {
+  int64_t n, c, oc, groups;
+  std::array<int64_t, 3> in, kernel, stride, padding, dilation, output_padding;
+  bool transposed;
+};
+
+std::array<int64_t, 3> output_of(const Shape& s) {
+  std::array<int64_t, 3> out;
+  for (size_t d = 0; d < 3; ++d) {
+    const int64_t reach = s.dilation[d] * (s.kernel[d] - 1) + 1;
+    if (s.transposed) {
+      out[d] = (s.in[d] - 1) * s.stride[d] - 2 * s.padding[d] + reach + s.output_padding[d];
+    } else {
+      const int64_t room = s.in[d] + 2 * s.padding[d] - reach;
+      out[d] = room < 0 ? 0 : room / s.stride[d] + 1;
+    }
+  }
+  return out;
+}
+
+// Torch's weight: [oc, c / groups, k..], or [c, oc / groups, k..] when transposed; `at` is its flat index.
+int64_t weight_at(const Shape& s, int64_t group, int64_t in, int64_t out, int64_t tap) {
+  const int64_t taps = s.kernel[0] * s.kernel[1] * s.kernel[2], cg = s.c / s.groups, og = s.oc / s.groups;
+  if (s.transposed) return ((group * cg + in) * og + out) * taps + tap;
+  return ((group * og + out) * cg + in) * taps + tap;
+}
+
+Buffer pack(const Shape& s, const Buffer& w) {
+  const int64_t taps = s.kernel[0] * s.kernel[1] * s.kernel[2], cg = s.c / s.groups, og = s.oc / s.groups;
+  if (cg == 1 && og == 1 && !s.transposed) {
+    Buffer packed(w.dtype(), taps * s.c);
+    for (int64_t t = 0; t < taps; ++t) {
+      for (int64_t i = 0; i < s.c; ++i) packed.set(t * s.c + i, w.get(weight_at(s, i, 0, 0, t)));
+    }
+    return packed;
+  }
+  const int64_t panels = ceil_div(og, kPanel);
+  Buffer packed = Buffer::filled(w.dtype(), s.groups * panels * taps * cg * kPanel, 0.0f);
+  for (int64_t g = 0; g < s.groups; ++g) {
+    for (int64_t o = 0; o < og; ++o) {
+      for (int64_t t = 0; t < taps; ++t) {
+        for (int64_t i = 0; i < cg; ++i) {
+          packed.set((((g * panels + o / kPanel) * taps + t) * cg + i) * kPanel + o % kPanel,
+                     w.get(weight_at(s, g, i, o, t)));
+        }
+      }
+    }
+  }
+  return packed;
+}
+
+std::vector<double> reference(const Shape& s, const Buffer& x, const Buffer& w) {
+  const auto out = output_of(s);
+  const int64_t cg = s.c / s.groups, og = s.oc / s.groups;
+  std::vector<double> y(static_cast<size_t>(s.n * out[0] * out[1] * out[2] * s.oc), 0.0);
+  // Every pair of output position and tap, per dim; input -1 where there is none.
+  const auto input = [&](size_t d, int64_t o, int64_t k) -> int64_t {
+    int64_t i;
+    if (s.transposed) {
+      const int64_t scaled = o + s.padding[d] - k * s.dilation[d];
+      if (scaled < 0 || scaled % s.stride[d] != 0) return -1;
+      i = scaled / s.stride[d];
+    } else {
+      i = o * s.stride[d] - s.padding[d] + k * s.dilation[d];
+    }
+    return i >= 0 && i < s.in[d] ? i : -1;
+  };
+  for (int64_t n = 0; n < s.n; ++n)
+    for (int64_t od = 0; od < out[0]; ++od)
+      for (int64_t oh = 0; oh < out[1]; ++oh)
+        for (int64_t ow = 0; ow < out[2]; ++ow)
+          for (int64_t kd = 0; kd < s.kernel[0]; ++kd)
+            for (int64_t kh = 0; kh < s.kernel[1]; ++kh)
+              for (int64_t kw = 0; kw < s.kernel[2]; ++kw) {
+                const int64_t id = input(0, od, kd), ih = input(1, oh, kh), iw = input(2, ow, kw);
+                if (id < 0 || ih < 0 || iw < 0) continue;
+                const int64_t pixel = ((n * s.in[0] + id) * s.in[1] + ih) * s.in[2] + iw;
+                const int64_t to = ((n * out[0] + od) * out[1] + oh) * out[2] + ow;
+                const int64_t tap = (kd * s.kernel[1] + kh) * s.kernel[2] + kw;
+                for (int64_t g = 0; g < s.groups; ++g)
+                  for (int64_t o = 0; o < og; ++o) {
+                    double sum = 0;
+                    for (int64_t i = 0; i < cg; ++i)
+                      sum += static_cast<double>(x.get(pixel * s.c + g * cg + i)) * w.get(weight_at(s, g, i, o, tap));
+                    y[static_cast<size_t>(to * s.oc + g * og + o)] += sum;
+                  }
+              }
+  return y;
+}
+
+void check(const Shape& s, DType dtype, Act act = Act::none, bool bias = true, bool residual = false, int threads = 2,
+           int64_t offset = 0) {
+  const auto out = output_of(s);
+  if (out[0] < 0 || out[1] < 0 || out[2] < 0) return;
+  const int64_t taps = s.kernel[0] * s.kernel[1] * s.kernel[2], outputs = s.n * out[0] * out[1] * out[2] * s.oc;
+  const std::string what = "n " + std::to_string(s.n) + " c " + std::to_string(s.c) + " oc " + std::to_string(s.oc) +
+                           " groups " + std::to_string(s.groups) + " in " + std::to_string(s.in[0]) + "," +
+                           std::to_string(s.in[1]) + "," + std::to_string(s.in[2]) + " kernel " +
+                           std::to_string(s.kernel[0]) + "," + std::to_string(s.kernel[1]) + "," +
+                           std::to_string(s.kernel[2]) + " stride " + std::to_string(s.stride[2]) + " padding " +
+                           std::to_string(s.padding[2]) + " dilation " + std::to_string(s.dilation[2]) +
+                           (s.transposed ? " transposed" : "") + (dtype == DType::f32 ? " f32" : " bf16");
+  CAPTURE(what);
+  const Buffer x = Buffer::random(dtype, s.n * s.in[0] * s.in[1] * s.in[2] * s.c, offset);
+  const Buffer w = Buffer::random(dtype, s.oc * (s.c / s.groups) * taps);
+  const Buffer packed = pack(s, w);
+  const Buffer b = Buffer::random(dtype, s.oc, offset), r = Buffer::random(dtype, outputs, offset);
+  Buffer y = Buffer::filled(dtype, outputs, -77.0f, offset);
+  ConvArgs a = {};
+  a.dtype = dtype;
+  a.n = s.n;
+  a.c = s.c;
+  a.oc = s.oc;
+  a.groups = s.groups;
+  for (size_t d = 0; d < 3; ++d) {
+    a.in[d] = s.in[d];
+    a.out[d] = out[d];
+    a.kernel[d] = s.kernel[d];
+    a.stride[d] = s.stride[d];
+    a.padding[d] = s.padding[d];
+    a.dilation[d] = s.dilation[d];
+  }
+  a.transposed = s.transposed;
+  a.x = x.data();
+  a.w_packed = packed.data();
+  a.bias = bias ? b.data() : nullptr;
+  a.residual = residual ? r.data() : nullptr;
+  a.act = act;
+  a.y = y.data();
+  a.num_threads = threads;
+  // Whatever was in the scratch must not matter.
+  std::vector<unsigned char> scratch(conv_scratch_bytes(a), 0xff);
+  a.scratch = scratch.data();
+  conv(a);
+  const std::vector<double> expected = reference(s, x, w);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < outputs; ++i) {
+    double value = expected[static_cast<size_t>(i)] + (bias ? b.get(i % s.oc) : 0.0) + (residual ? r.get(i) : 0.0);
+    value = reference_act(act, value);
+    wrong += !close(y.get(i), value, tolerance(dtype, value, static_cast<double>(taps * (s.c / s.groups))));
+  }
+  CHECK(wrong == 0);
+}
+
+Shape conv2d(int64_t c, int64_t oc, int64_t groups, int64_t h, int64_t w, int64_t k, int64_t s, int64_t p,
+             int64_t dil = 1, bool transposed = false, int64_t output_padding = 0) {
+  return {2,         c,         oc,        groups,        {1, h, w},
+          {1, k, k}, {1, s, s}, {0, p, p}, {1, dil, dil}, {0, output_padding, output_padding},
+          transposed};
+}
+
+TEST_CASE("conv: the layers that networks are made of") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    check(conv2d(3, 64, 1, 23, 19, 7, 2, 3), dtype, Act::relu);  // first layer, padded copy
+    check(conv2d(3, 96, 1, 16, 20, 4, 4, 0), dtype);             // patches
+    check(conv2d(3, 40, 1, 33, 32, 16, 16, 0), dtype);           // larger patches, some input unused
+    check(conv2d(32, 64, 1, 14, 15, 3, 1, 1), dtype, Act::relu, true, true);
+    check(conv2d(64, 33, 1, 9, 9, 3, 2, 1), dtype, Act::silu);
+    check(conv2d(48, 70, 1, 9, 9, 1, 1, 0), dtype, Act::none, false, true);
+    check(conv2d(48, 70, 1, 9, 9, 1, 2, 0), dtype, Act::hardswish);
+    check(conv2d(32, 48, 1, 8, 6, 2, 2, 0), dtype);                  // merged without a copy
+    check(conv2d(20, 24, 1, 12, 12, 3, 1, 2, 2), dtype, Act::gelu);  // dilated
+    check(conv2d(24, 64, 4, 10, 10, 3, 1, 1), dtype, Act::relu6);    // grouped
+    check(conv2d(24, 8, 8, 7, 7, 3, 1, 1), dtype);
+    check(conv2d(6, 12, 6, 7, 7, 3, 1, 1), dtype);  // groups of one channel, two outputs
+  }
+}
+
+TEST_CASE("conv: depthwise") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const int64_t c : {1, 3, 16, 24, 70, 96}) {
+      check(conv2d(c, c, c, 14, 14, 3, 1, 1), dtype, Act::relu6);
+      check(conv2d(c, c, c, 15, 9, 3, 2, 1), dtype, Act::hardswish, true, true);
+      check(conv2d(c, c, c, 7, 7, 7, 1, 3), dtype, Act::none, true, true);
+      check(conv2d(c, c, c, 20, 21, 5, 1, 2), dtype, Act::relu, false);
+      check(conv2d(c, c, c, 11, 12, 5, 2, 2), dtype, Act::gelu);
+      check(conv2d(c, c, c, 13, 13, 3, 1, 2, 2), dtype, Act::silu);
+      check(conv2d(c, c, c, 5, 5, 2, 3, 0), dtype);
+    }
+    for (int64_t w = 1; w <= 26; ++w) check(conv2d(32, 32, 32, 3, w, 3, 1, 1), dtype, Act::relu);
+    check({1, 20, 20, 20, {5, 6, 7}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, false}, dtype, Act::tanh);
+    check({1, 20, 20, 20, {5, 6, 7}, {1, 3, 3}, {2, 1, 1}, {0, 1, 1}, {1, 1, 1}, {0, 0, 0}, false}, dtype, Act::tanh);
+    check({1, 20, 20, 20, {5, 6, 7}, {1, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, false}, dtype);
+  }
+  Shape tall = conv2d(160, 160, 160, 90, 30, 3, 1, 1);  // several bands, several chunks of channels
+  tall.n = 1;
+  check(tall, DType::f32, Act::relu, true, false, 3);
+}
+
+TEST_CASE("conv: transposed") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    check(conv2d(16, 40, 1, 5, 6, 2, 2, 0, 1, true), dtype, Act::relu);
+    check(conv2d(16, 40, 1, 5, 6, 4, 2, 1, 1, true), dtype, Act::none, true, true);
+    check(conv2d(8, 33, 1, 5, 6, 3, 2, 1, 1, true, 1), dtype, Act::gelu);
+    check(conv2d(12, 18, 3, 4, 5, 3, 3, 1, 2, true, 2), dtype, Act::silu);
+    check(conv2d(12, 12, 12, 4, 5, 3, 2, 1, 1, true, 1), dtype);
+    check(conv2d(8, 8, 1, 4, 5, 1, 3, 0, 1, true), dtype);  // outputs that no input reaches
+    check(conv2d(8, 8, 1, 4, 5, 3, 1, 1, 1, true), dtype);
+    check(conv2d(8, 40, 1, 4, 5, 1, 1, 0, 1, true), dtype);
+    check({1, 4, 6, 2, {3, 4, 5}, {3, 2, 3}, {2, 3, 1}, {1, 0, 2}, {1, 2, 1}, {1, 0, 0}, true}, dtype);
+  }
+}
+
+TEST_CASE("conv: one and three dimensions, nothing, less than the padding") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    check({2, 10, 36, 1, {1, 1, 50}, {1, 1, 5}, {1, 1, 2}, {0, 0, 3}, {1, 1, 1}, {0, 0, 0}, false}, dtype, Act::relu);
+    check({2, 80, 36, 1, {1, 1, 50}, {1, 1, 3}, {1, 1, 1}, {0, 0, 1}, {1, 1, 1}, {0, 0, 0}, false}, dtype, Act::gelu);
+    check({2, 6, 36, 2, {6, 7, 8}, {3, 2, 3}, {2, 1, 1}, {1, 0, 1}, {1, 2, 1}, {0, 0, 0}, false}, dtype);
+    check({1, 20, 36, 1, {6, 7, 8}, {2, 3, 3}, {1, 2, 2}, {1, 1, 1}, {2, 1, 1}, {0, 0, 0}, false}, dtype);
+    check({0, 6, 8, 1, {1, 7, 8}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}, {0, 0, 0}, false}, dtype);
+    check({2, 6, 8, 1, {1, 2, 2}, {1, 3, 3}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, {0, 0, 0}, false}, dtype);
+    check({2, 6, 8, 1, {1, 1, 1}, {1, 2, 2}, {1, 1, 1}, {0, 5, 4}, {1, 1, 1}, {0, 0, 0}, false}, dtype);
+    check({2, 40, 8, 1, {1, 1, 1}, {1, 2, 2}, {1, 1, 1}, {0, 5, 4}, {1, 1, 1}, {0, 0, 0}, false}, dtype);
+    check({2, 8, 8, 8, {1, 1, 2}, {1, 2, 3}, {1, 2, 1}, {0, 6, 7}, {1, 1, 1}, {0, 0, 0}, false}, dtype, Act::sigmoid);
+    check({1, 6, 8, 1, {1, 0, 3}, {1, 1, 1}, {1, 1, 1}, {0, 1, 0}, {1, 1, 1}, {0, 0, 0}, false}, dtype);
+  }
+}
+
+TEST_CASE("conv: random shapes") {
+  for (int i = 0; i < 250; ++i) {
+    Shape s = {};
+    s.groups = pick({1, 1, 1, 2, 3, 8});
+    const bool depthwise = s.groups == 8 && coin();
+    s.n = pick_in(1, 2);
+    s.c = s.groups * (depthwise ? 1 : pick({1, 2, 5, 16, 20}));
+    s.oc = s.groups * (depthwise ? 1 : pick({1, 3, 16, 31, 33, 64}));
+    s.transposed = pick_in(0, 3) == 0;
+    for (size_t d = 0; d < 3; ++d) {
+      const bool used = d == 2 || pick_in(0, d == 1 ? 4 : 0) > 0 || (d == 0 && pick_in(0, 5) == 0);
+      s.in[d] = used ? pick_in(1, 9) : 1;
+      s.kernel[d] = used ? pick_in(1, 4) : 1;
+      s.stride[d] = used ? pick_in(1, 3) : 1;
+      s.padding[d] = used ? pick_in(0, 3) : 0;
+      s.dilation[d] = used ? pick_in(1, 2) : 1;
+      s.output_padding[d] = used && s.transposed ? pick_in(0, s.stride[d] - 1) : 0;
+    }
+    check(s, random_dtype(), random_act(), coin(), coin(), static_cast<int>(pick_in(1, 4)), pick({0, 1, 3}));
+  }
+}
+
+}  // namespace
+}  // namespace aotpack::kernels::test
