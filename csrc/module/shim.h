@@ -251,6 +251,10 @@ template <typename Handle>
 const Handle& copy_arrayref_tensor_to_tensor(const Handle& handle) {
   return handle;
 }
+template <typename T>
+T& temporary_reference(T&& value) {
+  return value;
+}
 inline AtenTensorHandle reinterpret_tensor_wrapper(AtenTensorHandle tensor, int64_t rank, const int64_t* sizes, const int64_t* strides,
                                                    int64_t offset) {
   AtenTensorHandle out;

@@ -1,0 +1,13 @@
+"""Building archives. Needs torch: `pip install aotpack[build]`.
+
+>>> program = aot_export(model, (x,), dynamic_shapes={"x": {0: torch.export.Dim("batch", min=1, max=64)}})
+>>> build_archive(program, "model.aotpack")
+"""
+
+from __future__ import annotations
+
+from aotpack.export.build import BuildOptions, BuildReport, build_archive
+from aotpack.export.capture import aot_export, load_exported
+from aotpack.export.program import Program
+
+__all__ = ["BuildOptions", "BuildReport", "Program", "aot_export", "build_archive", "load_exported"]

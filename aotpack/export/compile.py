@@ -1,0 +1,143 @@
+"""Compiling: sources of a module become one stripped shared object, in parallel and by way of the build cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotpack.errors import CompileError
+from aotpack.export import native, toolchain
+from aotpack.export.cache import BuildCache
+from aotpack.export.lower import Lowered
+from aotpack.export.toolchain import Compiler
+
+_EXPORT_MAP = "{ global: aotpack_module_query; local: *; };\n"
+
+# Beyond this, optimising the wrapper costs minutes and gains nothing: its work is calls.
+_WRAPPER_O0 = 400_000
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """One compiler call: a source text or file, and its flags."""
+
+    name: str
+    flags: tuple[str, ...]
+    key: str
+    text: str | None = None
+    path: Path | None = None
+
+
+def compile_module(
+    lowered: Lowered,
+    cache: BuildCache,
+    *,
+    compiler: Compiler | None = None,
+    jobs: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> bytes:
+    """The module's shared object.
+
+    Args:
+        lowered: its sources.
+        cache: where objects come from and go to.
+        compiler: by default the one that `find_compiler` finds.
+        jobs: compiler processes at a time; by default one per core.
+        progress: told the name of each source when it is done.
+
+    Raises:
+        CompileError: the compiler failed; the message has its first errors.
+    """
+    compiler = compiler or toolchain.find_compiler()
+    units = _units(lowered, compiler)
+
+    def build(unit: _Unit) -> Path:
+        path = cache.get(unit.key, ".o", lambda output: _compile(compiler, unit, output))
+        if progress is not None:
+            progress(unit.name)
+        return path
+
+    with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool:
+        objects = list(pool.map(build, units))
+    key = _digest(["link", compiler.version, _EXPORT_MAP, *(unit.key for unit in units)])
+    return cache.get(key, ".so", lambda output: _link(compiler, objects, output)).read_bytes()
+
+
+def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
+    import torch
+
+    target = lowered.target
+    size = "-O0" if len(lowered.wrapper) > _WRAPPER_O0 else "-O1"
+    wrapper_flags = tuple(toolchain.generated_flags(target, optimize=size))
+    kernel_flags = tuple(toolchain.generated_flags(target, optimize="-O3"))
+    library_flags = tuple(toolchain.library_flags(target))
+    common = [compiler.version, native.headers_hash(), torch.__version__]
+    units = [
+        # The longest first, so that it does not run alone at the end.
+        *(
+            _Unit(f"kernels{i}.cpp", kernel_flags, _digest([*common, *_portable(kernel_flags), text]), text=text)
+            for i, text in sorted(enumerate(lowered.units), key=lambda item: -len(item[1]))
+        ),
+        _Unit(
+            "wrapper.cpp",
+            wrapper_flags,
+            _digest([*common, *_portable(wrapper_flags), lowered.wrapper]),
+            text=lowered.wrapper,
+        ),
+    ]
+    for source in native.sources_for(lowered.shims):
+        name = str(source.relative_to(native.source_root()))
+        key = _digest([compiler.version, *_portable(library_flags), name, native.content_hash(source)])
+        units.append(_Unit(name, library_flags, key, path=source))
+    return units
+
+
+def _portable(flags: Sequence[str]) -> list[str]:
+    """Flags without include folders: where a tree lies does not change what is compiled."""
+    kept, skip = [], False
+    for flag in flags:
+        if skip or flag.startswith("-ffile-prefix-map"):
+            skip = False
+        elif flag in ("-I", "-isystem"):
+            skip = True
+        else:
+            kept.append(flag)
+    return kept
+
+
+def _compile(compiler: Compiler, unit: _Unit, output: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="aotpack-") as folder:
+        source = unit.name if unit.path is None else str(unit.path)
+        if unit.text is not None:
+            (Path(folder) / unit.name).write_text(unit.text)
+        _run([compiler.path, *unit.flags, "-c", source, "-o", str(output)], folder, f"compiling {unit.name}")
+
+
+def _link(compiler: Compiler, objects: Sequence[Path], output: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="aotpack-") as folder:
+        export_map = Path(folder) / "exports.map"
+        export_map.write_text(_EXPORT_MAP)
+        command = [compiler.path, *map(str, objects), *toolchain.link_flags(export_map), "-o", str(output)]
+        _run(command, folder, "linking the module")
+
+
+def _run(command: list[str], folder: str, what: str) -> None:
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        errors = [line for line in result.stderr.splitlines() if "error" in line or "undefined" in line]
+        shown = "\n".join((errors or result.stderr.splitlines())[:8])
+        raise CompileError(f"{what} failed:\n{shown}", hint=f"the command was: {' '.join(command[:1])} … ({what})")
+
+
+def _digest(parts: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()

@@ -1,0 +1,58 @@
+"""Goldens: the example call and eager's answer, as files of an archive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from aotpack.archive import FileSource, Golden, GoldenTensor
+from aotpack.export.capture import manifest_dtype
+from aotpack.export.program import Program
+
+# Larger results are sampled: every `step`-th element, so that about this many bytes are kept.
+_LIMIT = 1 << 20
+_ALIGNMENT = 64
+
+# Greatest allowed error relative to the output's greatest magnitude, by the least precise dtype that takes part.
+_TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 5e-3}
+_DEFAULT_TOLERANCE = 1e-4
+
+
+def tensor_bytes(tensor: torch.Tensor) -> memoryview:
+    """The bytes of a tensor in the order of its memory; it must be dense."""
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,)) if tensor.numel() else tensor.detach().reshape(0)
+    return memoryview(flat.contiguous().view(torch.uint8).numpy())
+
+
+def golden_files(program: Program, first_file: int) -> tuple[tuple[Golden, ...], list[FileSource]]:
+    """The goldens of a program and the file that holds them, to be file number `first_file`."""
+    if program.reference is None:
+        return (), []
+    data = bytearray()
+    inputs = tuple(_add(data, value, 1, first_file) for value in program.reference.inputs)
+    outputs = []
+    for value in program.reference.outputs:
+        size = value.numel() * value.element_size()
+        outputs.append(_add(data, value, max(1, -(-size // _LIMIT)), first_file))
+    golden = Golden(inputs, tuple(outputs), _tolerance(program))
+    return (golden,), [FileSource.from_bytes("goldens/0.bin", bytes(data))]
+
+
+def _add(data: bytearray, value: torch.Tensor, step: int, file: int) -> GoldenTensor:
+    data.extend(bytes(-len(data) % _ALIGNMENT))
+    flat = value.detach().contiguous().reshape(-1)
+    sampled = flat if step == 1 else flat[::step].contiguous()
+    raw = tensor_bytes(sampled)
+    offset = len(data)
+    data.extend(raw)
+    return GoldenTensor(manifest_dtype(value.dtype), tuple(value.shape), file, offset, len(raw), step)
+
+
+def _tolerance(program: Program) -> float:
+    dtypes = {node.meta["val"].dtype for node in _tensor_nodes(program)}
+    return max([_DEFAULT_TOLERANCE, *(_TOLERANCE[dtype] for dtype in dtypes if dtype in _TOLERANCE)])
+
+
+def _tensor_nodes(program: Program) -> Sequence[torch.fx.Node]:
+    return [node for node in program.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]

@@ -1,0 +1,107 @@
+"""Lowering: a Program becomes C++ sources for one target, and the constants that they read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+from aotpack.errors import UnsupportedOperatorError
+from aotpack.export import native
+from aotpack.export.inductor import kernel_source, wrapper_source
+from aotpack.export.inductor.codegen import GeneratedCode, generate
+from aotpack.export.program import ConstantInfo, Program
+
+# Characters of kernel source that one compiler process gets; about two seconds of work.
+_UNIT_SIZE = 60_000
+
+
+@dataclass(frozen=True)
+class LoweredConstant:
+    """A constant that a module reads, by its name in the generated code."""
+
+    name: str
+    value: torch.Tensor
+    info: ConstantInfo
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Sources of one module, before compiling."""
+
+    target: str
+    wrapper: str
+    units: tuple[str, ...]
+    shims: frozenset[str]
+    constants: tuple[LoweredConstant, ...]
+    kernels: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def lower(program: Program, target: str) -> Lowered:
+    """Generates the sources of the module for `target`.
+
+    Raises:
+        UnsupportedOperatorError: the model needs operators that have no kernel; all of them are listed.
+        LoweringError: code generation failed.
+    """
+    inputs = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
+    code = generate(program.graph_module, inputs, target)
+    wrapper = wrapper_source.transform(
+        code.wrapper,
+        target=target,
+        num_inputs=len(program.signature.inputs),
+        num_outputs=len(program.signature.outputs),
+    )
+    _refuse_unsupported(code, wrapper.shims)
+    return Lowered(
+        target=target,
+        wrapper=wrapper.text,
+        units=tuple(kernel_source.translation_units(code.kernels, _UNIT_SIZE)),
+        shims=wrapper.shims,
+        constants=tuple(_constant(program, code, name) for name in wrapper.constants),
+        kernels=wrapper.kernels,
+    )
+
+
+def _constant(program: Program, code: GeneratedCode, name: str) -> LoweredConstant:
+    value = code.constants[name].detach()
+    attribute = code.constant_origins.get(name, name)
+    try:
+        info = program.constant_info(attribute)
+    except (AttributeError, TypeError):
+        # Made by Inductor itself, e.g. out of a literal in the model.
+        info = ConstantInfo("constant", ())
+    return LoweredConstant(attribute, value, info)
+
+
+@lru_cache(maxsize=1)
+def supported_shims() -> frozenset[str]:
+    """The functions that a module answers, read from their declarations."""
+    text = (native.module_folder() / "ops.h").read_text() + (native.module_folder() / "shim.h").read_text()
+    names = set(re.findall(r"\b(aoti_torch_\w+)\(", text))
+    for macro in ("item", "scalar_to_tensor"):
+        names |= {f"aoti_torch_{macro}_{dtype}" for dtype in re.findall(r"AOTPACK_ITEM\((\w+),", text)}
+    return frozenset(names)
+
+
+def _refuse_unsupported(code: GeneratedCode, shims: frozenset[str]) -> None:
+    missing = sorted(_operator_name(shim) for shim in shims - supported_shims())
+    missing += sorted({str(getattr(node, "name", None) or node) for node in map(_extern_target, code.extern_nodes)})
+    if missing:
+        listed = "\n".join(f"  - {operator}" for operator in missing)
+        raise UnsupportedOperatorError(
+            f"the model needs {len(missing)} operator(s) that have no kernel yet:\n{listed}",
+            operators=tuple(missing),
+            hint="replace them in the model by supported operators, or leave that part outside the archive",
+        )
+
+
+def _operator_name(shim: str) -> str:
+    return "aten." + shim.removeprefix("aoti_torch_").removeprefix("cpu_").removesuffix("_out")
+
+
+def _extern_target(node: object) -> object:
+    inner = getattr(node, "node", node)
+    return getattr(inner, "target", inner)

@@ -1,0 +1,115 @@
+"""Where the C++ sources that builds compile are, and which of them a module needs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+_INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
+_GROUP = re.compile(r"^// group: (\w+)$", re.MULTILINE)
+_FUNCTION = re.compile(r"\b(aoti_torch_\w+)\(")
+
+# What every module links; convert.cpp only where its functions are called.
+_BASE = ("tensor.cpp", "copy.cpp")
+_CONVERT = ("aoti_torch_clone", "aoti_torch_clone_preserve_strides", "aoti_torch_copy_", "aoti_torch_assign_tensors_out")
+
+
+@lru_cache(maxsize=1)
+def source_root() -> Path:
+    """The folder with `include`, `kernels` and `module`: inside an installed package, or `csrc` of a source tree.
+
+    Raises:
+        FileNotFoundError: the installation lacks them.
+    """
+    package = Path(__file__).resolve().parent.parent
+    for candidate in (package.parent / "csrc", package / "_csrc"):
+        if (candidate / "module" / "ops.h").is_file():
+            return candidate
+    raise FileNotFoundError(f"the C++ sources of aotpack are missing from {package}; install the package again")
+
+
+def module_folder() -> Path:
+    return source_root() / "module"
+
+
+def include_folders() -> list[Path]:
+    """In the order that they must be searched: ours shadow torch's."""
+    root = source_root()
+    return [root / "module" / "shadow", root / "module" / "vecmath", root / "module", root / "include", root]
+
+
+@lru_cache(maxsize=1)
+def operator_groups() -> dict[str, str]:
+    """Operator function → the group (file in module/ops) that implements it."""
+    text = (module_folder() / "ops.h").read_text()
+    heads = list(_GROUP.finditer(text))
+    groups: dict[str, str] = {}
+    for index, head in enumerate(heads):
+        end = heads[index + 1].start() if index + 1 < len(heads) else len(text)
+        for name in _FUNCTION.findall(text[head.end() : end]):
+            groups[name] = head[1]
+    return groups
+
+
+def sources_for(shims: Iterable[str]) -> list[Path]:
+    """The .cpp files that a module which calls `shims` links, in a fixed order."""
+    folder = module_folder()
+    wanted = {folder / name for name in _BASE}
+    groups = operator_groups()
+    for shim in shims:
+        if shim in groups:
+            wanted.add(folder / "ops" / f"{groups[shim]}.cpp")
+        if shim in _CONVERT:
+            wanted.add(folder / "convert.cpp")
+    closed: set[Path] = set()
+    while wanted:
+        source = wanted.pop()
+        closed.add(source)
+        # A header with a .cpp of its name beside it is implemented there.
+        wanted |= {
+            header.with_suffix(".cpp")
+            for header in local_includes(source)
+            if header.with_suffix(".cpp").is_file()
+        } - closed
+    return sorted(closed)
+
+
+@lru_cache(maxsize=None)
+def local_includes(source: Path) -> frozenset[Path]:
+    """All headers of ours that `source` includes, directly or not."""
+    found: set[Path] = set()
+    stack = [source]
+    while stack:
+        current = stack.pop()
+        for name in _INCLUDE.findall(current.read_text()):
+            for folder in (current.parent, *include_folders()):
+                header = folder / name
+                if header.is_file():
+                    header = header.resolve()
+                    if header not in found:
+                        found.add(header)
+                        stack.append(header)
+                    break
+    return frozenset(found)
+
+
+@lru_cache(maxsize=None)
+def content_hash(source: Path) -> str:
+    """SHA-256 over a source and every header of ours that it includes."""
+    digest = hashlib.sha256(source.read_bytes())
+    for header in sorted(local_includes(source)):
+        digest.update(header.name.encode() + b"\0" + header.read_bytes())
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def headers_hash() -> str:
+    """SHA-256 over everything that generated code may include."""
+    digest = hashlib.sha256()
+    root = source_root()
+    for header in sorted([*(root / "module").rglob("*.h"), *(root / "include").rglob("*.h")]):
+        digest.update(str(header.relative_to(root)).encode() + b"\0" + header.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,144 @@
+"""The C++ compiler: finding it, and its flags for each target."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from aotpack.errors import CompileError
+from aotpack.export import native
+
+_CANDIDATES = ("g++", "clang++", "c++")
+
+# -march and the names by which torch's vector headers know the instruction set.
+_TARGETS: dict[str, tuple[str, ...]] = {
+    "x86-64-v3": ("-march=x86-64-v3", "-DCPU_CAPABILITY_AVX2", "-DCPU_CAPABILITY=AVX2"),
+    "x86-64-v4": (
+        "-march=x86-64-v4",
+        "-mprefer-vector-width=512",
+        "-DCPU_CAPABILITY_AVX512",
+        "-DCPU_CAPABILITY=AVX512",
+    ),
+}
+
+_COMMON = (
+    "-std=c++20",
+    "-fPIC",
+    "-fopenmp",
+    "-fvisibility=hidden",
+    "-fvisibility-inlines-hidden",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-DNDEBUG",
+    "-w",
+)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler: its path and the first line of `--version`."""
+
+    path: str
+    version: str
+
+    @property
+    def is_clang(self) -> bool:
+        return "clang" in self.version
+
+
+@lru_cache(maxsize=4)
+def find_compiler(requested: str | None = None) -> Compiler:
+    """The compiler: `requested`, else $CXX, else the first of g++, clang++, c++ on the path.
+
+    Raises:
+        CompileError: there is none, or it does not run.
+    """
+    wanted = requested or os.environ.get("CXX")
+    names = (wanted,) if wanted else _CANDIDATES
+    for name in names:
+        path = shutil.which(name)
+        if path is None:
+            continue
+        try:
+            output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+        except (OSError, subprocess.SubprocessError) as error:
+            raise CompileError(f"the C++ compiler {path} does not run: {error}") from error
+        return Compiler(path, output.splitlines()[0].strip())
+    raise CompileError(
+        f"no C++ compiler found (looked for {', '.join(names)})",
+        hint="install g++ or clang++ (Debian: apt-get install g++), or set CXX",
+    )
+
+
+def target_flags(target: str) -> tuple[str, ...]:
+    """Flags that choose the instruction set.
+
+    Raises:
+        CompileError: this version cannot compile for `target`.
+    """
+    try:
+        return _TARGETS[target]
+    except KeyError:
+        raise CompileError(
+            f"this version cannot compile for the target {target!r}", hint=f"choose of {', '.join(_TARGETS)}"
+        ) from None
+
+
+def compile_targets() -> tuple[str, ...]:
+    """Targets that this version compiles for."""
+    return tuple(_TARGETS)
+
+
+def library_flags(target: str) -> list[str]:
+    """For our own kernels: contraction to FMA is wanted."""
+    return [*_COMMON, *target_flags(target), "-O3", "-ffp-contract=fast", *_includes(native.include_folders())]
+
+
+def generated_flags(target: str, *, optimize: str) -> list[str]:
+    """For generated code, which includes torch's header-only vector library."""
+    import torch
+
+    include = Path(torch.__file__).parent / "include"
+    return [
+        *_COMMON,
+        *target_flags(target),
+        optimize,
+        # As Inductor compiles its kernels: rounding stays that of the separate operations.
+        "-ffp-contract=off",
+        "-DTORCH_INDUCTOR_CPP_WRAPPER",
+        "-DSTANDALONE_TORCH_HEADER",
+        "-DC10_USING_CUSTOM_GENERATED_MACROS",
+        f"-ffile-prefix-map={include}=torch",
+        *_includes(native.include_folders()),
+        "-isystem",
+        str(include),
+    ]
+
+
+def link_flags(export_map: Path) -> list[str]:
+    """One exported symbol; libstdc++ and libgcc inside; nothing undefined beyond libc, libm and OpenMP."""
+    return [
+        "-shared",
+        "-fopenmp",
+        "-static-libstdc++",
+        "-static-libgcc",
+        f"-Wl,--version-script={export_map}",
+        "-Wl,--exclude-libs,ALL",
+        "-Wl,--gc-sections",
+        "-Wl,-Bsymbolic",
+        "-Wl,-z,defs",
+        "-Wl,-z,relro,-z,now",
+        "-Wl,--build-id=none",
+        "-s",
+        "-lm",
+    ]
+
+
+def _includes(folders: list[Path]) -> list[str]:
+    return [flag for folder in folders for flag in ("-I", str(folder))]

@@ -1,0 +1,30 @@
+// common.h: what the glue between tensors and kernels has in common.
+#pragma once
+
+#include <string>
+
+#include "kernels/types.h"
+#include "tensor.h"
+
+namespace aotpack::module {
+
+/// fp32 or bf16 as the kernels name it; throws Error for other dtypes.
+inline kernels::DType kernel_dtype(const Tensor* tensor, const char* op) {
+  if (tensor->dtype == AOTPACK_DTYPE_FLOAT32) return kernels::DType::f32;
+  if (tensor->dtype == AOTPACK_DTYPE_BFLOAT16) return kernels::DType::bf16;
+  throw_invalid(std::string(op) + " does not support " + dtype_name(tensor->dtype));
+}
+
+/// Whether the last dim is dense, as most kernels ask for.
+inline bool inner_dense(const Tensor* tensor) {
+  return tensor->rank == 0 || tensor->sizes[tensor->rank - 1] <= 1 || tensor->strides[tensor->rank - 1] == 1;
+}
+
+/// `source` retained when its last dim is dense, else a contiguous copy.
+inline Tensor* with_inner_dense(const Tensor* source) {
+  return inner_dense(source) ? Call::current().retain(source) : contiguous(source);
+}
+
+inline Tensor* optional(Tensor* const* tensor) { return tensor == nullptr ? nullptr : *tensor; }
+
+}  // namespace aotpack::module

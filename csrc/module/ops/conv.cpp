@@ -1,0 +1,164 @@
+// Convolutions: brings activations into channels-last and calls the kernel.
+#include "kernels/conv.h"
+
+#include <algorithm>
+
+#include "ops.h"
+#include "ops/common.h"
+
+using namespace aotpack::module;
+namespace kernels = aotpack::kernels;
+
+namespace {
+
+// Strides of [n, c, *spatial] that lies as [n, *spatial, c].
+void channels_last_strides(int32_t rank, const int64_t* sizes, int64_t* strides) {
+  int64_t step = 1;
+  auto take = [&](int32_t d) {
+    strides[d] = step;
+    step *= std::max<int64_t>(sizes[d], 1);
+  };
+  take(1);
+  for (int32_t d = rank - 1; d >= 2; --d) take(d);
+  take(0);
+}
+
+bool has_strides(const Tensor* t, const int64_t* strides) {
+  for (int32_t d = 0; d < t->rank; ++d) {
+    if (t->sizes[d] > 1 && t->strides[d] != strides[d]) return false;
+  }
+  return true;
+}
+
+Tensor* channels_last(Tensor* source) {
+  int64_t strides[AOTPACK_MAX_RANK];
+  channels_last_strides(source->rank, source->sizes, strides);
+  if (has_strides(source, strides)) return Call::current().retain(source);
+  Owned copy(Call::current().empty(source->rank, source->sizes, strides, source->dtype));
+  copy_strided(copy.get(), source);
+  return copy.release();
+}
+
+struct Shape {
+  const int64_t *kernel, *stride, *padding, *dilation, *output_padding;
+  bool transposed;
+  int64_t groups, out_channels;
+};
+
+Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, const Shape& shape, kernels::Act act) {
+  Call& call = Call::current();
+  const int spatial = x->rank - 2;
+  if (spatial < 1 || spatial > 3) throw_invalid("convolution of a tensor of rank " + std::to_string(x->rank));
+  Owned source(channels_last(x));
+  kernels::ConvArgs args{};
+  args.dtype = kernel_dtype(x, "convolution");
+  args.n = x->sizes[0];
+  args.c = x->sizes[1];
+  args.oc = shape.out_channels;
+  args.groups = shape.groups;
+  args.transposed = shape.transposed;
+  int64_t sizes[AOTPACK_MAX_RANK] = {x->sizes[0], shape.out_channels};
+  for (int d = 0; d < 3; ++d) {
+    const int s = d - (3 - spatial);  // the kernel counts depth, height, width; missing ones come first
+    args.in[d] = s < 0 ? 1 : x->sizes[2 + s];
+    args.kernel[d] = s < 0 ? 1 : shape.kernel[s];
+    args.stride[d] = s < 0 ? 1 : shape.stride[s];
+    args.padding[d] = s < 0 ? 0 : shape.padding[s];
+    args.dilation[d] = s < 0 ? 1 : shape.dilation[s];
+    const int64_t reach = args.dilation[d] * (args.kernel[d] - 1) + 1;
+    if (s < 0) {
+      args.out[d] = 1;
+    } else if (shape.transposed) {
+      args.out[d] = (args.in[d] - 1) * args.stride[d] - 2 * args.padding[d] + reach + shape.output_padding[s];
+    } else {
+      args.out[d] = args.in[d] + 2 * args.padding[d] < reach ? -1 : (args.in[d] + 2 * args.padding[d] - reach) / args.stride[d] + 1;
+    }
+    if (args.out[d] < 0) throw_invalid("convolution: the kernel is larger than the padded input");
+    if (s >= 0) sizes[2 + s] = args.out[d];
+  }
+  int64_t strides[AOTPACK_MAX_RANK];
+  channels_last_strides(x->rank, sizes, strides);
+  Owned y(call.empty(x->rank, sizes, strides, x->dtype));
+  Owned added(residual == nullptr ? nullptr : channels_last(residual));
+  Owned dense_bias(bias == nullptr ? nullptr : contiguous(bias));
+  args.x = source->data;
+  args.w_packed = packed;
+  args.bias = bias == nullptr ? nullptr : dense_bias->data;
+  args.residual = residual == nullptr ? nullptr : added->data;
+  args.act = act;
+  args.y = y->data;
+  args.num_threads = call.num_threads();
+  Scratch scratch(static_cast<int64_t>(kernels::conv_scratch_bytes(args)));
+  args.scratch = scratch.get();
+  kernels::conv(args);
+  return y.release();
+}
+
+// packed[group][panel][tap][channel][32], or [tap][channel] for depthwise (csrc/kernels/conv.h).
+template <typename T>
+void pack(const Tensor* weight, const Shape& shape, int64_t channels, T* packed) {
+  int64_t taps = 1;
+  for (int32_t d = 2; d < weight->rank; ++d) taps *= weight->sizes[d];
+  const int64_t groups = shape.groups, inputs = channels / groups, outputs = shape.out_channels / groups;
+  const T* w = weight->as<T>();  // contiguous
+  if (inputs == 1 && outputs == 1 && !shape.transposed) {
+    for (int64_t c = 0; c < groups; ++c) {
+      for (int64_t t = 0; t < taps; ++t) packed[t * groups + c] = w[c * taps + t];
+    }
+    return;
+  }
+  const int64_t panels = (outputs + 31) / 32;
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t p = 0; p < panels; ++p) {
+      for (int64_t t = 0; t < taps; ++t) {
+        for (int64_t i = 0; i < inputs; ++i) {
+          for (int64_t j = 0; j < 32; ++j) {
+            const int64_t o = p * 32 + j;
+            const int64_t from = shape.transposed ? ((g * inputs + i) * outputs + o) * taps + t
+                                                  : ((g * outputs + o) * inputs + i) * taps + t;
+            *packed++ = o < outputs ? w[from] : T(0);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void aoti_torch_cpu_packed_conv(AotpackTensor x, AotpackTensor weight, AotpackTensor* bias, AotpackTensor* residual,
+                                int64_t out_channels, const int64_t* kernel, int64_t, const int64_t* stride, int64_t,
+                                const int64_t* padding, int64_t, const int64_t* dilation, int64_t, int32_t transposed,
+                                const int64_t* output_padding, int64_t, int64_t groups, int64_t act,
+                                AotpackTensor* ret0) {
+  const Shape shape{kernel, stride, padding, dilation, output_padding, transposed != 0, groups, out_channels};
+  *ret0 = convolve(x, weight->data, optional(bias), optional(residual), shape, static_cast<kernels::Act>(act));
+}
+
+void aoti_torch_cpu_convolution(AotpackTensor input, AotpackTensor weight, AotpackTensor* bias, const int64_t* stride,
+                                int64_t, const int64_t* padding, int64_t, const int64_t* dilation, int64_t,
+                                int32_t transposed, const int64_t* output_padding, int64_t, int64_t groups,
+                                AotpackTensor* ret0) {
+  Owned dense(contiguous(weight));
+  const int64_t out_channels = transposed != 0 ? weight->sizes[1] * groups : weight->sizes[0];
+  const Shape shape{weight->sizes + 2, stride, padding, dilation, output_padding, transposed != 0, groups, out_channels};
+  int64_t taps = 1;
+  for (int32_t d = 2; d < weight->rank; ++d) taps *= weight->sizes[d];
+  const int64_t channels = input->sizes[1];
+  const int64_t outputs = (out_channels / groups + 31) / 32 * 32;
+  const int64_t elements = std::max(groups * outputs * taps * (channels / groups), taps * channels);
+  Scratch packed(elements * element_size(weight->dtype));
+  if (kernel_dtype(weight, "convolution") == kernels::DType::f32) {
+    pack(dense.get(), shape, channels, packed.as<uint32_t>());
+  } else {
+    pack(dense.get(), shape, channels, packed.as<uint16_t>());
+  }
+  Owned y(convolve(input, packed.get(), optional(bias), nullptr, shape, kernels::Act::none));
+  // Generated code expects the layout of torch's result: the input's.
+  if (input->rank > 2 && input->is_contiguous()) {
+    Owned plain(contiguous(y.get()));
+    *ret0 = plain.release();
+  } else {
+    *ret0 = y.release();
+  }
+}

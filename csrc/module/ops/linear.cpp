@@ -1,0 +1,67 @@
+// Linear with a packed weight.
+#include "kernels/linear.h"
+
+#include "ops.h"
+#include "ops/common.h"
+
+using namespace aotpack::module;
+namespace kernels = aotpack::kernels;
+
+namespace {
+
+// Rows of a [..., k] tensor as one strided dim: true when the leading dims are one run of a single stride.
+bool rows_are_strided(const Tensor* t, int64_t* stride) {
+  if (!inner_dense(t)) return false;
+  const int32_t last = t->rank - 1;
+  *stride = last > 0 ? t->strides[last - 1] : t->sizes[last];
+  int64_t expected = -1;
+  for (int32_t d = last - 1; d >= 0; --d) {
+    if (t->sizes[d] == 1) continue;
+    if (expected < 0) {
+      *stride = t->strides[d];
+    } else if (t->strides[d] != expected) {
+      return false;
+    }
+    expected = t->strides[d] * t->sizes[d];
+  }
+  return true;
+}
+
+}  // namespace
+
+void aoti_torch_cpu_packed_linear(AotpackTensor x, AotpackTensor weight, AotpackTensor* bias, AotpackTensor* residual,
+                                  int64_t out_features, int64_t act, AotpackTensor* ret0) {
+  Call& call = Call::current();
+  kernels::LinearArgs args{};
+  args.dtype = kernel_dtype(x, "linear");
+  const int64_t k = x->sizes[x->rank - 1];
+  int64_t sizes[AOTPACK_MAX_RANK];
+  int64_t rows = 1;
+  for (int32_t d = 0; d + 1 < x->rank; ++d) rows *= sizes[d] = x->sizes[d];
+  sizes[x->rank - 1] = out_features;
+  int64_t x_stride = k, residual_stride = out_features;
+  Owned source(rows_are_strided(x, &x_stride) ? call.retain(x) : contiguous(x));
+  if (source->data != x->data) x_stride = k;
+  Tensor* added = optional(residual);
+  Owned added_owned(added == nullptr                            ? nullptr
+                    : rows_are_strided(added, &residual_stride) ? call.retain(added)
+                                                                : contiguous(added));
+  if (added != nullptr && added_owned->data != added->data) residual_stride = out_features;
+  Owned y(call.empty_contiguous(x->rank, sizes, x->dtype));
+  args.m = rows;
+  args.n = out_features;
+  args.k = k;
+  args.x = source->data;
+  args.x_stride = x_stride;
+  args.w_packed = weight->data;
+  Owned bias_owned(optional(bias) == nullptr ? nullptr : contiguous(optional(bias)));
+  args.bias = bias_owned.get() == nullptr ? nullptr : bias_owned->data;
+  args.residual = added == nullptr ? nullptr : added_owned->data;
+  args.residual_stride = residual_stride;
+  args.act = static_cast<kernels::Act>(act);
+  args.y = y->data;
+  args.y_stride = out_features;
+  args.num_threads = call.num_threads();
+  kernels::linear(args);
+  *ret0 = y.release();
+}
