@@ -12,9 +12,8 @@ _INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
 _GROUP = re.compile(r"^// group: (\w+)$", re.MULTILINE)
 _FUNCTION = re.compile(r"\b(aoti_torch_\w+)\(")
 
-# What every module links; convert.cpp only where its functions are called.
-_BASE = ("tensor.cpp", "copy.cpp")
-_CONVERT = ("aoti_torch_clone", "aoti_torch_clone_preserve_strides", "aoti_torch_copy_", "aoti_torch_assign_tensors_out")
+# What every module links.
+_BASE = ("tensor.cpp", "copy.cpp", "convert.cpp")
 
 
 @lru_cache(maxsize=1)
@@ -62,8 +61,6 @@ def sources_for(shims: Iterable[str]) -> list[Path]:
     for shim in shims:
         if shim in groups:
             wanted.add(folder / "ops" / f"{groups[shim]}.cpp")
-        if shim in _CONVERT:
-            wanted.add(folder / "convert.cpp")
     closed: set[Path] = set()
     while wanted:
         source = wanted.pop()

@@ -1,0 +1,132 @@
+// Matrix products of two computed operands: mm, addmm, bmm, baddbmm.
+#include "kernels/gemm.h"
+
+#include "kernels/gemm_plain.h"
+#include "ops.h"
+#include "ops/common.h"
+#include "shim.h"
+
+using namespace aotpack::module;
+namespace kernels = aotpack::kernels;
+
+namespace {
+
+// A [batch, rows, columns] view; rank 2 has one batch, lower ranks broadcast.
+struct Matrix {
+  void* data;
+  int64_t sizes[3];
+  int64_t strides[3];
+};
+
+Matrix as_matrix(const Tensor* t) {
+  Matrix m{t->data, {1, 1, 1}, {0, 0, 0}};
+  for (int32_t d = 0; d < t->rank; ++d) {
+    m.sizes[3 - t->rank + d] = t->sizes[d];
+    m.strides[3 - t->rank + d] = t->strides[d];
+  }
+  return m;
+}
+
+// Strides of `m` repeated to [batch, rows, columns].
+void broadcast(Matrix* m, int64_t batch, int64_t rows, int64_t columns) {
+  const int64_t wanted[3] = {batch, rows, columns};
+  for (int d = 0; d < 3; ++d) {
+    if (m->sizes[d] == wanted[d]) continue;
+    if (m->sizes[d] != 1) throw_invalid("matrix product: the added term does not broadcast to the result");
+    m->strides[d] = 0;
+  }
+}
+
+template <typename Args, typename X, typename Y>
+void fill(Args* args, const Matrix& y, const Matrix& bias, const Matrix& a, const Matrix& b) {
+  args->batch = y.sizes[0];
+  args->m = y.sizes[1];
+  args->n = y.sizes[2];
+  args->k = a.sizes[2];
+  args->a = static_cast<const X*>(a.data);
+  args->a_batch = a.strides[0], args->a_row = a.strides[1], args->a_col = a.strides[2];
+  args->b = static_cast<const X*>(b.data);
+  args->b_batch = b.strides[0], args->b_row = b.strides[1], args->b_col = b.strides[2];
+  args->bias = static_cast<const Y*>(bias.data);
+  args->bias_batch = bias.strides[0], args->bias_row = bias.strides[1], args->bias_col = bias.strides[2];
+  args->y = static_cast<Y*>(y.data);
+  args->y_batch = y.strides[0], args->y_row = y.strides[1], args->y_col = y.strides[2];
+  args->num_threads = Call::current().num_threads();
+}
+
+template <typename X, typename Y = X>
+void plain(const Matrix& y, const Matrix& bias, const Matrix& a, const Matrix& b, double beta, double alpha) {
+  kernels::PlainGemmArgs<X, Y> args{};
+  fill<kernels::PlainGemmArgs<X, Y>, X, Y>(&args, y, bias, a, b);
+  args.alpha = static_cast<Y>(alpha);
+  args.beta = static_cast<Y>(beta);
+  kernels::gemm_plain(args);
+}
+
+Tensor* as_float(Tensor* source) {
+  Owned copy(Call::current().empty_contiguous(source->rank, source->sizes, AOTPACK_DTYPE_FLOAT32));
+  aoti_torch_copy_(copy.get(), source, 0);
+  return copy.release();
+}
+
+void product(Tensor* out, Tensor* added, Tensor* first, Tensor* second, double beta, double alpha) {
+  if (first->dtype == AOTPACK_DTYPE_FLOAT16) {
+    // There are no fp16 kernels: computed in float and rounded once, as torch's do.
+    Owned a(as_float(first)), b(as_float(second)), bias(added == nullptr ? nullptr : as_float(added));
+    Owned y(Call::current().empty_contiguous(out->rank, out->sizes, AOTPACK_DTYPE_FLOAT32));
+    product(y.get(), bias.get(), a.get(), b.get(), beta, alpha);
+    aoti_torch_copy_(out, y.get(), 0);
+    return;
+  }
+  const Matrix y = as_matrix(out), a = as_matrix(first), b = as_matrix(second);
+  Matrix bias{};
+  if (added != nullptr) {
+    bias = as_matrix(added);
+    broadcast(&bias, y.sizes[0], y.sizes[1], y.sizes[2]);
+  }
+  switch (first->dtype) {
+    case AOTPACK_DTYPE_FLOAT64:
+      return plain<double>(y, bias, a, b, beta, alpha);
+    case AOTPACK_DTYPE_INT64:
+      return plain<int64_t>(y, bias, a, b, beta, alpha);
+    case AOTPACK_DTYPE_INT32:
+      return plain<int32_t>(y, bias, a, b, beta, alpha);
+    case AOTPACK_DTYPE_INT8:
+      if (out->dtype == AOTPACK_DTYPE_INT32) return plain<int8_t, int32_t>(y, bias, a, b, beta, alpha);
+      break;
+    default:
+      break;
+  }
+  kernels::GemmArgs args{};
+  args.dtype = kernel_dtype(first, "matrix product");
+  fill<kernels::GemmArgs, void, void>(&args, y, bias, a, b);
+  args.alpha = static_cast<float>(alpha);
+  args.beta = static_cast<float>(beta);
+  Scratch scratch(static_cast<int64_t>(kernels::gemm_scratch_bytes(args)));
+  args.scratch = scratch.get();
+  kernels::gemm(args);
+}
+
+}  // namespace
+
+void aoti_torch_cpu_mm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat2) {
+  product(out, nullptr, self, mat2, 0, 1);
+}
+
+void aoti_torch_cpu_addmm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat1, AotpackTensor mat2, double beta,
+                              double alpha) {
+  product(out, self, mat1, mat2, beta, alpha);
+}
+
+void aoti_torch_cpu_bmm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat2) {
+  product(out, nullptr, self, mat2, 0, 1);
+}
+
+void aoti_torch_cpu_baddbmm_out(AotpackTensor out, AotpackTensor self, AotpackTensor batch1, AotpackTensor batch2,
+                                double beta, double alpha) {
+  product(out, self, batch1, batch2, beta, alpha);
+}
+
+void aoti_torch_cpu__int_mm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat2) {
+  product(out, nullptr, self, mat2, 0, 1);
+}
