@@ -1,0 +1,279 @@
+// aotpack.hpp: the runtime from C++17, header-only over aotpack.h.
+//
+//   aotpack::Model model = aotpack::Model::load("digits.aotpack");
+//   aotpack::Context context(model);
+//   std::vector<float> image(8 * 8);
+//   std::vector<aotpack::Tensor> outputs = context.run({aotpack::TensorView(image.data(), {1, 1, 8, 8})});
+//   const float* scores = outputs[0].data<float>();
+//
+// Errors are thrown as aotpack::Error. Threads: a Model may be used by any number of threads, a Context by one at a time; a Tensor
+// may outlive both and be destroyed anywhere.
+#ifndef AOTPACK_AOTPACK_HPP_
+#define AOTPACK_AOTPACK_HPP_
+
+#include <complex>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "aotpack/aotpack.h"
+
+namespace aotpack {
+
+// What went wrong: code() to act upon, what() to read.
+class Error : public std::runtime_error {
+ public:
+  Error(aotpack_code code, const std::string& message)
+      : std::runtime_error(std::string(aotpack_code_name(code)) + ": " + message), code_(code) {}
+  aotpack_code code() const noexcept { return code_; }
+
+ private:
+  aotpack_code code_;
+};
+
+namespace detail {
+
+// Throws what a call of the C interface returned.
+inline void check(aotpack_status* status) {
+  if (status == nullptr) return;
+  const std::unique_ptr<aotpack_status, void (*)(aotpack_status*)> owner(status, aotpack_status_release);
+  throw Error(aotpack_status_code(status), aotpack_status_message(status));
+}
+
+}  // namespace detail
+
+// The DLPack type of a C++ type; not defined for others. float16 and bfloat16 have no C++17 type: see kFloat16, kBFloat16.
+template <typename T>
+constexpr DLDataType dtype_of() {
+  constexpr uint8_t bits = static_cast<uint8_t>(8 * sizeof(T));
+  if constexpr (std::is_same_v<T, bool>) {
+    return DLDataType{kDLBool, bits, 1};
+  } else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) {
+    return DLDataType{kDLComplex, bits, 1};
+  } else if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
+    return DLDataType{kDLFloat, bits, 1};
+  } else {
+    static_assert(std::is_integral_v<T>, "not an element type");
+    return DLDataType{std::is_signed_v<T> ? kDLInt : kDLUInt, bits, 1};
+  }
+}
+inline constexpr DLDataType kFloat16{kDLFloat, 16, 1};
+inline constexpr DLDataType kBFloat16{kDLBfloat, 16, 1};
+
+inline bool same_dtype(DLDataType a, DLDataType b) noexcept {
+  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+
+using Shape = std::vector<int64_t>;
+
+// Someone else's memory, seen as a tensor: an input, or a buffer for an output. Cheap to copy; the data must outlive it.
+class TensorView {
+ public:
+  // `data` points to element (0, ..., 0); `strides` count elements, empty for contiguous.
+  template <typename T>
+  TensorView(T* data, Shape shape, Shape strides = {})
+      : TensorView(data, dtype_of<std::remove_const_t<T>>(), std::move(shape), std::move(strides)) {}
+  TensorView(const void* data, DLDataType dtype, Shape shape, Shape strides = {})
+      : data_(const_cast<void*>(data)), dtype_(dtype), shape_(std::move(shape)), strides_(std::move(strides)) {
+    if (!strides_.empty() && strides_.size() != shape_.size()) {
+      throw Error(AOTPACK_INVALID_ARGUMENT, "shape and strides differ in length");
+    }
+  }
+
+  // Valid as long as this view is neither changed nor destroyed.
+  DLTensor dl() const noexcept {
+    DLTensor tensor{};
+    tensor.data = data_;
+    tensor.device = {kDLCPU, 0};
+    tensor.ndim = static_cast<int32_t>(shape_.size());
+    tensor.dtype = dtype_;
+    tensor.shape = const_cast<int64_t*>(shape_.data());
+    tensor.strides = strides_.empty() ? nullptr : const_cast<int64_t*>(strides_.data());
+    return tensor;
+  }
+
+ private:
+  void* data_;
+  DLDataType dtype_;
+  Shape shape_;
+  Shape strides_;
+};
+
+// A result. Owns its memory; movable.
+class Tensor {
+ public:
+  Tensor() noexcept = default;
+  // Takes over.
+  explicit Tensor(DLManagedTensorVersioned* managed) noexcept : managed_(managed) {}
+
+  const DLTensor& dl() const noexcept { return managed_->dl_tensor; }
+  DLDataType dtype() const noexcept { return dl().dtype; }
+  size_t rank() const noexcept { return static_cast<size_t>(dl().ndim); }
+  int64_t size(size_t dim) const noexcept { return dl().shape[dim]; }
+  int64_t stride(size_t dim) const noexcept { return dl().strides[dim]; }
+  Shape shape() const { return Shape(dl().shape, dl().shape + dl().ndim); }
+  Shape strides() const { return Shape(dl().strides, dl().strides + dl().ndim); }
+  int64_t numel() const noexcept {
+    int64_t count = 1;
+    for (size_t i = 0; i < rank(); ++i) count *= size(i);
+    return count;
+  }
+
+  // Element (0, ..., 0). Throws unless T is the tensor's element type.
+  template <typename T>
+  T* data() const {
+    if (!same_dtype(dtype(), dtype_of<std::remove_const_t<T>>())) {
+      throw Error(AOTPACK_INVALID_ARGUMENT, "data<T>(): T is not the tensor's element type");
+    }
+    return static_cast<T*>(raw_data());
+  }
+  void* raw_data() const noexcept { return static_cast<char*>(dl().data) + dl().byte_offset; }
+
+  // Gives the DLPack object away, e.g. to another library.
+  DLManagedTensorVersioned* release() noexcept { return managed_.release(); }
+  explicit operator bool() const noexcept { return managed_ != nullptr; }
+
+ private:
+  struct Deleter {
+    void operator()(DLManagedTensorVersioned* managed) const noexcept { managed->deleter(managed); }
+  };
+  std::unique_ptr<DLManagedTensorVersioned, Deleter> managed_;
+};
+
+enum class Verify { kCode = AOTPACK_VERIFY_CODE, kFull = AOTPACK_VERIFY_FULL };
+
+// A loaded archive. Copies share it.
+class Model {
+ public:
+  static Model load(const std::string& path, Verify verify = Verify::kCode) {
+    aotpack_load_options options{};
+    options.struct_size = sizeof options;
+    options.verify = static_cast<aotpack_verify>(verify);
+    aotpack_model* handle = nullptr;
+    detail::check(aotpack_model_load(path.c_str(), &options, &handle));
+    return Model(handle);
+  }
+
+  Model(const Model& other) noexcept : handle_(other.handle_) { aotpack_model_retain(handle_); }
+  Model(Model&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Model& operator=(Model other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Model() { aotpack_model_release(handle_); }
+
+  // The manifest, JSON as in docs/format.md. Views live as long as some copy of the model.
+  std::string_view manifest() const noexcept {
+    size_t length = 0;
+    const char* text = aotpack_model_manifest(handle_, &length);
+    return {text, length};
+  }
+  size_t entry_count() const noexcept { return aotpack_model_entry_count(handle_); }
+  std::string_view entry_name(size_t entry) const { return text(aotpack_model_entry_name(handle_, entry)); }
+  std::string_view entry_target(size_t entry) const { return text(aotpack_model_entry_target(handle_, entry)); }
+  size_t find_entry(const std::string& name) const {
+    size_t entry = 0;
+    detail::check(aotpack_model_find_entry(handle_, name.c_str(), &entry));
+    return entry;
+  }
+  size_t input_count(size_t entry = 0) const noexcept { return aotpack_model_input_count(handle_, entry); }
+  size_t output_count(size_t entry = 0) const noexcept { return aotpack_model_output_count(handle_, entry); }
+  const aotpack_value_info& input(size_t index, size_t entry = 0) const {
+    return info(aotpack_model_input(handle_, entry, index));
+  }
+  const aotpack_value_info& output(size_t index, size_t entry = 0) const {
+    return info(aotpack_model_output(handle_, entry, index));
+  }
+
+  aotpack_model* handle() const noexcept { return handle_; }
+
+ private:
+  explicit Model(aotpack_model* handle) noexcept : handle_(handle) {}
+
+  static std::string_view text(const char* value) {
+    if (value == nullptr) throw Error(AOTPACK_INVALID_ARGUMENT, "there is no such entry");
+    return value;
+  }
+  static const aotpack_value_info& info(const aotpack_value_info* value) {
+    if (value == nullptr) throw Error(AOTPACK_INVALID_ARGUMENT, "there is no such entry, input or output");
+    return *value;
+  }
+
+  aotpack_model* handle_;
+};
+
+// What a thread needs to call a model. Movable.
+class Context {
+ public:
+  // `num_threads` inside one call; 0: one per core that this process may use.
+  explicit Context(const Model& model, int32_t num_threads = 0) : model_(model) {
+    aotpack_context_options options{};
+    options.struct_size = sizeof options;
+    options.num_threads = num_threads;
+    aotpack_context* handle = nullptr;
+    detail::check(aotpack_context_create(model.handle(), &options, &handle));
+    handle_.reset(handle);
+  }
+
+  const Model& model() const noexcept { return model_; }
+  int32_t num_threads() const noexcept { return aotpack_context_num_threads(handle_.get()); }
+  void set_num_threads(int32_t count) { detail::check(aotpack_context_set_num_threads(handle_.get(), count)); }
+  void set_seed(uint64_t seed) noexcept { aotpack_context_set_seed(handle_.get(), seed); }
+
+  // Runs an entry (the first one unless another is named) and returns new tensors.
+  std::vector<Tensor> run(const std::vector<TensorView>& inputs, size_t entry = 0) {
+    const Pointers given(inputs);
+    std::vector<DLManagedTensorVersioned*> raw(model_.output_count(entry));
+    // Made before the call, so that nothing can fail between the call and the taking over.
+    std::vector<Tensor> outputs(raw.size());
+    detail::check(aotpack_context_run(handle_.get(), entry, given.data(), given.size(), raw.data(), raw.size()));
+    for (size_t i = 0; i < raw.size(); ++i) outputs[i] = Tensor(raw[i]);
+    return outputs;
+  }
+  std::vector<Tensor> run(const std::vector<TensorView>& inputs, const std::string& entry) {
+    return run(inputs, model_.find_entry(entry));
+  }
+
+  // The same, into buffers of the results' dtypes and sizes.
+  void run_into(const std::vector<TensorView>& inputs, const std::vector<TensorView>& outputs, size_t entry = 0) {
+    const Pointers given(inputs);
+    const Pointers results(outputs);
+    detail::check(aotpack_context_run_into(handle_.get(), entry, given.data(), given.size(), results.data(),
+                                           results.size()));
+  }
+
+  aotpack_context* handle() const noexcept { return handle_.get(); }
+
+ private:
+  // The array of pointers that the C interface takes.
+  class Pointers {
+   public:
+    explicit Pointers(const std::vector<TensorView>& views) {
+      tensors_.reserve(views.size());
+      pointers_.reserve(views.size());
+      for (const TensorView& view : views) pointers_.push_back(&tensors_.emplace_back(view.dl()));
+    }
+    const DLTensor* const* data() const noexcept { return pointers_.data(); }
+    size_t size() const noexcept { return pointers_.size(); }
+
+   private:
+    std::vector<DLTensor> tensors_;
+    std::vector<const DLTensor*> pointers_;
+  };
+  struct Deleter {
+    void operator()(aotpack_context* context) const noexcept { aotpack_context_release(context); }
+  };
+
+  Model model_;
+  std::unique_ptr<aotpack_context, Deleter> handle_;
+};
+
+}  // namespace aotpack
+
+#endif  // AOTPACK_AOTPACK_HPP_

@@ -1,0 +1,47 @@
+// Freezes the layout of the structs of module ABI version 1 and of C ABI version 1 (docs/abi.md). A change here is a new
+// version.
+#include <cstddef>
+
+#include "aotpack/aotpack.h"
+#include "aotpack/module_abi.h"
+
+static_assert(sizeof(void*) == 8);
+
+static_assert(sizeof(aotpack_module_tensor) == 280);
+static_assert(offsetof(aotpack_module_tensor, data) == 0);
+static_assert(offsetof(aotpack_module_tensor, block) == 8);
+static_assert(offsetof(aotpack_module_tensor, dtype) == 16);
+static_assert(offsetof(aotpack_module_tensor, rank) == 20);
+static_assert(offsetof(aotpack_module_tensor, sizes) == 24);
+static_assert(offsetof(aotpack_module_tensor, strides) == 152);
+
+static_assert(sizeof(aotpack_module_call) == 56);
+static_assert(offsetof(aotpack_module_call, struct_size) == 0);
+static_assert(offsetof(aotpack_module_call, runtime) == 8);
+static_assert(offsetof(aotpack_module_call, imports) == 16);
+static_assert(offsetof(aotpack_module_call, inputs) == 24);
+static_assert(offsetof(aotpack_module_call, constants) == 32);
+static_assert(offsetof(aotpack_module_call, outputs) == 40);
+static_assert(offsetof(aotpack_module_call, num_threads) == 48);
+
+static_assert(sizeof(aotpack_module) == 48);
+static_assert(offsetof(aotpack_module, abi_version) == 0);
+static_assert(offsetof(aotpack_module, struct_size) == 4);
+static_assert(offsetof(aotpack_module, target) == 8);
+static_assert(offsetof(aotpack_module, num_inputs) == 16);
+static_assert(offsetof(aotpack_module, num_outputs) == 20);
+static_assert(offsetof(aotpack_module, num_constants) == 24);
+static_assert(offsetof(aotpack_module, num_imports) == 28);
+static_assert(offsetof(aotpack_module, import_names) == 32);
+static_assert(offsetof(aotpack_module, run) == 40);
+
+static_assert(sizeof(aotpack_load_options) == 16);
+static_assert(offsetof(aotpack_load_options, verify) == 8);
+static_assert(sizeof(aotpack_context_options) == 16);
+static_assert(offsetof(aotpack_context_options, num_threads) == 8);
+static_assert(sizeof(aotpack_dim_info) == 48);
+static_assert(sizeof(aotpack_value_info) == 32);
+static_assert(offsetof(aotpack_value_info, dtype) == 8);
+static_assert(offsetof(aotpack_value_info, rank) == 12);
+static_assert(offsetof(aotpack_value_info, dims) == 16);
+static_assert(offsetof(aotpack_value_info, mutated) == 24);

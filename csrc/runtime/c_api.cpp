@@ -1,0 +1,206 @@
+// The C interface over the runtime's classes: checks arguments, catches everything.
+#include <algorithm>
+#include <cstddef>
+
+#include "aotpack/aotpack.h"
+#include "context.h"
+#include "model.h"
+#include "status.h"
+#include "target.h"
+
+using aotpack::runtime::Context;
+using aotpack::runtime::EntryPlan;
+using aotpack::runtime::fail;
+using aotpack::runtime::guarded;
+using aotpack::runtime::Model;
+
+// The handles are never defined: they are the classes under another name.
+namespace {
+
+Model* unwrap(aotpack_model* model) { return reinterpret_cast<Model*>(model); }
+const Model* unwrap(const aotpack_model* model) { return reinterpret_cast<const Model*>(model); }
+Context* unwrap(aotpack_context* context) { return reinterpret_cast<Context*>(context); }
+const Context* unwrap(const aotpack_context* context) { return reinterpret_cast<const Context*>(context); }
+
+void require(bool condition, const char* what) {
+  if (!condition) fail(AOTPACK_INVALID_ARGUMENT, "%s", what);
+}
+
+const EntryPlan* find_plan(const aotpack_model* model, size_t entry) {
+  if (model == nullptr || entry >= unwrap(model)->entries().size()) return nullptr;
+  return &unwrap(model)->entries()[entry].plan;
+}
+
+}  // namespace
+
+extern "C" {
+
+uint32_t aotpack_abi_version(void) { return AOTPACK_ABI_VERSION; }
+
+const char* aotpack_version(void) { return AOTPACK_VERSION_STRING; }
+
+const char* aotpack_host_target(void) {
+  try {
+    const auto& targets = aotpack::runtime::host_targets();
+    return targets.empty() ? "" : targets.front().data();  // a view of a literal, so zero-terminated
+  } catch (...) {
+    return "";
+  }
+}
+
+aotpack_code aotpack_status_code(const aotpack_status* status) { return status != nullptr ? status->code : AOTPACK_OK; }
+
+const char* aotpack_status_message(const aotpack_status* status) {
+  return status != nullptr ? status->message.c_str() : "";
+}
+
+void aotpack_status_release(aotpack_status* status) { aotpack::runtime::release_status(status); }
+
+const char* aotpack_code_name(aotpack_code code) {
+  static constexpr const char* kNames[] = {
+      "OK",
+      "INVALID_ARGUMENT",
+      "NOT_FOUND",
+      "IO_ERROR",
+      "FOREIGN_ARCHIVE",
+      "TRUNCATED_ARCHIVE",
+      "MALFORMED_ARCHIVE",
+      "TAMPERED_ARCHIVE",
+      "UNSUPPORTED_VERSION",
+      "UNSUPPORTED_TARGET",
+      "MISSING_IMPORT",
+      "OUT_OF_MEMORY",
+      "EXECUTION_FAILED",
+      "INTERNAL",
+  };
+  const auto index = static_cast<size_t>(static_cast<unsigned>(code));
+  return index < std::size(kNames) ? kNames[index] : "UNKNOWN";
+}
+
+aotpack_status* aotpack_model_load(const char* path, const aotpack_load_options* options, aotpack_model** out_model) {
+  if (out_model != nullptr) *out_model = nullptr;
+  return guarded([&] {
+    require(path != nullptr, "path is NULL");
+    require(out_model != nullptr, "out_model is NULL");
+    aotpack_verify verify = AOTPACK_VERIFY_CODE;
+    if (options != nullptr) {
+      require(options->struct_size >= offsetof(aotpack_load_options, verify) + sizeof options->verify,
+              "aotpack_load_options.struct_size is not set");
+      verify = options->verify;
+      require(verify == AOTPACK_VERIFY_CODE || verify == AOTPACK_VERIFY_FULL, "aotpack_load_options.verify is unknown");
+    }
+    *out_model = reinterpret_cast<aotpack_model*>(new Model(path, verify));
+  });
+}
+
+void aotpack_model_retain(aotpack_model* model) {
+  if (model != nullptr) unwrap(model)->retain();
+}
+
+void aotpack_model_release(aotpack_model* model) {
+  if (model != nullptr) unwrap(model)->release();
+}
+
+const char* aotpack_model_manifest(const aotpack_model* model, size_t* out_length) {
+  if (out_length != nullptr) *out_length = 0;
+  if (model == nullptr) return "";
+  const std::string& text = unwrap(model)->archive().manifest_text();
+  if (out_length != nullptr) *out_length = text.size();
+  return text.c_str();
+}
+
+size_t aotpack_model_entry_count(const aotpack_model* model) {
+  return model != nullptr ? unwrap(model)->entries().size() : 0;
+}
+
+const char* aotpack_model_entry_name(const aotpack_model* model, size_t entry) {
+  const EntryPlan* plan = find_plan(model, entry);
+  return plan != nullptr ? plan->record().name.c_str() : nullptr;
+}
+
+aotpack_status* aotpack_model_find_entry(const aotpack_model* model, const char* name, size_t* out_entry) {
+  if (out_entry != nullptr) *out_entry = 0;
+  return guarded([&] {
+    require(model != nullptr, "model is NULL");
+    require(name != nullptr, "name is NULL");
+    require(out_entry != nullptr, "out_entry is NULL");
+    *out_entry = unwrap(model)->find_entry(name);
+  });
+}
+
+const char* aotpack_model_entry_target(const aotpack_model* model, size_t entry) {
+  if (find_plan(model, entry) == nullptr) return nullptr;
+  return unwrap(model)->entries()[entry].variants.front().module_record->target.c_str();
+}
+
+size_t aotpack_model_input_count(const aotpack_model* model, size_t entry) {
+  const EntryPlan* plan = find_plan(model, entry);
+  return plan != nullptr ? plan->input_infos().size() : 0;
+}
+
+size_t aotpack_model_output_count(const aotpack_model* model, size_t entry) {
+  const EntryPlan* plan = find_plan(model, entry);
+  return plan != nullptr ? plan->output_infos().size() : 0;
+}
+
+const aotpack_value_info* aotpack_model_input(const aotpack_model* model, size_t entry, size_t index) {
+  const EntryPlan* plan = find_plan(model, entry);
+  return plan != nullptr && index < plan->input_infos().size() ? &plan->input_infos()[index] : nullptr;
+}
+
+const aotpack_value_info* aotpack_model_output(const aotpack_model* model, size_t entry, size_t index) {
+  const EntryPlan* plan = find_plan(model, entry);
+  return plan != nullptr && index < plan->output_infos().size() ? &plan->output_infos()[index] : nullptr;
+}
+
+aotpack_status* aotpack_context_create(aotpack_model* model, const aotpack_context_options* options,
+                                       aotpack_context** out_context) {
+  if (out_context != nullptr) *out_context = nullptr;
+  return guarded([&] {
+    require(model != nullptr, "model is NULL");
+    require(out_context != nullptr, "out_context is NULL");
+    int32_t num_threads = 0;
+    if (options != nullptr) {
+      require(options->struct_size >= offsetof(aotpack_context_options, num_threads) + sizeof options->num_threads,
+              "aotpack_context_options.struct_size is not set");
+      num_threads = options->num_threads;
+    }
+    *out_context = reinterpret_cast<aotpack_context*>(new Context(unwrap(model), num_threads));
+  });
+}
+
+void aotpack_context_release(aotpack_context* context) { delete unwrap(context); }
+
+int32_t aotpack_context_num_threads(const aotpack_context* context) {
+  return context != nullptr ? unwrap(context)->num_threads() : 0;
+}
+
+aotpack_status* aotpack_context_set_num_threads(aotpack_context* context, int32_t num_threads) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->set_num_threads(num_threads);
+  });
+}
+
+void aotpack_context_set_seed(aotpack_context* context, uint64_t seed) {
+  if (context != nullptr) unwrap(context)->set_seed(seed);
+}
+
+aotpack_status* aotpack_context_run(aotpack_context* context, size_t entry, const DLTensor* const* inputs,
+                                    size_t num_inputs, DLManagedTensorVersioned** out_outputs, size_t num_outputs) {
+  if (out_outputs != nullptr) std::fill_n(out_outputs, num_outputs, nullptr);
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->run(entry, inputs, num_inputs, out_outputs, num_outputs);
+  });
+}
+
+aotpack_status* aotpack_context_run_into(aotpack_context* context, size_t entry, const DLTensor* const* inputs,
+                                         size_t num_inputs, const DLTensor* const* outputs, size_t num_outputs) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->run_into(entry, inputs, num_inputs, outputs, num_outputs);
+  });
+}
+
+}  // extern "C"

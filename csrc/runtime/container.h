@@ -1,0 +1,39 @@
+// The ZIP container of an archive: its structure, checked byte by byte against docs/format.md.
+#ifndef AOTPACK_RUNTIME_CONTAINER_H_
+#define AOTPACK_RUNTIME_CONTAINER_H_
+
+#include <string>
+#include <vector>
+
+#include "bytes.h"
+#include "sha256.h"
+
+namespace aotpack::runtime {
+
+struct ContainerEntry {
+  std::string name;
+  uint64_t padding_offset = 0;  // zero bytes up to the data
+  uint64_t data_offset = 0;     // a multiple of 4096
+  uint64_t size = 0;
+  uint32_t crc = 0;
+};
+
+struct Container {
+  std::vector<ContainerEntry> entries;  // the first is manifest.json
+  Digest manifest_digest{};
+
+  Bytes data(Bytes file, size_t entry) const noexcept {
+    return file.subspan(entries[entry].data_offset, entries[entry].size);
+  }
+};
+
+// Checks every byte of every header but the padding, and that the CRCs agree with each other; no data is read.
+// Throws FOREIGN_, TRUNCATED_, MALFORMED_ARCHIVE or UNSUPPORTED_VERSION.
+Container read_container(Bytes file);
+
+// Throws MALFORMED_ARCHIVE unless all padding is zero.
+void check_padding(Bytes file, const Container& container);
+
+}  // namespace aotpack::runtime
+
+#endif  // AOTPACK_RUNTIME_CONTAINER_H_

@@ -1,0 +1,272 @@
+#include "context.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "bytes.h"
+#include "host.h"
+#include "outputs.h"
+#include "status.h"
+#include "strided.h"
+#include "tensor.h"
+
+namespace aotpack::runtime {
+namespace {
+
+// Marks a context as running. Two threads in one context would corrupt its state; that is cheap to notice.
+class Busy {
+ public:
+  explicit Busy(std::atomic<bool>* flag) : flag_(flag) {
+    if (flag_->exchange(true, std::memory_order_acquire)) {
+      throw Error(AOTPACK_INVALID_ARGUMENT, "the context is running on another thread; use one context per thread");
+    }
+  }
+  ~Busy() { flag_->store(false, std::memory_order_release); }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  std::atomic<bool>* flag_;
+};
+
+}  // namespace
+
+class Context::Cleanup {
+ public:
+  explicit Cleanup(EntryState& state) noexcept : state_(state) {}
+  ~Cleanup() {
+    if (adopted_) {
+      for (aotpack_module_tensor& output : state_.outputs) {
+        if (output.block != nullptr) Pool::release_block(output.block);
+      }
+    }
+    state_.inputs.release();
+  }
+  Cleanup(const Cleanup&) = delete;
+  Cleanup& operator=(const Cleanup&) = delete;
+
+  // From now on every block in the outputs is one reference to release.
+  void adopted() noexcept { adopted_ = true; }
+
+ private:
+  EntryState& state_;
+  bool adopted_ = false;
+};
+
+Context::EntryState::EntryState(const ModelEntry& entry)
+    : inputs(entry.plan), outputs(entry.plan.record().outputs.size()), constants(entry.variants.size()) {}
+
+Context::Context(Model* model, int32_t num_threads)
+    : model_(model),
+      states_(model->entries().size()),
+      private_constants_(model->archive().manifest().constants.size()) {
+  set_num_threads(num_threads);
+  call_.seed = random_seed();
+  call_.pool = Pool::create();
+  model_->retain();
+}
+
+Context::~Context() {
+  for (void* copy : private_constants_) {
+    if (copy != nullptr) Pool::release_block(copy);
+  }
+  call_.pool->release();
+  model_->release();
+}
+
+void Context::set_num_threads(int32_t num_threads) {
+  if (num_threads < 0 || num_threads > kMaxThreads) {
+    fail(AOTPACK_INVALID_ARGUMENT, "num_threads must be in [0, %d], got %d", kMaxThreads, num_threads);
+  }
+  num_threads_ = num_threads == 0 ? std::min(usable_cores(), kMaxThreads) : num_threads;
+}
+
+Context::EntryState& Context::prepare(size_t entry, size_t num_outputs) {
+  if (entry >= states_.size()) {
+    fail(AOTPACK_INVALID_ARGUMENT, "there is no entry %zu; the model has %zu", entry, states_.size());
+  }
+  const ModelEntry& model_entry = model_->entries()[entry];
+  const EntryRecord& record = model_entry.plan.record();
+  if (num_outputs != record.outputs.size()) {
+    fail(AOTPACK_INVALID_ARGUMENT, "entry '%s' has %zu outputs, room was given for %zu", record.name.c_str(),
+         record.outputs.size(), num_outputs);
+  }
+  if (states_[entry] == nullptr) {
+    auto state = std::make_unique<EntryState>(model_entry);
+    for (size_t i = 0; i < model_entry.variants.size(); ++i) {
+      const Variant& variant = model_entry.variants[i];
+      if (variant.mutates_constants) make_private_constants(variant, &state->constants[i]);
+    }
+    states_[entry] = std::move(state);
+  }
+  return *states_[entry];
+}
+
+// All entries and variants of a context share one copy of a mutable constant: it is the model's state.
+void Context::make_private_constants(const Variant& variant, std::vector<aotpack_module_tensor>* out) {
+  const std::vector<ConstantRecord>& records = model_->archive().manifest().constants;
+  *out = variant.constants;
+  for (size_t i = 0; i < out->size(); ++i) {
+    const uint32_t index = variant.module_record->constants[i];
+    const ConstantRecord& record = records[index];
+    if (!record.mutated) continue;
+    if (private_constants_[index] == nullptr) {
+      void* copy = pool().allocate(record.nbytes);
+      if (copy == nullptr) {
+        fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %llu bytes for this context's copy of '%s'",
+             static_cast<unsigned long long>(record.nbytes), record.name.c_str());
+      }
+      std::memcpy(copy, (*out)[i].data, record.nbytes);
+      private_constants_[index] = copy;
+    }
+    (*out)[i].data = private_constants_[index];
+  }
+}
+
+size_t Context::choose_variant(const ModelEntry& entry, const BoundInputs& inputs) const {
+  const auto holds = [&](const GuardRecord& guard) {
+    const int64_t value = inputs.dims()[guard.dim];
+    return value >= guard.min && value <= guard.max;
+  };
+  for (size_t i = 0; i < entry.variants.size(); ++i) {
+    const std::vector<GuardRecord>& guards = entry.variants[i].record->guards;
+    if (std::all_of(guards.begin(), guards.end(), holds)) return i;
+  }
+  const EntryRecord& record = entry.plan.record();
+  std::string message = "no variant of entry '" + record.name + "' fits:";
+  for (const Variant& variant : entry.variants) {
+    const auto& guards = variant.record->guards;
+    const GuardRecord& guard = *std::find_if_not(guards.begin(), guards.end(), holds);
+    message += &variant == &entry.variants.front() ? " " : "; ";
+    message += format("'%s' needs '%s' in [%lld, ", variant.record->name.c_str(), record.dims[guard.dim].name.c_str(),
+                      static_cast<long long>(guard.min));
+    message += guard.max == INT64_MAX ? "inf)" : format("%lld]", static_cast<long long>(guard.max));
+    message += ", got " + inputs.dim_origin(guard.dim);
+  }
+  throw Error(AOTPACK_INVALID_ARGUMENT, message);
+}
+
+void Context::execution_failed(const EntryRecord& entry, int32_t code) const {
+  if (call_.fail_code != 0) code = call_.fail_code;
+  if (call_.allocation_failed) code = AOTPACK_MODULE_OUT_OF_MEMORY;
+  aotpack_code public_code = AOTPACK_INTERNAL;
+  const char* fallback = "the module returned an unknown code";
+  switch (code) {
+    case AOTPACK_MODULE_INVALID_ARGUMENT:
+      public_code = AOTPACK_EXECUTION_FAILED;
+      fallback = "the inputs cannot be computed with";
+      break;
+    case AOTPACK_MODULE_OUT_OF_MEMORY:
+      public_code = AOTPACK_OUT_OF_MEMORY;
+      fallback = "out of memory";
+      break;
+    case AOTPACK_MODULE_FAILED:
+      public_code = AOTPACK_EXECUTION_FAILED;
+      fallback = "the module failed without giving a reason";
+      break;
+  }
+  throw Error(public_code, "entry '" + entry.name + "': " + (call_.fail_message.empty() ? fallback : call_.fail_message));
+}
+
+void Context::execute(const ModelEntry& entry, EntryState& state, const DLTensor* const* inputs, size_t num_inputs) {
+  state.inputs.bind(inputs, num_inputs, call_.pool);
+  const size_t index = choose_variant(entry, state.inputs);
+  const Variant& variant = entry.variants[index];
+  const std::vector<aotpack_module_tensor>& constants =
+      variant.mutates_constants ? state.constants[index] : variant.constants;
+  call_.reset();
+  aotpack_module_call call;
+  call.struct_size = sizeof call;
+  call.runtime = &call_;
+  call.imports = variant.module->imports();
+  call.inputs = state.inputs.tensors();
+  call.constants = constants.data();
+  call.outputs = state.outputs.data();
+  call.num_threads = num_threads_;
+  const int32_t code = variant.module->run(call);
+  if (code != AOTPACK_MODULE_OK) execution_failed(entry.plan.record(), code);
+}
+
+// A block that several outputs share comes with one reference; afterwards every output has its own. First of all blocks: an
+// error further on then releases each of them rightly.
+void Context::adopt_outputs(EntryState& state) noexcept {
+  for (aotpack_module_tensor& output : state.outputs) {
+    if (output.block != nullptr && Pool::claim(output.block)) Pool::retain_block(output.block);
+  }
+}
+
+void Context::own_output(const ValueRecord& value, aotpack_module_tensor& output) {
+  int64_t strides[AOTPACK_MAX_RANK];
+  size_t bytes = 0;
+  if (!dense_strides(output.sizes, value.order.data(), output.rank, value.dtype->size, strides, &bytes)) {
+    fail(AOTPACK_INTERNAL, "output '%s' is larger than the address space", value.name.c_str());
+  }
+  if (output.block == nullptr || !same_layout(output.sizes, output.strides, strides, output.rank)) {
+    void* copy = pool().allocate(bytes);
+    if (copy == nullptr) {
+      fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes for output '%s'", bytes, value.name.c_str());
+    }
+    strided_copy(copy, strides, output.data, output.strides, output.sizes, output.rank, value.dtype->size);
+    if (output.block != nullptr) Pool::release_block(output.block);
+    output.block = output.data = copy;
+  }
+  // Also where nothing was copied: dims of size 1 may have come with any stride.
+  std::copy(strides, strides + output.rank, output.strides);
+}
+
+DLManagedTensorVersioned* Context::take_output(const ValueRecord& value, aotpack_module_tensor& output) {
+  own_output(value, output);
+  DLManagedTensorVersioned* tensor =
+      make_tensor(call_.pool, output.block, output.data, *value.dtype, output.rank, output.sizes, output.strides);
+  if (tensor == nullptr) fail(AOTPACK_OUT_OF_MEMORY, "out of memory for output '%s'", value.name.c_str());
+  output.block = nullptr;  // the tensor has it now
+  return tensor;
+}
+
+void Context::run(size_t entry, const DLTensor* const* inputs, size_t num_inputs, DLManagedTensorVersioned** outputs,
+                  size_t num_outputs) {
+  const Busy busy(&busy_);
+  EntryState& state = prepare(entry, num_outputs);
+  if (outputs == nullptr && num_outputs > 0) fail(AOTPACK_INVALID_ARGUMENT, "out_outputs is NULL");
+  const ModelEntry& model_entry = model_->entries()[entry];
+  const EntryRecord& record = model_entry.plan.record();
+  Cleanup cleanup(state);
+  execute(model_entry, state, inputs, num_inputs);
+  adopt_outputs(state);
+  cleanup.adopted();
+  check_outputs(record, state.outputs, state.inputs.dims());
+  size_t made = 0;
+  try {
+    for (; made < num_outputs; ++made) outputs[made] = take_output(record.outputs[made], state.outputs[made]);
+  } catch (...) {
+    for (; made-- > 0; outputs[made] = nullptr) outputs[made]->deleter(outputs[made]);
+    throw;
+  }
+  state.inputs.write_back();
+}
+
+void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_inputs, const DLTensor* const* outputs,
+                       size_t num_outputs) {
+  const Busy busy(&busy_);
+  EntryState& state = prepare(entry, num_outputs);
+  const ModelEntry& model_entry = model_->entries()[entry];
+  const EntryRecord& record = model_entry.plan.record();
+  check_destinations(record, outputs, num_outputs);
+  Cleanup cleanup(state);
+  execute(model_entry, state, inputs, num_inputs);
+  adopt_outputs(state);
+  cleanup.adopted();
+  check_outputs(record, state.outputs, state.inputs.dims());
+  check_destination_sizes(record, state.outputs, outputs);
+  // An output that aliases an input must not change while results are written over that input.
+  for (size_t i = 0; i < num_outputs; ++i) {
+    aotpack_module_tensor& output = state.outputs[i];
+    if (output.block == nullptr && touches_any(record.outputs[i], output, outputs, num_outputs)) {
+      own_output(record.outputs[i], output);
+    }
+  }
+  for (size_t i = 0; i < num_outputs; ++i) copy_out(record.outputs[i], state.outputs[i], *outputs[i]);
+  state.inputs.write_back();
+}
+
+}  // namespace aotpack::runtime

@@ -1,0 +1,16 @@
+// Facts about the process and the machine.
+#ifndef AOTPACK_RUNTIME_HOST_H_
+#define AOTPACK_RUNTIME_HOST_H_
+
+#include <cstdint>
+
+namespace aotpack::runtime {
+
+// Cores that this process may use, by its affinity; at least 1.
+int32_t usable_cores() noexcept;
+
+uint64_t random_seed() noexcept;
+
+}  // namespace aotpack::runtime
+
+#endif  // AOTPACK_RUNTIME_HOST_H_

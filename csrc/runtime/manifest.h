@@ -1,0 +1,101 @@
+// The manifest of an archive (docs/format.md), typed and checked: whoever holds a Manifest need not check again.
+#ifndef AOTPACK_RUNTIME_MANIFEST_H_
+#define AOTPACK_RUNTIME_MANIFEST_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtype.h"
+#include "sha256.h"
+
+namespace aotpack::runtime {
+
+struct FileRecord {
+  std::string path;
+  uint64_t size = 0;
+  Digest digest{};
+};
+
+struct ConstantRecord {
+  std::string name;
+  const DType* dtype = nullptr;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> stride;
+  uint32_t file = 0;
+  uint64_t offset = 0;
+  uint64_t nbytes = 0;
+  Digest digest{};
+  bool mutated = false;
+};
+
+struct DimRecord {
+  std::string name;
+  int64_t min = 0;
+  int64_t max = 0;  // INT64_MAX: no upper bound
+};
+
+// The size of one dimension of a value.
+struct SizeRecord {
+  enum class Kind : uint8_t { kStatic, kDim, kComputed };
+  Kind kind = Kind::kStatic;
+  int64_t size = 0;  // kStatic
+  uint32_t dim = 0;  // kDim: mul * dims[dim] + add
+  int64_t mul = 1;
+  int64_t add = 0;
+};
+
+struct ValueRecord {
+  std::string name;
+  const DType* dtype = nullptr;
+  std::vector<SizeRecord> shape;
+  std::vector<uint32_t> order;  // outermost to innermost
+  bool mutated = false;
+};
+
+struct GuardRecord {
+  uint32_t dim = 0;
+  int64_t min = 0;
+  int64_t max = 0;
+};
+
+struct ModuleRecord {
+  std::string target;
+  uint32_t abi_version = 0;
+  uint32_t file = 0;
+  std::vector<uint32_t> constants;
+  std::vector<std::string> imports;
+};
+
+struct VariantRecord {
+  std::string name;
+  std::vector<GuardRecord> guards;
+  std::vector<ModuleRecord> modules;
+};
+
+struct EntryRecord {
+  std::string name;
+  std::vector<DimRecord> dims;
+  std::vector<ValueRecord> inputs;
+  std::vector<ValueRecord> outputs;
+  std::vector<VariantRecord> variants;
+};
+
+struct Manifest {
+  std::string name;
+  std::vector<FileRecord> files;
+  std::vector<ConstantRecord> constants;
+  std::vector<EntryRecord> entries;
+};
+
+// Throws MALFORMED_ARCHIVE with the path of the offending key, or UNSUPPORTED_VERSION.
+Manifest parse_manifest(std::string_view text);
+
+// Elements from the first to one past the last that a view of non-negative strides touches; 0 for an empty one.
+// False when that overflows. `shape` and `stride` have the same length.
+bool extent_of(const std::vector<int64_t>& shape, const std::vector<int64_t>& stride, uint64_t* out) noexcept;
+
+}  // namespace aotpack::runtime
+
+#endif  // AOTPACK_RUNTIME_MANIFEST_H_
