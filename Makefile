@@ -61,7 +61,7 @@ $(DEPS): constraints.txt pyproject.toml | $(PY)
 	@touch $@
 
 $(INSTALLED): $(DEPS) $(NATIVE) | doctest
-	$(PIP) -c constraints.txt --no-build-isolation -e '.[build,test,dev]'
+	$(PIP) -c constraints.txt --no-build-isolation -e '.[build,test,examples,bench,dev]'
 	@touch $@
 
 doctest:

@@ -59,6 +59,10 @@ def measure_builds(model: str, names: list[str], folder: Path, settings: Setting
         if reason:
             results[name] = {"error": reason}
             continue
+        shared = results.get(getattr(engines.get(name), "SHARES_BUILD", ""))
+        if shared is not None:
+            results[name] = dict(shared)
+            continue
         log.print(f"[dim]{model}: building with {name}[/dim]")
         try:
             wall = build(name, model, folder / name, settings.threads)

@@ -8,6 +8,7 @@ open_session(artifact, inputs, threads)
                                      function without arguments that runs one call and returns the engine's own kind of
                                      result
 to_numpy(result)                     that result as a list of numpy arrays
+SHARES_BUILD                         if there: the engine whose artifact it runs, when that one is measured too
 
 Nothing heavy is imported at the top of these modules: what a worker imports is part of what is measured.
 """
@@ -15,7 +16,7 @@ Nothing heavy is imported at the top of these modules: what a worker imports is 
 from importlib import import_module
 from types import ModuleType
 
-ENGINES = ("eager", "aoti", "onnxruntime", "aotpack")
+ENGINES = ("eager", "aoti", "onnxruntime", "aotpack", "aotpack_bytes")
 
 
 def get(name: str) -> ModuleType:

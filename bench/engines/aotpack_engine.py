@@ -15,10 +15,9 @@ def missing() -> str | None:
 
 def build(module: Any, args: tuple[Any, ...], directory: Path) -> Path:
     from aotpack.export import aot_export, build_archive
-    from aotpack.runtime import host_target
 
     path = directory / "model.aotpack"
-    build_archive(aot_export(module, args), path, targets=[host_target()])
+    build_archive(aot_export(module, args), path)
     return path
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bench import engines, run, worker
+from bench.engines import aotpack_bytes_engine
 from bench.process import ROOT, Worker, WorkerError
 
 
@@ -105,3 +106,11 @@ def test_a_short_run_from_start_to_table(tmp_path: Path) -> None:
     assert figures["peak_rss"] > 50_000_000
     assert "torch" in figures["first_memory"]["modules"]
     assert "eager" in done.stdout
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (1, 3, 4, 5)])
+def test_inputs_are_read_without_numpy(tmp_path: Path, dtype: type, shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape)).astype(dtype).reshape(shape)
+    np.save(tmp_path / "input.npy", array)
+    np.testing.assert_array_equal(np.asarray(aotpack_bytes_engine.read(str(tmp_path / "input.npy"))), array)

@@ -11,7 +11,7 @@ import aotpack
 
 from .conftest import EXAMPLES, load_module, run
 
-pytestmark = pytest.mark.examples
+pytestmark = [pytest.mark.examples, pytest.mark.torch]
 
 
 def test_logits_match_eager(digits: Path) -> None:

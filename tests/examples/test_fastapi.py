@@ -7,7 +7,7 @@ import pytest
 
 from .conftest import EXAMPLES, load_module, run
 
-pytestmark = pytest.mark.examples
+pytestmark = [pytest.mark.examples, pytest.mark.torch]
 
 pytest.importorskip("fastapi")
 testclient = pytest.importorskip("fastapi.testclient", exc_type=(ImportError, RuntimeError))

@@ -10,7 +10,7 @@ import aotpack
 
 from .conftest import EXAMPLES, load_module, run
 
-pytestmark = pytest.mark.examples
+pytestmark = [pytest.mark.examples, pytest.mark.torch]
 
 SENTENCES = ["A man is playing a guitar.", "Someone strums an acoustic guitar.", "Shares fell sharply on Monday."]
 
