@@ -31,7 +31,7 @@ END = struct.Struct("<4s4H2IH")
 ZIP64_END = struct.Struct("<4sQ2H2I4Q")
 ZIP64_LOCATOR = struct.Struct("<4sIQI")
 
-_AP = b"AP"
+_AP = (0x4150).to_bytes(2, "little")
 _ZIP64_ID = 1
 _DATE = 0x0021
 _NAME = re.compile(r"[A-Za-z0-9._/-]+")
