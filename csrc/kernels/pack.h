@@ -1,0 +1,18 @@
+// pack.h: brings strided float or bfloat16 matrices into the float layouts that the tiles are computed from.
+#ifndef AOTPACK_KERNELS_PACK_H_
+#define AOTPACK_KERNELS_PACK_H_
+
+#include "types.h"
+
+namespace aotpack::kernels {
+
+// to[r * to_stride + i] = from[r * row_stride + i * col_stride] as float, rows x k.
+void gather_rows(const void* from, int64_t row_stride, int64_t col_stride, DType dtype, int64_t rows, int64_t k,
+                 float* to, int64_t to_stride);
+
+// One panel: to[i * 32 + j] = from[i * k_stride + j * n_stride] as float for i < k and j < n, zero for n <= j < 32.
+void pack_panel(const void* from, int64_t k_stride, int64_t n_stride, DType dtype, int64_t k, int64_t n, float* to);
+
+}  // namespace aotpack::kernels
+
+#endif  // AOTPACK_KERNELS_PACK_H_
