@@ -57,7 +57,7 @@ $(PY):
 $(DEPS): constraints.txt pyproject.toml | $(PY)
 	@echo "installing what aotpack is built and tested with (minutes the first time)"
 	$(PIP) -c constraints.txt torch
-	$(PIP) -c constraints.txt scikit-build-core nanobind ninja
+	$(PIP) -c constraints.txt scikit-build-core nanobind ninja numpy
 	@touch $@
 
 $(INSTALLED): $(DEPS) $(NATIVE) | doctest
