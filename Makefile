@@ -54,7 +54,7 @@ $(PY):
 	$(PYTHON) -m venv $(VENV)
 
 # torch comes first and alone, from the constraint: no other package gets to choose which build it is.
-$(DEPS): constraints.txt pyproject.toml | $(PY)
+$(DEPS): constraints.txt pyproject.toml Makefile | $(PY)
 	@echo "installing what aotpack is built and tested with (minutes the first time)"
 	$(PIP) -c constraints.txt torch
 	$(PIP) -c constraints.txt scikit-build-core nanobind ninja numpy
