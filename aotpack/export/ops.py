@@ -49,6 +49,11 @@ _library.define(
     tags=_TAGS,
 )
 _library.define(
+    "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, int mode, Tensor? per_sample_weights, "
+    "bool include_last_offset, int padding_idx) -> Tensor",
+    tags=_TAGS,
+)
+_library.define(
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool is_causal, float scale) -> Tensor", tags=_TAGS
 )
 _library.define(
@@ -160,6 +165,41 @@ def _conv_fake(
     return x.new_empty_strided(sizes, channels_last_strides(sizes))
 
 
+_BAG_MODES = ("sum", "mean", "max")
+
+
+def _embedding_bag(
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    mode: int,
+    per_sample_weights: Tensor | None,
+    include_last_offset: bool,
+    padding_idx: int,
+) -> Tensor:
+    return F.embedding_bag(
+        indices,
+        weight,
+        offsets,
+        mode=_BAG_MODES[mode],
+        per_sample_weights=per_sample_weights,
+        include_last_offset=include_last_offset,
+        padding_idx=None if padding_idx < 0 else padding_idx,
+    )
+
+
+def _embedding_bag_fake(
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    mode: int,
+    per_sample_weights: Tensor | None,
+    include_last_offset: bool,
+    padding_idx: int,
+) -> Tensor:
+    return weight.new_empty((offsets.shape[0] - int(include_last_offset), weight.shape[1]))
+
+
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
     y = F.scaled_dot_product_attention(
         q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
@@ -247,6 +287,7 @@ def _gru_fake(
 _implement("packed_linear", _linear, _linear_fake)
 _implement("packed_embedding", _embedding, _embedding_fake)
 _implement("packed_conv", _conv, _conv_fake)
+_implement("embedding_bag", _embedding_bag, _embedding_bag_fake)
 _implement("attention", _attention, _attention_fake)
 _implement("lstm_layer", _lstm, _lstm_fake)
 _implement("gru_layer", _gru, _gru_fake)
@@ -254,6 +295,7 @@ _implement("gru_layer", _gru, _gru_fake)
 packed_linear = torch.ops.aotpack.packed_linear.default
 packed_embedding = torch.ops.aotpack.packed_embedding.default
 packed_conv = torch.ops.aotpack.packed_conv.default
+embedding_bag = torch.ops.aotpack.embedding_bag.default
 attention = torch.ops.aotpack.attention.default
 lstm_layer = torch.ops.aotpack.lstm_layer.default
 gru_layer = torch.ops.aotpack.gru_layer.default
@@ -261,5 +303,5 @@ gru_layer = torch.ops.aotpack.gru_layer.default
 # Inductor asks for a declaration per operator; ours are in csrc/module/ops.h, so the text is a comment.
 C_SHIMS: dict[torch._ops.OpOverload, list[str]] = {
     op: [f"/* aoti_torch_cpu_{op._schema.name.split('::')[1]}: csrc/module/ops.h */"]
-    for op in (packed_linear, packed_embedding, packed_conv, attention, lstm_layer, gru_layer)
+    for op in (packed_linear, packed_embedding, packed_conv, embedding_bag, attention, lstm_layer, gru_layer)
 }

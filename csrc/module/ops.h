@@ -43,8 +43,8 @@ void aoti_torch_cpu_baddbmm_out(AotpackTensor out, AotpackTensor self, AotpackTe
 void aoti_torch_cpu__int_mm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat2);
 
 // group: embedding_bag
-void aoti_torch_cpu__embedding_bag(AotpackTensor weight, AotpackTensor indices, AotpackTensor offsets, int32_t scale_grad_by_freq, int64_t mode, int32_t sparse, AotpackTensor* per_sample_weights, int32_t include_last_offset, int64_t padding_idx, AotpackTensor* ret0, AotpackTensor* ret1, AotpackTensor* ret2, AotpackTensor* ret3);
-void aoti_torch_cpu__embedding_bag_forward_only(AotpackTensor weight, AotpackTensor indices, AotpackTensor offsets, int32_t scale_grad_by_freq, int64_t mode, int32_t sparse, AotpackTensor* per_sample_weights, int32_t include_last_offset, int64_t padding_idx, AotpackTensor* ret0, AotpackTensor* ret1, AotpackTensor* ret2, AotpackTensor* ret3);
+/// mode 0 sum, 1 mean, 2 max; padding_idx -1 for none. [bags, dim].
+void aoti_torch_cpu_embedding_bag(AotpackTensor weight, AotpackTensor indices, AotpackTensor offsets, int64_t mode, AotpackTensor* per_sample_weights, int32_t include_last_offset, int64_t padding_idx, AotpackTensor* ret0);
 
 // group: scan
 void aoti_torch_cpu_cumsum(AotpackTensor self, int64_t dim, int32_t* dtype, AotpackTensor* ret0);

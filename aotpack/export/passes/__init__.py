@@ -9,6 +9,7 @@ from aotpack.export.passes.noops import remove_noops
 from aotpack.export.passes.output_layout import keep_output_layout
 from aotpack.export.passes.pack_attention import pack_attention
 from aotpack.export.passes.pack_conv import pack_conv
+from aotpack.export.passes.pack_embedding_bag import pack_embedding_bag
 from aotpack.export.passes.pack_linear import pack_linear
 from aotpack.export.passes.pack_rnn import pack_rnn
 from aotpack.export.passes.reshape import free_views
@@ -28,6 +29,7 @@ PASSES: tuple[Pass, ...] = (
     free_views,
     pack_conv,
     pack_linear,
+    pack_embedding_bag,
     pack_attention,
     pack_rnn,
     # After packing: it rewrites arguments of packed operators only.

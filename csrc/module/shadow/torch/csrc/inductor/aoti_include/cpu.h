@@ -1,3 +1,3 @@
 // Shadows torch's header of this name: see shim.h.
 #pragma once
-#include "shim.h"
+#include "module/shim.h"
