@@ -10,7 +10,7 @@ Everything here is imported when it is first used, so that a process that only r
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+from aotpack._version import __version__
 
 TYPE_CHECKING = False  # as in `typing`, which is slow to import
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def cmake_dir() -> str:
 
     package = os.path.dirname(os.path.dirname(os.path.abspath(_native.__file__)))
     folder = os.path.join(package, "lib", "cmake", "aotpack")
-    if not os.path.isfile(os.path.join(folder, "aotpackConfig.cmake")):
+    if not os.path.isfile(os.path.join(folder, "aotpack-config.cmake")):
         raise FileNotFoundError(f"this installation of aotpack came without its CMake files ({folder})")
     return folder
 

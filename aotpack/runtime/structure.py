@@ -83,8 +83,11 @@ def _make(type_name: str, dataclass: bool, values: dict[str, Any]) -> Any:
     for part in qualname.split("."):
         cls = getattr(cls, part, None)
     if isinstance(cls, type):
-        if dataclass and set(getattr(cls, "__dataclass_fields__", ())) == set(values):
-            return cls(**values)
+        if dataclass and set(getattr(cls, "__dataclass_fields__", ())) >= set(values):
+            try:
+                return cls(**values)
+            except TypeError:
+                pass  # a field without a default is not among ours
         if not dataclass and issubclass(cls, tuple) and getattr(cls, "_fields", None) == tuple(values):
             return cls(*values.values())
     return _stand_in(qualname.rpartition(".")[2], tuple(values))(*values.values())
@@ -95,7 +98,7 @@ def _stand_in(name: str, fields: tuple[str, ...]) -> Any:
     from collections import namedtuple
 
     # rename: whatever is no identifier must not get in the way of the rest.
-    return namedtuple(name if name.isidentifier() else "Result", fields, rename=True)  # type: ignore[misc]
+    return namedtuple(name if name.isidentifier() else "Result", fields, rename=True)
 
 
 def _flatten(spec: Spec, value: Any, path: str, tensors: dict[int, Any]) -> None:

@@ -1,0 +1,54 @@
+"""The program `aotpack`: puts the commands together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from aotpack.cli.bench import bench
+from aotpack.cli.build import build
+from aotpack.cli.doctor import doctor
+from aotpack.cli.inspect import inspect
+from aotpack.cli.run import run
+from aotpack.cli.verify import verify
+
+app = typer.Typer(
+    name="aotpack",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="PyTorch models as one file that runs anywhere without PyTorch.\n\n"
+    "`aotpack build` makes an archive; the other commands, and `aotpack.load` in Python, use it without torch.\n\n"
+    "Exit codes: 0 ok, 1 failure, 2 wrong usage. With `--json` a command prints one JSON object and nothing else.",
+)
+
+for _command in (build, run, bench, inspect, verify, doctor):
+    app.command(name=_command.__name__, no_args_is_help=_command is not doctor)(_command)
+
+
+def _version(show: bool) -> None:
+    if show:
+        from aotpack._version import __version__
+
+        typer.echo(f"aotpack {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """The entry point of the program."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

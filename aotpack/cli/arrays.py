@@ -1,0 +1,119 @@
+"""Inputs for an entry: from an .npz file, from a golden, or made up; and what can be said of outputs."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aotpack.archive import ArchiveReader, Golden, GoldenTensor
+from aotpack.errors import ArchiveNotFoundError, InputError
+from aotpack.spec import Dim, DimRef, DType, Expr, Signature, TensorSpec
+
+Array = npt.NDArray[Any]
+
+
+def load_npz(path: Path, signature: Signature) -> list[Array]:
+    """The inputs of an entry, by their names in the file.
+
+    Raises:
+        InputError: the file is no .npz, an input is missing, or the file has one that is not the entry's.
+    """
+    try:
+        file = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise ArchiveNotFoundError(f"no such file: {path}") from None
+    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise InputError(f"{path} is no .npz file: {error}", hint="write it by numpy.savez") from None
+    if not isinstance(file, Mapping):
+        raise InputError(f"{path} holds a single array", hint="write it by numpy.savez, with the inputs' names as keys")
+    names = [value.name for value in signature.inputs]
+    hint = f"the inputs are {', '.join(names)}; the file has {', '.join(file) or 'nothing'}"
+    for name in names:
+        if name not in file:
+            raise InputError(f"{path} lacks the input {name!r}", hint=hint)
+    for name in file:
+        if name not in names:
+            raise InputError(f"{path} has {name!r}, which is no input", hint=hint)
+    return [np.asarray(file[name]) for name in names]
+
+
+def random_inputs(signature: Signature, sizes: Mapping[str, int], *, seed: int = 0) -> list[Array]:
+    """Made-up inputs: floats from a normal distribution, integers 0 or 1, so that they are valid indices.
+
+    Args:
+        signature: of the entry.
+        sizes: of dims by name; the others get the least that is allowed, but 1 at least.
+        seed: of the random numbers.
+
+    Raises:
+        InputError: a dim is unknown.
+    """
+    values = resolve_dims(signature.dims, sizes)
+    generator = np.random.default_rng(seed)
+    return [_random(value, [_size(size, values) for size in value.shape], generator) for value in signature.inputs]
+
+
+def resolve_dims(dims: Sequence[Dim], sizes: Mapping[str, int]) -> dict[str, int]:
+    """A value for each dim."""
+    known = {dim.name: dim for dim in dims}
+    for name in sizes:
+        if name not in known:
+            has = f"its dims are {', '.join(map(str, dims))}" if dims else "all its sizes are static"
+            raise InputError(f"the entry has no dim {name!r}", hint=has)
+    return {name: sizes.get(name, max(1, dim.min)) for name, dim in known.items()}
+
+
+def _size(size: int | DimRef | Expr, values: Mapping[str, int]) -> int:
+    if isinstance(size, DimRef):
+        return size.mul * values[size.dim] + size.add
+    assert isinstance(size, int)  # inputs have no computed sizes
+    return size
+
+
+def _random(value: TensorSpec, shape: list[int], generator: np.random.Generator) -> Array:
+    if value.dtype is DType.BFLOAT16:
+        return to_bfloat16(generator.standard_normal(shape, dtype=np.float32))
+    dtype = np.dtype(value.dtype.numpy_name)
+    if value.dtype.is_complex:
+        return np.asarray(generator.standard_normal(shape) + 1j * generator.standard_normal(shape)).astype(dtype)
+    if value.dtype.is_floating:
+        return np.asarray(generator.standard_normal(shape)).astype(dtype)
+    return np.asarray(generator.integers(0, 2, shape)).astype(dtype)
+
+
+def to_bfloat16(array: Array) -> Array:
+    """float32 → the bits of bfloat16 (uint16), rounded to nearest, ties to even. Finite values only."""
+    bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32).astype(np.uint64)
+    return np.asarray(((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)).reshape(array.shape)
+
+
+def as_numbers(array: Array, dtype: DType) -> Array:
+    """The array as float64 or complex128, to calculate with."""
+    if dtype is DType.BFLOAT16:
+        array = (np.ascontiguousarray(array).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.complex128 if dtype.is_complex else np.float64)
+
+
+def golden_inputs(reader: ArchiveReader, golden: Golden) -> list[Array]:
+    """The inputs of a golden, writable."""
+    return [golden_array(reader, tensor).reshape(tensor.shape) for tensor in golden.inputs]
+
+
+def golden_array(reader: ArchiveReader, tensor: GoldenTensor) -> Array:
+    """The elements of a golden tensor that the archive holds, flat."""
+    data = bytearray(reader.read(tensor.file, tensor.offset, tensor.nbytes))
+    return np.frombuffer(data, dtype=tensor.dtype.numpy_name)
+
+
+def summary(spec: TensorSpec, array: Array) -> dict[str, Any]:
+    """Name, dtype, shape, and least, greatest and mean element (None where these mean nothing)."""
+    result: dict[str, Any] = {"name": spec.name, "dtype": str(spec.dtype), "shape": list(array.shape)}
+    if spec.dtype.is_complex or array.size == 0:
+        return result | {"min": None, "max": None, "mean": None}
+    numbers = as_numbers(array, spec.dtype)
+    return result | {"min": float(numbers.min()), "max": float(numbers.max()), "mean": float(numbers.mean())}

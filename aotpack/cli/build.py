@@ -1,0 +1,128 @@
+"""`aotpack build`: a model becomes an archive. The only command that needs torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aotpack.cli.common import AsJson, reports_errors
+
+
+@reports_errors
+def build(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="model.py, package.module:function, or model.pt2")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The archive to write.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="The model's name in the archive; by default the source's.")
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target", "-t", metavar="TARGET", help="What to compile for, again for more; by default this machine."
+        ),
+    ] = None,
+    dim: Annotated[
+        list[str] | None,
+        typer.Option("--dim", metavar="INPUT:AXIS=NAME[:MIN[:MAX]]", help="A dynamic dim, again for more."),
+    ] = None,
+    goldens: Annotated[
+        bool, typer.Option("--goldens/--no-goldens", help="Keep the example call, for `aotpack verify`.")
+    ] = True,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="Compiler processes at a time.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Builds an archive from a PyTorch model. Needs the extra `build`: `pip install 'aotpack[build]'`.
+
+    **SOURCE** is one of
+
+    * a file `model.py` with the functions `model()`, `example_inputs()` (a tuple of positional or a dict of keyword
+      arguments) and, if sizes vary, `dynamic_shapes()` (as for `torch.export.export`);
+    * `package.module:function`, where the function returns the model, or `(model, args)`, or
+      `(model, args, dynamic_shapes)`;
+    * a `.pt2` file that `torch.export.save` wrote.
+
+    **Examples**
+
+        aotpack build model.py -o model.aotpack
+        aotpack build model.py -o model.aotpack --dim x:0=batch:1:64
+        aotpack build mypackage.models:resnet -o resnet.aotpack -t x86-64-v3 -t x86-64-v4
+        aotpack build exported.pt2 -o model.aotpack --json
+
+    Phases and their times go to stderr. An old archive stays in place until the new one is complete.
+    """
+    from aotpack.cli.dims import parse_dims
+    from aotpack.spec import Target
+
+    options = parse_dims(dim)
+    targets = [Target.parse(item).name for item in target or []]
+    if dim and source.endswith(".pt2"):
+        raise typer.BadParameter("an exported program has its dims already", param_hint="'--dim'")
+    _require_torch()
+
+    import contextlib
+    import sys
+
+    from aotpack.cli.common import format_bytes, format_seconds, print_json, stderr_console, stdout_console
+    from aotpack.cli.progress import Phases
+    from aotpack.export import BuildOptions, build_archive
+
+    # What the user's model prints while it is captured must not end up in the JSON.
+    with Phases(stderr_console()) as phases, contextlib.redirect_stdout(sys.stderr):
+        program, seconds = _capture(source, name, options, phases)
+        report = build_archive(
+            program,
+            output,
+            name=name or program.name,
+            targets=targets or None,
+            options=BuildOptions(goldens=goldens, jobs=jobs),
+            progress=phases,
+        )
+    if as_json:
+        result = report.to_dict()
+        print_json(result | {"seconds": {"capture": seconds} | dict(result["seconds"])})
+        return
+    total = seconds + sum(report.seconds.values())
+    stdout_console().print(
+        f"{report.path}  {format_bytes(report.size)}  {', '.join(report.targets)}  in {format_seconds(total)}",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _require_torch() -> None:
+    import importlib.util
+
+    from aotpack.errors import BuildError
+
+    if importlib.util.find_spec("torch") is None:
+        raise BuildError("building needs torch, which is not installed", hint="pip install 'aotpack[build]'")
+
+
+def _capture(source: str, name: str | None, options: list[Any], phases: Any) -> tuple[Any, float]:
+    """The program, and the seconds that its capture took."""
+    import time
+
+    from aotpack.cli.dims import dynamic_shapes
+    from aotpack.cli.source import load_source
+
+    began = time.perf_counter()
+    phases("capture", None, source)
+    found = load_source(source)
+    from aotpack.export import aot_export, load_exported
+
+    if found.exported is not None:
+        program = load_exported(found.exported, name=name or found.name)
+    else:
+        shapes = found.dynamic_shapes
+        if options:
+            if shapes is not None:
+                raise typer.BadParameter("the source has dynamic_shapes() already", param_hint="'--dim'")
+            shapes = dynamic_shapes(options, found.model, found.args, found.kwargs)
+        program = aot_export(found.model, found.args, found.kwargs, dynamic_shapes=shapes, name=name or found.name)
+    seconds = time.perf_counter() - began
+    phases("capture", seconds, source)
+    return program, seconds

@@ -1,0 +1,124 @@
+"""What the commands share: options, how errors end, and where output goes.
+
+Data goes to stdout, everything else to stderr. With `--json` stdout is exactly one JSON object, on failure too.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
+
+import typer
+
+from aotpack.errors import AotpackError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Args = ParamSpec("Args")
+
+ArchivePath = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="An archive, as `aotpack build` writes it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, metavar="N", help="Threads inside one call; by default one per core.")
+]
+EntryName = Annotated[
+    str | None, typer.Option("--entry", metavar="NAME", help="The entry to run; by default `forward`, or the first.")
+]
+
+
+def reports_errors(command: Callable[Args, None]) -> Callable[Args, None]:
+    """Ends a command that fails with exit code 1, the message on stderr and `hint: …` below it."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Args.args, **kwargs: Args.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except (AotpackError, OSError, MemoryError) as error:
+            _report(error, as_json=bool(kwargs.get("as_json")))
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+    return wrapper
+
+
+def _report(error: BaseException, *, as_json: bool) -> None:
+    message = str(error) or type(error).__name__
+    hint = getattr(error, "hint", None)
+    if as_json:
+        print_json({"error": {"type": type(error).__name__, "message": message, "hint": hint}})
+    console = stderr_console()
+    console.print("error:", style="bold red", end=" ")
+    console.print(message, markup=False, highlight=False, soft_wrap=True)
+    if hint:
+        console.print("hint:", style="bold cyan", end=" ")
+        console.print(hint, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """The one JSON object of a command, on stdout. What JSON has no number for (inf, nan) is null."""
+    typer.echo(json.dumps(_finite(value), indent=2, ensure_ascii=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def stdout_console() -> Console:
+    return _console(stderr=False)
+
+
+def stderr_console() -> Console:
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        # Into a file or pipe: no line of a table is cut at the width of a terminal that is not there.
+        console.width = 160
+    return console
+
+
+def parse_sizes(options: list[str] | None) -> dict[str, int]:
+    """`--dim batch=8` → {"batch": 8}."""
+    sizes = {}
+    for option in options or []:
+        name, equals, text = option.partition("=")
+        if not (name and equals and text.isdigit()):
+            raise typer.BadParameter(f"{option!r} is not NAME=SIZE, such as batch=8", param_hint="'--dim'")
+        sizes[name] = int(text)
+    return sizes
+
+
+def format_bytes(count: int) -> str:
+    """1536 → "1.5 KB"; units of 1024."""
+    size = float(count)
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if size < 1024 or unit == "GB":
+            break
+        size /= 1024
+    return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+def format_seconds(seconds: float) -> str:
+    """0.0000042 → "4.20 µs"."""
+    for factor, unit in ((1e6, "µs"), (1e3, "ms")):
+        if seconds * factor < 1000:
+            return f"{seconds * factor:.2f} {unit}"
+    return f"{seconds:.2f} s"

@@ -1,0 +1,201 @@
+"""`aotpack doctor`: whether this machine can run and build archives."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import typer
+
+from aotpack.cli.common import AsJson, reports_errors
+
+# What `aotpack.export` is tested with: this one up to, but not with, that one.
+_TORCH = ((2, 11), (2, 14))
+
+_MARCH = {
+    "x86-64-v3": "-march=x86-64-v3",
+    "x86-64-v4": "-march=x86-64-v4",
+    "aarch64": "-march=armv8.2-a",
+}
+
+_PROBE = """
+#include <omp.h>
+#include <concepts>
+template <std::integral T> int f(T t) { return static_cast<int>(t) + omp_get_max_threads(); }
+int main() { return f(1) == 0; }
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """`status` is ok, warning (archives run, but cannot be built) or failure (archives do not run)."""
+
+    name: str
+    status: str
+    detail: str
+    hint: str | None = None
+
+
+@reports_errors
+def doctor(as_json: AsJson = False) -> None:
+    """Checks this machine: what runs archives, and what builds them.
+
+    **Examples**
+
+        aotpack doctor
+        aotpack doctor --json
+
+    Ends with 1 when archives cannot run here. What only building needs is a warning.
+    """
+    from aotpack.cli.common import print_json, stdout_console
+
+    checks: list[Check] = []
+    for check in (_runtime, _host, _compiler, _torch, _extras, _cache):
+        checks += check()
+    failed = any(check.status == "failure" for check in checks)
+    if as_json:
+        print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
+    else:
+        console = stdout_console()
+        marks = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failure": "[red]✗[/]"}
+        for item in checks:
+            console.print(marks[item.status], end=" ")
+            console.print(f"{item.name:<10}{item.detail}", markup=False, soft_wrap=True)
+            if item.hint:
+                console.print(f"            hint: {item.hint}", markup=False, style="cyan", soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _runtime() -> list[Check]:
+    from aotpack._version import __version__
+
+    try:
+        from aotpack.runtime import _native
+    except ImportError as error:
+        return [
+            Check(
+                "runtime",
+                "failure",
+                f"the native module does not load: {error}",
+                "pip install --force-reinstall aotpack",
+            )
+        ]
+    detail = f"aotpack {__version__}, library {_native.version()}, C interface {_native.abi_version()}"
+    return [Check("runtime", "ok", detail)]
+
+
+def _host() -> list[Check]:
+    from aotpack.errors import UnsupportedTargetError
+    from aotpack.spec import Target
+
+    try:
+        target = Target.host()
+    except UnsupportedTargetError as error:
+        return [Check("host", "failure", str(error))]
+    runs = [name for name in Target.known() if Target(name).runs_on(target)]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return [Check("host", "ok", f"{target}, {cores} cores; runs modules for {', '.join(runs)}")]
+
+
+def _compiler() -> list[Check]:
+    import shutil
+    import subprocess
+
+    wanted = os.environ.get("CXX")
+    names = [wanted] if wanted else ["g++", "clang++", "c++"]
+    path = next((found for found in map(shutil.which, names) if found), None)
+    hint = "install g++ (Debian: apt-get install g++) or clang++, or set CXX"
+    if path is None:
+        return [Check("compiler", "warning", f"no C++ compiler (looked for {', '.join(names)})", hint)]
+    try:
+        shown = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return [Check("compiler", "warning", f"{path} does not run: {error}", hint)]
+    targets = [name for name, march in _MARCH.items() if _compiles(path, march)]
+    if not targets:
+        return [Check("compiler", "warning", f"{path} compiles no C++20 with OpenMP", hint)]
+    return [Check("compiler", "ok", f"{path} ({shown.splitlines()[0].strip()}); targets {', '.join(targets)}")]
+
+
+def _compiles(compiler: str, march: str) -> bool:
+    import subprocess
+
+    command = [compiler, "-std=c++20", "-fopenmp", march, "-x", "c++", "-", "-c", "-o", os.devnull]
+    try:
+        return subprocess.run(command, input=_PROBE, capture_output=True, text=True, timeout=60).returncode == 0
+    except (OSError, subprocess.SubprocessError):
+        return False
+
+
+def _version(package: str) -> str | None:
+    """Of an installed distribution, without importing it."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _torch() -> list[Check]:
+    import re
+
+    low, high = (".".join(map(str, version)) for version in _TORCH)
+    version = _version("torch")
+    if version is None:
+        return [Check("torch", "warning", "not installed; only building needs it", "pip install 'aotpack[build]'")]
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match and _TORCH[0] <= (int(match[1]), int(match[2])) < _TORCH[1]:
+        return [Check("torch", "ok", version)]
+    return [
+        Check(
+            "torch",
+            "warning",
+            f"{version}; builds are tested with {low} up to {high}",
+            f"pip install 'torch>={low},<{high}'",
+        )
+    ]
+
+
+def _extras() -> list[Check]:
+    found = {name: _version(name) for name in ("numpy", "sympy", "triton", "onnx")}
+    text = ", ".join(f"{name} {version}" if version else f"{name} missing" for name, version in found.items())
+    # triton is for GPU targets and onnx for .onnx sources; what is left is needed.
+    missing = [name for name in ("numpy", "sympy") if found[name] is None]
+    if missing:
+        return [Check("packages", "warning", text, f"pip install {' '.join(missing)}")]
+    return [Check("packages", "ok", text)]
+
+
+def _cache() -> list[Check]:
+    from aotpack.cli.common import format_bytes
+
+    folder = _cache_folder()
+    hint = "set AOTPACK_CACHE_DIR to a folder that you may write to"
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        return [Check("cache", "warning", f"{folder} cannot be written", hint)]
+    if existing != folder:
+        return [Check("cache", "ok", f"{folder} (not there yet)")]
+    size, count = 0, 0
+    for path in folder.rglob("*"):
+        # Another build may remove it meanwhile.
+        with contextlib.suppress(OSError):
+            if path.is_file():
+                size += path.stat().st_size
+                count += 1
+    return [Check("cache", "ok", f"{folder}: {count} files, {format_bytes(size)}")]
+
+
+def _cache_folder() -> Path:
+    """As `aotpack.export.cache` finds it, which cannot be asked without torch."""
+    explicit = os.environ.get("AOTPACK_CACHE_DIR")
+    if explicit:
+        return Path(explicit)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "aotpack"

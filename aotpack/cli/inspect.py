@@ -1,0 +1,163 @@
+"""`aotpack inspect`: what is in an archive. Runs nothing, and works for the archives of other machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aotpack.cli.common import ArchivePath, AsJson, reports_errors
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from aotpack.archive import ArchiveReader, Entry, Manifest
+
+
+@reports_errors
+def inspect(
+    archive: ArchivePath,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="List the kernels and the source operators that each computes.")
+    ] = False,
+    weights: Annotated[bool, typer.Option("--weights", help="List the constants: role, dtype, shape, bytes.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Shows what an archive holds: signature, dims, targets, sizes and where it comes from. Runs nothing of it.
+
+    **Examples**
+
+        aotpack inspect model.aotpack
+        aotpack inspect model.aotpack --kernels --weights
+        aotpack inspect model.aotpack --json | jq '.entries[0].inputs'
+
+    With `--json`, kernels and constants are always there.
+    """
+    from aotpack.archive import ArchiveReader
+    from aotpack.cli.common import print_json, stdout_console
+
+    with ArchiveReader(archive) as reader:
+        if as_json:
+            print_json(_to_dict(reader))
+            return
+        console = stdout_console()
+        _print_head(console, reader)
+        for entry in reader.manifest.entries:
+            _print_entry(console, entry, reader.manifest)
+            if kernels:
+                _print_kernels(console, entry)
+        if weights:
+            _print_weights(console, reader.manifest)
+
+
+def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
+    import json
+
+    manifest = json.loads(reader.manifest.to_json())
+    return {
+        "archive": reader.path,
+        "size": reader.size,
+        "targets": list(reader.manifest.targets),
+        "signatures": {entry.name: str(entry.signature) for entry in reader.manifest.entries},
+        "weight_bytes": _bytes_below(reader.manifest, "weights/"),
+        "module_bytes": _bytes_below(reader.manifest, "modules/"),
+        **manifest,
+    }
+
+
+def _bytes_below(manifest: Manifest, folder: str) -> int:
+    return sum(file.size for file in manifest.files if file.path.startswith(folder))
+
+
+def _table(*columns: str) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _print_head(console: Console, reader: ArchiveReader) -> None:
+    from rich.text import Text
+
+    from aotpack.cli.common import format_bytes
+
+    manifest = reader.manifest
+    console.print(Text.assemble((manifest.name, "bold"), f"  {reader.path}"))
+    table = _table("", "")
+    table.show_header = False
+    table.add_row("size", format_bytes(reader.size))
+    roles: dict[str, int] = {}
+    for constant in manifest.constants:
+        roles[constant.role] = roles.get(constant.role, 0) + 1
+    counts = ", ".join(f"{count} {role}" for role, count in roles.items())
+    table.add_row("weights", format_bytes(_bytes_below(manifest, "weights/")) + (f" ({counts})" if counts else ""))
+    table.add_row("code", format_bytes(_bytes_below(manifest, "modules/")))
+    table.add_row("targets", ", ".join(manifest.targets))
+    table.add_row("format", f"version {manifest.format_version}")
+    for key, value in manifest.producer.items():
+        table.add_row(key, Text(value))
+    console.print(table)
+
+
+def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
+    from rich.text import Text
+
+    from aotpack.cli.common import format_bytes
+
+    console.print()
+    console.print(Text(str(entry.signature), style="bold"), soft_wrap=True)
+    table = _table("", "name", "dtype", "shape", "layout")
+    for kind, values in (("in", entry.inputs), ("out", entry.outputs)):
+        for value in values:
+            shape = f"[{', '.join(map(str, value.shape))}]"
+            dense = value.order == tuple(range(value.rank))
+            layout = "contiguous" if dense else f"order {list(value.order)}"
+            table.add_row(
+                kind, value.name, str(value.dtype), Text(shape), layout + (", mutated" if value.mutated else "")
+            )
+    console.print(table)
+    table = _table("variant", "target", "module", "kernels", "when")
+    for variant in entry.variants:
+        when = ", ".join(
+            f"{g.min} <= {g.dim}" if g.max is None else f"{g.min} <= {g.dim} <= {g.max}" for g in variant.guards
+        )
+        for module in variant.modules:
+            size = format_bytes(manifest.files[module.file].size)
+            table.add_row(variant.name, module.target, size, str(len(module.kernels)), when or "always")
+    console.print(table)
+
+
+def _print_kernels(console: Console, entry: Entry) -> None:
+    from rich.text import Text
+
+    for variant in entry.variants:
+        for module in variant.modules:
+            console.print()
+            console.print(f"kernels of {entry.name}, {variant.name}, {module.target}", style="bold")
+            table = _table("#", "kernel", "computes")
+            for number, kernel in enumerate(module.kernels):
+                table.add_row(str(number), Text(kernel.name), Text(", ".join(kernel.ops)))
+            console.print(table)
+
+
+def _print_weights(console: Console, manifest: Manifest) -> None:
+    from rich.text import Text
+
+    from aotpack.cli.common import format_bytes
+
+    console.print()
+    table = _table("constant", "role", "dtype", "shape", "bytes", "sha256", "from")
+    for constant in manifest.constants:
+        sources = ", ".join(constant.sources)
+        table.add_row(
+            Text(constant.name),
+            constant.role + (", mutated" if constant.mutated else ""),
+            str(constant.dtype),
+            Text(str(list(constant.shape))),
+            format_bytes(constant.nbytes),
+            constant.sha256[:12],
+            Text("" if sources == constant.name else sources),
+        )
+    console.print(table)
