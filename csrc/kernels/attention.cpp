@@ -1,0 +1,313 @@
+// Blocked attention with online softmax (T. Dao et al., "FlashAttention"; M. Milakov and N. Gimelshein, "Online
+// normalizer calculation for softmax"). A task is a block of query rows of the heads that share a key head; keys and
+// values go by in blocks that stay in the second-level cache, and each row carries its running maximum, sum and
+// weighted values.
+#include "attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "epilogue.h"
+#include "pack.h"
+#include "parallel.h"
+
+namespace aotpack::kernels {
+namespace {
+
+constexpr int64_t kKeys = 256;                // keys of a block
+constexpr int64_t kMostRows = 16 * kMaxRows;  // query rows of a task: enough to pay for packing the keys
+constexpr int64_t kFewRows = 4;               // up to here keys and values are read where they lie
+constexpr float kNone = -std::numeric_limits<float>::infinity();
+
+int64_t heads_per_key(const AttentionArgs& g) { return g.q_heads / max64(g.kv_heads, 1); }
+
+struct Plan {
+  int64_t rows;    // of one key head: its query heads x q_len, in this order
+  int64_t blocks;  // tasks per key head
+  int64_t most;    // rows of the largest task
+  int64_t v_padded;
+};
+
+Plan plan(const AttentionArgs& g) {
+  Plan p;
+  p.rows = heads_per_key(g) * g.q_len;
+  const int64_t pairs = max64(1, g.batch * g.kv_heads);
+  const int64_t wanted = max64(ceil_div(p.rows, kMostRows), ceil_div(2 * max64(g.num_threads, 1), pairs));
+  p.blocks = max64(1, min64(wanted, row_tiles(p.rows)));
+  p.most = ceil_div(p.rows, p.blocks);
+  p.v_padded = round_up(g.v_dim, kPanel);
+  return p;
+}
+
+// What one thread works in.
+struct Buffers {
+  float *q, *k, *v, *scores, *sums, *top, *total;
+  size_t bytes;
+};
+Buffers carve(const AttentionArgs& g, const Plan& p, void* scratch) {
+  Scratch from(scratch);
+  Buffers b;
+  b.q = from.take<float>(p.most * g.head_dim);
+  b.k = from.take<float>(kKeys * g.head_dim);
+  b.v = from.take<float>(kKeys * p.v_padded);
+  b.scores = from.take<float>(kMaxRows * kKeys);
+  b.sums = from.take<float>(p.most * p.v_padded);
+  b.top = from.take<float>(p.most);
+  b.total = from.take<float>(p.most);
+  b.bytes = from.bytes();
+  return b;
+}
+
+template <class M>
+const M* mask_row(const AttentionArgs& g, int64_t item, int64_t head, int64_t i, int64_t j) {
+  return static_cast<const M*>(g.mask) + item * g.mask_strides[0] + head * g.mask_strides[1] + i * g.mask_strides[2] +
+         j * g.mask_strides[3];
+}
+
+template <class M>
+void add_mask(const M* mask, int64_t stride, int64_t count, float* scores) {
+  if (stride == 1) {
+    int64_t j = 0;
+    for (; j + kWidth <= count; j += kWidth) store(scores + j, load(scores + j) + load(mask + j));
+    for (; j < count; ++j) scores[j] += to_float(mask[j]);
+    return;
+  }
+  for (int64_t j = 0; j < count; ++j) scores[j] += to_float(mask[j * stride]);
+}
+
+void apply_mask(const AttentionArgs& g, int64_t item, int64_t head, int64_t i, int64_t j, int64_t count,
+                float* scores) {
+  const int64_t stride = g.mask_strides[3];
+  if (g.mask_kind == 1) {
+    const uint8_t* mask = mask_row<uint8_t>(g, item, head, i, j);
+    if (stride == 1) {
+      for (int64_t t = 0; t < count; ++t) scores[t] = mask[t] != 0 ? scores[t] : kNone;
+    } else {
+      for (int64_t t = 0; t < count; ++t) scores[t] = mask[t * stride] != 0 ? scores[t] : kNone;
+    }
+  } else if (g.mask_kind == 3 || g.dtype == DType::f32) {
+    add_mask(mask_row<float>(g, item, head, i, j), stride, count, scores);
+  } else {
+    add_mask(mask_row<uint16_t>(g, item, head, i, j), stride, count, scores);
+  }
+}
+
+// Turns a row of `count` scores (a multiple of kWidth) into weights relative to the new maximum and brings the row's
+// running maximum, total and sums up to date.
+void soften(float* scores, int64_t count, float& top, float& total, float* sums, int64_t width) {
+  vf most = vset(top);
+  for (int64_t j = 0; j < count; j += kWidth) {
+    const vf s = load(scores + j);
+    most = s > most ? s : most;
+  }
+  const float next = max_of(most);
+  const vf shift = vset(next == kNone ? 0.0f : next);  // no -inf - -inf where there is no key so far
+  vf added = vset(0.0f);
+  for (int64_t j = 0; j < count; j += kWidth) {
+    const vf w = vexp(load(scores + j) - shift);
+    store(scores + j, w);
+    added += w;
+  }
+  if (next != top && top != kNone) {
+    const float decay = std::exp(top - next);
+    total *= decay;
+    for (int64_t j = 0; j < width; j += kWidth) store(sums + j, load(sums + j) * decay);
+  }
+  top = next;
+  total += sum_of(added);
+}
+
+// scores[j] = q . key j, keys contiguous along head_dim.
+template <class T>
+void dots(const float* q, const T* keys, int64_t stride, int64_t dim, int64_t count, float* scores) {
+  constexpr int kAtOnce = 4;
+  int64_t j = 0;
+  for (; j + kAtOnce <= count; j += kAtOnce) {
+    const T* key = keys + j * stride;
+    vf acc[kAtOnce] = {};
+    int64_t i = 0;
+    for (; i + kWidth <= dim; i += kWidth) {
+      const vf x = load(q + i);
+      AOTPACK_UNROLL
+      for (int c = 0; c < kAtOnce; ++c) acc[c] += x * load(key + c * stride + i);
+    }
+    AOTPACK_UNROLL
+    for (int c = 0; c < kAtOnce; ++c) {
+      float sum = sum_of(acc[c]);
+      for (int64_t rest = i; rest < dim; ++rest) sum += q[rest] * to_float(key[c * stride + rest]);
+      scores[j + c] = sum;
+    }
+  }
+  for (; j < count; ++j) {
+    float sum = 0;
+    for (int64_t i = 0; i < dim; ++i) sum += q[i] * to_float(keys[j * stride + i]);
+    scores[j] = sum;
+  }
+}
+
+class Task {
+ public:
+  Task(const AttentionArgs& g, const Plan& p, const Buffers& b, int64_t pair, int64_t block)
+      : g_(g),
+        p_(p),
+        b_(b),
+        item_(pair / g.kv_heads),
+        kv_head_(pair % g.kv_heads),
+        rows_(share(p.rows, block, p.blocks)) {
+    k_ = advance(g.k, item_ * g.k_strides[0] + kv_head_ * g.k_strides[1], g.dtype);
+    v_ = advance(g.v, item_ * g.v_strides[0] + kv_head_ * g.v_strides[1], g.dtype);
+    few_ = rows_.end - rows_.begin <= kFewRows;
+  }
+
+  void run() {
+    const int64_t count = rows_.end - rows_.begin;
+    int64_t keys = 0;  // that any row looks at
+    for (int64_t r = 0; r < count; ++r) {
+      widen(advance(g_.q, at(r, g_.q_strides), g_.dtype), g_.dtype, g_.head_dim, b_.q + r * g_.head_dim);
+      for (int64_t i = 0; i < g_.head_dim; ++i) b_.q[r * g_.head_dim + i] *= g_.scale;
+      for (int64_t i = 0; i < p_.v_padded; ++i) b_.sums[r * p_.v_padded + i] = 0.0f;
+      b_.top[r] = kNone;
+      b_.total[r] = 0.0f;
+      keys = max64(keys, limit(r));
+    }
+    const int64_t tiles = row_tiles(count);
+    for (int64_t j = 0; j < keys; j += kKeys) {
+      const int64_t block = min64(kKeys, keys - j);
+      pack(j, block);
+      for (int64_t t = 0; t < tiles; ++t) tile(share(count, t, tiles), j, block);
+    }
+    for (int64_t r = 0; r < count; ++r) finish_row(r);
+  }
+
+ private:
+  int64_t head(int64_t r) const { return kv_head_ * heads_per_key(g_) + (rows_.begin + r) / g_.q_len; }
+  int64_t position(int64_t r) const { return (rows_.begin + r) % g_.q_len; }
+  int64_t at(int64_t r, const int64_t strides[3]) const {
+    return item_ * strides[0] + head(r) * strides[1] + position(r) * strides[2];
+  }
+  // Keys from 0 on that a row may look at.
+  int64_t limit(int64_t r) const { return g_.causal ? min64(g_.kv_len, position(r) + 1) : g_.kv_len; }
+  bool v_in_place(int64_t column) const { return few_ && column + kPanel <= g_.v_dim; }
+
+  void pack(int64_t j, int64_t count) {
+    if (!few_) {
+      for (int64_t c = 0; c < count; c += kPanel) {
+        pack_panel(advance(k_, (j + c) * g_.k_strides[2], g_.dtype), 1, g_.k_strides[2], g_.dtype, g_.head_dim,
+                   count - c, b_.k + c * g_.head_dim);
+      }
+    }
+    for (int64_t column = 0; column < g_.v_dim; column += kPanel) {
+      if (v_in_place(column)) continue;
+      pack_panel(advance(v_, j * g_.v_strides[2] + column, g_.dtype), g_.v_strides[2], 1, g_.dtype, count,
+                 g_.v_dim - column, b_.v + column * kKeys);
+    }
+  }
+
+  void score(Range rows, int64_t j, int64_t used) {
+    const int count = static_cast<int>(rows.end - rows.begin);
+    if (few_) {
+      const void* keys = advance(k_, j * g_.k_strides[2], g_.dtype);
+      for (int r = 0; r < count; ++r) {
+        const float* q = b_.q + (rows.begin + r) * g_.head_dim;
+        if (g_.dtype == DType::f32) {
+          dots(q, static_cast<const float*>(keys), g_.k_strides[2], g_.head_dim, used, b_.scores + r * kKeys);
+        } else {
+          dots(q, static_cast<const uint16_t*>(keys), g_.k_strides[2], g_.head_dim, used, b_.scores + r * kKeys);
+        }
+      }
+      return;
+    }
+    const float* pointers[kMaxRows];
+    for (int r = 0; r < count; ++r) pointers[r] = b_.q + (rows.begin + r) * g_.head_dim;
+    MicroArgs m = {};
+    m.rows = pointers;
+    m.taps = 1;
+    m.k = g_.head_dim;
+    m.b_stride = kPanel;
+    m.y_stride = kKeys;
+    m.columns = static_cast<int>(kPanel);
+    for (int64_t c = 0; c < used; c += kPanel) {
+      m.b = b_.k + c * g_.head_dim;
+      m.y = b_.scores + c;
+      micro(DType::f32, count, m);
+    }
+  }
+
+  void tile(Range rows, int64_t j, int64_t block) {
+    int64_t used = 0;
+    for (int64_t r = rows.begin; r < rows.end; ++r) used = max64(used, min64(limit(r) - j, block));
+    if (used <= 0) return;
+    score(rows, j, used);
+    const int count = static_cast<int>(rows.end - rows.begin);
+    const float* pointers[kMaxRows];
+    for (int t = 0; t < count; ++t) {
+      const int64_t r = rows.begin + t;
+      float* scores = b_.scores + t * kKeys;
+      pointers[t] = scores;
+      const int64_t mine = max64(0, min64(limit(r) - j, block)), padded = round_up(used, kWidth);
+      if (g_.mask != nullptr && g_.mask_kind != 0) apply_mask(g_, item_, head(r), position(r), j, mine, scores);
+      for (int64_t c = mine; c < padded; ++c) scores[c] = kNone;
+      soften(scores, padded, b_.top[r], b_.total[r], b_.sums + r * p_.v_padded, p_.v_padded);
+    }
+    MicroArgs m = {};
+    m.rows = pointers;
+    m.taps = 1;
+    m.k = used;
+    m.columns = static_cast<int>(kPanel);
+    m.init_stride = m.y_stride = p_.v_padded;
+    for (int64_t column = 0; column < g_.v_dim; column += kPanel) {
+      const bool in_place = v_in_place(column);
+      m.b = in_place ? advance(v_, j * g_.v_strides[2] + column, g_.dtype) : b_.v + column * kKeys;
+      m.b_stride = in_place ? g_.v_strides[2] : kPanel;
+      m.y = b_.sums + rows.begin * p_.v_padded + column;
+      m.init = m.y;
+      micro(in_place ? g_.dtype : DType::f32, count, m);
+    }
+  }
+
+  void finish_row(int64_t r) {
+    float* sums = b_.sums + r * p_.v_padded;
+    const float total = b_.total[r];
+    const float factor = total == 0.0f ? 0.0f : 1.0f / total;
+    for (int64_t i = 0; i < p_.v_padded; ++i) sums[i] *= factor;
+    finish(sums, 0, 1, g_.v_dim, g_.dtype, nullptr, 0, Act::none, advance(g_.y, at(r, g_.y_strides), g_.dtype), 0);
+    if (g_.lse != nullptr) {
+      g_.lse[(item_ * g_.q_heads + head(r)) * g_.q_len + position(r)] =
+          total == 0.0f ? kNone : b_.top[r] + std::log(total);
+    }
+  }
+
+  const AttentionArgs& g_;
+  const Plan& p_;
+  const Buffers& b_;
+  int64_t item_, kv_head_;
+  Range rows_;
+  const void *k_, *v_;
+  bool few_;
+};
+
+}  // namespace
+
+size_t attention_scratch_bytes(const AttentionArgs& g) {
+  const size_t each = carve(g, plan(g), reinterpret_cast<void*>(uintptr_t{64})).bytes;
+  return each * static_cast<size_t>(max64(g.num_threads, 1));
+}
+
+void attention(const AttentionArgs& g) {
+  if (g.batch <= 0 || g.q_heads <= 0 || g.q_len <= 0) return;
+  const Plan p = plan(g);
+  const size_t each = carve(g, p, reinterpret_cast<void*>(uintptr_t{64})).bytes;
+  const int64_t tasks = g.batch * g.kv_heads * p.blocks;
+  const double scores = static_cast<double>(g.batch * g.q_heads) * static_cast<double>(g.q_len) *
+                        static_cast<double>(g.kv_len) * (g.causal && g.q_len > 1 ? 0.5 : 1.0);
+  const double elements = static_cast<double>(g.batch * g.kv_heads) * static_cast<double>(g.kv_len);
+  const double dims = static_cast<double>(g.head_dim + g.v_dim);
+  const int wanted = worth_threads(scores * (2.0 * dims + 40.0) / 150e3 + elements * dims * 4.0 / 30e3, g.num_threads);
+  parallel(static_cast<int>(min64(wanted, tasks)), [&](int thread, int threads) {
+    const Buffers b = carve(g, p, static_cast<char*>(g.scratch) + each * static_cast<size_t>(thread));
+    // Dealt out in turn: with a causal mask later blocks are longer.
+    for (int64_t t = thread; t < tasks; t += threads) Task(g, p, b, t / p.blocks, t % p.blocks).run();
+  });
+}
+
+}  // namespace aotpack::kernels
