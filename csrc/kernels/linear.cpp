@@ -35,7 +35,7 @@ Plan plan(const LinearArgs& g, int64_t blocks, int64_t panels) {
   return p;
 }
 
-void rectangle(const LinearArgs& g, int64_t blocks, Range block_range, Range panel_range) {
+void rectangle(const LinearArgs& g, DType y_dtype, int64_t blocks, Range block_range, Range panel_range) {
   const Plan p = plan(g, block_range.end - block_range.begin, panel_range.end - panel_range.begin);
   const int64_t chunks = max64(1, ceil_div(g.k, p.depth));
   alignas(64) float staged[kMaxRows * kStageStride];
@@ -82,8 +82,8 @@ void rectangle(const LinearArgs& g, int64_t blocks, Range block_range, Range pan
             } else {
               const int64_t at = rows.begin * g.y_stride + column;
               const int64_t residual_at = rows.begin * g.residual_stride + column;
-              micro_finish(g.dtype, count, tile, g.dtype, advance(g.residual, residual_at, g.dtype), g.residual_stride,
-                           g.act, advance(g.y, at, g.dtype), g.y_stride);
+              micro_finish(g.dtype, count, tile, y_dtype, advance(g.residual, residual_at, g.dtype), g.residual_stride,
+                           g.act, advance(g.y, at, y_dtype), g.y_stride);
             }
           }
         }
@@ -92,9 +92,7 @@ void rectangle(const LinearArgs& g, int64_t blocks, Range block_range, Range pan
   }
 }
 
-}  // namespace
-
-void linear(const LinearArgs& g) {
+void run(const LinearArgs& g, DType y_dtype) {
   if (g.m <= 0 || g.n <= 0) return;
   const double mnk = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(max64(g.k, 1));
   const double bytes = static_cast<double>(g.n) * static_cast<double>(g.k) * static_cast<double>(dtype_size(g.dtype));
@@ -105,9 +103,14 @@ void linear(const LinearArgs& g) {
   parallel(threads, [&](int thread, int count) {
     const Rectangle mine = share_grid(blocks, panels, row_bytes, panel_bytes, thread, count);
     if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
-      rectangle(g, blocks, mine.rows, mine.columns);
+      rectangle(g, y_dtype, blocks, mine.rows, mine.columns);
     }
   });
 }
+
+}  // namespace
+
+void linear(const LinearArgs& args) { run(args, args.dtype); }
+void linear_to_float(const LinearArgs& args) { run(args, DType::f32); }
 
 }  // namespace aotpack::kernels

@@ -23,6 +23,8 @@ struct LinearArgs {
 };
 
 void linear(const LinearArgs& args);
+// The same with y in float whatever dtype is; there must be no residual.
+void linear_to_float(const LinearArgs& args);
 
 }  // namespace aotpack::kernels
 
