@@ -66,7 +66,7 @@ def main() -> None:
     run(sys.executable, HERE / "train.py")
 
     step("2  Build the archive: aotpack build examples/digits/model.py")
-    run(sys.executable, "-m", "aotpack.cli", "build", HERE / "model.py", "-o", ARCHIVE)
+    run(sys.executable, "-m", "aotpack.cli.app", "build", HERE / "model.py", "-o", ARCHIVE)
 
     step("3  Run it from Python, in a fresh process that cannot import torch")
     run(sys.executable, HERE / "predict.py", ARCHIVE)

@@ -44,7 +44,7 @@ def load_module(path: Path) -> ModuleType:
 
 
 def build(source: Path, archive: Path, **environment: str) -> Path:
-    run(sys.executable, "-m", "aotpack.cli", "build", source, "-o", archive, **environment)
+    run(sys.executable, "-m", "aotpack.cli.app", "build", source, "-o", archive, **environment)
     return archive
 
 
