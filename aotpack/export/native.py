@@ -26,7 +26,7 @@ def source_root() -> Path:
     package = Path(__file__).resolve().parent.parent
     for candidate in (package.parent / "csrc", package / "_csrc"):
         if (candidate / "module" / "ops.h").is_file():
-            return candidate
+            return candidate.resolve()
     raise FileNotFoundError(f"the C++ sources of aotpack are missing from {package}; install the package again")
 
 

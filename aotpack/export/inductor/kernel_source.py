@@ -14,6 +14,8 @@ from aotpack.export.inductor.source import blank_literals, closing_brace
 _PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
 _FUNCTION = re.compile(r'^(?:extern "C"|static|inline|template|void|[a-z])[^;{}]*\b(\w+)\([^;{}]*\)\s*\{', re.MULTILINE)
 _CHECK = re.compile(r"\bAOTI_TORCH_CHECK\(|\bTORCH_CHECK\(")
+# "index out of bounds: 0 <= tmp2 < 30522L" speaks of the generated code's variables.
+_BOUNDS_MESSAGE = re.compile(r'"index out of bounds: ([^"<]*<= )?[^"<]*?(?: < (-?\w+))?"')
 _LOOP_HEAD = re.compile(r"\bfor\s*\([^{}]*\)\s*$")
 _PRAGMA_HEAD = re.compile(r"#pragma omp [^\n]*\n\s*$")
 
@@ -26,6 +28,7 @@ def split(kernels: str) -> list[str]:
 
 def guard(kernel: str) -> str:
     """The kernel with its checks guarded; unchanged when it has none."""
+    kernel = _BOUNDS_MESSAGE.sub(_readable_bounds, kernel)
     blanked = blank_literals(kernel)
     if not _CHECK.search(blanked):
         return kernel
@@ -49,6 +52,13 @@ def guard(kernel: str) -> str:
     for position, text in sorted(inserts, key=lambda item: item[0], reverse=True):
         kernel = kernel[:position] + text + kernel[position:]
     return kernel
+
+
+def _readable_bounds(match: re.Match[str]) -> str:
+    limit = (match[2] or "").removesuffix("L")
+    below = f"below {limit}" if limit.isdigit() else "below the size of the dim that it indexes"
+    parts = (["at least 0"] if match[1] else []) + ([below] if match[2] else [])
+    return f'"index out of range: an index must be {" and ".join(parts) or "in range"}"'
 
 
 def _innermost_block(blanked: str, opening: int, closing: int, check: int) -> tuple[int, int]:
