@@ -57,7 +57,9 @@ void aoti_torch_cpu_cummin(AotpackTensor self, int64_t dim, AotpackTensor* ret0,
 void aoti_torch_cpu_sort(AotpackTensor self, int64_t dim, int32_t descending, AotpackTensor* ret0, AotpackTensor* ret1);
 void aoti_torch_cpu_sort_stable(AotpackTensor self, int32_t* stable, int64_t dim, int32_t descending, AotpackTensor* ret0, AotpackTensor* ret1);
 void aoti_torch_cpu_topk(AotpackTensor self, int64_t k, int64_t dim, int32_t largest, int32_t sorted, AotpackTensor* ret0, AotpackTensor* ret1);
+void aoti_torch_cpu_kthvalue(AotpackTensor self, int64_t k, int64_t dim, int32_t keepdim, AotpackTensor* ret0, AotpackTensor* ret1);
 void aoti_torch_cpu_searchsorted_Tensor(AotpackTensor sorted_sequence, AotpackTensor self, int32_t out_int32, int32_t right, const char** side, AotpackTensor* sorter, AotpackTensor* ret0);
+void aoti_torch_cpu_searchsorted_Scalar(AotpackTensor sorted_sequence, double self, int32_t out_int32, int32_t right, const char** side, AotpackTensor* sorter, AotpackTensor* ret0);
 void aoti_torch_cpu_bucketize_Tensor(AotpackTensor self, AotpackTensor boundaries, int32_t out_int32, int32_t right, AotpackTensor* ret0);
 
 // group: index
@@ -65,11 +67,14 @@ void aoti_torch_cpu_index_Tensor(AotpackTensor self, const AotpackTensor** indic
 void aoti_torch_cpu_index_put(AotpackTensor self, const AotpackTensor** indices, int64_t indices_len, AotpackTensor values, int32_t accumulate, AotpackTensor* ret0);
 void aoti_torch_index_put_out(AotpackTensor out, AotpackTensor self, const AotpackTensor* indices, int64_t indices_len, AotpackTensor values, int32_t accumulate);
 void aoti_torch_cpu_nonzero(AotpackTensor self, AotpackTensor* ret0);
+void aoti_torch_cpu_nonzero_static(AotpackTensor self, int64_t size, int64_t fill_value, AotpackTensor* ret0);
 void aoti_torch_cpu_masked_select(AotpackTensor self, AotpackTensor mask, AotpackTensor* ret0);
+void aoti_torch_cpu_masked_scatter(AotpackTensor self, AotpackTensor mask, AotpackTensor source, AotpackTensor* ret0);
 void aoti_torch_cpu_repeat_interleave_Tensor(AotpackTensor repeats, int64_t* output_size, AotpackTensor* ret0);
 
 // group: scatter
 void aoti_torch_cpu_scatter_src_out(AotpackTensor out, AotpackTensor self, int64_t dim, AotpackTensor index, AotpackTensor src);
 void aoti_torch_cpu_scatter_value_out(AotpackTensor out, AotpackTensor self, int64_t dim, AotpackTensor index, double value);
 void aoti_torch_cpu_scatter_reduce_two_out(AotpackTensor out, AotpackTensor self, int64_t dim, AotpackTensor index, AotpackTensor src, const char* reduce, int32_t include_self);
+void aoti_torch_cpu_index_reduce(AotpackTensor self, int64_t dim, AotpackTensor index, AotpackTensor source, const char* reduce, int32_t include_self, AotpackTensor* ret0);
 // clang-format on

@@ -19,7 +19,12 @@ void for_strips(const Around& shape, double nanoseconds, Scan scan) {
   for_parts(parts, items, [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t column = item % strips * kColumns;
-      scan(item / strips * shape.size * shape.inner + column, std::min(kColumns, shape.inner - column));
+      const int64_t base = item / strips * shape.size * shape.inner + column;
+      if (shape.inner == 1) {
+        scan(base, std::integral_constant<int64_t, 1>{});  // the loop over columns goes away
+      } else {
+        scan(base, std::min(kColumns, shape.inner - column));
+      }
     }
   });
 }
@@ -31,7 +36,7 @@ using Wide = std::conditional_t<is_half<T>, float, std::conditional_t<is_floatin
 // y = op over x, both contiguous with the shape of `shape`.
 template <typename T, typename Op>
 void scan_sums(const T* x, T* y, const Around& shape, Wide<T> first, double nanoseconds, Op op) {
-  for_strips(shape, nanoseconds, [&](int64_t base, int64_t columns) {
+  for_strips(shape, nanoseconds, [&](int64_t base, auto columns) {
     Wide<T> sums[kColumns];
     for (int64_t j = 0; j < columns; ++j) sums[j] = first;
     for (int64_t i = 0; i < shape.size; ++i) {
@@ -85,7 +90,7 @@ T wrapping(T a, T b, F f) {
 // values[i] is the greatest (least) of x[0..i] and indices[i] the last place that holds it; NaN beats all.
 template <typename T, typename Better>
 void scan_extremes(const T* x, T* values, int64_t* indices, const Around& shape, Better better) {
-  for_strips(shape, 2.0, [&](int64_t base, int64_t columns) {
+  for_strips(shape, 2.0, [&](int64_t base, auto columns) {
     T best[kColumns];
     int64_t place[kColumns];
     for (int64_t j = 0; j < columns; ++j) {
