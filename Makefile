@@ -27,6 +27,7 @@ DOCTEST := doctest/doctest.h
 DOCTEST_LOCAL := build/deps/usr/include
 CMAKE := $(shell command -v cmake || echo $(CURDIR)/$(BIN)/cmake)
 CTEST := $(dir $(CMAKE))ctest
+, := ,
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: help setup demo test test-py test-cpp test-asan test-tsan lint format bench clean doctest
@@ -88,22 +89,27 @@ test: test-cpp test-asan test-tsan test-py
 test-py: setup
 	$(PY) -m pytest $(PYTEST_FLAGS) tests
 
-# $(call run_cpp_tests,folder,build type,sanitizers)
+# $(call run_cpp_tests,source folder,build folder,build type,other options)
 define run_cpp_tests
-	$(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_BUILD_TYPE=$(2) -DAOTPACK_BUILD_TESTS=ON -DAOTPACK_SANITIZE=$(3) \
+	$(CMAKE) -S $(1) -B build/$(2) -G Ninja -DCMAKE_BUILD_TYPE=$(3) $(4) \
 	  -DCMAKE_INCLUDE_PATH=$(CURDIR)/$(DOCTEST_LOCAL) >/dev/null
-	$(CMAKE) --build build/$(1) -j $(JOBS)
-	$(CTEST) --test-dir build/$(1) --output-on-failure --no-tests=error
+	$(CMAKE) --build build/$(2) -j $(JOBS)
+	$(CTEST) --test-dir build/$(2) --output-on-failure --no-tests=error
 endef
+RUNTIME_TESTS := -DAOTPACK_BUILD_TESTS=ON -DAOTPACK_WERROR=ON
 
+# The runtime, then the kernels that go into archives.
 test-cpp: setup
-	$(call run_cpp_tests,cpp,RelWithDebInfo,)
+	$(call run_cpp_tests,.,cpp,RelWithDebInfo,$(RUNTIME_TESTS))
+	$(call run_cpp_tests,tests/cpp_kernels,cpp-kernels,Release)
 
 test-asan: setup
-	$(call run_cpp_tests,asan,RelWithDebInfo,address+undefined)
+	$(call run_cpp_tests,.,asan,RelWithDebInfo,$(RUNTIME_TESTS) -DAOTPACK_SANITIZE='address$(,)undefined')
+	$(call run_cpp_tests,tests/cpp_kernels,asan-kernels,Release,-DAOTPACK_SANITIZE=ON)
 
+# Not the kernels: their threads are libgomp's, whose synchronisation TSan does not see.
 test-tsan: setup
-	$(call run_cpp_tests,tsan,RelWithDebInfo,thread)
+	$(call run_cpp_tests,.,tsan,RelWithDebInfo,$(RUNTIME_TESTS) -DAOTPACK_SANITIZE=thread)
 
 lint: setup
 	$(BIN)/ruff check .
