@@ -1,0 +1,246 @@
+#include "fixtures.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+#include "sha256.h"
+
+namespace aotpack::tests {
+namespace {
+
+std::string fresh_path() {
+  static std::atomic<int> counter{0};
+  return (std::filesystem::temp_directory_path() /
+          ("aotpack-test-" + std::to_string(::getpid()) + "-" + std::to_string(counter++)))
+      .string();
+}
+
+std::string hash(const std::string& bytes) {
+  return runtime::to_hex(runtime::sha256({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}));
+}
+
+Json golden_tensor(const std::string& dtype, std::vector<Json> shape, int64_t offset, int64_t nbytes) {
+  return Json::object({{"dtype", dtype},
+                       {"shape", Json::array(std::move(shape))},
+                       {"file", 2},
+                       {"offset", offset},
+                       {"nbytes", nbytes},
+                       {"step", 1}});
+}
+
+}  // namespace
+
+TempFile::TempFile() : path_(fresh_path()) {}
+TempFile::TempFile(const std::string& bytes) : TempFile() { write(bytes); }
+TempFile::TempFile(const ArchiveWriter& writer) : TempFile() { writer.write(path_); }
+TempFile::~TempFile() { std::remove(path_.c_str()); }
+
+void TempFile::write(const std::string& bytes) const {
+  std::ofstream file(path_, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!file.flush()) throw std::runtime_error("cannot write " + path_);
+}
+
+void TempFile::poke(uint64_t offset, char byte) const {
+  const int fd = ::open(path_.c_str(), O_WRONLY);
+  const bool good = fd >= 0 && ::pwrite(fd, &byte, 1, static_cast<off_t>(offset)) == 1;
+  if (fd >= 0) ::close(fd);
+  if (!good) throw std::runtime_error("cannot write " + path_);
+}
+
+std::string read_bytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error("cannot read " + path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+Json dim(const std::string& name, int64_t min, Json max) {
+  return Json::object({{"name", name}, {"min", min}, {"max", std::move(max)}});
+}
+
+Json size(const std::string& dim, int64_t mul, int64_t add) {
+  return Json::object({{"dim", dim}, {"mul", mul}, {"add", add}});
+}
+
+Json value(const std::string& name, const std::string& dtype, std::vector<Json> shape, std::vector<Json> order,
+           bool mutated) {
+  if (order.empty()) {
+    for (size_t i = 0; i < shape.size(); ++i) order.emplace_back(static_cast<int64_t>(i));
+  }
+  return Json::object({{"name", name},
+                       {"dtype", dtype},
+                       {"shape", Json::array(std::move(shape))},
+                       {"order", Json::array(std::move(order))},
+                       {"mutated", mutated}});
+}
+
+Json module(int64_t file, std::vector<Json> constants, std::vector<Json> imports, const std::string& target) {
+  return Json::object({{"target", target},
+                       {"abi_version", 1},
+                       {"file", file},
+                       {"constants", Json::array(std::move(constants))},
+                       {"imports", Json::array(std::move(imports))},
+                       {"kernels", Json::array({Json::object({{"name", "k0"}, {"ops", Json::array({"aten.add"})}})})}});
+}
+
+Json variant(const std::string& name, std::vector<Json> guards, std::vector<Json> modules) {
+  return Json::object(
+      {{"name", name}, {"guards", Json::array(std::move(guards))}, {"modules", Json::array(std::move(modules))}});
+}
+
+Json entry(const std::string& name, std::vector<Json> dims, std::vector<Json> inputs, std::vector<Json> outputs,
+           std::vector<Json> variants) {
+  const auto tensors = [](size_t count) {
+    Json list = Json::array({});
+    for (size_t i = 0; i < count; ++i) {
+      list.push(Json::object({{"kind", "tensor"}, {"index", static_cast<int64_t>(i)}}));
+    }
+    return list;
+  };
+  Json names = Json::array({});
+  for (size_t i = 0; i < inputs.size(); ++i) names.push(Json());
+  const Json in_spec =
+      Json::object({{"kind", "call"},
+                    {"args", tensors(inputs.size())},
+                    {"names", names},
+                    {"kwargs", Json::object({{"keys", Json::array({})}, {"items", Json::array({})}})}});
+  const Json out_spec = Json::object({{"kind", "tuple"}, {"items", tensors(outputs.size())}});
+  return Json::object({{"name", name},
+                       {"dims", Json::array(std::move(dims))},
+                       {"inputs", Json::array(std::move(inputs))},
+                       {"outputs", Json::array(std::move(outputs))},
+                       {"in_spec", in_spec},
+                       {"out_spec", out_spec},
+                       {"variants", Json::array(std::move(variants))},
+                       {"goldens", Json::array({})}});
+}
+
+Json constant(const std::string& name, const std::string& dtype, std::vector<Json> shape, std::vector<Json> stride,
+              int64_t file, int64_t offset, const std::string& bytes, bool mutated) {
+  return Json::object({{"name", name},
+                       {"role", mutated ? "buffer" : "parameter"},
+                       {"sources", Json::array({name})},
+                       {"dtype", dtype},
+                       {"shape", Json::array(std::move(shape))},
+                       {"stride", Json::array(std::move(stride))},
+                       {"file", file},
+                       {"offset", offset},
+                       {"nbytes", static_cast<int64_t>(bytes.size())},
+                       {"sha256", hash(bytes)},
+                       {"mutated", mutated}});
+}
+
+Json manifest(std::vector<Json> constants, std::vector<Json> entries) {
+  return Json::object({{"format", "aotpack"},
+                       {"format_version", 1},
+                       {"name", "test"},
+                       {"producer", Json::object({{"aotpack", "tests"}})},
+                       {"constants", Json::array(std::move(constants))},
+                       {"entries", Json::array(std::move(entries))}});
+}
+
+ArchiveWriter affine_archive() {
+  ArchiveWriter writer;
+  const std::string weights = bytes_of<float>({1, 2, 3, 4});
+  const std::string golden = bytes_of<float>({1, 1, 1, 1, 3, 4, 5, 6});
+  writer.files = {
+      {"weights/0", weights}, {"modules/x86-64/forward", read_bytes(MODULE_affine)}, {"goldens/0", golden}};
+  Json forward =
+      entry("forward", {dim("batch", 1, 64)}, {value("x", "float32", {size("batch"), 4})},
+            {value("output", "float32", {size("batch"), 4})}, {variant("default", {}, {module(1, {0}, {"alloc", "free"})})});
+  forward["goldens"].push(Json::object({{"inputs", Json::array({golden_tensor("float32", {1, 4}, 0, 16)})},
+                                        {"outputs", Json::array({golden_tensor("float32", {1, 4}, 16, 16)})},
+                                        {"tolerance", Json::raw("0.0001")}}));
+  writer.manifest = manifest({constant("w", "float32", {4}, {1}, 0, 0, weights)}, {forward});
+  return writer;
+}
+
+ArchiveWriter alias_archive() {
+  ArchiveWriter writer;
+  const std::string weights = bytes_of<float>({10, 20, 30, 40});
+  writer.files = {{"weights/0", weights}, {"modules/x86-64/forward", read_bytes(MODULE_alias)}};
+  const auto vector = [](const char* name) { return value(name, "float32", {4}); };
+  writer.manifest = manifest({constant("w", "float32", {4}, {1}, 0, 0, weights)},
+                             {entry("forward", {}, {vector("x")},
+                                    {vector("constant"), vector("input"), vector("first"), vector("second"),
+                                     value("transposed", "float32", {3, 2})},
+                                    {variant("default", {}, {module(1, {0}, {"alloc", "free"})})})});
+  return writer;
+}
+
+ArchiveWriter failing_archive() {
+  ArchiveWriter writer;
+  writer.files = {{"modules/x86-64/forward", read_bytes(MODULE_failing)}};
+  writer.manifest = manifest({}, {entry("forward", {}, {value("mode", "int64", {})}, {value("output", "float32", {2})},
+                                        {variant("default", {}, {module(0, {}, {"alloc", "fail"})})})});
+  return writer;
+}
+
+ArchiveWriter layout_archive(bool dynamic) {
+  ArchiveWriter writer;
+  writer.files = {{"modules/x86-64/forward", read_bytes(MODULE_layout)}};
+  std::vector<Json> dims;
+  std::vector<Json> shape = {2, 3, 2, 2};
+  if (dynamic) {
+    dims = {dim("n", 0, Json()), dim("c", 0, Json()), dim("h", 0, Json()), dim("w", 0, Json())};
+    shape = {size("n"), size("c"), size("h"), size("w")};
+  }
+  writer.manifest =
+      manifest({}, {entry("forward", dims, {value("x", "int32", shape, {0, 2, 3, 1})},
+                          {value("memory", "int32", {Json::object({{"expr", "n*c*h*w"}})})},
+                          {variant("default", {}, {module(0, {}, {"alloc"})})})});
+  return writer;
+}
+
+ArchiveWriter mutate_archive() {
+  ArchiveWriter writer;
+  const std::string weights = bytes_of<int64_t>({100});
+  writer.files = {{"weights/0", weights}, {"modules/x86-64/forward", read_bytes(MODULE_mutate)}};
+  writer.manifest = manifest({constant("count", "int64", {}, {}, 0, 0, weights, true)},
+                             {entry("forward", {}, {value("x", "float32", {4}, {}, true)}, {value("output", "int64", {2})},
+                                    {variant("default", {}, {module(1, {0}, {"alloc"})})})});
+  return writer;
+}
+
+ArchiveWriter seed_archive() {
+  ArchiveWriter writer;
+  writer.files = {{"modules/x86-64/forward", read_bytes(MODULE_seed)}};
+  writer.manifest = manifest({}, {entry("forward", {}, {}, {value("seeds", "int64", {2})},
+                                        {variant("default", {}, {module(0, {}, {"seed", "alloc"})})})});
+  return writer;
+}
+
+Error error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error;
+  }
+  FAIL("no aotpack::Error was thrown");
+  throw std::logic_error("unreachable");
+}
+
+Error load_error(const ArchiveWriter& writer, Verify verify) {
+  const TempFile file(writer);
+  return error_of([&] { Model::load(file.path(), verify); });
+}
+
+Error load_error(const std::string& bytes, Verify verify) {
+  const TempFile file(bytes);
+  return error_of([&] { Model::load(file.path(), verify); });
+}
+
+std::string message_of(const Error& error) {
+  const std::string what = error.what();
+  return what.substr(what.find(": ") + 2);
+}
+
+}  // namespace aotpack::tests

@@ -1,0 +1,78 @@
+// Archives around the hand-written modules, and what tests need to use them.
+#ifndef AOTPACK_TESTS_FIXTURES_H_
+#define AOTPACK_TESTS_FIXTURES_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "aotpack/aotpack.hpp"
+#include "archive_writer.h"
+
+namespace aotpack::tests {
+
+// A file in a temporary folder of this process, removed when it goes.
+class TempFile {
+ public:
+  TempFile();
+  explicit TempFile(const std::string& bytes);
+  explicit TempFile(const ArchiveWriter& writer);
+  ~TempFile();
+  TempFile(const TempFile&) = delete;
+  TempFile& operator=(const TempFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  void write(const std::string& bytes) const;
+  // One byte in place.
+  void poke(uint64_t offset, char byte) const;
+
+ private:
+  std::string path_;
+};
+
+std::string read_bytes(const std::string& path);
+
+template <typename T>
+std::string bytes_of(const std::vector<T>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+// ---- pieces of manifests
+
+Json dim(const std::string& name, int64_t min, Json max);
+Json size(const std::string& dim, int64_t mul = 1, int64_t add = 0);
+// Contiguous unless `order` is given.
+Json value(const std::string& name, const std::string& dtype, std::vector<Json> shape, std::vector<Json> order = {},
+           bool mutated = false);
+Json module(int64_t file, std::vector<Json> constants, std::vector<Json> imports, const std::string& target = "x86-64");
+Json variant(const std::string& name, std::vector<Json> guards, std::vector<Json> modules);
+// With specs that take the inputs positionally and return a tuple.
+Json entry(const std::string& name, std::vector<Json> dims, std::vector<Json> inputs, std::vector<Json> outputs,
+           std::vector<Json> variants);
+Json constant(const std::string& name, const std::string& dtype, std::vector<Json> shape, std::vector<Json> stride,
+              int64_t file, int64_t offset, const std::string& bytes, bool mutated = false);
+Json manifest(std::vector<Json> constants, std::vector<Json> entries);
+
+// ---- archives
+
+// y = 2x + w; x is float32 [batch, 4] with batch in [1, 64], w = {1, 2, 3, 4}. One golden.
+ArchiveWriter affine_archive();
+ArchiveWriter alias_archive();
+ArchiveWriter failing_archive();
+// x: int32 [n, c, h, w], brought into channels-last; sizes dynamic if `dynamic`, else [2, 3, 2, 2].
+ArchiveWriter layout_archive(bool dynamic);
+ArchiveWriter mutate_archive();
+ArchiveWriter seed_archive();
+
+// ---- expectations
+
+// Runs `body`, which has to throw an aotpack::Error, and returns that. A doctest failure when it does not.
+Error error_of(const std::function<void()>& body);
+Error load_error(const ArchiveWriter& writer, Verify verify = Verify::kCode);
+Error load_error(const std::string& bytes, Verify verify = Verify::kCode);
+// The message without the code's name.
+std::string message_of(const Error& error);
+
+}  // namespace aotpack::tests
+
+#endif  // AOTPACK_TESTS_FIXTURES_H_

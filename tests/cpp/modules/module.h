@@ -1,0 +1,26 @@
+/* Shared by the hand-written modules. */
+#ifndef AOTPACK_TESTS_MODULE_H_
+#define AOTPACK_TESTS_MODULE_H_
+
+#include <string.h>
+
+#include "aotpack/module_abi.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+#define DEFINE_MODULE(module_target, inputs, outputs, constants, names)                                         \
+  static const aotpack_module table = {AOTPACK_MODULE_ABI_VERSION, sizeof(aotpack_module), module_target, inputs, \
+                                       outputs, constants, sizeof(names) / sizeof((names)[0]), names, run};     \
+  EXPORT const aotpack_module* aotpack_module_query(uint32_t max_abi_version);                                  \
+  EXPORT const aotpack_module* aotpack_module_query(uint32_t max_abi_version) {                                 \
+    return max_abi_version >= AOTPACK_MODULE_ABI_VERSION ? &table : NULL;                                       \
+  }
+
+static inline void* import_alloc(const aotpack_module_call* call, size_t which, size_t bytes) {
+  return ((aotpack_import_alloc_fn)call->imports[which])(call->runtime, bytes);
+}
+static inline void import_fail(const aotpack_module_call* call, size_t which, int32_t code, const char* message) {
+  ((aotpack_import_fail_fn)call->imports[which])(call->runtime, code, message, strlen(message));
+}
+
+#endif /* AOTPACK_TESTS_MODULE_H_ */
