@@ -35,7 +35,8 @@ std::string take_error() {
   PyErr_Fetch(&type, &value, &traceback);
   Ref text = Ref::take(value ? PyObject_Str(value) : nullptr);
   const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
-  std::string result = utf8 ? utf8 : "unknown error";
+  // Its first line: torch appends a C++ stack trace.
+  std::string result = utf8 ? std::string(utf8, std::strcspn(utf8, "\n")) : "unknown error";
   PyErr_Clear();
   Py_XDECREF(type);
   Py_XDECREF(value);
@@ -43,16 +44,30 @@ std::string take_error() {
   return result;
 }
 
-bool fail_dlpack(PyObject* object, const Site& site) {
+bool fail_dlpack(const Site& site) {
   // An interrupt or the like is not about the argument.
   if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
-  std::string text = take_error();
-  Ref grad = Ref::take(PyObject_GetAttrString(object, "requires_grad"));
-  PyErr_Clear();
-  if (grad.get() == Py_True) {
+  return fail(site, "cannot be read: " + take_error());
+}
+
+bool is_true(PyObject* object, PyObject* attribute, bool call) {
+  Ref value = Ref::take(call ? PyObject_CallMethodNoArgs(object, attribute) : PyObject_GetAttr(object, attribute));
+  if (!value) PyErr_Clear();
+  return value.get() == Py_True;
+}
+
+// What torch's C table of functions does not look at, though it changes what the memory means.
+bool check_torch(PyObject* object, const Site& site) {
+  static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
+  static PyObject* const is_conj = PyUnicode_InternFromString("is_conj");
+  static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
+  if (is_true(object, requires_grad, false)) {
     return fail(site, "requires grad, which an archive does not track", "pass tensor.detach()");
   }
-  return fail(site, "cannot be read: " + text);
+  if (is_true(object, is_conj, true) || is_true(object, is_neg, true)) {
+    return fail(site, "is a lazily conjugated or negated view", "pass tensor.resolve_conj().resolve_neg()");
+  }
+  return true;
 }
 
 bool check_device(const Site& site, const DLTensor& tensor) {
@@ -73,6 +88,7 @@ bool Argument::import(PyObject* object, const Site& site, DLDataType expected, b
   } else {
     const ArrayType type = array_type(Py_TYPE(object));
     kind_ = type.kind;
+    if (kind_.framework == Framework::kTorch && !check_torch(object, site)) return false;
     if (kind_.exchange && kind_.exchange->borrow) {
       ok = import_exchange(object, site);
     } else if (type.has_dlpack && kind_.framework != Framework::kNumpy) {
@@ -115,9 +131,8 @@ bool Argument::import_numpy(PyObject* object, const Site& site, bool writable) {
 }
 
 bool Argument::import_exchange(PyObject* object, const Site& site) {
-  if (kind_.exchange->borrow(object, &tensor_) != 0) return fail_dlpack(object, site);
-  if (!check_device(site, tensor_)) return false;
-  return true;
+  if (kind_.exchange->borrow(object, &tensor_) != 0) return fail_dlpack(site);
+  return check_device(site, tensor_);
 }
 
 bool Argument::import_buffer(PyObject* object, const Site& site, bool writable) {
@@ -151,14 +166,14 @@ bool Argument::import_dlpack(PyObject* object, const Site& site, bool writable) 
   Ref method = Ref::take(PyObject_GetAttrString(object, "__dlpack__"));
   Ref none = Ref::take(PyTuple_New(0));
   Ref kwargs = Ref::take(Py_BuildValue("{s:(ii)}", "max_version", AOTPACK_DLPACK_MAJOR, AOTPACK_DLPACK_MINOR));
-  if (!method || !none || !kwargs) return fail_dlpack(object, site);
+  if (!method || !none || !kwargs) return fail_dlpack(site);
   Ref capsule = Ref::take(PyObject_Call(method.get(), none.get(), kwargs.get()));
   if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {
     // Producers from before DLPack 1.0 do not know the argument.
     PyErr_Clear();
     capsule = Ref::take(PyObject_CallNoArgs(method.get()));
   }
-  if (!capsule) return fail_dlpack(object, site);
+  if (!capsule) return fail_dlpack(site);
   if (PyCapsule_IsValid(capsule.get(), "dltensor_versioned")) {
     auto* managed = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.get(), "dltensor_versioned"));
     if (managed->version.major != AOTPACK_DLPACK_MAJOR) return fail(site, "speaks an unknown version of DLPack");

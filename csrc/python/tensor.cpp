@@ -1,5 +1,7 @@
 #include "tensor.h"
 
+#include <nanobind/stl/string.h>
+
 #include "dtype.h"
 #include "numpy_bridge.h"
 #include "status.h"

@@ -1,0 +1,204 @@
+"""Archives for tests, made of C modules and a recipe."""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aotpack.archive import (
+    Constant,
+    Entry,
+    FileSource,
+    Golden,
+    GoldenTensor,
+    Kernel,
+    Manifest,
+    Module,
+    Variant,
+    layout_constants,
+    write_archive,
+)
+from aotpack.spec import CallSpec, Dim, DimRef, DType, Expr, Spec, TensorSpec, contiguous_order
+
+CompileC = Callable[[str], bytes]
+
+PRELUDE = """
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+#include "aotpack/module_abi.h"
+
+enum { ALLOC, FREE, FAIL, SEED };
+typedef aotpack_module_tensor Tensor;
+
+static inline int64_t count(const Tensor* t) {
+  int64_t n = 1;
+  for (int i = 0; i < t->rank; ++i) n *= t->sizes[i];
+  return n;
+}
+
+/* A contiguous output with the sizes of `like`. */
+static inline void* make(const aotpack_module_call* call, int index, const Tensor* like, int dtype, size_t itemsize) {
+  Tensor* out = &call->outputs[index];
+  out->dtype = dtype;
+  out->rank = like->rank;
+  int64_t stride = 1;
+  for (int i = like->rank; i-- > 0;) {
+    out->sizes[i] = like->sizes[i];
+    out->strides[i] = stride;
+    stride *= like->sizes[i];
+  }
+  out->block = out->data = ((aotpack_import_alloc_fn)call->imports[ALLOC])(call->runtime, (size_t)stride * itemsize);
+  return out->data;
+}
+
+static inline int32_t fail(const aotpack_module_call* call, int32_t code, const char* message) {
+  ((aotpack_import_fail_fn)call->imports[FAIL])(call->runtime, code, message, strlen(message));
+  return code;
+}
+
+static int32_t run(const aotpack_module_call* call);
+"""
+
+EPILOGUE = """
+static const char* const kImports[] = {{"alloc", "free", "fail", "seed"}};
+static const aotpack_module kModule = {{
+    AOTPACK_MODULE_ABI_VERSION, sizeof(aotpack_module), "{target}", {inputs}, {outputs}, {constants}, 4, kImports, run}};
+__attribute__((visibility("default"))) const aotpack_module* aotpack_module_query(uint32_t version) {{
+  return version >= 1 ? &kModule : 0;
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A float32 constant of the recipe."""
+
+    name: str
+    values: tuple[float, ...]
+    mutated: bool = False
+
+
+@dataclass(frozen=True)
+class Example:
+    """A golden: the bytes of its tensors."""
+
+    inputs: tuple[tuple[DType, tuple[int, ...], bytes], ...]
+    outputs: tuple[tuple[DType, tuple[int, ...], bytes], ...]
+    tolerance: float = 1e-4
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An archive of one entry. `body` is C: the function `run`."""
+
+    body: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    in_spec: CallSpec
+    out_spec: Spec
+    dims: tuple[Dim, ...] = ()
+    weights: tuple[Weight, ...] = ()
+    examples: tuple[Example, ...] = ()
+    entries: tuple[str, ...] = ("forward",)
+    target: str = "x86-64-v3"
+    name: str = "test"
+    producer: dict[str, str] = field(default_factory=lambda: {"aotpack": "test"})
+
+
+def tensor(
+    name: str,
+    shape: Sequence[int | str | DimRef | Expr],
+    dtype: DType = DType.FLOAT32,
+    *,
+    order: tuple[int, ...] | None = None,
+    mutated: bool = False,
+) -> TensorSpec:
+    """A tensor; a string in its shape is a dim."""
+    sizes = tuple(DimRef(size) if isinstance(size, str) else size for size in shape)
+    return TensorSpec(name, dtype, sizes, order or contiguous_order(len(sizes)), mutated)
+
+
+def floats(*values: float) -> bytes:
+    """The bytes of float32 values."""
+    return array.array("f", values).tobytes()
+
+
+def c_source(recipe: Recipe) -> str:
+    """The module of a recipe."""
+    epilogue = EPILOGUE.format(
+        target=recipe.target,
+        inputs=len(recipe.inputs),
+        outputs=len(recipe.outputs),
+        constants=len(recipe.weights),
+    )
+    return PRELUDE + recipe.body + epilogue
+
+
+def build_manifest(recipe: Recipe, code: bytes) -> tuple[Manifest, list[FileSource]]:
+    """The manifest, without files, and the files."""
+    layout = layout_constants((weight.name, floats(*weight.values)) for weight in recipe.weights)
+    sources = list(layout.segments)
+    constants = tuple(
+        Constant(
+            name=weight.name,
+            role="buffer" if weight.mutated else "parameter",
+            sources=(weight.name,),
+            dtype=DType.FLOAT32,
+            shape=(len(weight.values),),
+            stride=(1,),
+            file=layout.placements[weight.name].segment,
+            offset=layout.placements[weight.name].offset,
+            nbytes=layout.placements[weight.name].nbytes,
+            sha256=layout.placements[weight.name].sha256,
+            mutated=weight.mutated,
+        )
+        for weight in recipe.weights
+    )
+    module = Module(
+        target=recipe.target,
+        abi_version=1,
+        file=len(sources),
+        constants=tuple(range(len(constants))),
+        imports=("alloc", "free", "fail", "seed"),
+        kernels=(Kernel("kernel_0", ("aten.mul.Tensor", "aten.add.Tensor")),),
+    )
+    sources.append(FileSource.from_bytes(f"modules/{recipe.target}/forward.so", code))
+    goldens = []
+    data = bytearray()
+    for example in recipe.examples:
+
+        def add(items: tuple[tuple[DType, tuple[int, ...], bytes], ...]) -> tuple[GoldenTensor, ...]:
+            result = []
+            for dtype, shape, raw in items:
+                result.append(GoldenTensor(dtype, shape, len(sources), len(data), len(raw)))
+                data.extend(raw)
+            return tuple(result)
+
+        goldens.append(Golden(add(example.inputs), add(example.outputs), example.tolerance))
+    if goldens:
+        sources.append(FileSource.from_bytes("goldens/0.bin", bytes(data)))
+    entries = tuple(
+        Entry(
+            name=name,
+            dims=recipe.dims,
+            inputs=recipe.inputs,
+            outputs=recipe.outputs,
+            in_spec=recipe.in_spec,
+            out_spec=recipe.out_spec,
+            variants=(Variant("default", (), (module,)),),
+            goldens=tuple(goldens),
+        )
+        for name in recipe.entries
+    )
+    return Manifest(recipe.name, recipe.producer, constants, entries), sources
+
+
+def make_archive(path: Path, recipe: Recipe, compile_c: CompileC) -> Path:
+    """Writes the archive of a recipe."""
+    manifest, sources = build_manifest(recipe, compile_c(c_source(recipe)))
+    write_archive(path, manifest, sources)
+    return path
