@@ -32,13 +32,14 @@ int columns_of(const ConvArgs& g, int outputs) {
   return static_cast<int>((outputs - 1) * g.stride[2] + (g.kernel[2] - 1) * g.dilation[2] + 1);
 }
 
-template <class T>
-AOTPACK_INLINE void emit(const Tile<T>& t, const vf* acc, int outputs, int64_t channel, int lanes) {
+template <int kOutputs, class T>
+AOTPACK_INLINE void emit(const Tile<T>& t, const vf* acc, int64_t channel, int lanes) {
   const bool clamp = t.act == Act::relu || t.act == Act::relu6;
   const bool simple = lanes == kWidth && (clamp || t.act == Act::none);
   if (!simple) {
-    alignas(64) float sums[kMaxColumns * kWidth];
-    for (int o = 0; o < outputs; ++o) store(sums + o * kWidth, acc[o]);
+    alignas(64) float sums[kOutputs * kWidth];
+    AOTPACK_UNROLL
+    for (int o = 0; o < kOutputs; ++o) store(sums + o * kWidth, acc[o]);
     finish(sums, kWidth, t.valid, lanes, sizeof(T) == 4 ? DType::f32 : DType::bf16,
            t.residual == nullptr ? nullptr : t.residual + channel, t.c, t.act, t.y + channel, t.c);
     return;
@@ -46,11 +47,12 @@ AOTPACK_INLINE void emit(const Tile<T>& t, const vf* acc, int outputs, int64_t c
   const vf low = vset(clamp ? 0.0f : -std::numeric_limits<float>::infinity());
   const vf high = vset(t.act == Act::relu6 ? 6.0f : std::numeric_limits<float>::infinity());
   AOTPACK_UNROLL
-  for (int o = 0; o < outputs; ++o) {
-    if (o >= t.valid) break;
-    vf x = acc[o];
-    if (t.residual != nullptr) x += load(t.residual + o * t.c + channel);
-    store(t.y + o * t.c + channel, at_most(at_least(x, low), high));
+  for (int o = 0; o < kOutputs; ++o) {
+    if (o < t.valid) {
+      vf x = acc[o];
+      if (t.residual != nullptr) x += load(t.residual + o * t.c + channel);
+      store(t.y + o * t.c + channel, at_most(at_least(x, low), high));
+    }
   }
 }
 
@@ -78,7 +80,7 @@ void tile_fixed(const Tile<T>& t) {
         }
       }
     }
-    emit(t, acc, kOutputs, channel, kWidth);
+    emit<kOutputs>(t, acc, channel, kWidth);
   }
 }
 
@@ -90,7 +92,7 @@ void tile_any(const Tile<T>& t, int64_t kernel, int64_t stride, int64_t dilation
     const auto fetch = [&](const T* p) {
       return lanes == kWidth ? load(p + channel) : load_partial(p + channel, lanes);
     };
-    vf acc[kMaxColumns];
+    vf acc[kMaxColumns] = {};
     for (int o = 0; o < outputs; ++o) acc[o] = load(t.bias + channel);
     const T* weights = t.weights;
     const T* const* inputs = t.inputs;
@@ -100,7 +102,7 @@ void tile_any(const Tile<T>& t, int64_t kernel, int64_t stride, int64_t dilation
         for (int o = 0; o < outputs; ++o) acc[o] += w * fetch(inputs[o * stride + k * dilation]);
       }
     }
-    emit(t, acc, outputs, channel, lanes);
+    emit<kMaxColumns>(t, acc, channel, lanes);
   }
 }
 
