@@ -166,7 +166,7 @@ CASES: dict[str, tuple[Callable[[Parts], bytes], type[ArchiveError]]] = {
         lambda p: p.with_manifest(b'"path":"modules/x86-64-v3', b'"path":"modules/x86-64-v4'),
         MalformedArchiveError,
     ),
-    "white space": (lambda p: p.with_manifest(b'"min":1,"name"', b'"min": 1,"nam":'), MalformedArchiveError),
+    "white space": (lambda p: p.with_manifest(b'"min":1,"name"', b'"min": 1,"nam"'), MalformedArchiveError),
 }
 
 

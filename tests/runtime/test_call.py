@@ -279,11 +279,11 @@ def test_wrong_values_are_named(archive: Archive) -> None:
     model = aotpack.load(archive("affine"))
     with pytest.raises(InputError, match=r"batch.* must be in \[1, 64\], got 65"):
         model(affine_input(65))
-    with pytest.raises(InputError, match="float32.*float64"):
+    with pytest.raises(InputError, match=r"float32.*float64"):
         model(affine_input().astype(np.float64))
     with pytest.raises(InputError, match="x"):
         model(np.zeros((2, 5), np.float32))
-    with pytest.raises(InputError, match="rank"):
+    with pytest.raises(InputError, match="2 dims"):
         model(np.zeros(4, np.float32))
     with pytest.raises(InputError, match="rank 17"):
         model(np.zeros((1,) * 17, np.float32))

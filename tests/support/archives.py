@@ -66,7 +66,8 @@ static int32_t run(const aotpack_module_call* call);
 EPILOGUE = """
 static const char* const kImports[] = {{"alloc", "free", "fail", "seed"}};
 static const aotpack_module kModule = {{
-    AOTPACK_MODULE_ABI_VERSION, sizeof(aotpack_module), "{target}", {inputs}, {outputs}, {constants}, 4, kImports, run}};
+    AOTPACK_MODULE_ABI_VERSION, sizeof(aotpack_module), "{target}", {inputs}, {outputs}, {constants}, 4, kImports,
+    run}};
 __attribute__((visibility("default"))) const aotpack_module* aotpack_module_query(uint32_t version) {{
   return version >= 1 ? &kModule : 0;
 }}

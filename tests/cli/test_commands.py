@@ -1,0 +1,270 @@
+"""The commands that need no torch, through typer's runner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from aotpack.archive import write_archive
+from aotpack.cli.app import app
+from tests.support.archives import Example, build_manifest, floats
+from tests.support.recipes import AFFINE, RECIPES
+
+Archive = Callable[[str], Path]
+
+
+def invoke(*args: object) -> Result:
+    return CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+def invoke_json(*args: object, code: int = 0) -> dict[str, Any]:
+    result = invoke(*args, "--json")
+    assert result.exit_code == code, result.output
+    value = json.loads(result.stdout)  # one object and nothing else
+    assert isinstance(value, dict)
+    return value
+
+
+# ---- run ------------------------------------------------------------------------------------------------------------
+
+
+def test_run_on_a_file(archive: Archive, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=np.arange(8, dtype=np.float32).reshape(2, 4))
+    value = invoke_json("run", archive("affine"), "-i", tmp_path / "in.npz", "-o", tmp_path / "out.npz")
+    assert value["outputs"] == [
+        {"name": "output", "dtype": "float32", "shape": [2, 4], "min": 1.0, "max": 29.0, "mean": 11.0}
+    ]
+    assert value["target"] == "x86-64-v3"
+    with np.load(tmp_path / "out.npz") as written:
+        assert written["output"].tolist() == [[1, 3, 7, 13], [5, 11, 19, 29]]
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in ("failing",)])
+def test_run_on_random_inputs(archive: Archive, name: str, tmp_path: Path) -> None:
+    result = invoke("run", archive(name), "--random", "--threads", 1, "-o", tmp_path / "out.npz")
+    assert result.exit_code == 0, result.output
+    assert "loaded in" in result.stderr
+    assert "loaded in" not in result.stdout
+    first = dict(np.load(tmp_path / "out.npz"))
+    assert list(first) == [output.name for output in RECIPES[name].outputs]
+
+
+def test_random_inputs_have_the_dims_asked_for(archive: Archive) -> None:
+    assert invoke_json("run", archive("affine"), "--random", "--dim", "batch=5")["outputs"][0]["shape"] == [5, 4]
+    assert "no dim 'other'" in invoke("run", archive("affine"), "--random", "--dim", "other=5").stderr
+
+
+def test_run_another_entry(archive: Archive) -> None:
+    assert invoke_json("run", archive("counter"), "--random", "--entry", "again")["entry"] == "again"
+    assert invoke("run", archive("counter"), "--random", "--entry", "nothing").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({}, "lacks the input 'x'"),
+        ({"x": np.zeros((2, 4), np.float32), "y": np.zeros(1)}, "has 'y', which is no input"),
+        ({"x": np.zeros((2, 4))}, "float64"),
+        ({"x": np.zeros((65, 4), np.float32)}, "batch"),
+    ],
+)
+def test_wrong_input_files(archive: Archive, tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    np.savez(tmp_path / "in.npz", **arrays)
+    result = invoke("run", archive("affine"), "--inputs", tmp_path / "in.npz")
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert result.stdout == ""
+
+
+def test_what_is_no_npz(archive: Archive, tmp_path: Path) -> None:
+    (tmp_path / "text.npz").write_text("hello")
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    for name, message in (("text.npz", "no .npz file"), ("one.npy", "a single array"), ("nothing.npz", "no such file")):
+        result = invoke("run", archive("affine"), "--inputs", tmp_path / name)
+        assert result.exit_code == 1
+        assert message in result.stderr
+
+
+# ---- bench, inspect, doctor -----------------------------------------------------------------------------------------
+
+
+def test_bench(archive: Archive) -> None:
+    value = invoke_json("bench", archive("affine"), "--iterations", 20, "--threads", 1)
+    assert value["iterations"] == 20
+    assert value["threads"] == 1
+    assert 0 < value["min_seconds"] <= value["p50_seconds"] <= value["p90_seconds"]
+    assert value["inputs"] == [{"name": "x", "shape": [2, 4]}]
+    assert value["inputs_from"] == "the archive's example"
+    value = invoke_json("bench", archive("affine"), "-n", 20, "--dim", "batch=8")
+    assert value["inputs"] == [{"name": "x", "shape": [8, 4]}]
+    assert value["items_per_second"] == pytest.approx(8 * value["calls_per_second"])
+    assert "p90" in invoke("bench", archive("affine"), "-n", 2).stdout
+
+
+def test_inspect(archive: Archive) -> None:
+    value = invoke_json("inspect", archive("affine"))
+    assert value["signatures"] == {
+        "forward": "forward(x: float32[batch, 4]) -> float32[batch, 4] where batch in [1, 64]"
+    }
+    assert value["targets"] == ["x86-64-v3"]
+    assert value["weight_bytes"] == 16
+    assert value["size"] == archive("affine").stat().st_size
+    assert value["constants"][0]["name"] == "w"
+    text = invoke("inspect", archive("affine"), "--kernels", "--weights").stdout
+    for expected in ("affine", "float32[batch, 4]", "kernel_0", "aten.mul.Tensor", "parameter"):
+        assert expected in text
+    assert "kernel_0" not in invoke("inspect", archive("affine")).stdout
+
+
+def test_inspect_an_archive_for_another_machine(tmp_path: Path) -> None:
+    import dataclasses
+
+    recipe = dataclasses.replace(AFFINE, target="riscv64-next")
+    path = tmp_path / "foreign.aotpack"
+    write_archive(path, *build_manifest(recipe, b"code of another machine"))
+    assert invoke_json("inspect", path)["targets"] == ["riscv64-next"]
+    assert "riscv64-next" in invoke("inspect", path).stdout
+    value = invoke_json("verify", path)
+    assert value["ok"]
+    assert "riscv64-next" in value["skipped"]
+    assert "were not run" in invoke("verify", path).stderr
+    error = invoke_json("run", path, "--random", code=1)["error"]
+    assert error["type"] == "UnsupportedTargetError"
+
+
+def test_doctor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AOTPACK_CACHE_DIR", str(tmp_path))
+    (tmp_path / "object").write_bytes(bytes(2048))
+    value = invoke_json("doctor")
+    assert value["ok"]
+    checks = {check["name"]: check for check in value["checks"]}
+    assert set(checks) == {"runtime", "host", "compiler", "torch", "packages", "cache"}
+    assert "1 files, 2.0 KB" in checks["cache"]["detail"]
+    assert "C interface 1" in checks["runtime"]["detail"]
+
+
+def test_doctor_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    (check,) = [check for check in invoke_json("doctor")["checks"] if check["name"] == "compiler"]
+    assert check["status"] == "warning"
+    assert "no-such-compiler" in check["detail"]
+    assert "install g++" in check["hint"]
+
+
+# ---- verify ---------------------------------------------------------------------------------------------------------
+
+
+def test_verify(archive: Archive) -> None:
+    value = invoke_json("verify", archive("affine"))
+    assert value["ok"]
+    assert value["outputs"] == [
+        {
+            "entry": "forward",
+            "golden": 0,
+            "output": "output",
+            "error": 0.0,
+            "tolerance": 1e-4,
+            "problem": None,
+            "ok": True,
+        }
+    ]
+    result = invoke("verify", archive("affine"))
+    assert result.exit_code == 0
+    assert "every hash matches" in result.stdout
+    assert "carries no goldens" in invoke("verify", archive("tuple")).stderr
+
+
+def with_golden(path: Path, archive: Archive, *values: float) -> Path:
+    """The affine archive whose golden says that the outputs are these."""
+    import dataclasses
+
+    example = AFFINE.examples[0]
+    wrong = Example(example.inputs, ((*example.outputs[0][:2], floats(*values)),), example.tolerance)
+    from aotpack.archive import ArchiveReader
+
+    with ArchiveReader(archive("affine")) as reader:
+        code = reader.read("modules/x86-64-v3/forward.so")
+    write_archive(path, *build_manifest(dataclasses.replace(AFFINE, examples=(wrong,)), code))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("values", "ok", "problem"),
+    [
+        ((1, 3, 7, 13, 5, 11, 19, 29.001), True, None),
+        ((1, 3, 7, 13, 5, 11, 19, 29.1), False, None),
+        ((1, 3, 7, 13, 5, 11, 19, float("nan")), False, "not finite"),
+        ((1, 3, 7, 13, 5, 11, 19, float("inf")), False, "not finite"),
+    ],
+)
+def test_verify_compares_outputs(
+    archive: Archive, tmp_path: Path, values: tuple[float, ...], ok: bool, problem: str | None
+) -> None:
+    path = with_golden(tmp_path / "a.aotpack", archive, *values)
+    value = invoke_json("verify", path, code=0 if ok else 1)
+    (output,) = value["outputs"]
+    assert value["ok"] is output["ok"] is ok
+    if problem is None:
+        assert output["error"] == pytest.approx(abs(29 - values[-1]) / values[-1], rel=1e-2)
+    else:
+        assert problem in output["problem"]
+
+
+def test_verify_finds_a_flipped_bit(archive: Archive, tmp_path: Path) -> None:
+    data = bytearray(archive("affine").read_bytes())
+    data[data.index(floats(1, 2, 3, 4))] ^= 1
+    (tmp_path / "flipped.aotpack").write_bytes(data)
+    error = invoke_json("verify", tmp_path / "flipped.aotpack", code=1)["error"]
+    assert error["type"] == "TamperedArchiveError"
+
+
+# ---- all of them ----------------------------------------------------------------------------------------------------
+
+COMMANDS = ["build", "run", "bench", "inspect", "verify", "doctor"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches(command: str) -> None:
+    result = invoke(command, "--help")
+    assert result.exit_code == 0
+    assert f"aotpack {command}" in result.stdout
+    assert "--json" in result.stdout
+
+
+@pytest.mark.parametrize("command", [["run", "--random"], ["bench"], ["inspect"], ["verify"]])
+def test_archives_that_are_none(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello, world" * 1000)
+    for path, kind in ((tmp_path / "nothing", "ArchiveNotFoundError"), (tmp_path / "text", "ForeignArchiveError")):
+        result = invoke(command[0], path, *command[1:])
+        assert result.exit_code == 1
+        assert result.stdout == ""
+        assert result.stderr.startswith("error: ")
+        assert "Traceback" not in result.stderr
+        assert invoke_json(command[0], path, *command[1:], code=1)["error"]["type"] == kind
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["run", "x.aotpack"],
+        ["run", "x.aotpack", "--random", "--inputs", "y.npz"],
+        ["run", "x.aotpack", "--inputs", "y.npz", "--dim", "n=1"],
+        ["run", "x.aotpack", "--random", "--dim", "n"],
+        ["run", "x.aotpack", "--random", "--threads", "0"],
+        ["bench", "x.aotpack", "--dim", "n=-1"],
+        ["bench", "x.aotpack", "--iterations", "0"],
+        ["inspect"],
+        ["nothing"],
+        ["build", "model.py"],
+    ],
+)
+def test_wrong_usage_ends_with_2(args: list[str]) -> None:
+    result = invoke(*args)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == "" or len(args) == 1

@@ -1,0 +1,50 @@
+"""The program as users start it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# torch cannot be imported: None in sys.modules makes every import of it fail.
+NO_TORCH = "import sys; sys.modules['torch'] = None; from aotpack.cli.app import main; main()"
+
+
+def run(*args: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", NO_TORCH, *map(str, args)], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+
+
+def test_all_but_build_work_without_torch(archive: Callable[[str], Path]) -> None:
+    path = archive("affine")
+    for args in (
+        ["run", path, "--random"],
+        ["bench", path, "-n", "3"],
+        ["inspect", path],
+        ["verify", path],
+        ["doctor"],
+    ):
+        result = run(*args, "--json")
+        assert result.returncode == 0, result.stderr
+        assert json.loads(result.stdout)
+
+
+def test_version() -> None:
+    import aotpack
+
+    assert run("--version").stdout == f"aotpack {aotpack.__version__}\n"
+
+
+def test_exit_codes(tmp_path: Path) -> None:
+    assert run("inspect", tmp_path / "nothing").returncode == 1
+    assert run("inspect").returncode == 2
+    assert run().returncode in (0, 2)
+    result = run("build", "model.py", "-o", tmp_path / "a.aotpack")
+    assert result.returncode == 1
+    assert "error:" in result.stderr
+    assert "Traceback" not in result.stderr

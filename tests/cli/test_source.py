@@ -1,0 +1,117 @@
+"""Each way in which `aotpack build SOURCE` can be wrong has its own message; torch is not needed to say so."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from aotpack.cli.dims import DimOption, parse_dims
+from aotpack.cli.source import load_source
+from aotpack.errors import BuildError
+
+GOOD = "def model():\n    return len\n\ndef example_inputs():\n    return (1, 2)\n"
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.chdir(tmp_path)
+    for name in list(sys.modules):
+        if name.startswith("aotpack_source_"):
+            monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_file(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("value = 3\n")
+    (tmp_path / "net.py").write_text("import beside\n" + GOOD + "\ndef dynamic_shapes():\n    return beside.value\n")
+    source = load_source(str(tmp_path / "net.py"))
+    assert (source.name, source.model, source.args, source.kwargs) == ("net", len, (1, 2), None)
+    assert source.dynamic_shapes == 3
+
+
+def test_keyword_arguments(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(GOOD.replace("(1, 2)", "{'x': 1}"))
+    source = load_source("net.py")
+    assert (source.args, source.kwargs) == ((), {"x": 1})
+
+
+def test_a_module_and_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "zoo").mkdir()
+    code = "\n".join(
+        f"def {name}():\n    return {value}"
+        for name, value in {
+            "three": "len, (1,), {'x': {0: 'batch'}}",
+            "two": "len, {'x': 1}",
+            "one": "len",
+            "example_inputs": "(7,)",
+        }.items()
+    )
+    (tmp_path / "zoo" / "nets.py").write_text(code)
+    (tmp_path / "zoo" / "__init__.py").write_text("")
+    three, two, one = (load_source(f"zoo.nets:{name}") for name in ("three", "two", "one"))
+    assert (three.name, three.args, three.dynamic_shapes) == ("nets", (1,), {"x": {0: "batch"}})
+    assert (two.args, two.kwargs, two.dynamic_shapes) == ((), {"x": 1}, None)
+    assert one.args == (7,)
+
+
+def test_an_exported_program(tmp_path: Path) -> None:
+    (tmp_path / "net.pt2").write_bytes(b"")
+    assert load_source("net.pt2").exported == Path("net.pt2")
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("", r"no function model\(\)"),
+        ("model = 3", "model of net.py is a int"),
+        ("def model(x):\n    pass", "without arguments; it needs x"),
+        ("def model():\n    return len", r"no function example_inputs\(\)"),
+        (GOOD.replace("return len", "return 3"), r"returned a int"),
+        (GOOD.replace("(1, 2)", "3"), r"example_inputs\(\) returned is a int"),
+        (GOOD.replace("return len", "return (len,)"), "tuple of 1"),
+        (GOOD.replace("return len", "return 1 / 0"), r"model\(\) failed: ZeroDivisionError: .*net.py:2: return 1 / 0"),
+        ("def (", r"SyntaxError.*net.py:1"),
+        ("import nothing_like_it", "ModuleNotFoundError"),
+    ],
+)
+def test_wrong_files(tmp_path: Path, code: str, message: str) -> None:
+    (tmp_path / "net.py").write_text(code)
+    with pytest.raises(BuildError, match=message):
+        load_source("net.py")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nothing.py", "no such file: nothing.py"),
+        ("nothing.pt2", "no such file: nothing.pt2"),
+        ("folder.py", "is no file"),
+        ("not_a_module_at_all:model", "no module 'not_a_module_at_all'"),
+        ("json:nothing", r"no function nothing\(\)"),
+    ],
+)
+def test_what_is_not_there(tmp_path: Path, source: str, message: str) -> None:
+    (tmp_path / "folder.py").mkdir()
+    with pytest.raises(BuildError, match=message):
+        load_source(source)
+
+
+@pytest.mark.parametrize("source", ["model", "a b:c", "model.onnx", "pkg.mod:", ":f", "pkg.mod:a.b"])
+def test_what_is_not_understood(source: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        load_source(source)
+
+
+def test_dims() -> None:
+    assert parse_dims(["x:0=batch:1:64", "mask:1=batch", "x:1=n", "x:2=m:3"]) == [
+        DimOption("x", 0, "batch", 1, 64),
+        DimOption("mask", 1, "batch", 1, 64),
+        DimOption("x", 1, "n", None, None),
+        DimOption("x", 2, "m", 3, None),
+    ]
+    for wrong in (["x"], ["x:0"], ["x:a=b"], ["x:0=1"], ["x:0=b:5:1"], ["x:0=b", "x:0=c"], ["x:0=b:1:2", "y:0=b:1:3"]):
+        with pytest.raises(typer.BadParameter):
+            parse_dims(wrong)
