@@ -66,6 +66,8 @@ void aoti_torch_cpu_bucketize_Tensor(AotpackTensor self, AotpackTensor boundarie
 void aoti_torch_cpu_index_Tensor(AotpackTensor self, const AotpackTensor** indices, int64_t indices_len, AotpackTensor* ret0);
 void aoti_torch_cpu_index_put(AotpackTensor self, const AotpackTensor** indices, int64_t indices_len, AotpackTensor values, int32_t accumulate, AotpackTensor* ret0);
 void aoti_torch_index_put_out(AotpackTensor out, AotpackTensor self, const AotpackTensor* indices, int64_t indices_len, AotpackTensor values, int32_t accumulate);
+
+// group: mask
 void aoti_torch_cpu_nonzero(AotpackTensor self, AotpackTensor* ret0);
 void aoti_torch_cpu_nonzero_static(AotpackTensor self, int64_t size, int64_t fill_value, AotpackTensor* ret0);
 void aoti_torch_cpu_masked_select(AotpackTensor self, AotpackTensor mask, AotpackTensor* ret0);

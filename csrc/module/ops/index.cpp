@@ -1,8 +1,9 @@
-// Advanced indexing (reading and writing), and the operators that turn masks into places.
+// Advanced indexing: reading and writing.
 //
-// The indexed dims of a tensor become the broadcast shape of their indices, in place where they are adjacent and in front where they are not (numpy's
-// rule). All indices are checked before anything is written.
+// The indexed dims of a tensor become the broadcast shape of their indices, in place where they are adjacent and in
+// front where they are not (numpy's rule). All indices are checked before anything is written.
 #include "ops.h"
+#include "ops/nonzero.h"
 #include "ops/slices.h"
 #include "shim.h"
 
@@ -11,47 +12,6 @@ using namespace aotpack::module;
 namespace {
 
 constexpr int kMaxRank = AOTPACK_MAX_RANK;
-
-int64_t count_true(const Tensor* mask) {  // contiguous, of bytes
-  const uint8_t* m = mask->as<uint8_t>();
-  const int64_t n = mask->numel();
-  int64_t count = 0;
-  for (int64_t i = 0; i < n; ++i) count += m[i] != 0;
-  return count;
-}
-
-// The places of the non-zeros of a contiguous tensor, as [rank, count], row-major.
-Tensor* places_of_nonzero(const Tensor* source) {
-  Tensor* result = nullptr;
-  dispatch(source->dtype, "nonzero", [&]<typename T>(T) {
-    const T* x = source->as<T>();
-    const int64_t n = source->numel();
-    auto holds = [&](int64_t i) { return static_cast<Compute<T>>(x[i]) != Compute<T>(0); };
-    int64_t count = 0;
-    for (int64_t i = 0; i < n; ++i) count += holds(i);
-    const int64_t sizes[2] = {source->rank, count};
-    Owned places(Call::current().empty_contiguous(2, sizes, AOTPACK_DTYPE_INT64));
-    int64_t* to = places->as<int64_t>();
-    int64_t index[kMaxRank] = {};
-    const int32_t last = source->rank - 1;
-    int64_t found = 0, i = 0;
-    while (i < n) {
-      const int64_t run = last < 0 ? 1 : source->sizes[last];
-      for (int64_t j = 0; j < run; ++j, ++i) {
-        if (!holds(i)) continue;
-        for (int32_t d = 0; d < last; ++d) to[d * count + found] = index[d];
-        if (last >= 0) to[last * count + found] = j;
-        ++found;
-      }
-      for (int32_t d = last - 1; d >= 0; --d) {
-        if (++index[d] < source->sizes[d]) break;
-        index[d] = 0;
-      }
-    }
-    result = places.release();
-  });
-  return result;
-}
 
 // Tensors that live as long as an indexing does.
 class Keeper {
@@ -73,7 +33,8 @@ class Keeper {
   int count_ = 0;
 };
 
-// self[indices]: the view of `self` with its indexed dims taken away, and for each index position an offset that brings them back.
+// self[indices]: the view of `self` with its indexed dims taken away, and for each index position an offset that brings
+// them back.
 //   shape = before + replacement + after
 struct Indexing {
   int32_t before = 0, replaced = 0, after = 0;
@@ -88,7 +49,8 @@ void expand_masks(const Tensor* self, const Tensor* const* given, int64_t given_
                   const Tensor** indices) {
   int32_t dim = 0;
   auto room = [&](int32_t needed) {
-    if (dim + needed > self->rank) throw_invalid("too many indices for tensor of dimension " + std::to_string(self->rank));
+    if (dim + needed > self->rank)
+      throw_invalid("too many indices for tensor of dimension " + std::to_string(self->rank));
   };
   for (int64_t i = 0; i < given_len; ++i) {
     const Tensor* index = given[i];
@@ -236,9 +198,9 @@ struct Block {
   }
 };
 
-// For every position of before × replaced: op on the `after` blocks. Element (b, p, a) of `to` is at to_strides·(b, p, a) + to_offsets[p], the same for
-// `from`; an offset array may be null. With `exclusive`, positions may meet at the same element of `to`: then only `before` is spread over threads, and
-// positions go in order.
+// For every position of before × replaced: op on the `after` blocks. Element (b, p, a) of `to` is at to_strides·(b, p,
+// a) + to_offsets[p], the same for `from`; an offset array may be null. With `exclusive`, positions may meet at the
+// same element of `to`: then only `before` is spread over threads, and positions go in order.
 template <typename T, typename F>
 void for_blocks(const Indexing& plan, T* to, const int64_t* to_strides, const int64_t* to_offsets, const T* from,
                 const int64_t* from_strides, const int64_t* from_offsets, bool exclusive, F op) {
@@ -286,12 +248,14 @@ Tensor* index_tensor(const Tensor* self, const Tensor* const* given, int64_t giv
   return result.release();
 }
 
-// self[indices] = values, or += with `accumulate`; in order of the index positions, so that the last of equal indices wins.
+// self[indices] = values, or += with `accumulate`; in order of the index positions, so that the last of equal indices
+// wins.
 void put(Tensor* self, const Tensor* const* given, int64_t given_len, const Tensor* values, bool accumulate) {
   Keeper keeper;
   if (values->dtype != self->dtype) {
-    throw_invalid(std::string("Index put requires the source and destination dtypes match, got ") + dtype_name(self->dtype) +
-                  " for the destination and " + dtype_name(values->dtype) + " for the source.");
+    throw_invalid(std::string("Index put requires the source and destination dtypes match, got ") +
+                  dtype_name(self->dtype) + " for the destination and " + dtype_name(values->dtype) +
+                  " for the source.");
   }
   const Tensor* indices[kMaxRank];
   expand_masks(self, given, given_len, keeper, indices);
@@ -333,20 +297,17 @@ void unwrap(const AotpackTensor** indices, int64_t count, const Tensor** out) {
   for (int64_t i = 0; i < count; ++i) out[i] = indices[i] == nullptr ? nullptr : *indices[i];
 }
 
-void check_mask(const Tensor* mask, const char* name) {
-  if (mask->dtype != AOTPACK_DTYPE_BOOL) throw_invalid(std::string(name) + ": expected a bool mask, got " + dtype_name(mask->dtype));
-}
-
 }  // namespace
 
-void aoti_torch_cpu_index_Tensor(AotpackTensor self, const AotpackTensor** indices, int64_t indices_len, AotpackTensor* ret0) {
+void aoti_torch_cpu_index_Tensor(AotpackTensor self, const AotpackTensor** indices, int64_t indices_len,
+                                 AotpackTensor* ret0) {
   const Tensor* given[kMaxRank];
   unwrap(indices, indices_len, given);
   *ret0 = index_tensor(self, given, indices_len);
 }
 
-void aoti_torch_cpu_index_put(AotpackTensor self, const AotpackTensor** indices, int64_t indices_len, AotpackTensor values,
-                              int32_t accumulate, AotpackTensor* ret0) {
+void aoti_torch_cpu_index_put(AotpackTensor self, const AotpackTensor** indices, int64_t indices_len,
+                              AotpackTensor values, int32_t accumulate, AotpackTensor* ret0) {
   const Tensor* given[kMaxRank];
   unwrap(indices, indices_len, given);
   int64_t strides[kMaxRank];
@@ -361,96 +322,4 @@ void aoti_torch_index_put_out(AotpackTensor out, AotpackTensor self, const Aotpa
                               AotpackTensor values, int32_t accumulate) {
   if (out->data != self->data) copy_strided(out, self);
   put(out, indices, indices_len, values, accumulate != 0);
-}
-
-void aoti_torch_cpu_nonzero(AotpackTensor self, AotpackTensor* ret0) {
-  Owned dense(contiguous(self));
-  Owned places(places_of_nonzero(dense.get()));
-  // torch gives [count, rank] with the columns dense.
-  const int64_t sizes[2] = {places->sizes[1], places->sizes[0]}, strides[2] = {1, places->sizes[1]};
-  *ret0 = Call::current().view(places.get(), 2, sizes, strides, 0);
-}
-
-void aoti_torch_cpu_nonzero_static(AotpackTensor self, int64_t size, int64_t fill_value, AotpackTensor* ret0) {
-  if (size < 0) throw_invalid("nonzero_static: 'size' must be an non-negative integer");
-  Owned dense(contiguous(self));
-  Owned places(places_of_nonzero(dense.get()));
-  const int64_t rank = places->sizes[0], count = places->sizes[1];
-  const int64_t sizes[2] = {size, rank};
-  Owned result(Call::current().empty_contiguous(2, sizes, AOTPACK_DTYPE_INT64));
-  for (int64_t i = 0; i < size; ++i) {
-    for (int64_t d = 0; d < rank; ++d) {
-      result->as<int64_t>()[i * rank + d] = i < count ? places->as<int64_t>()[d * count + i] : fill_value;
-    }
-  }
-  *ret0 = result.release();
-}
-
-void aoti_torch_cpu_masked_select(AotpackTensor self, AotpackTensor mask, AotpackTensor* ret0) {
-  check_mask(mask, "masked_select");
-  int64_t shape[kMaxRank];
-  const int32_t rank = broadcast_sizes(self, mask, shape);
-  Owned source(expand(self, rank, shape)), wide(expand(mask, rank, shape));
-  Owned holds(contiguous(wide.get()));
-  const int64_t count = count_true(holds.get());
-  Owned result(Call::current().empty_contiguous(1, &count, self->dtype));
-  dispatch_size(self->dtype, [&]<typename T>(T) {
-    Walk<1> walk(rank, shape);
-    walk.add(0, source->strides);
-    T* to = result->as<T>();
-    const int64_t n = holds->numel();
-    for (int64_t i = 0; i < n; ++i, walk.next()) {
-      if (holds->as<uint8_t>()[i] != 0) *to++ = source->as<T>()[walk.offset[0]];
-    }
-  });
-  *ret0 = result.release();
-}
-
-void aoti_torch_cpu_masked_scatter(AotpackTensor self, AotpackTensor mask, AotpackTensor source, AotpackTensor* ret0) {
-  check_mask(mask, "masked_scatter");
-  if (source->dtype != self->dtype) throw_invalid("masked_scatter: expected self and source to have same dtypes");
-  int64_t shape[kMaxRank];
-  const int32_t rank = broadcast_sizes(self, mask, shape);
-  Owned wide_self(expand(self, rank, shape)), wide_mask(expand(mask, rank, shape));
-  Owned holds(contiguous(wide_mask.get())), values(contiguous(source));
-  const int64_t count = count_true(holds.get());
-  if (count > values->numel()) {
-    throw_invalid("masked_scatter: source has " + std::to_string(values->numel()) + " elements, but the mask asks for " +
-                  std::to_string(count));
-  }
-  Owned result(Call::current().empty_contiguous(rank, shape, self->dtype));
-  copy_strided(result.get(), wide_self.get());
-  dispatch_size(self->dtype, [&]<typename T>(T) {
-    const T* from = values->as<T>();
-    const int64_t n = holds->numel();
-    for (int64_t i = 0; i < n; ++i) {
-      if (holds->as<uint8_t>()[i] != 0) result->as<T>()[i] = *from++;
-    }
-  });
-  *ret0 = result.release();
-}
-
-void aoti_torch_cpu_repeat_interleave_Tensor(AotpackTensor repeats, int64_t* output_size, AotpackTensor* ret0) {
-  if (repeats->rank > 1) throw_invalid("repeat_interleave only accept 1D vector as repeat");
-  if (repeats->dtype != AOTPACK_DTYPE_INT64 && repeats->dtype != AOTPACK_DTYPE_INT32) {
-    throw_invalid("repeats has to be Long or Int tensor");
-  }
-  Owned dense(contiguous(repeats));
-  dispatch(repeats->dtype, "repeat_interleave", [&]<typename T>(T) {
-    const T* times = dense->as<T>();
-    const int64_t n = dense->numel();
-    int64_t total = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      if (static_cast<double>(times[i]) < 0) throw_invalid("repeats can not be negative");
-      if (__builtin_add_overflow(total, static_cast<int64_t>(times[i]), &total)) throw_invalid("repeat_interleave: the result is too large");
-    }
-    if (output_size != nullptr && *output_size != total) {
-      throw_invalid("allocated size does not match required size: the repeats sum to " + std::to_string(total) +
-                    ", output_size is " + std::to_string(*output_size));
-    }
-    Owned result(Call::current().empty_contiguous(1, &total, repeats->dtype));
-    T* to = result->as<T>();
-    for (int64_t i = 0; i < n; ++i) to = std::fill_n(to, static_cast<int64_t>(times[i]), static_cast<T>(i));
-    *ret0 = result.release();
-  });
 }

@@ -9,13 +9,14 @@ namespace {
 // Columns that advance together when the scanned dim is not the innermost: their accumulators stay in L1.
 constexpr int64_t kColumns = 64;
 
-// Runs `scan` on a [outer, size, inner] tensor, in strips of up to kColumns neighbouring columns. `scan(base, columns)` handles the strip that begins
-// at element `base`; its rows are `inner` elements apart.
+// Runs `scan` on a [outer, size, inner] tensor, in strips of up to kColumns neighbouring columns. `scan(base, columns)`
+// handles the strip that begins at element `base`; its rows are `inner` elements apart.
 template <typename Scan>
 void for_strips(const Around& shape, double nanoseconds, Scan scan) {
   const int64_t strips = (shape.inner + kColumns - 1) / kColumns, items = shape.outer * strips;
   if (shape.size == 0 || items == 0) return;
-  const int64_t parts = parts_for(items, nanoseconds * static_cast<double>(shape.size * std::min(shape.inner, kColumns)));
+  const int64_t parts =
+      parts_for(items, nanoseconds * static_cast<double>(shape.size * std::min(shape.inner, kColumns)));
   for_parts(parts, items, [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t column = item % strips * kColumns;
@@ -58,9 +59,9 @@ Tensor* prepare(const Tensor* source, int32_t dtype) {
 template <typename Op>
 Tensor* cumulate(const Tensor* self, int64_t dim, const int32_t* dtype, const char* name, int first, Op op) {
   const int32_t axis = wrap_dim(dim, self->rank);
-  const int32_t result = dtype != nullptr                                                        ? *dtype
+  const int32_t result = dtype != nullptr                                                  ? *dtype
                          : is_floating_dtype(self->dtype) || is_complex_dtype(self->dtype) ? self->dtype
-                                                                                                 : AOTPACK_DTYPE_INT64;
+                                                                                           : AOTPACK_DTYPE_INT64;
   Owned x(prepare(self, result));
   Owned y(Call::current().empty_contiguous(x->rank, x->sizes, result));
   const Around shape(x.get(), axis);
@@ -119,9 +120,8 @@ void extremes(const Tensor* self, int64_t dim, const char* name, Better better, 
   Owned best(Call::current().empty_contiguous(x->rank, x->sizes, x->dtype));
   Owned places(Call::current().empty_contiguous(x->rank, x->sizes, AOTPACK_DTYPE_INT64));
   const Around shape(x.get(), axis);
-  dispatch(x->dtype, name, [&]<typename T>(T) {
-    scan_extremes(x->as<T>(), best->as<T>(), places->as<int64_t>(), shape, better);
-  });
+  dispatch(x->dtype, name,
+           [&]<typename T>(T) { scan_extremes(x->as<T>(), best->as<T>(), places->as<int64_t>(), shape, better); });
   *values = best.release();
   *indices = places.release();
 }
@@ -129,15 +129,13 @@ void extremes(const Tensor* self, int64_t dim, const char* name, Better better, 
 }  // namespace
 
 void aoti_torch_cpu_cumsum(AotpackTensor self, int64_t dim, int32_t* dtype, AotpackTensor* ret0) {
-  *ret0 = cumulate(self, dim, dtype, "cumsum", 0, [](auto a, auto b) {
-    return wrapping(a, b, [](auto x, auto y) { return x + y; });
-  });
+  *ret0 = cumulate(self, dim, dtype, "cumsum", 0,
+                   [](auto a, auto b) { return wrapping(a, b, [](auto x, auto y) { return x + y; }); });
 }
 
 void aoti_torch_cpu_cumprod(AotpackTensor self, int64_t dim, int32_t* dtype, AotpackTensor* ret0) {
-  *ret0 = cumulate(self, dim, dtype, "cumprod", 1, [](auto a, auto b) {
-    return wrapping(a, b, [](auto x, auto y) { return x * y; });
-  });
+  *ret0 = cumulate(self, dim, dtype, "cumprod", 1,
+                   [](auto a, auto b) { return wrapping(a, b, [](auto x, auto y) { return x * y; }); });
 }
 
 void aoti_torch_cpu_logcumsumexp(AotpackTensor self, int64_t dim, AotpackTensor* ret0) {

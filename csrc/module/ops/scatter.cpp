@@ -1,7 +1,8 @@
 // Scatter along one dim: out[..., index[i], ...] takes or gathers up src[..., i, ...].
 //
-// All indices are checked before anything is written. Slices that differ in another dim than the scattered one never meet, so they are spread over
-// threads; within a slice sources go in order, so the last of equal indices wins and sums do not depend on the number of threads.
+// All indices are checked before anything is written. Slices that differ in another dim than the scattered one never
+// meet, so they are spread over threads; within a slice sources go in order, so the last of equal indices wins and sums
+// do not depend on the number of threads.
 #include "ops.h"
 #include "ops/slices.h"
 #include "shim.h"
@@ -12,7 +13,8 @@ namespace {
 
 constexpr int kMaxRank = AOTPACK_MAX_RANK;
 
-// index and src as [outer dims..., size, inner]: `size` is the scattered dim, `inner` the dim along which memory of `out` runs best (or nothing).
+// index and src as [outer dims..., size, inner]: `size` is the scattered dim, `inner` the dim along which memory of
+// `out` runs best (or nothing).
 struct Layout {
   int32_t rank = 0;  // of the outer dims
   int64_t sizes[kMaxRank];
@@ -66,7 +68,8 @@ void for_each(const Layout& layout, T* out, const I* index, Op op) {
       walk.seek(item / strips);
       const int64_t first = item % strips * kStrip, last = std::min(layout.inner, first + kStrip);
       for (int64_t i = 0; i < layout.size; ++i) {
-        const int64_t from_index = walk.offset[1] + i * layout.index_step, from_src = walk.offset[2] + i * layout.src_step;
+        const int64_t from_index = walk.offset[1] + i * layout.index_step,
+                      from_src = walk.offset[2] + i * layout.src_step;
         for (int64_t j = first; j < last; ++j) {
           const int64_t place = static_cast<int64_t>(index[from_index + j * layout.index_inner]);
           op(out[walk.offset[0] + place * layout.out_step + j * layout.out_inner], from_src + j * layout.src_inner);
@@ -86,11 +89,13 @@ void with_index(const Tensor* index, F f) {
 // Shapes, then every index.
 void check(const Tensor* out, int32_t dim, const Tensor* index, const Tensor* src) {
   if (index->numel() == 0) return;
-  if (std::max(index->rank, 1) != std::max(out->rank, 1) || (src != nullptr && std::max(index->rank, 1) != std::max(src->rank, 1))) {
+  if (std::max(index->rank, 1) != std::max(out->rank, 1) ||
+      (src != nullptr && std::max(index->rank, 1) != std::max(src->rank, 1))) {
     throw_invalid("Index tensor must have the same number of dimensions as self and src");
   }
   for (int32_t d = 0; d < index->rank; ++d) {
-    const int64_t own = out->rank == 0 ? 1 : out->sizes[d], given = src == nullptr || src->rank == 0 ? 1 : src->sizes[d];
+    const int64_t own = out->rank == 0 ? 1 : out->sizes[d],
+                  given = src == nullptr || src->rank == 0 ? 1 : src->sizes[d];
     if ((d != dim && index->sizes[d] > own) || (src != nullptr && index->sizes[d] > given)) {
       throw_invalid("Expected index to be no larger than self apart from dimension " + std::to_string(dim) +
                     " and to be no larger than src; it has size " + std::to_string(index->sizes[d]) + " at dimension " +
@@ -215,7 +220,8 @@ void reduce_into(Tensor* out, int32_t dim, const Tensor* index, const Tensor* sr
   if (reduce == Reduce::kMean) divide_by_counts<T>(out, dim, index, include_self);
 }
 
-void scatter_reduce(Tensor* out, int32_t dim, const Tensor* index, const Tensor* src, Reduce reduce, bool include_self) {
+void scatter_reduce(Tensor* out, int32_t dim, const Tensor* index, const Tensor* src, Reduce reduce,
+                    bool include_self) {
   check(out, dim, index, src);
   if (src->dtype != out->dtype) throw_invalid("scatter(): Expected self.dtype to be equal to src.dtype");
   if (is_half_dtype(out->dtype)) {
@@ -232,7 +238,8 @@ void scatter_reduce(Tensor* out, int32_t dim, const Tensor* index, const Tensor*
 
 }  // namespace
 
-void aoti_torch_cpu_scatter_src_out(AotpackTensor out, AotpackTensor self, int64_t dim, AotpackTensor index, AotpackTensor src) {
+void aoti_torch_cpu_scatter_src_out(AotpackTensor out, AotpackTensor self, int64_t dim, AotpackTensor index,
+                                    AotpackTensor src) {
   const int32_t axis = wrap_dim(dim, self->rank);
   check(self, axis, index, src);
   if (src->dtype != self->dtype) throw_invalid("scatter(): Expected self.dtype to be equal to src.dtype");
@@ -246,7 +253,8 @@ void aoti_torch_cpu_scatter_src_out(AotpackTensor out, AotpackTensor self, int64
   });
 }
 
-void aoti_torch_cpu_scatter_value_out(AotpackTensor out, AotpackTensor self, int64_t dim, AotpackTensor index, double value) {
+void aoti_torch_cpu_scatter_value_out(AotpackTensor out, AotpackTensor self, int64_t dim, AotpackTensor index,
+                                      double value) {
   const int32_t axis = wrap_dim(dim, self->rank);
   check(self, axis, index, nullptr);
   start(out, self);

@@ -43,14 +43,16 @@ struct Around {
   }
 };
 
-/// How many parts to cut `items` into, each of which costs about `nanoseconds`: 1 unless there is work for more threads than this one.
+/// How many parts to cut `items` into, each of which costs about `nanoseconds`: 1 unless there is work for more threads
+/// than this one.
 inline int64_t parts_for(int64_t items, double nanoseconds) {
   const int64_t threads = Call::current().num_threads();
   if (threads <= 1 || static_cast<double>(items) * nanoseconds < 50e3) return 1;
   return std::min(threads, items);
 }
 
-/// f(part, begin, end) on `parts` equal ranges of [0, items). f must not throw, allocate or touch the Call when parts > 1.
+/// f(part, begin, end) on `parts` equal ranges of [0, items). f must not throw, allocate or touch the Call when parts
+/// > 1.
 template <typename F>
 void for_parts(int64_t parts, int64_t items, F f) {
   if (parts <= 1) return f(int64_t{0}, int64_t{0}, items);

@@ -1,7 +1,7 @@
 // Sorting, top-k and k-th value along one dim; binary search.
 //
-// Elements become unsigned keys in the order of torch (NaN greatest, -0 equal to 0) and are sorted together with their places, which makes every order
-// total: stable for free, and the same whatever the number of threads.
+// Elements become unsigned keys in the order of torch (NaN greatest, -0 equal to 0) and are sorted together with their
+// places, which makes every order total: stable for free, and the same whatever the number of threads.
 #include "ops.h"
 #include "ops/slices.h"
 #include "shim.h"
@@ -119,7 +119,8 @@ struct Slices {
   }
 };
 
-// For every slice of `self`: makes its items, lets `select(items, spare, n)` bring the first `kept` of them into place, and writes those out.
+// For every slice of `self`: makes its items, lets `select(items, spare, n)` bring the first `kept` of them into place,
+// and writes those out.
 template <typename Select>
 void select_slices(const Tensor* self, Tensor* values, Tensor* indices, int32_t dim, int64_t kept, bool descending,
                    const char* name, double nanoseconds, Select select) {
@@ -168,7 +169,8 @@ void sort(const Tensor* self, int64_t dim, bool descending, Tensor** values, Ten
   *indices = places.release();
 }
 
-// dtype of a comparison between the two, as torch promotes: the higher kind wins, then tensors of a rank over those without, then the wider.
+// dtype of a comparison between the two, as torch promotes: the higher kind wins, then tensors of a rank over those
+// without, then the wider.
 int32_t promote(const Tensor* a, const Tensor* b) {
   if (a->dtype == b->dtype) return a->dtype;
   auto kind = [](int32_t dtype) { return is_floating_dtype(dtype) ? 2 : dtype == AOTPACK_DTYPE_BOOL ? 0 : 1; };
@@ -245,7 +247,8 @@ bool is_right(int32_t right, const char* const* side) {
 
 }  // namespace
 
-void aoti_torch_cpu_sort(AotpackTensor self, int64_t dim, int32_t descending, AotpackTensor* ret0, AotpackTensor* ret1) {
+void aoti_torch_cpu_sort(AotpackTensor self, int64_t dim, int32_t descending, AotpackTensor* ret0,
+                         AotpackTensor* ret1) {
   sort(self, dim, descending != 0, ret0, ret1);
 }
 
@@ -254,12 +257,14 @@ void aoti_torch_cpu_sort_stable(AotpackTensor self, int32_t*, int64_t dim, int32
   sort(self, dim, descending != 0, ret0, ret1);
 }
 
-void aoti_torch_cpu_topk(AotpackTensor self, int64_t k, int64_t dim, int32_t largest, int32_t sorted, AotpackTensor* ret0,
-                         AotpackTensor* ret1) {
+void aoti_torch_cpu_topk(AotpackTensor self, int64_t k, int64_t dim, int32_t largest, int32_t sorted,
+                         AotpackTensor* ret0, AotpackTensor* ret1) {
   Call& call = Call::current();
   const int32_t axis = wrap_dim(dim, self->rank);
   const int64_t n = self->rank == 0 ? 1 : self->sizes[axis];
-  if (k < 0 || k > n) throw_invalid("selected index k out of range: k is " + std::to_string(k) + ", the dim has size " + std::to_string(n));
+  if (k < 0 || k > n)
+    throw_invalid("selected index k out of range: k is " + std::to_string(k) + ", the dim has size " +
+                  std::to_string(n));
   int64_t sizes[AOTPACK_MAX_RANK];
   std::copy(self->sizes, self->sizes + self->rank, sizes);
   if (self->rank > 0) sizes[axis] = k;
@@ -292,7 +297,8 @@ void aoti_torch_cpu_kthvalue(AotpackTensor self, int64_t k, int64_t dim, int32_t
     if (keepdim != 0 || d != axis) kept[rank++] = sizes[d];
   }
   contiguous_strides(self->rank, sizes, strides);
-  Owned values(call.empty_contiguous(rank, kept, self->dtype)), indices(call.empty_contiguous(rank, kept, AOTPACK_DTYPE_INT64));
+  Owned values(call.empty_contiguous(rank, kept, self->dtype)),
+      indices(call.empty_contiguous(rank, kept, AOTPACK_DTYPE_INT64));
   Owned full_values(call.view(values.get(), self->rank, sizes, strides, 0));
   Owned full_indices(call.view(indices.get(), self->rank, sizes, strides, 0));
   select_slices(self, full_values.get(), full_indices.get(), axis, 1, false, "kthvalue", 10.0,
@@ -304,8 +310,8 @@ void aoti_torch_cpu_kthvalue(AotpackTensor self, int64_t k, int64_t dim, int32_t
   *ret1 = indices.release();
 }
 
-void aoti_torch_cpu_searchsorted_Tensor(AotpackTensor sorted_sequence, AotpackTensor self, int32_t out_int32, int32_t right,
-                                        const char** side, AotpackTensor* sorter, AotpackTensor* ret0) {
+void aoti_torch_cpu_searchsorted_Tensor(AotpackTensor sorted_sequence, AotpackTensor self, int32_t out_int32,
+                                        int32_t right, const char** side, AotpackTensor* sorter, AotpackTensor* ret0) {
   *ret0 = search(sorted_sequence, self, sorter == nullptr ? nullptr : *sorter, out_int32 != 0, is_right(right, side));
 }
 
@@ -315,7 +321,8 @@ void aoti_torch_cpu_searchsorted_Scalar(AotpackTensor sorted_sequence, double se
   const bool whole = !is_floating_dtype(sorted_sequence->dtype) && self == std::floor(self) && std::abs(self) < 0x1p53;
   Owned value(whole ? aotpack_scalar_to_tensor(static_cast<int64_t>(self), AOTPACK_DTYPE_INT64)
                     : aotpack_scalar_to_tensor(self, AOTPACK_DTYPE_FLOAT64));
-  *ret0 = search(sorted_sequence, value.get(), sorter == nullptr ? nullptr : *sorter, out_int32 != 0, is_right(right, side));
+  *ret0 = search(sorted_sequence, value.get(), sorter == nullptr ? nullptr : *sorter, out_int32 != 0,
+                 is_right(right, side));
 }
 
 void aoti_torch_cpu_bucketize_Tensor(AotpackTensor self, AotpackTensor boundaries, int32_t out_int32, int32_t right,

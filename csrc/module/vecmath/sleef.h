@@ -1,62 +1,64 @@
 // sleef.h: takes the place of SLEEF's header of this name under torch's ATen/cpu/vec headers.
 //
-// Vectorised kernels that TorchInductor generates call Sleef_* through at::vec::Vectorized. Those symbols live in libtorch, which a compiled module
-// must not need, so the build puts this folder first on the include path and every function becomes code of the module. Names keep their promise
-// of accuracy: _u10 is within 1.0 ulp, _u15 1.5, _u35 3.5, _u05 0.5001, for all arguments (lgamma: or 1e-15 absolute near its zeros).
+// Vectorised kernels that TorchInductor generates call Sleef_* through at::vec::Vectorized. Those symbols live in
+// libtorch, which a compiled module must not need, so the build puts this folder first on the include path and every
+// function becomes code of the module. Names keep their promise of accuracy: _u10 is within 1.0 ulp, _u15 1.5,
+// _u35 3.5, _u05 0.5001, for all arguments (lgamma: or 1e-15 absolute near its zeros).
 //
-// Widths: f4 d2 (128 bits, NEON), f8 d4 (256 bits, AVX2 with FMA), f16 d8 (512 bits, AVX-512). On x86 f4 and d2 exist for the tests.
+// Widths: f4 d2 (128 bits, NEON), f8 d4 (256 bits, AVX2 with FMA), f16 d8 (512 bits, AVX-512). On x86 f4 and d2 exist
+// for the tests.
 #pragma once
 
 #include "detail/vecmath.h"
 
 #define SLEEF_CONST __attribute__((const))
 
-#define AOTPACK_SLEEF_1(name, suffix, lanes, letter, vector, element)                    \
-  SLEEF_CONST static inline vector Sleef_##name##letter##lanes##suffix(vector x) {       \
+#define AOTPACK_SLEEF_1(name, suffix, lanes, letter, vector, element)                     \
+  SLEEF_CONST static inline vector Sleef_##name##letter##lanes##suffix(vector x) {        \
     return (vector)aotpack::vecmath::name(aotpack::vecmath::Pack<element, lanes>{(x)}).v; \
   }
-#define AOTPACK_SLEEF_2(name, suffix, lanes, letter, vector, element)                                             \
-  SLEEF_CONST static inline vector Sleef_##name##letter##lanes##suffix(vector x, vector y) {                      \
-    using P = aotpack::vecmath::Pack<element, lanes>;                                                             \
-    return (vector)aotpack::vecmath::name(P{(x)}, P{(y)}).v;                                                       \
+#define AOTPACK_SLEEF_2(name, suffix, lanes, letter, vector, element)                        \
+  SLEEF_CONST static inline vector Sleef_##name##letter##lanes##suffix(vector x, vector y) { \
+    using P = aotpack::vecmath::Pack<element, lanes>;                                        \
+    return (vector)aotpack::vecmath::name(P{(x)}, P{(y)}).v;                                 \
   }
-#define AOTPACK_SLEEF_SINCOS(suffix, lanes, letter, vector, element)                                              \
-  SLEEF_CONST static inline Sleef_##vector##_2 Sleef_sincos##letter##lanes##suffix(vector x) {                    \
-    using P = aotpack::vecmath::Pack<element, lanes>;                                                             \
-    return {(vector)aotpack::vecmath::sin(P{(x)}).v, (vector)aotpack::vecmath::cos(P{(x)}).v};                     \
+#define AOTPACK_SLEEF_SINCOS(suffix, lanes, letter, vector, element)                           \
+  SLEEF_CONST static inline Sleef_##vector##_2 Sleef_sincos##letter##lanes##suffix(vector x) { \
+    using P = aotpack::vecmath::Pack<element, lanes>;                                          \
+    return {(vector)aotpack::vecmath::sin(P{(x)}).v, (vector)aotpack::vecmath::cos(P{(x)}).v}; \
   }
-#define AOTPACK_SLEEF_ALL(...)              \
-  AOTPACK_SLEEF_1(exp, _u10, __VA_ARGS__)   \
-  AOTPACK_SLEEF_1(exp2, _u10, __VA_ARGS__)  \
-  AOTPACK_SLEEF_1(expm1, _u10, __VA_ARGS__) \
-  AOTPACK_SLEEF_1(log, _u10, __VA_ARGS__)   \
-  AOTPACK_SLEEF_1(log2, _u10, __VA_ARGS__)  \
-  AOTPACK_SLEEF_1(log10, _u10, __VA_ARGS__) \
-  AOTPACK_SLEEF_1(log1p, _u10, __VA_ARGS__) \
-  AOTPACK_SLEEF_1(sin, _u10, __VA_ARGS__)   \
-  AOTPACK_SLEEF_1(cos, _u10, __VA_ARGS__)   \
-  AOTPACK_SLEEF_1(tan, _u10, __VA_ARGS__)   \
-  AOTPACK_SLEEF_1(sin, _u35, __VA_ARGS__)   \
-  AOTPACK_SLEEF_1(cos, _u35, __VA_ARGS__)   \
-  AOTPACK_SLEEF_1(tan, _u35, __VA_ARGS__)   \
-  AOTPACK_SLEEF_1(asin, _u10, __VA_ARGS__)  \
-  AOTPACK_SLEEF_1(acos, _u10, __VA_ARGS__)  \
-  AOTPACK_SLEEF_1(atan, _u10, __VA_ARGS__)  \
-  AOTPACK_SLEEF_1(sinh, _u10, __VA_ARGS__)  \
-  AOTPACK_SLEEF_1(cosh, _u10, __VA_ARGS__)  \
-  AOTPACK_SLEEF_1(tanh, _u10, __VA_ARGS__)  \
-  AOTPACK_SLEEF_1(asinh, _u10, __VA_ARGS__) \
-  AOTPACK_SLEEF_1(acosh, _u10, __VA_ARGS__) \
-  AOTPACK_SLEEF_1(atanh, _u10, __VA_ARGS__) \
-  AOTPACK_SLEEF_1(erf, _u10, __VA_ARGS__)   \
-  AOTPACK_SLEEF_1(erfc, _u15, __VA_ARGS__)  \
+#define AOTPACK_SLEEF_ALL(...)               \
+  AOTPACK_SLEEF_1(exp, _u10, __VA_ARGS__)    \
+  AOTPACK_SLEEF_1(exp2, _u10, __VA_ARGS__)   \
+  AOTPACK_SLEEF_1(expm1, _u10, __VA_ARGS__)  \
+  AOTPACK_SLEEF_1(log, _u10, __VA_ARGS__)    \
+  AOTPACK_SLEEF_1(log2, _u10, __VA_ARGS__)   \
+  AOTPACK_SLEEF_1(log10, _u10, __VA_ARGS__)  \
+  AOTPACK_SLEEF_1(log1p, _u10, __VA_ARGS__)  \
+  AOTPACK_SLEEF_1(sin, _u10, __VA_ARGS__)    \
+  AOTPACK_SLEEF_1(cos, _u10, __VA_ARGS__)    \
+  AOTPACK_SLEEF_1(tan, _u10, __VA_ARGS__)    \
+  AOTPACK_SLEEF_1(sin, _u35, __VA_ARGS__)    \
+  AOTPACK_SLEEF_1(cos, _u35, __VA_ARGS__)    \
+  AOTPACK_SLEEF_1(tan, _u35, __VA_ARGS__)    \
+  AOTPACK_SLEEF_1(asin, _u10, __VA_ARGS__)   \
+  AOTPACK_SLEEF_1(acos, _u10, __VA_ARGS__)   \
+  AOTPACK_SLEEF_1(atan, _u10, __VA_ARGS__)   \
+  AOTPACK_SLEEF_1(sinh, _u10, __VA_ARGS__)   \
+  AOTPACK_SLEEF_1(cosh, _u10, __VA_ARGS__)   \
+  AOTPACK_SLEEF_1(tanh, _u10, __VA_ARGS__)   \
+  AOTPACK_SLEEF_1(asinh, _u10, __VA_ARGS__)  \
+  AOTPACK_SLEEF_1(acosh, _u10, __VA_ARGS__)  \
+  AOTPACK_SLEEF_1(atanh, _u10, __VA_ARGS__)  \
+  AOTPACK_SLEEF_1(erf, _u10, __VA_ARGS__)    \
+  AOTPACK_SLEEF_1(erfc, _u15, __VA_ARGS__)   \
   AOTPACK_SLEEF_1(lgamma, _u10, __VA_ARGS__) \
-  AOTPACK_SLEEF_2(pow, _u10, __VA_ARGS__)   \
-  AOTPACK_SLEEF_2(atan2, _u10, __VA_ARGS__) \
-  AOTPACK_SLEEF_2(hypot, _u05, __VA_ARGS__) \
-  AOTPACK_SLEEF_2(fmod, , __VA_ARGS__)      \
-  AOTPACK_SLEEF_2(nextafter, , __VA_ARGS__) \
-  AOTPACK_SLEEF_2(copysign, , __VA_ARGS__)  \
+  AOTPACK_SLEEF_2(pow, _u10, __VA_ARGS__)    \
+  AOTPACK_SLEEF_2(atan2, _u10, __VA_ARGS__)  \
+  AOTPACK_SLEEF_2(hypot, _u05, __VA_ARGS__)  \
+  AOTPACK_SLEEF_2(fmod, , __VA_ARGS__)       \
+  AOTPACK_SLEEF_2(nextafter, , __VA_ARGS__)  \
+  AOTPACK_SLEEF_2(copysign, , __VA_ARGS__)   \
   AOTPACK_SLEEF_SINCOS(_u10, __VA_ARGS__)
 
 #if defined(__aarch64__)

@@ -1,6 +1,7 @@
 // core.h: elementary functions of double lanes that are exact to about 2^-30, a sixty-fourth of a float's ulp.
 //
-// They serve float alone, so arguments lie within float's range or a product of two such. Coefficients are Chebyshev fits of the stated function and interval.
+// They serve float alone, so arguments lie within float's range or a product of two such. Coefficients are Chebyshev
+// fits of the stated function and interval.
 #pragma once
 
 #include "pack.h"
@@ -147,14 +148,14 @@ AOTPACK_VEC void sincos(F64<N> x, F64<N>& sine, F64<N>& cosine) {
 /// atan(y / x) in the right quadrant, signed zeros and infinities as C has them.
 template <int N>
 AOTPACK_VEC F64<N> atan2(F64<N> y, F64<N> x) {
-  constexpr double c[] = {0x1.ffffffff64898p-1,  -0x1.555553f671b9ap-2, 0x1.999914dc909cdp-3,  -0x1.2488519fa5a4ep-3,
-                          0x1.c6533dfc9a693p-4,  -0x1.6f95036b2cf51p-4, 0x1.2811fdeff669cp-4,  -0x1.ba035c4e8b66ep-5,
-                          0x1.151ab904c6f2cp-5,  -0x1.0354cc23b5530p-6, 0x1.3625e8d6ea1b9p-8,  -0x1.5bcf6e573a47ap-11};
+  constexpr double c[] = {0x1.ffffffff64898p-1, -0x1.555553f671b9ap-2, 0x1.999914dc909cdp-3, -0x1.2488519fa5a4ep-3,
+                          0x1.c6533dfc9a693p-4, -0x1.6f95036b2cf51p-4, 0x1.2811fdeff669cp-4, -0x1.ba035c4e8b66ep-5,
+                          0x1.151ab904c6f2cp-5, -0x1.0354cc23b5530p-6, 0x1.3625e8d6ea1b9p-8, -0x1.5bcf6e573a47ap-11};
   const F64<N> ax = absolute<N>(x), ay = absolute<N>(y);
   const auto steep = ay > ax;
   const F64<N> numerator = steep ? ax : ay, denominator = steep ? ay : ax;
   F64<N> q = numerator / denominator;
-  q = denominator == 0.0 ? splat<N>(0.0) : q;                               // atan2(±0, ±0)
+  q = denominator == 0.0 ? splat<N>(0.0) : q;  // atan2(±0, ±0)
   q = (ax == kInfinity) & (ay == kInfinity) ? splat<N>(1.0) : q;
   F64<N> angle = q * polynomial<N>(q * q, c);
   angle = steep ? kHalfPi - angle : angle;
@@ -166,9 +167,10 @@ AOTPACK_VEC F64<N> atan2(F64<N> y, F64<N> x) {
 /// 1 - erf(a) for a >= 0: e^(-a²) R((a - 2) / (a + 2)) / (1 + 2a), R fitted for a in [0, 10.1].
 template <int N>
 AOTPACK_VEC F64<N> erfc_positive(F64<N> a) {
-  constexpr double c[] = {0x1.46e80e230e50dp+0, -0x1.7bf5ed03cb527p-4,  -0x1.5407c17e5b820p-3,  0x1.4ffa2f92b1ea5p-3,  -0x1.bc2a7e8467d24p-5,
-                          -0x1.074cbea02ee20p-7, 0x1.1da9a7b8e1a54p-7,  0x1.4e3b82e93ef9cp-10, -0x1.7865165f7976cp-10, -0x1.d912932c1df65p-12,
-                          0x1.5dcc612b1de5fp-13, 0x1.fc560b7cf3400p-14, 0x1.52481f3e53ff5p-16};
+  constexpr double c[] = {0x1.46e80e230e50dp+0,   -0x1.7bf5ed03cb527p-4,  -0x1.5407c17e5b820p-3, 0x1.4ffa2f92b1ea5p-3,
+                          -0x1.bc2a7e8467d24p-5,  -0x1.074cbea02ee20p-7,  0x1.1da9a7b8e1a54p-7,  0x1.4e3b82e93ef9cp-10,
+                          -0x1.7865165f7976cp-10, -0x1.d912932c1df65p-12, 0x1.5dcc612b1de5fp-13, 0x1.fc560b7cf3400p-14,
+                          0x1.52481f3e53ff5p-16};
   a = a > 10.1 ? splat<N>(10.1) : a;  // there the result is 0 in float
   const F64<N> tail = 2.0 * a + 1.0, sum = a + 2.0;
   const F64<N> inverse = 1.0 / (tail * sum);

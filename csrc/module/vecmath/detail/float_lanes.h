@@ -225,15 +225,17 @@ static inline Pack<float, N> atanh(Pack<float, N> x) {
   });
 }
 
-// Below 1 by a polynomial, above by 1 - e^p(a), where p approximates log(erfc) on [1, 4] and erf is 1 in float from there on.
+// Below 1 by a polynomial, above by 1 - e^p(a), where p approximates log(erfc) on [1, 4] and erf is 1 in float from
+// there on.
 template <int N>
 static inline Pack<float, N> erf(Pack<float, N> x) {
   AOTPACK_HALF;
   return in_double(x, [](F64<H> a) {
-    constexpr double c[] = {0x1.20dd7504045d6p+0, -0x1.81274665754c3p-2,  0x1.ce2f08fec14fcp-4,  -0x1.b829c897922e3p-6,
-                            0x1.562a60ddba6d0p-8, -0x1.bccf664d7f680p-11, 0x1.d887505de36f2p-14, -0x1.445f47d33ce77p-17};
-    constexpr double p[] = {0x1.4fb06741d39a1p-12, -0x1.2156fa777dfb0p+0, -0x1.437eb4486a325p-1,
-                            -0x1.c2e355434c642p-4, 0x1.b0e246c451d48p-6,  -0x1.37ecc66bf73f2p-8,
+    constexpr double c[] = {0x1.20dd7504045d6p+0,  -0x1.81274665754c3p-2, 0x1.ce2f08fec14fcp-4,
+                            -0x1.b829c897922e3p-6, 0x1.562a60ddba6d0p-8,  -0x1.bccf664d7f680p-11,
+                            0x1.d887505de36f2p-14, -0x1.445f47d33ce77p-17};
+    constexpr double p[] = {0x1.4fb06741d39a1p-12, -0x1.2156fa777dfb0p+0,  -0x1.437eb4486a325p-1,
+                            -0x1.c2e355434c642p-4, 0x1.b0e246c451d48p-6,   -0x1.37ecc66bf73f2p-8,
                             0x1.38e5e5277d407p-11, -0x1.825ce4bea3989p-15, 0x1.b7783044b6881p-20};
     const F64<H> b = core::absolute<H>(a);
     const F64<H> near = b * polynomial<H>(b * b, c);

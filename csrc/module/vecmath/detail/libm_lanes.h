@@ -1,26 +1,27 @@
 // libm_lanes.h: functions that go lane by lane through libm: those of double, and the rare ones of float.
 //
-// Where glibc's own error exceeds what the caller was promised, the next wider type does the work and its result is rounded.
+// Where glibc's own error exceeds what the caller was promised, the next wider type does the work and its result is
+// rounded.
 #pragma once
 
 #include "pack.h"
 
 namespace aotpack::vecmath {
 
-#define AOTPACK_DOUBLE_LANES(name, wide)                                                               \
-  template <int N>                                                                                     \
-  static inline Pack<double, N> name(Pack<double, N> x) {                                              \
-    return by_lane(x, [](double a) { return static_cast<double>(std::name(static_cast<wide>(a))); });  \
+#define AOTPACK_DOUBLE_LANES(name, wide)                                                              \
+  template <int N>                                                                                    \
+  static inline Pack<double, N> name(Pack<double, N> x) {                                             \
+    return by_lane(x, [](double a) { return static_cast<double>(std::name(static_cast<wide>(a))); }); \
   }
-#define AOTPACK_DOUBLE_LANES_2(name)                                                                   \
-  template <int N>                                                                                     \
-  static inline Pack<double, N> name(Pack<double, N> x, Pack<double, N> y) {                           \
-    return by_lane(x, y, [](double a, double b) { return std::name(a, b); });                          \
+#define AOTPACK_DOUBLE_LANES_2(name)                                          \
+  template <int N>                                                            \
+  static inline Pack<double, N> name(Pack<double, N> x, Pack<double, N> y) {  \
+    return by_lane(x, y, [](double a, double b) { return std::name(a, b); }); \
   }
-#define AOTPACK_EXACT_LANES_2(name)                                                                    \
-  template <typename T, int N>                                                                         \
-  static inline Pack<T, N> name(Pack<T, N> x, Pack<T, N> y) {                                          \
-    return by_lane(x, y, [](T a, T b) { return static_cast<T>(std::name(a, b)); });                    \
+#define AOTPACK_EXACT_LANES_2(name)                                                 \
+  template <typename T, int N>                                                      \
+  static inline Pack<T, N> name(Pack<T, N> x, Pack<T, N> y) {                       \
+    return by_lane(x, y, [](T a, T b) { return static_cast<T>(std::name(a, b)); }); \
   }
 
 AOTPACK_DOUBLE_LANES(exp, double)

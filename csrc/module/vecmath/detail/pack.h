@@ -128,7 +128,8 @@ AOTPACK_VEC F32<N> narrow(F64<N / 2> low, F64<N / 2> high) {
   }
 #endif
 #if defined(__AVX__)
-  if constexpr (N == 8) return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(low)), _mm256_cvtpd_ps(high), 1);
+  if constexpr (N == 8)
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(low)), _mm256_cvtpd_ps(high), 1);
 #endif
 #if defined(__x86_64__)
   if constexpr (N == 4) return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
@@ -169,7 +170,8 @@ AOTPACK_VEC Pack<T, N> by_lane(Pack<T, N> x, Pack<T, N> y, F f) {
   return x;
 }
 
-/// f, a function of doubles, on every lane of floats: as f's error is a small part of a float's ulp, rounding leaves little more than 0.5 ulp.
+/// f, a function of doubles, on every lane of floats: as f's error is a small part of a float's ulp, rounding leaves
+/// little more than 0.5 ulp.
 template <int N, typename F>
 AOTPACK_VEC Pack<float, N> in_double(Pack<float, N> x, F f) {
   F64<N / 2> low, high;
