@@ -83,6 +83,9 @@ bench: setup
 
 # ---- tests ----------------------------------------------------------------------------------------------------------
 
+# OpenMP threads that spin while they wait make a shared machine crawl.
+test-cpp test-asan test-tsan test-py: export OMP_WAIT_POLICY := passive
+
 test: test-cpp test-asan test-tsan test-py
 	@echo "C++ tests passed: plain, ASan+UBSan, TSan. Python tests passed (summary above)."
 
@@ -105,7 +108,7 @@ test-cpp: setup
 
 test-asan: setup
 	$(call run_cpp_tests,.,asan,RelWithDebInfo,$(RUNTIME_TESTS) -DAOTPACK_SANITIZE='address$(,)undefined')
-	$(call run_cpp_tests,tests/cpp_kernels,asan-kernels,Release,-DAOTPACK_SANITIZE=ON)
+	$(call run_cpp_tests,tests/cpp_kernels,asan-kernels,Release,-DAOTPACK_SANITIZE=ON -DAOTPACK_KERNEL_MARCHS=native)
 
 # Not the kernels: their threads are libgomp's, whose synchronisation TSan does not see.
 test-tsan: setup
