@@ -1,0 +1,116 @@
+"""`aotpack build` end to end, from each form of SOURCE; the archives then run in a process without torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MODEL = """
+import torch
+
+def model():
+    print("a model that prints must not spoil the JSON")
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).eval()
+
+def example_inputs():
+    return (torch.linspace(-1, 1, 16).reshape(2, 8),)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("build")
+    (path / "net.py").write_text(MODEL)
+    return path
+
+
+def aotpack(folder: Path, *args: object) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {
+        "AOTPACK_CACHE_DIR": str(folder / "cache"),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
+    command = [sys.executable, "-m", "aotpack.cli.app", *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+
+
+def build(folder: Path, source: str, *args: object) -> dict[str, Any]:
+    result = aotpack(folder, "build", source, "-o", "out.aotpack", "--json", *args)
+    assert result.returncode == 0, result.stderr
+    for phase in ("capture", "passes", "lower", "compile", "pack"):
+        assert phase in result.stderr
+    value = json.loads(result.stdout)
+    assert isinstance(value, dict)
+    assert list(value["seconds"]) == ["capture", "passes", "lower", "compile", "pack"]
+    assert value["size"] == (folder / "out.aotpack").stat().st_size
+    verified = aotpack(folder, "verify", "out.aotpack", "--json")
+    assert verified.returncode == 0, verified.stderr
+    assert json.loads(verified.stdout)["outputs"][0]["error"] < 1e-5
+    return value
+
+
+def signature(folder: Path) -> str:
+    value = json.loads(aotpack(folder, "inspect", "out.aotpack", "--json").stdout)
+    return str(value["signatures"]["forward"])
+
+
+def test_file_with_dims(folder: Path) -> None:
+    build(folder, "net.py", "--dim", "input:0=batch:1:64", "--name", "mlp")
+    assert signature(folder) == "forward(input: float32[batch, 8]) -> float32[batch, 4] where batch in [1, 64]"
+    result = aotpack(folder, "run", "out.aotpack", "--random", "--dim", "batch=65")
+    assert result.returncode == 1
+    assert "batch" in result.stderr
+
+
+def test_module_for_a_target(folder: Path) -> None:
+    value = build(folder, "net:model", "-t", "x86-64-v3")
+    assert list(value["targets"]) == ["x86-64-v3"]
+    assert signature(folder) == "forward(input: float32[2, 8]) -> float32[2, 4]"
+
+
+def test_exported_program(folder: Path) -> None:
+    code = (
+        "import torch, net; m = net.model(); torch.export.save(torch.export.export(m, net.example_inputs()), 'net.pt2')"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True)
+    build(folder, "net.pt2")
+    assert aotpack(folder, "build", "net.pt2", "-o", "x.aotpack", "--dim", "x:0=n").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["net.py", "--dim", "x:0=batch"], 2, "no argument 'x'; it has input"),
+        (["net.py", "--dim", "input:2=batch"], 2, "no axis 2"),
+        (["net.py", "--target", "vax"], 1, "unknown target 'vax'"),
+        (["missing.py"], 1, "no such file: missing.py"),
+        (["net"], 2, "not understood"),
+    ],
+)
+def test_what_is_wrong_is_said(folder: Path, args: list[str], code: int, message: str) -> None:
+    result = aotpack(folder, "build", *args, "-o", "wrong.aotpack")
+    assert result.returncode == code
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+    assert result.stdout == ""
+    assert not (folder / "wrong.aotpack").exists()
+
+
+def test_an_old_archive_survives_a_failure(folder: Path) -> None:
+    (folder / "bad.py").write_text(MODEL.replace("2, 8),)", "4, 4),)"))
+    (folder / "kept.aotpack").write_bytes(b"old")
+    result = aotpack(folder, "build", "bad.py", "-o", "kept.aotpack")
+    assert result.returncode == 1
+    assert "error:" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert (folder / "kept.aotpack").read_bytes() == b"old"
