@@ -13,10 +13,12 @@ namespace aotpack::vecmath {
   static inline Pack<double, N> name(Pack<double, N> x) {                                             \
     return by_lane(x, [](double a) { return static_cast<double>(std::name(static_cast<wide>(a))); }); \
   }
-#define AOTPACK_DOUBLE_LANES_2(name)                                          \
-  template <int N>                                                            \
-  static inline Pack<double, N> name(Pack<double, N> x, Pack<double, N> y) {  \
-    return by_lane(x, y, [](double a, double b) { return std::name(a, b); }); \
+#define AOTPACK_DOUBLE_LANES_2(name, wide)                                               \
+  template <int N>                                                                       \
+  static inline Pack<double, N> name(Pack<double, N> x, Pack<double, N> y) {             \
+    return by_lane(x, y, [](double a, double b) {                                        \
+      return static_cast<double>(std::name(static_cast<wide>(a), static_cast<wide>(b))); \
+    });                                                                                  \
   }
 #define AOTPACK_EXACT_LANES_2(name)                                                 \
   template <typename T, int N>                                                      \
@@ -43,11 +45,11 @@ AOTPACK_DOUBLE_LANES(tanh, long double)
 AOTPACK_DOUBLE_LANES(asinh, long double)
 AOTPACK_DOUBLE_LANES(acosh, long double)
 AOTPACK_DOUBLE_LANES(atanh, long double)
-AOTPACK_DOUBLE_LANES(erf, double)
+AOTPACK_DOUBLE_LANES(erf, long double)
 AOTPACK_DOUBLE_LANES(erfc, long double)
-AOTPACK_DOUBLE_LANES_2(pow)
-AOTPACK_DOUBLE_LANES_2(atan2)
-AOTPACK_DOUBLE_LANES_2(hypot)
+AOTPACK_DOUBLE_LANES_2(pow, double)
+AOTPACK_DOUBLE_LANES_2(atan2, double)
+AOTPACK_DOUBLE_LANES_2(hypot, long double)
 AOTPACK_EXACT_LANES_2(fmod)
 AOTPACK_EXACT_LANES_2(nextafter)
 AOTPACK_EXACT_LANES_2(copysign)
