@@ -25,9 +25,15 @@ ALLOWED = {
 
 def modules_after(code: str) -> set[str]:
     """The modules that `code` has loaded in a fresh process which cannot import torch."""
-    block = "import sys, json\nsys.modules['torch'] = None\nbefore = set(sys.modules)\n"
+    start = """
+import sys, json
+sys.modules['torch'] = None
+if any("Editable" in type(f).__name__ or type(f).__module__.startswith("_editable") for f in sys.meta_path):
+    import importlib.util  # the hook of an editable installation imports it
+before = set(sys.modules)
+"""
     result = subprocess.run(
-        [sys.executable, "-c", f"{block}{code}\nprint(json.dumps(sorted(set(sys.modules) - before)))"],
+        [sys.executable, "-c", f"{start}{code}\nprint(json.dumps(sorted(set(sys.modules) - before)))"],
         capture_output=True,
         text=True,
         check=True,
