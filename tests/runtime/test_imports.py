@@ -29,7 +29,7 @@ def modules_after(code: str) -> set[str]:
 import sys, json
 sys.modules['torch'] = None
 if any("Editable" in type(f).__name__ or type(f).__module__.startswith("_editable") for f in sys.meta_path):
-    import importlib.util  # the hook of an editable installation imports it
+    import importlib.machinery, importlib.util  # the hook of an editable installation does
 before = set(sys.modules)
 """
     result = subprocess.run(
