@@ -1,5 +1,5 @@
-// Freezes the layout of the structs of module ABI version 1 and of C ABI version 1 (docs/abi.md). A change here is a new
-// version.
+// Freezes the layout of the structs of module ABI version 1 and of C ABI version 1 (docs/abi.md). A change here is a
+// new version.
 #include <cstddef>
 
 #include "aotpack/aotpack.h"

@@ -1,6 +1,7 @@
 // The C interface over the runtime's classes: checks arguments, catches everything.
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 
 #include "aotpack/aotpack.h"
 #include "context.h"
@@ -73,7 +74,8 @@ const char* aotpack_code_name(aotpack_code code) {
       "EXECUTION_FAILED",
       "INTERNAL",
   };
-  const auto index = static_cast<size_t>(static_cast<unsigned>(code));
+  unsigned index = 0;  // see aotpack_model_load
+  std::memcpy(&index, &code, sizeof index);
   return index < std::size(kNames) ? kNames[index] : "UNKNOWN";
 }
 
@@ -86,8 +88,12 @@ aotpack_status* aotpack_model_load(const char* path, const aotpack_load_options*
     if (options != nullptr) {
       require(options->struct_size >= offsetof(aotpack_load_options, verify) + sizeof options->verify,
               "aotpack_load_options.struct_size is not set");
-      verify = options->verify;
-      require(verify == AOTPACK_VERIFY_CODE || verify == AOTPACK_VERIFY_FULL, "aotpack_load_options.verify is unknown");
+      // Not read as an enum: that is undefined for a number that it does not have, and a C caller can write any.
+      unsigned number = 0;
+      static_assert(sizeof number == sizeof options->verify);
+      std::memcpy(&number, &options->verify, sizeof number);
+      require(number <= AOTPACK_VERIFY_FULL, "aotpack_load_options.verify is unknown");
+      verify = static_cast<aotpack_verify>(number);
     }
     *out_model = reinterpret_cast<aotpack_model*>(new Model(path, verify));
   });

@@ -33,9 +33,7 @@ using ull = unsigned long long;
 
 [[noreturn]] void malformed(const std::string& what) { throw Error(AOTPACK_MALFORMED_ARCHIVE, what); }
 
-uint32_t saturate(uint64_t value) noexcept {
-  return value >= kSaturated ? kSaturated : static_cast<uint32_t>(value);
-}
+uint32_t saturate(uint64_t value) noexcept { return value >= kSaturated ? kSaturated : static_cast<uint32_t>(value); }
 
 struct EndRecord {
   uint64_t entries = 0;
@@ -166,7 +164,8 @@ void check_name(std::string_view name, size_t index) {
 ContainerEntry read_entry(Bytes file, Bytes* directory, const EndRecord& end, size_t index, uint64_t* next_offset) {
   if (directory->size() < kCentralBytes) malformed(format("the directory ends inside entry %zu", index));
   const uint8_t* central = directory->data();
-  if (load<uint32_t>(central) != kCentralSignature) malformed(format("entry %zu of the directory has no signature", index));
+  if (load<uint32_t>(central) != kCentralSignature)
+    malformed(format("entry %zu of the directory has no signature", index));
   const size_t name_size = load<uint16_t>(central + 28);
   const size_t extra_size = load<uint16_t>(central + 30);
   if (directory->size() - kCentralBytes < name_size + extra_size) {
@@ -212,8 +211,9 @@ ContainerEntry read_entry(Bytes file, Bytes* directory, const EndRecord& end, si
   *directory = directory->subspan(kCentralBytes + name_size + extra_size);
 
   if (offset != *next_offset) {
-    malformed(format("entry '%s' is at offset %llu, not at %llu: entries must follow each other without holes or overlaps",
-                     name, static_cast<ull>(offset), static_cast<ull>(*next_offset)));
+    malformed(
+        format("entry '%s' is at offset %llu, not at %llu: entries must follow each other without holes or overlaps",
+               name, static_cast<ull>(offset), static_cast<ull>(*next_offset)));
   }
   // All offsets are at most the file's size, and header sizes are small: these sums cannot overflow.
   const uint64_t zip64_bytes = big_size ? 20 : 0;
@@ -247,7 +247,8 @@ ContainerEntry read_entry(Bytes file, Bytes* directory, const EndRecord& end, si
     }
     extra += zip64_bytes;
   }
-  if (load<uint16_t>(extra) != 0x4150 || load<uint16_t>(extra + 2) != padding) bad("wrong AP field in the local header");
+  if (load<uint16_t>(extra) != 0x4150 || load<uint16_t>(extra + 2) != padding)
+    bad("wrong AP field in the local header");
   *next_offset = entry.data_offset + entry.size;
   return entry;
 }
@@ -259,7 +260,8 @@ Container read_container(Bytes file) {
   const EndRecord end = read_end(file, &container.manifest_digest);
   uint64_t directory_end;
   if (!checked_add(end.directory_offset, end.directory_size, &directory_end) || directory_end > end.begin) {
-    fail(AOTPACK_TRUNCATED_ARCHIVE, "truncated: the directory ought to lie at offset %llu and have %llu bytes, but the file has %zu",
+    fail(AOTPACK_TRUNCATED_ARCHIVE,
+         "truncated: the directory ought to lie at offset %llu and have %llu bytes, but the file has %zu",
          static_cast<ull>(end.directory_offset), static_cast<ull>(end.directory_size), file.size());
   }
   if (directory_end != end.begin) malformed("there is room between the directory and the end record");

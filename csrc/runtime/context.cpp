@@ -165,7 +165,8 @@ void Context::execution_failed(const EntryRecord& entry, int32_t code) const {
       fallback = "the module failed without giving a reason";
       break;
   }
-  throw Error(public_code, "entry '" + entry.name + "': " + (call_.fail_message.empty() ? fallback : call_.fail_message));
+  throw Error(public_code,
+              "entry '" + entry.name + "': " + (call_.fail_message.empty() ? fallback : call_.fail_message));
 }
 
 void Context::execute(const ModelEntry& entry, EntryState& state, const DLTensor* const* inputs, size_t num_inputs) {
@@ -187,8 +188,8 @@ void Context::execute(const ModelEntry& entry, EntryState& state, const DLTensor
   if (code != AOTPACK_MODULE_OK) execution_failed(entry.plan.record(), code);
 }
 
-// A block that several outputs share comes with one reference; afterwards every output has its own. First of all blocks: an
-// error further on then releases each of them rightly.
+// A block that several outputs share comes with one reference; afterwards every output has its own. First of all
+// blocks: an error further on then releases each of them rightly.
 void Context::adopt_outputs(EntryState& state) noexcept {
   for (aotpack_module_tensor& output : state.outputs) {
     if (output.block != nullptr && Pool::claim(output.block)) Pool::retain_block(output.block);

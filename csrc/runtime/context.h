@@ -53,8 +53,8 @@ class Context {
   void execute(const ModelEntry& entry, EntryState& state, const DLTensor* const* inputs, size_t num_inputs);
   [[noreturn]] void execution_failed(const EntryRecord& entry, int32_t code) const;
   void adopt_outputs(EntryState& state) noexcept;
-  // Makes an output dense in the model's order and the owner of its block. What aliases an input or a constant, or is a view of
-  // something bigger, gets memory of its own.
+  // Makes an output dense in the model's order and the owner of its block. What aliases an input or a constant, or is a
+  // view of something bigger, gets memory of its own.
   void own_output(const ValueRecord& value, aotpack_module_tensor& output);
   DLManagedTensorVersioned* take_output(const ValueRecord& value, aotpack_module_tensor& output);
 

@@ -186,8 +186,8 @@ void BoundInputs::place(size_t index, const DLTensor& given, Pool* pool) {
   size_t bytes = plan_->input_bytes()[index];
   int64_t compact[AOTPACK_MAX_RANK];
   const int64_t* strides = nullptr;
-  if ((!plan_->is_static_input(index) && !dense_strides(tensor.sizes, value.order.data(), tensor.rank,
-                                                        value.dtype->size, tensor.strides, &bytes)) ||
+  if ((!plan_->is_static_input(index) &&
+       !dense_strides(tensor.sizes, value.order.data(), tensor.rank, value.dtype->size, tensor.strides, &bytes)) ||
       !strides_of(given, compact, &strides)) {
     invalid(quoted("input", value) + " is larger than the address space");
   }

@@ -16,8 +16,9 @@ class BoundInputs {
  public:
   explicit BoundInputs(const EntryPlan& plan);
 
-  // Checks everything, then fills tensors() and dims(). Tensors that are not dense in the model's order, or misaligned, are
-  // copied into memory of `pool`. Throws INVALID_ARGUMENT in the user's names, or OUT_OF_MEMORY; nothing stays held then.
+  // Checks everything, then fills tensors() and dims(). Tensors that are not dense in the model's order, or misaligned,
+  // are copied into memory of `pool`. Throws INVALID_ARGUMENT in the user's names, or OUT_OF_MEMORY; nothing stays held
+  // then.
   void bind(const DLTensor* const* inputs, size_t count, Pool* pool);
   // After a call that succeeded: what the model wrote into copies goes to the caller's buffers.
   void write_back() noexcept;
@@ -48,8 +49,8 @@ class BoundInputs {
   bool any_copy_ = false;
 };
 
-// Checks that a tensor is of this dtype and rank, on the CPU, and well-formed; `role` and `name` start the message. Throws
-// INVALID_ARGUMENT.
+// Checks that a tensor is of this dtype and rank, on the CPU, and well-formed; `role` and `name` start the message.
+// Throws INVALID_ARGUMENT.
 void check_tensor_kind(const char* role, const ValueRecord& value, const DLTensor* given);
 
 // "[batch, 3, 2*length + 1]"

@@ -44,9 +44,7 @@ class Parser {
   }
 
  private:
-  [[noreturn]] void error(const char* what) const {
-    fail(AOTPACK_MALFORMED_ARCHIVE, "JSON, byte %zu: %s", at_, what);
-  }
+  [[noreturn]] void error(const char* what) const { fail(AOTPACK_MALFORMED_ARCHIVE, "JSON, byte %zu: %s", at_, what); }
 
   // The next character; 0 at the end (a zero byte is never part of valid JSON).
   char peek() const noexcept { return at_ < text_.size() ? text_[at_] : '\0'; }

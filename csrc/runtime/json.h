@@ -1,5 +1,5 @@
-// A reader of the manifest's JSON: RFC 8259 in the canonical form that docs/format.md asks for. ASCII only, no white space
-// between tokens, the keys of an object in strictly ascending order (so none twice), one newline at the end.
+// A reader of the manifest's JSON: RFC 8259 in the canonical form that docs/format.md asks for. ASCII only, no white
+// space between tokens, the keys of an object in strictly ascending order (so none twice), one newline at the end.
 #ifndef AOTPACK_RUNTIME_JSON_H_
 #define AOTPACK_RUNTIME_JSON_H_
 

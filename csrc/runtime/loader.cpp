@@ -81,8 +81,8 @@ Module::Module(Bytes bytes, const ModuleRecord& record, size_t num_inputs, size_
     write_all(fd_, bytes, what);
     // Nobody can change the code after it was verified.
     ::fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
-    // The dynamic linker knows libraries by path. The descriptor stays open as long as the module is loaded, so no other
-    // module can get the same path meanwhile.
+    // The dynamic linker knows libraries by path. The descriptor stays open as long as the module is loaded, so no
+    // other module can get the same path meanwhile.
     char path[48];
     std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd_);
     const BoundedGompSpin bounded;
@@ -127,8 +127,9 @@ void Module::query(const std::string& what) {
          AOTPACK_MODULE_ABI_VERSION);
   }
   if (table_->abi_version > AOTPACK_MODULE_ABI_VERSION) {
-    fail(AOTPACK_UNSUPPORTED_VERSION, "%s: the module answers with ABI version %u; this runtime knows versions up to %u",
-         what.c_str(), table_->abi_version, AOTPACK_MODULE_ABI_VERSION);
+    fail(AOTPACK_UNSUPPORTED_VERSION,
+         "%s: the module answers with ABI version %u; this runtime knows versions up to %u", what.c_str(),
+         table_->abi_version, AOTPACK_MODULE_ABI_VERSION);
   }
 }
 

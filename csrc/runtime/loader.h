@@ -14,9 +14,9 @@ namespace aotpack::runtime {
 // A module in memory. Immutable and thread-safe once made; unloads itself.
 class Module {
  public:
-  // Loads verified bytes; nothing of the module runs before the manifest's ABI version and imports are found acceptable.
-  // `what` names the module in errors. Throws UNSUPPORTED_VERSION, MISSING_IMPORT, MALFORMED_ARCHIVE (the module is not what the
-  // manifest says), IO_ERROR.
+  // Loads verified bytes; nothing of the module runs before the manifest's ABI version and imports are found
+  // acceptable. `what` names the module in errors. Throws UNSUPPORTED_VERSION, MISSING_IMPORT, MALFORMED_ARCHIVE (the
+  // module is not what the manifest says), IO_ERROR.
   Module(Bytes bytes, const ModuleRecord& record, size_t num_inputs, size_t num_outputs, const std::string& what);
   ~Module();
   Module(const Module&) = delete;

@@ -47,8 +47,8 @@ Variant Model::make_variant(const EntryRecord& entry, const VariantRecord& recor
 
 aotpack_module_tensor Model::map_constant(const ConstantRecord& record) const {
   aotpack_module_tensor tensor = {};
-  // The pages are read-only: a module that writes to a constant that is not flagged as mutated gets a fault, not a silent
-  // change for everyone.
+  // The pages are read-only: a module that writes to a constant that is not flagged as mutated gets a fault, not a
+  // silent change for everyone.
   tensor.data = const_cast<uint8_t*>(archive_.file(record.file).data() + record.offset);
   tensor.dtype = record.dtype->module_code;
   tensor.rank = static_cast<int32_t>(record.shape.size());

@@ -109,8 +109,7 @@ void check_destination_sizes(const EntryRecord& entry, const std::vector<aotpack
 
 bool touches_any(const ValueRecord& value, const aotpack_module_tensor& output, const DLTensor* const* destinations,
                  size_t count) noexcept {
-  const AddressRange source =
-      addresses(output.data, output.sizes, output.strides, output.rank, value.dtype->size);
+  const AddressRange source = addresses(output.data, output.sizes, output.strides, output.rank, value.dtype->size);
   for (size_t i = 0; i < count; ++i) {
     int64_t compact[AOTPACK_MAX_RANK];
     const int64_t* strides = nullptr;

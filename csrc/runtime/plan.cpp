@@ -40,8 +40,8 @@ void EntryPlan::make_templates() {
       is_static = is_static && value.shape[axis].kind == SizeRecord::Kind::kStatic;
     }
     size_t bytes = 0;
-    if (is_static && !dense_strides(tensor.sizes, value.order.data(), tensor.rank, value.dtype->size, tensor.strides,
-                                    &bytes)) {
+    if (is_static &&
+        !dense_strides(tensor.sizes, value.order.data(), tensor.rank, value.dtype->size, tensor.strides, &bytes)) {
       fail(AOTPACK_MALFORMED_ARCHIVE, "input '%s' of entry '%s' is too large", value.name.c_str(),
            record_->name.c_str());
     }

@@ -11,8 +11,8 @@
 
 namespace aotpack::runtime {
 
-// Where a dim gets its value in a call: size(inputs[input], axis) == mul * dim + add. Every dim that anything depends on has
-// a source (the manifest's reader sees to it).
+// Where a dim gets its value in a call: size(inputs[input], axis) == mul * dim + add. Every dim that anything depends
+// on has a source (the manifest's reader sees to it).
 struct DimSource {
   static constexpr uint32_t kNone = UINT32_MAX;
   uint32_t input = kNone;

@@ -31,7 +31,8 @@ constexpr size_t kSlack = size_t{8} << 20;
 // A block of this many classes more is at most twice as large.
 constexpr size_t kClassesPerDoubling = 8;
 
-// Classes are like floating-point numbers with three bits of mantissa: 1, 2, ..., 8 units, then 9, 10, ..., 16, then 18, 20,
+// Classes are like floating-point numbers with three bits of mantissa: 1, 2, ..., 8 units, then 9, 10, ..., 16, then
+// 18, 20,
 // ... A class never wastes more than an eighth.
 size_t bin_of(size_t units) noexcept {
   const size_t last = units - 1;

@@ -12,9 +12,10 @@ namespace aotpack::runtime {
 // Thread-safe; shared: it lives until the last reference goes. Outputs hold references, so they may outlive the context
 // and be freed on any thread.
 //
-// Sizes fall into classes, eight to a doubling. A request takes the smallest free block that holds it, but none of more than
-// twice its size (a few hundred bytes aside). What the pool holds altogether, in use and free, stays below twice the greatest use so far (plus a
-// constant): beyond that the blocks that have lain free for longest go back to the system.
+// Sizes fall into classes, eight to a doubling. A request takes the smallest free block that holds it, but none of more
+// than twice its size (a few hundred bytes aside). What the pool holds altogether, in use and free, stays below twice
+// the greatest use so far (plus a constant): beyond that the blocks that have lain free for longest go back to the
+// system.
 class Pool {
  public:
   // With one reference. Throws std::bad_alloc.
@@ -29,8 +30,8 @@ class Pool {
   // Drops one; with the last the block becomes free.
   static void release_block(void* data) noexcept;
 
-  // False the first time after `allocate`, true from then on. Lets a run count the references of blocks that several outputs
-  // share. Not atomic: a block belongs to its run until it is handed out.
+  // False the first time after `allocate`, true from then on. Lets a run count the references of blocks that several
+  // outputs share. Not atomic: a block belongs to its run until it is handed out.
   static bool claim(void* data) noexcept;
 
   struct Statistics {
@@ -58,9 +59,9 @@ class Pool {
 
   std::atomic<size_t> references_{1};
   std::mutex mutex_;
-  Block* bins_[kBins] = {};         // free blocks by class
+  Block* bins_[kBins] = {};           // free blocks by class
   uint64_t filled_[kBins / 64] = {};  // which bins are not empty
-  Block* oldest_ = nullptr;         // free blocks by the time since when they are free
+  Block* oldest_ = nullptr;           // free blocks by the time since when they are free
   Block* newest_ = nullptr;
   size_t live_ = 0;
   size_t cached_ = 0;

@@ -50,8 +50,8 @@ void compress_portable(State& state, const uint8_t* data, size_t blocks) noexcep
 }
 
 #if defined(__x86_64__)
-// Four rounds a step; the message schedule is kept in four registers that rotate. See Intel, "New Instructions Supporting
-// the Secure Hash Algorithm on Intel Architecture Processors", 2013.
+// Four rounds a step; the message schedule is kept in four registers that rotate. See Intel, "New Instructions
+// Supporting the Secure Hash Algorithm on Intel Architecture Processors", 2013.
 __attribute__((target("sha,sse4.1"))) void compress_sha_ni(State& state, const uint8_t* data, size_t blocks) noexcept {
   const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
   // The instructions want the state as ABEF and CDGH.

@@ -29,8 +29,8 @@ void copy_plane(char* to, const char* from, const Axis& outer, const Axis& inner
     }
     return;
   }
-  // In tiles: when one side is a transpose of the other, a walk along whole rows would use each cache line of that side for
-  // one element only.
+  // In tiles: when one side is a transpose of the other, a walk along whole rows would use each cache line of that side
+  // for one element only.
   for (int64_t i0 = 0; i0 < outer.size; i0 += kTile) {
     const int64_t i1 = std::min(i0 + kTile, outer.size);
     for (int64_t j0 = 0; j0 < inner.size; j0 += kTile) {

@@ -7,9 +7,9 @@
 
 namespace aotpack::runtime {
 
-// Copies every element of a view into another of the same sizes. Strides count elements and may be negative or zero (in the
-// source). `rank` is at most AOTPACK_MAX_RANK; `item` is 1, 2, 4, 8 or 16 bytes. Pointers need no alignment. The views must not
-// share memory.
+// Copies every element of a view into another of the same sizes. Strides count elements and may be negative or zero (in
+// the source). `rank` is at most AOTPACK_MAX_RANK; `item` is 1, 2, 4, 8 or 16 bytes. Pointers need no alignment. The
+// views must not share memory.
 void strided_copy(void* destination, const int64_t* destination_strides, const void* source,
                   const int64_t* source_strides, const int64_t* sizes, int32_t rank, size_t item) noexcept;
 

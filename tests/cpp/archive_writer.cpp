@@ -169,8 +169,8 @@ void ArchiveWriter::write(const std::string& path, Layout* layout) const {
   if (fd < 0) throw std::runtime_error("cannot write " + path);
   bool good = ::ftruncate(fd, static_cast<off_t>(result.size)) == 0;
   for (const auto& [offset, piece] : pieces) {
-    good = good && ::pwrite(fd, piece.data(), piece.size(), static_cast<off_t>(offset)) ==
-                       static_cast<ssize_t>(piece.size());
+    good = good &&
+           ::pwrite(fd, piece.data(), piece.size(), static_cast<off_t>(offset)) == static_cast<ssize_t>(piece.size());
   }
   ::close(fd);
   if (!good) throw std::runtime_error("cannot write " + path);

@@ -56,6 +56,12 @@ void TempFile::poke(uint64_t offset, char byte) const {
   if (!good) throw std::runtime_error("cannot write " + path_);
 }
 
+void TempFile::flip(uint64_t offset) const {
+  std::ifstream file(path_, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(offset));
+  poke(offset, static_cast<char>(~file.get()));
+}
+
 std::string read_bytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error("cannot read " + path);
@@ -151,11 +157,10 @@ ArchiveWriter affine_archive() {
   ArchiveWriter writer;
   const std::string weights = bytes_of<float>({1, 2, 3, 4});
   const std::string golden = bytes_of<float>({1, 1, 1, 1, 3, 4, 5, 6});
-  writer.files = {
-      {"weights/0", weights}, {"modules/x86-64/forward", read_bytes(MODULE_affine)}, {"goldens/0", golden}};
-  Json forward =
-      entry("forward", {dim("batch", 1, 64)}, {value("x", "float32", {size("batch"), 4})},
-            {value("output", "float32", {size("batch"), 4})}, {variant("default", {}, {module(1, {0}, {"alloc", "free"})})});
+  writer.files = {{"weights/0", weights}, {"modules/x86-64/forward", read_bytes(MODULE_affine)}, {"goldens/0", golden}};
+  Json forward = entry("forward", {dim("batch", 1, 64)}, {value("x", "float32", {size("batch"), 4})},
+                       {value("output", "float32", {size("batch"), 4})},
+                       {variant("default", {}, {module(1, {0}, {"alloc", "free"})})});
   forward["goldens"].push(Json::object({{"inputs", Json::array({golden_tensor("float32", {1, 4}, 0, 16)})},
                                         {"outputs", Json::array({golden_tensor("float32", {1, 4}, 16, 16)})},
                                         {"tolerance", Json::raw("0.0001")}}));
@@ -193,10 +198,9 @@ ArchiveWriter layout_archive(bool dynamic) {
     dims = {dim("n", 0, Json()), dim("c", 0, Json()), dim("h", 0, Json()), dim("w", 0, Json())};
     shape = {size("n"), size("c"), size("h"), size("w")};
   }
-  writer.manifest =
-      manifest({}, {entry("forward", dims, {value("x", "int32", shape, {0, 2, 3, 1})},
-                          {value("memory", "int32", {Json::object({{"expr", "n*c*h*w"}})})},
-                          {variant("default", {}, {module(0, {}, {"alloc"})})})});
+  writer.manifest = manifest({}, {entry("forward", dims, {value("x", "int32", shape, {0, 2, 3, 1})},
+                                        {value("memory", "int32", {Json::object({{"expr", "n*c*h*w"}})})},
+                                        {variant("default", {}, {module(0, {}, {"alloc"})})})});
   return writer;
 }
 
@@ -204,9 +208,10 @@ ArchiveWriter mutate_archive() {
   ArchiveWriter writer;
   const std::string weights = bytes_of<int64_t>({100});
   writer.files = {{"weights/0", weights}, {"modules/x86-64/forward", read_bytes(MODULE_mutate)}};
-  writer.manifest = manifest({constant("count", "int64", {}, {}, 0, 0, weights, true)},
-                             {entry("forward", {}, {value("x", "float32", {4}, {}, true)}, {value("output", "int64", {2})},
-                                    {variant("default", {}, {module(1, {0}, {"alloc"})})})});
+  writer.manifest =
+      manifest({constant("count", "int64", {}, {}, 0, 0, weights, true)},
+               {entry("forward", {}, {value("x", "float32", {4}, {}, true)}, {value("output", "int64", {2})},
+                      {variant("default", {}, {module(1, {0}, {"alloc"})})})});
   return writer;
 }
 

@@ -25,6 +25,8 @@ class TempFile {
   void write(const std::string& bytes) const;
   // One byte in place.
   void poke(uint64_t offset, char byte) const;
+  // All bits of one byte.
+  void flip(uint64_t offset) const;
 
  private:
   std::string path_;

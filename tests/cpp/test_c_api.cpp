@@ -1,6 +1,8 @@
 // The C interface where callers misuse it.
 #include <doctest/doctest.h>
 
+#include <cstring>
+
 #include "fixtures.h"
 
 using namespace aotpack::tests;
@@ -23,7 +25,6 @@ TEST_CASE("versions, names of codes, NULL statuses") {
   CHECK(std::string(aotpack_code_name(AOTPACK_INTERNAL)) == "INTERNAL");
   CHECK(std::string(aotpack_code_name(AOTPACK_EXECUTION_FAILED)) == "EXECUTION_FAILED");
   CHECK(std::string(aotpack_code_name(static_cast<aotpack_code>(14))) == "UNKNOWN");
-  CHECK(std::string(aotpack_code_name(static_cast<aotpack_code>(-1))) == "UNKNOWN");
   CHECK(aotpack_status_code(nullptr) == AOTPACK_OK);
   CHECK(std::string(aotpack_status_message(nullptr)).empty());
   aotpack_status_release(nullptr);
@@ -37,10 +38,13 @@ TEST_CASE("NULL arguments are refused or give nothing") {
   aotpack_model* model = reinterpret_cast<aotpack_model*>(1);
   CHECK(take(aotpack_model_load(nullptr, nullptr, &model), AOTPACK_INVALID_ARGUMENT) == "path is NULL");
   CHECK(model == nullptr);
-  CHECK(take(aotpack_model_load(file.path().c_str(), nullptr, nullptr), AOTPACK_INVALID_ARGUMENT) == "out_model is NULL");
+  CHECK(take(aotpack_model_load(file.path().c_str(), nullptr, nullptr), AOTPACK_INVALID_ARGUMENT) ==
+        "out_model is NULL");
   aotpack_load_options options = {0, AOTPACK_VERIFY_CODE};
   take(aotpack_model_load(file.path().c_str(), &options, &model), AOTPACK_INVALID_ARGUMENT);
-  options = {sizeof options, static_cast<aotpack_verify>(7)};
+  options.struct_size = sizeof options;
+  const unsigned seven = 7;
+  std::memcpy(&options.verify, &seven, sizeof seven);
   take(aotpack_model_load(file.path().c_str(), &options, &model), AOTPACK_INVALID_ARGUMENT);
   REQUIRE(aotpack_model_load(file.path().c_str(), nullptr, &model) == nullptr);
 
@@ -84,7 +88,8 @@ TEST_CASE("NULL arguments are refused or give nothing") {
   CHECK(take(aotpack_context_run(context, 1, inputs, 1, outputs, 1), AOTPACK_INVALID_ARGUMENT) ==
         "there is no entry 1; the model has 1");
   CHECK(take(aotpack_context_run(context, 0, nullptr, 1, outputs, 1), AOTPACK_INVALID_ARGUMENT) == "inputs is NULL");
-  CHECK(take(aotpack_context_run(context, 0, inputs, 1, nullptr, 1), AOTPACK_INVALID_ARGUMENT) == "out_outputs is NULL");
+  CHECK(take(aotpack_context_run(context, 0, inputs, 1, nullptr, 1), AOTPACK_INVALID_ARGUMENT) ==
+        "out_outputs is NULL");
   outputs[2] = reinterpret_cast<DLManagedTensorVersioned*>(1);
   take(aotpack_context_run(context, 0, inputs, 1, outputs, 3), AOTPACK_INVALID_ARGUMENT);
   CHECK(outputs[2] == nullptr);

@@ -1,9 +1,8 @@
-#include "container.h"
-
 #include <doctest/doctest.h>
 
 #include <functional>
 
+#include "container.h"
 #include "fixtures.h"
 #include "status.h"
 
@@ -69,7 +68,8 @@ TEST_CASE("foreign files") {
     }
     return AOTPACK_OK;
   };
-  CHECK(code("\x7f" "ELF and so on") == AOTPACK_FOREIGN_ARCHIVE);
+  CHECK(code("\x7f"
+             "ELF and so on") == AOTPACK_FOREIGN_ARCHIVE);
   CHECK(code(std::string(100000, '\0')) == AOTPACK_FOREIGN_ARCHIVE);
   CHECK(code("PKZIP") == AOTPACK_FOREIGN_ARCHIVE);
   CHECK(code("PK\x05\x06" + std::string(18, '\0')) == AOTPACK_FOREIGN_ARCHIVE);  // an empty ZIP
@@ -120,7 +120,8 @@ TEST_CASE("the end record") {
 
 TEST_CASE("directory entries") {
   const auto at = [](uint64_t offset, uint64_t value, int count) {
-    return [=](std::string* bytes, const Layout& layout) { put(bytes, layout.entries[1].central + offset, value, count); };
+    return
+        [=](std::string* bytes, const Layout& layout) { put(bytes, layout.entries[1].central + offset, value, count); };
   };
   expect(AOTPACK_MALFORMED_ARCHIVE, "no signature", at(0, 0, 4));
   expect(AOTPACK_MALFORMED_ARCHIVE, "version made by", at(4, 20, 2));
@@ -174,7 +175,8 @@ TEST_CASE("overlapping entries, and holes") {
 
 TEST_CASE("local headers") {
   const auto at = [](uint64_t offset, uint64_t value, int count) {
-    return [=](std::string* bytes, const Layout& layout) { put(bytes, layout.entries[1].header + offset, value, count); };
+    return
+        [=](std::string* bytes, const Layout& layout) { put(bytes, layout.entries[1].header + offset, value, count); };
   };
   expect(AOTPACK_MALFORMED_ARCHIVE, "no local header", at(0, 0, 4));
   expect(AOTPACK_MALFORMED_ARCHIVE, "version needed", at(4, 20, 2));
@@ -256,7 +258,7 @@ TEST_CASE("ZIP64: entries of more than 4 GiB, in sparse files") {
     CAPTURE(message);
     const std::string path = file.path();
     writer.write(path);
-    file.poke(at, 0x7F);
+    file.flip(at);
     const aotpack::Error error = error_of([&] { aotpack::Model::load(path); });
     CHECK(error.code() == AOTPACK_MALFORMED_ARCHIVE);
     CHECK(std::string(error.what()).find(message) != std::string::npos);

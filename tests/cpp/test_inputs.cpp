@@ -43,9 +43,9 @@ TensorView ids(int64_t batch, int64_t length) {
 }  // namespace
 
 TEST_CASE("ranges and equality of dims, in the user's names") {
-  Context context = checker({dim("batch", 1, 64), dim("length", 1, 512)},
-                            {value("ids", "int64", {size("batch"), size("length")}),
-                             value("mask", "int64", {size("batch"), size("length")})});
+  Context context =
+      checker({dim("batch", 1, 64), dim("length", 1, 512)}, {value("ids", "int64", {size("batch"), size("length")}),
+                                                             value("mask", "int64", {size("batch"), size("length")})});
   CHECK(refusal(context, {ids(4, 600), ids(4, 600)}) == "input 'ids': dim 1 ('length') must be in [1, 512], got 600");
   CHECK(refusal(context, {ids(65, 3), ids(65, 3)}) == "input 'ids': dim 0 ('batch') must be in [1, 64], got 65");
   CHECK(refusal(context, {ids(0, 3), ids(0, 3)}) == "input 'ids': dim 0 ('batch') must be in [1, 64], got 0");
@@ -72,7 +72,8 @@ TEST_CASE("a dim that is used twice in one input") {
 }
 
 TEST_CASE("sizes that are multiples and sums of dims") {
-  Context context = checker({dim("n", 1, 9)}, {value("x", "int64", {size("n", 2, 1)}), value("y", "int64", {size("n")})});
+  Context context =
+      checker({dim("n", 1, 9)}, {value("x", "int64", {size("n", 2, 1)}), value("y", "int64", {size("n")})});
   int64_t data[64] = {};
   // y is the plain use, so it gives n, although x comes first.
   CHECK(refusal(context, {TensorView(data, {5}), TensorView(data, {4})}) ==
@@ -80,7 +81,8 @@ TEST_CASE("sizes that are multiples and sums of dims") {
   CHECK(context.run({TensorView(data, {9}), TensorView(data, {4})}).size() == 1);
 
   // Without a plain use it is solved for.
-  Context solved = checker({dim("n", 1, 9)}, {value("x", "int64", {size("n", 2, -1)}), value("y", "int64", {size("n", 3)})});
+  Context solved =
+      checker({dim("n", 1, 9)}, {value("x", "int64", {size("n", 2, -1)}), value("y", "int64", {size("n", 3)})});
   CHECK(refusal(solved, {TensorView(data, {4}), TensorView(data, {3})}) ==
         "input 'x': dim 0 must be 2*n - 1 with a whole 'n', got 4");
   CHECK(refusal(solved, {TensorView(data, {5}), TensorView(data, {8})}) ==
@@ -94,7 +96,8 @@ TEST_CASE("relations do not overflow") {
   Context context = checker({dim("n", 0, Json())},
                             {value("x", "int64", {size("n")}), value("y", "int64", {size("n", INT64_MAX, 5)})});
   int64_t data[8] = {};
-  CHECK(refusal(context, {TensorView(data, {3}), TensorView(data, {1})}).find("input 'y': dim 0 must be 9223372036854775807*n + 5") == 0);
+  CHECK(refusal(context, {TensorView(data, {3}), TensorView(data, {1})})
+            .find("input 'y': dim 0 must be 9223372036854775807*n + 5") == 0);
   // An enormous size with stride 0 is a valid view of one element, and too large to bring into a dense layout.
   const TensorView vast(data, {int64_t{1} << 62, 4}, {0, 1});
   Context plain = checker({dim("n", 0, Json())}, {value("x", "int64", {size("n"), 4})});
@@ -106,9 +109,12 @@ TEST_CASE("static sizes, rank, dtype, device, data") {
   int64_t data[6] = {9};
   CHECK(refusal(context, {TensorView(data, {2, 4})}) == "input 'x': dim 1 must be 3, got 4");
   CHECK(refusal(context, {TensorView(data, {6})}) == "input 'x': expected 2 dims [2, 3], got 1");
-  CHECK(refusal(context, {TensorView(reinterpret_cast<float*>(data), {2, 3})}) == "input 'x': expected int64, got float32");
-  CHECK(refusal(context, {TensorView(data, DLDataType{kDLUInt, 16, 1}, {2, 3})}) == "input 'x': expected int64, got uint16");
-  CHECK(refusal(context, {TensorView(data, DLDataType{kDLInt, 64, 2}, {2, 3})}) == "input 'x': expected int64, got int64x2");
+  CHECK(refusal(context, {TensorView(reinterpret_cast<float*>(data), {2, 3})}) ==
+        "input 'x': expected int64, got float32");
+  CHECK(refusal(context, {TensorView(data, DLDataType{kDLUInt, 16, 1}, {2, 3})}) ==
+        "input 'x': expected int64, got uint16");
+  CHECK(refusal(context, {TensorView(data, DLDataType{kDLInt, 64, 2}, {2, 3})}) ==
+        "input 'x': expected int64, got int64x2");
   CHECK(refusal(context, {TensorView(data, DLDataType{99, 8, 1}, {2, 3})}) ==
         "input 'x': expected int64, got DLPack type 99 of 8 bits");
   CHECK(refusal(context, {TensorView(static_cast<int64_t*>(nullptr), {2, 3})}) == "input 'x' has no data");
@@ -145,7 +151,8 @@ TEST_CASE("inputs come into the model's layout whatever their strides and alignm
     CAPTURE(dynamic);
     Context context = context_of(layout_archive(dynamic));
     const std::vector<int64_t> sizes = {2, 3, 2, 2};
-    // What the module must find in memory: channels-last, where element (n, c, h, w) has the value of its row-major index.
+    // What the module must find in memory: channels-last, where element (n, c, h, w) has the value of its row-major
+    // index.
     std::vector<int32_t> expected;
     for (int n = 0; n < 2; ++n) {
       for (int h = 0; h < 2; ++h) {
@@ -200,7 +207,8 @@ TEST_CASE("dims of size 1 may have any stride, without a copy") {
   Context context = context_of(layout_archive(true));
   const int32_t data[6] = {0, 1, 2, 3, 4, 5};
   const auto out = context.run({TensorView(data, {1, 6, 1, 1}, {-77, 1, int64_t{1} << 61, 0})});
-  CHECK(std::vector<int32_t>(out[0].data<int32_t>(), out[0].data<int32_t>() + 6) == std::vector<int32_t>{0, 1, 2, 3, 4, 5});
+  CHECK(std::vector<int32_t>(out[0].data<int32_t>(), out[0].data<int32_t>() + 6) ==
+        std::vector<int32_t>{0, 1, 2, 3, 4, 5});
 }
 
 TEST_CASE("variants: the first whose guards hold; none names each one's guard") {
@@ -222,5 +230,6 @@ TEST_CASE("variants: the first whose guards hold; none names each one's guard") 
   CHECK(first(64) == 3);
   CHECK(refusal(context, {TensorView(x.data(), {9, 4})}) ==
         "no variant of entry 'forward' fits: 'one' needs 'batch' in [1, 1], got 'batch' = 9 by input 'x'; 'some' needs "
-        "'batch' in [1, 8], got 'batch' = 9 by input 'x'; 'many' needs 'batch' in [32, inf), got 'batch' = 9 by input 'x'");
+        "'batch' in [1, 8], got 'batch' = 9 by input 'x'; 'many' needs 'batch' in [32, inf), got 'batch' = 9 by input "
+        "'x'");
 }

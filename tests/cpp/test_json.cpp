@@ -98,7 +98,9 @@ TEST_CASE("JSON: what is malformed, and where") {
       {"Infinity\n", "byte 0: expected a value"},
       {"tru\n", "byte 0: expected a value"},
       {"nulL\n", "byte 0: expected a value"},
-      {"\xEF\xBB\xBF" "1\n", "byte 0: expected a value"},
+      {"\xEF\xBB\xBF"
+       "1\n",
+       "byte 0: expected a value"},
   };
   for (const auto& test : cases) {
     CAPTURE(test.text);

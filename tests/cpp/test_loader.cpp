@@ -1,7 +1,6 @@
-#include <doctest/doctest.h>
-
 #include <dirent.h>
 #include <dlfcn.h>
+#include <doctest/doctest.h>
 
 #include <cstdlib>
 
@@ -36,8 +35,8 @@ TEST_CASE("an unknown import is named before anything of the module runs") {
   writer.files[1].bytes = read_bytes(MODULE_unknown_import);
   module_of(writer)["imports"] = Json::array({"alloc", "teleport"});
   expect(writer, AOTPACK_MISSING_IMPORT,
-         "entry 'forward', modules/x86-64/forward: the module asks for 'teleport', which this runtime (" AOTPACK_VERSION_STRING
-         ") does not have; it has alloc, free, fail, seed");
+         "entry 'forward', modules/x86-64/forward: the module asks for 'teleport', which this runtime "
+         "(" AOTPACK_VERSION_STRING ") does not have; it has alloc, free, fail, seed");
 }
 
 TEST_CASE("the module has to be what the manifest says") {
@@ -135,7 +134,9 @@ TEST_CASE("libgomp's spinning is bounded while a module loads, unless the user h
   {
     const BoundedGompSpin bounded;
     REQUIRE(std::getenv("GOMP_SPINCOUNT") != nullptr);
-    CHECK(std::string(std::getenv("GOMP_SPINCOUNT")) == "10000");
+    const int spins = std::atoi(std::getenv("GOMP_SPINCOUNT"));
+    CHECK(spins > 0);
+    CHECK(spins <= 10000);
   }
   CHECK(std::getenv("GOMP_SPINCOUNT") == nullptr);
   ::setenv("OMP_WAIT_POLICY", "active", 1);

@@ -1,11 +1,10 @@
-#include "manifest.h"
-
 #include <doctest/doctest.h>
 
 #include <functional>
 #include <random>
 
 #include "fixtures.h"
+#include "manifest.h"
 #include "status.h"
 
 using namespace aotpack::tests;
@@ -18,9 +17,8 @@ Json good_manifest() {
   ArchiveWriter writer = affine_archive();
   Json files = Json::array({});
   for (const ArchiveFile& file : writer.files) {
-    files.push(Json::object({{"path", file.path},
-                             {"size", static_cast<int64_t>(file.bytes.size())},
-                             {"sha256", std::string(64, '0')}}));
+    files.push(Json::object(
+        {{"path", file.path}, {"size", static_cast<int64_t>(file.bytes.size())}, {"sha256", std::string(64, '0')}}));
   }
   writer.manifest["files"] = files;
   return writer.manifest;
@@ -88,8 +86,9 @@ TEST_CASE("every key of every object must be there, none may be added") {
       CAPTURE(key);
       CHECK(error_after([&](Json& root) { change_target(root, [&](Json& value) { value.erase(key); }); }) != "");
     }
-    CHECK(error_after([&](Json& root) { change_target(root, [](Json& value) { value["unknown"] = 1; }); })
-              .find("unknown key 'unknown'") != std::string::npos);
+    CHECK(error_after([&](Json& root) {
+            change_target(root, [](Json& value) { value["unknown"] = 1; });
+          }).find("unknown key 'unknown'") != std::string::npos);
   }
 }
 
@@ -97,8 +96,16 @@ TEST_CASE("every value of another type is refused") {
   Json reference = good_manifest();
   int values = 0;
   for_each_value(reference, [&](Json&) { ++values; });
-  const Json wrong[] = {Json(), Json(true), Json::raw("1.5"), Json(-1), Json(INT64_MAX), Json("text"), Json::array({}),
-                        Json::object({}), Json::array({Json()}), Json::raw("99999999999999999999")};
+  const Json wrong[] = {Json(),
+                        Json(true),
+                        Json::raw("1.5"),
+                        Json(-1),
+                        Json(INT64_MAX),
+                        Json("text"),
+                        Json::array({}),
+                        Json::object({}),
+                        Json::array({Json()}),
+                        Json::raw("99999999999999999999")};
   int refused = 0;
   int accepted = 0;
   for (int target = 0; target < values; ++target) {
@@ -112,8 +119,7 @@ TEST_CASE("every value of another type is refused") {
         runtime::parse_manifest(manifest.dump() + "\n");
         ++accepted;
       } catch (const runtime::Error& error) {
-        const bool named =
-            error.code() == AOTPACK_MALFORMED_ARCHIVE || error.code() == AOTPACK_UNSUPPORTED_VERSION;
+        const bool named = error.code() == AOTPACK_MALFORMED_ARCHIVE || error.code() == AOTPACK_UNSUPPORTED_VERSION;
         CHECK(named);
         ++refused;
       }
@@ -136,7 +142,8 @@ TEST_CASE("versions and format") {
             },
             AOTPACK_UNSUPPORTED_VERSION) != "");
   CHECK(error_after([](Json& m) { m["format"] = "other"; }) == "manifest.format: expected 'aotpack'");
-  CHECK(error_after([](Json& m) { m["producer"]["x"] = 1; }) == "manifest.producer.x: expected a string, got an integer");
+  CHECK(error_after([](Json& m) { m["producer"]["x"] = 1; }) ==
+        "manifest.producer.x: expected a string, got an integer");
 }
 
 TEST_CASE("constants") {
@@ -153,8 +160,9 @@ TEST_CASE("constants") {
   CHECK(with([](Json& c) { c["shape"] = Json::array({-1}); }).find("out of range") != std::string::npos);
   CHECK(with([](Json& c) { c["stride"] = Json::array({-1}); }).find("out of range") != std::string::npos);
   CHECK(with([](Json& c) { c["stride"] = Json::array({1, 1}); }).find("differ in length") != std::string::npos);
-  CHECK(with([](Json& c) { c["shape"] = c["stride"] = Json::array(std::vector<Json>(17, Json(1))); })
-            .find("17 dimensions; at most 16") != std::string::npos);
+  CHECK(with([](Json& c) {
+          c["shape"] = c["stride"] = Json::array(std::vector<Json>(17, Json(1)));
+        }).find("17 dimensions; at most 16") != std::string::npos);
   CHECK(with([](Json& c) { c["shape"] = Json::array({5}); }).find("reach over 20 bytes, nbytes is 16") !=
         std::string::npos);
   CHECK(with([](Json& c) { c["stride"] = Json::array({2}); }).find("reach over 28 bytes") != std::string::npos);
@@ -200,7 +208,8 @@ TEST_CASE("entries, dims and values") {
   CHECK(has(with([](Json& e) { e["inputs"][0]["shape"][0]["mul"] = 0; }), "mul: 0 is out of range"));
   CHECK(has(with([](Json& e) { e["inputs"][0]["shape"][0]["add"] = INT64_MIN; }), "add: "));
   CHECK(has(with([](Json& e) { e["inputs"][0]["shape"][1] = -4; }), "shape[1]: -4 is out of range"));
-  CHECK(has(with([](Json& e) { e["inputs"][0]["shape"][0] = Json::object({{"expr", "batch"}}); }), "missing key 'add'"));
+  CHECK(
+      has(with([](Json& e) { e["inputs"][0]["shape"][0] = Json::object({{"expr", "batch"}}); }), "missing key 'add'"));
   CHECK(with([](Json& e) { e["outputs"][0]["shape"][0] = Json::object({{"expr", "batch"}}); }).empty());
   CHECK(has(with([](Json& e) { e["inputs"][0]["order"] = Json::array({0}); }), "not as long as the shape"));
   CHECK(has(with([](Json& e) { e["inputs"][0]["order"] = Json::array({0, 0}); }), "a dimension twice"));
@@ -243,8 +252,7 @@ TEST_CASE("specs") {
   CHECK(in_spec(Json::object({{"kind", "value"}, {"value", Json()}})).empty());
   CHECK(in_spec(Json::object({{"kind", "value"}, {"value", Json::raw("1.5")}})).empty());
   CHECK(in_spec(Json::object({{"kind", "float"}, {"value", "-inf"}})).empty());
-  const Json dict =
-      Json::object({{"kind", "dict"}, {"keys", Json::array({"a"})}, {"items", Json::array({tensor(0)})}});
+  const Json dict = Json::object({{"kind", "dict"}, {"keys", Json::array({"a"})}, {"items", Json::array({tensor(0)})}});
   CHECK(in_spec(dict).empty());
   Json named = dict;
   named["kind"] = "dataclass";
@@ -293,9 +301,8 @@ TEST_CASE("files must be the container's") {
   const auto files_of = [](const ArchiveWriter& writer) {
     Json list = Json::array({});
     for (const ArchiveFile& file : writer.files) {
-      list.push(Json::object({{"path", file.path},
-                              {"size", static_cast<int64_t>(file.bytes.size())},
-                              {"sha256", std::string(64, '0')}}));
+      list.push(Json::object(
+          {{"path", file.path}, {"size", static_cast<int64_t>(file.bytes.size())}, {"sha256", std::string(64, '0')}}));
     }
     return list;
   };

@@ -146,8 +146,8 @@ TEST_CASE("run_into writes through any strides, also over the input itself") {
   Context alias(load(alias_archive()));
   float a[4] = {1, 2, 3, 4};
   float b[4], d[4], e[6];
-  alias.run_into({TensorView(a, {4})}, {TensorView(a, {4}), TensorView(b, {4}), TensorView(d, {4}),
-                                        TensorView(d, {4}), TensorView(e, {3, 2})});
+  alias.run_into({TensorView(a, {4})}, {TensorView(a, {4}), TensorView(b, {4}), TensorView(d, {4}), TensorView(d, {4}),
+                                        TensorView(e, {3, 2})});
   CHECK(std::vector<float>(a, a + 4) == std::vector<float>{10, 20, 30, 40});
   CHECK(std::vector<float>(b, b + 4) == std::vector<float>{1, 2, 3, 4});
   CHECK(pool_of(alias).statistics().live_bytes == 0);
@@ -166,7 +166,8 @@ TEST_CASE("run_into checks the buffers") {
   CHECK(refusal({TensorView(y, {3, 4})}) == "output 'output': dim 0 is batch = 2 in this call, the buffer has 3");
   CHECK(refusal({TensorView(y, {2, 5})}) == "output 'output': dim 1 must be 4, got 5");
   CHECK(refusal({TensorView(y, {8})}) == "output 'output': expected 2 dims [batch, 4], got 1");
-  CHECK(refusal({TensorView(x, aotpack::dtype_of<double>(), {2, 4})}) == "output 'output': expected float32, got float64");
+  CHECK(refusal({TensorView(x, aotpack::dtype_of<double>(), {2, 4})}) ==
+        "output 'output': expected float32, got float64");
   CHECK(refusal({TensorView(y, {2, 4}, {0, 1})}) == "output 'output': the strides of its buffer overlap");
   CHECK(refusal({TensorView(y, {2, 4}, {2, 1})}) == "output 'output': the strides of its buffer overlap");
   CHECK(refusal({TensorView(static_cast<float*>(nullptr), {2, 4})}) == "output 'output' has no data");
@@ -204,9 +205,7 @@ TEST_CASE("mutation: inputs reach the caller's buffer, constants stay within the
 
 TEST_CASE("failures of a module come back as errors, and leave nothing behind") {
   Context context(load(failing_archive()));
-  const auto failure = [&](int64_t mode) {
-    return error_of([&] { context.run({TensorView(&mode, {})}); });
-  };
+  const auto failure = [&](int64_t mode) { return error_of([&] { context.run({TensorView(&mode, {})}); }); };
   CHECK(failure(0).code() == AOTPACK_EXECUTION_FAILED);
   CHECK(message_of(failure(0)) == "entry 'forward': index 50 is out of range [0, 10)");
   CHECK(failure(1).code() == AOTPACK_OUT_OF_MEMORY);

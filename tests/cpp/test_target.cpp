@@ -63,12 +63,14 @@ TEST_CASE("an archive without a module for this host says what is missing") {
   using namespace aotpack::tests;
   ArchiveWriter writer = affine_archive();
   Json& modules = writer.manifest["entries"][0]["variants"][0]["modules"];
-  modules = Json::array({module(1, {0}, {"alloc", "free"}, "aarch64"), module(1, {0}, {"alloc", "free"}, "riscv-vector")});
+  modules =
+      Json::array({module(1, {0}, {"alloc", "free"}, "aarch64"), module(1, {0}, {"alloc", "free"}, "riscv-vector")});
   const aotpack::Error error = load_error(writer);
   CHECK(error.code() == AOTPACK_UNSUPPORTED_TARGET);
   const std::string message = error.what();
-  CHECK(message.find("entry 'forward' has no module that this host runs: aarch64 needs a processor of architecture aarch64; "
-                     "riscv-vector needs a target that this runtime does not know (the host's best target is ") !=
+  CHECK(message.find(
+            "entry 'forward' has no module that this host runs: aarch64 needs a processor of architecture aarch64; "
+            "riscv-vector needs a target that this runtime does not know (the host's best target is ") !=
         std::string::npos);
 }
 

@@ -36,7 +36,8 @@ TEST_CASE("8 threads call one model through 8 contexts; outputs are freed on oth
     std::vector<float> x(64 * 4);
     for (int round = 0; round < 300; ++round) {
       const int64_t batch = 1 + (self * 31 + round) % 64;
-      for (size_t i = 0; i < static_cast<size_t>(batch) * 4; ++i) x[i] = static_cast<float>(self * 1000 + round) + static_cast<float>(i);
+      for (size_t i = 0; i < static_cast<size_t>(batch) * 4; ++i)
+        x[i] = static_cast<float>(self * 1000 + round) + static_cast<float>(i);
       std::vector<Tensor> outputs = context.run({TensorView(x.data(), {batch, 4})});
       for (size_t i = 0; i < static_cast<size_t>(batch) * 4; ++i) {
         if (outputs[0].data<float>()[i] != 2 * x[i] + static_cast<float>(i % 4 + 1)) ++wrong;

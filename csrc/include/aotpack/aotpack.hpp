@@ -6,8 +6,8 @@
 //   std::vector<aotpack::Tensor> outputs = context.run({aotpack::TensorView(image.data(), {1, 1, 8, 8})});
 //   const float* scores = outputs[0].data<float>();
 //
-// Errors are thrown as aotpack::Error. Threads: a Model may be used by any number of threads, a Context by one at a time; a Tensor
-// may outlive both and be destroyed anywhere.
+// Errors are thrown as aotpack::Error. Threads: a Model may be used by any number of threads, a Context by one at a
+// time; a Tensor may outlive both and be destroyed anywhere.
 #ifndef AOTPACK_AOTPACK_HPP_
 #define AOTPACK_AOTPACK_HPP_
 
@@ -48,7 +48,8 @@ inline void check(aotpack_status* status) {
 
 }  // namespace detail
 
-// The DLPack type of a C++ type; not defined for others. float16 and bfloat16 have no C++17 type: see kFloat16, kBFloat16.
+// The DLPack type of a C++ type; not defined for others. float16 and bfloat16 have no C++17 type: see kFloat16,
+// kBFloat16.
 template <typename T>
 constexpr DLDataType dtype_of() {
   constexpr uint8_t bits = static_cast<uint8_t>(8 * sizeof(T));
@@ -72,7 +73,8 @@ inline bool same_dtype(DLDataType a, DLDataType b) noexcept {
 
 using Shape = std::vector<int64_t>;
 
-// Someone else's memory, seen as a tensor: an input, or a buffer for an output. Cheap to copy; the data must outlive it.
+// Someone else's memory, seen as a tensor: an input, or a buffer for an output. Cheap to copy; the data must outlive
+// it.
 class TensorView {
  public:
   // `data` points to element (0, ..., 0); `strides` count elements, empty for contiguous.
@@ -244,8 +246,8 @@ class Context {
   void run_into(const std::vector<TensorView>& inputs, const std::vector<TensorView>& outputs, size_t entry = 0) {
     const Pointers given(inputs);
     const Pointers results(outputs);
-    detail::check(aotpack_context_run_into(handle_.get(), entry, given.data(), given.size(), results.data(),
-                                           results.size()));
+    detail::check(
+        aotpack_context_run_into(handle_.get(), entry, given.data(), given.size(), results.data(), results.size()));
   }
 
   aotpack_context* handle() const noexcept { return handle_.get(); }

@@ -1,4 +1,5 @@
-/* Returns the input's memory as it lies there, flattened: x of any layout and dynamic sizes [n, c, h, w] -> int32 [?]. */
+/* Returns the input's memory as it lies there, flattened: x of any layout and dynamic sizes [n, c, h, w] -> int32 [?].
+ */
 #include "module.h"
 
 static const char* const names[] = {"alloc"};

@@ -8,12 +8,19 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-#define DEFINE_MODULE(module_target, inputs, outputs, constants, names)                                         \
-  static const aotpack_module table = {AOTPACK_MODULE_ABI_VERSION, sizeof(aotpack_module), module_target, inputs, \
-                                       outputs, constants, sizeof(names) / sizeof((names)[0]), names, run};     \
-  EXPORT const aotpack_module* aotpack_module_query(uint32_t max_abi_version);                                  \
-  EXPORT const aotpack_module* aotpack_module_query(uint32_t max_abi_version) {                                 \
-    return max_abi_version >= AOTPACK_MODULE_ABI_VERSION ? &table : NULL;                                       \
+#define DEFINE_MODULE(module_target, inputs, outputs, constants, names)         \
+  static const aotpack_module table = {AOTPACK_MODULE_ABI_VERSION,              \
+                                       sizeof(aotpack_module),                  \
+                                       module_target,                           \
+                                       inputs,                                  \
+                                       outputs,                                 \
+                                       constants,                               \
+                                       sizeof(names) / sizeof((names)[0]),      \
+                                       names,                                   \
+                                       run};                                    \
+  EXPORT const aotpack_module* aotpack_module_query(uint32_t max_abi_version);  \
+  EXPORT const aotpack_module* aotpack_module_query(uint32_t max_abi_version) { \
+    return max_abi_version >= AOTPACK_MODULE_ABI_VERSION ? &table : NULL;       \
   }
 
 static inline void* import_alloc(const aotpack_module_call* call, size_t which, size_t bytes) {
