@@ -19,6 +19,7 @@ from aotpack.export import structure
 from aotpack.export.dims import DimTable, user_dim_names
 from aotpack.export.editing import bound_arguments
 from aotpack.export.program import ConstantInfo, Program, Reference
+from aotpack.export.recurrent import captured_whole
 from aotpack.spec import CallSpec, DType, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf
 
 _DTYPES = {
@@ -181,7 +182,7 @@ def _export(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> ExportedProgram:
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), captured_whole():
             warnings.simplefilter("ignore")
             return torch.export.export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_arg
 
@@ -74,7 +75,8 @@ class Editor:
         """A new call in front of `before`, with its place in the source model's code."""
         with self.graph.inserting_before(before):
             node = self.graph.call_function(op, args, kwargs)
-        with self.mode, torch.no_grad():
+        # Without the Python dispatcher some operators read symbolic sizes as numbers, which would fix them.
+        with self.mode, torch.no_grad(), enable_python_dispatcher():
             node.meta["val"] = op(*map_arg(args, lambda n: n.meta["val"]), **map_arg(kwargs, lambda n: n.meta["val"]))
         for key in ("stack_trace", "nn_module_stack", "source_fn_stack"):
             if key in before.meta:

@@ -13,6 +13,7 @@ from aotpack.export import native
 from aotpack.export.inductor import kernel_source, wrapper_source
 from aotpack.export.inductor.codegen import GeneratedCode, generate
 from aotpack.export.program import ConstantInfo, Program
+from aotpack.export.runner import refuse_specialization
 
 # Characters of kernel source that one compiler process gets; about two seconds of work.
 _UNIT_SIZE = 60_000
@@ -48,6 +49,7 @@ def lower(program: Program, target: str) -> Lowered:
     """
     inputs = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
     code = generate(program.graph_module, inputs, target)
+    refuse_specialization(program, "TorchInductor")
     wrapper = wrapper_source.transform(
         code.wrapper,
         target=target,

@@ -53,6 +53,7 @@ _library.define(
     "bool include_last_offset, int padding_idx) -> Tensor",
     tags=_TAGS,
 )
+_library.define("to_layout(Tensor x, int[] order) -> Tensor", tags=_TAGS)
 _library.define(
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool is_causal, float scale) -> Tensor", tags=_TAGS
 )
@@ -96,12 +97,7 @@ def _embedding_fake(weight: Tensor, indices: Tensor, rows: int) -> Tensor:
 
 def channels_last_strides(sizes: Sequence[int | torch.SymInt]) -> list[int | torch.SymInt]:
     """Strides of a dense [n, c, *spatial] tensor that lies as [n, *spatial, c]."""
-    strides: list[int | torch.SymInt] = [0] * len(sizes)
-    step: int | torch.SymInt = 1
-    for d in (1, *range(len(sizes) - 1, 1, -1), 0):
-        strides[d] = step
-        step = step * sizes[d]
-    return strides
+    return dense_strides(sizes, (0, *range(2, len(sizes)), 1))
 
 
 def conv_sizes(
@@ -163,6 +159,24 @@ def _conv_fake(
 ) -> Tensor:
     sizes = conv_sizes(x, out_channels, kernel, stride, padding, dilation, transposed, output_padding)
     return x.new_empty_strided(sizes, channels_last_strides(sizes))
+
+
+def dense_strides(sizes: Sequence[int | torch.SymInt], order: Sequence[int]) -> list[int | torch.SymInt]:
+    """Strides of a dense tensor whose dims lie in `order`, from outermost to innermost."""
+    strides: list[int | torch.SymInt] = [0] * len(sizes)
+    step: int | torch.SymInt = 1
+    for d in reversed(order):
+        strides[d] = step
+        step = step * sizes[d]
+    return strides
+
+
+def _to_layout(x: Tensor, order: list[int]) -> Tensor:
+    return torch.empty_strided(x.shape, dense_strides(x.shape, order), dtype=x.dtype).copy_(x)
+
+
+def _to_layout_fake(x: Tensor, order: list[int]) -> Tensor:
+    return x.new_empty_strided(x.shape, dense_strides(x.shape, order))
 
 
 _BAG_MODES = ("sum", "mean", "max")
@@ -288,6 +302,7 @@ _implement("packed_linear", _linear, _linear_fake)
 _implement("packed_embedding", _embedding, _embedding_fake)
 _implement("packed_conv", _conv, _conv_fake)
 _implement("embedding_bag", _embedding_bag, _embedding_bag_fake)
+_implement("to_layout", _to_layout, _to_layout_fake)
 _implement("attention", _attention, _attention_fake)
 _implement("lstm_layer", _lstm, _lstm_fake)
 _implement("gru_layer", _gru, _gru_fake)
@@ -296,6 +311,7 @@ packed_linear = torch.ops.aotpack.packed_linear.default
 packed_embedding = torch.ops.aotpack.packed_embedding.default
 packed_conv = torch.ops.aotpack.packed_conv.default
 embedding_bag = torch.ops.aotpack.embedding_bag.default
+to_layout = torch.ops.aotpack.to_layout.default
 attention = torch.ops.aotpack.attention.default
 lstm_layer = torch.ops.aotpack.lstm_layer.default
 gru_layer = torch.ops.aotpack.gru_layer.default
@@ -303,5 +319,14 @@ gru_layer = torch.ops.aotpack.gru_layer.default
 # Inductor asks for a declaration per operator; ours are in csrc/module/ops.h, so the text is a comment.
 C_SHIMS: dict[torch._ops.OpOverload, list[str]] = {
     op: [f"/* aoti_torch_cpu_{op._schema.name.split('::')[1]}: csrc/module/ops.h */"]
-    for op in (packed_linear, packed_embedding, packed_conv, embedding_bag, attention, lstm_layer, gru_layer)
+    for op in (
+        packed_linear,
+        packed_embedding,
+        packed_conv,
+        embedding_bag,
+        to_layout,
+        attention,
+        lstm_layer,
+        gru_layer,
+    )
 }

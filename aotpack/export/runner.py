@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from aotpack.errors import BuildError, PassError
+from aotpack.export.dims import expression
 from aotpack.export.editing import fake_mode
 from aotpack.export.program import Program
+from aotpack.spec import DimRef
 
 Pass = Callable[[Program], Program]
 
@@ -24,6 +27,7 @@ def run_passes(program: Program, passes: Sequence[Pass]) -> Program:
         try:
             program = step(program)
             check(program)
+            refuse_specialization(program, f"pass {step.__name__}")
         except BuildError:
             raise
         except Exception as error:
@@ -42,11 +46,23 @@ def check(program: Program) -> None:
         raise PassError("the graph's results do not match the signature")
 
 
+def refuse_specialization(program: Program, where: str) -> None:
+    """Raises PassError when a dynamic size of the inputs has been fixed to a number: the archive would compute wrongly."""
+    for node, spec in zip(program.graph.find_nodes(op="placeholder"), program.signature.inputs, strict=True):
+        for axis, (size, element) in enumerate(zip(node.meta["val"].shape, spec.shape, strict=True)):
+            # `expr` applies what the shape environment has learned meanwhile.
+            if isinstance(element, DimRef) and not expression(size).free_symbols:
+                raise PassError(
+                    f"{where} fixed the dim {element.dim!r} (input {spec.name!r}, axis {axis}) to {size}",
+                    hint="make this dim static in dynamic_shapes, and report this model",
+                )
+
+
 def propagate(program: Program) -> None:
     """Recomputes the fake tensors of all nodes, so that strides follow the operators that a pass put in."""
     mode = fake_mode(program.graph_module)
     values = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
-    with torch.no_grad(), mode:
+    with torch.no_grad(), mode, enable_python_dispatcher():
         # Parameters are real; the mode makes fakes of them on the way.
         allow, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
         try:

@@ -9,7 +9,7 @@ namespace aotpack::runtime {
 namespace {
 
 constexpr char kVariable[] = "GOMP_SPINCOUNT";
-constexpr char kSpins[] = "10000";  // some tens of microseconds: enough from one parallel region to the next
+constexpr char kSpins[] = "1000";  // about ten microseconds: enough from one parallel region to the next
 
 // Held from the constructor to the destructor: two threads that load modules must not undo each other's setting.
 std::mutex& environment_mutex() {

@@ -38,6 +38,15 @@ _DROPPED_LINES = re.compile(
     re.MULTILINE,
 )
 
+# Kernels' declarations name torch's element types.
+_ELEMENT_TYPES = """#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+#include <c10/util/complex.h>
+#include <c10/util/Float8_e4m3fn.h>
+#include <c10/util/Float8_e5m2.h>
+namespace at { using namespace c10; }
+"""
+
 
 @dataclass(frozen=True)
 class Wrapper:
@@ -64,6 +73,8 @@ def transform(generated: str, *, target: str, num_inputs: int, num_outputs: int)
     constants = {int(index): name for name, index in _CONSTANT.findall(text)}
     if sorted(constants) != list(range(len(constants))):
         raise LoweringError("TorchInductor's generated wrapper numbers its constants in an unknown way")
+    if re.search(r"\b(?:at|c10)::", text):
+        text = _ELEMENT_TYPES + text
     text += (
         f'\n#include "entry.h"\nAOTPACK_DEFINE_MODULE("{target}", {num_inputs}, {num_outputs}, {len(constants)})\n'
     )

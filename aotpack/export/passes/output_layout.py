@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from aotpack.export import ops
 from aotpack.export.editing import Editor
 from aotpack.export.program import Program
 from aotpack.export.runner import propagate
-
-aten = torch.ops.aten
 
 
 def keep_output_layout(program: Program) -> Program:
@@ -20,10 +19,7 @@ def keep_output_layout(program: Program) -> Program:
     for index, (node, spec) in enumerate(zip(results, program.signature.outputs, strict=True)):
         if not isinstance(node, torch.fx.Node) or _has_order(node.meta["val"], spec.order):
             continue
-        permuted = editor.call(aten.permute.default, (node, list(spec.order)), output)
-        dense = editor.call(aten.clone.default, (permuted,), output, memory_format=torch.contiguous_format)
-        inverse = [spec.order.index(d) for d in range(spec.rank)]
-        results[index] = editor.call(aten.permute.default, (dense, inverse), output)
+        results[index] = editor.call(ops.to_layout, (node, list(spec.order)), output)
         editor.changed += 1
     output.args = (tuple(results),)
     return editor.finish("output_layout", f"restored the layout of {editor.changed} results")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aotpack.export import ops
+from aotpack.export import ops, recurrent
 from aotpack.export.editing import Editor, bound_arguments, dtype_of, shape_of
 from aotpack.export.packing import pack_linear
 from aotpack.export.program import Program
@@ -18,11 +18,11 @@ _DTYPES = (torch.float32, torch.bfloat16)
 
 
 def pack_rnn(program: Program) -> Program:
-    """Replaces `aten.lstm.input` and `aten.gru.input` with constant weights of fp32 or bf16."""
+    """Replaces LSTMs and GRUs with constant weights of fp32 or bf16."""
     editor = Editor(program)
-    for node in editor.nodes(aten.lstm.input, aten.gru.input):
+    for node in editor.nodes(aten.lstm.input, aten.gru.input, recurrent.lstm, recurrent.gru):
         arguments = bound_arguments(node)
-        if arguments["train"] and arguments["dropout"]:
+        if arguments.get("train") and arguments["dropout"]:
             continue
         weights = [editor.constant(parameter) for parameter in arguments["params"]]
         per_layer = 4 if arguments["has_biases"] else 2
@@ -50,8 +50,11 @@ def _layers(
     per_layer: int,
     directions: int,
 ) -> list[torch.fx.Node]:
-    lstm = node.target is aten.lstm.input
-    states = arguments["hx"] if lstm else [arguments["hx"]]
+    lstm = node.target in (aten.lstm.input, recurrent.lstm)
+    if "h0" in arguments:
+        states = [arguments["h0"], arguments["c0"]] if lstm else [arguments["h0"]]
+    else:
+        states = arguments["hx"] if lstm else [arguments["hx"]]
     x = arguments["input"]
     if arguments["batch_first"]:
         x = editor.call(aten.transpose.int, (x, 0, 1), node)
