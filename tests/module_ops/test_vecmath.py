@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
+import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +73,13 @@ def cpu_flags() -> set[str]:
     return set()
 
 
+def check_accuracy(report: dict[str, dict[str, Any]]) -> None:
+    assert len(report) == 62
+    for name, measured in report.items():
+        bound = BOUNDS[name.partition("_")[2]]
+        assert measured["ulp"] <= bound, f"{name}: {measured['ulp']} ulp at {measured['at']}, {measured['second']}"
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_accuracy_and_speed(width: str, tmp_path: Path) -> None:
     lanes, flags, needed = WIDTHS[width]
@@ -85,14 +95,24 @@ def test_accuracy_and_speed(width: str, tmp_path: Path) -> None:
         [COMPILER, *options, f"-I{MODULE / 'vecmath'}", str(source), "-o", str(program), *LIBRARIES], check=True
     )
     report = json.loads(subprocess.run([program, "20011"], check=True, capture_output=True, text=True).stdout)
-    assert len(report) == 62
-    for name, measured in report.items():
-        bound = BOUNDS[name.partition("_")[2]]
-        assert measured["ulp"] <= bound, f"{name}: {measured['ulp']} ulp at {measured['at']}, {measured['second']}"
+    check_accuracy(report)
     for name in FAST:
         measured = report[f"{name}f_u10"]
         if lanes >= 8:
             assert measured["nanoseconds"] < measured["libm"], f"{name} is slower than libm"
+
+
+@pytest.mark.slow
+def test_accuracy_on_aarch64(tmp_path: Path) -> None:
+    cross, emulator = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64-static")
+    if cross is None or emulator is None:
+        pytest.skip("needs aarch64-linux-gnu-g++ and qemu-aarch64-static")
+    program = tmp_path / "driver"
+    source = Path(__file__).with_name("vecmath_driver.cpp")
+    options = ["-std=c++20", "-O2", "-ffp-contract=off", "-DLANES=4", "-static", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([cross, *options, f"-I{MODULE / 'vecmath'}", str(source), "-o", str(program)], check=True)
+    result = subprocess.run([emulator, str(program), "3000017"], check=True, capture_output=True, text=True)
+    check_accuracy(json.loads(result.stdout))
 
 
 def inductor_flags(capability: str) -> list[str]:
@@ -118,8 +138,6 @@ def test_no_symbol_is_left_to_sleef(capability: str, tmp_path: Path) -> None:
 
 def test_every_name_that_torch_uses_is_defined(tmp_path: Path) -> None:
     """Catches a new function in a new torch: each Sleef_* of the vector headers has to be known to ours."""
-    import re
-
     import torch
 
     if platform.machine() != "x86_64":

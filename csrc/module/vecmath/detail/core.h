@@ -156,12 +156,12 @@ AOTPACK_VEC F64<N> atan2(F64<N> y, F64<N> x) {
   const F64<N> numerator = steep ? ax : ay, denominator = steep ? ay : ax;
   F64<N> q = numerator / denominator;
   q = denominator == 0.0 ? splat<N>(0.0) : q;  // atan2(±0, ±0)
-  q = (ax == kInfinity) & (ay == kInfinity) ? splat<N>(1.0) : q;
+  q = ((ax == kInfinity) & (ay == kInfinity)) ? splat<N>(1.0) : q;
   F64<N> angle = q * polynomial<N>(q * q, c);
   angle = steep ? kHalfPi - angle : angle;
   angle = bits<I64<N>>(x) < 0 ? 2 * kHalfPi - angle : angle;
   angle = with_sign<N>(angle, y);
-  return (x == x) & (y == y) ? angle : splat<N>(kNaN);
+  return ((x == x) & (y == y)) ? angle : splat<N>(kNaN);
 }
 
 /// 1 - erf(a) for a >= 0: e^(-a²) R((a - 2) / (a + 2)) / (1 + 2a), R fitted for a in [0, 10.1].

@@ -268,10 +268,10 @@ static inline Pack<float, N> pow(Pack<float, N> x, Pack<float, N> y) {
     const I64<H> odd = (whole & (size < 0x1p24) & ((bits<I64<H>>(rounded) & 1) != 0)) != 0;
     const I64<H> negative = bits<I64<H>>(a) < 0;
     power = bits<F64<H>>(bits<I64<H>>(power) | (negative & odd & INT64_MIN));
-    power = (a < 0.0) & (a != -kInfinity) & ~whole ? core::splat<H>(core::kNaN) : power;
-    power = (magnitude == 1.0) & (size == kInfinity) ? one : power;
-    power = (a != a) | (b != b) ? a + b : power;
-    return (a == 1.0) | (b == 0.0) ? one : power;
+    power = ((a < 0.0) & (a != -kInfinity) & ~whole) ? core::splat<H>(core::kNaN) : power;
+    power = ((magnitude == 1.0) & (size == kInfinity)) ? one : power;
+    power = ((a != a) | (b != b)) ? a + b : power;
+    return ((a == 1.0) | (b == 0.0)) ? one : power;
   });
 }
 
