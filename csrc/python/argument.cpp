@@ -89,6 +89,8 @@ bool Argument::import(PyObject* object, const Site& site, DLDataType expected, b
     const ArrayType type = array_type(Py_TYPE(object));
     kind_ = type.kind;
     if (kind_.framework == Framework::kTorch && !check_torch(object, site)) return false;
+    // jax's arrays are immutable, but their DLPack capsules do not say so.
+    if (kind_.framework == Framework::kJax && writable) return fail_read_only(site);
     if (kind_.exchange && kind_.exchange->borrow) {
       ok = import_exchange(object, site);
     } else if (type.has_dlpack && kind_.framework != Framework::kNumpy) {
