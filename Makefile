@@ -62,7 +62,7 @@ $(DEPS): constraints.txt pyproject.toml Makefile | $(PY)
 	@touch $@
 
 $(INSTALLED): $(DEPS) $(NATIVE) | doctest
-	$(PIP) -c constraints.txt --no-build-isolation -e '.[build,test,examples,bench,dev]'
+	$(PIP) -c constraints.txt --no-build-isolation --config-settings=build-dir=build/python -e '.[build,test,examples,bench,dev]'
 	@touch $@
 
 doctest:
