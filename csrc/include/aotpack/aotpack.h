@@ -2,8 +2,9 @@
  *
  * Objects are opaque. What a function creates, the caller releases with the matching *_release; NULL is always allowed
  * there. Every fallible call returns a status: NULL on success, else an object with a code and a message. Results come
- * through `out_` parameters, which are set to NULL on failure. Strings and structs that a function returns belong to the object
- * they were asked of and live as long as it does, unless said otherwise. Nothing is thrown, nothing aborts the process.
+ * through `out_` parameters, which are set to NULL on failure. Strings and structs that a function returns belong to
+ * the object they were asked of and live as long as it does, unless said otherwise. Nothing is thrown, nothing aborts
+ * the process.
  *
  * Threads: an aotpack_model is immutable and may be used by any number of threads. An aotpack_context belongs to one
  * thread at a time. A tensor that a run returned may be released on any thread, also after its context and model.
@@ -50,12 +51,12 @@ typedef enum aotpack_code {
   AOTPACK_UNSUPPORTED_TARGET = 9,  /* no module in the archive runs on this host */
   AOTPACK_MISSING_IMPORT = 10,     /* a module asks for something that this runtime lacks */
   AOTPACK_OUT_OF_MEMORY = 11,
-  AOTPACK_EXECUTION_FAILED = 12,   /* the model could not compute with these values */
+  AOTPACK_EXECUTION_FAILED = 12, /* the model could not compute with these values */
   AOTPACK_INTERNAL = 13
 } aotpack_code;
 
 typedef struct aotpack_status aotpack_status;
-AOTPACK_API aotpack_code aotpack_status_code(const aotpack_status* status); /* AOTPACK_OK for NULL */
+AOTPACK_API aotpack_code aotpack_status_code(const aotpack_status* status);   /* AOTPACK_OK for NULL */
 AOTPACK_API const char* aotpack_status_message(const aotpack_status* status); /* "" for NULL */
 AOTPACK_API void aotpack_status_release(aotpack_status* status);
 /* "OK", "INVALID_ARGUMENT", ... */
@@ -89,9 +90,9 @@ AOTPACK_API aotpack_status* aotpack_model_find_entry(const aotpack_model* model,
 /* The target of the module that was chosen for this entry, e.g. "x86-64-v4". */
 AOTPACK_API const char* aotpack_model_entry_target(const aotpack_model* model, size_t entry);
 
-/* One dimension. Static when `name` is NULL: the size is `size`. Else the size is multiplier * D + offset, where D is the value of the dim `name`
- * in this call and lies in [min, max]; max is INT64_MAX when there is no upper bound. A computed size of an output that is no
- * such expression has an empty name and size -1. */
+/* One dimension. Static when `name` is NULL: the size is `size`. Else the size is multiplier * D + offset, where D is
+ * the value of the dim `name` in this call and lies in [min, max]; max is INT64_MAX when there is no upper bound. A
+ * computed size of an output that is no such expression has an empty name and size -1. */
 typedef struct aotpack_dim_info {
   const char* name;
   int64_t size;
@@ -117,7 +118,7 @@ AOTPACK_API const aotpack_value_info* aotpack_model_output(const aotpack_model* 
 /* ---- context --------------------------------------------------------------------------------------------------- */
 
 typedef struct aotpack_context_options {
-  size_t struct_size; /* sizeof(aotpack_context_options) */
+  size_t struct_size;  /* sizeof(aotpack_context_options) */
   int32_t num_threads; /* threads inside one call; 0: one per core that this process may use */
 } aotpack_context_options;
 
@@ -132,13 +133,15 @@ AOTPACK_API aotpack_status* aotpack_context_set_num_threads(aotpack_context* con
 /* Seeds the random operators: the calls that follow repeat. */
 AOTPACK_API void aotpack_context_set_seed(aotpack_context* context, uint64_t seed);
 
-/* Runs an entry. `inputs` are borrowed for the call and may have any strides and alignment. Each of the `num_outputs` results is a new tensor
- * with the strides that the model's outputs have; release it through its deleter. On failure every element of `out_outputs` is NULL. */
+/* Runs an entry. `inputs` are borrowed for the call and may have any strides and alignment. Each of the `num_outputs`
+ * results is a new tensor with the strides that the model's outputs have; release it through its deleter. On failure
+ * every element of `out_outputs` is NULL. */
 AOTPACK_API aotpack_status* aotpack_context_run(aotpack_context* context, size_t entry, const DLTensor* const* inputs,
                                                 size_t num_inputs, DLManagedTensorVersioned** out_outputs,
                                                 size_t num_outputs);
 
-/* The same, written into the caller's buffers: `outputs[i]` must have the dtype and the sizes of the result and may have any strides that do not overlap. */
+/* The same, written into the caller's buffers: `outputs[i]` must have the dtype and the sizes of the result and may
+ * have any strides that do not overlap. */
 AOTPACK_API aotpack_status* aotpack_context_run_into(aotpack_context* context, size_t entry,
                                                      const DLTensor* const* inputs, size_t num_inputs,
                                                      const DLTensor* const* outputs, size_t num_outputs);

@@ -1,8 +1,8 @@
 /* module_abi.h: the contract between a compiled module and the runtime that loads it.
  *
  * A module is a shared object that exports exactly one symbol, AOTPACK_MODULE_QUERY_SYMBOL. It needs nothing from the
- * process but libc, libm and the OpenMP runtime; what it asks of the runtime it names in `import_names`, and the runtime
- * hands it an array of function pointers in the same order with every call. The log of versions is docs/abi.md.
+ * process but libc, libm and the OpenMP runtime; what it asks of the runtime it names in `import_names`, and the
+ * runtime hands it an array of function pointers in the same order with every call. The log of versions is docs/abi.md.
  *
  * Plain C, depends on <stdint.h> and <stddef.h> alone.
  */
@@ -49,8 +49,9 @@ enum {
 /* A strided view. Sizes and strides count elements; `data` points at element (0, ..., 0). */
 typedef struct aotpack_module_tensor {
   void* data;
-  /* Outputs only: the block from `alloc` that holds `data`. The module gives one reference to that block to the runtime;
-   * several outputs may name the same block. NULL: `data` lies in an input or a constant, and the runtime copies it. */
+  /* Outputs only: the block from `alloc` that holds `data`. The module gives one reference to that block to the
+   * runtime; several outputs may name the same block. NULL: `data` lies in an input or a constant, and the runtime
+   * copies it. */
   void* block;
   int32_t dtype;
   int32_t rank;
@@ -72,12 +73,12 @@ typedef uint64_t (*aotpack_import_seed_fn)(void* runtime);
 
 typedef struct aotpack_module_call {
   size_t struct_size;
-  void* runtime;              /* passed back as the first argument of every import */
-  void* const* imports;       /* function pointers, in the order of import_names */
+  void* runtime;                          /* passed back as the first argument of every import */
+  void* const* imports;                   /* function pointers, in the order of import_names */
   const aotpack_module_tensor* inputs;    /* num_inputs; borrowed; sizes and strides already checked */
   const aotpack_module_tensor* constants; /* num_constants; borrowed; never written unless the manifest says mutated */
   aotpack_module_tensor* outputs;         /* num_outputs; filled by the module on success */
-  int32_t num_threads;        /* at least 1; the module never uses more */
+  int32_t num_threads;                    /* at least 1; the module never uses more */
 } aotpack_module_call;
 
 typedef struct aotpack_module {
