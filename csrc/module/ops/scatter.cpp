@@ -52,9 +52,10 @@ Layout lay_out(const Tensor* out, int32_t dim, const Tensor* index, const Tensor
   return layout;
 }
 
-// op(to, place in src) for every element of index, which holds integers I.
-template <typename T, typename I, typename Op>
-void for_each(const Layout& layout, T* out, const I* index, Op op) {
+// op(to, place in src) for every element of index, which is int64 (as_places).
+template <typename T, typename Op>
+void for_each(const Layout& layout, T* out, const Tensor* indices, Op op) {
+  const int64_t* index = indices->as<int64_t>();
   if (layout.size == 0 || layout.outer == 0 || layout.inner == 0) return;
   constexpr int64_t kStrip = 64;
   const int64_t strips = (layout.inner + kStrip - 1) / kStrip, items = layout.outer * strips;
@@ -71,7 +72,7 @@ void for_each(const Layout& layout, T* out, const I* index, Op op) {
         const int64_t from_index = walk.offset[1] + i * layout.index_step,
                       from_src = walk.offset[2] + i * layout.src_step;
         for (int64_t j = first; j < last; ++j) {
-          const int64_t place = static_cast<int64_t>(index[from_index + j * layout.index_inner]);
+          const int64_t place = index[from_index + j * layout.index_inner];
           op(out[walk.offset[0] + place * layout.out_step + j * layout.out_inner], from_src + j * layout.src_inner);
         }
       }
@@ -79,10 +80,10 @@ void for_each(const Layout& layout, T* out, const I* index, Op op) {
   });
 }
 
-template <typename F>
-void with_index(const Tensor* index, F f) {
-  if (index->dtype == AOTPACK_DTYPE_INT64) return f(index->as<int64_t>());
-  if (index->dtype == AOTPACK_DTYPE_INT32) return f(index->as<int32_t>());
+// int64 places; one type of them keeps the module small.
+Tensor* as_places(const Tensor* index) {
+  if (index->dtype == AOTPACK_DTYPE_INT64) return Call::current().retain(index);
+  if (index->dtype == AOTPACK_DTYPE_INT32) return convert_contiguous(index, AOTPACK_DTYPE_INT64);
   throw_invalid(std::string("scatter(): Expected dtype int32/int64 for index, got ") + dtype_name(index->dtype));
 }
 
@@ -103,14 +104,12 @@ void check(const Tensor* out, int32_t dim, const Tensor* index, const Tensor* sr
     }
   }
   const int64_t size = out->rank == 0 ? 1 : out->sizes[dim];
-  with_index(index, [&](const auto* values) {
-    Walk<1> walk(index->rank, index->sizes);
-    walk.add(0, index->strides);
-    for (int64_t i = index->numel(); i > 0; --i, walk.next()) {
-      const int64_t place = values[walk.offset[0]];
-      if (place < 0 || place >= size) throw_index(place, dim, size);
-    }
-  });
+  Walk<1> walk(index->rank, index->sizes);
+  walk.add(0, index->strides);
+  for (int64_t i = index->numel(); i > 0; --i, walk.next()) {
+    const int64_t place = index->as<int64_t>()[walk.offset[0]];
+    if (place < 0 || place >= size) throw_index(place, dim, size);
+  }
 }
 
 void start(Tensor* out, const Tensor* self) {
@@ -179,9 +178,7 @@ void divide_by_counts(Tensor* out, int32_t dim, const Tensor* index, bool includ
   Owned counts(Call::current().empty_contiguous(out->rank, out->sizes, AOTPACK_DTYPE_INT64));
   std::fill_n(counts->as<int64_t>(), n, include_self ? 1 : 0);
   const Layout layout = lay_out(counts.get(), dim, index, nullptr);
-  with_index(index, [&](const auto* places) {
-    for_each(layout, counts->as<int64_t>(), places, [](int64_t& count, int64_t) { ++count; });
-  });
+  for_each(layout, counts->as<int64_t>(), index, [](int64_t& count, int64_t) { ++count; });
   Walk<1> walk(out->rank, out->sizes);
   walk.add(0, out->strides);
   for (int64_t i = 0; i < n; ++i, walk.next()) {
@@ -196,32 +193,36 @@ void reduce_into(Tensor* out, int32_t dim, const Tensor* index, const Tensor* sr
   const Layout layout = lay_out(out, dim, index, src);
   T* to = out->as<T>();
   const T* from = src->as<T>();
-  with_index(index, [&](const auto* places) {
-    if (!include_self) {
-      const T first = identity<T>(reduce);
-      for_each(layout, to, places, [first](T& value, int64_t) { value = first; });
-    }
-    switch (reduce) {
-      case Reduce::kSum:
-      case Reduce::kMean:
-        return for_each(layout, to, places, [from](T& value, int64_t i) { value = add(value, from[i]); });
-      case Reduce::kProd:
-        return for_each(layout, to, places, [from](T& value, int64_t i) { value = multiply(value, from[i]); });
-      case Reduce::kMax:
-        return for_each(layout, to, places, [from](T& value, int64_t i) {
-          if (is_nan(from[i]) || value < from[i]) value = from[i];
-        });
-      case Reduce::kMin:
-        return for_each(layout, to, places, [from](T& value, int64_t i) {
-          if (is_nan(from[i]) || from[i] < value) value = from[i];
-        });
-    }
-  });
+  if (!include_self) {
+    const T first = identity<T>(reduce);
+    for_each(layout, to, index, [first](T& value, int64_t) { value = first; });
+  }
+  switch (reduce) {
+    case Reduce::kSum:
+    case Reduce::kMean:
+      for_each(layout, to, index, [from](T& value, int64_t i) { value = add(value, from[i]); });
+      break;
+    case Reduce::kProd:
+      for_each(layout, to, index, [from](T& value, int64_t i) { value = multiply(value, from[i]); });
+      break;
+    case Reduce::kMax:
+      for_each(layout, to, index, [from](T& value, int64_t i) {
+        if (is_nan(from[i]) || value < from[i]) value = from[i];
+      });
+      break;
+    case Reduce::kMin:
+      for_each(layout, to, index, [from](T& value, int64_t i) {
+        if (is_nan(from[i]) || from[i] < value) value = from[i];
+      });
+      break;
+  }
   if (reduce == Reduce::kMean) divide_by_counts<T>(out, dim, index, include_self);
 }
 
-void scatter_reduce(Tensor* out, int32_t dim, const Tensor* index, const Tensor* src, Reduce reduce,
+void scatter_reduce(Tensor* out, int32_t dim, const Tensor* given, const Tensor* src, Reduce reduce,
                     bool include_self) {
+  Owned places(as_places(given));
+  const Tensor* index = places.get();
   check(out, dim, index, src);
   if (src->dtype != out->dtype) throw_invalid("scatter(): Expected self.dtype to be equal to src.dtype");
   if (is_half_dtype(out->dtype)) {
@@ -241,29 +242,27 @@ void scatter_reduce(Tensor* out, int32_t dim, const Tensor* index, const Tensor*
 void aoti_torch_cpu_scatter_src_out(AotpackTensor out, AotpackTensor self, int64_t dim, AotpackTensor index,
                                     AotpackTensor src) {
   const int32_t axis = wrap_dim(dim, self->rank);
-  check(self, axis, index, src);
+  Owned places(as_places(index));
+  check(self, axis, places.get(), src);
   if (src->dtype != self->dtype) throw_invalid("scatter(): Expected self.dtype to be equal to src.dtype");
   start(out, self);
-  const Layout layout = lay_out(out, axis, index, src);
+  const Layout layout = lay_out(out, axis, places.get(), src);
   dispatch_size(out->dtype, [&]<typename T>(T) {
     const T* from = src->as<T>();
-    with_index(index, [&](const auto* places) {
-      for_each(layout, out->as<T>(), places, [from](T& value, int64_t i) { value = from[i]; });
-    });
+    for_each(layout, out->as<T>(), places.get(), [from](T& value, int64_t i) { value = from[i]; });
   });
 }
 
 void aoti_torch_cpu_scatter_value_out(AotpackTensor out, AotpackTensor self, int64_t dim, AotpackTensor index,
                                       double value) {
   const int32_t axis = wrap_dim(dim, self->rank);
-  check(self, axis, index, nullptr);
+  Owned places(as_places(index));
+  check(self, axis, places.get(), nullptr);
   start(out, self);
-  const Layout layout = lay_out(out, axis, index, nullptr);
+  const Layout layout = lay_out(out, axis, places.get(), nullptr);
   dispatch(out->dtype, "scatter", [&]<typename T>(T) {
     const T fill = convert<T>(value);
-    with_index(index, [&](const auto* places) {
-      for_each(layout, out->as<T>(), places, [fill](T& to, int64_t) { to = fill; });
-    });
+    for_each(layout, out->as<T>(), places.get(), [fill](T& to, int64_t) { to = fill; });
   });
 }
 
