@@ -37,8 +37,8 @@ def decode_manifest(data: bytes) -> Manifest:
     if value.get("format") != FORMAT:
         malformed(f"manifest: format: expected {FORMAT!r}, got {value.get('format')!r}")
     version = value.get("format_version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        malformed(f"manifest: format_version: expected a positive integer, got {version!r}")
+    if not isinstance(version, int) or isinstance(version, bool) or abs(version) > INT64_MAX:
+        malformed(f"manifest: format_version: expected an integer, got {version!r}")
     if version != FORMAT_VERSION:
         raise UnsupportedVersionError(
             f"the archive has format version {version}; this aotpack knows version {FORMAT_VERSION}",
@@ -57,7 +57,7 @@ def decode_manifest(data: bytes) -> Manifest:
         top["entries"].fail("empty: an archive has at least one entry")
     unique([(top["entries"], entry.name) for entry in entries])
     return Manifest(
-        name=top["name"].string(),
+        name=top["name"].string(empty=True),
         producer=_producer(top["producer"]),
         constants=constants,
         entries=entries,
@@ -112,8 +112,8 @@ def _integers(node: Node) -> tuple[int, ...]:
     return values
 
 
-def _strings(node: Node) -> tuple[str, ...]:
-    return tuple(item.string() for item in node.list())
+def _strings(node: Node, *, empty: bool = False) -> tuple[str, ...]:
+    return tuple(item.string(empty=empty) for item in node.list())
 
 
 def _constant(node: Node, files: tuple[FileEntry, ...]) -> Constant:
@@ -134,7 +134,7 @@ def _constant(node: Node, files: tuple[FileEntry, ...]) -> Constant:
     return Constant(
         name=members["name"].string(),
         role=members["role"].choice(*ROLES),
-        sources=_strings(members["sources"]),
+        sources=_strings(members["sources"], empty=True),
         dtype=dtype,
         shape=shape,
         stride=stride,
@@ -167,8 +167,20 @@ def _entry(node: Node, files: tuple[FileEntry, ...], num_constants: int) -> Entr
     if not variants:
         members["variants"].fail("empty: an entry has at least one variant")
     unique([(members["variants"], variant.name) for variant in variants])
+    _check_determined(members["dims"], inputs, outputs, variants)
     goldens = tuple(_golden(item, files, inputs, outputs) for item in members["goldens"].list())
     return Entry(members["name"].string(), dims, inputs, outputs, in_spec, out_spec, variants, goldens)
+
+
+def _check_determined(
+    node: Node, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], variants: tuple[Variant, ...]
+) -> None:
+    """A dim has a value in a call only when the size of an input tells it."""
+    determined = {size.dim for value in inputs for size in value.shape if isinstance(size, DimRef)}
+    used = [size.dim for value in outputs for size in value.shape if isinstance(size, DimRef)]
+    for dim in used + [guard.dim for variant in variants for guard in variant.guards]:
+        if dim not in determined:
+            node.fail(f"the dim {dim!r} is used, but no input determines it")
 
 
 def _bounds(node: Node, key: str) -> tuple[str, int, int | None]:
@@ -205,9 +217,9 @@ def _size(node: Node, dims: frozenset[str], output: bool) -> ShapeElement:
     dim = members["dim"].string()
     if dim not in dims:
         members["dim"].fail(f"there is no dim {dim!r}")
-    # The value of a dim is solved for from the sizes of the inputs, which needs a positive factor.
-    low = -INT64_MAX if output else 1
-    return DimRef(dim, members["mul"].integer(low), members["add"].integer(-INT64_MAX))
+    # The value of a dim is solved for from the sizes of the inputs, which needs a positive factor. The bounds of the
+    # summand leave room to negate it and to add sizes without a thought for overflow.
+    return DimRef(dim, members["mul"].integer(1), members["add"].integer(-(1 << 62), 1 << 62))
 
 
 def _variant(node: Node, dims: frozenset[str], files: tuple[FileEntry, ...], num_constants: int) -> Variant:
@@ -228,7 +240,7 @@ def _module(node: Node, files: tuple[FileEntry, ...], num_constants: int) -> Mod
     kernels = []
     for item in members["kernels"].list():
         kernel = item.object("name", "ops")
-        kernels.append(Kernel(kernel["name"].string(), _strings(kernel["ops"])))
+        kernels.append(Kernel(kernel["name"].string(empty=True), _strings(kernel["ops"], empty=True)))
     return Module(
         target=members["target"].string(),
         abi_version=members["abi_version"].integer(1, (1 << 32) - 1),
@@ -247,20 +259,22 @@ def _golden(
     if not (math.isfinite(tolerance) and tolerance >= 0):
         members["tolerance"].fail(f"{tolerance} is no tolerance")
     return Golden(
-        inputs=_golden_tensors(members["inputs"], files, inputs),
-        outputs=_golden_tensors(members["outputs"], files, outputs),
+        inputs=_golden_tensors(members["inputs"], files, inputs, sampled=False),
+        outputs=_golden_tensors(members["outputs"], files, outputs, sampled=True),
         tolerance=tolerance,
     )
 
 
 def _golden_tensors(
-    node: Node, files: tuple[FileEntry, ...], values: tuple[TensorSpec, ...]
+    node: Node, files: tuple[FileEntry, ...], values: tuple[TensorSpec, ...], *, sampled: bool
 ) -> tuple[GoldenTensor, ...]:
     tensors = []
     for item in node.list():
         members = item.object("dtype", "shape", "file", "offset", "nbytes", "step")
         dtype, shape, step = _dtype(members["dtype"]), _integers(members["shape"]), members["step"].integer(1)
         file, offset, nbytes = _range(members, files, "goldens/")
+        if step != 1 and not sampled:
+            members["step"].fail(f"{step}, but inputs are kept whole")
         expected = -(-math.prod(shape) // step) * dtype.itemsize
         if nbytes != expected:
             members["nbytes"].fail(f"{nbytes} bytes, but shape, dtype and step make {expected}")

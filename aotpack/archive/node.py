@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from aotpack.errors import MalformedArchiveError
 
 INT64_MAX = (1 << 63) - 1
+# Deep enough for any model, shallow enough for every reader's stack.
+MAX_DEPTH = 128
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -33,13 +35,30 @@ def parse_json(data: bytes) -> Any:
 
     try:
         text = data.decode("utf-8")
-        return json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+        value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
     except UnicodeDecodeError as error:
         malformed(f"manifest: not UTF-8 at byte {error.start}")
     except RecursionError:
         malformed("manifest: nested too deeply")
     except ValueError as error:
         malformed(f"manifest: not JSON: {error}")
+    _check_depth(value)
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        containers = (item for item in level if isinstance(item, (dict, list)))
+        level = [item for container in containers for item in _items(container)]
+        if not level:
+            return
+    if any(isinstance(item, (dict, list)) for item in level):
+        malformed(f"manifest: nested more than {MAX_DEPTH} deep")
+
+
+def _items(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container
 
 
 class Node:

@@ -15,9 +15,6 @@ from aotpack.spec import (
     ValueLeaf,
 )
 
-# Deep enough for any model, shallow enough for every reader's stack.
-MAX_DEPTH = 64
-
 
 def decode_call(node: Node, num_tensors: int) -> CallSpec:
     """The root of an `in_spec`."""
@@ -25,19 +22,17 @@ def decode_call(node: Node, num_tensors: int) -> CallSpec:
         node.fail('expected an object of kind "call"')
     members = node.object("kind", "args", "names", "kwargs")
     args = tuple(decode_spec(item, num_tensors) for item in members["args"].list())
-    names = tuple(None if item.value is None else item.string() for item in members["names"].list())
+    names = tuple(None if item.value is None else item.string(empty=True) for item in members["names"].list())
     if len(names) != len(args):
         members["names"].fail(f"{len(names)} names for {len(args)} arguments")
     kwargs = members["kwargs"].object("keys", "items")
-    keys, items = _pairs(kwargs["keys"], kwargs["items"], num_tensors, 0)
-    unique([(members["names"], name) for name in (*filter(None, names), *keys)])
+    keys, items = _pairs(kwargs["keys"], kwargs["items"], num_tensors)
+    unique([(members["names"], name) for name in (*(name for name in names if name is not None), *keys)])
     return CallSpec(args, names, keys, items)
 
 
-def decode_spec(node: Node, num_tensors: int, depth: int = 0) -> Spec:
+def decode_spec(node: Node, num_tensors: int) -> Spec:
     """A spec below the root, or an `out_spec`."""
-    if depth > MAX_DEPTH:
-        node.fail(f"nested more than {MAX_DEPTH} deep")
     if not isinstance(node.value, dict):
         node.fail("expected an object")
     kind = node.value.get("kind")
@@ -51,26 +46,26 @@ def decode_spec(node: Node, num_tensors: int, depth: int = 0) -> Spec:
     if kind == "float":
         return ValueLeaf(float(node.object("kind", "value")["value"].choice("inf", "-inf", "nan")))
     if kind in ("tuple", "list"):
-        items = tuple(decode_spec(i, num_tensors, depth + 1) for i in node.object("kind", "items")["items"].list())
+        items = tuple(decode_spec(i, num_tensors) for i in node.object("kind", "items")["items"].list())
         return TupleSpec(items) if kind == "tuple" else ListSpec(items)
     if kind == "dict":
         members = node.object("kind", "keys", "items")
-        return DictSpec(*_pairs(members["keys"], members["items"], num_tensors, depth))
+        return DictSpec(*_pairs(members["keys"], members["items"], num_tensors))
     if kind in ("namedtuple", "dataclass"):
         members = node.object("kind", "type", "keys", "items")
         type_name = members["type"].string()
         module, colon, name = type_name.partition(":")
         if not (module and colon and name):
             members["type"].fail(f'{type_name!r} is not "module:QualName"')
-        keys, items = _pairs(members["keys"], members["items"], num_tensors, depth)
+        keys, items = _pairs(members["keys"], members["items"], num_tensors)
         return (NamedTupleSpec if kind == "namedtuple" else DataclassSpec)(type_name, keys, items)
     node.fail(f"unknown kind {kind!r}")
 
 
-def _pairs(keys_node: Node, items_node: Node, num_tensors: int, depth: int) -> tuple[tuple[str, ...], tuple[Spec, ...]]:
+def _pairs(keys_node: Node, items_node: Node, num_tensors: int) -> tuple[tuple[str, ...], tuple[Spec, ...]]:
     keys = tuple(item.string(empty=True) for item in keys_node.list())
     unique([(keys_node, key) for key in keys])
-    items = tuple(decode_spec(item, num_tensors, depth + 1) for item in items_node.list())
+    items = tuple(decode_spec(item, num_tensors) for item in items_node.list())
     if len(keys) != len(items):
         items_node.fail(f"{len(items)} items for {len(keys)} keys")
     return keys, items

@@ -158,10 +158,12 @@ bool read_arguments(std::string_view spec, CallPlan* plan) {
   if (names.size() != plan->positional.size() || keys.size() != keyword.size()) return false;
   const size_t count = names.size() + keys.size();
   plan->names.assign(count, nullptr);
+  std::vector<bool> seen(count);
   for (size_t i = 0; i < count; ++i) {
     const bool is_keyword = i >= names.size();
     const int index = is_keyword ? keyword[i - names.size()] : plan->positional[i];
-    if (static_cast<size_t>(index) >= count) return false;
+    if (static_cast<size_t>(index) >= count || seen[static_cast<size_t>(index)]) return false;
+    seen[static_cast<size_t>(index)] = true;
     if (!intern(is_keyword ? keys[i - names.size()] : names[i], &plan->names[static_cast<size_t>(index)])) return false;
   }
   return true;

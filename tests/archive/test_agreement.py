@@ -1,0 +1,112 @@
+"""Python's reader and the runtime read the format alike: the same manifests pass, the others fail by the same name."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import aotpack
+from aotpack.archive import ArchiveReader, FileSource, Manifest
+from aotpack.archive.encode import canonical
+from aotpack.archive.writer import _write
+from aotpack.errors import AotpackError, ArchiveError, UnsupportedVersionError
+
+STRINGS = ["", "x", "weights/x", "a" * 64]
+VALUES: list[Any] = [None, True, -1, 0, 3, 4096, 2**63, 2**70, 0.5, -0.0, *STRINGS, [], {}, [0], ["x"]]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all values below."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield (*path, key)
+        yield from places(item, (*path, key))
+
+
+def mutations(manifest: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Manifests that differ from this one in one place."""
+    for path in places(manifest):
+        for value in (*VALUES, "delete", "twice"):
+            changed = copy.deepcopy(manifest)
+            parent = changed
+            for key in path[:-1]:
+                parent = parent[key]
+            if value == "delete":
+                del parent[path[-1]]
+            elif value == "twice" and isinstance(parent, list):
+                parent.insert(path[-1], copy.deepcopy(parent[path[-1]]))
+            elif value == "twice":
+                parent[f"{path[-1]}_"] = parent[path[-1]]
+            else:
+                if type(parent[path[-1]]) is type(value) and parent[path[-1]] == value:
+                    continue
+                parent[path[-1]] = value
+            yield f"{'.'.join(map(str, path))} = {value!r}", changed
+
+
+def pack(manifest: bytes, files: list[FileSource]) -> bytes:
+    """An archive whose container is right, whatever its manifest."""
+    first = FileSource.from_bytes("manifest.json", manifest)
+    output = io.BytesIO()
+    _write(output, [first, *files], first.sha256)
+    return output.getvalue()
+
+
+def verdict(check: Callable[[], object]) -> type[AotpackError] | None:
+    try:
+        check()
+    except AotpackError as error:
+        return type(error)
+    return None
+
+
+@pytest.mark.parametrize("name", ["affine", "nested", "dict"])
+def test_every_single_change(archive: Callable[[str], Path], name: str, tmp_path: Path) -> None:
+    with ArchiveReader(archive(name)) as reader:
+        files = [FileSource.from_bytes(file.path, reader.read(file.path)) for file in reader.manifest.files]
+        manifest = json.loads(reader.manifest.to_json())
+    path = tmp_path / "changed.aotpack"
+    differences = []
+    for description, changed in mutations(manifest):
+        encoded = canonical(changed)
+        path.write_bytes(pack(encoded, files))
+        in_python = verdict(lambda: ArchiveReader(path).verify())
+        in_runtime = verdict(lambda: aotpack.load(path, verify="full"))
+        if in_runtime is not None and not issubclass(in_runtime, ArchiveError):
+            in_runtime = None  # a good archive that this machine or module cannot serve
+        if in_python is None and in_runtime is UnsupportedVersionError:
+            in_runtime = None  # a module of a later ABI: inspection is still possible
+        if in_python is None and (".imports" in description or ".modules.0.constants" in description):
+            in_runtime = None  # the manifest is fine, but it is not what the module itself says
+        if in_python is not in_runtime:
+            names = [error.__name__ if error else "passes" for error in (in_python, in_runtime)]
+            differences.append(f"{description}: Python {names[0]}, runtime {names[1]}")
+        elif in_python is None:
+            # Equal numbers, 0 and 0.0, are all that the objects do not keep apart.
+            assert json.loads(Manifest.from_json(encoded).to_json()) == changed, description
+    assert not differences, "\n".join(differences)
+
+
+def test_nesting(archive: Callable[[str], Path], tmp_path: Path) -> None:
+    with ArchiveReader(archive("affine")) as reader:
+        files = [FileSource.from_bytes(file.path, reader.read(file.path)) for file in reader.manifest.files]
+        manifest = json.loads(reader.manifest.to_json())
+    path = tmp_path / "nested.aotpack"
+    verdicts = []
+    for depth in range(55, 70):
+        spec: Any = {"kind": "tensor", "index": 0}
+        for _ in range(depth):
+            spec = {"kind": "list", "items": [spec]}
+        manifest["entries"][0]["out_spec"] = spec
+        path.write_bytes(pack(canonical(manifest), files))
+        in_python = verdict(lambda: ArchiveReader(path).verify())
+        assert in_python is verdict(lambda: aotpack.load(path, verify="full"))
+        verdicts.append(in_python is None)
+    assert verdicts[0]
+    assert not verdicts[-1]
