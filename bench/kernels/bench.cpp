@@ -1,13 +1,22 @@
 // bench.cpp: throughput of the kernels on one machine. kernel_bench_<march> [filter] [threads]
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <new>
 #include <string>
 #include <vector>
 
+#include "attention.h"
+#include "conv.h"
+#include "embedding_bag.h"
+#include "gemm.h"
 #include "linear.h"
+#include "rnn.h"
+#include "simd.h"
 
 using namespace aotpack::kernels;
 
@@ -16,15 +25,24 @@ namespace {
 int threads = 2;
 std::string filter;
 
-// The best of several runs, in seconds: other load on the machine only ever adds.
+// Processor time where one thread does the work, so that other load on the machine counts less; else wall time.
+double now() {
+  if (threads == 1) {
+    timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The best of several runs, in seconds: other load only ever adds.
 double best_of(const std::function<void()>& run) {
-  using clock = std::chrono::steady_clock;
   run();
   double best = 1e9, total = 0;
-  for (int i = 0; i < 1000 && (total < 0.3 || i < 5); ++i) {
-    const auto start = clock::now();
+  for (int i = 0; i < 1000 && (total < 0.2 || i < 5); ++i) {
+    const double start = now();
     run();
-    const double seconds = std::chrono::duration<double>(clock::now() - start).count();
+    const double seconds = now() - start;
     best = std::min(best, seconds);
     total += seconds;
   }
@@ -39,8 +57,21 @@ void report(const std::string& name, double flops, double bytes, const std::func
   std::fflush(stdout);
 }
 
-std::vector<float> floats(int64_t n) {
-  std::vector<float> v(static_cast<size_t>(n));
+// Memory as the runtime hands it out: aligned to 64 bytes.
+template <class T>
+struct Aligned {
+  using value_type = T;
+  Aligned() = default;
+  template <class U>
+  Aligned(const Aligned<U>&) {}
+  T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(64))); }
+  void deallocate(T* p, size_t) { ::operator delete(p, std::align_val_t(64)); }
+  bool operator==(const Aligned&) const { return true; }
+};
+using Floats = std::vector<float, Aligned<float>>;
+
+Floats floats(int64_t n) {
+  Floats v(static_cast<size_t>(n));
   for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(i % 17) * 0.1f - 0.8f;
   return v;
 }
@@ -52,9 +83,183 @@ void bench_linear(DType dtype, int64_t m, int64_t n, int64_t k, Act act = Act::n
                            std::to_string(n) + "x" + std::to_string(k) + " act" + std::to_string(static_cast<int>(act));
   if (name.find(filter) == std::string::npos) return;
   const auto x = floats(m * k), w = floats(round_up(n, 32) * k), bias = floats(n);
-  std::vector<float> y(static_cast<size_t>(m * n));
+  Floats y(static_cast<size_t>(m * n));
   report(name, 2.0 * double(m) * double(n) * double(k), double(n * k) * double(dtype_size(dtype)),
          [&] { linear({dtype, m, n, k, x.data(), k, w.data(), bias.data(), nullptr, 0, act, y.data(), n, threads}); });
+}
+
+// Square images, kernels and strides; c == groups is depthwise.
+void bench_conv(DType dtype, int64_t n, int64_t c, int64_t oc, int64_t size, int64_t kernel, int64_t stride,
+                int64_t padding, int64_t groups = 1, bool transposed = false, Act act = Act::relu) {
+  const int64_t out =
+      transposed ? (size - 1) * stride - 2 * padding + kernel : (size + 2 * padding - kernel) / stride + 1;
+  const std::string name = "conv " + std::string(dtype_name(dtype)) + " " + std::to_string(n) + "x" +
+                           std::to_string(c) + "x" + std::to_string(size) + " to " + std::to_string(oc) + " k" +
+                           std::to_string(kernel) + " s" + std::to_string(stride) +
+                           (groups == c  ? " dw"
+                            : groups > 1 ? " grouped"
+                                         : "") +
+                           (transposed ? " transposed" : "");
+  if (name.find(filter) == std::string::npos) return;
+  ConvArgs a = {};
+  a.dtype = dtype;
+  a.n = n;
+  a.c = c;
+  a.oc = oc;
+  a.groups = groups;
+  for (int d = 0; d < 3; ++d) {
+    a.in[d] = d == 0 ? 1 : size;
+    a.out[d] = d == 0 ? 1 : out;
+    a.kernel[d] = d == 0 ? 1 : kernel;
+    a.stride[d] = d == 0 ? 1 : stride;
+    a.padding[d] = d == 0 ? 0 : padding;
+    a.dilation[d] = 1;
+  }
+  a.transposed = transposed;
+  a.act = act;
+  a.num_threads = threads;
+  const auto x = floats(n * c * size * size), bias = floats(oc);
+  const auto w = floats(groups * round_up(oc / groups, 32) * kernel * kernel * (c / groups));
+  Floats y(static_cast<size_t>(n * oc * out * out));
+  std::vector<char> scratch(conv_scratch_bytes(a));
+  a.x = x.data();
+  a.w_packed = w.data();
+  a.bias = bias.data();
+  a.y = y.data();
+  a.scratch = scratch.data();
+  const double macs =
+      double(n * oc * kernel * kernel) * double(c / groups) * double(transposed ? size * size : out * out);
+  report(name, 2.0 * macs, double(dtype_size(dtype)) * double(x.size() + y.size()), [&] { conv(a); });
+}
+
+void bench_gemm(int64_t batch, int64_t m, int64_t n, int64_t k, bool ta, bool tb) {
+  const std::string name = "gemm f32 " + std::to_string(batch) + "x" + std::to_string(m) + "x" + std::to_string(n) +
+                           "x" + std::to_string(k) + (ta ? " T" : " N") + (tb ? "T" : "N");
+  if (name.find(filter) == std::string::npos) return;
+  const auto a = floats(batch * m * k), b = floats(batch * k * n);
+  Floats y(static_cast<size_t>(batch * m * n));
+  GemmArgs g = {DType::f32, batch,    m,          n,          k,       a.data(), m * k,  ta ? 1 : k, ta ? m : 1,
+                b.data(),   k * n,    tb ? 1 : n, tb ? k : 1, nullptr, 0,        0,      0,          1.0f,
+                0.0f,       y.data(), m * n,      n,          1,       threads,  nullptr};
+  std::vector<char> scratch(gemm_scratch_bytes(g));
+  g.scratch = scratch.data();
+  report(name, 2.0 * double(batch * m) * double(n * k), 4.0 * double(a.size() + b.size() + y.size()), [&] { gemm(g); });
+}
+
+void bench_attention(DType dtype, int64_t batch, int64_t heads, int64_t kv_heads, int64_t q_len, int64_t kv_len,
+                     int64_t dim, bool causal) {
+  const std::string name = "attention " + std::string(dtype_name(dtype)) + " " + std::to_string(batch) + "x" +
+                           std::to_string(heads) + "/" + std::to_string(kv_heads) + "x" + std::to_string(q_len) + "x" +
+                           std::to_string(kv_len) + "x" + std::to_string(dim) + (causal ? " causal" : "");
+  if (name.find(filter) == std::string::npos) return;
+  const auto q = floats(batch * heads * q_len * dim), k = floats(batch * kv_heads * kv_len * dim);
+  Floats y(q.size());
+  AttentionArgs a = {};
+  a.dtype = dtype;
+  a.batch = batch;
+  a.q_heads = heads;
+  a.kv_heads = kv_heads;
+  a.q_len = q_len;
+  a.kv_len = kv_len;
+  a.head_dim = a.v_dim = dim;
+  a.q = q.data();
+  a.k = a.v = k.data();
+  a.y = y.data();
+  const auto strides = [&](int64_t h, int64_t len, int64_t* to) {
+    to[0] = h * len * dim;
+    to[1] = dim;
+    to[2] = h * dim;
+  };
+  strides(heads, q_len, a.q_strides);
+  strides(heads, q_len, a.y_strides);
+  strides(kv_heads, kv_len, a.k_strides);
+  strides(kv_heads, kv_len, a.v_strides);
+  a.causal = causal;
+  a.scale = 0.125f;
+  a.num_threads = threads;
+  std::vector<char> scratch(attention_scratch_bytes(a));
+  a.scratch = scratch.data();
+  const double pairs = double(batch * heads) * double(q_len) * double(kv_len) * (causal ? 0.5 : 1.0);
+  report(name, 4.0 * pairs * double(dim), double(dtype_size(dtype)) * 2.0 * double(k.size()), [&] { attention(a); });
+}
+
+void bench_rnn(bool gru, int64_t steps, int64_t batch, int64_t input, int64_t hidden) {
+  const std::string name = std::string(gru ? "gru" : "lstm") + " f32 " + std::to_string(steps) + "x" +
+                           std::to_string(batch) + "x" + std::to_string(input) + "x" + std::to_string(hidden);
+  if (name.find(filter) == std::string::npos) return;
+  const int64_t columns = (gru ? 3 : 4) * hidden;
+  const auto x = floats(steps * batch * input);
+  auto w_ih = floats(input * round_up(columns, 32)), w_hh = floats(hidden * round_up(columns, 32));
+  for (auto* w : {&w_ih, &w_hh}) {
+    for (float& v : *w) v *= 0.1f;
+  }
+  Floats y(static_cast<size_t>(steps * batch * hidden));
+  RnnArgs a = {DType::f32,  gru,         steps,   batch,   input,   hidden,  x.data(), batch * input, input,
+               w_ih.data(), w_hh.data(), nullptr, nullptr, nullptr, nullptr, false,    y.data(),      batch * hidden,
+               hidden,      nullptr,     nullptr, threads, nullptr};
+  std::vector<char> scratch(rnn_scratch_bytes(a));
+  a.scratch = scratch.data();
+  report(name, 2.0 * double(steps * batch * columns) * double(input + hidden),
+         4.0 * double(steps) * double(hidden * columns), [&] { rnn(a); });
+}
+
+void bench_transpose(int64_t c, int64_t size, bool to_last, int64_t elem) {
+  const std::string name = "transpose " + std::to_string(c) + "x" + std::to_string(size) + " e" + std::to_string(elem) +
+                           (to_last ? " to nhwc" : " to nchw");
+  if (name.find(filter) == std::string::npos) return;
+  const auto x = floats(c * size * size);
+  Floats y(x.size());
+  const int64_t area = size * size;
+  const int64_t last_sizes[3] = {size, size, c}, last_strides[3] = {size, 1, area};
+  const int64_t first_sizes[3] = {c, size, size}, first_strides[3] = {1, size * c, c};
+  report(name, 0, 2.0 * double(elem) * double(x.size()), [&] {
+    transpose_copy(y.data(), x.data(), 3, to_last ? last_sizes : first_sizes, to_last ? last_strides : first_strides,
+                   elem, threads);
+  });
+}
+
+void bench_bag(int64_t rows, int64_t dim, int64_t bags, int64_t length) {
+  const std::string name = "bag f32 " + std::to_string(rows) + "x" + std::to_string(dim) + " " + std::to_string(bags) +
+                           "x" + std::to_string(length);
+  if (name.find(filter) == std::string::npos) return;
+  const auto table = floats(rows * dim);
+  std::vector<int64_t> indices(static_cast<size_t>(bags * length));
+  for (size_t i = 0; i < indices.size(); ++i)
+    indices[i] = static_cast<int64_t>(i * 2654435761u % static_cast<size_t>(rows));
+  Floats y(static_cast<size_t>(bags * dim));
+  report(name, double(bags * length * dim), 4.0 * double(bags * length * dim), [&] {
+    embedding_bag({DType::f32, BagMode::sum, table.data(), rows, dim, dim, true, indices.data(), bags * length, nullptr,
+                   0, false, length, nullptr, -1, y.data(), dim, threads});
+  });
+}
+
+#if defined(__aarch64__)
+#define AOTPACK_IN_REGISTER(v) "+w"(v)
+#else
+#define AOTPACK_IN_REGISTER(v) "+x"(v)
+#endif
+
+// What the machine can do: independent multiply-adds in registers, on every thread.
+void bench_peak() {
+  if (std::string("peak").find(filter) == std::string::npos) return;
+  const int64_t rounds = 200000;
+  report("peak f32", double(threads) * double(rounds) * 12 * kWidth * 2, 0, [&] {
+#pragma omp parallel num_threads(threads)
+    {
+      vf acc[12];
+      for (int i = 0; i < 12; ++i) acc[i] = vset(static_cast<float>(i));
+      vf x = vset(0.999f), c = vset(1e-3f);
+      for (int64_t r = 0; r < rounds; ++r) {
+        AOTPACK_UNROLL
+        for (int i = 0; i < 12; ++i) acc[i] = acc[i] * x + c;
+        asm volatile("" : AOTPACK_IN_REGISTER(acc[0]), AOTPACK_IN_REGISTER(acc[6]));
+      }
+      vf sum = acc[0];
+      for (int i = 1; i < 12; ++i) sum += acc[i];
+      volatile float sink = sum_of(sum);
+      (void)sink;
+    }
+  });
 }
 
 }  // namespace
@@ -62,6 +267,7 @@ void bench_linear(DType dtype, int64_t m, int64_t n, int64_t k, Act act = Act::n
 int main(int argc, char** argv) {
   if (argc > 1) filter = argv[1];
   if (argc > 2) threads = std::atoi(argv[2]);
+  bench_peak();
   for (const DType dtype : {DType::f32, DType::bf16}) {
     bench_linear(dtype, 2048, 2048, 2048);
     bench_linear(dtype, 128, 768, 768);
@@ -72,8 +278,55 @@ int main(int argc, char** argv) {
     bench_linear(dtype, 196, 256, 1024);
     bench_linear(dtype, 49, 512, 2048);
     bench_linear(dtype, 12544, 96, 16);
+    bench_linear(dtype, 3136, 24, 144);
     for (const int64_t m : {1, 2, 4, 8, 16}) bench_linear(dtype, m, 4096, 4096);
     bench_linear(dtype, 1, 768, 768);
     bench_linear(dtype, 1, 50257, 768);
+    // ResNet, ConvNeXt, ViT, MobileNet, transposed.
+    bench_conv(dtype, 1, 64, 64, 56, 3, 1, 1);
+    bench_conv(dtype, 1, 128, 128, 28, 3, 1, 1);
+    bench_conv(dtype, 1, 256, 256, 14, 3, 1, 1);
+    bench_conv(dtype, 1, 512, 512, 7, 3, 1, 1);
+    bench_conv(dtype, 1, 128, 128, 56, 3, 2, 1);
+    bench_conv(dtype, 1, 256, 512, 56, 1, 2, 0);
+    bench_conv(dtype, 1, 1024, 2048, 14, 1, 2, 0);
+    bench_conv(dtype, 1, 3, 64, 224, 7, 2, 3);
+    bench_conv(dtype, 1, 3, 32, 224, 3, 2, 1);
+    bench_conv(dtype, 1, 3, 96, 224, 4, 4, 0);
+    bench_conv(dtype, 1, 3, 768, 224, 16, 16, 0);
+    bench_conv(dtype, 1, 96, 192, 56, 2, 2, 0);
+    bench_conv(dtype, 1, 128, 128, 56, 3, 1, 1, 32);
+    bench_conv(dtype, 1, 256, 128, 14, 4, 2, 1, 1, true);
+    bench_conv(dtype, 1, 32, 32, 112, 3, 1, 1, 32, false, Act::relu6);
+    bench_conv(dtype, 1, 96, 96, 112, 3, 2, 1, 96, false, Act::relu6);
+    bench_conv(dtype, 1, 144, 144, 56, 3, 1, 1, 144, false, Act::relu6);
+    bench_conv(dtype, 1, 384, 384, 14, 3, 1, 1, 384, false, Act::relu6);
+    bench_conv(dtype, 1, 960, 960, 7, 3, 1, 1, 960, false, Act::relu6);
+    bench_conv(dtype, 1, 96, 96, 56, 7, 1, 3, 96, false, Act::none);
+    bench_conv(dtype, 1, 384, 384, 14, 7, 1, 3, 384, false, Act::none);
+    bench_conv(dtype, 1, 768, 768, 7, 7, 1, 3, 768, false, Act::none);
+    bench_attention(dtype, 1, 12, 12, 128, 128, 64, false);
+    bench_attention(dtype, 1, 12, 12, 1024, 1024, 64, true);
+    bench_attention(dtype, 1, 12, 12, 197, 197, 64, false);
+    bench_attention(dtype, 1, 6, 6, 1500, 1500, 64, false);
+    bench_attention(dtype, 1, 12, 12, 1, 1024, 64, false);
+    bench_attention(dtype, 1, 32, 8, 1, 4096, 128, false);
   }
+  for (const bool ta : {false, true}) {
+    for (const bool tb : {false, true}) {
+      bench_gemm(1, 512, 512, 512, ta, tb);
+      bench_gemm(1, 2048, 2048, 2048, ta, tb);
+      bench_gemm(12, 128, 128, 64, ta, tb);
+      bench_gemm(64, 27, 27, 64, ta, tb);
+      bench_gemm(1, 1, 4096, 4096, ta, tb);
+    }
+  }
+  bench_rnn(false, 100, 1, 256, 256);
+  bench_rnn(false, 100, 16, 256, 256);
+  bench_rnn(true, 100, 1, 256, 256);
+  bench_transpose(3, 224, true, 4);
+  bench_transpose(256, 56, true, 4);
+  bench_transpose(256, 56, false, 4);
+  bench_transpose(256, 56, true, 2);
+  bench_bag(1000000, 64, 64, 32);
 }

@@ -104,7 +104,7 @@ void soften(float* scores, int64_t count, float& top, float& total, float* sums,
   const vf shift = vset(next == kNone ? 0.0f : next);  // no -inf - -inf where there is no key so far
   vf added = vset(0.0f);
   for (int64_t j = 0; j < count; j += kWidth) {
-    const vf w = vexp(load(scores + j) - shift);
+    const vf w = vexp_nonpositive(load(scores + j) - shift);
     store(scores + j, w);
     added += w;
   }
@@ -117,31 +117,31 @@ void soften(float* scores, int64_t count, float& top, float& total, float* sums,
   total += sum_of(added);
 }
 
-// scores[j] = q . key j, keys contiguous along head_dim.
+// scores[r][j] = q[r] . key j for `rows` rows and `count` keys that are contiguous along head_dim.
 template <class T>
-void dots(const float* q, const T* keys, int64_t stride, int64_t dim, int64_t count, float* scores) {
+void dots(const float* q, int64_t rows, const T* keys, int64_t stride, int64_t dim, int64_t count, float* scores) {
   constexpr int kAtOnce = 4;
-  int64_t j = 0;
-  for (; j + kAtOnce <= count; j += kAtOnce) {
-    const T* key = keys + j * stride;
-    vf acc[kAtOnce] = {};
-    int64_t i = 0;
-    for (; i + kWidth <= dim; i += kWidth) {
-      const vf x = load(q + i);
+  const int64_t whole = dim / kWidth * kWidth;
+  for (int64_t j = 0; j < count; j += kAtOnce) {
+    const int keys_left = static_cast<int>(min64(kAtOnce, count - j));
+    // The last few keys are computed as often as needed to be four.
+    const T* key[kAtOnce];
+    for (int c = 0; c < kAtOnce; ++c) key[c] = keys + (j + min64(c, keys_left - 1)) * stride;
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* mine = q + r * dim;
+      vf acc[kAtOnce] = {};
+      for (int64_t i = 0; i < whole; i += kWidth) {
+        const vf x = load(mine + i);
+        AOTPACK_UNROLL
+        for (int c = 0; c < kAtOnce; ++c) acc[c] += x * load(key[c] + i);
+      }
       AOTPACK_UNROLL
-      for (int c = 0; c < kAtOnce; ++c) acc[c] += x * load(key + c * stride + i);
+      for (int c = 0; c < kAtOnce; ++c) {
+        float sum = sum_of(acc[c]);
+        for (int64_t i = whole; i < dim; ++i) sum += mine[i] * to_float(key[c][i]);
+        scores[r * kKeys + j + c] = sum;  // a block of scores has room for whole fours
+      }
     }
-    AOTPACK_UNROLL
-    for (int c = 0; c < kAtOnce; ++c) {
-      float sum = sum_of(acc[c]);
-      for (int64_t rest = i; rest < dim; ++rest) sum += q[rest] * to_float(key[c * stride + rest]);
-      scores[j + c] = sum;
-    }
-  }
-  for (; j < count; ++j) {
-    float sum = 0;
-    for (int64_t i = 0; i < dim; ++i) sum += q[i] * to_float(keys[j * stride + i]);
-    scores[j] = sum;
   }
 }
 
@@ -207,13 +207,11 @@ class Task {
     const int count = static_cast<int>(rows.end - rows.begin);
     if (few_) {
       const void* keys = advance(k_, j * g_.k_strides[2], g_.dtype);
-      for (int r = 0; r < count; ++r) {
-        const float* q = b_.q + (rows.begin + r) * g_.head_dim;
-        if (g_.dtype == DType::f32) {
-          dots(q, static_cast<const float*>(keys), g_.k_strides[2], g_.head_dim, used, b_.scores + r * kKeys);
-        } else {
-          dots(q, static_cast<const uint16_t*>(keys), g_.k_strides[2], g_.head_dim, used, b_.scores + r * kKeys);
-        }
+      const float* q = b_.q + rows.begin * g_.head_dim;
+      if (g_.dtype == DType::f32) {
+        dots(q, count, static_cast<const float*>(keys), g_.k_strides[2], g_.head_dim, used, b_.scores);
+      } else {
+        dots(q, count, static_cast<const uint16_t*>(keys), g_.k_strides[2], g_.head_dim, used, b_.scores);
       }
       return;
     }
@@ -259,6 +257,7 @@ class Task {
       const bool in_place = v_in_place(column);
       m.b = in_place ? advance(v_, j * g_.v_strides[2] + column, g_.dtype) : b_.v + column * kKeys;
       m.b_stride = in_place ? g_.v_strides[2] : kPanel;
+      m.b_ahead = in_place ? 16 * m.b_stride : 0;
       m.y = b_.sums + rows.begin * p_.v_padded + column;
       m.init = m.y;
       micro(in_place ? g_.dtype : DType::f32, count, m);

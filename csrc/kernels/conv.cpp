@@ -135,49 +135,53 @@ struct Job {
   const int64_t* offsets;  // of the taps in a panel; null: all taps in order
 };
 
+// rows[t * count + r] for pixels [r, r + run) of a tile of `count`, which lie next to each other in one output row, the
+// first at depth d0, height h0 and width w0 of the input (before the taps are added).
+void point_run(const Job& job, const float* base, int64_t d0, int64_t h0, int64_t w0, int64_t run, int count,
+               const float** to) {
+  const ConvArgs& g = job.g;
+  const Phase &d = job.phase[0], &h = job.phase[1], &w = job.phase[2];
+  const int64_t width = job.s.width, step = w.stride * g.c;
+  for (int64_t i = 0; i < d.taps; ++i) {
+    const int64_t id = d0 + i * d.offset_step;
+    for (int64_t j = 0; j < h.taps; ++j) {
+      const int64_t ih = h0 + j * h.offset_step;
+      const bool inside = id >= 0 && id < g.in[0] && ih >= 0 && ih < g.in[1];
+      const float* const line = base + (inside ? (id * g.in[1] + ih) * width * g.c : 0);
+      for (int64_t t = 0; t < w.taps; ++t, to += count) {
+        const int64_t iw = w0 + t * w.offset_step;
+        if (inside && iw >= 0 && iw + (run - 1) * w.stride < width) {
+          const float* at = line + iw * g.c;
+          for (int64_t r = 0; r < run; ++r, at += step) to[r] = at;
+        } else {
+          for (int64_t r = 0; r < run; ++r) {
+            const int64_t x = iw + r * w.stride;
+            to[r] = inside && x >= 0 && x < width ? line + x * g.c : job.zeros;
+          }
+        }
+      }
+    }
+  }
+}
+
 // rows[t * count + r] for `count` pixels of the phase from `pixel` on, reading channels from `channel` on.
 void point(const Job& job, int64_t pixel, int count, int64_t channel, const float** rows) {
   const ConvArgs& g = job.g;
   const Phase &d = job.phase[0], &h = job.phase[1], &w = job.phase[2];
-  int64_t at[3];  // (depth, height, width) index within the phase
-  int64_t image = pixel;
-  at[2] = image % w.count;
-  image /= w.count;
-  at[1] = image % h.count;
-  image /= h.count;
-  at[0] = image % d.count;
-  image /= d.count;
-  const int64_t pixel_stride = g.c;
-  const int64_t plane_row = job.s.width * pixel_stride;
-  const int64_t w_limit = job.s.width;
-  for (int r = 0; r < count; ++r) {
-    const float* const base = job.source + image * g.in[0] * g.in[1] * plane_row + channel;
-    const float** to = rows + r;
-    const int64_t d0 = at[0] * d.stride + d.offset0, h0 = at[1] * h.stride + h.offset0;
-    const int64_t w0 = at[2] * w.stride + w.offset0;
-    for (int64_t i = 0; i < d.taps; ++i) {
-      const int64_t id = d0 + i * d.offset_step;
-      for (int64_t j = 0; j < h.taps; ++j) {
-        const int64_t ih = h0 + j * h.offset_step;
-        if (id < 0 || id >= g.in[0] || ih < 0 || ih >= g.in[1]) {
-          for (int64_t t = 0; t < w.taps; ++t, to += count) *to = job.zeros;
-          continue;
-        }
-        const float* const line = base + (id * g.in[1] + ih) * plane_row;
-        int64_t iw = w0;
-        for (int64_t t = 0; t < w.taps; ++t, to += count, iw += w.offset_step) {
-          *to = iw >= 0 && iw < w_limit ? line + iw * pixel_stride : job.zeros;
-        }
-      }
-    }
-    if (++at[2] == w.count) {
-      at[2] = 0;
-      if (++at[1] == h.count) {
-        at[1] = 0;
-        if (++at[0] == d.count) {
-          at[0] = 0;
-          ++image;
-        }
+  int64_t ow = pixel % w.count, oh = pixel / w.count % h.count;
+  int64_t od = pixel / w.count / h.count % d.count, image = pixel / w.count / h.count / d.count;
+  for (int64_t r = 0; r < count;) {
+    const int64_t run = min64(count - r, w.count - ow);
+    const float* const base = job.source + image * g.in[0] * g.in[1] * job.s.width * g.c + channel;
+    point_run(job, base, od * d.stride + d.offset0, oh * h.stride + h.offset0, ow * w.stride + w.offset0, run, count,
+              rows + r);
+    r += run;
+    ow = 0;
+    if (++oh == h.count) {
+      oh = 0;
+      if (++od == d.count) {
+        od = 0;
+        ++image;
       }
     }
   }

@@ -8,21 +8,27 @@
 namespace aotpack::kernels {
 namespace {
 
-constexpr int kMaxColumns = 8;  // output pixels of a row in registers
-constexpr int64_t kChunk = 64;  // channels that are walked down the rows together, while their inputs are in cache
+constexpr int kMaxColumns = 8;             // output pixels of a row in registers
 constexpr int64_t kBandBytes = 384 << 10;  // of input that a band of output rows reads
 
-// One tile: `valid` output pixels next to each other, channels [0, channels) of the pointers' origin.
+// Channels that are walked down the rows together, so that inputs shared by kernel rows stay in the nearest cache.
+int64_t chunk_of(const ConvArgs& g) { return g.kernel[2] >= 5 ? 32 : 128; }
+
+// `valid` output pixels next to each other, in each of `rows` output rows; channels [from, from + channels).
 template <class T>
-struct Tile {
-  const T* const* inputs;  // [kernel rows][columns]; see columns_of
+struct Strip {
+  int64_t rows;
+  const T* const* inputs;  // [input rows][columns], see columns_of
+  int64_t input_step;      // pointers from one output row to the next
   int64_t row_step;        // pointers from one kernel row to the next
   int64_t kernel_rows;
-  const T* weights;  // [taps][c]
+  const float* weights;  // [ceil(channels / kWidth)][taps][kWidth]
+  int64_t taps;
   int64_t c;
   const float* bias;
   const T* residual;
   T* y;
+  int64_t y_step;  // elements from one output row to the next
   int valid;
   int64_t from, channels;
   Act act;
@@ -33,15 +39,16 @@ int columns_of(const ConvArgs& g, int outputs) {
 }
 
 template <int kOutputs, class T>
-AOTPACK_INLINE void emit(const Tile<T>& t, const vf* acc, int64_t channel, int lanes) {
+AOTPACK_INLINE void emit(const Strip<T>& t, const vf* acc, int64_t row, int64_t channel, int lanes) {
   const bool clamp = t.act == Act::relu || t.act == Act::relu6;
   const bool simple = lanes == kWidth && (clamp || t.act == Act::none);
+  T* y = t.y + row * t.y_step + channel;
+  const T* residual = t.residual == nullptr ? nullptr : t.residual + row * t.y_step + channel;
   if (!simple) {
     alignas(64) float sums[kOutputs * kWidth];
     AOTPACK_UNROLL
     for (int o = 0; o < kOutputs; ++o) store(sums + o * kWidth, acc[o]);
-    finish(sums, kWidth, t.valid, lanes, sizeof(T) == 4 ? DType::f32 : DType::bf16,
-           t.residual == nullptr ? nullptr : t.residual + channel, t.c, t.act, t.y + channel, t.c);
+    finish(sums, kWidth, t.valid, lanes, sizeof(T) == 4 ? DType::f32 : DType::bf16, residual, t.c, t.act, y, t.c);
     return;
   }
   const vf low = vset(clamp ? 0.0f : -std::numeric_limits<float>::infinity());
@@ -50,78 +57,82 @@ AOTPACK_INLINE void emit(const Tile<T>& t, const vf* acc, int64_t channel, int l
   for (int o = 0; o < kOutputs; ++o) {
     if (o < t.valid) {
       vf x = acc[o];
-      if (t.residual != nullptr) x += load(t.residual + o * t.c + channel);
-      store(t.y + o * t.c + channel, at_most(at_least(x, low), high));
+      if (residual != nullptr) x += load(residual + o * t.c);
+      store(y + o * t.c, at_most(at_least(x, low), high));
     }
   }
 }
 
 template <class T, int kKernel, int kStride, int kOutputs>
-void tile_fixed(const Tile<T>& t) {
+void strip_fixed(const Strip<T>& t) {
   constexpr int kColumns = (kOutputs - 1) * kStride + kKernel;
-  for (int64_t channel = t.from; channel < t.from + t.channels; channel += kWidth) {
-    vf acc[kOutputs];
-    const vf bias = load(t.bias + channel);
-    AOTPACK_UNROLL
-    for (int o = 0; o < kOutputs; ++o) acc[o] = bias;
-    const T* weights = t.weights + channel;
-    const T* const* inputs = t.inputs;
-    for (int64_t row = 0; row < t.kernel_rows; ++row, inputs += t.row_step) {
-      vf w[kKernel];
+  for (int64_t out = 0; out < t.rows; ++out) {
+    const float* weights = t.weights;
+    for (int64_t channel = t.from; channel < t.from + t.channels; channel += kWidth) {
+      vf acc[kOutputs];
+      const vf bias = load(t.bias + channel);
       AOTPACK_UNROLL
-      for (int k = 0; k < kKernel; ++k, weights += t.c) w[k] = load(weights);
-      AOTPACK_UNROLL
-      for (int column = 0; column < kColumns; ++column) {
-        const vf x = load(inputs[column] + channel);
+      for (int o = 0; o < kOutputs; ++o) acc[o] = bias;
+      const T* const* inputs = t.inputs + out * t.input_step;
+      for (int64_t row = 0; row < t.kernel_rows; ++row, inputs += t.row_step, weights += kKernel * kWidth) {
+        vf w[kKernel];
         AOTPACK_UNROLL
-        for (int o = 0; o < kOutputs; ++o) {
-          const int k = column - o * kStride;
-          if (k >= 0 && k < kKernel) acc[o] += x * w[k];
+        for (int k = 0; k < kKernel; ++k) w[k] = load(weights + k * kWidth);
+        AOTPACK_UNROLL
+        for (int column = 0; column < kColumns; ++column) {
+          const vf x = load(inputs[column] + channel);
+          AOTPACK_UNROLL
+          for (int o = 0; o < kOutputs; ++o) {
+            const int k = column - o * kStride;
+            if (k >= 0 && k < kKernel) acc[o] += x * w[k];
+          }
         }
       }
+      emit<kOutputs>(t, acc, out, channel, kWidth);
     }
-    emit<kOutputs>(t, acc, channel, kWidth);
   }
 }
 
 // Any kernel width, stride and dilation, and the channels that do not fill a vector.
 template <class T>
-void tile_any(const Tile<T>& t, int64_t kernel, int64_t stride, int64_t dilation, int outputs) {
-  for (int64_t channel = t.from; channel < t.from + t.channels; channel += kWidth) {
-    const int lanes = static_cast<int>(min64(kWidth, t.from + t.channels - channel));
-    const auto fetch = [&](const T* p) {
-      return lanes == kWidth ? load(p + channel) : load_partial(p + channel, lanes);
-    };
-    vf acc[kMaxColumns] = {};
-    for (int o = 0; o < outputs; ++o) acc[o] = load(t.bias + channel);
-    const T* weights = t.weights;
-    const T* const* inputs = t.inputs;
-    for (int64_t row = 0; row < t.kernel_rows; ++row, inputs += t.row_step) {
-      for (int64_t k = 0; k < kernel; ++k, weights += t.c) {
-        const vf w = fetch(weights);
-        for (int o = 0; o < outputs; ++o) acc[o] += w * fetch(inputs[o * stride + k * dilation]);
+void strip_any(const Strip<T>& t, int64_t kernel, int64_t stride, int64_t dilation, int outputs) {
+  for (int64_t out = 0; out < t.rows; ++out) {
+    const float* weights = t.weights;
+    for (int64_t channel = t.from; channel < t.from + t.channels; channel += kWidth) {
+      const int lanes = static_cast<int>(min64(kWidth, t.from + t.channels - channel));
+      vf acc[kMaxColumns] = {};
+      for (int o = 0; o < outputs; ++o) acc[o] = load(t.bias + channel);
+      const T* const* inputs = t.inputs + out * t.input_step;
+      for (int64_t row = 0; row < t.kernel_rows; ++row, inputs += t.row_step) {
+        for (int64_t k = 0; k < kernel; ++k, weights += kWidth) {
+          const vf w = load(weights);
+          for (int o = 0; o < outputs; ++o) {
+            const T* x = inputs[o * stride + k * dilation] + channel;
+            acc[o] += w * (lanes == kWidth ? load(x) : load_partial(x, lanes));
+          }
+        }
       }
+      emit<kMaxColumns>(t, acc, out, channel, lanes);
     }
-    emit<kMaxColumns>(t, acc, channel, lanes);
   }
 }
 
 template <class T>
-using Fixed = void (*)(const Tile<T>&);
+using Fixed = void (*)(const Strip<T>&);
 
 template <class T, int kKernel, int kStride>
 Fixed<T> fixed_for(int outputs) {
   switch (outputs) {
     case 8:
-      return tile_fixed<T, kKernel, kStride, 8>;
+      return strip_fixed<T, kKernel, kStride, 8>;
     case 7:
-      return tile_fixed<T, kKernel, kStride, 7>;
+      return strip_fixed<T, kKernel, kStride, 7>;
     case 6:
-      return tile_fixed<T, kKernel, kStride, 6>;
+      return strip_fixed<T, kKernel, kStride, 6>;
     case 5:
-      return tile_fixed<T, kKernel, kStride, 5>;
+      return strip_fixed<T, kKernel, kStride, 5>;
     default:
-      return tile_fixed<T, kKernel, kStride, 4>;
+      return strip_fixed<T, kKernel, kStride, 4>;
   }
 }
 
@@ -155,6 +166,8 @@ bool is_flat(const ConvArgs& g) { return g.kernel[0] == 1 && g.padding[0] == 0; 
 
 struct Buffers {
   float* bias;
+  float* weights;  // per thread, of one chunk
+  int64_t weights_each;
   char* zeros;
   const void** pointers;
   int64_t pointers_each;
@@ -164,6 +177,8 @@ Buffers carve(const ConvArgs& g, void* scratch) {
   Scratch from(scratch);
   Buffers b;
   b.bias = from.take<float>(round_up(g.c, kPanel));
+  b.weights_each = g.kernel[0] * g.kernel[1] * g.kernel[2] * chunk_of(g);
+  b.weights = from.take<float>(b.weights_each * max64(g.num_threads, 1));
   b.zeros = from.take<char>(g.c * static_cast<int64_t>(dtype_size(g.dtype)));
   const int64_t columns = columns_of(g, outputs_at_once(g));
   b.pointers_each = max64(1, is_flat(g) ? rows_under(g, band_rows(g)) * columns : g.kernel[0] * g.kernel[1] * columns);
@@ -192,45 +207,62 @@ struct Runner {
   const ConvArgs& g;
   const Buffers& b;
   const T** pointers;
+  float* weights;
   int outputs, columns;
   Fixed<T> fixed;
 
-  void tile(Tile<T> t, int64_t row, int64_t ow, int64_t from, int64_t channels) const {
+  // Weights of a chunk as the strips want them: vectors in the order of use, close together.
+  void arrange(int64_t from, int64_t channels) const {
+    float* to = weights;
+    for (int64_t channel = 0; channel < channels; channel += kWidth) {
+      const T* w = static_cast<const T*>(g.w_packed) + from + channel;
+      const int lanes = static_cast<int>(min64(kWidth, channels - channel));
+      for (int64_t tap = 0; tap < g.kernel[0] * g.kernel[1] * g.kernel[2]; ++tap, w += g.c, to += kWidth) {
+        store(to, lanes == kWidth ? load(w) : load_partial(w, lanes));
+      }
+    }
+  }
+
+  // All channels of a strip whose first pixel is `ow` of output row `row`.
+  void strip(Strip<T> t, int64_t row, int64_t ow) const {
     const int64_t at = (row * g.out[2] + ow) * g.c;
-    t.weights = static_cast<const T*>(g.w_packed);
+    t.taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
     t.c = g.c;
     t.bias = b.bias;
     t.residual = g.residual == nullptr ? nullptr : static_cast<const T*>(g.residual) + at;
     t.y = static_cast<T*>(g.y) + at;
+    t.y_step = g.out[2] * g.c;
     t.valid = static_cast<int>(min64(outputs, g.out[2] - ow));
     t.act = g.act;
-    const int64_t whole = fixed == nullptr ? 0 : channels / kWidth * kWidth;
-    t.from = from;
-    t.channels = whole;
-    if (whole > 0) fixed(t);
-    t.from = from + whole;
-    t.channels = channels - whole;
-    if (t.channels > 0) tile_any(t, g.kernel[2], g.stride[2], g.dilation[2], outputs);
+    for (int64_t from = 0; from < g.c; from += chunk_of(g)) {
+      const int64_t channels = min64(chunk_of(g), g.c - from);
+      const int64_t whole = fixed == nullptr ? 0 : channels / kWidth * kWidth;
+      arrange(from, channels);
+      t.weights = weights;
+      t.from = from;
+      t.channels = whole;
+      if (whole > 0) fixed(t);
+      t.weights += whole * t.taps;
+      t.from = from + whole;
+      t.channels = channels - whole;
+      if (t.channels > 0) strip_any(t, g.kernel[2], g.stride[2], g.dilation[2], outputs);
+    }
   }
 
-  // Output rows [begin, end) of one image, no kernel depth. Pointers are set up once for all of them; then a few
-  // channels at a time go down the rows, so that inputs shared by kernel rows come from the nearest cache.
+  // Output rows [begin, end) of one image, no kernel depth. Pointers are set up once for all of them.
   void band(int64_t image, int64_t od, int64_t begin, int64_t end) const {
-    const int64_t id = od * g.stride[0];
     for (int64_t ow = 0; ow < g.out[2]; ow += outputs) {
       const int64_t top = begin * g.stride[1] - g.padding[1];
       for (int64_t r = 0; r < rows_under(g, end - begin); ++r) {
-        point_row(g, b, image, id, top + r, ow, columns, pointers + r * columns);
+        point_row(g, b, image, od * g.stride[0], top + r, ow, columns, pointers + r * columns);
       }
-      for (int64_t from = 0; from < g.c; from += kChunk) {
-        for (int64_t oh = begin; oh < end; ++oh) {
-          Tile<T> t = {};
-          t.inputs = pointers + (oh - begin) * g.stride[1] * columns;
-          t.row_step = g.dilation[1] * columns;
-          t.kernel_rows = g.kernel[1];
-          tile(t, (image * g.out[0] + od) * g.out[1] + oh, ow, from, min64(kChunk, g.c - from));
-        }
-      }
+      Strip<T> t = {};
+      t.rows = end - begin;
+      t.inputs = pointers;
+      t.input_step = g.stride[1] * columns;
+      t.row_step = g.dilation[1] * columns;
+      t.kernel_rows = g.kernel[1];
+      strip(t, (image * g.out[0] + od) * g.out[1] + begin, ow);
     }
   }
 
@@ -244,11 +276,12 @@ struct Runner {
                     oh * g.stride[1] - g.padding[1] + kh * g.dilation[1], ow, columns, to);
         }
       }
-      Tile<T> t = {};
+      Strip<T> t = {};
+      t.rows = 1;
       t.inputs = pointers;
       t.row_step = columns;
       t.kernel_rows = g.kernel[0] * g.kernel[1];
-      tile(t, (image * g.out[0] + od) * g.out[1] + oh, ow, 0, g.c);
+      strip(t, (image * g.out[0] + od) * g.out[1] + oh, ow);
     }
   }
 };
@@ -259,6 +292,7 @@ void run(const ConvArgs& g, const Buffers& b, int thread, int threads) {
   const Runner<T> runner = {g,
                             b,
                             reinterpret_cast<const T**>(b.pointers + thread * b.pointers_each),
+                            b.weights + thread * b.weights_each,
                             outputs,
                             columns_of(g, outputs),
                             fixed_for<T>(g, outputs)};

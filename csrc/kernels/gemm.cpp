@@ -9,12 +9,15 @@
 namespace aotpack::kernels {
 namespace {
 
-constexpr int64_t kDepth = 1024;   // of k at a time
-constexpr int64_t kMaxPanels = 8;  // of b at a time, and no more than fit into the second-level cache:
-constexpr int64_t kPanelBytes = 512 << 10;
+constexpr int64_t kWholeDepth = 1024;  // of k: up to here in one piece
+constexpr int64_t kPieceDepth = 512;   // otherwise in pieces of about this
+constexpr int64_t kMaxPanels = 8;      // of b at a time, and no more than fit into the second-level cache:
+constexpr int64_t kPanelBytes = 640 << 10;
 constexpr int64_t kTileBlocks = 16;  // row tiles that share a packed piece of b when k comes in several pieces
 constexpr int64_t kFewRows = 4;      // b is not packed for so few
 constexpr int kDotColumns = 4;
+constexpr int64_t kDirectDepth = 16;    // rows of b that are read side by side where it lies
+constexpr int64_t kDirectPanels = 256;  // columns of them before the next rows
 
 // y = a b is y' = b' a' transposed: taken where that makes rows of y contiguous, or few rows of few columns.
 GemmArgs orient(GemmArgs g) {
@@ -37,6 +40,7 @@ struct Plan {
   bool direct;  // b is read where it lies, but for the last columns
   bool stage;   // rows of a are copied before use
   int64_t depth, chunks, panels, blocks, super;
+  int64_t rows;  // of the largest tile
 };
 
 Plan plan(const GemmArgs& g) {
@@ -45,11 +49,17 @@ Plan plan(const GemmArgs& g) {
   p.direct = g.m <= kFewRows && g.b_col == 1;
   const bool aliasing = g.m > 4 && g.k >= 256 && (g.a_row * 4) % 2048 == 0;
   p.stage = g.dtype != DType::f32 || g.a_col != 1 || aliasing;
-  p.chunks = max64(1, ceil_div(g.k, kDepth));
+  p.chunks = g.k <= kWholeDepth ? 1 : ceil_div(g.k, kPieceDepth);
   p.depth = max64(1, p.chunks == 1 ? g.k : round_up(ceil_div(g.k, p.chunks), 16));
   p.chunks = max64(1, ceil_div(g.k, p.depth));
   p.panels = max64(1, min64(min64(kMaxPanels, ceil_div(g.n, kPanel)), kPanelBytes / (p.depth * kPanel * 4)));
+  if (p.direct) {  // along the rows, as memory likes it; the sums are few
+    p.depth = max64(1, min64(g.k, kDirectDepth));
+    p.chunks = max64(1, ceil_div(g.k, p.depth));
+    p.panels = max64(1, min64(ceil_div(g.n, kPanel), kDirectPanels));
+  }
   p.blocks = row_tiles(g.m);
+  p.rows = ceil_div(g.m, max64(p.blocks, 1));
   p.super = p.chunks == 1 ? p.blocks : min64(p.blocks, kTileBlocks);
   return p;
 }
@@ -63,9 +73,9 @@ int64_t staged_stride(const Plan& p) { return round_up(p.depth, 16) + 16; }
 Buffers carve(const Plan& p, void* scratch) {
   Scratch from(scratch);
   Buffers b;
-  b.packed = from.take<float>(p.panels * p.depth * kPanel);
+  b.packed = from.take<float>((p.direct ? 1 : p.panels) * p.depth * kPanel);
   b.staged = from.take<float>(kMaxRows * staged_stride(p));
-  b.partial = from.take<float>(p.chunks == 1 ? 0 : p.super * kMaxRows * p.panels * kPanel);
+  b.partial = from.take<float>(p.chunks == 1 ? 0 : p.super * p.rows * p.panels * kPanel);
   b.bytes = from.bytes();
   return b;
 }
@@ -138,9 +148,11 @@ void rectangle(const GemmArgs& g, const Plan& p, const Buffers& buffers, int64_t
         const auto columns_of = [&](int64_t j) { return min64(kPanel, g.n - (panel + j) * kPanel); };
         const auto b_of = [&](int64_t j) { return advance(b, k0 * g.b_row + (panel + j) * kPanel * g.b_col, g.dtype); };
         const auto in_place = [&](int64_t j) { return p.direct && columns_of(j) == kPanel; };
+        // At most the last panel is packed where the others are in place.
+        const auto packed = [&](int64_t j) { return buffers.packed + (p.direct ? 0 : j) * p.depth * kPanel; };
         for (int64_t j = 0; j < group; ++j) {
           if (in_place(j)) continue;
-          pack_panel(b_of(j), g.b_row, g.b_col, g.dtype, depth, columns_of(j), buffers.packed + j * p.depth * kPanel);
+          pack_panel(b_of(j), g.b_row, g.b_col, g.dtype, depth, columns_of(j), packed(j));
         }
         for (int64_t block = first; block < last; ++block) {
           const Range rows = share(g.m, block, p.blocks);
@@ -153,14 +165,15 @@ void rectangle(const GemmArgs& g, const Plan& p, const Buffers& buffers, int64_t
                 p.stage ? buffers.staged + r * staged_stride(p) : static_cast<const float*>(from) + r * g.a_row;
           }
           for (int64_t j = 0; j < group; ++j) {
-            float* sums = buffers.partial + ((block - first) * p.panels + j) * kMaxRows * kPanel;
+            float* sums = buffers.partial + ((block - first) * p.panels + j) * p.rows * kPanel;
             const DType b_dtype = in_place(j) ? g.dtype : DType::f32;
             MicroArgs m = {};
             m.rows = pointers;
             m.taps = 1;
             m.k = depth;
-            m.b = in_place(j) ? b_of(j) : buffers.packed + j * p.depth * kPanel;
+            m.b = in_place(j) ? b_of(j) : packed(j);
             m.b_stride = in_place(j) ? g.b_row : kPanel;
+            m.b_ahead = in_place(j) ? 8 * kPanel : 0;  // along the rows
             m.init = chunk == 0 ? nullptr : sums;
             m.init_stride = kPanel;
             if (chunk + 1 < p.chunks) {

@@ -19,6 +19,9 @@ constexpr int kWideRows = 2;
 constexpr int kVectors = 2;
 constexpr int kWideRows = 1;
 #endif
+// Rows of a packed panel that are asked for ahead of time: few rows of a leave no time to wait for memory, and the
+// hardware stops looking ahead at the end of a page.
+constexpr int64_t kPrefetch = 64;
 constexpr int kWholePanel = static_cast<int>(kPanel) / kWidth;
 
 template <int kRows, int kVecs, class B>
@@ -35,7 +38,7 @@ void kernel(const MicroArgs& g) {
       for (int c = 1; c < kChains; ++c) acc[c][r][v] = vset(0.0f);
     }
   }
-  const int64_t b_stride = g.b_stride, k = g.k;
+  const int64_t b_stride = g.b_stride, k = g.k, ahead = g.b_ahead != 0 ? g.b_ahead : kPrefetch * kPanel;
   const float* const* rows = g.rows;
   for (int64_t t = 0; t < g.taps; ++t, rows += kRows) {
     const B* b = static_cast<const B*>(g.b) + (g.b_offsets != nullptr ? g.b_offsets[t] : t * k * b_stride);
@@ -46,6 +49,10 @@ void kernel(const MicroArgs& g) {
     for (; i + kChains <= k; i += kChains) {
       AOTPACK_UNROLL
       for (int c = 0; c < kChains; ++c, b += b_stride) {
+        AOTPACK_UNROLL
+        for (int byte = 0; byte < kVecs * kWidth * static_cast<int>(sizeof(B)); byte += 64) {
+          __builtin_prefetch(reinterpret_cast<const char*>(b + ahead) + byte);
+        }
         vf column[kVecs];
         AOTPACK_UNROLL
         for (int v = 0; v < kVecs; ++v) column[v] = load(b + v * kWidth);

@@ -26,6 +26,7 @@ struct MicroArgs {
   const void* b;
   int64_t b_stride;
   const int64_t* b_offsets;
+  int64_t b_ahead;  // what is asked of memory ahead of time, in elements; 0: further down the packed panel
   const float* init;
   int64_t init_stride;
   const float* residual;

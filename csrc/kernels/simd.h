@@ -3,7 +3,7 @@
 #ifndef AOTPACK_KERNELS_SIMD_H_
 #define AOTPACK_KERNELS_SIMD_H_
 
-#if defined(__AVX512F__)
+#if defined(__AVX__)
 #include <immintrin.h>
 #endif
 
@@ -82,34 +82,52 @@ AOTPACK_INLINE void store_partial(uint16_t* p, vf x, int n) {
   for (int i = 0; i < n; ++i) p[i] = all[i];
 }
 
-// A NaN in x comes through both, as in torch.
+// A NaN in x comes through both, as in torch. (x86's max and min give their second operand where either is NaN;
+// the masked forms are free and spare GCC 12's plain ones, which warn.)
+#if defined(__AVX512F__)
+AOTPACK_INLINE vf at_least(vf x, vf low) { return reinterpret_cast<vf>(_mm512_maskz_max_ps(0xffff, low, x)); }
+AOTPACK_INLINE vf at_most(vf x, vf high) { return reinterpret_cast<vf>(_mm512_maskz_min_ps(0xffff, high, x)); }
+#elif defined(__AVX__)
+AOTPACK_INLINE vf at_least(vf x, vf low) { return reinterpret_cast<vf>(_mm256_max_ps(low, x)); }
+AOTPACK_INLINE vf at_most(vf x, vf high) { return reinterpret_cast<vf>(_mm256_min_ps(high, x)); }
+#else
 AOTPACK_INLINE vf at_least(vf x, vf low) { return x < low ? low : x; }
 AOTPACK_INLINE vf at_most(vf x, vf high) { return x > high ? high : x; }
+#endif
+
+namespace detail {
+using v8 = float __attribute__((vector_size(32)));
+using v4 = float __attribute__((vector_size(16)));
+// Folds the lanes of x into one, halves upon halves, by combine(v, v).
+template <class V, class Combine>
+AOTPACK_INLINE float fold(V x, const Combine& combine) {
+  v4 four;
+  if constexpr (sizeof(V) == 64) {
+    const v8 eight = combine(__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7),
+                             __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15));
+    four =
+        combine(__builtin_shufflevector(eight, eight, 0, 1, 2, 3), __builtin_shufflevector(eight, eight, 4, 5, 6, 7));
+  } else if constexpr (sizeof(V) == 32) {
+    four = combine(__builtin_shufflevector(x, x, 0, 1, 2, 3), __builtin_shufflevector(x, x, 4, 5, 6, 7));
+  } else {
+    four = __builtin_shufflevector(x, x, 0, 1, 2, 3);
+  }
+  const v4 two = combine(four, __builtin_shufflevector(four, four, 2, 3, 0, 1));
+  return combine(two, __builtin_shufflevector(two, two, 1, 0, 3, 2))[0];
+}
+}  // namespace detail
 
 AOTPACK_INLINE float sum_of(vf x) {
-  float all[kWidth];
-  store(all, x);
-  AOTPACK_UNROLL
-  for (int step = kWidth / 2; step > 0; step /= 2) {
-    for (int i = 0; i < step; ++i) all[i] += all[i + step];
-  }
-  return all[0];
+  return detail::fold(x, [](auto a, auto b) { return a + b; });
 }
 AOTPACK_INLINE float max_of(vf x) {  // NaN where any is NaN
-  float all[kWidth];
-  store(all, x);
-  AOTPACK_UNROLL
-  for (int step = kWidth / 2; step > 0; step /= 2) {
-    for (int i = 0; i < step; ++i) {
-      all[i] = (all[i] > all[i + step] || all[i] != all[i]) ? all[i] : all[i + step];
-    }
-  }
-  return all[0];
+  return detail::fold(x, [](auto a, auto b) { return ((a > b) | (a != a)) ? a : b; });
 }
 
 namespace detail {
 struct Reduced {
   vi n;
+  vf n_float;
   vf r;
 };
 // x = n ln 2 + r with |r| <= ln(2)/2, for |x| < 2^21. The shifter rounds by pushing the fraction out of the mantissa.
@@ -119,7 +137,7 @@ AOTPACK_INLINE Reduced reduce_ln2(vf x) {
   const vf n = shifted - shifter;
   vf r = x - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
-  return {as_int(shifted) - as_int(shifter), r};
+  return {as_int(shifted) - as_int(shifter), n, r};
 }
 // e^r - 1 - r on the reduced range (coefficients: Cephes expf).
 AOTPACK_INLINE vf exp_tail(vf r) {
@@ -132,13 +150,31 @@ AOTPACK_INLINE vf exp_tail(vf r) {
   return p * (r * r);
 }
 AOTPACK_INLINE vf power_of_two(vi n) { return as_float((n + 127) << 23); }
+
+// exp(x) for x in [-104, 89] or NaN.
+AOTPACK_INLINE vf exp_clamped(vf x) {
+  const Reduced d = reduce_ln2(x);
+  const vf p = exp_tail(d.r) + d.r + 1.0f;
+#if defined(__AVX512F__)
+  return reinterpret_cast<vf>(_mm512_maskz_scalef_ps(0xffff, p, d.n_float));
+#else
+  const vi half = d.n >> 1;  // in two steps, so that both results below the normal range and infinity come out
+  return p * power_of_two(half) * power_of_two(d.n - half);
+#endif
+}
 }  // namespace detail
 
-AOTPACK_INLINE vf vexp(vf x) {
-  const detail::Reduced d = detail::reduce_ln2(at_most(at_least(x, vset(-104.0f)), vset(89.0f)));
-  const vf p = detail::exp_tail(d.r) + d.r + 1.0f;
-  const vi half = d.n >> 1;  // in two steps, so that both results below the normal range and infinity come out
-  return p * detail::power_of_two(half) * detail::power_of_two(d.n - half);
+AOTPACK_INLINE vf vexp(vf x) { return detail::exp_clamped(at_most(at_least(x, vset(-104.0f)), vset(89.0f))); }
+
+// exp(x) for x <= 0 or NaN, with less to do; results below the normal range are 0.
+AOTPACK_INLINE vf vexp_nonpositive(vf x) {
+#if defined(__AVX512F__)
+  return detail::exp_clamped(at_least(x, vset(-104.0f)));
+#else
+  const detail::Reduced d = detail::reduce_ln2(at_least(x, vset(-87.0f)));
+  const vf e = (detail::exp_tail(d.r) + d.r + 1.0f) * detail::power_of_two(d.n);
+  return x < -87.0f ? vset(0.0f) : e;
+#endif
 }
 
 AOTPACK_INLINE vf vabs(vf x) { return as_float(as_int(x) & 0x7fffffff); }
