@@ -18,6 +18,7 @@ from aotpack.errors import CaptureError
 from aotpack.export import structure
 from aotpack.export.dims import DimTable, user_dim_names
 from aotpack.export.editing import bound_arguments
+from aotpack.export.functional import functional_graph
 from aotpack.export.program import ConstantInfo, Program, Reference
 from aotpack.export.recurrent import captured_whole
 from aotpack.spec import CallSpec, DType, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf
@@ -51,6 +52,15 @@ def manifest_dtype(dtype: torch.dtype) -> DType:
             f"tensors of dtype {dtype} cannot be stored in an archive",
             hint=f"convert to one of {', '.join(str(known) for known in _DTYPES.values())}",
         ) from None
+
+
+# What torch.export appends to its messages.
+_EXPORT_NOISE = (
+    "\n\nThe error above occurred",
+    "\nThe following call raised this error",
+    "\nTo fix the error",
+    "\nFor more information",
+)
 
 
 class _Function(torch.nn.Module):
@@ -191,7 +201,7 @@ def _export(
 
 def _export_message(error: Exception) -> str:
     text = str(error).strip()
-    for noise in ("\nThe following call raised this error", "\nTo fix the error", "\nFor more information"):
+    for noise in _EXPORT_NOISE:
         text = text.partition(noise)[0]
     return f"the model cannot be captured: {text or type(error).__name__}{_model_line(error)}"
 
@@ -245,7 +255,7 @@ def _program(
     leaf_names = structure.leaf_names(args, kwargs, names)
     if dims is None or len(dims) != len(flat):
         dims = [{} for _ in flat]
-    graph_module = _flat_graph(exported)
+    exported, graph_module = functional_graph(exported)
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     table = DimTable(exported.range_constraints)
     is_tensor = [isinstance(value, torch.Tensor) for value in flat]
@@ -273,20 +283,6 @@ def _program(
         constants,
         None if _draws_random_numbers(graph_module) or constants or mutated else reference,
     )
-
-
-def _flat_graph(exported: ExportedProgram) -> torch.fx.GraphModule:
-    """Parameters as `get_attr`, flat placeholders and outputs, mutations as `copy_` at the end."""
-    graph_module = exported.module(check_guards=False)
-    if not isinstance(graph_module, torch.fx.GraphModule):
-        raise CaptureError(f"torch.export produced a {type(graph_module).__name__}, expected a graph module")
-    graph = graph_module.graph
-    for node in list(graph.nodes):
-        if node.op == "call_module" and node.target == "_guards_fn":
-            graph.erase_node(node)
-    graph.set_codegen(torch.fx.graph.CodeGen())
-    graph_module.recompile()
-    return graph_module
 
 
 def _copies(graph_module: torch.fx.GraphModule) -> list[torch.fx.Node]:

@@ -88,9 +88,15 @@ def supported_shims() -> frozenset[str]:
     return frozenset(names)
 
 
+# What a call through the dispatcher is made of; the operator itself is in `dispatcher_calls`.
+_DISPATCHER = frozenset(["aoti_torch_new_uninitialized_tensor", "aoti_torch_proxy_executor_call_function"])
+
+
 def _refuse_unsupported(code: GeneratedCode, shims: frozenset[str]) -> None:
-    missing = sorted(_operator_name(shim) for shim in shims - supported_shims())
-    missing += sorted({str(getattr(node, "name", None) or node) for node in map(_extern_target, code.extern_nodes)})
+    missing = sorted(_operator_name(shim) for shim in shims - supported_shims() - _DISPATCHER)
+    missing += sorted(set(code.dispatcher_calls))
+    if not missing and shims & _DISPATCHER:
+        missing = ["an operator that TorchInductor does not name"]
     if missing:
         listed = "\n".join(f"  - {operator}" for operator in missing)
         raise UnsupportedOperatorError(
@@ -102,8 +108,3 @@ def _refuse_unsupported(code: GeneratedCode, shims: frozenset[str]) -> None:
 
 def _operator_name(shim: str) -> str:
     return "aten." + shim.removeprefix("aoti_torch_").removeprefix("cpu_").removesuffix("_out")
-
-
-def _extern_target(node: object) -> object:
-    inner = getattr(node, "node", node)
-    return getattr(inner, "target", inner)

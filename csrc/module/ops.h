@@ -50,6 +50,10 @@ void aoti_torch_cpu__int_mm_out(AotpackTensor out, AotpackTensor self, AotpackTe
 /// mode 0 sum, 1 mean, 2 max; padding_idx -1 for none. [bags, dim].
 void aoti_torch_cpu_embedding_bag(AotpackTensor weight, AotpackTensor indices, AotpackTensor offsets, int64_t mode, AotpackTensor* per_sample_weights, int32_t include_last_offset, int64_t padding_idx, AotpackTensor* ret0);
 
+// group: random
+/// Uniform integers in [low, high). Generated code draws the seeds of its own Philox streams with it.
+void aoti_torch_cpu_randint_low_out(AotpackTensor out, int64_t low, int64_t high, const int64_t* size, int64_t size_len);
+
 // group: scan
 void aoti_torch_cpu_cumsum(AotpackTensor self, int64_t dim, int32_t* dtype, AotpackTensor* ret0);
 void aoti_torch_cpu_cumprod(AotpackTensor self, int64_t dim, int32_t* dtype, AotpackTensor* ret0);

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -39,7 +40,7 @@ class GeneratedCode:
     kernels: str
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     constant_origins: dict[str, str] = field(default_factory=dict)
-    extern_nodes: list[Any] = field(default_factory=list)
+    dispatcher_calls: list[str] = field(default_factory=list)
 
 
 def supported_targets() -> tuple[str, ...]:
@@ -54,6 +55,8 @@ def _config(bits: int) -> dict[str, Any]:
         "compile_threads": 1,
         # Constants were settled by our own passes.
         "freezing": False,
+        # Else constants of a few elements become literals, state that the model writes to among them.
+        "always_keep_tensor_constants": True,
         "cpp.weight_prepack": False,
         "layout_optimization": False,
         "cpp.vec_isa_ok": True,
@@ -123,6 +126,7 @@ def _intercepted(result: list[GeneratedCode]) -> Iterator[None]:
                 kernels=kernel_code,
                 constants=dict(graph.constants),
                 constant_origins=dict(getattr(graph, "allocated_constant_name", {})),
+                dispatcher_calls=_dispatcher_calls(serialized_extern_kernel_nodes),
             )
         )
         return "generated"
@@ -131,15 +135,12 @@ def _intercepted(result: list[GeneratedCode]) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _extern_nodes(collected: list[Any]) -> Iterator[Callable[[list[Any]], str]]:
-    """Nodes that Inductor would hand to libtorch's dispatcher at run time: there is none, so they are reported."""
-
-    def serialize(nodes: list[Any]) -> str:
-        collected.extend(nodes)
-        return "[]"
-
-    yield serialize
+def _dispatcher_calls(serialized: str | None) -> list[str]:
+    """Operators that Inductor would hand to libtorch's dispatcher at run time: there is none, so they are reported."""
+    if not serialized:
+        return []
+    nodes = json.loads(serialized)["nodes"]
+    return [str(node["node"]["target"]).removeprefix("torch.ops.").replace("::", ".") for node in nodes]
 
 
 def generate(gm: torch.fx.GraphModule, inputs: Sequence[Any], target: str) -> GeneratedCode:
@@ -157,7 +158,6 @@ def generate(gm: torch.fx.GraphModule, inputs: Sequence[Any], target: str) -> Ge
     from torch._inductor.compile_fx import compile_fx_aot
 
     result: list[GeneratedCode] = []
-    externs: list[Any] = []
     logging.getLogger("torch._inductor.ir").addFilter(_quiet_proxy_warning)
     with (
         torch.no_grad(),
@@ -165,15 +165,13 @@ def generate(gm: torch.fx.GraphModule, inputs: Sequence[Any], target: str) -> Ge
         config.patch(_config(bits)),
         _serial_when_small(),
         _intercepted(result),
-        _extern_nodes(externs) as serializer,
     ):
         try:
-            compile_fx_aot(gm, list(inputs), config_patches={"extern_node_serializer": serializer})
+            compile_fx_aot(gm, list(inputs))
         except Exception as error:
             raise LoweringError(f"TorchInductor could not generate code for this model: {error}") from error
     if len(result) != 1:
         raise LoweringError(f"expected one generated program, TorchInductor produced {len(result)}")
-    result[0].extern_nodes = externs
     return result[0]
 
 

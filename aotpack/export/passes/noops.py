@@ -39,4 +39,9 @@ def remove_noops(program: Program) -> Program:
         plain = not arguments.get("copy") and arguments.get("memory_format") in (None, torch.preserve_format)
         if plain and dtype_of(source) == dtype_of(node) and source.meta["val"].device == node.meta["val"].device:
             editor.replace(node, source)
+    for node in editor.nodes(aten.clone.default):
+        source = node.args[0]
+        # A copy of an input or of state may be there because that is written to afterwards.
+        if node.kwargs.get("memory_format") in (None, torch.preserve_format) and source.op == "call_function":  # type: ignore[union-attr]
+            editor.replace(node, source)  # type: ignore[arg-type]
     return editor.finish("noops", f"removed {editor.changed} calls that compute nothing")

@@ -1,0 +1,89 @@
+"""A flat, functional graph of an exported program: parameters as `get_attr`, mutations as `copy_` at the end.
+
+torch.export keeps in-place operators as they were written. One that overwrites a value that nobody else reads becomes its functional form
+here; if any other is left, the whole program is functionalized by torch, at the price of a second trace.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.fx
+from torch.export import ExportedProgram
+
+from aotpack.errors import CaptureError
+
+
+def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.fx.GraphModule]:
+    """The program (possibly functionalized) and its flat graph.
+
+    Raises:
+        CaptureError: torch.export produced something else than a graph module.
+    """
+    graph_module = _flat(exported)
+    _replace_private_writes(graph_module)
+    if any(_writes(node) for node in graph_module.graph.nodes):
+        exported = exported.run_decompositions({})
+        graph_module = _flat(exported)
+    return exported, graph_module
+
+
+def _flat(exported: ExportedProgram) -> torch.fx.GraphModule:
+    graph_module = exported.module(check_guards=False)
+    if not isinstance(graph_module, torch.fx.GraphModule):
+        raise CaptureError(f"torch.export produced a {type(graph_module).__name__}, expected a graph module")
+    graph = graph_module.graph
+    for node in list(graph.nodes):
+        if node.op == "call_module" and node.target == "_guards_fn":
+            graph.erase_node(node)
+    graph.set_codegen(torch.fx.graph.CodeGen())
+    graph_module.recompile()
+    return graph_module
+
+
+def _writes(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _replace_private_writes(graph_module: torch.fx.GraphModule) -> None:
+    for node in graph_module.graph.nodes:
+        if not _writes(node):
+            continue
+        functional = _functional_form(node.target)
+        source = node.args[0] if node.args else None
+        if functional is not None and _is_private(source):
+            node.target = functional
+    graph_module.recompile()
+
+
+def _functional_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """`aten.relu` for `aten.relu_`: the same arguments, none of them written."""
+    namespace, _, name = op._schema.name.partition("::")
+    if not name.endswith("_") or name.endswith("__"):
+        return None
+    packet = getattr(getattr(torch.ops, namespace), name[:-1], None)
+    form = getattr(packet, op._overloadname, None)
+    if form is None or form._schema.is_mutable or len(form._schema.arguments) != len(op._schema.arguments):
+        return None
+    return form  # type: ignore[no-any-return]
+
+
+def _is_private(source: object) -> bool:
+    """Whether a value is read by one call alone and is memory of its own."""
+    if not isinstance(source, torch.fx.Node) or source.op != "call_function" or len(source.users) != 1:
+        return False
+    if not isinstance(source.target, torch._ops.OpOverload):
+        return False
+    # A view shares memory with its source; composite operators such as reshape may return one.
+    returns_alias = any(result.alias_info is not None for result in source.target._schema.returns)
+    return not returns_alias and source.target.namespace == "aten" and _allocates(source.target)
+
+
+_ALLOCATING = frozenset(
+    name
+    for base in ("conv1d", "conv2d", "conv3d", "linear", "batch_norm", "add", "sub", "mul", "div", "layer_norm", "matmul")
+    for name in (f"aten::{base}", f"aten::{base}_")
+)
+
+
+def _allocates(op: torch._ops.OpOverload) -> bool:
+    return op._schema.name in _ALLOCATING
