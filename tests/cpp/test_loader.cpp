@@ -53,6 +53,9 @@ TEST_CASE("the module has to be what the manifest says") {
   writer = affine_archive();
   writer.manifest["entries"][0]["goldens"] = Json::array({});
   writer.manifest["entries"][0]["inputs"].push(value("extra", "float32", {1}));
+  Json& call = writer.manifest["entries"][0]["in_spec"];
+  call["args"].push(Json::object({{"kind", "tensor"}, {"index", 1}}));
+  call["names"].push(Json());
   expect(writer, AOTPACK_MALFORMED_ARCHIVE, "it has 1 inputs, the manifest 2");
 
   writer = affine_archive();

@@ -242,37 +242,57 @@ TEST_CASE("variants and modules") {
 
 TEST_CASE("specs") {
   const auto in_spec = [](Json spec) { return error_after([&](Json& m) { m["entries"][0]["in_spec"] = spec; }); };
+  const auto out_spec = [](Json spec) { return error_after([&](Json& m) { m["entries"][0]["out_spec"] = spec; }); };
   const auto tensor = [](int index) { return Json::object({{"kind", "tensor"}, {"index", index}}); };
   const auto sequence = [](const char* kind, std::vector<Json> items) {
     return Json::object({{"kind", kind}, {"items", Json::array(std::move(items))}});
   };
   const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
-  CHECK(in_spec(tensor(0)).empty());
-  CHECK(in_spec(sequence("tuple", {tensor(0), sequence("list", {})})).empty());
-  CHECK(in_spec(Json::object({{"kind", "value"}, {"value", Json()}})).empty());
-  CHECK(in_spec(Json::object({{"kind", "value"}, {"value", Json::raw("1.5")}})).empty());
-  CHECK(in_spec(Json::object({{"kind", "float"}, {"value", "-inf"}})).empty());
+  CHECK(out_spec(tensor(0)).empty());
+  CHECK(out_spec(sequence("tuple", {tensor(0), sequence("list", {})})).empty());
+  CHECK(out_spec(Json::object({{"kind", "value"}, {"value", Json()}})).empty());
+  CHECK(out_spec(Json::object({{"kind", "value"}, {"value", Json::raw("1.5")}})).empty());
+  CHECK(out_spec(Json::object({{"kind", "float"}, {"value", "-inf"}})).empty());
   const Json dict = Json::object({{"kind", "dict"}, {"keys", Json::array({"a"})}, {"items", Json::array({tensor(0)})}});
-  CHECK(in_spec(dict).empty());
+  CHECK(out_spec(dict).empty());
   Json named = dict;
   named["kind"] = "dataclass";
-  CHECK(has(in_spec(named), "missing key 'type'"));
+  CHECK(has(out_spec(named), "missing key 'type'"));
   named["type"] = "module:Name";
-  CHECK(in_spec(named).empty());
-  CHECK(has(in_spec(tensor(1)), "in_spec.index: there is no such tensor"));
-  CHECK(has(in_spec(tensor(-1)), "out of range"));
-  CHECK(has(in_spec(Json::object({{"kind", "set"}})), "unknown kind of spec"));
-  CHECK(has(in_spec(Json::object({{"kind", "float"}, {"value", "1"}})), "expected 'inf'"));
-  CHECK(has(in_spec(Json::object({{"kind", "value"}, {"value", Json::array({})}})), "expected null"));
+  CHECK(out_spec(named).empty());
+  CHECK(has(out_spec(tensor(1)), "out_spec.index: there is no such tensor"));
+  CHECK(has(out_spec(tensor(-1)), "out of range"));
+  CHECK(has(out_spec(Json::object({{"kind", "set"}})), "unknown kind of spec"));
+  CHECK(has(out_spec(Json::object({{"kind", "float"}, {"value", "1"}})), "expected 'inf'"));
+  CHECK(has(out_spec(Json::object({{"kind", "value"}, {"value", Json::array({})}})), "expected null"));
   Json uneven = dict;
   uneven["keys"].push("b");
-  CHECK(has(in_spec(uneven), "'keys' and 'items' differ in length"));
+  CHECK(has(out_spec(uneven), "'keys' and 'items' differ in length"));
   const Json call = good_manifest()["entries"][0]["in_spec"];
-  CHECK(has(in_spec(sequence("tuple", {call})), "only possible at the root of in_spec"));
-  CHECK(has(error_after([&](Json& m) { m["entries"][0]["out_spec"] = call; }), "only possible at the root"));
+  CHECK(has(out_spec(sequence("tuple", {call})), "only possible at the root of in_spec"));
+  CHECK(has(out_spec(call), "only possible at the root"));
   Json misnamed = call;
   misnamed["names"].push("x");
   CHECK(has(in_spec(misnamed), "'args' and 'names' differ in length"));
+  CHECK(has(in_spec(tensor(0)), "expected a call"));
+  Json twice = call;
+  twice["args"].push(tensor(0));
+  twice["names"].push("again");
+  CHECK(has(in_spec(twice), "input 0 appears 2 times instead of once"));
+  Json none = call;
+  none["args"] = Json::array({Json::object({{"kind", "value"}, {"value", Json()}})});
+  CHECK(has(in_spec(none), "input 0 appears 0 times instead of once"));
+  Json same = call;
+  same["names"] = Json::array({"x"});
+  same["args"] = Json::array({Json::object({{"kind", "value"}, {"value", Json()}})});
+  same["kwargs"] = Json::object({{"keys", Json::array({"x"})}, {"items", Json::array({tensor(0)})}});
+  CHECK(has(in_spec(same), "the name 'x' appears twice"));
+  Json repeated = dict;
+  repeated["keys"].push("a");
+  repeated["items"].push(tensor(0));
+  CHECK(has(out_spec(repeated), "the name 'a' appears twice"));
+  named["type"] = "module:";
+  CHECK(has(out_spec(named), "expected \"module:QualName\""));
 }
 
 TEST_CASE("goldens") {
