@@ -99,9 +99,7 @@ def aot_export(
         CaptureError: the model could not be captured; the message names the line of the model, the hint the way out.
     """
     if mode != "forward":
-        raise CaptureError(
-            f"mode {mode!r} is not known", hint='this version captures inference: mode="forward"'
-        )
+        raise CaptureError(f"mode {mode!r} is not known", hint='this version captures inference: mode="forward"')
     if isinstance(args, torch.Tensor):
         raise CaptureError("args must be a tuple of arguments, got a tensor", hint="write (x,) for one argument")
     is_module = isinstance(model, torch.nn.Module)
@@ -275,7 +273,9 @@ def _program(
         tuple(_dense(value) for value in flat if isinstance(value, torch.Tensor)),
         tuple(value.detach() for value in flat_outputs),
     )
-    constants = {attribute: ConstantInfo("buffer", (attribute,), True) for attribute in _mutated_attributes(graph_module)}
+    constants = {
+        attribute: ConstantInfo("buffer", (attribute,), True) for attribute in _mutated_attributes(graph_module)
+    }
     return Program(
         name,
         graph_module,

@@ -135,9 +135,7 @@ def same_shape(a: torch.fx.Node, b: torch.fx.Node) -> bool:
     from aotpack.export.dims import expression
 
     first, second = shape_of(a), shape_of(b)
-    return len(first) == len(second) and all(
-        expression(x) == expression(y) for x, y in zip(first, second, strict=True)
-    )
+    return len(first) == len(second) and all(expression(x) == expression(y) for x, y in zip(first, second, strict=True))
 
 
 def _is_impure(node: torch.fx.Node) -> bool:

@@ -80,7 +80,19 @@ def _is_private(source: object) -> bool:
 
 _ALLOCATING = frozenset(
     name
-    for base in ("conv1d", "conv2d", "conv3d", "linear", "batch_norm", "add", "sub", "mul", "div", "layer_norm", "matmul")
+    for base in (
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "linear",
+        "batch_norm",
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "layer_norm",
+        "matmul",
+    )
     for name in (f"aten::{base}", f"aten::{base}_")
 )
 

@@ -67,9 +67,7 @@ def sources_for(shims: Iterable[str]) -> list[Path]:
         closed.add(source)
         # A header with a .cpp of its name beside it is implemented there.
         wanted |= {
-            header.with_suffix(".cpp")
-            for header in local_includes(source)
-            if header.with_suffix(".cpp").is_file()
+            header.with_suffix(".cpp") for header in local_includes(source) if header.with_suffix(".cpp").is_file()
         } - closed
     return sorted(closed)
 

@@ -40,7 +40,9 @@ def check(program: Program) -> None:
     program.graph.lint()
     placeholders = program.graph.find_nodes(op="placeholder")
     if len(placeholders) != len(program.signature.inputs):
-        raise PassError(f"{len(placeholders)} placeholders, but {len(program.signature.inputs)} inputs in the signature")
+        raise PassError(
+            f"{len(placeholders)} placeholders, but {len(program.signature.inputs)} inputs in the signature"
+        )
     results = program.graph.output_node().args[0]
     if not isinstance(results, tuple) or len(results) != len(program.signature.outputs):
         raise PassError("the graph's results do not match the signature")

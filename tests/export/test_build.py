@@ -58,7 +58,9 @@ def test_a_module_exports_one_symbol_and_needs_libc_libm_and_openmp_alone(small:
     target = aotpack.load(small).manifest.entries[0].variants[0].modules[0].target
     so = tmp_path / "module.so"
     so.write_bytes(module_bytes(small, target))
-    symbols = subprocess.run(["readelf", "--dyn-syms", "-W", str(so)], capture_output=True, text=True, check=True).stdout
+    symbols = subprocess.run(
+        ["readelf", "--dyn-syms", "-W", str(so)], capture_output=True, text=True, check=True
+    ).stdout
     rows = [line.split() for line in symbols.splitlines() if re.match(r"\s*\d+:", line)]
     defined = [row[7] for row in rows if len(row) > 7 and row[6] != "UND" and row[4] in ("GLOBAL", "WEAK")]
     undefined = [row[7] for row in rows if len(row) > 7 and row[6] == "UND"]
@@ -217,7 +219,8 @@ def test_two_builds_at_once_do_not_clash(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     command = [sys.executable, "-c", _BUILD_SCRIPT, str(cache)]
     runs = [
-        subprocess.Popen([*command, str(tmp_path / f"{i}.aotpack")], stderr=subprocess.PIPE, text=True) for i in range(2)
+        subprocess.Popen([*command, str(tmp_path / f"{i}.aotpack")], stderr=subprocess.PIPE, text=True)
+        for i in range(2)
     ]
     for run in runs:
         _, errors = run.communicate(timeout=300)

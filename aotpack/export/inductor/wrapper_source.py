@@ -75,9 +75,7 @@ def transform(generated: str, *, target: str, num_inputs: int, num_outputs: int)
         raise LoweringError("TorchInductor's generated wrapper numbers its constants in an unknown way")
     if re.search(r"\b(?:at|c10)::", text):
         text = _ELEMENT_TYPES + text
-    text += (
-        f'\n#include "entry.h"\nAOTPACK_DEFINE_MODULE("{target}", {num_inputs}, {num_outputs}, {len(constants)})\n'
-    )
+    text += f'\n#include "entry.h"\nAOTPACK_DEFINE_MODULE("{target}", {num_inputs}, {num_outputs}, {len(constants)})\n'
     return Wrapper(
         text=text,
         constants=tuple(constants[index] for index in range(len(constants))),

@@ -38,9 +38,7 @@ def fold_batch_norm(program: Program) -> Program:
         conv = bound_arguments(source)
         weight, bias = editor.constant(conv["weight"]), editor.constant(conv["bias"])
         gamma, beta = editor.constant(arguments["weight"]), editor.constant(arguments["bias"])
-        unknown = [
-            arguments[key] is not None and value is None for key, value in (("weight", gamma), ("bias", beta))
-        ]
+        unknown = [arguments[key] is not None and value is None for key, value in (("weight", gamma), ("bias", beta))]
         if mean is None or var is None or weight is None or any(unknown) or (conv["bias"] is not None and bias is None):
             continue
         scale = torch.rsqrt(var.double() + arguments["eps"])

@@ -63,9 +63,7 @@ def _foldable(node: torch.fx.Node) -> bool:
         return False
     values = node.meta.get("val")
     tensors = values if isinstance(values, (tuple, list)) else [values]
-    return all(
-        isinstance(t, torch.Tensor) and not any(isinstance(s, torch.SymInt) for s in t.shape) for t in tensors
-    )
+    return all(isinstance(t, torch.Tensor) and not any(isinstance(s, torch.SymInt) for s in t.shape) for t in tensors)
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

@@ -42,9 +42,7 @@ def pack_attention(program: Program) -> Program:
 def _fits(q: torch.fx.Node, k: torch.fx.Node, v: torch.fx.Node, gqa: bool) -> bool:
     if any(len(shape_of(t)) != 4 or dtype_of(t) not in _DTYPES or dtype_of(t) != dtype_of(q) for t in (q, k, v)):
         return False
-    (bq, hq, _, dq), (bk, hk, sk, dk), (bv, hv, sv, _) = (
-        [expression(size) for size in shape_of(t)] for t in (q, k, v)
-    )
+    (bq, hq, _, dq), (bk, hk, sk, dk), (bv, hv, sv, _) = ([expression(size) for size in shape_of(t)] for t in (q, k, v))
     if not (bq == bk == bv and hk == hv and sk == sv and dq == dk):
         return False
     return hq == hk or (gqa and hq.is_Integer and hk.is_Integer and hk > 0 and hq % hk == 0)
