@@ -38,37 +38,37 @@ T require(T value) {
 
 void init_load(Runner* self, const char* path, bool full, int32_t num_threads) {
   const aotpack_verify verify = full ? AOTPACK_VERIFY_FULL : AOTPACK_VERIFY_CODE;
-  auto session = require(Session::load(path, verify, num_threads));
+  auto loaded = require(LoadedModel::load(path, verify, num_threads));
   // "forward" is what a call of the model means; else the first entry.
   size_t entry = 0;
-  aotpack_status_release(aotpack_model_find_entry(session->model(), "forward", &entry));
-  new (self) Runner(std::move(session), nullptr, entry);
+  aotpack_status_release(aotpack_model_find_entry(loaded->model(), "forward", &entry));
+  new (self) Runner(std::move(loaded), nullptr, entry);
 }
 
 void init_entry(Runner* self, const Runner& parent, const char* name) {
   size_t entry = 0;
-  aotpack_status* status = aotpack_model_find_entry(parent.session()->model(), name, &entry);
+  aotpack_status* status = aotpack_model_find_entry(parent.loaded()->model(), name, &entry);
   if (status && aotpack_status_code(status) == AOTPACK_NOT_FOUND) {
     set_error("EntryNotFoundError", aotpack_status_message(status));
     aotpack_status_release(status);
     throw nb::python_error();
   }
   if (!check(status)) throw nb::python_error();
-  new (self) Runner(parent.session(), parent.context(), entry);
+  new (self) Runner(parent.loaded(), parent.context(), entry);
 }
 
 void init_context(Runner* self, const Runner& parent, int32_t num_threads) {
-  auto context = require(OwnContext::create(*parent.session(), num_threads));
-  new (self) Runner(parent.session(), std::move(context), parent.entry());
+  auto context = require(OwnContext::create(*parent.loaded(), num_threads));
+  new (self) Runner(parent.loaded(), std::move(context), parent.entry());
 }
 
 const aotpack_value_info& value_info(const Runner& self, bool output, size_t i) {
-  return output ? *aotpack_model_output(self.session()->model(), self.entry(), i)
-                : *aotpack_model_input(self.session()->model(), self.entry(), i);
+  return output ? *aotpack_model_output(self.loaded()->model(), self.entry(), i)
+                : *aotpack_model_input(self.loaded()->model(), self.entry(), i);
 }
 
 std::vector<std::string> value_names(const Runner& self, bool output) {
-  aotpack_model* model = self.session()->model();
+  aotpack_model* model = self.loaded()->model();
   std::vector<std::string> names;
   const size_t count =
       output ? aotpack_model_output_count(model, self.entry()) : aotpack_model_input_count(model, self.entry());
@@ -77,7 +77,7 @@ std::vector<std::string> value_names(const Runner& self, bool output) {
 }
 
 std::vector<std::string> entry_names(const Runner& self) {
-  aotpack_model* model = self.session()->model();
+  aotpack_model* model = self.loaded()->model();
   std::vector<std::string> names;
   for (size_t i = 0; i < aotpack_model_entry_count(model); ++i) names.emplace_back(aotpack_model_entry_name(model, i));
   return names;
@@ -85,7 +85,7 @@ std::vector<std::string> entry_names(const Runner& self) {
 
 nb::bytes manifest(const Runner& self) {
   size_t length = 0;
-  const char* text = aotpack_model_manifest(self.session()->model(), &length);
+  const char* text = aotpack_model_manifest(self.loaded()->model(), &length);
   return nb::bytes(text, length);
 }
 
@@ -111,14 +111,13 @@ void bind_runner(nb::module_& module) {
       .def_prop_ro("_output_names", [](const Runner& self) { return value_names(self, true); })
       .def_prop_ro("entry_names", entry_names, "The names of the archive's entries, a list.")
       .def_prop_ro(
-          "path", [](const Runner& self) { return self.session()->path(); }, "The archive's path.")
+          "path", [](const Runner& self) { return self.loaded()->path(); }, "The archive's path.")
       .def_prop_ro(
           "entry_name",
-          [](const Runner& self) { return aotpack_model_entry_name(self.session()->model(), self.entry()); },
+          [](const Runner& self) { return aotpack_model_entry_name(self.loaded()->model(), self.entry()); },
           "The name of the entry that a call runs.")
       .def_prop_ro(
-          "target",
-          [](const Runner& self) { return aotpack_model_entry_target(self.session()->model(), self.entry()); },
+          "target", [](const Runner& self) { return aotpack_model_entry_target(self.loaded()->model(), self.entry()); },
           "The target of the module that was chosen for this host, such as \"x86-64-v4\".")
       .def_prop_ro(
           "num_threads",

@@ -137,10 +137,10 @@ bool Runner::with_context(Body body) const {
     status = body(context_->get());
   } else {
     aotpack_context* context = nullptr;
-    status = session_->take(&context);
+    status = loaded_->take(&context);
     if (!status) {
       status = body(context);
-      session_->give_back(context);
+      loaded_->give_back(context);
     }
   }
   Py_END_ALLOW_THREADS;
@@ -148,8 +148,8 @@ bool Runner::with_context(Body body) const {
 }
 
 PyObject* Runner::call(PyObject* self, PyObject* args, PyObject* kwargs) const {
-  const CallPlan& plan = session_->plan(entry_);
-  aotpack_model* model = session_->model();
+  const CallPlan& plan = loaded_->plan(entry_);
+  aotpack_model* model = loaded_->model();
   const size_t num_inputs = aotpack_model_input_count(model, entry_);
   const size_t num_outputs = aotpack_model_output_count(model, entry_);
   Small<PyObject*> objects(num_inputs);
@@ -184,7 +184,7 @@ PyObject* Runner::call(PyObject* self, PyObject* args, PyObject* kwargs) const {
 }
 
 PyObject* Runner::run(PyObject* tensors, PyObject* out) const {
-  aotpack_model* model = session_->model();
+  aotpack_model* model = loaded_->model();
   const size_t num_inputs = aotpack_model_input_count(model, entry_);
   const size_t num_outputs = aotpack_model_output_count(model, entry_);
   auto fits = [&](PyObject* list, size_t count, const char* what) {

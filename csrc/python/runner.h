@@ -7,16 +7,16 @@
 
 #include <memory>
 
-#include "session.h"
+#include "loaded_model.h"
 
 namespace aotpack::python {
 
 class Runner {
  public:
-  Runner(std::shared_ptr<Session> session, std::shared_ptr<OwnContext> context, size_t entry)
-      : session_(std::move(session)), context_(std::move(context)), entry_(entry) {}
+  Runner(std::shared_ptr<LoadedModel> loaded, std::shared_ptr<OwnContext> context, size_t entry)
+      : loaded_(std::move(loaded)), context_(std::move(context)), entry_(entry) {}
 
-  const std::shared_ptr<Session>& session() const { return session_; }
+  const std::shared_ptr<LoadedModel>& loaded() const { return loaded_; }
   const std::shared_ptr<OwnContext>& context() const { return context_; }
   size_t entry() const { return entry_; }
 
@@ -36,7 +36,7 @@ class Runner {
   template <typename Body>
   bool with_context(Body body) const;
 
-  std::shared_ptr<Session> session_;
+  std::shared_ptr<LoadedModel> loaded_;
   std::shared_ptr<OwnContext> context_;  // may be null
   size_t entry_;
 };

@@ -1,6 +1,6 @@
 // A loaded model with its pool of contexts, and contexts that callers hold themselves.
-#ifndef AOTPACK_PYTHON_SESSION_H_
-#define AOTPACK_PYTHON_SESSION_H_
+#ifndef AOTPACK_PYTHON_LOADED_MODEL_H_
+#define AOTPACK_PYTHON_LOADED_MODEL_H_
 
 #include <memory>
 #include <mutex>
@@ -13,13 +13,13 @@
 namespace aotpack::python {
 
 // Immutable but for the pool, which has a lock: any number of threads may use it.
-class Session {
+class LoadedModel {
  public:
   // Null, with a Python exception set, on failure. Needs the GIL.
-  static std::shared_ptr<Session> load(const char* path, aotpack_verify verify, int32_t num_threads);
-  ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
+  static std::shared_ptr<LoadedModel> load(const char* path, aotpack_verify verify, int32_t num_threads);
+  ~LoadedModel();
+  LoadedModel(const LoadedModel&) = delete;
+  LoadedModel& operator=(const LoadedModel&) = delete;
 
   aotpack_model* model() const { return model_; }
   const CallPlan& plan(size_t entry) const { return plans_[entry]; }
@@ -30,7 +30,7 @@ class Session {
   void give_back(aotpack_context* context) noexcept;
 
  private:
-  Session() = default;
+  LoadedModel() = default;
 
   std::string path_;
   aotpack_model* model_ = nullptr;
@@ -44,7 +44,7 @@ class Session {
 class OwnContext {
  public:
   // Null, with a Python exception set, on failure. Needs the GIL.
-  static std::shared_ptr<OwnContext> create(const Session& session, int32_t num_threads);
+  static std::shared_ptr<OwnContext> create(const LoadedModel& loaded, int32_t num_threads);
   ~OwnContext() { aotpack_context_release(context_); }
   OwnContext(const OwnContext&) = delete;
   OwnContext& operator=(const OwnContext&) = delete;
@@ -60,4 +60,4 @@ class OwnContext {
 
 }  // namespace aotpack::python
 
-#endif  // AOTPACK_PYTHON_SESSION_H_
+#endif  // AOTPACK_PYTHON_LOADED_MODEL_H_
