@@ -10,8 +10,8 @@ namespace aotpack::kernels {
 namespace {
 
 constexpr int64_t kWholeDepth = 1024;  // of k: up to here in one piece
-constexpr int64_t kPieceDepth = 512;   // otherwise in pieces of about this
-constexpr int64_t kMaxPanels = 8;      // of b at a time, and no more than fit into the second-level cache:
+constexpr int64_t kPieceDepth = 384;   // otherwise in pieces of about this
+constexpr int64_t kMaxPanels = 12;     // of b at a time, and no more than fit into the second-level cache:
 constexpr int64_t kPanelBytes = 640 << 10;
 constexpr int64_t kTileBlocks = 16;  // row tiles that share a packed piece of b when k comes in several pieces
 constexpr int64_t kFewRows = 4;      // b is not packed for so few

@@ -7,9 +7,10 @@ namespace aotpack::kernels {
 namespace {
 
 constexpr int64_t kWholeDepth = 1024;               // of k: up to here sums stay in registers from beginning to end
-constexpr int64_t kPieceDepth = 512;                // otherwise k is cut into pieces of about this
+constexpr int64_t kPieceDepth = 384;                // otherwise k is cut into pieces of about this
 constexpr int64_t kStageStride = kWholeDepth + 16;  // not a multiple of a page: rows fall into different cache sets
-constexpr int64_t kMaxPanels = 8;                   // panels that share a staged tile of rows
+constexpr int64_t kMaxPanels = 12;                  // panels that share a staged tile of rows
+constexpr int64_t kPartialPanels = 8;               // the same where partial sums are kept on the stack
 constexpr int64_t kPanelBytes = 640 << 10;          // of B at a time, so that it stays in the second-level cache
 constexpr int64_t kReuse = 16;                      // row tiles that go by before the next piece of k
 
@@ -31,7 +32,10 @@ Plan plan(const LinearArgs& g, DType y_dtype, int64_t tiles, int64_t panels) {
   const int64_t bytes = p.depth * kPanel * static_cast<int64_t>(dtype_size(g.dtype));
   p.panels = max64(1, min64(min64(panels, kMaxPanels), kPanelBytes / bytes));
   p.tiles = tiles;
-  if (p.depth < g.k) p.tiles = min64(tiles, y_dtype == DType::f32 ? kReuse : kReuse / 4);
+  if (p.depth < g.k) {
+    p.tiles = min64(tiles, y_dtype == DType::f32 ? kReuse : kReuse / 4);
+    if (y_dtype != DType::f32) p.panels = min64(p.panels, kPartialPanels);
+  }
   return p;
 }
 
@@ -93,7 +97,7 @@ class Block {
                      last ? g_.act : Act::none, y, g_.y_stride);
         continue;
       }
-      float* sums = partial_ + (slot * kMaxPanels + panel - panels.begin) * kMaxRows * kPanel;
+      float* sums = partial_ + (slot * kPartialPanels + panel - panels.begin) * kMaxRows * kPanel;
       if (k > 0) {
         m.init = sums;
         m.init_stride = kPanel;
@@ -116,7 +120,7 @@ class Block {
   const Plan p_;
   alignas(64) float bias_[kMaxPanels][kPanel];
   alignas(64) float staged_[kMaxRows * kStageStride];
-  alignas(64) float partial_[kReuse / 4 * kMaxRows * kMaxPanels * kPanel];
+  alignas(64) float partial_[kReuse / 4 * kMaxRows * kPartialPanels * kPanel];
 };
 
 void run(const LinearArgs& g, DType y_dtype) {
