@@ -68,7 +68,7 @@ $(INSTALLED): $(DEPS) $(NATIVE) | doctest
 doctest:
 	@if [ -e /usr/include/$(DOCTEST) ] || [ -e $(DOCTEST_LOCAL)/$(DOCTEST) ]; then exit 0; fi; \
 	echo "fetching the doctest header"; \
-	if [ "$$(id -u)" = 0 ]; then apt-get install -y -qq doctest-dev >/dev/null; \
+	if [ "$$(id -u)" = 0 ]; then apt-get install -y -qq doctest-dev >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq doctest-dev >/dev/null; }; \
 	else mkdir -p build/deps && cd build/deps && apt-get download -qq doctest-dev && dpkg -x doctest-dev_*.deb .; fi || { \
 	  echo "the C++ tests need doctest: install the package doctest-dev" >&2; exit 1; }
 
