@@ -1,4 +1,4 @@
-"""Builds as a whole: what is in an archive, reproducibility, the cache, refusals, state, killed and simultaneous builds."""
+"""Builds as a whole: contents of an archive, reproducibility, the cache, refusals, state, killed and shared builds."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_module_exports_one_symbol_and_needs_libc_libm_and_openmp_alone(small:
     assert "debug" not in subprocess.run(["readelf", "-S", str(so)], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("target, register", [("x86-64-v4", "zmm"), ("x86-64-v3", "ymm")])
+@pytest.mark.parametrize(("target", "register"), [("x86-64-v4", "zmm"), ("x86-64-v3", "ymm")])
 def test_generated_code_is_vectorized(target: str, register: str, tmp_path: Path, cache_dir: Path) -> None:
     path = tmp_path / "model.aotpack"
     program = aot_export(lambda x: (x.exp() + x.tanh()).softmax(-1), (torch.randn(64, 256),), name="pointwise")
@@ -131,7 +131,7 @@ def test_an_archive_runs_where_torch_cannot_be_imported(small: Path, tmp_path: P
         result = aotpack.load(sys.argv[1], verify="full")(case["ids"])
         assert isinstance(result, np.ndarray) and np.abs(result - case["expected"]).max() < 1e-6
         libraries = open("/proc/self/maps").read()
-        assert "torch" not in libraries.replace(sys.argv[1], ""), "libtorch is loaded"
+        assert "libtorch" not in libraries, "libtorch is loaded"
         print("right")
         """
     )
@@ -147,7 +147,7 @@ def test_errors_inside_kernels_fail_the_call_and_nothing_else(small: Path) -> No
         with pytest.raises(ExecutionError, match="index out of range: an index must be at least 0 and below 100"):
             model(bad)
         with pytest.raises(ExecutionError):
-            model(torch.full((1000, 12), -1))  # enough work for several threads
+            model(torch.full((1000, 12), 100))  # enough work for several threads
     assert_close(model(IDS), Small().eval()(IDS).detach())
 
 
