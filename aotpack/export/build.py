@@ -116,8 +116,8 @@ def build_archive(
         name: the model's name; by default the program's.
         targets: what to compile for, e.g. `["x86-64-v3", "x86-64-v4"]`; by default this host's best.
         options: see `BuildOptions`.
-        progress: called with (phase, None, detail) when a phase begins and (phase, seconds, detail) when it ends. Phases:
-            passes, lower, compile, pack.
+        progress: called with (phase, None, detail) when a phase begins and (phase, seconds, detail) when it ends.
+            Phases: passes, lower, compile, pack.
 
     Raises:
         UnsupportedOperatorError: operators without a kernel, all of them at once, before anything is compiled.

@@ -1,7 +1,7 @@
 """The build cache: files by the hash of everything that went into them.
 
-A file appears in the cache by rename, complete or not at all. A lock per key (filelock, so that a killed process leaves none) lets two
-builds that need the same file make it once.
+A file appears in the cache by rename, complete or not at all. A lock per key (filelock, so that a killed process leaves
+none) lets two builds that need the same file make it once.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from torch.export import ExportedProgram
 from aotpack.errors import CaptureError
 from aotpack.export import structure
 from aotpack.export.dims import DimTable, user_dim_names
-from aotpack.export.editing import bound_arguments
+from aotpack.export.editing import as_node, bound_arguments
 from aotpack.export.functional import functional_graph
 from aotpack.export.program import ConstantInfo, Program, Reference
 from aotpack.export.recurrent import captured_whole
-from aotpack.spec import CallSpec, DType, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf
+from aotpack.spec import DType, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf
 
 _DTYPES = {
     torch.float16: DType.FLOAT16,
@@ -87,8 +87,9 @@ def aot_export(
 
     Args:
         model: a module (put it in `eval()` mode for inference) or a plain function over tensors.
-        args: example positional arguments: tensors (CPU), None, bool, int, float, str, and tuples, lists, dicts with string keys,
-            namedtuples or dataclasses of these. Everything that is no tensor becomes a constant of the signature.
+        args: example positional arguments: tensors (CPU), None, bool, int, float, str, and tuples, lists, dicts with
+            string keys, namedtuples or dataclasses of these. Everything that is no tensor becomes a constant of the
+            signature.
         kwargs: example keyword arguments, likewise.
         mode: `"forward"`.
         dynamic_shapes: as for `torch.export.export`: for each argument, axis → `torch.export.Dim`. Dims keep the
@@ -294,11 +295,13 @@ def _copies(graph_module: torch.fx.GraphModule) -> list[torch.fx.Node]:
 
 
 def _mutated_inputs(graph_module: torch.fx.GraphModule) -> set[str]:
-    return {node.args[0].name for node in _copies(graph_module) if node.args[0].op == "placeholder"}
+    targets = (as_node(node.args[0]) for node in _copies(graph_module))
+    return {target.name for target in targets if target.op == "placeholder"}
 
 
 def _mutated_attributes(graph_module: torch.fx.GraphModule) -> set[str]:
-    return {str(node.args[0].target) for node in _copies(graph_module) if node.args[0].op == "get_attr"}
+    targets = (as_node(node.args[0]) for node in _copies(graph_module))
+    return {str(target.target) for target in targets if target.op == "get_attr"}
 
 
 def _draws_random_numbers(graph_module: torch.fx.GraphModule) -> bool:
@@ -376,7 +379,8 @@ def _input_leaves(
 def _output_leaves(
     exported: ExportedProgram, graph_module: torch.fx.GraphModule, table: DimTable
 ) -> tuple[list[Spec], list[TensorSpec], list[torch.fx.Node]]:
-    results = pytree.tree_leaves(list(graph_module.graph.output_node().args[0]), is_leaf=lambda x: x is None)
+    returned: Any = graph_module.graph.output_node().args[0]
+    results = pytree.tree_leaves(list(returned), is_leaf=lambda x: x is None)
     names = structure.output_names(exported.call_spec.out_spec, results)
     leaves: list[Spec] = []
     specs: list[TensorSpec] = []

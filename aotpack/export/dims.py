@@ -33,7 +33,7 @@ class DimTable:
         inputs: Sequence[tuple[str, torch.Tensor]],
         user_names: Sequence[Mapping[int, str]],
     ) -> None:
-        """Gives every symbol in the inputs' sizes a name: the user's where there is one, else one made of the input's."""
+        """Gives every symbol in the inputs' sizes a name: the user's, else one made of the input's."""
         for (_, value), names in zip(inputs, user_names, strict=True):
             for axis, name in names.items():
                 expr = expression(value.shape[axis])
@@ -55,9 +55,9 @@ class DimTable:
         result = []
         for symbol, name in self._names.items():
             limits = self._ranges.get(symbol)
-            low = max(0, _bound(limits.lower, 0)) if limits is not None else 0
+            low = max(0, _bound(limits.lower, 0) or 0) if limits is not None else 0
             high = _bound(limits.upper, None) if limits is not None else None
-            result.append(Dim(name, low or 0, high))
+            result.append(Dim(name, low, high))
         return tuple(result)
 
     def size(self, size: Any, *, output: bool, where: str) -> ShapeElement:

@@ -16,6 +16,28 @@ from aotpack.export.program import ConstantInfo, Program, get_attribute
 aten = torch.ops.aten
 
 
+def as_node(value: object) -> torch.fx.Node:
+    """The node that an argument of a call must be.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if not isinstance(value, torch.fx.Node):
+        raise TypeError(f"expected a node of the graph, got a {type(value).__name__}")
+    return value
+
+
+def schema_of(node: torch.fx.Node) -> Any:
+    """The schema of the operator that a node calls.
+
+    Raises:
+        TypeError: it calls no operator.
+    """
+    if not isinstance(node.target, torch._ops.OpOverload):
+        raise TypeError(f"{node.name} calls no operator but {node.target}")
+    return node.target._schema
+
+
 class Editor:
     """A graph under change in one pass. New nodes carry fake tensors, as all nodes of a Program do."""
 
@@ -109,7 +131,7 @@ def fake_mode(graph_module: torch.fx.GraphModule) -> FakeTensorMode:
 
 def bound_arguments(node: torch.fx.Node) -> dict[str, Any]:
     """All arguments of a call by the schema's names, defaults filled in."""
-    schema = node.target._schema  # type: ignore[union-attr]
+    schema = schema_of(node)
     arguments: dict[str, Any] = {}
     for position, argument in enumerate(schema.arguments):
         if position < len(node.args):

@@ -1,7 +1,8 @@
 """A flat, functional graph of an exported program: parameters as `get_attr`, mutations as `copy_` at the end.
 
-torch.export keeps in-place operators as they were written. One that overwrites a value that nobody else reads becomes its functional form
-here; if any other is left, the whole program is functionalized by torch, at the price of a second trace.
+torch.export keeps in-place operators as they were written. One that overwrites a value that nobody else reads becomes
+its functional form here; if any other is left, the whole program is functionalized by torch, at the price of a second
+trace.
 """
 
 from __future__ import annotations

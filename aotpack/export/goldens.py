@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -22,7 +23,8 @@ _DEFAULT_TOLERANCE = 1e-4
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """The bytes of a tensor in the order of its memory; it must be dense."""
     flat = tensor.detach().as_strided((tensor.numel(),), (1,)) if tensor.numel() else tensor.detach().reshape(0)
-    return memoryview(flat.contiguous().view(torch.uint8).numpy())
+    array: Any = flat.contiguous().view(torch.uint8).numpy()  # numpy's stubs do not declare the buffer
+    return memoryview(array)
 
 
 def golden_files(program: Program, first_file: int) -> tuple[tuple[Golden, ...], list[FileSource]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
@@ -72,7 +72,7 @@ def sources_for(shims: Iterable[str]) -> list[Path]:
     return sorted(closed)
 
 
-@lru_cache(maxsize=None)
+@cache
 def local_includes(source: Path) -> frozenset[Path]:
     """All headers of ours that `source` includes, directly or not."""
     found: set[Path] = set()
@@ -91,7 +91,7 @@ def local_includes(source: Path) -> frozenset[Path]:
     return frozenset(found)
 
 
-@lru_cache(maxsize=None)
+@cache
 def content_hash(source: Path) -> str:
     """SHA-256 over a source and every header of ours that it includes."""
     digest = hashlib.sha256(source.read_bytes())

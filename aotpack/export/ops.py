@@ -1,7 +1,7 @@
 """Our packed operators, `torch.ops.aotpack.*`: what passes put into a graph and kernels of ours compute.
 
-Each has a reference implementation over plain torch operators, so that a graph with them can be run and compared, and a fake
-implementation that states sizes and strides of the result. `C_SHIMS` says which C function generated code calls
+Each has a reference implementation over plain torch operators, so that a graph with them can be run and compared, and a
+fake implementation that states sizes and strides of the result. `C_SHIMS` says which C function generated code calls
 (csrc/module/ops.h has their declarations).
 """
 
@@ -29,7 +29,7 @@ ACTIVATIONS: dict[str, tuple[int, Callable[[Tensor], Tensor]]] = {
     "relu6": (8, F.relu6),
     "hardsigmoid": (9, F.hardsigmoid),
 }
-_BY_NUMBER = {number: function for number, function in ACTIVATIONS.values()}
+_BY_NUMBER = dict(ACTIVATIONS.values())
 
 _library = torch.library.Library("aotpack", "DEF")
 # Kernels read any strides, so Inductor need not copy inputs into those of the trace.
@@ -45,7 +45,8 @@ _library.define(
 )
 _library.define(
     "packed_conv(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int out_channels, int[] kernel, "
-    "int[] stride, int[] padding, int[] dilation, bool transposed, int[] output_padding, int groups, int act) -> Tensor",
+    "int[] stride, int[] padding, int[] dilation, bool transposed, int[] output_padding, int groups, int act) "
+    "-> Tensor",
     tags=_TAGS,
 )
 _library.define(

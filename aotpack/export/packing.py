@@ -1,6 +1,7 @@
 """Weights in the layouts that the kernels read (csrc/kernels/linear.h, conv.h), as torch tensors.
 
-A packed matrix is one dense tensor [panels, k, 32]: 32 output columns side by side, zero padded. It is the same for every target.
+A packed matrix is one dense tensor [panels, k, 32]: 32 output columns side by side, zero padded. It is the same for
+every target.
 """
 
 from __future__ import annotations

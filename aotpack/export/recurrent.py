@@ -1,7 +1,8 @@
 """Captures LSTM and GRU whole.
 
-torch traces them by running their steps, which fixes the number of steps to the example's. While a model is captured, nn.LSTM and nn.GRU
-call operators of ours instead, whose fake implementations know sizes only, so that batch and length may be dynamic.
+torch traces them by running their steps, which fixes the number of steps to the example's. While a model is captured,
+nn.LSTM and nn.GRU call operators of ours instead, whose fake implementations know sizes only, so that batch and length
+may be dynamic.
 
 Private interface touched (torch 2.11 to 2.13): torch.nn.modules.rnn._VF, through which nn.LSTM and nn.GRU call torch.
 """
@@ -104,5 +105,6 @@ def _plain(arguments: tuple[Any, ...], weights_per_layer: int) -> bool:
 @contextlib.contextmanager
 def captured_whole() -> Iterator[None]:
     """While active, nn.LSTM and nn.GRU are captured as one operator each."""
-    with mock.patch.object(rnn, "_VF", _Functions(rnn._VF)):
+    module: Any = rnn  # torch does not declare _VF for others
+    with mock.patch.object(module, "_VF", _Functions(module._VF)):
         yield

@@ -49,7 +49,7 @@ def check(program: Program) -> None:
 
 
 def refuse_specialization(program: Program, where: str) -> None:
-    """Raises PassError when a dynamic size of the inputs has been fixed to a number: the archive would compute wrongly."""
+    """Raises PassError when a dynamic size of the inputs has become a number: the archive would compute wrongly."""
     for node, spec in zip(program.graph.find_nodes(op="placeholder"), program.signature.inputs, strict=True):
         for axis, (size, element) in enumerate(zip(node.meta["val"].shape, spec.shape, strict=True)):
             # `expr` applies what the shape environment has learned meanwhile.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ def to_spec(tree: pytree.TreeSpec, leaves: Iterator[Spec], where: str) -> Spec:
         return ListSpec(items)
     if isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return NamedTupleSpec(type_name(cls), tuple(cls._fields), items)
-    if cls is pytree.namedtuple:
+    if cls is namedtuple:
         return NamedTupleSpec(type_name(context), tuple(context._fields), items)
     if isinstance(cls, type) and dataclasses.is_dataclass(cls):
         return DataclassSpec(type_name(cls), _dataclass_keys(cls, context, len(items)), items)
@@ -66,7 +67,8 @@ def to_spec(tree: pytree.TreeSpec, leaves: Iterator[Spec], where: str) -> Spec:
 
 
 def _dataclass_keys(cls: type, context: Any, count: int) -> tuple[str, ...]:
-    # torch.export keeps [field names that are set, field names that are None]; transformers keeps (class, keys) or keys.
+    # torch.export keeps [field names that are set, field names that are None]; transformers keeps (class, keys) or
+    # keys.
     candidates = context if isinstance(context, (list, tuple)) else [context]
     for candidate in [context, *candidates]:
         if (

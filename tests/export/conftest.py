@@ -49,7 +49,7 @@ def in_double(value: Any) -> Any:
 
 
 def assert_close(actual: Any, expected: Any, tolerance: float = 1e-4) -> None:
-    """Every tensor's greatest error is at most `tolerance` of the expected tensor's greatest magnitude; integers are equal."""
+    """Every tensor's greatest error is at most `tolerance` of the greatest expected magnitude; integers are equal."""
     got, wanted = pytree.tree_leaves(actual), pytree.tree_leaves(expected)
     assert len(got) == len(wanted)
     for index, (a, e) in enumerate(zip(got, wanted, strict=True)):

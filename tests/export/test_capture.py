@@ -206,7 +206,7 @@ class TestErrors:
             aot_export(nn.ReLU(), torch.randn(3))  # type: ignore[arg-type]
         with pytest.raises(CaptureError, match="mode 'joint'"):
             aot_export(nn.ReLU(), (torch.randn(3),), mode="joint")
-        with pytest.raises(CaptureError, match="sparse|dtype|cannot"):
+        with pytest.raises(CaptureError, match=r"sparse|dtype|cannot"):
             aot_export(lambda x: x, (torch.zeros(3, dtype=torch.uint16),))
 
     def test_sizes_as_results_are_refused(self) -> None:

@@ -156,7 +156,7 @@ class Attentions(nn.Module):
         )
 
 
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
 def test_attention(build: Build, dtype: torch.dtype, tolerance: float) -> None:
     def call(batch: int, length: int, keys: int) -> tuple[torch.Tensor, ...]:
         q = torch.randn(batch, 4, length, 16, dtype=dtype)

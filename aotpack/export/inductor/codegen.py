@@ -87,17 +87,17 @@ def _fixed_isa(target: str) -> Iterator[int]:
 
     name, bits = _ISA_CLASSES[target]
     isa = getattr(cpu_vec_isa, name)()
-    with mock.patch.object(cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]):
+    with mock.patch.object(cpu_vec_isa, "valid_vec_isa_list", return_value=[isa]):
         yield bits
 
 
 @contextlib.contextmanager
 def _serial_when_small() -> Iterator[None]:
-    """`dynamic_threads` makes Inductor open a parallel region around every loop, however short; small loops stay serial here."""
+    """`dynamic_threads` makes Inductor open a parallel region around every loop; small loops stay serial here."""
     from torch._inductor import config
     from torch._inductor.codegen.cpp import CppKernel
 
-    original = CppKernel.decide_parallel_depth
+    original: Any = CppKernel.decide_parallel_depth
 
     @functools.wraps(original)
     def decide(self: Any, max_parallel_depth: Any, threads: int) -> Any:
@@ -113,7 +113,8 @@ def _intercepted(result: list[GeneratedCode]) -> Iterator[None]:
     from torch._inductor import codecache
 
     def take(
-        cls: type,
+        cls: type[Any],
+        /,
         graph: Any,
         wrapper_code: str,
         kernel_code: str,

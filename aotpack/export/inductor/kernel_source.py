@@ -1,8 +1,9 @@
 """Makes generated kernels safe to fail and splits them into translation units.
 
-Kernels check indices with AOTI_TORCH_CHECK, which throws, often inside `#pragma omp parallel`, where an exception that leaves the region ends
-the process. Each check gets a guard around the innermost loop body that holds it: the exception is caught there, the message kept, the
-iteration skipped, and the call fails after the parallel region (the macros are in csrc/module/shim.h).
+Kernels check indices with AOTI_TORCH_CHECK, which throws, often inside `#pragma omp parallel`, where an exception that
+leaves the region ends the process. Each check gets a guard around the innermost loop body that holds it: the exception
+is caught there, the message kept, the iteration skipped, and the call fails after the parallel region (the macros are
+in csrc/module/shim.h).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _readable_bounds(match: re.Match[str]) -> str:
 
 
 def _innermost_block(blanked: str, opening: int, closing: int, check: int) -> tuple[int, int]:
-    """The block around `check` that is the body of a loop or of an OpenMP construct; the function's own when there is none."""
+    """The block around `check` that is the body of a loop or an OpenMP construct, else the function's own."""
     stack: list[int] = []
     for match in re.finditer(r"[{}]", blanked[opening:check]):
         if match.group() == "{":

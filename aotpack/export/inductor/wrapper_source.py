@@ -1,8 +1,8 @@
 """Turns Inductor's generated wrapper into the wrapper of one of our modules.
 
-Generated text has a fixed shape (torch 2.11 to 2.13): the AOTInductor C interface, declarations of kernels, the model's constructor with its
-constants, input checks, and `AOTInductorModel::run_impl`. Only declarations and `run_impl` are kept: the interface is ours
-(csrc/module/entry.h), constants come from the manifest, and the runtime checks inputs.
+Generated text has a fixed shape (torch 2.11 to 2.13): the AOTInductor C interface, declarations of kernels, the model's
+constructor with its constants, input checks, and `AOTInductorModel::run_impl`. Only declarations and `run_impl` are
+kept: the interface is ours (csrc/module/entry.h), constants come from the manifest, and the runtime checks inputs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ namespace at { using namespace c10; }
 
 @dataclass(frozen=True)
 class Wrapper:
-    """A module's wrapper: its text, its constants in order, the shim functions that it calls and its kernels in call order."""
+    """A module's wrapper: its text, its constants in order, the shim functions that it calls, its kernels as called."""
 
     text: str
     constants: tuple[str, ...]

@@ -1,7 +1,8 @@
 """Folds a batch norm with running statistics into the convolution or linear before it.
 
-y = (conv(x) - mean) * gamma / sqrt(var + eps) + beta is conv with weights scaled per output channel. The arithmetic is done in double
-and rounded once, to the convolution's own dtype (M. Jacob et al. 2017, section 3.2, states the same folding).
+y = (conv(x) - mean) * gamma / sqrt(var + eps) + beta is conv with weights scaled per output channel. The arithmetic is
+done in double and rounded once, to the convolution's own dtype (M. Jacob et al. 2017, section 3.2, states the same
+folding).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _CONVOLUTIONS = {
 
 
 def fold_batch_norm(program: Program) -> Program:
-    """Folds every batch norm whose input is a convolution with constant weights. Other uses of that convolution keep it."""
+    """Folds every batch norm over a convolution with constant weights; other uses of that convolution keep it."""
     editor = Editor(program)
     for node in editor.nodes(aten.batch_norm.default, aten._native_batch_norm_legit_no_training.default):
         arguments = bound_arguments(node)

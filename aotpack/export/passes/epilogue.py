@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeGuard
+
 import torch
 
 from aotpack.export import ops
@@ -39,7 +41,7 @@ def fuse_epilogue(program: Program) -> Program:
     return editor.finish("epilogue", f"fused {adds} additions and {activations} activations")
 
 
-def _open(node: object, *, residual: bool) -> bool:
+def _open(node: object, *, residual: bool) -> TypeGuard[torch.fx.Node]:
     """Whether `node` is a packed call that can still take an epilogue."""
     if not isinstance(node, torch.fx.Node) or node.target not in _PACKED or len(node.users) != 1:
         return False
@@ -47,8 +49,8 @@ def _open(node: object, *, residual: bool) -> bool:
     return arguments["act"] == 0 and (not residual or arguments["residual"] is None)
 
 
-def _with(node: torch.fx.Node, **changes: object) -> None:
-    node.args = tuple((bound_arguments(node) | changes).values())  # type: ignore[arg-type]
+def _with(node: torch.fx.Node, **changes: Any) -> None:
+    node.args = tuple((bound_arguments(node) | changes).values())
     node.kwargs = {}
 
 
@@ -57,18 +59,18 @@ def _fuse_add(editor: Editor, node: torch.fx.Node, order: dict[torch.fx.Node, in
         return 0
     pairs = [(node.args[0], node.args[1]), (node.args[1], node.args[0])]
     # The later one of two packed operands takes the other as its residual: its inputs are ready then.
-    pairs.sort(key=lambda pair: -order.get(pair[0], -1))  # type: ignore[arg-type]
+    pairs.sort(key=lambda pair: -order.get(pair[0], -1) if isinstance(pair[0], torch.fx.Node) else 1)
     for packed, other in pairs:
         if not _open(packed, residual=True) or not isinstance(other, torch.fx.Node) or packed is other:
             continue
-        if not isinstance(other.meta.get("val"), torch.Tensor) or not same_shape(packed, other):  # type: ignore[arg-type]
+        if not isinstance(other.meta.get("val"), torch.Tensor) or not same_shape(packed, other):
             continue
-        if dtype_of(other) != dtype_of(packed):  # type: ignore[arg-type]
+        if dtype_of(other) != dtype_of(packed):
             continue
         # Everything that the call reads must come before it: move it down to the addition.
-        node.prepend(packed)  # type: ignore[arg-type]
-        _with(packed, residual=other)  # type: ignore[arg-type]
-        editor.replace(node, packed)  # type: ignore[arg-type]
+        node.prepend(packed)
+        _with(packed, residual=other)
+        editor.replace(node, packed)
         return 1
     return 0
 
@@ -78,14 +80,14 @@ def _fuse_activation(node: torch.fx.Node, editor: Editor) -> int:
     name = _activation(node)
     if name is None or not _open(source, residual=False):
         return 0
-    _with(source, act=ops.ACTIVATIONS[name][0])  # type: ignore[arg-type]
-    editor.replace(node, source)  # type: ignore[arg-type]
+    _with(source, act=ops.ACTIVATIONS[name][0])
+    editor.replace(node, source)
     return 1
 
 
 def _activation(node: torch.fx.Node) -> str | None:
-    if node.target in _PLAIN:
-        return _PLAIN[node.target]  # type: ignore[index]
+    if isinstance(node.target, torch._ops.OpOverload) and node.target in _PLAIN:
+        return _PLAIN[node.target]
     arguments = bound_arguments(node)
     if node.target is aten.gelu.default:
         return "gelu_tanh" if arguments["approximate"] == "tanh" else "gelu"

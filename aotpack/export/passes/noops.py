@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from aotpack.export.editing import Editor, bound_arguments, dtype_of
+from aotpack.export.editing import Editor, as_node, bound_arguments, dtype_of
 from aotpack.export.program import Program
 
 aten = torch.ops.aten
@@ -28,7 +28,7 @@ def remove_noops(program: Program) -> Program:
         editor.graph.erase_node(node)
         editor.changed += 1
     for node in editor.nodes(*_IDENTITY):
-        editor.replace(node, node.args[0])  # type: ignore[arg-type]
+        editor.replace(node, as_node(node.args[0]))
     for node in editor.nodes(*_DROPOUT):
         arguments = bound_arguments(node)
         if not arguments["train"] or arguments["p"] == 0:
@@ -40,8 +40,8 @@ def remove_noops(program: Program) -> Program:
         if plain and dtype_of(source) == dtype_of(node) and source.meta["val"].device == node.meta["val"].device:
             editor.replace(node, source)
     for node in editor.nodes(aten.clone.default):
-        source = node.args[0]
+        source = as_node(node.args[0])
         # A copy of an input or of state may be there because that is written to afterwards.
-        if node.kwargs.get("memory_format") in (None, torch.preserve_format) and source.op == "call_function":  # type: ignore[union-attr]
-            editor.replace(node, source)  # type: ignore[arg-type]
+        if node.kwargs.get("memory_format") in (None, torch.preserve_format) and source.op == "call_function":
+            editor.replace(node, source)
     return editor.finish("noops", f"removed {editor.changed} calls that compute nothing")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from aotpack.export import ops
@@ -15,7 +17,8 @@ def keep_output_layout(program: Program) -> Program:
     propagate(program)
     editor = Editor(program)
     output = editor.graph.output_node()
-    results = list(output.args[0])  # type: ignore[arg-type]
+    returned: Any = output.args[0]
+    results = list(returned)
     for index, (node, spec) in enumerate(zip(results, program.signature.outputs, strict=True)):
         if not isinstance(node, torch.fx.Node) or _has_order(node.meta["val"], spec.order):
             continue
@@ -26,12 +29,12 @@ def keep_output_layout(program: Program) -> Program:
 
 
 def _has_order(value: torch.Tensor, order: tuple[int, ...]) -> bool:
-    step: object = 1
+    step: int | torch.SymInt = 1
     for d in reversed(order):
         size, stride = value.shape[d], value.stride(d)
         if isinstance(size, int) and size == 1:
             continue
         if str(stride) != str(step):
             return False
-        step = step * size  # type: ignore[operator]
+        step = step * size
     return True

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from aotpack.export import ops
-from aotpack.export.editing import Editor, bound_arguments, dtype_of, shape_of
+from aotpack.export.editing import Editor, bound_arguments, dtype_of, schema_of, shape_of
 from aotpack.export.packing import pack_conv as pack_weight
 from aotpack.export.program import Program
 
@@ -40,7 +40,7 @@ def pack_conv(program: Program) -> Program:
         spatial = weight.dim() - 2
         if spatial not in (1, 2, 3):
             continue
-        transposed = bool(arguments.get("transposed")) or "transpose" in node.target._schema.name  # type: ignore[union-attr]
+        transposed = bool(arguments.get("transposed")) or "transpose" in schema_of(node).name
         groups = arguments["groups"]
         kernel = list(weight.shape[2:])
         stride, dilation = _spread(arguments["stride"], spatial), _spread(arguments["dilation"], spatial)
@@ -59,8 +59,21 @@ def pack_conv(program: Program) -> Program:
         out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
         result = editor.call(
             ops.packed_conv,
-            (x, packed, arguments["bias"], None, out_channels, kernel, stride, padding, dilation, transposed)
-            + (output_padding, groups, 0),
+            (
+                x,
+                packed,
+                arguments["bias"],
+                None,
+                out_channels,
+                kernel,
+                stride,
+                padding,
+                dilation,
+                transposed,
+                output_padding,
+                groups,
+                0,
+            ),
             node,
         )
         if not batched:

@@ -17,7 +17,7 @@ _DTYPES = (torch.float32, torch.bfloat16)
 
 
 def pack_embedding_bag(program: Program) -> Program:
-    """Replaces `embedding_bag` over fp32 or bf16 tables by `aotpack::embedding_bag`, which has the pooled result only."""
+    """Replaces `embedding_bag` over fp32 or bf16 tables by `aotpack::embedding_bag`, which has one result only."""
     editor = Editor(program)
     for node in editor.nodes(*_OPERATORS):
         readers = [user for user in node.users if user.users]

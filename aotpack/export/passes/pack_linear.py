@@ -51,9 +51,11 @@ def pack_linear(program: Program) -> Program:
     lookups = 0
     for node in editor.nodes(aten.embedding.default):
         table = node.args[0]
-        shared = rows.get(str(table.target)) if isinstance(table, torch.fx.Node) and table.op == "get_attr" else None
+        if not isinstance(table, torch.fx.Node) or table.op != "get_attr":
+            continue
+        shared = rows.get(str(table.target))
         if shared is not None:
-            count = shape_of(table)[0]  # type: ignore[arg-type]
+            count = shape_of(table)[0]
             editor.replace(node, editor.call(ops.packed_embedding, (shared, node.args[1], count), node))
             lookups += 1
     tied = f", {lookups} tied lookups read the packed table" if lookups else ""

@@ -37,7 +37,7 @@ def pack_rnn(program: Program) -> Program:
         for user in list(node.users):
             if user.target is not operator.getitem:
                 raise AssertionError("a tuple result is read by getitem alone")
-            editor.replace(user, results[user.args[1]])  # type: ignore[index]
+            editor.replace(user, results[_index(user)])
         editor.graph.erase_node(node)
     return editor.finish("pack_rnn", f"split {editor.changed} results of recurrent networks into layers")
 
@@ -85,6 +85,13 @@ def _packed(editor: Editor, node: torch.fx.Node, parameter: torch.fx.Node) -> to
     assert weight is not None
     name = f"packed_{parameter.target}"
     return editor.add_constant(pack_linear(weight), name, "packed", editor.sources(parameter), node)
+
+
+def _index(getitem: torch.fx.Node) -> int:
+    index = getitem.args[1]
+    if not isinstance(index, int):
+        raise TypeError(f"{getitem.name} reads item {index!r}, expected a number")
+    return index
 
 
 def _item(editor: Editor, call: torch.fx.Node, index: int, before: torch.fx.Node) -> torch.fx.Node:

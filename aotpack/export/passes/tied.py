@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import torch.fx
+
 from aotpack.export.editing import Editor
 from aotpack.export.program import ConstantInfo, Program
 
 
 def merge_tied(program: Program) -> Program:
-    """Merges constants that are the same view of the same storage; the name that comes first stays, all are recorded."""
+    """Merges constants that are the same view of one storage; the name that comes first stays, all are recorded."""
     editor = Editor(program)
-    first: dict[tuple[object, ...], object] = {}
+    first: dict[tuple[object, ...], torch.fx.Node] = {}
     for node in list(editor.graph.nodes):
         value = editor.constant(node)
         if value is None:
@@ -18,10 +20,10 @@ def merge_tied(program: Program) -> Program:
         kept = first.setdefault(key, node)
         if kept is node:
             continue
-        name, other = str(kept.target), str(node.target)  # type: ignore[attr-defined]
+        name, other = str(kept.target), str(node.target)
         if name != other:
             info = editor.info(name)
             sources = tuple(dict.fromkeys((*info.sources, *editor.info(other).sources)))
             editor.constants[name] = ConstantInfo(info.role, sources)
-        editor.replace(node, kept)  # type: ignore[arg-type]
+        editor.replace(node, kept)
     return editor.finish("tied", f"merged {editor.changed} uses of shared weights")
