@@ -1,0 +1,222 @@
+"""Canaries for every private interface of torch that the build side touches: they fail loudly when one moves."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from aotpack.errors import LoweringError
+from aotpack.export import aot_export, recurrent
+from aotpack.export.editing import bound_arguments, fake_mode
+from aotpack.export.inductor import codegen, kernel_source, wrapper_source
+from aotpack.export.inductor.codegen import GeneratedCode, generate
+from aotpack.export.inductor.source import blank_literals
+from aotpack.export.program import Program
+
+aten = torch.ops.aten
+
+
+def generated(program: Program, target: str = "x86-64-v3") -> GeneratedCode:
+    inputs = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
+    return generate(program.graph_module, inputs, target)
+
+
+class Lookup(nn.Module):
+    """A parallel kernel with a check, a serial one, and constants with dots in their names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(100, 16)
+        self.inner = nn.Sequential(nn.LayerNorm(16))
+
+    def forward(self, indices: Tensor, small: Tensor) -> tuple[Tensor, Tensor]:
+        return self.inner(self.table(indices)), small + 1
+
+
+@pytest.fixture(scope="module")
+def lookup() -> GeneratedCode:
+    return generated(aot_export(Lookup().eval(), (torch.randint(0, 100, (4096,)), torch.randn(8))))
+
+
+class TestSignatures:
+    def test_compile_fx_aot(self) -> None:
+        from torch._inductor.compile_fx import compile_fx_aot
+
+        assert list(inspect.signature(compile_fx_aot).parameters)[:2] == ["model_", "example_inputs_"]
+
+    def test_aot_code_compiler(self) -> None:
+        from torch._inductor.codecache import AotCodeCompiler
+
+        assert inspect.ismethod(AotCodeCompiler.compile), "compile is no classmethod any more"
+        names = list(inspect.signature(AotCodeCompiler.compile).parameters)
+        assert names[:4] == ["graph", "wrapper_code", "kernel_code", "serialized_extern_kernel_nodes"]
+
+    def test_decide_parallel_depth(self) -> None:
+        from torch._inductor.codegen.cpp import CppKernel
+
+        assert list(inspect.signature(CppKernel.decide_parallel_depth).parameters) == [
+            "self",
+            "max_parallel_depth",
+            "threads",
+        ]
+
+    @pytest.mark.parametrize("target", codegen.supported_targets())
+    def test_instruction_sets(self, target: str) -> None:
+        from torch._inductor import cpu_vec_isa
+
+        assert callable(cpu_vec_isa.valid_vec_isa_list)
+        name, bits = codegen._ISA_CLASSES[target]
+        assert getattr(cpu_vec_isa, name)().bit_width() == bits
+
+    @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+    def test_inductor_asks_the_list_that_is_replaced(self, target: str) -> None:
+        from torch._inductor import config, cpu_vec_isa
+
+        with codegen._fixed_isa(target) as bits, config.patch(codegen._config(bits)):
+            assert cpu_vec_isa.pick_vec_isa().bit_width() == bits
+
+    @pytest.mark.parametrize("key", codegen._config(256))
+    def test_config_keys(self, key: str) -> None:
+        from torch._inductor import config
+
+        functools.reduce(getattr, key.split("."), config)
+
+    def test_graph_lowering(self) -> None:
+        from torch._inductor.graph import GraphLowering
+
+        source = inspect.getsource(GraphLowering.__init__)
+        assert "self.constants" in source
+        assert "self.allocated_constant_name" in source
+
+    def test_recurrent_functions(self) -> None:
+        from torch.nn.modules import rnn
+
+        assert callable(rnn._VF.lstm)  # type: ignore[attr-defined]
+        assert callable(rnn._VF.gru)  # type: ignore[attr-defined]
+        for layer, op in ((nn.LSTM(3, 4), recurrent.lstm), (nn.GRU(3, 4), recurrent.gru)):
+            program = aot_export(layer, (torch.randn(5, 2, 3),), dynamic_shapes={"input": {0: Dim("steps")}})
+            assert [n.target for n in program.graph.nodes if n.target is op] == [op]
+
+    def test_graph_interfaces(self) -> None:
+        program = aot_export(lambda x: torch.add(x, x, alpha=2), (torch.randn(3),))
+        (node,) = program.graph.find_nodes(op="call_function", target=aten.add.Tensor)
+        assert node._erased is False
+        assert not node.target._schema.is_mutable
+        assert node.target._schema.name == "aten::add"
+        assert bound_arguments(node)["alpha"] == 2
+        assert fake_mode(program.graph_module) is node.meta["val"].fake_mode
+        assert aten.add_.Tensor._schema.is_mutable
+        assert torch.Tag.nondeterministic_seeded in aten.rand.default.tags
+
+
+class TestGeneratedText:
+    def test_sources_and_constants_arrive(self, lookup: GeneratedCode) -> None:
+        origins = {lookup.constant_origins[name] for name in lookup.constants}
+        assert origins == {"table.weight", "inner.0.weight", "inner.0.bias"}
+        assert lookup.dispatcher_calls == []
+
+    def test_kernels_begin_with_the_prefix(self, lookup: GeneratedCode) -> None:
+        pieces = kernel_source.split(lookup.kernels)
+        assert len(pieces) == lookup.kernels.count('extern "C"') > 0
+        assert all(kernel_source._FUNCTION.search(blank_literals(piece)) for piece in pieces)
+
+    def test_checks_and_their_messages(self, lookup: GeneratedCode) -> None:
+        assert kernel_source._CHECK.search(lookup.kernels)
+        assert kernel_source._BOUNDS_MESSAGE.search(lookup.kernels)
+
+    def test_large_loops_are_parallel_and_small_ones_serial(self) -> None:
+        for size, parallel in ((1 << 20, True), (64, False)):
+            kernels = generated(aot_export(lambda x: x.sin() + 1, (torch.randn(size),))).kernels
+            assert ("#pragma omp parallel" in kernels) is parallel, size
+
+    def test_vectors_have_the_targets_width(self) -> None:
+        program = aot_export(lambda x: x.sin() + 1, (torch.randn(1024),))
+        for target, step in (("x86-64-v3", 8), ("x86-64-v4", 16)):
+            assert f"+=static_cast<int64_t>({step}L)" in generated(program, target).kernels
+
+    def test_the_wrapper_has_what_is_dropped(self, lookup: GeneratedCode) -> None:
+        assert wrapper_source._INTERFACE.search(lookup.wrapper)
+        # Input checks are there for large wrappers only.
+        for head in wrapper_source._DROPPED[:3]:
+            assert len(wrapper_source.re.findall(head, lookup.wrapper)) == 1, head
+        assert wrapper_source._DROPPED_LINES.search(lookup.wrapper)
+        assert lookup.wrapper.count("AOTInductorModel::run_impl(") == 1
+        assert len(wrapper_source._CONSTANT.findall(lookup.wrapper)) == len(lookup.constants)
+
+    def test_calls_to_the_dispatcher_are_named(self) -> None:
+        with torch.library._scoped_library("aotpack_test", "FRAGMENT") as library:
+            library.define("twice(Tensor x) -> Tensor")
+            library.impl("twice", lambda x: x * 2, "CPU")
+            torch.library.register_fake("aotpack_test::twice", torch.empty_like, lib=library)
+            op = torch.ops.aotpack_test.twice
+            code = generated(aot_export(lambda x: op(x) + 1, (torch.randn(4),)))
+        assert code.dispatcher_calls == ["aotpack_test.twice"]
+
+    def test_inductors_warning_of_such_calls_is_what_is_filtered(self) -> None:
+        from torch._inductor import ir
+
+        generated(aot_export(lambda x: x + 1, (torch.randn(4),)))
+        assert ir.log.name == "torch._inductor.ir"
+        assert codegen._quiet_proxy_warning in ir.log.filters
+        assert "using proxy executor as fallback" in inspect.getsource(ir)
+
+    def test_failures_are_lowering_errors(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        program = aot_export(lambda x: x + 1, (torch.randn(4),))
+        from torch._inductor.graph import GraphLowering
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("no such luck")
+
+        monkeypatch.setattr(GraphLowering, "run", fail)
+        with pytest.raises(LoweringError, match="no such luck"):
+            generated(program)
+
+
+class TestWrapper:
+    def test_transform(self, lookup: GeneratedCode) -> None:
+        wrapper = wrapper_source.transform(lookup.wrapper, target="x86-64-v3", num_inputs=2, num_outputs=2)
+        assert wrapper.constants == tuple(
+            name for name, _ in sorted(wrapper_source._CONSTANT.findall(lookup.wrapper), key=lambda m: int(m[1]))
+        )
+        assert set(wrapper.constants) == set(lookup.constants)
+        assert wrapper.text.rstrip().endswith('AOTPACK_DEFINE_MODULE("x86-64-v3", 2, 2, 3)')
+        for gone in ("AOTIRuntimeError", "const_run_impl", "AOTInductorModel::AOTInductorModel(", "std::cerr"):
+            assert gone not in wrapper.text, gone
+        assert wrapper.text.count("AOTInductorModel::run_impl(") == 1
+        blanked = blank_literals(wrapper.text)
+        assert blanked.count("{") == blanked.count("}")
+
+    def test_kernels_are_listed_with_their_operators(self, lookup: GeneratedCode) -> None:
+        wrapper = wrapper_source.transform(lookup.wrapper, target="x86-64-v3", num_inputs=2, num_outputs=2)
+        assert len(wrapper.kernels) == len(kernel_source.split(lookup.kernels))
+        assert all(name.startswith("cpp_fused") for name, _ in wrapper.kernels)
+        code = generated(aot_export(lambda x, y: (x @ y).sin(), (torch.randn(4, 5), torch.randn(5, 6))))
+        wrapper = wrapper_source.transform(code.wrapper, target="x86-64-v3", num_inputs=2, num_outputs=1)
+        (product, operators), (fused, _) = wrapper.kernels
+        assert (product, operators) == ("mm_out", ("aten.mm",))
+        assert fused.startswith("cpp_fused_sin")
+
+    def test_shims_are_those_called(self) -> None:
+        program = aot_export(lambda x, y: x @ y, (torch.randn(4, 5), torch.randn(5, 6)))
+        code = generated(program)
+        wrapper = wrapper_source.transform(code.wrapper, target="x86-64-v3", num_inputs=2, num_outputs=1)
+        assert "aoti_torch_cpu_mm_out" in wrapper.shims
+        assert [name for name, _ in wrapper.kernels] == ["mm_out"]
+        assert wrapper.constants == ()
+
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            ("AOTInductorModel::run_impl(", "AOTInductorModel::run_it(", "no run_impl"),
+            ("constants_->at(0)", "constants_->at(7)", "numbers its constants"),
+        ],
+    )
+    def test_text_of_another_shape_is_refused(self, lookup: GeneratedCode, old: str, new: str, message: str) -> None:
+        assert old in lookup.wrapper
+        with pytest.raises(LoweringError, match=message):
+            wrapper_source.transform(lookup.wrapper.replace(old, new), target="x86-64-v3", num_inputs=2, num_outputs=2)
