@@ -115,7 +115,8 @@ void store(char* p, int32_t dtype, const Value& v) {
       uint32_t word;
       std::memcpy(&word, &value, sizeof(word));
       const bool nan = (word & 0x7fffffffu) > 0x7f800000u;
-      *reinterpret_cast<uint16_t*>(p) = static_cast<uint16_t>(nan ? 0x7fc0u : (word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+      *reinterpret_cast<uint16_t*>(p) =
+          static_cast<uint16_t>(nan ? 0x7fc0u : (word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
       return;
     }
     default:
@@ -154,7 +155,8 @@ void aoti_torch_copy_(AtenTensorHandle destination, AtenTensorHandle source, int
   expanded.rank = destination->rank;
   for (int32_t d = 0; d < destination->rank; ++d) {
     const int64_t size = d < lead ? 1 : source->sizes[d - lead];
-    if (size != destination->sizes[d] && size != 1) aotpack::module::throw_invalid("copy_ between sizes that do not broadcast");
+    if (size != destination->sizes[d] && size != 1)
+      aotpack::module::throw_invalid("copy_ between sizes that do not broadcast");
     expanded.sizes[d] = destination->sizes[d];
     expanded.strides[d] = size == 1 ? 0 : source->strides[d - lead];
   }
@@ -170,6 +172,10 @@ void aoti_torch_clone_preserve_strides(AtenTensorHandle tensor, AtenTensorHandle
   aotpack::module::copy_strided(*out, tensor);
 }
 
-void aoti_torch_clone(AtenTensorHandle tensor, AtenTensorHandle* out) { aoti_torch_clone_preserve_strides(tensor, out); }
+void aoti_torch_clone(AtenTensorHandle tensor, AtenTensorHandle* out) {
+  aoti_torch_clone_preserve_strides(tensor, out);
+}
 
-void aoti_torch_assign_tensors_out(AtenTensorHandle source, AtenTensorHandle* out) { *out = Call::current().retain(source); }
+void aoti_torch_assign_tensors_out(AtenTensorHandle source, AtenTensorHandle* out) {
+  *out = Call::current().retain(source);
+}

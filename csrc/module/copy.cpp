@@ -1,5 +1,6 @@
-// Strided copy. Dims are merged where both sides allow it and ordered by the destination's strides, so that the usual cases end as a few long
-// runs; a transposition (source runs along another dim than the destination) goes through small tiles that stay in L1.
+// Strided copy. Dims are merged where both sides allow it and ordered by the destination's strides, so that the usual
+// cases end as a few long runs; a transposition (source runs along another dim than the destination) goes through small
+// tiles that stay in L1.
 #include <algorithm>
 
 #include "tensor.h"
@@ -27,7 +28,8 @@ void copy_run(T* to, int64_t to_stride, const T* from, int64_t from_stride, int6
 template <typename T>
 void copy_plane(T* to, const T* from, const Dim& outer, const Dim& inner) {
   if (inner.from == 1 || outer.from != 1) {
-    for (int64_t i = 0; i < outer.size; ++i) copy_run(to + i * outer.to, inner.to, from + i * outer.from, inner.from, inner.size);
+    for (int64_t i = 0; i < outer.size; ++i)
+      copy_run(to + i * outer.to, inner.to, from + i * outer.from, inner.from, inner.size);
     return;
   }
   constexpr int64_t kTile = 16;

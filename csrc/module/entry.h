@@ -26,7 +26,8 @@ class ThreadCount {
   int before_;
 };
 
-inline void run_model(Call& scope, const aotpack_module_call* call, uint32_t inputs, uint32_t outputs, uint32_t constants) {
+inline void run_model(Call& scope, const aotpack_module_call* call, uint32_t inputs, uint32_t outputs,
+                      uint32_t constants) {
   using torch::aot_inductor::ConstantHandle;
   std::vector<ConstantHandle> constant_handles;
   constant_handles.reserve(constants);
@@ -65,12 +66,14 @@ inline int32_t run(const aotpack_module_call* call, uint32_t inputs, uint32_t ou
 
 }  // namespace aotpack::module
 
-#define AOTPACK_DEFINE_MODULE(target_name, inputs, outputs, constants)                                                     \
-  static int32_t aotpack_module_run(const aotpack_module_call* call) {                                                     \
-    return aotpack::module::run(call, inputs, outputs, constants);                                                         \
-  }                                                                                                                        \
-  extern "C" __attribute__((visibility("default"))) const aotpack_module* aotpack_module_query(uint32_t max_abi_version) { \
-    static const aotpack_module module = {AOTPACK_MODULE_ABI_VERSION, sizeof(aotpack_module), target_name, inputs, outputs, \
-                                          constants, 4, aotpack::module::kImportNames, aotpack_module_run};                \
-    return max_abi_version >= AOTPACK_MODULE_ABI_VERSION ? &module : nullptr;                                              \
+#define AOTPACK_DEFINE_MODULE(target_name, inputs, outputs, constants)                                     \
+  static int32_t aotpack_module_run(const aotpack_module_call* call) {                                     \
+    return aotpack::module::run(call, inputs, outputs, constants);                                         \
+  }                                                                                                        \
+  extern "C" __attribute__((visibility("default"))) const aotpack_module* aotpack_module_query(            \
+      uint32_t max_abi_version) {                                                                          \
+    static const aotpack_module module = {                                                                 \
+        AOTPACK_MODULE_ABI_VERSION,    sizeof(aotpack_module), target_name, inputs, outputs, constants, 4, \
+        aotpack::module::kImportNames, aotpack_module_run};                                                \
+    return max_abi_version >= AOTPACK_MODULE_ABI_VERSION ? &module : nullptr;                              \
   }

@@ -1,9 +1,10 @@
 // ops.h: the operators that generated code may call, by the names and signatures that it uses.
 //
-// The build reads the names declared here to know what is supported: an operator that is not listed stops a build before anything is compiled.
-// Each group is implemented in ops/<group>.cpp; a build compiles and links only the groups that a model calls. The comment `group: NAME` in front of
-// a block names its file. All throw module::Error. A `Tensor**` argument is an optional tensor: null pointer for none. Results come through the last
-// arguments and belong to the caller.
+// The build reads the names declared here to know what is supported: an operator that is not listed stops a build
+// before anything is compiled. Each group is implemented in ops/<group>.cpp; a build compiles and links only the groups
+// that a model calls. The comment `group: NAME` in front of a block names its file. All throw module::Error. A
+// `Tensor**` argument is an optional tensor: null pointer for none. Results come through the last arguments and belong
+// to the caller.
 #pragma once
 
 #include "tensor.h"

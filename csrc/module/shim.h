@@ -1,8 +1,10 @@
-// shim.h: what TorchInductor's generated wrapper expects of torch's C shim and aoti_runtime headers, answered over module::Tensor.
+// shim.h: what TorchInductor's generated wrapper expects of torch's C shim and aoti_runtime headers, answered over
+// module::Tensor.
 //
-// The headers under shadow/ have the names that generated code includes and all lead here. Functions keep torch's names because generated code
-// calls them, but they are hidden symbols of the module: nothing is resolved against libtorch, and both can live in one process.
-// Instead of returning error codes they throw module::Error, which the entry of the module turns into the error of the call.
+// The headers under shadow/ have the names that generated code includes and all lead here. Functions keep torch's names
+// because generated code calls them, but they are hidden symbols of the module: nothing is resolved against libtorch,
+// and both can live in one process. Instead of returning error codes they throw module::Error, which the entry of the
+// module turns into the error of the call.
 #pragma once
 
 #include <omp.h>
@@ -34,10 +36,11 @@ using AOTIProxyExecutorHandle = void*;
 #define AOTI_NOINLINE __attribute__((noinline))
 #define AOTI_TORCH_ERROR_CODE_CHECK(call) static_cast<void>(call)
 
-// ---- kernels: failures inside parallel regions -------------------------------------------------------------------------------
+// ---- kernels: failures inside parallel regions
+// -------------------------------------------------------------------------------
 
-// Thrown where generated kernel code finds an index out of range. The build wraps the innermost loop body around such a check in
-// AOTPACK_GUARD_BEGIN/END (aotpack/export/inductor/kernel_source.py), so it never leaves the parallel region.
+// Thrown where generated kernel code finds an index out of range. The build wraps the innermost loop body around such a
+// check in AOTPACK_GUARD_BEGIN/END (aotpack/export/inductor/kernel_source.py), so it never leaves the parallel region.
 struct AotpackKernelFault {
   const char* message;
 };
@@ -47,8 +50,8 @@ inline void aoti_torch_check(bool condition, const char*, const char*, uint32_t,
 }
 inline void aoti_torch_warn(const char*, const char*, uint32_t, const char*) {}
 #define AOTI_TORCH_WARN(...) static_cast<void>(0)
-#define AOTI_TORCH_CHECK(condition, ...)                                                     \
-  if (!(condition)) {                                                                        \
+#define AOTI_TORCH_CHECK(condition, ...)                                                    \
+  if (!(condition)) {                                                                       \
     throw AotpackKernelFault{aotpack_check_message(#condition __VA_OPT__(, ) __VA_ARGS__)}; \
   }
 inline const char* aotpack_check_message(const char* condition) { return condition; }
@@ -59,15 +62,16 @@ inline const char* aotpack_check_message(const char*, const char* message, const
 
 #define AOTPACK_FAULT_DECLARE std::atomic<const char*> aotpack_fault{nullptr};
 #define AOTPACK_GUARD_BEGIN try {
-#define AOTPACK_GUARD_END                                              \
-  }                                                                    \
-  catch (const AotpackKernelFault& fault) {                            \
-    aotpack_fault.store(fault.message, std::memory_order_relaxed);     \
+#define AOTPACK_GUARD_END                                          \
+  }                                                                \
+  catch (const AotpackKernelFault& fault) {                        \
+    aotpack_fault.store(fault.message, std::memory_order_relaxed); \
   }
 #define AOTPACK_FAULT_RAISE \
   if (const char* message = aotpack_fault.load(std::memory_order_relaxed)) aotpack::module::throw_invalid(message);
 
-// ---- constants -----------------------------------------------------------------------------------------------------------------
+// ---- constants
+// -----------------------------------------------------------------------------------------------------------------
 
 inline int32_t aoti_torch_device_type_cpu() { return 0; }
 inline int32_t aoti_torch_device_type_meta() { return 14; }
@@ -89,9 +93,12 @@ inline int32_t aoti_torch_dtype_complex128() { return AOTPACK_DTYPE_COMPLEX128; 
 inline int32_t aoti_torch_dtype_bool() { return AOTPACK_DTYPE_BOOL; }
 inline int32_t aoti_torch_dtype_bfloat16() { return AOTPACK_DTYPE_BFLOAT16; }
 
-#define CACHE_TORCH_DTYPE(name) [[maybe_unused]] static constexpr int32_t cached_torch_dtype_##name = aotpack_dtype_##name
-#define CACHE_TORCH_DEVICE(name) [[maybe_unused]] static constexpr int32_t cached_torch_device_type_##name = aotpack_device_##name
-#define CACHE_TORCH_LAYOUT(name) [[maybe_unused]] static constexpr int32_t cached_torch_layout_##name = aotpack_layout_##name
+#define CACHE_TORCH_DTYPE(name) \
+  [[maybe_unused]] static constexpr int32_t cached_torch_dtype_##name = aotpack_dtype_##name
+#define CACHE_TORCH_DEVICE(name) \
+  [[maybe_unused]] static constexpr int32_t cached_torch_device_type_##name = aotpack_device_##name
+#define CACHE_TORCH_LAYOUT(name) \
+  [[maybe_unused]] static constexpr int32_t cached_torch_layout_##name = aotpack_layout_##name
 #define CACHE_TORCH_MEMORY_FORMAT(name) \
   [[maybe_unused]] static const int32_t cached_torch_memory_format_##name = aoti_torch_memory_format_##name()
 inline constexpr int32_t aotpack_dtype_uint8 = AOTPACK_DTYPE_UINT8, aotpack_dtype_int8 = AOTPACK_DTYPE_INT8,
@@ -103,7 +110,8 @@ inline constexpr int32_t aotpack_dtype_uint8 = AOTPACK_DTYPE_UINT8, aotpack_dtyp
                          aotpack_dtype_bfloat16 = AOTPACK_DTYPE_BFLOAT16;
 inline constexpr int32_t aotpack_device_cpu = 0, aotpack_layout_strided = 0;
 
-// ---- tensors -------------------------------------------------------------------------------------------------------------------
+// ---- tensors
+// -------------------------------------------------------------------------------------------------------------------
 
 inline void aoti_torch_delete_tensor_object(AtenTensorHandle tensor) { aotpack::module::Call::current().drop(tensor); }
 inline void aoti_torch_get_data_ptr(AtenTensorHandle tensor, void** out) { *out = tensor->data; }
@@ -119,31 +127,35 @@ inline void aoti_torch_get_device_index(AtenTensorHandle, int32_t* out) { *out =
 inline int64_t aotpack_storage_offset(AtenTensorHandle tensor) {
   return (tensor->data - tensor->storage->base) / aotpack::module::element_size(tensor->dtype);
 }
-inline void aoti_torch_get_storage_offset(AtenTensorHandle tensor, int64_t* out) { *out = aotpack_storage_offset(tensor); }
+inline void aoti_torch_get_storage_offset(AtenTensorHandle tensor, int64_t* out) {
+  *out = aotpack_storage_offset(tensor);
+}
 inline void aoti_torch_new_tensor_handle(AtenTensorHandle tensor, AtenTensorHandle* out) {
   *out = aotpack::module::Call::current().retain(tensor);
 }
-inline void aoti_torch_empty_strided(int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t, int32_t,
-                                     AtenTensorHandle* out) {
+inline void aoti_torch_empty_strided(int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t,
+                                     int32_t, AtenTensorHandle* out) {
   *out = aotpack::module::Call::current().empty(static_cast<int32_t>(rank), sizes, strides, dtype);
 }
-inline void aoti_torch_empty_strided_pinned(int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t,
-                                            int32_t, AtenTensorHandle* out) {
+inline void aoti_torch_empty_strided_pinned(int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype,
+                                            int32_t, int32_t, AtenTensorHandle* out) {
   *out = aotpack::module::Call::current().empty(static_cast<int32_t>(rank), sizes, strides, dtype);
 }
 // `offset` counts from the view that is given, as torch's _reinterpret_tensor does.
-inline void aoti_torch__reinterpret_tensor(AtenTensorHandle tensor, int64_t rank, const int64_t* sizes, const int64_t* strides,
-                                           int64_t offset, AtenTensorHandle* out) {
+inline void aoti_torch__reinterpret_tensor(AtenTensorHandle tensor, int64_t rank, const int64_t* sizes,
+                                           const int64_t* strides, int64_t offset, AtenTensorHandle* out) {
   *out = aotpack::module::Call::current().view(tensor, static_cast<int32_t>(rank), sizes, strides,
                                                aotpack_storage_offset(tensor) + offset);
 }
-inline void aoti_torch_as_strided(AtenTensorHandle tensor, const int64_t* sizes, const int64_t* strides, AtenTensorHandle* out) {
+inline void aoti_torch_as_strided(AtenTensorHandle tensor, const int64_t* sizes, const int64_t* strides,
+                                  AtenTensorHandle* out) {
   *out = aotpack::module::Call::current().view(tensor, tensor->rank, sizes, strides, aotpack_storage_offset(tensor));
 }
-inline void aoti_torch_create_tensor_from_blob(void* data, int64_t rank, const int64_t* sizes, const int64_t* strides, int64_t offset,
-                                               int32_t dtype, int32_t, int32_t, AtenTensorHandle* out) {
-  *out = aotpack::module::Call::current().borrow(static_cast<char*>(data) + offset * aotpack::module::element_size(dtype),
-                                                 static_cast<int32_t>(rank), sizes, strides, dtype);
+inline void aoti_torch_create_tensor_from_blob(void* data, int64_t rank, const int64_t* sizes, const int64_t* strides,
+                                               int64_t offset, int32_t dtype, int32_t, int32_t, AtenTensorHandle* out) {
+  *out =
+      aotpack::module::Call::current().borrow(static_cast<char*>(data) + offset * aotpack::module::element_size(dtype),
+                                              static_cast<int32_t>(rank), sizes, strides, dtype);
 }
 void aoti_torch_clone(AtenTensorHandle tensor, AtenTensorHandle* out);
 void aoti_torch_clone_preserve_strides(AtenTensorHandle tensor, AtenTensorHandle* out);
@@ -155,15 +167,15 @@ inline void aoti_torch_zero_(AtenTensorHandle tensor) {
   std::memset(tensor->data, 0, static_cast<size_t>(tensor->numel() * aotpack::module::element_size(tensor->dtype)));
 }
 
-#define AOTPACK_ITEM(name, type)                                                                      \
+#define AOTPACK_ITEM(name, type)                                                                         \
   inline void aoti_torch_item_##name(AtenTensorHandle tensor, type* out) { *out = *tensor->as<type>(); } \
-  inline AtenTensorHandle aotpack_scalar_to_tensor(type value, int32_t dtype) {                       \
-    AtenTensorHandle tensor = aotpack::module::Call::current().empty(0, nullptr, nullptr, dtype);     \
-    *tensor->as<type>() = value;                                                                      \
-    return tensor;                                                                                    \
-  }                                                                                                   \
-  inline void aoti_torch_scalar_to_tensor_##name(type value, AtenTensorHandle* out) {                 \
-    *out = aotpack_scalar_to_tensor(value, aotpack_dtype_##name);                                     \
+  inline AtenTensorHandle aotpack_scalar_to_tensor(type value, int32_t dtype) {                          \
+    AtenTensorHandle tensor = aotpack::module::Call::current().empty(0, nullptr, nullptr, dtype);        \
+    *tensor->as<type>() = value;                                                                         \
+    return tensor;                                                                                       \
+  }                                                                                                      \
+  inline void aoti_torch_scalar_to_tensor_##name(type value, AtenTensorHandle* out) {                    \
+    *out = aotpack_scalar_to_tensor(value, aotpack_dtype_##name);                                        \
   }
 AOTPACK_ITEM(float32, float)
 AOTPACK_ITEM(float64, double)
@@ -175,7 +187,8 @@ AOTPACK_ITEM(int64, int64_t)
 AOTPACK_ITEM(bool, bool)
 #undef AOTPACK_ITEM
 
-// ---- handles -------------------------------------------------------------------------------------------------------------------
+// ---- handles
+// -------------------------------------------------------------------------------------------------------------------
 
 namespace torch::aot_inductor {
 
@@ -244,7 +257,9 @@ template <typename Handle>
 const Handle& unwrap_raii_handle_if_needed(const Handle& handle) {
   return handle;
 }
-inline RAIIAtenTensorHandle wrap_with_raii_handle_if_needed(AtenTensorHandle handle) { return RAIIAtenTensorHandle(handle); }
+inline RAIIAtenTensorHandle wrap_with_raii_handle_if_needed(AtenTensorHandle handle) {
+  return RAIIAtenTensorHandle(handle);
+}
 inline RAIIAtenTensorHandle wrap_with_raii_handle_if_needed(RAIIAtenTensorHandle&& handle) { return std::move(handle); }
 inline const ConstantHandle& wrap_with_raii_handle_if_needed(const ConstantHandle& handle) { return handle; }
 template <typename Handle>
@@ -255,20 +270,22 @@ template <typename T>
 T& temporary_reference(T&& value) {
   return value;
 }
-inline AtenTensorHandle reinterpret_tensor_wrapper(AtenTensorHandle tensor, int64_t rank, const int64_t* sizes, const int64_t* strides,
-                                                   int64_t offset) {
+inline AtenTensorHandle reinterpret_tensor_wrapper(AtenTensorHandle tensor, int64_t rank, const int64_t* sizes,
+                                                   const int64_t* strides, int64_t offset) {
   AtenTensorHandle out;
   aoti_torch__reinterpret_tensor(tensor, rank, sizes, strides, offset, &out);
   return out;
 }
 
-// Generated code asserts what the runtime has already checked or what holds by construction; the build leaves those calls switched off.
+// Generated code asserts what the runtime has already checked or what holds by construction; the build leaves those
+// calls switched off.
 inline bool _check_aoti_runtime_check_inputs_env() { return false; }
-inline void assert_size_stride(AtenTensorHandle, std::initializer_list<int64_t>, std::initializer_list<int64_t>, const char* = nullptr) {}
+inline void assert_size_stride(AtenTensorHandle, std::initializer_list<int64_t>, std::initializer_list<int64_t>,
+                               const char* = nullptr) {}
 inline void assert_alignment(AtenTensorHandle, int64_t, const char* = nullptr) {}
 
-#define AOTPACK_SCALAR_TO_TENSOR(type, dtype)                                             \
-  inline RAIIAtenTensorHandle scalar_to_tensor_handle(type value) {                       \
+#define AOTPACK_SCALAR_TO_TENSOR(type, dtype)                                            \
+  inline RAIIAtenTensorHandle scalar_to_tensor_handle(type value) {                      \
     return RAIIAtenTensorHandle(aotpack_scalar_to_tensor(value, AOTPACK_DTYPE_##dtype)); \
   }
 AOTPACK_SCALAR_TO_TENSOR(float, FLOAT32)
@@ -295,7 +312,8 @@ class AOTInductorModel {
   int32_t device_idx_ = -1;
 };
 
-inline std::vector<RAIIAtenTensorHandle> steal_from_raw_handles_to_raii_handles(AtenTensorHandle* handles, size_t count) {
+inline std::vector<RAIIAtenTensorHandle> steal_from_raw_handles_to_raii_handles(AtenTensorHandle* handles,
+                                                                                size_t count) {
   std::vector<RAIIAtenTensorHandle> result;
   result.reserve(count);
   for (size_t i = 0; i < count; ++i) {

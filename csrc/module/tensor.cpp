@@ -135,7 +135,8 @@ Call& Call::current() { return *current_call; }
 
 void* Call::allocate(int64_t bytes) {
   void* block = reinterpret_cast<aotpack_import_alloc_fn>(call_->imports[kAlloc])(call_->runtime, bytes);
-  if (block == nullptr) throw Error(AOTPACK_MODULE_OUT_OF_MEMORY, "out of memory allocating " + std::to_string(bytes) + " bytes");
+  if (block == nullptr)
+    throw Error(AOTPACK_MODULE_OUT_OF_MEMORY, "out of memory allocating " + std::to_string(bytes) + " bytes");
   return block;
 }
 

@@ -1,7 +1,8 @@
 // tensor.h: the small tensor that generated code works with inside a compiled module.
 //
-// A Call lives for one `run`; tensors and storages come from its slabs, data from the runtime's `alloc`. Generated code and operators
-// reach the current call through Call::current(), set for the thread that runs; nothing here is called from inside a parallel region.
+// A Call lives for one `run`; tensors and storages come from its slabs, data from the runtime's `alloc`. Generated code
+// and operators reach the current call through Call::current(), set for the thread that runs; nothing here is called
+// from inside a parallel region.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,8 @@ void set_strides(const Tensor* t, int64_t* strides) {
   for (int d = 0; d < 3; ++d) strides[d] = t->strides[d];
 }
 
-void attend(Tensor* q, Tensor* k, Tensor* v, Tensor* mask, bool causal, double scale, Tensor** y_out, Tensor** lse_out) {
+void attend(Tensor* q, Tensor* k, Tensor* v, Tensor* mask, bool causal, double scale, Tensor** y_out,
+            Tensor** lse_out) {
   Call& call = Call::current();
   kernels::AttentionArgs args{};
   args.dtype = kernel_dtype(q, "attention");
@@ -73,9 +74,10 @@ void aoti_torch_cpu_attention(AotpackTensor q, AotpackTensor k, AotpackTensor v,
 }
 
 void aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(AotpackTensor query, AotpackTensor key,
-                                                                AotpackTensor value, double dropout_p, int32_t is_causal,
-                                                                AotpackTensor* attn_mask, double* scale,
-                                                                AotpackTensor* ret0, AotpackTensor* ret1) {
+                                                                AotpackTensor value, double dropout_p,
+                                                                int32_t is_causal, AotpackTensor* attn_mask,
+                                                                double* scale, AotpackTensor* ret0,
+                                                                AotpackTensor* ret1) {
   if (dropout_p != 0) throw_invalid("attention with dropout");
   const double factor = scale != nullptr ? *scale : 1.0 / std::sqrt(static_cast<double>(query->sizes[3]));
   Tensor* lse = nullptr;

@@ -71,7 +71,9 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
     } else if (shape.transposed) {
       args.out[d] = (args.in[d] - 1) * args.stride[d] - 2 * args.padding[d] + reach + shape.output_padding[s];
     } else {
-      args.out[d] = args.in[d] + 2 * args.padding[d] < reach ? -1 : (args.in[d] + 2 * args.padding[d] - reach) / args.stride[d] + 1;
+      args.out[d] = args.in[d] + 2 * args.padding[d] < reach
+                        ? -1
+                        : (args.in[d] + 2 * args.padding[d] - reach) / args.stride[d] + 1;
     }
     if (args.out[d] < 0) throw_invalid("convolution: the kernel is larger than the padded input");
     if (s >= 0) sizes[2 + s] = args.out[d];
@@ -141,7 +143,8 @@ void aoti_torch_cpu_convolution(AotpackTensor input, AotpackTensor weight, Aotpa
                                 AotpackTensor* ret0) {
   Owned dense(contiguous(weight));
   const int64_t out_channels = transposed != 0 ? weight->sizes[1] * groups : weight->sizes[0];
-  const Shape shape{weight->sizes + 2, stride, padding, dilation, output_padding, transposed != 0, groups, out_channels};
+  const Shape shape{weight->sizes + 2, stride,          padding, dilation,
+                    output_padding,    transposed != 0, groups,  out_channels};
   int64_t taps = 1;
   for (int32_t d = 2; d < weight->rank; ++d) taps *= weight->sizes[d];
   const int64_t channels = input->sizes[1];

@@ -113,8 +113,8 @@ void aoti_torch_cpu_mm_out(AotpackTensor out, AotpackTensor self, AotpackTensor 
   product(out, nullptr, self, mat2, 0, 1);
 }
 
-void aoti_torch_cpu_addmm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat1, AotpackTensor mat2, double beta,
-                              double alpha) {
+void aoti_torch_cpu_addmm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat1, AotpackTensor mat2,
+                              double beta, double alpha) {
   product(out, self, mat1, mat2, beta, alpha);
 }
 

@@ -66,8 +66,8 @@ void aoti_torch_cpu_lstm_layer(AotpackTensor x, AotpackTensor w_ih, AotpackTenso
 }
 
 void aoti_torch_cpu_gru_layer(AotpackTensor x, AotpackTensor w_ih, AotpackTensor w_hh, AotpackTensor* b_ih,
-                              AotpackTensor* b_hh, AotpackTensor h0, int64_t hidden, int32_t reverse, AotpackTensor* ret0,
-                              AotpackTensor* ret1) {
+                              AotpackTensor* b_hh, AotpackTensor h0, int64_t hidden, int32_t reverse,
+                              AotpackTensor* ret0, AotpackTensor* ret1) {
   const Weights weights{w_ih, w_hh, optional(b_ih), optional(b_hh)};
   layer(x, weights, h0, nullptr, hidden, reverse != 0, ret0, ret1, nullptr);
 }
