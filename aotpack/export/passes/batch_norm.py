@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import torch
 
-from aotpack.export.editing import Editor, bound_arguments
+from aotpack.export.editing import Editor, bound_arguments, shape_of
 from aotpack.export.program import Program
 
 aten = torch.ops.aten
 
-_CONVOLUTIONS = {
+# Whether the weight lies as a transposed convolution's.
+_FOLDED_INTO = {
+    aten.linear.default: False,
     aten.conv1d.default: False,
     aten.conv2d.default: False,
     aten.conv3d.default: False,
@@ -28,19 +30,21 @@ _CONVOLUTIONS = {
 
 
 def fold_batch_norm(program: Program) -> Program:
-    """Folds every batch norm over a convolution with constant weights; other uses of that convolution keep it."""
+    """Folds every batch norm over a convolution or linear with constant weights, whose other uses keep it."""
     editor = Editor(program)
     for node in editor.nodes(aten.batch_norm.default, aten._native_batch_norm_legit_no_training.default):
         arguments = bound_arguments(node)
         source = arguments["input"]
-        if arguments.get("training") or source.op != "call_function" or source.target not in _CONVOLUTIONS:
+        if arguments.get("training") or source.op != "call_function" or source.target not in _FOLDED_INTO:
             continue
         mean, var = editor.constant(arguments["running_mean"]), editor.constant(arguments["running_var"])
         conv = bound_arguments(source)
         weight, bias = editor.constant(conv["weight"]), editor.constant(conv["bias"])
+        if weight is None or len(shape_of(source)) != weight.dim():
+            continue  # unbatched, or a linear over sequences: the norm's channels are not the weight's outputs
         gamma, beta = editor.constant(arguments["weight"]), editor.constant(arguments["bias"])
         unknown = [arguments[key] is not None and value is None for key, value in (("weight", gamma), ("bias", beta))]
-        if mean is None or var is None or weight is None or any(unknown) or (conv["bias"] is not None and bias is None):
+        if mean is None or var is None or any(unknown) or (conv["bias"] is not None and bias is None):
             continue
         scale = torch.rsqrt(var.double() + arguments["eps"])
         if gamma is not None:
@@ -49,7 +53,7 @@ def fold_batch_norm(program: Program) -> Program:
         new_bias = shift * scale
         if beta is not None:
             new_bias = new_bias + beta.double()
-        new_weight = _scale_outputs(weight.double(), scale, _CONVOLUTIONS[source.target], conv["groups"])
+        new_weight = _scale_outputs(weight.double(), scale, _FOLDED_INTO[source.target], conv.get("groups", 1))
         sources = editor.sources(
             *(n for n in (conv["weight"], conv["bias"], arguments["weight"], arguments["bias"]) if n is not None),
             arguments["running_mean"],
@@ -65,7 +69,7 @@ def fold_batch_norm(program: Program) -> Program:
             # The functional form returns (output, saved mean, saved rstd); only the output is read at inference.
             for user in list(node.users):
                 editor.replace(user, folded)
-    return editor.finish("batch_norm", f"folded {editor.changed} batch norms into convolutions")
+    return editor.finish("batch_norm", f"folded {editor.changed} batch norms into the weights before them")
 
 
 def _scale_outputs(weight: torch.Tensor, scale: torch.Tensor, transposed: bool, groups: int) -> torch.Tensor:

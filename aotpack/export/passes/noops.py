@@ -39,9 +39,14 @@ def remove_noops(program: Program) -> Program:
         plain = not arguments.get("copy") and arguments.get("memory_format") in (None, torch.preserve_format)
         if plain and dtype_of(source) == dtype_of(node) and source.meta["val"].device == node.meta["val"].device:
             editor.replace(node, source)
-    for node in editor.nodes(aten.clone.default):
+    # A copy may be there because what it was made of, or what that is a view of, is written to afterwards.
+    written = any(_writes(node) for node in editor.graph.nodes)
+    for node in () if written else editor.nodes(aten.clone.default):
         source = as_node(node.args[0])
-        # A copy of an input or of state may be there because that is written to afterwards.
         if node.kwargs.get("memory_format") in (None, torch.preserve_format) and source.op == "call_function":
             editor.replace(node, source)
     return editor.finish("noops", f"removed {editor.changed} calls that compute nothing")
+
+
+def _writes(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable

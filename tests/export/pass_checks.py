@@ -1,0 +1,60 @@
+"""What tests of passes share: run passes over a captured model and compare the graph's answers with eager's."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from aotpack.export import aot_export
+from aotpack.export.program import Program
+from aotpack.export.runner import Pass, run_passes
+from tests.export.conftest import assert_close, in_double
+
+
+def run(
+    model: torch.nn.Module | Callable[..., Any],
+    args: Sequence[Any],
+    *passes: Pass,
+    dynamic_shapes: Any = None,
+    other_args: Sequence[Any] | None = None,
+    tolerance: float = 1e-5,
+) -> Program:
+    """The program after `passes`, whose graph has answered as eager does in double, for `args` and `other_args`."""
+    before = aot_export(model, tuple(args), dynamic_shapes=dynamic_shapes)
+    text = str(before.graph)
+    after = run_passes(before, passes)
+    assert str(before.graph) == text, "a pass changed the program that it was given"
+    if before.reference is not None:
+        eager = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
+        for call in (args, other_args):
+            if call is None:
+                continue
+            with torch.no_grad():
+                got = after.graph_module(*pytree.tree_leaves(list(call)))
+                expected = eager(*in_double(tuple(call)))
+            assert_close(got, expected, tolerance)
+    return after
+
+
+def count(program: Program, *targets: Any) -> int:
+    """Calls of these operators."""
+    return sum(node.op == "call_function" and node.target in targets for node in program.graph.nodes)
+
+
+def operators(program: Program) -> list[str]:
+    """The operators that the graph calls, in order."""
+    return [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+
+
+def calls(program: Program, target: Any) -> list[torch.fx.Node]:
+    """The calls of an operator, in order."""
+    return list(program.graph.find_nodes(op="call_function", target=target))
+
+
+def attributes(program: Program) -> list[str]:
+    """Names of the constants that the graph reads, each once, in order."""
+    return list(dict.fromkeys(str(node.target) for node in program.graph.find_nodes(op="get_attr")))
