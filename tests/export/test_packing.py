@@ -1,0 +1,78 @@
+"""Packed weights: layout by the documentation's words, and round trips."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aotpack.export.packing import PANEL, is_depthwise, pack_conv, pack_linear, unpack_conv, unpack_linear
+
+
+def numbered(sizes: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """All elements differ, and none is zero."""
+    count = int(torch.Size(sizes).numel())
+    if dtype is torch.bfloat16:  # exact to 256 only: any distinct bit patterns of normal numbers do
+        return torch.arange(128, 128 + count, dtype=torch.int32).to(torch.int16).view(torch.bfloat16).reshape(sizes)
+    return torch.arange(1, 1 + count, dtype=dtype).reshape(sizes)
+
+
+DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
+
+
+@settings(deadline=None)
+@given(n=st.integers(1, 100), k=st.integers(1, 20), dtype=DTYPES, transposed=st.booleans())
+def test_linear(n: int, k: int, dtype: torch.dtype, transposed: bool) -> None:
+    weight = numbered((k, n), dtype).t() if transposed else numbered((n, k), dtype)
+    packed = pack_linear(weight)
+    assert packed.shape == (-(-n // PANEL), k, PANEL)
+    assert packed.is_contiguous()
+    assert packed.dtype is dtype
+    assert torch.equal(unpack_linear(packed, n), weight)
+    assert int((packed != 0).sum()) == n * k, "padding is zero"
+    row, column = n - 1, k - 1
+    assert packed[row // PANEL, column, row % PANEL] == weight[row, column]
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> tuple[tuple[int, ...], int, bool]:
+    """(weight sizes, groups, transposed)"""
+    groups, transposed = draw(st.integers(1, 4)), draw(st.booleans())
+    inner, outer = draw(st.integers(1, 5)), draw(st.integers(1, 40))
+    kernel = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
+    first, second = (inner, outer) if transposed else (outer, inner)
+    return (groups * first, second, *kernel), groups, transposed
+
+
+@settings(deadline=None)
+@given(convolution=convolutions(), dtype=DTYPES)
+def test_conv(convolution: tuple[tuple[int, ...], int, bool], dtype: torch.dtype) -> None:
+    sizes, groups, transposed = convolution
+    weight, kernel = numbered(sizes, dtype), list(sizes[2:])
+    packed = pack_conv(weight, groups, transposed)
+    assert packed.is_contiguous()
+    assert packed.dtype is dtype
+    out_channels = sizes[1] * groups if transposed else sizes[0]
+    assert torch.equal(unpack_conv(packed, out_channels, groups, kernel, transposed), weight)
+    assert int((packed != 0).sum()) == weight.numel(), "padding is zero"
+    taps = int(torch.Size(kernel).numel())
+    if is_depthwise(weight, groups, transposed):
+        assert packed.shape == (taps, groups)
+    else:
+        outputs = out_channels // groups
+        inputs = sizes[0] // groups if transposed else sizes[1]
+        assert packed.shape == (groups, -(-outputs // PANEL), taps, inputs, PANEL)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_where_every_element_of_a_convolution_lies(transposed: bool) -> None:
+    groups, inputs, outputs, kernel = 2, 3, 35, (2, 2)
+    first, second = (inputs, outputs) if transposed else (outputs, inputs)
+    weight = numbered((groups * first, second, *kernel), torch.float32)
+    packed = pack_conv(weight, groups, transposed)
+    for g, i, o, y, x in itertools.product(range(groups), range(inputs), range(outputs), range(2), range(2)):
+        own = weight[g * inputs + i, o, y, x] if transposed else weight[g * outputs + o, i, y, x]
+        assert packed[g, o // PANEL, 2 * y + x, i, o % PANEL] == own
