@@ -69,7 +69,9 @@ def find_compiler(requested: str | None = None) -> Compiler:
             output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
         except (OSError, subprocess.SubprocessError) as error:
             raise CompileError(f"the C++ compiler {path} does not run: {error}") from error
-        return Compiler(path, output.splitlines()[0].strip())
+        if not output.strip():
+            raise CompileError(f"the C++ compiler {path} does not run: it answers --version by nothing")
+        return Compiler(path, output.strip().splitlines()[0].strip())
     raise CompileError(
         f"no C++ compiler found (looked for {', '.join(names)})",
         hint="install g++ or clang++ (Debian: apt-get install g++), or set CXX",
