@@ -30,9 +30,9 @@ from aotpack.errors import BuildError
 from aotpack.export import toolchain
 from aotpack.export.cache import BuildCache
 from aotpack.export.capture import manifest_dtype
-from aotpack.export.compile import compile_module
+from aotpack.export.compile import compile_module, kernels_ahead
 from aotpack.export.goldens import golden_files, tensor_bytes
-from aotpack.export.lower import Lowered, LoweredConstant, lower
+from aotpack.export.lower import Lowered, LoweredConstant, kernel_shims, lower
 from aotpack.export.passes import PASSES
 from aotpack.export.program import Program
 from aotpack.export.runner import run_passes
@@ -120,7 +120,7 @@ def build_archive(
             Phases: passes, lower, compile, pack.
 
     Raises:
-        UnsupportedOperatorError: operators without a kernel, all of them at once, before anything is compiled.
+        UnsupportedOperatorError: operators without a kernel, all of them at once, before the model's code is compiled.
         BuildError: any other failure, named by its step.
         UnsupportedTargetError: an unknown target.
         OSError: the output cannot be written.
@@ -136,9 +136,10 @@ def build_archive(
     with clock.phase("passes"):
         program = run_passes(program, PASSES)
     lowered: list[Lowered] = []
-    for target in names:
-        with clock.phase("lower", target):
-            lowered.append(lower(program, target))
+    with kernels_ahead(kernel_shims(program), names, cache, compiler=compiler):
+        for target in names:
+            with clock.phase("lower", target):
+                lowered.append(lower(program, target))
     objects: list[bytes] = []
     for module in lowered:
         with clock.phase("compile", module.target):

@@ -33,8 +33,8 @@ class BuildCache:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or default_folder()
-        self.hits = 0
-        self.misses = 0
+        self._found: set[str] = set()
+        self._made: set[str] = set()
         (self.folder / "locks").mkdir(parents=True, exist_ok=True)
         (self.folder / "tmp").mkdir(exist_ok=True)
         self._remove_stale()
@@ -43,13 +43,13 @@ class BuildCache:
         """The file for `key`; when there is none, `make(path)` writes it to a temporary path first."""
         path = self.folder / key[:2] / f"{key}{suffix}"
         if path.exists():
-            self.hits += 1
+            self._note(key, self._found)
             return path
         with FileLock(str(self.folder / "locks" / f"{key[:32]}.lock")):
             if path.exists():
-                self.hits += 1
+                self._note(key, self._found)
                 return path
-            self.misses += 1
+            self._note(key, self._made)
             path.parent.mkdir(exist_ok=True)
             temporary = self.folder / "tmp" / f"{key[:16]}-{os.getpid()}-{secrets.token_hex(4)}{suffix}"
             try:
@@ -59,6 +59,21 @@ class BuildCache:
                 with contextlib.suppress(OSError):
                     temporary.unlink()
         return path
+
+    @property
+    def hits(self) -> int:
+        """How many of the files asked for were there before."""
+        return len(self._found)
+
+    @property
+    def misses(self) -> int:
+        """How many had to be made."""
+        return len(self._made)
+
+    def _note(self, key: str, outcome: set[str]) -> None:
+        # A file counts once, by what was found when it was first asked for. Adding to a set is atomic.
+        if key not in self._found and key not in self._made:
+            outcome.add(key)
 
     def _remove_stale(self) -> None:
         limit = time.time() - _STALE_SECONDS

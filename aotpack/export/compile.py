@@ -6,9 +6,11 @@ import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from aotpack.errors import CompileError
@@ -58,7 +60,7 @@ def compile_module(
     units = _units(lowered, compiler)
 
     def build(unit: _Unit) -> Path:
-        path = cache.get(unit.key, ".o", lambda output: _compile(compiler, unit, output))
+        path = cache.get(unit.key, ".o", partial(_compile, compiler, unit))
         if progress is not None:
             progress(unit.name)
         return path
@@ -69,6 +71,23 @@ def compile_module(
     return cache.get(key, ".so", lambda output: _link(compiler, objects, output)).read_bytes()
 
 
+@contextmanager
+def kernels_ahead(
+    shims: Iterable[str], targets: Sequence[str], cache: BuildCache, *, compiler: Compiler
+) -> Iterator[None]:
+    """Compiles our kernels for `shims` into the cache in the background, while code generation keeps one core busy."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        for target in targets:
+            for unit in _library_units(target, shims, compiler):
+                # What fails here fails again, and is reported, when the module is compiled.
+                pool.submit(cache.get, unit.key, ".o", partial(_compile, compiler, unit))
+        yield
+    finally:
+        # The one that is being compiled goes on; whoever needs it waits at its lock.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
 def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
     import torch
 
@@ -76,7 +95,6 @@ def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
     size = "-O0" if len(lowered.wrapper) > _WRAPPER_O0 else "-O1"
     wrapper_flags = tuple(toolchain.generated_flags(target, optimize=size))
     kernel_flags = tuple(toolchain.generated_flags(target, optimize="-O3"))
-    library_flags = tuple(toolchain.library_flags(target))
     common = [compiler.version, native.headers_hash(), torch.__version__]
     units = [
         # The longest first, so that it does not run alone at the end.
@@ -91,10 +109,16 @@ def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
             text=lowered.wrapper,
         ),
     ]
-    for source in native.sources_for(lowered.shims):
+    return [*units, *_library_units(target, lowered.shims, compiler)]
+
+
+def _library_units(target: str, shims: Iterable[str], compiler: Compiler) -> list[_Unit]:
+    flags = tuple(toolchain.library_flags(target))
+    units = []
+    for source in native.sources_for(shims):
         name = str(source.relative_to(native.source_root()))
-        key = _digest([compiler.version, *_portable(library_flags), name, native.content_hash(source)])
-        units.append(_Unit(name, library_flags, key, path=source))
+        key = _digest([compiler.version, *_portable(flags), name, native.content_hash(source)])
+        units.append(_Unit(name, flags, key, path=source))
     return units
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 import torch
 
 from aotpack.errors import UnsupportedOperatorError
-from aotpack.export import native
+from aotpack.export import native, ops
 from aotpack.export.inductor import kernel_source, wrapper_source
 from aotpack.export.inductor.codegen import GeneratedCode, generate
 from aotpack.export.program import ConstantInfo, Program
@@ -76,6 +76,15 @@ def _constant(program: Program, code: GeneratedCode, name: str) -> LoweredConsta
         # Made by Inductor itself, e.g. out of a literal in the model.
         info = ConstantInfo("constant", ())
     return LoweredConstant(attribute, value, info)
+
+
+def kernel_shims(program: Program) -> frozenset[str]:
+    """The functions that our own operators in the graph will call; known before code is generated."""
+    return frozenset(
+        f"aoti_torch_cpu_{node.target._schema.name.partition('::')[2]}"
+        for node in program.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload) and node.target in ops.C_SHIMS
+    )
 
 
 @lru_cache(maxsize=1)
