@@ -154,9 +154,17 @@ def dtype_of(node: torch.fx.Node) -> torch.dtype:
 
 def same_shape(a: torch.fx.Node, b: torch.fx.Node) -> bool:
     """Whether sizes are equal by their expressions; never adds a guard."""
+    return _same(shape_of(a), shape_of(b))
+
+
+def same_strides(a: torch.fx.Node, b: torch.fx.Node) -> bool:
+    """Whether strides are equal by their expressions; never adds a guard."""
+    return _same(a.meta["val"].stride(), b.meta["val"].stride())
+
+
+def _same(first: Any, second: Any) -> bool:
     from aotpack.export.dims import expression
 
-    first, second = shape_of(a), shape_of(b)
     return len(first) == len(second) and all(expression(x) == expression(y) for x, y in zip(first, second, strict=True))
 
 

@@ -78,6 +78,15 @@ class TestNoops:
         assert after.graph_module(torch.ones(2, 3))[0].tolist() == [0, 0, 0]
         assert after.graph_module(torch.zeros(2, 3))[0].tolist() == [1, 1, 1]
 
+    def test_a_copy_that_is_denser_than_its_source_stays(self) -> None:
+        after = run(
+            lambda x: (x + 1)[:, None].expand(3, 4).clone().as_strided((2, 2), (4, 1)),
+            (torch.randn(3),),
+            remove_noops,
+            free_views,
+        )
+        assert aten.clone.default in [node.target for node in after.graph.nodes]
+
 
 class TestTied:
     def test_the_same_memory_becomes_one_constant(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from aotpack.export.editing import Editor, as_node, bound_arguments, dtype_of
+from aotpack.export.editing import Editor, as_node, bound_arguments, dtype_of, same_strides
 from aotpack.export.program import Program
 
 aten = torch.ops.aten
@@ -43,7 +43,9 @@ def remove_noops(program: Program) -> Program:
     written = any(_writes(node) for node in editor.graph.nodes)
     for node in () if written else editor.nodes(aten.clone.default):
         source = as_node(node.args[0])
-        if node.kwargs.get("memory_format") in (None, torch.preserve_format) and source.op == "call_function":
+        plain = node.kwargs.get("memory_format") in (None, torch.preserve_format) and source.op == "call_function"
+        # A copy of an expanded or sliced value is dense, which as_strided behind it may rely on.
+        if plain and same_strides(node, source):
             editor.replace(node, source)
     return editor.finish("noops", f"removed {editor.changed} calls that compute nothing")
 
