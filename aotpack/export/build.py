@@ -32,7 +32,7 @@ from aotpack.export.cache import BuildCache
 from aotpack.export.capture import manifest_dtype
 from aotpack.export.compile import compile_module, kernels_ahead
 from aotpack.export.goldens import golden_files, tensor_bytes
-from aotpack.export.lower import Lowered, LoweredConstant, kernel_shims, lower
+from aotpack.export.lower import Lowered, LoweredConstant, kernel_shims, lower, uses_bf16
 from aotpack.export.passes import PASSES
 from aotpack.export.program import Program
 from aotpack.export.runner import run_passes
@@ -136,7 +136,7 @@ def build_archive(
     with clock.phase("passes"):
         program = run_passes(program, PASSES)
     lowered: list[Lowered] = []
-    with kernels_ahead(kernel_shims(program), names, cache, compiler=compiler):
+    with kernels_ahead(kernel_shims(program), names, cache, compiler=compiler, bf16=uses_bf16(program)):
         for target in names:
             with clock.phase("lower", target):
                 lowered.append(lower(program, target))
@@ -226,7 +226,9 @@ def _pack(
         "aotpack": __version__,
         "torch": str(torch.__version__),
         "compiler": compiler_version,
-        "flags": " ".join(flag for flag in toolchain.library_flags(lowered[0].target) if flag.startswith("-O")),
+        "flags": " ".join(
+            flag for flag in toolchain.library_flags(lowered[0].target, bf16=lowered[0].bf16) if flag.startswith("-O")
+        ),
         "source_sha256": _source_hash(lowered),
     }
     return write_archive(output, Manifest(name, producer, constants, (entry,)), sources)

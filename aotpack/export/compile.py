@@ -73,13 +73,13 @@ def compile_module(
 
 @contextmanager
 def kernels_ahead(
-    shims: Iterable[str], targets: Sequence[str], cache: BuildCache, *, compiler: Compiler
+    shims: Iterable[str], targets: Sequence[str], cache: BuildCache, *, compiler: Compiler, bf16: bool
 ) -> Iterator[None]:
     """Compiles our kernels for `shims` into the cache in the background, while code generation keeps one core busy."""
     pool = ThreadPoolExecutor(1)
     try:
         for target in targets:
-            for unit in _library_units(target, shims, compiler):
+            for unit in _library_units(target, shims, compiler, bf16=bf16):
                 # What fails here fails again, and is reported, when the module is compiled.
                 pool.submit(cache.get, unit.key, ".o", partial(_compile, compiler, unit))
         yield
@@ -109,11 +109,11 @@ def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
             text=lowered.wrapper,
         ),
     ]
-    return [*units, *_library_units(target, lowered.shims, compiler)]
+    return [*units, *_library_units(target, lowered.shims, compiler, bf16=lowered.bf16)]
 
 
-def _library_units(target: str, shims: Iterable[str], compiler: Compiler) -> list[_Unit]:
-    flags = tuple(toolchain.library_flags(target))
+def _library_units(target: str, shims: Iterable[str], compiler: Compiler, *, bf16: bool) -> list[_Unit]:
+    flags = tuple(toolchain.library_flags(target, bf16=bf16))
     units = []
     for source in native.sources_for(shims):
         name = str(source.relative_to(native.source_root()))

@@ -38,6 +38,7 @@ class Lowered:
     shims: frozenset[str]
     constants: tuple[LoweredConstant, ...]
     kernels: tuple[tuple[str, tuple[str, ...]], ...]
+    bf16: bool
 
 
 def lower(program: Program, target: str) -> Lowered:
@@ -64,6 +65,7 @@ def lower(program: Program, target: str) -> Lowered:
         shims=wrapper.shims,
         constants=tuple(_constant(program, code, name) for name in wrapper.constants),
         kernels=wrapper.kernels,
+        bf16=uses_bf16(program),
     )
 
 
@@ -85,6 +87,13 @@ def kernel_shims(program: Program) -> frozenset[str]:
         for node in program.graph.nodes
         if isinstance(node.target, torch._ops.OpOverload) and node.target in ops.C_SHIMS
     )
+
+
+def uses_bf16(program: Program) -> bool:
+    """Whether any tensor of the graph is of bf16."""
+    values = [node.meta.get("val") for node in program.graph.nodes]
+    tensors = [t for value in values for t in (value if isinstance(value, (tuple, list)) else [value])]
+    return any(isinstance(tensor, torch.Tensor) and tensor.dtype is torch.bfloat16 for tensor in tensors)
 
 
 @lru_cache(maxsize=1)

@@ -97,9 +97,12 @@ def compile_targets() -> tuple[str, ...]:
     return tuple(_TARGETS)
 
 
-def library_flags(target: str) -> list[str]:
-    """For our own kernels: contraction to FMA is wanted."""
-    return [*_COMMON, *target_flags(target), "-O3", "-ffp-contract=fast", *_includes(native.include_folders())]
+def library_flags(target: str, *, bf16: bool) -> list[str]:
+    """For our own kernels: contraction to FMA is wanted; without bf16, half of the code is left out."""
+    flags = [*_COMMON, *target_flags(target), "-O3", "-ffp-contract=fast"]
+    if not bf16:
+        flags.append("-DAOTPACK_WITHOUT_BF16")
+    return [*flags, *_includes(native.include_folders())]
 
 
 def generated_flags(target: str, *, optimize: str) -> list[str]:

@@ -330,7 +330,7 @@ void conv_depthwise(const ConvArgs& g) {
   const double taps = static_cast<double>(g.kernel[0] * g.kernel[1] * g.kernel[2]);
   const int threads = worth_threads(outputs * (taps * 2.0 / 100e3 + 4.0 / 20e3), g.num_threads);
   parallel(threads, [&](int thread, int count) {
-    if (g.dtype == DType::f32) {
+    if (is_f32(g.dtype)) {
       run<float>(g, b, thread, count);
     } else {
       run<uint16_t>(g, b, thread, count);

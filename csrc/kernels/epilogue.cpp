@@ -67,7 +67,7 @@ void widen_rows_of(const T* from, int64_t from_stride, int64_t rows, int64_t k, 
 
 void finish(const float* sums, int64_t sums_stride, int64_t rows, int64_t columns, DType dtype, const void* residual,
             int64_t residual_stride, Act act, void* y, int64_t y_stride) {
-  if (dtype == DType::f32) {
+  if (is_f32(dtype)) {
     finish_with(act, sums, sums_stride, rows, columns, static_cast<const float*>(residual), residual_stride,
                 static_cast<float*>(y), y_stride);
   } else {
@@ -78,7 +78,7 @@ void finish(const float* sums, int64_t sums_stride, int64_t rows, int64_t column
 
 void widen_rows(const void* from, int64_t from_stride, DType dtype, int64_t rows, int64_t k, float* to,
                 int64_t to_stride) {
-  if (dtype == DType::f32) {
+  if (is_f32(dtype)) {
     widen_rows_of(static_cast<const float*>(from), from_stride, rows, k, to, to_stride);
   } else {
     widen_rows_of(static_cast<const uint16_t*>(from), from_stride, rows, k, to, to_stride);
@@ -93,7 +93,7 @@ void panel_bias(const void* bias, DType dtype, int64_t columns, float out[kPanel
 
 void micro_finish(DType b_dtype, int row_count, MicroArgs args, DType dtype, const void* residual,
                   int64_t residual_stride, Act act, void* y, int64_t y_stride) {
-  if (dtype == DType::f32) {
+  if (is_f32(dtype)) {
     // Clamps are done in registers; other activations in place, while the tile is in the nearest cache.
     const bool clamp = act == Act::relu || act == Act::relu6;
     args.residual = static_cast<const float*>(residual);

@@ -28,6 +28,13 @@ enum class Act : int32_t {
 // Columns of a packed panel: `packed[ceil(N/32)][K][32]`, the same for all targets.
 inline constexpr int64_t kPanel = 32;
 
+// A module without bf16 tensors is compiled with AOTPACK_WITHOUT_BF16: half of the code is then never compiled.
+#if defined(AOTPACK_WITHOUT_BF16)
+inline constexpr bool is_f32(DType) { return true; }
+#else
+inline constexpr bool is_f32(DType dtype) { return dtype == DType::f32; }
+#endif
+
 inline constexpr size_t dtype_size(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
 inline constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }

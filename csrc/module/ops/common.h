@@ -11,7 +11,9 @@ namespace aotpack::module {
 /// fp32 or bf16 as the kernels name it; throws Error for other dtypes.
 inline kernels::DType kernel_dtype(const Tensor* tensor, const char* op) {
   if (tensor->dtype == AOTPACK_DTYPE_FLOAT32) return kernels::DType::f32;
+#if !defined(AOTPACK_WITHOUT_BF16)
   if (tensor->dtype == AOTPACK_DTYPE_BFLOAT16) return kernels::DType::bf16;
+#endif
   throw_invalid(std::string(op) + " does not support " + dtype_name(tensor->dtype));
 }
 
