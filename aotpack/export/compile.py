@@ -113,13 +113,18 @@ def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
 
 
 def _library_units(target: str, shims: Iterable[str], compiler: Compiler, *, bf16: bool) -> list[_Unit]:
-    flags = tuple(toolchain.library_flags(target, bf16=bf16))
+    kernels = native.source_root() / "kernels"
     units = []
     for source in native.sources_for(shims):
         name = str(source.relative_to(native.source_root()))
+        # What is not a kernel is glue: optimising it harder costs time and gains none.
+        flags = tuple(
+            toolchain.library_flags(target, bf16=bf16, optimize="-O3" if kernels in source.parents else "-O1")
+        )
         key = _digest([compiler.version, *_portable(flags), name, native.content_hash(source)])
         units.append(_Unit(name, flags, key, path=source))
-    return units
+    # The longest first, so that it does not run alone at the end.
+    return sorted(units, key=lambda unit: -unit.path.stat().st_size if unit.path else 0)
 
 
 def _portable(flags: Sequence[str]) -> list[str]:

@@ -97,9 +97,9 @@ def compile_targets() -> tuple[str, ...]:
     return tuple(_TARGETS)
 
 
-def library_flags(target: str, *, bf16: bool) -> list[str]:
+def library_flags(target: str, *, bf16: bool, optimize: str = "-O3") -> list[str]:
     """For our own kernels: contraction to FMA is wanted; without bf16, half of the code is left out."""
-    flags = [*_COMMON, *target_flags(target), "-O3", "-ffp-contract=fast"]
+    flags = [*_COMMON, *target_flags(target), optimize, "-ffp-contract=fast"]
     if not bf16:
         flags.append("-DAOTPACK_WITHOUT_BF16")
     return [*flags, *_includes(native.include_folders())]

@@ -14,6 +14,7 @@ import contextlib
 import functools
 import json
 import logging
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -162,11 +163,14 @@ def generate(gm: torch.fx.GraphModule, inputs: Sequence[Any], target: str) -> Ge
     logging.getLogger("torch._inductor.ir").addFilter(_quiet_proxy_warning)
     with (
         torch.no_grad(),
+        warnings.catch_warnings(),
         _fixed_isa(target) as bits,
         config.patch(_config(bits)),
         _serial_when_small(),
         _intercepted(result),
     ):
+        # Inductor's own deprecated calls are nothing that a user can act on.
+        warnings.simplefilter("ignore")
         try:
             compile_fx_aot(gm, list(inputs))
         except Exception as error:
