@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -93,8 +92,3 @@ def get_attribute(module: torch.nn.Module, path: str) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{path} is a {type(value).__name__}, expected a tensor")
     return value
-
-
-def shallow_copy(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """A graph module over the same tensors and a copy of the graph."""
-    return torch.fx.GraphModule(graph_module, copy.deepcopy(graph_module.graph))
