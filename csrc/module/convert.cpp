@@ -1,44 +1,9 @@
 // clone and copy_ of the C shim: copies with broadcasting and conversion of dtype.
+#include "ops/dtype.h"
 #include "shim.h"
 
 namespace aotpack::module {
 namespace {
-
-float half_to_float(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
-  uint32_t exponent = (bits >> 10) & 0x1fu, mantissa = bits & 0x3ffu;
-  uint32_t word;
-  if (exponent == 0x1fu) {
-    word = sign | 0x7f800000u | (mantissa << 13);
-  } else if (exponent != 0) {
-    word = sign | ((exponent + 112u) << 23) | (mantissa << 13);
-  } else {
-    const float value = static_cast<float>(mantissa) * 0x1p-24f;
-    std::memcpy(&word, &value, sizeof(word));
-    word |= sign;
-  }
-  float result;
-  std::memcpy(&result, &word, sizeof(result));
-  return result;
-}
-
-uint16_t float_to_half(float value) {
-  uint32_t word;
-  std::memcpy(&word, &value, sizeof(word));
-  const uint16_t sign = static_cast<uint16_t>((word >> 16) & 0x8000u);
-  word &= 0x7fffffffu;
-  if (word > 0x7f800000u) return sign | 0x7e00u;
-  if (word >= 0x477ff000u) return sign | 0x7c00u;  // rounds to infinity
-  if (word < 0x38800000u) {                        // subnormal: let the adder round
-    float magnitude;
-    std::memcpy(&magnitude, &word, sizeof(magnitude));
-    magnitude += 0.5f;
-    std::memcpy(&word, &magnitude, sizeof(word));
-    return sign | static_cast<uint16_t>(word - 0x3f000000u);
-  }
-  word += 0xc8000fffu + ((word >> 13) & 1u);
-  return sign | static_cast<uint16_t>(word >> 13);
-}
 
 // One element as the widest type of its kind.
 struct Value {
@@ -68,13 +33,9 @@ Value load(const char* p, int32_t dtype) {
     case AOTPACK_DTYPE_FLOAT64:
       return real(*reinterpret_cast<const double*>(p));
     case AOTPACK_DTYPE_FLOAT16:
-      return real(half_to_float(*reinterpret_cast<const uint16_t*>(p)));
-    case AOTPACK_DTYPE_BFLOAT16: {
-      const uint32_t word = static_cast<uint32_t>(*reinterpret_cast<const uint16_t*>(p)) << 16;
-      float value;
-      std::memcpy(&value, &word, sizeof(value));
-      return real(value);
-    }
+      return real(*reinterpret_cast<const Float16*>(p));
+    case AOTPACK_DTYPE_BFLOAT16:
+      return real(*reinterpret_cast<const BFloat16*>(p));
     default:
       throw_invalid(std::string("copy_ from ") + dtype_name(dtype));
   }
@@ -108,17 +69,11 @@ void store(char* p, int32_t dtype, const Value& v) {
       *reinterpret_cast<double*>(p) = v.real;
       return;
     case AOTPACK_DTYPE_FLOAT16:
-      *reinterpret_cast<uint16_t*>(p) = float_to_half(static_cast<float>(v.real));
+      *reinterpret_cast<Float16*>(p) = Float16(static_cast<float>(v.real));
       return;
-    case AOTPACK_DTYPE_BFLOAT16: {
-      const float value = static_cast<float>(v.real);
-      uint32_t word;
-      std::memcpy(&word, &value, sizeof(word));
-      const bool nan = (word & 0x7fffffffu) > 0x7f800000u;
-      *reinterpret_cast<uint16_t*>(p) =
-          static_cast<uint16_t>(nan ? 0x7fc0u : (word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+    case AOTPACK_DTYPE_BFLOAT16:
+      *reinterpret_cast<BFloat16*>(p) = BFloat16(static_cast<float>(v.real));
       return;
-    }
     default:
       throw_invalid(std::string("copy_ to ") + dtype_name(dtype));
   }

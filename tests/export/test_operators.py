@@ -294,6 +294,16 @@ def test_products_of_computed_matrices(build: Build) -> None:
             assert_close(archive(x, y), model(x, y), 1e-5)
 
 
+def test_products_in_half_precision(build: Build) -> None:
+    class Half(nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return a.half() @ b.half(), (a.half() @ b.half()).float().sum(-1)
+
+    a, b = torch.randn(3, 5, 40), torch.randn(3, 40, 6)
+    with torch.no_grad():
+        assert_close(build(Half().eval(), (a, b))(a, b), Half()(a, b), 2e-3)
+
+
 def test_bfloat16_network(build: Build) -> None:
     model = nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 64, 10)
