@@ -117,10 +117,9 @@ def _library_units(target: str, shims: Iterable[str], compiler: Compiler, *, bf1
     units = []
     for source in native.sources_for(shims):
         name = str(source.relative_to(native.source_root()))
-        # What is not a kernel is glue: optimising it harder costs time and gains none.
-        flags = tuple(
-            toolchain.library_flags(target, bf16=bf16, optimize="-O3" if kernels in source.parents else "-O1")
-        )
+        # Outside the kernels little time is spent: -O3 would cost more to build than it gains.
+        optimize = "-O3" if kernels in source.parents else "-O2"
+        flags = tuple(toolchain.library_flags(target, bf16=bf16, optimize=optimize))
         key = _digest([compiler.version, *_portable(flags), name, native.content_hash(source)])
         units.append(_Unit(name, flags, key, path=source))
     # The longest first, so that it does not run alone at the end.

@@ -77,7 +77,7 @@ class Editor:
     def add_constant(
         self, value: torch.Tensor, name: str, role: str, sources: tuple[str, ...], before: torch.fx.Node
     ) -> torch.fx.Node:
-        """A new constant as a `get_attr` node. An equal request in this pass gives the same attribute."""
+        """A new constant as a `get_attr` node; equal bytes are stored once when the archive is packed."""
         attribute = "_" + "".join(c if c.isalnum() else "_" for c in name)
         base, number = attribute, 1
         while hasattr(self.graph_module, attribute):
