@@ -27,7 +27,8 @@ Buffer = bytes | bytearray | memoryview
 class FileSource:
     """A file to pack: its path inside, its size and hashes, and `chunks`, which yields its bytes anew on every call.
 
-    `from_bytes` and `from_chunks` compute size and hashes in one pass.
+    `copy`, if there is one, appends the same bytes to a file descriptor in a faster way. `from_bytes` and `from_chunks`
+    compute size and hashes in one pass.
     """
 
     path: str
@@ -35,6 +36,7 @@ class FileSource:
     sha256: str
     crc32: int
     chunks: Callable[[], Iterable[Buffer]]
+    copy: Callable[[int], None] | None = None
 
     @staticmethod
     def from_bytes(path: str, data: Buffer) -> FileSource:
@@ -119,13 +121,13 @@ def _write(file: BinaryIO, sources: Sequence[FileSource], manifest_sha256: str) 
         record = Record(source.path, source.size, source.crc32, offset)
         file.write(record.local_header())
         file.write(bytes(record.padding))
-        crc, size = 0, 0
-        for chunk in source.chunks():
-            view = as_bytes(chunk)
-            file.write(view)
-            crc = zlib.crc32(view, crc)
-            size += view.nbytes
-        if (size, crc) != (source.size, source.crc32):
+        if source.copy is not None:
+            file.flush()
+            source.copy(file.fileno())
+            file.seek(0, os.SEEK_END)
+        else:
+            _write_chunks(file, source)
+        if file.tell() != record.end:
             raise ValueError(f"the bytes of {source.path!r} changed while the archive was written")
         records.append(record)
         offset = record.end
@@ -134,6 +136,16 @@ def _write(file: BinaryIO, sources: Sequence[FileSource], manifest_sha256: str) 
     file.write(directory)
     file.write(end)
     return offset + len(directory) + len(end)
+
+
+def _write_chunks(file: BinaryIO, source: FileSource) -> None:
+    crc = 0
+    for chunk in source.chunks():
+        view = as_bytes(chunk)
+        file.write(view)
+        crc = zlib.crc32(view, crc)
+    if crc != source.crc32:
+        raise ValueError(f"the bytes of {source.path!r} changed while the archive was written")
 
 
 def _sync_folder(folder: Path) -> None:
