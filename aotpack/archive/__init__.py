@@ -10,6 +10,7 @@ from aotpack.archive.manifest import (
     Constant,
     Entry,
     FileEntry,
+    Fold,
     Golden,
     GoldenTensor,
     Guard,
@@ -17,6 +18,8 @@ from aotpack.archive.manifest import (
     Manifest,
     Module,
     Variant,
+    Weights,
+    WeightTensor,
 )
 from aotpack.archive.reader import ArchiveReader, read_manifest
 from aotpack.archive.writer import FileSource, write_archive
@@ -28,6 +31,7 @@ __all__ = [
     "Entry",
     "FileEntry",
     "FileSource",
+    "Fold",
     "Golden",
     "GoldenTensor",
     "Guard",
@@ -36,6 +40,8 @@ __all__ = [
     "Module",
     "Placement",
     "Variant",
+    "WeightTensor",
+    "Weights",
     "layout_constants",
     "read_manifest",
     "write_archive",

@@ -91,7 +91,7 @@ class _Segment:
     start: int
     size: int = 0
     crc32: int = 0
-    sha256: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+    sha256: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def update(self, part: memoryview) -> None:
         self.sha256.update(part)
@@ -109,7 +109,7 @@ class _Spool:
     """A nameless file that is written once from front to back."""
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - open as long as the layout
         self.size = 0
 
     def __del__(self) -> None:

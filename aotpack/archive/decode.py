@@ -6,6 +6,7 @@ import math
 from collections import Counter
 
 from aotpack.archive.encode import canonical
+from aotpack.archive.fields import read_dtype, read_file, read_integers
 from aotpack.archive.layout import CONSTANT_ALIGNMENT, path_problem
 from aotpack.archive.manifest import (
     FORMAT,
@@ -25,8 +26,9 @@ from aotpack.archive.manifest import (
 )
 from aotpack.archive.node import INT64_MAX, Node, malformed, parse_json, unique
 from aotpack.archive.spec_json import decode_call, decode_spec
+from aotpack.archive.weights_json import decode_weights
 from aotpack.errors import UnsupportedVersionError
-from aotpack.spec import Dim, DimRef, DType, Expr, ShapeElement, TensorSpec, tensor_indices
+from aotpack.spec import Dim, DimRef, Expr, ShapeElement, TensorSpec, tensor_indices
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -44,7 +46,7 @@ def decode_manifest(data: bytes) -> Manifest:
             f"the archive has format version {version}; this aotpack knows version {FORMAT_VERSION}",
             hint="update aotpack, or build the archive again with this version",
         )
-    keys = ("format", "format_version", "name", "producer", "files", "constants", "entries")
+    keys = ("format", "format_version", "name", "producer", "files", "constants", "entries", "report", "weights")
     top = Node(value, "top").object(*keys)
     if canonical(value) != data:
         malformed("manifest: not in the canonical encoding (sorted keys, no white space, a newline at the end)")
@@ -63,6 +65,8 @@ def decode_manifest(data: bytes) -> Manifest:
         entries=entries,
         files=files,
         format_version=version,
+        report=None if top["report"].value is None else read_file(top["report"], files, "reports/"),
+        weights=decode_weights(top["weights"], constants, entries),
     )
 
 
@@ -85,31 +89,13 @@ def _files(node: Node) -> tuple[FileEntry, ...]:
     return tuple(files)
 
 
-def _file(node: Node, files: tuple[FileEntry, ...], folder: str) -> int:
-    index = node.index(len(files), "files")
-    if not files[index].path.startswith(folder):
-        node.fail(f"{files[index].path!r} does not begin with {folder!r}")
-    return index
-
-
 def _range(members: dict[str, Node], files: tuple[FileEntry, ...], folder: str) -> tuple[int, int, int]:
     """(file, offset, nbytes) of some bytes, which lie inside of the file."""
-    file = _file(members["file"], files, folder)
+    file = read_file(members["file"], files, folder)
     offset, nbytes = members["offset"].integer(0), members["nbytes"].integer(0)
     if offset + nbytes > files[file].size:
         members["nbytes"].fail(f"bytes {offset} to {offset + nbytes} of a file of {files[file].size}")
     return file, offset, nbytes
-
-
-def _dtype(node: Node) -> DType:
-    return DType(node.choice(*(dtype.value for dtype in DType)))
-
-
-def _integers(node: Node) -> tuple[int, ...]:
-    values = tuple(item.integer(0) for item in node.list())
-    if len(values) > MAX_RANK:
-        node.fail(f"rank {len(values)} is above {MAX_RANK}")
-    return values
 
 
 def _strings(node: Node, *, empty: bool = False) -> tuple[str, ...]:
@@ -119,13 +105,13 @@ def _strings(node: Node, *, empty: bool = False) -> tuple[str, ...]:
 def _constant(node: Node, files: tuple[FileEntry, ...]) -> Constant:
     keys = ("name", "role", "sources", "dtype", "shape", "stride", "file", "offset", "nbytes", "sha256", "mutated")
     members = node.object(*keys)
-    shape, stride = _integers(members["shape"]), _integers(members["stride"])
+    shape, stride = read_integers(members["shape"]), read_integers(members["stride"])
     if len(shape) != len(stride):
         members["stride"].fail(f"{len(stride)} strides for {len(shape)} dims")
     file, offset, nbytes = _range(members, files, "weights/")
     if offset % CONSTANT_ALIGNMENT:
         members["offset"].fail(f"{offset} is not a multiple of {CONSTANT_ALIGNMENT}")
-    dtype = _dtype(members["dtype"])
+    dtype = read_dtype(members["dtype"])
     extent = 0
     if 0 not in shape:
         extent = (1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))) * dtype.itemsize
@@ -197,13 +183,13 @@ def _value(node: Node, dims: frozenset[str], *, output: bool) -> TensorSpec:
     shape = tuple(_size(item, dims, output) for item in members["shape"].list())
     if len(shape) > MAX_RANK:
         members["shape"].fail(f"rank {len(shape)} is above {MAX_RANK}")
-    order = _integers(members["order"])
+    order = read_integers(members["order"])
     if sorted(order) != list(range(len(shape))):
         members["order"].fail(f"{list(order)} is no permutation of the {len(shape)} dims")
     mutated = members["mutated"].boolean()
     if output and mutated:
         members["mutated"].fail("an output cannot be mutated")
-    return TensorSpec(members["name"].string(), _dtype(members["dtype"]), shape, order, mutated)
+    return TensorSpec(members["name"].string(), read_dtype(members["dtype"]), shape, order, mutated)
 
 
 def _size(node: Node, dims: frozenset[str], output: bool) -> ShapeElement:
@@ -244,7 +230,7 @@ def _module(node: Node, files: tuple[FileEntry, ...], num_constants: int) -> Mod
     return Module(
         target=members["target"].string(),
         abi_version=members["abi_version"].integer(1, (1 << 32) - 1),
-        file=_file(members["file"], files, "modules/"),
+        file=read_file(members["file"], files, "modules/"),
         constants=tuple(item.index(num_constants, "constants") for item in members["constants"].list()),
         imports=_strings(members["imports"]),
         kernels=tuple(kernels),
@@ -271,7 +257,7 @@ def _golden_tensors(
     tensors = []
     for item in node.list():
         members = item.object("dtype", "shape", "file", "offset", "nbytes", "step")
-        dtype, shape, step = _dtype(members["dtype"]), _integers(members["shape"]), members["step"].integer(1)
+        dtype, shape, step = read_dtype(members["dtype"]), read_integers(members["shape"]), members["step"].integer(1)
         file, offset, nbytes = _range(members, files, "goldens/")
         if step != 1 and not sampled:
             members["step"].fail(f"{step}, but inputs are kept whole")

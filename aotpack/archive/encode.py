@@ -6,7 +6,18 @@ import json
 import math
 from typing import Any
 
-from aotpack.archive.manifest import FORMAT, Constant, Entry, Golden, GoldenTensor, Guard, Manifest, Module, Variant
+from aotpack.archive.manifest import (
+    FORMAT,
+    Constant,
+    Entry,
+    Golden,
+    GoldenTensor,
+    Guard,
+    Manifest,
+    Module,
+    Variant,
+    Weights,
+)
 from aotpack.spec import (
     CallSpec,
     DataclassSpec,
@@ -44,6 +55,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
             "files": [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in manifest.files],
             "constants": [_constant(constant) for constant in manifest.constants],
             "entries": [_entry(entry) for entry in manifest.entries],
+            "report": manifest.report,
+            "weights": None if manifest.weights is None else _weights(manifest.weights),
         }
     )
 
@@ -167,4 +180,20 @@ def _golden_tensor(tensor: GoldenTensor) -> Json:
         "offset": tensor.offset,
         "nbytes": tensor.nbytes,
         "step": tensor.step,
+    }
+
+
+def _weights(weights: Weights) -> Json:
+    fold = weights.fold
+    return {
+        "tensors": [
+            {
+                "name": tensor.name,
+                "dtype": tensor.dtype.value,
+                "shape": list(tensor.shape),
+                "constant": tensor.constant,
+            }
+            for tensor in weights.tensors
+        ],
+        "fold": None if fold is None else {"entry": fold.entry, "results": list(fold.results)},
     }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from aotpack.spec import CallSpec, Dim, DType, Signature, Spec, TensorSpec
 
 FORMAT = "aotpack"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAX_RANK = 16
 ROLES = ("parameter", "buffer", "constant", "packed", "folded")
 
@@ -116,8 +116,41 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightTensor:
+    """A tensor of the source model's state dict. `constant` is the index of the constant that holds its original value;
+    None: nothing in the archive depends on it.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    constant: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """The entry that computes constants from original weights: its output i is the new value of constant
+    `results[i]`. Its inputs are named after the tensors that they are.
+    """
+
+    entry: str
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What an update of the weights brings (`tensors`: all of them) and what is computed from it."""
+
+    tensors: tuple[WeightTensor, ...]
+    fold: Fold | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
-    """`files` may be left empty for `write_archive`, which fills it in from its sources."""
+    """`files` may be left empty for `write_archive`, which fills it in from its sources.
+
+    `report` is None or the index of a file below `reports/`; `weights` is None when the archive is frozen.
+    """
 
     name: str
     producer: Mapping[str, str]
@@ -125,6 +158,8 @@ class Manifest:
     entries: tuple[Entry, ...]
     files: tuple[FileEntry, ...] = field(default=())
     format_version: int = FORMAT_VERSION
+    report: int | None = None
+    weights: Weights | None = None
 
     def entry(self, name: str) -> Entry | None:
         return next((entry for entry in self.entries if entry.name == name), None)

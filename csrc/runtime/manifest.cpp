@@ -2,58 +2,19 @@
 
 #include <algorithm>
 #include <limits>
-#include <unordered_set>
 
 #include "aotpack/module_abi.h"
 #include "bytes.h"
-#include "manifest_node.h"
+#include "manifest_fields.h"
 #include "manifest_spec.h"
+#include "manifest_weights.h"
 #include "status.h"
 
 namespace aotpack::runtime {
 namespace {
 
+constexpr int64_t kFormatVersion = 2;
 constexpr int64_t kMaxInt = std::numeric_limits<int64_t>::max();
-
-// Names that have to be unique; views of strings that stay where they are.
-class Unique {
- public:
-  void add(const Node& node, std::string_view name) {
-    if (!seen_.insert(name).second) node.error("'" + std::string(name) + "' is there twice");
-  }
-
- private:
-  std::unordered_set<std::string_view> seen_;
-};
-
-const DType* read_dtype(const Node& node) {
-  const DType* type = find_dtype(node.string());
-  if (type == nullptr) node.error("unknown dtype '" + std::string(node.string()) + "'");
-  return type;
-}
-
-size_t read_rank(const Node& list) {
-  const size_t rank = list.size();
-  if (rank > AOTPACK_MAX_RANK) list.error(format("%zu dimensions; at most %d", rank, AOTPACK_MAX_RANK));
-  return rank;
-}
-
-std::vector<int64_t> read_sizes(const Node& list) {
-  std::vector<int64_t> sizes(read_rank(list));
-  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = list.at(i).integer(0);
-  return sizes;
-}
-
-// An index into `files` of a file below `folder`.
-uint32_t read_file_index(const Node& node, const Manifest& manifest, std::string_view folder) {
-  const int64_t index = node.integer(0);
-  if (static_cast<uint64_t>(index) >= manifest.files.size()) node.error("there is no such file");
-  const std::string& path = manifest.files[static_cast<size_t>(index)].path;
-  if (path.compare(0, folder.size(), folder) != 0) {
-    node.error("file '" + path + "' is not below " + std::string(folder));
-  }
-  return static_cast<uint32_t>(index);
-}
 
 // The range [offset, offset + nbytes) of a file.
 void check_range(const Node& node, const FileRecord& file, uint64_t offset, uint64_t nbytes) {
@@ -197,9 +158,7 @@ void read_module(const Node& node, const Manifest& manifest, ModuleRecord* out) 
   const Node constants = node.at("constants");
   const size_t num_constants = constants.size();
   for (size_t i = 0; i < num_constants; ++i) {
-    const Node index = constants.at(i);
-    if (static_cast<uint64_t>(index.integer(0)) >= manifest.constants.size()) index.error("there is no such constant");
-    out->constants.push_back(static_cast<uint32_t>(index.integer()));
+    out->constants.push_back(read_constant_index(constants.at(i), manifest));
   }
   const Node imports = node.at("imports");
   for (size_t i = 0; i < imports.size(); ++i) out->imports.push_back(imports.at(i).name());
@@ -335,11 +294,11 @@ Manifest parse_manifest(std::string_view text) {
   // The version first: a later version may well have other keys.
   if (root.at("format").string() != "aotpack") root.at("format").error("expected 'aotpack'");
   const int64_t version = root.at("format_version").integer();
-  if (version != 1) {
-    fail(AOTPACK_UNSUPPORTED_VERSION, "archive format version %lld; this runtime reads version 1",
-         static_cast<long long>(version));
+  if (version != kFormatVersion) {
+    fail(AOTPACK_UNSUPPORTED_VERSION, "archive format version %lld; this runtime reads version %lld",
+         static_cast<long long>(version), static_cast<long long>(kFormatVersion));
   }
-  root.keys({"constants", "entries", "files", "format", "format_version", "name", "producer"});
+  root.keys({"constants", "entries", "files", "format", "format_version", "name", "producer", "report", "weights"});
   Manifest manifest;
   manifest.name = root.at("name").string();
   const Node producer = root.at("producer");
@@ -362,6 +321,9 @@ Manifest parse_manifest(std::string_view text) {
     read_entry(node, manifest, &manifest.entries[i]);
     entry_names.add(node, manifest.entries[i].name);
   }
+  const Node report = root.at("report");
+  if (report.kind() != json::Kind::kNull) read_file_index(report, manifest, "reports/");
+  read_weights(root.at("weights"), &manifest);
   return manifest;
 }
 

@@ -3,6 +3,7 @@
 #define AOTPACK_RUNTIME_MANIFEST_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,11 +83,33 @@ struct EntryRecord {
   std::vector<VariantRecord> variants;
 };
 
+// A tensor of the source model's state dict.
+struct WeightRecord {
+  static constexpr uint32_t kNone = UINT32_MAX;
+  std::string name;
+  const DType* dtype = nullptr;
+  std::vector<int64_t> shape;
+  uint32_t constant = kNone;  // the one that holds its original value; kNone: nothing depends on it
+};
+
+// The entry that computes constants from tensors.
+struct FoldRecord {
+  uint32_t entry = 0;
+  std::vector<uint32_t> inputs;   // by input of the entry: the tensor that it is
+  std::vector<uint32_t> results;  // by output of the entry: the constant that it is
+};
+
+struct WeightsRecord {
+  std::vector<WeightRecord> tensors;
+  std::optional<FoldRecord> fold;
+};
+
 struct Manifest {
   std::string name;
   std::vector<FileRecord> files;
   std::vector<ConstantRecord> constants;
   std::vector<EntryRecord> entries;
+  std::optional<WeightsRecord> weights;  // none: frozen
 };
 
 // Throws MALFORMED_ARCHIVE with the path of the offending key, or UNSUPPORTED_VERSION.

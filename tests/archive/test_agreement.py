@@ -66,7 +66,7 @@ def verdict(check: Callable[[], object]) -> type[AotpackError] | None:
     return None
 
 
-@pytest.mark.parametrize("name", ["affine", "nested", "dict"])
+@pytest.mark.parametrize("name", ["affine", "nested", "dict", "updatable"])
 def test_every_single_change(archive: Callable[[str], Path], name: str, tmp_path: Path) -> None:
     with ArchiveReader(archive(name)) as reader:
         files = [FileSource.from_bytes(file.path, reader.read(file.path)) for file in reader.manifest.files]

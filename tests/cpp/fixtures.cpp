@@ -146,11 +146,18 @@ Json constant(const std::string& name, const std::string& dtype, std::vector<Jso
 
 Json manifest(std::vector<Json> constants, std::vector<Json> entries) {
   return Json::object({{"format", "aotpack"},
-                       {"format_version", 1},
+                       {"format_version", 2},
                        {"name", "test"},
                        {"producer", Json::object({{"aotpack", "tests"}})},
                        {"constants", Json::array(std::move(constants))},
-                       {"entries", Json::array(std::move(entries))}});
+                       {"entries", Json::array(std::move(entries))},
+                       {"report", Json()},
+                       {"weights", Json()}});
+}
+
+Json weight(const std::string& name, const std::string& dtype, std::vector<Json> shape, Json constant) {
+  return Json::object(
+      {{"name", name}, {"dtype", dtype}, {"shape", Json::array(std::move(shape))}, {"constant", std::move(constant)}});
 }
 
 ArchiveWriter affine_archive() {
@@ -220,6 +227,51 @@ ArchiveWriter seed_archive() {
   writer.files = {{"modules/x86-64/forward", read_bytes(MODULE_seed)}};
   writer.manifest = manifest({}, {entry("forward", {}, {}, {value("seeds", "int64", {2})},
                                         {variant("default", {}, {module(0, {}, {"seed", "alloc"})})})});
+  return writer;
+}
+
+ArchiveWriter updatable_archive(const UpdatableWeights& weights) {
+  std::vector<float> packed(4);
+  for (size_t i = 0; i < 4; ++i) packed[i] = weights.weight[i] * weights.gain[i];
+  std::vector<float> transposed(6);
+  for (size_t i = 0; i < 6; ++i) transposed[i % 3 * 2 + i / 3] = weights.matrix[i];
+  std::string segment;
+  const auto add = [&](const char* name, const char* dtype, std::vector<Json> shape, std::vector<Json> stride,
+                       const std::string& bytes, bool mutated = false) {
+    const auto offset = static_cast<int64_t>(segment.size());
+    segment += bytes + std::string((64 - bytes.size() % 64) % 64, '\0');
+    return constant(name, dtype, std::move(shape), std::move(stride), 0, offset, bytes, mutated);
+  };
+  std::vector<Json> constants = {
+      add("weight", "float32", {4}, {1}, bytes_of(weights.weight)),
+      add("gain", "float32", {4}, {1}, bytes_of(weights.gain)),
+      add("bias", "float32", {4}, {1}, bytes_of(weights.bias)),
+      add("packed", "float32", {4}, {1}, bytes_of(packed)),
+      add("matrix", "float32", {2, 3}, {1, 2}, bytes_of(transposed)),
+      add("count", "int64", {1}, {1}, bytes_of(weights.count), true),
+      add("bulk", "float32", {1 << 18}, {1}, bytes_of(weights.bulk), true),
+  };
+  const auto forward = [](const char* name) {
+    return entry(name, {dim("batch", 1, 64)}, {value("x", "float32", {size("batch"), 4})},
+                 {value("y", "float32", {size("batch"), 4}), value("weight", "float32", {4}),
+                  value("sum", "float32", {1}), value("count", "int64", {1}), value("bulk", "float32", {1})},
+                 {variant("default", {}, {module(1, {0, 2, 3, 4, 5, 6}, {"alloc", "fail"})})});
+  };
+  Json fold = entry("fold", {}, {value("weight", "float32", {4}), value("gain", "float32", {4})},
+                    {value("packed", "float32", {4})}, {variant("default", {}, {module(2, {}, {"alloc", "fail"})})});
+  ArchiveWriter writer;
+  writer.files = {{"weights/0", segment},
+                  {"modules/x86-64/forward", read_bytes(MODULE_updatable)},
+                  {"modules/x86-64/fold", read_bytes(MODULE_updatable_fold)},
+                  {"reports/passes.json", "{\"entries\":{}}\n"}};
+  writer.manifest = manifest(std::move(constants), {forward("forward"), forward("again"), fold});
+  writer.manifest["report"] = 3;
+  writer.manifest["weights"] = Json::object(
+      {{"tensors", Json::array({weight("weight", "float32", {4}, 0), weight("gain", "float32", {4}, 1),
+                                weight("bias", "float32", {4}, 2), weight("tied", "float32", {4}, 2),
+                                weight("matrix", "float32", {2, 3}, 4), weight("count", "int64", {1}, 5),
+                                weight("bulk", "float32", {1 << 18}, 6), weight("unused", "int64", {}, Json())})},
+       {"fold", Json::object({{"entry", "fold"}, {"results", Json::array({3})}})}});
   return writer;
 }
 

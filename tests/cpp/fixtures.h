@@ -53,7 +53,10 @@ Json entry(const std::string& name, std::vector<Json> dims, std::vector<Json> in
            std::vector<Json> variants);
 Json constant(const std::string& name, const std::string& dtype, std::vector<Json> shape, std::vector<Json> stride,
               int64_t file, int64_t offset, const std::string& bytes, bool mutated = false);
+// Frozen; `weights` can be set on it.
 Json manifest(std::vector<Json> constants, std::vector<Json> entries);
+// A tensor of `weights`.
+Json weight(const std::string& name, const std::string& dtype, std::vector<Json> shape, Json constant);
 
 // ---- archives
 
@@ -65,6 +68,19 @@ ArchiveWriter failing_archive();
 ArchiveWriter layout_archive(bool dynamic);
 ArchiveWriter mutate_archive();
 ArchiveWriter seed_archive();
+// What the archive of `updatable_archive` is made from, and what it computes.
+struct UpdatableWeights {
+  std::vector<float> weight = {1, 2, 3, 4};
+  std::vector<float> gain = {1, 1, 2, 2};
+  std::vector<float> bias = {10, 20, 30, 40};                   // also under the name "tied"
+  std::vector<float> matrix = {0, 1, 2, 3, 4, 5};               // [2, 3], row-major; kept transposed
+  std::vector<int64_t> count = {100};                           // state
+  std::vector<float> bulk = std::vector<float>(1 << 18, 0.5f);  // state, of 1 MiB
+};
+// forward(x [batch, 4]) and again(x): y = x * packed + bias with packed = weight * gain by the entry `fold`, which
+// refuses a gain that begins with 0; the weight itself; the sum of packed, bias and matrix over 16 rounds; count, which
+// grows by one; bulk[0], which grows by one. "unused" is an int64 scalar that nothing depends on.
+ArchiveWriter updatable_archive(const UpdatableWeights& weights = {});
 
 // ---- expectations
 

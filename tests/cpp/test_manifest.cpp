@@ -130,13 +130,13 @@ TEST_CASE("every value of another type is refused") {
 }
 
 TEST_CASE("versions and format") {
-  CHECK(error_after([](Json& m) { m["format_version"] = 2; }, AOTPACK_UNSUPPORTED_VERSION).find("version 2") !=
+  CHECK(error_after([](Json& m) { m["format_version"] = 3; }, AOTPACK_UNSUPPORTED_VERSION).find("version 3") !=
         std::string::npos);
   CHECK(error_after([](Json& m) { m["format_version"] = 0; }, AOTPACK_UNSUPPORTED_VERSION) != "");
   // A later version may have other keys: the version is what is told.
   CHECK(error_after(
             [](Json& m) {
-              m["format_version"] = 2;
+              m["format_version"] = 3;
               m["novel"] = 1;
               m.erase("entries");
             },

@@ -11,12 +11,15 @@ from aotpack.archive import (
     Constant,
     Entry,
     FileSource,
+    Fold,
     Golden,
     GoldenTensor,
     Kernel,
     Manifest,
     Module,
     Variant,
+    Weights,
+    WeightTensor,
     layout_constants,
     write_archive,
 )
@@ -93,6 +96,17 @@ class Example:
 
 
 @dataclass(frozen=True)
+class Updates:
+    """What makes an archive updatable: the tensors, and the recipe of the entry `fold` that computes the weights whose
+    indices are `results`.
+    """
+
+    tensors: tuple[WeightTensor, ...]
+    fold: Recipe | None = None
+    results: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Recipe:
     """An archive of one entry. `body` is C: the function `run`."""
 
@@ -108,6 +122,8 @@ class Recipe:
     target: str = "x86-64-v3"
     name: str = "test"
     producer: dict[str, str] = field(default_factory=lambda: {"aotpack": "test"})
+    updates: Updates | None = None
+    report: bytes | None = None
 
 
 def tensor(
@@ -139,7 +155,7 @@ def c_source(recipe: Recipe) -> str:
     return PRELUDE + recipe.body + epilogue
 
 
-def build_manifest(recipe: Recipe, code: bytes) -> tuple[Manifest, list[FileSource]]:
+def build_manifest(recipe: Recipe, code: bytes, fold_code: bytes = b"") -> tuple[Manifest, list[FileSource]]:
     """The manifest, without files, and the files."""
     layout = layout_constants((weight.name, floats(*weight.values)) for weight in recipe.weights)
     sources = list(layout.segments)
@@ -159,15 +175,7 @@ def build_manifest(recipe: Recipe, code: bytes) -> tuple[Manifest, list[FileSour
         )
         for weight in recipe.weights
     )
-    module = Module(
-        target=recipe.target,
-        abi_version=1,
-        file=len(sources),
-        constants=tuple(range(len(constants))),
-        imports=("alloc", "free", "fail", "seed"),
-        kernels=(Kernel("kernel_0", ("aten.mul.Tensor", "aten.add.Tensor")),),
-    )
-    sources.append(FileSource.from_bytes(f"modules/{recipe.target}/forward.so", code))
+    module = _module(recipe, sources, code, tuple(range(len(constants))))
     goldens = []
     data = bytearray()
     for example in recipe.examples:
@@ -182,24 +190,51 @@ def build_manifest(recipe: Recipe, code: bytes) -> tuple[Manifest, list[FileSour
         goldens.append(Golden(add(example.inputs), add(example.outputs), example.tolerance))
     if goldens:
         sources.append(FileSource.from_bytes("goldens/0.bin", bytes(data)))
-    entries = tuple(
-        Entry(
-            name=name,
-            dims=recipe.dims,
-            inputs=recipe.inputs,
-            outputs=recipe.outputs,
-            in_spec=recipe.in_spec,
-            out_spec=recipe.out_spec,
-            variants=(Variant("default", (), (module,)),),
-            goldens=tuple(goldens),
-        )
-        for name in recipe.entries
+    entries = tuple(_entry(name, recipe, module, tuple(goldens)) for name in recipe.entries)
+    weights = None
+    if recipe.updates is not None:
+        fold = recipe.updates.fold
+        if fold is not None:
+            entries += (_entry("fold", fold, _module(fold, sources, fold_code, (), "fold"), ()),)
+        weights = Weights(recipe.updates.tensors, None if fold is None else Fold("fold", recipe.updates.results))
+    report = None
+    if recipe.report is not None:
+        report = len(sources)
+        sources.append(FileSource.from_bytes("reports/passes.json", recipe.report))
+    return Manifest(recipe.name, recipe.producer, constants, entries, report=report, weights=weights), sources
+
+
+def _module(
+    recipe: Recipe, sources: list[FileSource], code: bytes, constants: tuple[int, ...], name: str = "forward"
+) -> Module:
+    sources.append(FileSource.from_bytes(f"modules/{recipe.target}/{name}.so", code))
+    return Module(
+        target=recipe.target,
+        abi_version=1,
+        file=len(sources) - 1,
+        constants=constants,
+        imports=("alloc", "free", "fail", "seed"),
+        kernels=(Kernel("kernel_0", ("aten.mul.Tensor", "aten.add.Tensor")),),
     )
-    return Manifest(recipe.name, recipe.producer, constants, entries), sources
+
+
+def _entry(name: str, recipe: Recipe, module: Module, goldens: tuple[Golden, ...]) -> Entry:
+    return Entry(
+        name=name,
+        dims=recipe.dims,
+        inputs=recipe.inputs,
+        outputs=recipe.outputs,
+        in_spec=recipe.in_spec,
+        out_spec=recipe.out_spec,
+        variants=(Variant("default", (), (module,)),),
+        goldens=goldens,
+    )
 
 
 def make_archive(path: Path, recipe: Recipe, compile_c: CompileC) -> Path:
     """Writes the archive of a recipe."""
-    manifest, sources = build_manifest(recipe, compile_c(c_source(recipe)))
+    fold = recipe.updates.fold if recipe.updates is not None else None
+    fold_code = b"" if fold is None else compile_c(c_source(fold))
+    manifest, sources = build_manifest(recipe, compile_c(c_source(recipe)), fold_code)
     write_archive(path, manifest, sources)
     return path

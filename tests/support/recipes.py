@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aotpack.archive import WeightTensor
 from aotpack.spec import (
     CallSpec,
     DataclassSpec,
@@ -13,7 +14,7 @@ from aotpack.spec import (
     TupleSpec,
     ValueLeaf,
 )
-from tests.support.archives import Example, Recipe, Weight, floats, tensor
+from tests.support.archives import Example, Recipe, Updates, Weight, floats, tensor
 
 _X = TensorLeaf(0)
 _FLOAT = DType.FLOAT32
@@ -173,6 +174,61 @@ static int32_t run(const aotpack_module_call* call) {
 )
 
 
+# y = x * packed + bias, where packed is 10 * weight by a fold that refuses a weight that begins with 0; `count` is
+# state. `tied` is another name of `bias`, nothing depends on `unused`.
+UPDATABLE = Recipe(
+    body="""
+static int32_t run(const aotpack_module_call* call) {
+  const Tensor* x = &call->inputs[0];
+  const float* bias = call->constants[1].data;
+  const float* packed = call->constants[2].data;
+  float* y = make(call, 0, x, AOTPACK_DTYPE_FLOAT32, sizeof(float));
+  for (int64_t i = 0; i < count(x); ++i) y[i] = ((const float*)x->data)[i] * packed[i % 4] + bias[i % 4];
+  *(float*)make(call, 1, &call->constants[3], AOTPACK_DTYPE_FLOAT32, 4) = *(float*)call->constants[3].data += 1;
+  return AOTPACK_MODULE_OK;
+}
+""",
+    dims=(Dim("batch", 1, 64),),
+    inputs=(tensor("x", ["batch", 4]),),
+    outputs=(tensor("y", ["batch", 4]), tensor("count", [1])),
+    in_spec=CallSpec((_X,), ("x",)),
+    out_spec=TupleSpec(_BOTH),
+    weights=(
+        Weight("weight", (1.0, 2.0, 3.0, 4.0)),
+        Weight("bias", (0.5, 0.5, 0.5, 0.5)),
+        Weight("packed", (10.0, 20.0, 30.0, 40.0)),
+        Weight("count", (0.0,), mutated=True),
+    ),
+    updates=Updates(
+        tensors=(
+            WeightTensor("weight", _FLOAT, (4,), 0),
+            WeightTensor("bias", _FLOAT, (4,), 1),
+            WeightTensor("tied", _FLOAT, (4,), 1),
+            WeightTensor("count", _FLOAT, (1,), 3),
+            WeightTensor("unused", DType.BFLOAT16, (2,), None),
+        ),
+        fold=Recipe(
+            body="""
+static int32_t run(const aotpack_module_call* call) {
+  const float* weight = call->inputs[0].data;
+  if (weight[0] == 0) return fail(call, AOTPACK_MODULE_INVALID_ARGUMENT, "weight begins with 0");
+  float* packed = make(call, 0, &call->inputs[0], AOTPACK_DTYPE_FLOAT32, sizeof(float));
+  for (int i = 0; i < 4; ++i) packed[i] = 10 * weight[i];
+  return AOTPACK_MODULE_OK;
+}
+""",
+            inputs=(tensor("weight", [4]),),
+            outputs=(tensor("packed", [4]),),
+            in_spec=CallSpec((_X,), ("weight",)),
+            out_spec=TensorLeaf(0),
+        ),
+        results=(2,),
+    ),
+    report=b'{"entries":{}}\n',
+    name="updatable",
+)
+
+
 def identity(dtype: DType) -> Recipe:
     """y = x for a matrix of this dtype."""
     body = """
@@ -204,4 +260,5 @@ RECIPES = {
     "in_place": IN_PLACE,
     "random": RANDOM,
     "slow": SLOW,
+    "updatable": UPDATABLE,
 } | {str(dtype): identity(dtype) for dtype in DType}

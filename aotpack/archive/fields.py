@@ -1,0 +1,27 @@
+"""Fields that several objects of the manifest have: dtypes, lists of sizes, indices of files."""
+
+from __future__ import annotations
+
+from aotpack.archive.manifest import MAX_RANK, FileEntry
+from aotpack.archive.node import Node
+from aotpack.spec import DType
+
+
+def read_dtype(node: Node) -> DType:
+    return DType(node.choice(*(dtype.value for dtype in DType)))
+
+
+def read_integers(node: Node) -> tuple[int, ...]:
+    """At most `MAX_RANK` integers, none negative."""
+    values = tuple(item.integer(0) for item in node.list())
+    if len(values) > MAX_RANK:
+        node.fail(f"rank {len(values)} is above {MAX_RANK}")
+    return values
+
+
+def read_file(node: Node, files: tuple[FileEntry, ...], folder: str) -> int:
+    """An index into `files` of a file whose path begins with `folder`."""
+    index = node.index(len(files), "files")
+    if not files[index].path.startswith(folder):
+        node.fail(f"{files[index].path!r} does not begin with {folder!r}")
+    return index

@@ -1,0 +1,2 @@
+#define FOLD
+#include "updatable.c"
