@@ -73,6 +73,26 @@ class InputError(AotpackError, ValueError):
     """An argument of a call is wrong: structure, dtype, rank, size, device or value."""
 
 
+class WeightsError(InputError):
+    """Tensors do not fit what they are for: the weights of an update, or a state. Nothing was changed."""
+
+
+class WeightsFileError(WeightsError):
+    """A file of weights (`.safetensors`, or the index of several) is wrong. `kind` names the way in which it is, e.g.
+    `"header-too-large"`; aotpack/archive/safetensors.py lists them.
+    """
+
+    kind: str
+
+    def __init__(self, message: str, *, kind: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+
+
+class WeightsNotFoundError(WeightsError, FileNotFoundError):
+    """There is no such file of weights."""
+
+
 class ExecutionError(AotpackError, RuntimeError):
     """The model could not compute with these values."""
 
@@ -100,6 +120,10 @@ class UnsupportedOperatorError(BuildError):
     def __init__(self, message: str, *, operators: tuple[str, ...] = (), hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.operators = tuple(operators)
+
+
+class SourceFreedError(AotpackError, RuntimeError):
+    """The eager module was called after a build that freed its parameters."""
 
 
 class PassError(BuildError):
