@@ -97,11 +97,18 @@ def compile_targets() -> tuple[str, ...]:
     return tuple(_TARGETS)
 
 
-def library_flags(target: str, *, bf16: bool, optimize: str = "-O3") -> list[str]:
-    """For our own kernels: contraction to FMA is wanted; without bf16, half of the code is left out."""
+def library_flags(target: str, *, halves: frozenset[str], optimize: str = "-O3") -> list[str]:
+    """For our own kernels: contraction to FMA is wanted; code for half precisions not in `halves` is left out.
+
+    With AOTPACK_TRACE set in the environment, operators note every call at run time (csrc/module/trace.h).
+    """
     flags = [*_COMMON, *target_flags(target), optimize, "-ffp-contract=fast"]
-    if not bf16:
+    if "bf16" not in halves:
         flags.append("-DAOTPACK_WITHOUT_BF16")
+    if "f16" not in halves:
+        flags.append("-DAOTPACK_WITHOUT_F16")
+    if os.environ.get("AOTPACK_TRACE"):
+        flags.append("-DAOTPACK_TRACE")
     return [*flags, *_includes(native.include_folders())]
 
 

@@ -85,10 +85,9 @@ void apply_mask(const AttentionArgs& g, int64_t item, int64_t head, int64_t i, i
     } else {
       for (int64_t t = 0; t < count; ++t) scores[t] = mask[t * stride] != 0 ? scores[t] : kNone;
     }
-  } else if (g.mask_kind == 3 || is_f32(g.dtype)) {
-    add_mask(mask_row<float>(g, item, head, i, j), stride, count, scores);
   } else {
-    add_mask(mask_row<uint16_t>(g, item, head, i, j), stride, count, scores);
+    with_type(g.mask_kind == 3 ? DType::f32 : g.dtype,
+              [&]<class T>() { add_mask(mask_row<T>(g, item, head, i, j), stride, count, scores); });
   }
 }
 
@@ -208,11 +207,9 @@ class Task {
     if (few_) {
       const void* keys = advance(k_, j * g_.k_strides[2], g_.dtype);
       const float* q = b_.q + rows.begin * g_.head_dim;
-      if (is_f32(g_.dtype)) {
-        dots(q, count, static_cast<const float*>(keys), g_.k_strides[2], g_.head_dim, used, b_.scores);
-      } else {
-        dots(q, count, static_cast<const uint16_t*>(keys), g_.k_strides[2], g_.head_dim, used, b_.scores);
-      }
+      with_type(g_.dtype, [&]<class T>() {
+        dots(q, count, static_cast<const T*>(keys), g_.k_strides[2], g_.head_dim, used, b_.scores);
+      });
       return;
     }
     const float* pointers[kMaxRows];

@@ -48,7 +48,7 @@ AOTPACK_INLINE void emit(const Strip<T>& t, const vf* acc, int64_t row, int64_t 
     alignas(64) float sums[kOutputs * kWidth];
     AOTPACK_UNROLL
     for (int o = 0; o < kOutputs; ++o) store(sums + o * kWidth, acc[o]);
-    finish(sums, kWidth, t.valid, lanes, sizeof(T) == 4 ? DType::f32 : DType::bf16, residual, t.c, t.act, y, t.c);
+    finish(sums, kWidth, t.valid, lanes, dtype_of<T>, residual, t.c, t.act, y, t.c);
     return;
   }
   const vf low = vset(clamp ? 0.0f : -std::numeric_limits<float>::infinity());
@@ -329,13 +329,8 @@ void conv_depthwise(const ConvArgs& g) {
   const double outputs = static_cast<double>(g.n * g.out[0] * g.out[1]) * static_cast<double>(g.out[2] * g.c);
   const double taps = static_cast<double>(g.kernel[0] * g.kernel[1] * g.kernel[2]);
   const int threads = worth_threads(outputs * (taps * 2.0 / 100e3 + 4.0 / 20e3), g.num_threads);
-  parallel(threads, [&](int thread, int count) {
-    if (is_f32(g.dtype)) {
-      run<float>(g, b, thread, count);
-    } else {
-      run<uint16_t>(g, b, thread, count);
-    }
-  });
+  parallel(threads,
+           [&](int thread, int count) { with_type(g.dtype, [&]<class T>() { run<T>(g, b, thread, count); }); });
 }
 
 }  // namespace aotpack::kernels

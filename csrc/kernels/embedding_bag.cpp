@@ -133,7 +133,7 @@ int64_t embedding_bag_count(const EmbeddingBagArgs& g) {
 }
 
 BagStatus embedding_bag(const EmbeddingBagArgs& args) {
-  return is_f32(args.dtype) ? run<float>(args) : run<uint16_t>(args);
+  return with_type(args.dtype, [&]<class T>() { return run<T>(args); });
 }
 
 }  // namespace aotpack::kernels

@@ -67,22 +67,15 @@ void widen_rows_of(const T* from, int64_t from_stride, int64_t rows, int64_t k, 
 
 void finish(const float* sums, int64_t sums_stride, int64_t rows, int64_t columns, DType dtype, const void* residual,
             int64_t residual_stride, Act act, void* y, int64_t y_stride) {
-  if (is_f32(dtype)) {
-    finish_with(act, sums, sums_stride, rows, columns, static_cast<const float*>(residual), residual_stride,
-                static_cast<float*>(y), y_stride);
-  } else {
-    finish_with(act, sums, sums_stride, rows, columns, static_cast<const uint16_t*>(residual), residual_stride,
-                static_cast<uint16_t*>(y), y_stride);
-  }
+  with_type(dtype, [&]<class T>() {
+    finish_with(act, sums, sums_stride, rows, columns, static_cast<const T*>(residual), residual_stride,
+                static_cast<T*>(y), y_stride);
+  });
 }
 
 void widen_rows(const void* from, int64_t from_stride, DType dtype, int64_t rows, int64_t k, float* to,
                 int64_t to_stride) {
-  if (is_f32(dtype)) {
-    widen_rows_of(static_cast<const float*>(from), from_stride, rows, k, to, to_stride);
-  } else {
-    widen_rows_of(static_cast<const uint16_t*>(from), from_stride, rows, k, to, to_stride);
-  }
+  with_type(dtype, [&]<class T>() { widen_rows_of(static_cast<const T*>(from), from_stride, rows, k, to, to_stride); });
 }
 
 void panel_bias(const void* bias, DType dtype, int64_t columns, float out[kPanel]) {

@@ -103,17 +103,12 @@ void write(const GemmArgs& g, int64_t item, int64_t row, int64_t column, int64_t
       for (int64_t j = 0; j < columns; ++j) from_float(sums[r * stride + j], y + y_at + r * g.y_row + j * g.y_col);
     }
   };
-  if (is_f32(g.dtype)) {
-    scale(static_cast<const float*>(g.bias));
-  } else {
-    scale(static_cast<const uint16_t*>(g.bias));
-  }
+  with_type(g.dtype, [&]<class T>() {
+    scale(static_cast<const T*>(g.bias));
+    if (g.y_col != 1) scatter(static_cast<T*>(g.y));
+  });
   if (g.y_col == 1) {
     finish(sums, stride, rows, columns, g.dtype, nullptr, 0, Act::none, advance(g.y, y_at, g.dtype), g.y_row);
-  } else if (is_f32(g.dtype)) {
-    scatter(static_cast<float*>(g.y));
-  } else {
-    scatter(static_cast<uint16_t*>(g.y));
   }
 }
 
@@ -238,11 +233,7 @@ void dot_columns(const GemmArgs& g, const Plan& p, const Buffers& buffers, int64
       for (int64_t j = 0; j < columns; j += kDotColumns) {
         const int count = static_cast<int>(min64(kDotColumns, columns - j));
         const int64_t at = (column + j) * g.b_col + k0;
-        if (is_f32(g.dtype)) {
-          dots(g, rows, static_cast<const float*>(b) + at, depth, count, sums + j);
-        } else {
-          dots(g, rows, static_cast<const uint16_t*>(b) + at, depth, count, sums + j);
-        }
+        with_type(g.dtype, [&]<class T>() { dots(g, rows, static_cast<const T*>(b) + at, depth, count, sums + j); });
       }
     }
     write(g, item, 0, column, g.m, columns, sums, kPanel);

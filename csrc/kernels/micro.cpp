@@ -166,11 +166,7 @@ void dispatch(int row_count, const MicroArgs& args) {
 }  // namespace
 
 void micro(DType b_dtype, int row_count, const MicroArgs& args) {
-  if (is_f32(b_dtype)) {
-    dispatch<float>(row_count, args);
-  } else {
-    dispatch<uint16_t>(row_count, args);
-  }
+  with_type(b_dtype, [&]<class B>() { dispatch<B>(row_count, args); });
 }
 
 }  // namespace aotpack::kernels

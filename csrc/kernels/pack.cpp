@@ -5,23 +5,15 @@
 namespace aotpack::kernels {
 namespace {
 
-using v4 = float __attribute__((vector_size(16)));
-using v4_mem = float __attribute__((vector_size(16), aligned(4), may_alias));
-using h4_mem = uint16_t __attribute__((vector_size(8), aligned(2), may_alias));
-using h4 = uint16_t __attribute__((vector_size(8)));
-using u4 = uint32_t __attribute__((vector_size(16)));
-
-inline v4 read4(const float* p) { return *reinterpret_cast<const v4_mem*>(p); }
-inline v4 read4(const uint16_t* p) {
-  const h4 bits = *reinterpret_cast<const h4_mem*>(p);
-  return reinterpret_cast<v4>(__builtin_convertvector(bits, u4) << 16);
-}
+using detail::load4;
+using detail::v4;
+using detail::v4_mem;
 
 // to[c * to_stride + r] = from[r * from_stride + c] for a 4 x 4 square.
 template <class T>
 inline void square(const T* from, int64_t from_stride, float* to, int64_t to_stride) {
-  const v4 a = read4(from), b = read4(from + from_stride);
-  const v4 c = read4(from + 2 * from_stride), d = read4(from + 3 * from_stride);
+  const v4 a = load4(from), b = load4(from + from_stride);
+  const v4 c = load4(from + 2 * from_stride), d = load4(from + 3 * from_stride);
   const v4 ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
   const v4 ef = __builtin_shufflevector(a, b, 2, 6, 3, 7), gh = __builtin_shufflevector(c, d, 2, 6, 3, 7);
   *reinterpret_cast<v4_mem*>(to) = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
@@ -68,11 +60,9 @@ void gather(const T* from, int64_t row_stride, int64_t col_stride, DType dtype, 
 
 void gather_rows(const void* from, int64_t row_stride, int64_t col_stride, DType dtype, int64_t rows, int64_t k,
                  float* to, int64_t to_stride) {
-  if (dtype == DType::f32) {
-    gather(static_cast<const float*>(from), row_stride, col_stride, dtype, rows, k, to, to_stride);
-  } else {
-    gather(static_cast<const uint16_t*>(from), row_stride, col_stride, dtype, rows, k, to, to_stride);
-  }
+  with_type(dtype, [&]<class T>() {
+    gather(static_cast<const T*>(from), row_stride, col_stride, dtype, rows, k, to, to_stride);
+  });
 }
 
 void pack_panel(const void* from, int64_t k_stride, int64_t n_stride, DType dtype, int64_t k, int64_t n, float* to) {

@@ -1,4 +1,4 @@
-// pack.h: brings strided float or bfloat16 matrices into the float layouts that the tiles are computed from.
+// pack.h: brings strided matrices of any dtype into the float layouts that the tiles are computed from.
 #ifndef AOTPACK_KERNELS_PACK_H_
 #define AOTPACK_KERNELS_PACK_H_
 

@@ -39,18 +39,76 @@ AOTPACK_INLINE vf vset(float x) { return x - vf{}; }  // x - 0 is x, also for -0
 AOTPACK_INLINE vi as_int(vf x) { return reinterpret_cast<vi>(x); }
 AOTPACK_INLINE vf as_float(vi x) { return reinterpret_cast<vf>(x); }
 
-AOTPACK_INLINE vf bf16_widen(vh bits) { return reinterpret_cast<vf>(__builtin_convertvector(bits, vu) << 16); }
-AOTPACK_INLINE vh bf16_narrow(vf x) {
-  const vu bits = reinterpret_cast<vu>(x);
-  const vu rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const vu quiet = (bits >> 16) | 0x40u;
-  return __builtin_convertvector(x == x ? rounded : quiet, vh);
-}
+namespace detail {
+using v8 = float __attribute__((vector_size(32)));
+using v4 = float __attribute__((vector_size(16)));
+using u4 = uint32_t __attribute__((vector_size(16)));
+using h4 = uint16_t __attribute__((vector_size(8)));
 
+// Halves and floats by integer arithmetic, for any number of lanes (half.h has the same, one by one).
+template <class V, class U, class H>
+AOTPACK_INLINE V bf16_widen(H bits) {
+  return reinterpret_cast<V>(__builtin_convertvector(bits, U) << 16);
+}
+template <class U, class H, class V>
+AOTPACK_INLINE H bf16_narrow(V x) {
+  const U bits = reinterpret_cast<U>(x);
+  const U rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const U quiet = (bits >> 16) | 0x40u;
+  return __builtin_convertvector(x == x ? rounded : quiet, H);
+}
+template <class V, class U, class H>
+AOTPACK_INLINE V f16_widen(H bits) {
+  const U word = __builtin_convertvector(bits, U);
+  const U sign = (word & 0x8000u) << 16, magnitude = word & 0x7fffu;
+  const U normal = (magnitude << 13) + (magnitude >= 0x7c00u ? U{} + 0x70000000u : U{} + 0x38000000u);
+  const U tiny = reinterpret_cast<U>(__builtin_convertvector(magnitude, V) * 0x1p-24f);
+  return reinterpret_cast<V>(sign | (magnitude < 0x400u ? tiny : normal));
+}
+template <class U, class H, class V>
+AOTPACK_INLINE H f16_narrow(V x) {
+  const U word = reinterpret_cast<U>(x), bits = word & 0x7fffffffu;
+  const U normal = (bits - 0x38000000u + 0xfffu + ((bits >> 13) & 1u)) >> 13;
+  const U tiny = reinterpret_cast<U>(reinterpret_cast<V>(bits) + 0.5f) - 0x3f000000u;
+  U half = bits < 0x38800000u ? tiny : normal;
+  half = bits >= 0x477ff000u ? U{} + 0x7c00u : half;
+  half = bits > 0x7f800000u ? (0x7e00u | ((bits >> 13) & 0x3ffu)) : half;
+  return __builtin_convertvector(((word >> 16) & 0x8000u) | half, H);
+}
+}  // namespace detail
+
+AOTPACK_INLINE vf widen(vh bits, bf16) { return detail::bf16_widen<vf, vu>(bits); }
+AOTPACK_INLINE vh narrow(vf x, bf16) { return detail::bf16_narrow<vu, vh>(x); }
+
+// By instructions where there are some: GCC 12 takes vectors of _Float16 apart instead.
+#if defined(__AVX512F__)
+AOTPACK_INLINE vf widen(vh bits, f16) {
+  return reinterpret_cast<vf>(_mm512_maskz_cvtph_ps(0xffff, reinterpret_cast<__m256i>(bits)));
+}
+AOTPACK_INLINE vh narrow(vf x, f16) {
+  return reinterpret_cast<vh>(_mm512_maskz_cvtps_ph(0xffff, reinterpret_cast<__m512>(x), _MM_FROUND_TO_NEAREST_INT));
+}
+#elif defined(__F16C__)
+AOTPACK_INLINE vf widen(vh bits, f16) { return reinterpret_cast<vf>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(bits))); }
+AOTPACK_INLINE vh narrow(vf x, f16) {
+  return reinterpret_cast<vh>(_mm256_cvtps_ph(reinterpret_cast<__m256>(x), _MM_FROUND_TO_NEAREST_INT));
+}
+#else
+AOTPACK_INLINE vf widen(vh bits, f16) { return detail::f16_widen<vf, vu>(bits); }
+AOTPACK_INLINE vh narrow(vf x, f16) { return detail::f16_narrow<vu, vh>(x); }
+#endif
+
+// load and store for float, bf16 and f16.
 AOTPACK_INLINE vf load(const float* p) { return *reinterpret_cast<const vf_mem*>(p); }
-AOTPACK_INLINE vf load(const uint16_t* p) { return bf16_widen(*reinterpret_cast<const vh_mem*>(p)); }
 AOTPACK_INLINE void store(float* p, vf x) { *reinterpret_cast<vf_mem*>(p) = x; }
-AOTPACK_INLINE void store(uint16_t* p, vf x) { *reinterpret_cast<vh_mem*>(p) = bf16_narrow(x); }
+template <class T>
+AOTPACK_INLINE vf load(const T* p) {
+  return widen(*reinterpret_cast<const vh_mem*>(p), T{});
+}
+template <class T>
+AOTPACK_INLINE void store(T* p, vf x) {
+  *reinterpret_cast<vh_mem*>(p) = narrow(x, T{});
+}
 
 // The first n elements, 0 < n < kWidth; the others are read as 0 and not written.
 AOTPACK_INLINE vf load_partial(const float* p, int n) {
@@ -62,8 +120,9 @@ AOTPACK_INLINE vf load_partial(const float* p, int n) {
   return load(all);
 #endif
 }
-AOTPACK_INLINE vf load_partial(const uint16_t* p, int n) {
-  uint16_t all[kWidth] = {};
+template <class T>
+AOTPACK_INLINE vf load_partial(const T* p, int n) {
+  T all[kWidth] = {};
   for (int i = 0; i < n; ++i) all[i] = p[i];
   return load(all);
 }
@@ -76,11 +135,27 @@ AOTPACK_INLINE void store_partial(float* p, vf x, int n) {
   for (int i = 0; i < n; ++i) p[i] = all[i];
 #endif
 }
-AOTPACK_INLINE void store_partial(uint16_t* p, vf x, int n) {
-  uint16_t all[kWidth];
+template <class T>
+AOTPACK_INLINE void store_partial(T* p, vf x, int n) {
+  T all[kWidth];
   store(all, x);
   for (int i = 0; i < n; ++i) p[i] = all[i];
 }
+
+namespace detail {
+// Four elements, for transpositions in registers.
+using v4_mem = float __attribute__((vector_size(16), aligned(4), may_alias));
+using h4_mem = uint16_t __attribute__((vector_size(8), aligned(2), may_alias));
+AOTPACK_INLINE v4 load4(const float* p) { return *reinterpret_cast<const v4_mem*>(p); }
+AOTPACK_INLINE v4 load4(const bf16* p) { return bf16_widen<v4, u4>(h4(*reinterpret_cast<const h4_mem*>(p))); }
+AOTPACK_INLINE v4 load4(const f16* p) {
+#if defined(__F16C__)
+  return reinterpret_cast<v4>(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#else
+  return f16_widen<v4, u4>(h4(*reinterpret_cast<const h4_mem*>(p)));
+#endif
+}
+}  // namespace detail
 
 // A NaN in x comes through both, as in torch. (x86's max and min give their second operand where either is NaN;
 // the masked forms are free and spare GCC 12's plain ones, which warn.)
@@ -96,8 +171,6 @@ AOTPACK_INLINE vf at_most(vf x, vf high) { return x > high ? high : x; }
 #endif
 
 namespace detail {
-using v8 = float __attribute__((vector_size(32)));
-using v4 = float __attribute__((vector_size(16)));
 // Folds the lanes of x into one, halves upon halves, by combine(v, v).
 template <class V, class Combine>
 AOTPACK_INLINE float fold(V x, const Combine& combine) {

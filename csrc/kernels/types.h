@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "half.h"
+
 namespace aotpack::kernels {
 
 // The numbers are those of module_abi.h.
-enum class DType : int32_t { f32 = 6, bf16 = 15 };
+enum class DType : int32_t { f16 = 5, f32 = 6, bf16 = 15 };
 
 // Applied to the finished sum, in float. Definitions as in torch.nn.functional.
 enum class Act : int32_t {
@@ -28,39 +30,45 @@ enum class Act : int32_t {
 // Columns of a packed panel: `packed[ceil(N/32)][K][32]`, the same for all targets.
 inline constexpr int64_t kPanel = 32;
 
-// A module without bf16 tensors is compiled with AOTPACK_WITHOUT_BF16: half of the code is then never compiled.
-#if defined(AOTPACK_WITHOUT_BF16)
-inline constexpr bool is_f32(DType) { return true; }
+// A module is compiled with AOTPACK_WITHOUT_BF16, AOTPACK_WITHOUT_F16 or, for both, AOTPACK_WITHOUT_HALVES where it has
+// no such tensors: the code for them is then never compiled.
+#if defined(AOTPACK_WITHOUT_BF16) || defined(AOTPACK_WITHOUT_HALVES)
+inline constexpr bool kHasBf16 = false;
 #else
-inline constexpr bool is_f32(DType dtype) { return dtype == DType::f32; }
+inline constexpr bool kHasBf16 = true;
 #endif
+#if defined(AOTPACK_WITHOUT_F16) || defined(AOTPACK_WITHOUT_HALVES)
+inline constexpr bool kHasF16 = false;
+#else
+inline constexpr bool kHasF16 = true;
+#endif
+
+inline constexpr bool is_f32(DType dtype) { return dtype == DType::f32 || !(kHasBf16 || kHasF16); }
+
+template <class T>
+inline constexpr DType dtype_of = DType::f32;
+template <>
+inline constexpr DType dtype_of<bf16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<f16> = DType::f16;
+
+// body.operator()<T>() for the element type T of dtype: float, bf16 or f16, of those that there is code for.
+template <class Body>
+inline auto with_type(DType dtype, const Body& body) {
+  if constexpr (kHasBf16) {
+    if (dtype == DType::bf16) return body.template operator()<bf16>();
+  }
+  if constexpr (kHasF16) {
+    if (dtype == DType::f16) return body.template operator()<f16>();
+  }
+  return body.template operator()<float>();
+}
 
 inline constexpr size_t dtype_size(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
 inline constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 inline constexpr int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 inline constexpr int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
-
-// bfloat16 travels as its bit pattern; arithmetic is always float.
-inline float bf16_to_float(uint16_t bits) {
-  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
-  float value;
-  std::memcpy(&value, &wide, sizeof value);
-  return value;
-}
-
-// Round to nearest, ties to even; a NaN stays one (quiet).
-inline uint16_t float_to_bf16(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-
-inline float to_float(float value) { return value; }
-inline float to_float(uint16_t bits) { return bf16_to_float(bits); }
-inline void from_float(float value, float* out) { *out = value; }
-inline void from_float(float value, uint16_t* out) { *out = float_to_bf16(value); }
 
 // `index` elements past `base`; null stays null.
 inline const void* advance(const void* base, int64_t index, DType dtype) {

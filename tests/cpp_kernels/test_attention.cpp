@@ -35,7 +35,7 @@ void check(const Case& c) {
                            std::to_string(c.kv_heads) + " " + std::to_string(c.q_len) + "x" + std::to_string(c.kv_len) +
                            " " + std::to_string(c.head_dim) + "," + std::to_string(c.v_dim) + " mask " +
                            std::to_string(c.mask_kind) + "/" + std::to_string(c.mask_shape) +
-                           (c.causal ? " causal" : "") + (c.dtype == DType::f32 ? " f32" : " bf16");
+                           (c.causal ? " causal" : "") + dtype_name(c.dtype);
   CAPTURE(what);
   const Strides sq = strides(c.layout, c.batch, c.q_heads, c.q_len, c.head_dim);
   const Strides sk = strides(c.layout, c.batch, c.kv_heads, c.kv_len, c.head_dim);
@@ -130,7 +130,7 @@ void check(const Case& c) {
 }
 
 TEST_CASE("attention: lengths around the blocks") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     for (const int64_t q_len : {1, 2, 5, 13, 60, 230}) {
       for (const int64_t kv_len : {1, 31, 64, 255, 257, 600}) {
         check({dtype, 1, 2, 2, q_len, kv_len, 24, 40, false});
@@ -141,7 +141,7 @@ TEST_CASE("attention: lengths around the blocks") {
 }
 
 TEST_CASE("attention: masks of every kind and shape") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     for (int kind = 1; kind <= 3; ++kind) {
       for (int shape = 0; shape <= 3; ++shape) {
         for (const float rate : {0.0f, 0.4f, 0.98f, 1.0f}) {
@@ -155,7 +155,7 @@ TEST_CASE("attention: masks of every kind and shape") {
 }
 
 TEST_CASE("attention: nothing to look at, nothing to do") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     check({dtype, 0, 2, 2, 3, 3, 8, 8});
     check({dtype, 1, 2, 2, 0, 3, 8, 8});
     check({dtype, 1, 2, 2, 3, 0, 8, 8});

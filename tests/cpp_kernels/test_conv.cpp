@@ -107,7 +107,7 @@ void check(const Shape& s, DType dtype, Act act = Act::none, bool bias = true, b
                            std::to_string(s.kernel[0]) + "," + std::to_string(s.kernel[1]) + "," +
                            std::to_string(s.kernel[2]) + " stride " + std::to_string(s.stride[2]) + " padding " +
                            std::to_string(s.padding[2]) + " dilation " + std::to_string(s.dilation[2]) +
-                           (s.transposed ? " transposed" : "") + (dtype == DType::f32 ? " f32" : " bf16");
+                           (s.transposed ? " transposed" : "") + dtype_name(dtype);
   CAPTURE(what);
   const Buffer x = Buffer::random(dtype, s.n * s.in[0] * s.in[1] * s.in[2] * s.c, offset);
   const Buffer w = Buffer::random(dtype, s.oc * (s.c / s.groups) * taps);
@@ -158,7 +158,7 @@ Shape conv2d(int64_t c, int64_t oc, int64_t groups, int64_t h, int64_t w, int64_
 }
 
 TEST_CASE("conv: the layers that networks are made of") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     check(conv2d(3, 64, 1, 23, 19, 7, 2, 3), dtype, Act::relu);  // first layer, padded copy
     check(conv2d(3, 96, 1, 16, 20, 4, 4, 0), dtype);             // patches
     check(conv2d(3, 40, 1, 33, 32, 16, 16, 0), dtype);           // larger patches, some input unused
@@ -175,7 +175,7 @@ TEST_CASE("conv: the layers that networks are made of") {
 }
 
 TEST_CASE("conv: depthwise") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     for (const int64_t c : {1, 3, 16, 24, 70, 96}) {
       check(conv2d(c, c, c, 14, 14, 3, 1, 1), dtype, Act::relu6);
       check(conv2d(c, c, c, 15, 9, 3, 2, 1), dtype, Act::hardswish, true, true);
@@ -196,7 +196,7 @@ TEST_CASE("conv: depthwise") {
 }
 
 TEST_CASE("conv: transposed") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     check(conv2d(16, 40, 1, 5, 6, 2, 2, 0, 1, true), dtype, Act::relu);
     check(conv2d(16, 40, 1, 5, 6, 4, 2, 1, 1, true), dtype, Act::none, true, true);
     check(conv2d(8, 33, 1, 5, 6, 3, 2, 1, 1, true, 1), dtype, Act::gelu);
@@ -210,7 +210,7 @@ TEST_CASE("conv: transposed") {
 }
 
 TEST_CASE("conv: one and three dimensions, nothing, less than the padding") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     check({2, 10, 36, 1, {1, 1, 50}, {1, 1, 5}, {1, 1, 2}, {0, 0, 3}, {1, 1, 1}, {0, 0, 0}, false}, dtype, Act::relu);
     check({2, 80, 36, 1, {1, 1, 50}, {1, 1, 3}, {1, 1, 1}, {0, 0, 1}, {1, 1, 1}, {0, 0, 0}, false}, dtype, Act::gelu);
     check({2, 6, 36, 2, {6, 7, 8}, {3, 2, 3}, {2, 1, 1}, {1, 0, 1}, {1, 2, 1}, {0, 0, 0}, false}, dtype);

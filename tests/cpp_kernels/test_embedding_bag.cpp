@@ -109,7 +109,7 @@ TEST_CASE("embedding_bag: random bags") {
 }
 
 TEST_CASE("embedding_bag: bags of one length, many threads") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     for (int mode = 0; mode < 3; ++mode) {
       Input in = {dtype, static_cast<BagMode>(mode), 500, 64, {}, {}};
       in.fixed = true;

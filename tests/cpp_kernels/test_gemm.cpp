@@ -85,7 +85,7 @@ void check(const Case& c) {
 }
 
 TEST_CASE("gemm: the transpositions, few rows, few columns") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     for (int mask = 0; mask < 8; ++mask) {
       const bool ta = mask & 1, tb = mask & 2, ty = mask & 4;
       for (const int64_t m : {1, 2, 4, 5, 17, 40}) {
@@ -99,7 +99,7 @@ TEST_CASE("gemm: the transpositions, few rows, few columns") {
 }
 
 TEST_CASE("gemm: several pieces of k, aliasing rows, many threads") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     check({dtype, 1, 250, 300, 1100, false, false, false, 1, 1, 3, 0, 1, 0, false, false, 3});
     check({dtype, 1, 30, 70, 2100, true, true, false, 0.25f, 1, 1});
     check({dtype, 1, 3, 70, 2100, false, true, false, 1, 1, 1});
@@ -112,7 +112,7 @@ TEST_CASE("gemm: several pieces of k, aliasing rows, many threads") {
 }
 
 TEST_CASE("gemm: nothing to do, nothing to sum") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     check({dtype, 0, 5, 6, 7});
     check({dtype, 2, 0, 6, 7});
     check({dtype, 2, 5, 0, 7});

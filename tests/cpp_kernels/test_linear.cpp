@@ -56,20 +56,20 @@ void check(const Case& c) {
 }
 
 TEST_CASE("linear: every number of rows and every activation") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     for (int64_t m = 1; m <= 30; ++m) check({dtype, m, 40, 19, static_cast<Act>(m % 10), true, m % 2 == 0});
     for (int act = 0; act <= 9; ++act) check({dtype, 3, 33, 8, static_cast<Act>(act), act % 2 == 0, act % 3 == 0});
   }
 }
 
 TEST_CASE("linear: every number of columns") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     for (int64_t n = 1; n <= 70; ++n) check({dtype, pick_in(1, 15), n, pick_in(1, 9), Act::relu, true, true, 0, 1, 1});
   }
 }
 
 TEST_CASE("linear: nothing to do, nothing to sum") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     check({dtype, 0, 5, 4, Act::none, true, false});
     check({dtype, 5, 0, 4, Act::none, true, false});
     check({dtype, 5, 7, 0, Act::relu, true, true});
@@ -79,7 +79,7 @@ TEST_CASE("linear: nothing to do, nothing to sum") {
 }
 
 TEST_CASE("linear: long sums, rows that alias in the cache, many threads") {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : kDTypes) {
     check({dtype, 33, 70, 1024, Act::none, true, true});
     check({dtype, 70, 40, 2048, Act::gelu, true, false});
     check({dtype, 5, 65, 3000, Act::relu, false, true, 1, 2, 1, 3});

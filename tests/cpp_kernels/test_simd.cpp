@@ -118,42 +118,115 @@ TEST_CASE("activations let NaN through and clamp") {
   }
 }
 
-TEST_CASE("bfloat16 conversion rounds to nearest even, in vectors as in scalars") {
-  const float cases[] = {0.0f, -0.0f, 1.0f, 1.00390625f, 1.01171875f, 3.4e38f, kInf, -kInf, kNaN, 1e-40f, -1.5f};
-  CHECK(bf16_to_float(float_to_bf16(1.00390625f)) == 1.0f);       // a tie: to the even one, below
-  CHECK(bf16_to_float(float_to_bf16(1.01171875f)) == 1.015625f);  // a tie: to the even one, above
-  CHECK(bf16_to_float(float_to_bf16(3.4e38f)) == kInf);
-  for (const float x : cases) {
-    uint16_t got[kWidth];
-    store(got, vset(x));
-    CHECK(got[0] == float_to_bf16(x));
-    if (std::isnan(x)) CHECK(std::isnan(bf16_to_float(got[0])));
+// Conversions one by one, in vectors and in fours; all must agree, but for the payload of NaN.
+template <class T>
+uint16_t narrowed(float x) {
+  T scalar, vector[kWidth];
+  from_float(x, &scalar);
+  store(vector, vset(x));
+  for (int i = 0; i < kWidth; ++i) {
+    const bool same = std::isnan(x) ? std::isnan(to_float(vector[i])) : vector[i].bits == scalar.bits;
+    if (!same) FAIL_CHECK("lane ", i, " of ", x, ": ", vector[i].bits, " and ", scalar.bits);
   }
-  for (uint32_t bits = 0; bits < 65536; bits += kWidth) {  // what is exact stays as it is
-    uint16_t in[kWidth], out[kWidth];
-    for (int i = 0; i < kWidth; ++i) in[i] = static_cast<uint16_t>(bits + static_cast<uint32_t>(i));
+  return scalar.bits;
+}
+
+template <class T>
+void check_half(int fraction_bits, int bias) {
+  const auto sure = [&](uint32_t bits) {  // by the definition of the formats
+    const int exponent = static_cast<int>((bits & 0x7fffu) >> fraction_bits);
+    const double fraction = std::ldexp(bits & ((1u << fraction_bits) - 1u), -fraction_bits);
+    const double size = exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias);
+    return bits & 0x8000u ? -size : size;
+  };
+  const uint32_t infinity = 0x7fffu >> fraction_bits << fraction_bits;
+  int64_t wrong = 0;
+  for (uint32_t first = 0; first < 65536; first += kWidth) {
+    T in[kWidth], out[kWidth];
+    float wide[kWidth], four[4];
+    for (int i = 0; i < kWidth; ++i) in[i].bits = static_cast<uint16_t>(first + static_cast<uint32_t>(i));
+    store(wide, load(in));
     store(out, load(in));
+    std::memcpy(four, &static_cast<const detail::v4&>(detail::load4(in)), sizeof four);
     for (int i = 0; i < kWidth; ++i) {
-      if (!std::isnan(bf16_to_float(in[i]))) CHECK(out[i] == in[i]);
+      const uint32_t bits = in[i].bits, size = bits & 0x7fffu;
+      if (size > infinity) {
+        wrong += !std::isnan(to_float(in[i])) || !std::isnan(wide[i]) || (i < 4 && !std::isnan(four[i]));
+        continue;
+      }
+      const double expected = size == infinity ? (bits & 0x8000u ? -kInf : kInf) : sure(bits);
+      wrong += to_float(in[i]) != expected || wide[i] != expected || (i < 4 && four[i] != expected);
+      wrong += std::signbit(wide[i]) != std::signbit(expected) || out[i].bits != bits;
+    }
+  }
+  CHECK(wrong == 0);
+  // Around the middle between neighbours: the nearest, or the even one.
+  for (uint32_t low = 0; low < infinity; ++low) {
+    // Beyond the greatest number the next step of the same size stands for infinity.
+    const double above = low + 1 == infinity ? 2 * sure(low) - sure(low - 1) : sure(low + 1);
+    const float middle = static_cast<float>((sure(low) + above) / 2);
+    wrong += narrowed<T>(middle) != (low % 2 == 0 ? low : low + 1);
+    wrong += narrowed<T>(std::nextafter(middle, 0.0f)) != low;
+    wrong += narrowed<T>(std::nextafter(middle, kInf)) != low + 1;
+    wrong += narrowed<T>(-std::nextafter(middle, kInf)) != (0x8000u | (low + 1));
+  }
+  CHECK(wrong == 0);
+  CHECK(narrowed<T>(kInf) == infinity);
+  CHECK(narrowed<T>(-kInf) == (0x8000u | infinity));
+  CHECK(narrowed<T>(std::numeric_limits<float>::max()) == infinity);
+  CHECK(narrowed<T>(-0.0f) == 0x8000u);
+  CHECK((narrowed<T>(kNaN) & 0x7fffu) > infinity);
+}
+
+TEST_CASE("bfloat16: every value, rounding to nearest even") { check_half<bf16>(7, 127); }
+TEST_CASE("float16: every value, subnormals, rounding to nearest even") { check_half<f16>(10, 15); }
+
+TEST_CASE("halves by integer arithmetic, as where there are no instructions for them") {
+  for (uint32_t first = 0; first < 65536; first += kWidth) {
+    f16 in[kWidth];
+    for (int i = 0; i < kWidth; ++i) in[i].bits = static_cast<uint16_t>(first + static_cast<uint32_t>(i));
+    vh bits;
+    std::memcpy(&bits, in, sizeof in);
+    const vf wide = detail::f16_widen<vf, vu>(bits);
+    const vh back = detail::f16_narrow<vu, vh>(wide);
+    for (int i = 0; i < kWidth; ++i) {
+      const float expected = to_float(in[i]);
+      CHECK((std::isnan(expected) ? std::isnan(wide[i]) : wide[i] == expected && back[i] == bits[i]));
+    }
+  }
+  for (int i = 0; i < 2000; ++i) {
+    vu random;
+    for (int lane = 0; lane < kWidth; ++lane) random[lane] = static_cast<uint32_t>(rng()());
+    // Exponents about those of the format.
+    const vf x = reinterpret_cast<vf>(i % 2 == 0 ? random : (random & 0x8fffffffu) + 0x30000000u);
+    const vh got = detail::f16_narrow<vu, vh>(x);
+    for (int lane = 0; lane < kWidth; ++lane) {
+      f16 expected;
+      from_float(x[lane], &expected);
+      CHECK(got[lane] == expected.bits);
     }
   }
 }
 
+template <class T>
+void check_partial(int n) {
+  T two, five;
+  from_float(2.0f, &two);
+  from_float(5.0f, &five);
+  std::vector<T> in(static_cast<size_t>(n), two), out(static_cast<size_t>(n) + 1, two);
+  float all[kWidth];
+  store(all, load_partial(in.data(), n));
+  for (int i = 0; i < kWidth; ++i) CHECK(all[i] == (i < n ? 2.0f : 0.0f));
+  store_partial(out.data(), vset(5.0f), n);
+  CHECK(to_float(out[static_cast<size_t>(n) - 1]) == 5.0f);
+  CHECK(to_float(out[static_cast<size_t>(n)]) == 2.0f);
+}
+
 TEST_CASE("partial loads and stores touch only their elements") {
   for (int n = 1; n < kWidth; ++n) {
-    std::vector<float> in(static_cast<size_t>(n), 2.0f), out(static_cast<size_t>(n) + 1, -1.0f);
-    float all[kWidth];
-    store(all, load_partial(in.data(), n));
-    for (int i = 0; i < kWidth; ++i) CHECK(all[i] == (i < n ? 2.0f : 0.0f));
-    store_partial(out.data(), vset(5.0f), n);
-    CHECK(out[static_cast<size_t>(n) - 1] == 5.0f);
-    CHECK(out[static_cast<size_t>(n)] == -1.0f);
-    std::vector<uint16_t> in16(static_cast<size_t>(n), float_to_bf16(2.0f)), out16(static_cast<size_t>(n) + 1, 7);
-    store(all, load_partial(in16.data(), n));
-    for (int i = 0; i < kWidth; ++i) CHECK(all[i] == (i < n ? 2.0f : 0.0f));
-    store_partial(out16.data(), vset(5.0f), n);
-    CHECK(out16[static_cast<size_t>(n) - 1] == float_to_bf16(5.0f));
-    CHECK(out16[static_cast<size_t>(n)] == 7);
+    check_partial<float>(n);
+    check_partial<bf16>(n);
+    check_partial<f16>(n);
   }
 }
 

@@ -24,7 +24,12 @@ inline int64_t pick_in(int64_t low, int64_t high) { return std::uniform_int_dist
 inline bool coin() { return pick_in(0, 1) == 1; }
 inline float uniform(float low, float high) { return std::uniform_real_distribution<float>(low, high)(rng()); }
 
-// `size` elements of float or bfloat16 that start `offset` elements after the allocation, so at odd addresses too.
+inline constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16};
+inline const char* dtype_name(DType dtype) {
+  return dtype == DType::f32 ? " f32" : dtype == DType::bf16 ? " bf16" : " f16";
+}
+
+// `size` elements of any dtype that start `offset` elements after the allocation, so at odd addresses too.
 // Exactly sized, so that the address sanitizer sees every element read or written beyond the end.
 class Buffer {
  public:
@@ -43,22 +48,18 @@ class Buffer {
   }
   float get(int64_t i) const {
     if (i < 0 || i >= size_) FAIL("element ", i, " of ", size_);
-    if (dtype_ == DType::f32) {
-      float v;
-      std::memcpy(&v, at(i), 4);
-      return v;
-    }
-    uint16_t v;
-    std::memcpy(&v, at(i), 2);
-    return bf16_to_float(v);
+    return with_type(dtype_, [&]<class T>() {
+      T v;
+      std::memcpy(&v, at(i), sizeof v);
+      return to_float(v);
+    });
   }
   void set(int64_t i, float value) {
-    if (dtype_ == DType::f32) {
-      std::memcpy(at(i), &value, 4);
-    } else {
-      const uint16_t v = float_to_bf16(value);
-      std::memcpy(at(i), &v, 2);
-    }
+    with_type(dtype_, [&]<class T>() {
+      T v;
+      from_float(value, &v);
+      std::memcpy(at(i), &v, sizeof v);
+    });
   }
   void* data() { return at(0); }
   const void* data() const { return const_cast<Buffer*>(this)->at(0); }
@@ -100,13 +101,14 @@ inline double reference_act(Act act, double x) {
   return x;
 }
 inline Act random_act() { return static_cast<Act>(pick_in(0, 9)); }
-inline DType random_dtype() { return coin() ? DType::f32 : DType::bf16; }
+inline DType random_dtype() { return kDTypes[pick_in(0, 2)]; }
 
 // How far a result may be from the exact one: float sums of `terms` products of magnitude up to 1, then rounding to
 // dtype.
 inline double tolerance(DType dtype, double expected, double terms) {
   const double sum = 1e-6 * (4 + terms);
-  return dtype == DType::f32 ? sum + 2e-6 * std::abs(expected) : sum + std::abs(expected) / 250.0 + 1e-30;
+  const double relative = dtype == DType::f32 ? 2e-6 : dtype == DType::bf16 ? 1 / 250.0 : 1 / 2000.0;
+  return sum + relative * std::abs(expected);
 }
 inline bool close(double got, double expected, double allowed) {
   if (std::isnan(expected)) return std::isnan(got);

@@ -8,12 +8,12 @@
 
 namespace aotpack::module {
 
-/// fp32 or bf16 as the kernels name it; throws Error for other dtypes.
+/// fp32, bf16 or fp16 as the kernels name it; throws Error for other dtypes, and for a half that the build found
+/// nowhere in the model, for which the module therefore has no code.
 inline kernels::DType kernel_dtype(const Tensor* tensor, const char* op) {
   if (tensor->dtype == AOTPACK_DTYPE_FLOAT32) return kernels::DType::f32;
-#if !defined(AOTPACK_WITHOUT_BF16)
-  if (tensor->dtype == AOTPACK_DTYPE_BFLOAT16) return kernels::DType::bf16;
-#endif
+  if (kernels::kHasBf16 && tensor->dtype == AOTPACK_DTYPE_BFLOAT16) return kernels::DType::bf16;
+  if (kernels::kHasF16 && tensor->dtype == AOTPACK_DTYPE_FLOAT16) return kernels::DType::f16;
   throw_invalid(std::string(op) + " does not support " + dtype_name(tensor->dtype));
 }
 
