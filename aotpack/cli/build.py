@@ -33,6 +33,18 @@ def build(
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="Compiler processes at a time.")
     ] = None,
+    updatable: Annotated[
+        bool,
+        typer.Option(
+            "--updatable/--frozen",
+            help="Keep the original weights and how others are made of them, so that a running model can take new ones.",
+        ),
+    ] = False,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", metavar="PASS", help="Leave out a pass, again for more; `all` for every one."),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Show what each pass changed, layer by layer.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Builds an archive from a PyTorch model. Needs the extra `build`: `pip install 'aotpack[build]'`.
@@ -51,6 +63,8 @@ def build(
         aotpack build model.py -o model.aotpack --dim x:0=batch:1:64
         aotpack build mypackage.models:resnet -o resnet.aotpack -t x86-64-v3 -t x86-64-v4
         aotpack build exported.pt2 -o model.aotpack --json
+        aotpack build model.py -o model.aotpack --updatable --explain
+        aotpack build model.py -o slow.aotpack --without fold-batch-norm --without pack-conv
 
     Phases and their times go to stderr. An old archive stays in place until the new one is complete.
     """
@@ -67,6 +81,7 @@ def build(
     import sys
 
     from aotpack.cli.common import format_bytes, format_seconds, print_json, stderr_console, stdout_console
+    from aotpack.cli.passes import print_passes
     from aotpack.cli.progress import Phases
     from aotpack.export import BuildOptions, build_archive
 
@@ -78,7 +93,7 @@ def build(
             output,
             name=name or program.name,
             targets=targets or None,
-            options=BuildOptions(goldens=goldens, jobs=jobs),
+            options=BuildOptions(goldens=goldens, jobs=jobs, without=tuple(without or ()), updatable=updatable),
             progress=phases,
         )
     if as_json:
@@ -86,6 +101,8 @@ def build(
         print_json(result | {"seconds": {"capture": seconds} | dict(result["seconds"])})
         return
     total = seconds + sum(report.seconds.values())
+    if explain:
+        print_passes(stdout_console(), {program.signature.name: report.to_dict()["passes"]})
     stdout_console().print(
         f"{report.path}  {format_bytes(report.size)}  {', '.join(report.targets)}  in {format_seconds(total)}",
         markup=False,

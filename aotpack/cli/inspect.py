@@ -21,6 +21,9 @@ def inspect(
         bool, typer.Option("--kernels", help="List the kernels and the source operators that each computes.")
     ] = False,
     weights: Annotated[bool, typer.Option("--weights", help="List the constants: role, dtype, shape, bytes.")] = False,
+    passes: Annotated[
+        bool, typer.Option("--passes", help="Show what each pass of the build changed, layer by layer.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Shows what an archive holds: signature, dims, targets, sizes and where it comes from. Runs nothing of it.
@@ -31,10 +34,11 @@ def inspect(
         aotpack inspect model.aotpack --kernels --weights
         aotpack inspect model.aotpack --json | jq '.entries[0].inputs'
 
-    With `--json`, kernels and constants are always there.
+    With `--json`, kernels, constants and passes are always there.
     """
     from aotpack.archive import ArchiveReader
     from aotpack.cli.common import print_json, stdout_console
+    from aotpack.cli.passes import print_passes
 
     with ArchiveReader(archive) as reader:
         if as_json:
@@ -48,6 +52,8 @@ def inspect(
                 _print_kernels(console, entry)
         if weights:
             _print_weights(console, reader.manifest)
+        if passes:
+            print_passes(console, _passes(reader))
 
 
 def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
@@ -61,8 +67,19 @@ def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
         "signatures": {entry.name: str(entry.signature) for entry in reader.manifest.entries},
         "weight_bytes": _bytes_below(reader.manifest, "weights/"),
         "module_bytes": _bytes_below(reader.manifest, "modules/"),
+        "passes": _passes(reader),
         **manifest,
     }
+
+
+def _passes(reader: ArchiveReader) -> dict[str, Any]:
+    """What the passes did, by entry; empty when the archive does not say."""
+    import json
+
+    if reader.manifest.report is None:
+        return {}
+    entries: dict[str, Any] = json.loads(reader.read(reader.manifest.report))["entries"]
+    return entries
 
 
 def _bytes_below(manifest: Manifest, folder: str) -> int:
@@ -94,11 +111,19 @@ def _print_head(console: Console, reader: ArchiveReader) -> None:
     counts = ", ".join(f"{count} {role}" for role, count in roles.items())
     table.add_row("weights", format_bytes(_bytes_below(manifest, "weights/")) + (f" ({counts})" if counts else ""))
     table.add_row("code", format_bytes(_bytes_below(manifest, "modules/")))
+    table.add_row("replaceable", _replaceable(manifest))
     table.add_row("targets", ", ".join(manifest.targets))
     table.add_row("format", f"version {manifest.format_version}")
     for key, value in manifest.producer.items():
         table.add_row(key, Text(value))
     console.print(table)
+
+
+def _replaceable(manifest: Manifest) -> str:
+    if manifest.weights is None:
+        return "no: frozen"
+    folded = len(manifest.weights.fold.results) if manifest.weights.fold is not None else 0
+    return f"yes: {len(manifest.weights.tensors)} tensors, {folded} constants folded from them"
 
 
 def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:

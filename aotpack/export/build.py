@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from aotpack import __version__
-from aotpack.archive import (
-    Constant,
-    Entry,
-    FileSource,
-    Kernel,
-    Manifest,
-    Module,
-    Variant,
-    layout_constants,
-    write_archive,
-)
 from aotpack.errors import BuildError
 from aotpack.export import toolchain
 from aotpack.export.cache import BuildCache
-from aotpack.export.capture import manifest_dtype
 from aotpack.export.compile import compile_module, kernels_ahead
-from aotpack.export.goldens import golden_files, tensor_bytes
-from aotpack.export.lower import Lowered, LoweredConstant, kernel_shims, lower, uses_bf16
-from aotpack.export.passes import PASSES
-from aotpack.export.program import Program
+from aotpack.export.lower import Lowered, kernel_shims, lower, used_halves
+from aotpack.export.pack import CompiledEntry, pack
+from aotpack.export.passes import select
+from aotpack.export.program import PassReport, Program
 from aotpack.export.runner import run_passes
+from aotpack.export.toolchain import Compiler
+from aotpack.export.updatable import replaceable
 from aotpack.spec import Target
-
-_ABI_VERSION = 1
-_IMPORTS = ("alloc", "free", "fail", "seed")
 
 Progress = Callable[[str, float | None, str], None]
 
@@ -53,12 +36,20 @@ class BuildOptions:
         cache_dir: folder of the build cache; by default `$AOTPACK_CACHE_DIR` or the XDG cache folder.
         compiler: path of the C++ compiler; by default $CXX, g++, clang++ or c++.
         jobs: compiler processes at a time; by default one per core.
+        without: names of passes to leave out (`aotpack.export.passes.switchable`), or `"all"`.
+        updatable: keep the original weights, and the folding as an entry of its own, so that the runtime can replace
+            weights (`Model.update_weights`). Otherwise the archive is frozen: folded and packed weights alone.
+        free_source: free the source module's tensors as soon as they are packed. The module cannot be used any more,
+            also when the build fails; `program` neither.
     """
 
     goldens: bool = True
     cache_dir: str | os.PathLike[str] | None = None
     compiler: str | None = None
     jobs: int | None = None
+    without: Collection[str] = ()
+    updatable: bool = False
+    free_source: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,7 +60,7 @@ class BuildReport:
     size: int
     targets: tuple[str, ...]
     seconds: dict[str, float]
-    notes: tuple[tuple[str, str], ...]
+    passes: tuple[PassReport, ...]
     cache_hits: int
     cache_misses: int
 
@@ -77,7 +68,6 @@ class BuildReport:
         """The report for JSON."""
         result = dataclasses.asdict(self)
         result["path"] = str(self.path)
-        result["notes"] = [{"pass": name, "note": note} for name, note in self.notes]
         return result
 
 
@@ -93,6 +83,10 @@ class _Clock:
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         self._tell(name, self.seconds[name], detail)
+
+    def unit(self, name: str) -> None:
+        """One source was compiled."""
+        self._tell("compile", None, name)
 
     def _tell(self, name: str, seconds: float | None, detail: str) -> None:
         if self.progress is not None:
@@ -134,27 +128,51 @@ def build_archive(
     cache = BuildCache(Path(options.cache_dir) if options.cache_dir else None)
     clock = _Clock(progress)
     with clock.phase("passes"):
-        program = run_passes(program, PASSES)
-    lowered: list[Lowered] = []
-    with kernels_ahead(kernel_shims(program), names, cache, compiler=compiler, bf16=uses_bf16(program)):
-        for target in names:
+        program = run_passes(program, select(options.without))
+        weights = replaceable(program) if options.updatable else None
+    programs = [program] if weights is None or weights.fold is None else [program, weights.fold]
+    entries = []
+    for part in programs:
+        lowered = _lower(part, names, cache, compiler, clock, weights_known=weights is None)
+        entries.append(CompiledEntry(part, lowered, _compile(lowered, cache, compiler, clock, options.jobs)))
+    with clock.phase("pack"):
+        size = pack(
+            entries,
+            name or program.name,
+            output,
+            replaceable=weights,
+            goldens=options.goldens,
+            free_source=options.free_source,
+            compiler_version=compiler.version,
+        )
+    return BuildReport(output, size, names, clock.seconds, program.reports, cache.hits, cache.misses)
+
+
+def _lower(
+    program: Program,
+    targets: Sequence[str],
+    cache: BuildCache,
+    compiler: Compiler,
+    clock: _Clock,
+    *,
+    weights_known: bool,
+) -> tuple[Lowered, ...]:
+    lowered = []
+    with kernels_ahead(kernel_shims(program), targets, cache, compiler=compiler, halves=used_halves(program)):
+        for target in targets:
             with clock.phase("lower", target):
-                lowered.append(lower(program, target))
-    objects: list[bytes] = []
+                lowered.append(lower(program, target, weights_known=weights_known))
+    return tuple(lowered)
+
+
+def _compile(
+    lowered: Sequence[Lowered], cache: BuildCache, compiler: Compiler, clock: _Clock, jobs: int | None
+) -> tuple[bytes, ...]:
+    objects = []
     for module in lowered:
         with clock.phase("compile", module.target):
-            objects.append(
-                compile_module(
-                    module,
-                    cache,
-                    compiler=compiler,
-                    jobs=options.jobs,
-                    progress=(lambda unit: progress("compile", None, unit)) if progress else None,
-                )
-            )
-    with clock.phase("pack"):
-        size = _pack(program, name or program.name, lowered, objects, output, options, compiler.version)
-    return BuildReport(output, size, names, clock.seconds, program.notes, cache.hits, cache.misses)
+            objects.append(compile_module(module, cache, compiler=compiler, jobs=jobs, progress=clock.unit))
+    return tuple(objects)
 
 
 def _target_names(targets: Sequence[str] | None) -> tuple[str, ...]:
@@ -162,81 +180,3 @@ def _target_names(targets: Sequence[str] | None) -> tuple[str, ...]:
     for target in parsed:
         toolchain.target_flags(target)
     return tuple(dict.fromkeys(parsed))
-
-
-def _pack(
-    program: Program,
-    name: str,
-    lowered: Sequence[Lowered],
-    objects: Sequence[bytes],
-    output: Path,
-    options: BuildOptions,
-    compiler_version: str,
-) -> int:
-    values: dict[str, LoweredConstant] = {}
-    for module in lowered:
-        for constant in module.constants:
-            values.setdefault(constant.name, constant)
-    layout = layout_constants((key, tensor_bytes(value.value)) for key, value in values.items())
-    constants = tuple(
-        Constant(
-            name=key,
-            role=constant.info.role,
-            sources=constant.info.sources,
-            dtype=manifest_dtype(constant.value.dtype),
-            shape=tuple(constant.value.shape),
-            stride=tuple(constant.value.stride()),
-            file=layout.placements[key].segment,
-            offset=layout.placements[key].offset,
-            nbytes=layout.placements[key].nbytes,
-            sha256=layout.placements[key].sha256,
-            mutated=constant.info.mutated,
-        )
-        for key, constant in values.items()
-    )
-    numbers = {constant.name: index for index, constant in enumerate(constants)}
-    sources = list(layout.segments)
-    modules = []
-    for module, code in zip(lowered, objects, strict=True):
-        modules.append(
-            Module(
-                target=module.target,
-                abi_version=_ABI_VERSION,
-                file=len(sources),
-                constants=tuple(numbers[constant.name] for constant in module.constants),
-                imports=_IMPORTS,
-                kernels=tuple(Kernel(kernel, ops) for kernel, ops in module.kernels),
-            )
-        )
-        sources.append(FileSource.from_bytes(f"modules/{module.target}/{program.signature.name}.so", code))
-    goldens, golden_sources = golden_files(program, len(sources)) if options.goldens else ((), [])
-    sources += golden_sources
-    signature = program.signature
-    entry = Entry(
-        name=signature.name,
-        dims=signature.dims,
-        inputs=signature.inputs,
-        outputs=signature.outputs,
-        in_spec=signature.in_spec,
-        out_spec=signature.out_spec,
-        variants=(Variant("default", (), tuple(modules)),),
-        goldens=goldens,
-    )
-    producer = {
-        "aotpack": __version__,
-        "torch": str(torch.__version__),
-        "compiler": compiler_version,
-        "flags": " ".join(
-            flag for flag in toolchain.library_flags(lowered[0].target, bf16=lowered[0].bf16) if flag.startswith("-O")
-        ),
-        "source_sha256": _source_hash(lowered),
-    }
-    return write_archive(output, Manifest(name, producer, constants, (entry,)), sources)
-
-
-def _source_hash(lowered: Sequence[Lowered]) -> str:
-    digest = hashlib.sha256()
-    for module in lowered:
-        for text in (module.wrapper, *module.units):
-            digest.update(text.encode() + b"\0")
-    return digest.hexdigest()

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from aotpack.errors import CompileError
 from aotpack.export import native, toolchain
 from aotpack.export.cache import BuildCache
@@ -73,13 +75,13 @@ def compile_module(
 
 @contextmanager
 def kernels_ahead(
-    shims: Iterable[str], targets: Sequence[str], cache: BuildCache, *, compiler: Compiler, bf16: bool
+    shims: Iterable[str], targets: Sequence[str], cache: BuildCache, *, compiler: Compiler, halves: frozenset[str]
 ) -> Iterator[None]:
     """Compiles our kernels for `shims` into the cache in the background, while code generation keeps one core busy."""
     pool = ThreadPoolExecutor(1)
     try:
         for target in targets:
-            for unit in _library_units(target, shims, compiler, bf16=bf16):
+            for unit in _library_units(target, shims, compiler, halves=halves):
                 # What fails here fails again, and is reported, when the module is compiled.
                 pool.submit(cache.get, unit.key, ".o", partial(_compile, compiler, unit))
         yield
@@ -89,8 +91,6 @@ def kernels_ahead(
 
 
 def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
-    import torch
-
     target = lowered.target
     size = "-O0" if len(lowered.wrapper) > _WRAPPER_O0 else "-O1"
     wrapper_flags = tuple(toolchain.generated_flags(target, optimize=size))
@@ -109,17 +109,17 @@ def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
             text=lowered.wrapper,
         ),
     ]
-    return [*units, *_library_units(target, lowered.shims, compiler, bf16=lowered.bf16)]
+    return [*units, *_library_units(target, lowered.shims, compiler, halves=lowered.halves)]
 
 
-def _library_units(target: str, shims: Iterable[str], compiler: Compiler, *, bf16: bool) -> list[_Unit]:
+def _library_units(target: str, shims: Iterable[str], compiler: Compiler, *, halves: frozenset[str]) -> list[_Unit]:
     kernels = native.source_root() / "kernels"
     units = []
     for source in native.sources_for(shims):
         name = str(source.relative_to(native.source_root()))
         # Outside the kernels little time is spent: -O3 would cost more to build than it gains.
         optimize = "-O3" if kernels in source.parents else "-O2"
-        flags = tuple(toolchain.library_flags(target, bf16=bf16, optimize=optimize))
+        flags = tuple(toolchain.library_flags(target, halves=halves, optimize=optimize))
         key = _digest([compiler.version, *_portable(flags), name, native.content_hash(source)])
         units.append(_Unit(name, flags, key, path=source))
     # The longest first, so that it does not run alone at the end.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_arg
 
-from aotpack.export.program import ConstantInfo, Program, get_attribute
+from aotpack.export.program import Change, ConstantInfo, PassReport, Program, Recipe, get_attribute
 
 aten = torch.ops.aten
 
@@ -47,6 +47,8 @@ class Editor:
         self.graph = self.graph_module.graph
         self.mode = fake_mode(program.graph_module)
         self.constants: dict[str, ConstantInfo] = {}
+        self.originals: dict[str, torch.Tensor] = {}
+        self.changes: list[Change] = []
         self.changed = 0
 
     def nodes(self, *targets: Any) -> Iterator[torch.fx.Node]:
@@ -56,12 +58,23 @@ class Editor:
                 yield node
 
     def constant(self, node: Any) -> torch.Tensor | None:
-        """The tensor behind a `get_attr` node that the model never writes; None for any other value."""
+        """The fake tensor of a constant that the model never writes; None for any other value.
+
+        Passes see sizes, strides and dtypes of constants, never values: these are computed when the archive is packed.
+        """
         if not isinstance(node, torch.fx.Node) or node.op != "get_attr":
             return None
         if self.info(str(node.target)).mutated:
             return None
-        return get_attribute(self.graph_module, str(node.target)).detach()
+        value: torch.Tensor = node.meta["val"]
+        return value
+
+    def storage(self, node: torch.fx.Node) -> object:
+        """What two constants that lie in the same memory have in common; None for a derived constant."""
+        attribute = str(node.target)
+        if self.info(attribute).recipe is not None:
+            return None
+        return get_attribute(self.graph_module, attribute).untyped_storage()._cdata
 
     def info(self, attribute: str) -> ConstantInfo:
         return self.constants.get(attribute) or self.program.constant_info(attribute)
@@ -74,23 +87,40 @@ class Editor:
                 names += [n for n in self.info(str(node.target)).sources if n not in names]
         return tuple(names)
 
-    def add_constant(
-        self, value: torch.Tensor, name: str, role: str, sources: tuple[str, ...], before: torch.fx.Node
+    def derive(
+        self,
+        name: str,
+        role: str,
+        function: Callable[..., torch.Tensor],
+        inputs: Sequence[torch.fx.Node],
+        before: torch.fx.Node,
     ) -> torch.fx.Node:
-        """A new constant as a `get_attr` node; equal bytes are stored once when the archive is packed."""
+        """A new constant that `function` makes of other constants, as a `get_attr` node; see `Recipe`.
+
+        Args:
+            name: readable; made unique.
+            role: `packed` or `folded`.
+            function: of the tensors of `inputs`, in order. Its result is dense.
+            inputs: `get_attr` nodes of constants.
+            before: where the node goes.
+        """
         attribute = "_" + "".join(c if c.isalnum() else "_" for c in name)
         base, number = attribute, 1
-        while hasattr(self.graph_module, attribute):
+        while hasattr(self.graph_module, attribute) or attribute in self.program.constants:
             number += 1
             attribute = f"{base}_{number}"
-        self.graph_module.register_buffer(attribute, value.detach(), persistent=False)
-        self.constants[attribute] = ConstantInfo(role, sources)
-        return self.get_attr(attribute, before)
-
-    def get_attr(self, attribute: str, before: torch.fx.Node) -> torch.fx.Node:
+        with self.mode, torch.no_grad():
+            value = function(*(node.meta["val"] for node in inputs))
+        meta = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+        self.graph_module.register_buffer(attribute, meta, persistent=False)
+        names = tuple(str(node.target) for node in inputs)
+        for source in names:
+            if self.info(source).recipe is None and source not in self.program.originals:
+                self.originals[source] = get_attribute(self.graph_module, source)
+        self.constants[attribute] = ConstantInfo(role, self.sources(*inputs), recipe=Recipe(function, names))
         with self.graph.inserting_before(before):
             node = self.graph.get_attr(attribute)
-        node.meta["val"] = self.mode.from_tensor(get_attribute(self.graph_module, attribute), static_shapes=True)
+        node.meta["val"] = value
         return node
 
     def call(self, op: Any, args: tuple[Any, ...], before: torch.fx.Node, **kwargs: Any) -> torch.fx.Node:
@@ -111,13 +141,25 @@ class Editor:
         self.graph.erase_node(node)
         self.changed += 1
 
-    def finish(self, name: str, note: str) -> Program:
-        """The changed program; the old one when nothing was changed."""
+    def report(self, node: torch.fx.Node, note: str) -> None:
+        """Records a change at the layer of the source model that `node` comes from."""
+        self.changes.append(Change(layer_of(node), note))
+
+    def finish(self, name: str, summary: str) -> Program:
+        """The changed program with what was reported; the old one when nothing was changed."""
         if not self.changed:
             return self.program
         self.graph.eliminate_dead_code(_is_impure)
         self.graph_module.recompile()
-        return self.program.with_graph(self.graph_module, self.constants).with_note(name, note)
+        program = self.program.with_graph(self.graph_module, self.constants, self.originals)
+        return program.with_report(PassReport(name, summary, tuple(self.changes)))
+
+
+def layer_of(node: torch.fx.Node) -> str:
+    """The path of the innermost module of the source model that a node was traced in; "" for the top."""
+    stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {}
+    path = next(reversed(stack.values()))[0] if stack else ""
+    return path.removeprefix("L['self'].").removeprefix("L['self']")
 
 
 def fake_mode(graph_module: torch.fx.GraphModule) -> FakeTensorMode:
@@ -150,6 +192,13 @@ def shape_of(node: torch.fx.Node) -> Any:
 def dtype_of(node: torch.fx.Node) -> torch.dtype:
     dtype: torch.dtype = node.meta["val"].dtype
     return dtype
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor of known sizes fills its memory without holes or overlaps, in whatever order of its dims."""
+    strides = tensor.stride()
+    order = sorted(range(tensor.dim()), key=lambda d: (-strides[d], d))
+    return tensor.permute(order).is_contiguous()
 
 
 def same_shape(a: torch.fx.Node, b: torch.fx.Node) -> bool:

@@ -10,9 +10,10 @@ import torch
 
 from aotpack.errors import UnsupportedOperatorError
 from aotpack.export import native, ops
+from aotpack.export.editing import is_dense
 from aotpack.export.inductor import kernel_source, wrapper_source
 from aotpack.export.inductor.codegen import GeneratedCode, generate
-from aotpack.export.program import ConstantInfo, Program
+from aotpack.export.program import ConstantInfo, Program, get_attribute, set_attribute
 from aotpack.export.runner import refuse_specialization
 
 # Characters of kernel source that one compiler process gets; about two seconds of work.
@@ -21,11 +22,14 @@ _UNIT_SIZE = 60_000
 
 @dataclass(frozen=True)
 class LoweredConstant:
-    """A constant that a module reads, by its name in the generated code."""
+    """A constant that a module reads: an attribute of its program, or a `literal` that code generation made."""
 
     name: str
-    value: torch.Tensor
     info: ConstantInfo
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    literal: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -38,18 +42,20 @@ class Lowered:
     shims: frozenset[str]
     constants: tuple[LoweredConstant, ...]
     kernels: tuple[tuple[str, tuple[str, ...]], ...]
-    bf16: bool
+    halves: frozenset[str]
 
 
-def lower(program: Program, target: str) -> Lowered:
+def lower(program: Program, target: str, *, weights_known: bool = True) -> Lowered:
     """Generates the sources of the module for `target`.
+
+    `weights_known` allows the code to be made for the values of weights: for single numbers, which become literals.
 
     Raises:
         UnsupportedOperatorError: the model needs operators that have no kernel; all of them are listed.
         LoweringError: code generation failed.
     """
     inputs = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
-    code = generate(program.graph_module, inputs, target)
+    code = generate(_with_room(program), inputs, target, fold=weights_known)
     refuse_specialization(program, "TorchInductor")
     wrapper = wrapper_source.transform(
         code.wrapper,
@@ -65,19 +71,41 @@ def lower(program: Program, target: str) -> Lowered:
         shims=wrapper.shims,
         constants=tuple(_constant(program, code, name) for name in wrapper.constants),
         kernels=wrapper.kernels,
-        bf16=uses_bf16(program),
+        halves=used_halves(program),
     )
 
 
+def _with_room(program: Program) -> torch.fx.GraphModule:
+    """The graph over dense tensors on the CPU, as the archive will hold them.
+
+    Nobody reads the values of those that have none yet: memory that is never touched takes no room. Single numbers are
+    given, for TorchInductor may compute with them.
+    """
+    module = torch.fx.GraphModule(program.graph_module, program.graph)
+    for node in program.graph.find_nodes(op="get_attr"):
+        attribute = str(node.target)
+        value = get_attribute(module, attribute)
+        if not value.is_meta and is_dense(value):
+            continue
+        if value.numel() <= 1:
+            room = program.value(attribute).clone()
+        elif is_dense(value):
+            room = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+        else:
+            room = torch.empty(value.shape, dtype=value.dtype)
+        set_attribute(module, attribute, room)
+    return module
+
+
 def _constant(program: Program, code: GeneratedCode, name: str) -> LoweredConstant:
-    value = code.constants[name].detach()
     attribute = code.constant_origins.get(name, name)
+    seen = code.constants[name].detach()
+    layout = (seen.dtype, tuple(seen.shape), seen.stride())
     try:
-        info = program.constant_info(attribute)
+        return LoweredConstant(attribute, program.constant_info(attribute), *layout)
     except (AttributeError, TypeError):
         # Made by Inductor itself, e.g. out of a literal in the model.
-        info = ConstantInfo("constant", ())
-    return LoweredConstant(attribute, value, info)
+        return LoweredConstant(attribute, ConstantInfo("constant", ()), *layout, seen)
 
 
 def kernel_shims(program: Program) -> frozenset[str]:
@@ -89,11 +117,15 @@ def kernel_shims(program: Program) -> frozenset[str]:
     )
 
 
-def uses_bf16(program: Program) -> bool:
-    """Whether any tensor of the graph is of bf16."""
+_HALVES = {torch.bfloat16: "bf16", torch.float16: "f16"}
+
+
+def used_halves(program: Program) -> frozenset[str]:
+    """Which of "bf16" and "f16" tensors of the graph have."""
     values = [node.meta.get("val") for node in program.graph.nodes]
     tensors = [t for value in values for t in (value if isinstance(value, (tuple, list)) else [value])]
-    return any(isinstance(tensor, torch.Tensor) and tensor.dtype is torch.bfloat16 for tensor in tensors)
+    dtypes = {tensor.dtype for tensor in tensors if isinstance(tensor, torch.Tensor)}
+    return frozenset(name for dtype, name in _HALVES.items() if dtype in dtypes)
 
 
 @lru_cache(maxsize=1)

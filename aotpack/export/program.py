@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,12 +13,25 @@ from aotpack.spec import Signature
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """How a derived constant is computed: `function` of the values of the constants named in `inputs`.
+
+    It is evaluated when the archive is packed, one constant at a time, so that a build never holds all weights twice;
+    and it is traced where weights stay replaceable. So it is made of torch operators, and reads its arguments alone.
+    """
+
+    function: Callable[..., torch.Tensor]
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ConstantInfo:
     """Where a constant of a program comes from: its role in the manifest and the names in the source model."""
 
     role: str
     sources: tuple[str, ...]
     mutated: bool = False
+    recipe: Recipe | None = None
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,23 @@ class Reference:
 
 
 @dataclass(frozen=True)
+class Change:
+    """One thing that a pass did: where in the source model (the path of a module, "" for the top) and what."""
+
+    layer: str
+    note: str
+
+
+@dataclass(frozen=True)
+class PassReport:
+    """What a pass did to a program."""
+
+    name: str
+    summary: str
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True)
 class Program:
     """One entry of an archive before it is lowered. Immutable to its users: a pass returns a new one.
 
@@ -37,11 +67,16 @@ class Program:
         name: the model's name.
         graph_module: a flat graph. Placeholders are the tensors of `signature.inputs`, in order; constants are
             `get_attr` nodes; the output is a flat tuple of the tensors of `signature.outputs`. Every node carries a
-            fake tensor in `meta["val"]`.
+            fake tensor in `meta["val"]`. A constant without a value in memory (derived by a pass, or streamed from a
+            file) is a tensor on the meta device; `value` computes or reads it.
         signature: how the entry is called.
         constants: by attribute name of `graph_module`. An attribute without an entry is a constant of its own name.
+        originals: the source model's tensors that derived constants are made of, by attribute name.
+        state_dict: the source model's state dict, by its names; empty for functions.
+        source_module: the module that was captured; None for functions and `.pt2` files.
+        load: reads a tensor of the source model, by attribute name, where it is on the meta device.
         reference: for goldens; None where the model draws random numbers.
-        notes: what each pass did, in order.
+        reports: what each pass did, in order.
     """
 
     name: str
@@ -49,7 +84,11 @@ class Program:
     signature: Signature
     constants: Mapping[str, ConstantInfo] = field(default_factory=dict)
     reference: Reference | None = None
-    notes: tuple[tuple[str, str], ...] = ()
+    reports: tuple[PassReport, ...] = ()
+    originals: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    state_dict: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    source_module: torch.nn.Module | None = None
+    load: Callable[[str], torch.Tensor] | None = None
 
     @property
     def graph(self) -> torch.fx.Graph:
@@ -65,23 +104,67 @@ class Program:
         return torch.fx.GraphModule(self.graph_module, graph)
 
     def with_graph(
-        self, graph_module: torch.fx.GraphModule, constants: Mapping[str, ConstantInfo] | None = None
+        self,
+        graph_module: torch.fx.GraphModule,
+        constants: Mapping[str, ConstantInfo] | None = None,
+        originals: Mapping[str, torch.Tensor] | None = None,
     ) -> Program:
         """The same program over another graph, with constants added."""
-        merged = {**self.constants, **(constants or {})}
-        return replace(self, graph_module=graph_module, constants=merged)
+        return replace(
+            self,
+            graph_module=graph_module,
+            constants={**self.constants, **(constants or {})},
+            originals={**self.originals, **(originals or {})},
+        )
 
-    def with_note(self, name: str, note: str) -> Program:
-        return replace(self, notes=(*self.notes, (name, note)))
+    def with_report(self, report: PassReport) -> Program:
+        return replace(self, reports=(*self.reports, report))
 
     def constant_info(self, attribute: str) -> ConstantInfo:
         """What is known of a constant; an attribute of the source model describes itself."""
         known = self.constants.get(attribute)
         if known is not None:
             return known
-        value = get_attribute(self.graph_module, attribute)
-        role = "parameter" if isinstance(value, torch.nn.Parameter) else "buffer"
+        role = "parameter" if isinstance(self.original(attribute), torch.nn.Parameter) else "buffer"
         return ConstantInfo(role, (attribute,))
+
+    def value(self, attribute: str) -> torch.Tensor:
+        """The value of a constant: computed or read anew where it is not in memory. Not to be written to.
+
+        Raises:
+            RuntimeError: its tensor is on the meta device, and there is nothing to read it from.
+        """
+        info = self.constants.get(attribute)
+        if info is not None and info.recipe is not None:
+            with torch.no_grad():
+                return info.recipe.function(*(self.value(name) for name in info.recipe.inputs))
+        value = self.original(attribute).detach()
+        if not value.is_meta:
+            return value
+        if self.load is None:
+            raise RuntimeError(f"the tensor {attribute!r} has no value: it is on the meta device")
+        return self.load(attribute)
+
+    def roots(self, attribute: str) -> tuple[str, ...]:
+        """The tensors of the source model that a constant is computed from; the constant itself if it is one."""
+        info = self.constants.get(attribute)
+        if info is None or info.recipe is None:
+            return (attribute,)
+        return tuple(dict.fromkeys(root for name in info.recipe.inputs for root in self.roots(name)))
+
+    def runnable(self) -> torch.fx.GraphModule:
+        """The graph with all values in memory, to run it as it is."""
+        module = torch.fx.GraphModule(self.graph_module, self.graph)
+        for node in self.graph.find_nodes(op="get_attr"):
+            attribute = str(node.target)
+            if get_attribute(module, attribute).is_meta:
+                set_attribute(module, attribute, self.value(attribute))
+        return module
+
+    def original(self, attribute: str) -> torch.Tensor:
+        """The tensor of the source model behind an attribute; it may be on the meta device."""
+        known = self.originals.get(attribute)
+        return get_attribute(self.graph_module, attribute) if known is None else known
 
 
 def get_attribute(module: torch.nn.Module, path: str) -> torch.Tensor:
@@ -92,3 +175,13 @@ def get_attribute(module: torch.nn.Module, path: str) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{path} is a {type(value).__name__}, expected a tensor")
     return value
+
+
+def set_attribute(module: torch.nn.Module, path: str, value: torch.Tensor) -> None:
+    """Puts a tensor, as a buffer, at a dotted path that has one."""
+    *parents, name = path.split(".")
+    owner: Any = module
+    for part in parents:
+        owner = getattr(owner, part)
+    delattr(owner, name)
+    owner.register_buffer(name, value, persistent=False)

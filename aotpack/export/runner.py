@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
@@ -14,10 +15,41 @@ from aotpack.export.editing import fake_mode
 from aotpack.export.program import Program
 from aotpack.spec import DimRef
 
-Pass = Callable[[Program], Program]
+Step = Callable[[Program], Program]
 
 
-def run_passes(program: Program, passes: Sequence[Pass]) -> Program:
+@dataclass(frozen=True)
+class Pass:
+    """A step of the pipeline with a name, by which users know it.
+
+    Attributes:
+        step: the function.
+        part_of: the name of the pass that this one belongs to: it runs when that one does.
+        always: whether it is needed for right results, and so cannot be switched off.
+    """
+
+    step: Step
+    part_of: str | None = None
+    always: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.step.__name__.replace("_", "-")
+
+    @property
+    def summary(self) -> str:
+        """What it does, in a sentence."""
+        return (self.step.__doc__ or "").partition("\n")[0]
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(self, program: Program) -> Program:
+        return self.step(program)
+
+
+def run_passes(program: Program, passes: Sequence[Step]) -> Program:
     """The program after all passes.
 
     Raises:
@@ -68,6 +100,13 @@ def propagate(program: Program) -> None:
         # Parameters are real; the mode makes fakes of them on the way.
         allow, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
         try:
-            FakeTensorProp(program.graph_module, mode).propagate_dont_convert_inputs(*values)
+            _Propagation(program.graph_module, mode).propagate_dont_convert_inputs(*values)
         finally:
             mode.allow_non_fake_inputs = allow
+
+
+class _Propagation(FakeTensorProp):
+    """Constants keep the fake tensors that they have: a derived one has no value to make another from."""
+
+    def run_node(self, n: torch.fx.Node) -> object:
+        return n.meta["val"] if n.op == "get_attr" else super().run_node(n)

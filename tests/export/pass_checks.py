@@ -11,14 +11,14 @@ import torch.utils._pytree as pytree
 
 from aotpack.export import aot_export
 from aotpack.export.program import Program
-from aotpack.export.runner import Pass, run_passes
+from aotpack.export.runner import Step, run_passes
 from tests.export.conftest import assert_close, in_double
 
 
 def run(
     model: torch.nn.Module | Callable[..., Any],
     args: Sequence[Any],
-    *passes: Pass,
+    *passes: Step,
     dynamic_shapes: Any = None,
     other_args: Sequence[Any] | None = None,
     tolerance: float = 1e-5,
@@ -34,7 +34,7 @@ def run(
             if call is None:
                 continue
             with torch.no_grad():
-                got = after.graph_module(*pytree.tree_leaves(list(call)))
+                got = after.runnable()(*pytree.tree_leaves(list(call)))
                 expected = eager(*in_double(tuple(call)))
             assert_close(got, expected, tolerance)
     return after

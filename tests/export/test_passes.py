@@ -363,5 +363,11 @@ class TestRunner:
         model = nn.Sequential(nn.Conv1d(3, 4, 3, padding=1), nn.BatchNorm1d(4), nn.ReLU(), nn.Dropout()).eval()
         shapes = {"input": {0: Dim("n", max=8), 2: Dim("length", max=64)}}
         after = run(model, (torch.randn(2, 3, 9),), *PASSES, dynamic_shapes=shapes, other_args=(torch.randn(3, 3, 5),))
-        assert [name for name, _ in after.notes] == ["noops", "batch_norm", "pack_conv", "epilogue", "output_layout"]
+        assert [report.name for report in after.reports] == [
+            "remove-noops",
+            "fold-batch-norm",
+            "pack-conv",
+            "fuse-epilogue",
+            "keep-output-layout",
+        ]
         assert operators(after) == ["aotpack.packed_conv.default", "aotpack.to_layout.default"]

@@ -49,7 +49,7 @@ def supported_targets() -> tuple[str, ...]:
     return tuple(_ISA_CLASSES)
 
 
-def _config(bits: int) -> dict[str, Any]:
+def _config(bits: int, *, fold: bool) -> dict[str, Any]:
     return {
         "cpp_wrapper": True,
         "force_disable_caches": True,
@@ -58,6 +58,8 @@ def _config(bits: int) -> dict[str, Any]:
         "freezing": False,
         # Else constants of a few elements become literals, state that the model writes to among them.
         "always_keep_tensor_constants": True,
+        # Reads the values of constants of one element.
+        "joint_graph_constant_folding": fold,
         "cpp.weight_prepack": False,
         "layout_optimization": False,
         "cpp.vec_isa_ok": True,
@@ -145,13 +147,14 @@ def _dispatcher_calls(serialized: str | None) -> list[str]:
     return [str(node["node"]["target"]).removeprefix("torch.ops.").replace("::", ".") for node in nodes]
 
 
-def generate(gm: torch.fx.GraphModule, inputs: Sequence[Any], target: str) -> GeneratedCode:
+def generate(gm: torch.fx.GraphModule, inputs: Sequence[Any], target: str, *, fold: bool = True) -> GeneratedCode:
     """Generates C++ for `gm`, a flat graph over tensors.
 
     Args:
         gm: placeholders are tensors, parameters are `get_attr` nodes, the output is a flat tuple of tensors.
         inputs: a fake tensor per placeholder, whose symbolic sizes carry the ranges.
         target: one of `supported_targets()`.
+        fold: whether the values of constants of one element may become part of the code.
 
     Raises:
         LoweringError: Inductor could not generate code; the cause is chained.
@@ -165,7 +168,7 @@ def generate(gm: torch.fx.GraphModule, inputs: Sequence[Any], target: str) -> Ge
         torch.no_grad(),
         warnings.catch_warnings(),
         _fixed_isa(target) as bits,
-        config.patch(_config(bits)),
+        config.patch(_config(bits, fold=fold)),
         _serial_when_small(),
         _intercepted(result),
     ):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
+
+from aotpack.errors import BuildError
 from aotpack.export.passes.batch_norm import fold_batch_norm
 from aotpack.export.passes.constants import fold_constants
 from aotpack.export.passes.epilogue import fuse_epilogue
@@ -18,24 +22,46 @@ from aotpack.export.runner import Pass
 
 PASSES: tuple[Pass, ...] = (
     # First, so that patterns are not interrupted by calls that compute nothing.
-    remove_noops,
+    Pass(remove_noops),
     # Before anything asks whether two uses share a weight.
-    merge_tied,
+    Pass(merge_tied),
     # Casts and transpositions of weights become weights, which the packing passes look for.
-    fold_constants,
+    Pass(fold_constants),
     # While convolutions are still torch's and their weights plain.
-    fold_batch_norm,
+    Pass(fold_batch_norm),
     # Packed convolutions change strides: views over them must not depend on strides.
-    free_views,
-    pack_conv,
-    pack_linear,
-    pack_embedding_bag,
-    pack_attention,
-    pack_rnn,
+    Pass(free_views, part_of="pack-conv"),
+    Pass(pack_conv),
+    Pass(pack_linear),
+    Pass(pack_embedding_bag),
+    Pass(pack_attention),
+    Pass(pack_rnn),
     # After packing: it rewrites arguments of packed operators only.
-    fuse_epilogue,
+    Pass(fuse_epilogue),
     # Last: it compares the strides of the results with the captured ones.
-    keep_output_layout,
+    Pass(keep_output_layout, always=True),
 )
 
-__all__ = ["PASSES"]
+
+def switchable() -> tuple[Pass, ...]:
+    """The passes that a build can do without."""
+    return tuple(step for step in PASSES if not step.always and step.part_of is None)
+
+
+def select(without: Collection[str] = ()) -> tuple[Pass, ...]:
+    """The passes but those named in `without`; `"all"` names all that can be switched off.
+
+    Raises:
+        BuildError: there is no pass of that name.
+    """
+    names = [step.name for step in switchable()]
+    for name in without:
+        if name not in names and name != "all":
+            close = difflib.get_close_matches(name, names, 1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            raise BuildError(f"there is no pass {name!r} to switch off", hint=f"{meant}passes: {', '.join(names)}")
+    off = set(names) if "all" in without else set(without)
+    return tuple(step for step in PASSES if step.always or (step.part_of or step.name) not in off)
+
+
+__all__ = ["PASSES", "select", "switchable"]

@@ -7,6 +7,10 @@ folding).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
 import torch
 
 from aotpack.export.editing import Editor, bound_arguments, shape_of
@@ -37,39 +41,58 @@ def fold_batch_norm(program: Program) -> Program:
         source = arguments["input"]
         if arguments.get("training") or source.op != "call_function" or source.target not in _FOLDED_INTO:
             continue
-        mean, var = editor.constant(arguments["running_mean"]), editor.constant(arguments["running_var"])
         conv = bound_arguments(source)
-        weight, bias = editor.constant(conv["weight"]), editor.constant(conv["bias"])
+        weight = editor.constant(conv["weight"])
         if weight is None or len(shape_of(source)) != weight.dim():
             continue  # unbatched, or a linear over sequences: the norm's channels are not the weight's outputs
-        gamma, beta = editor.constant(arguments["weight"]), editor.constant(arguments["bias"])
-        unknown = [arguments[key] is not None and value is None for key, value in (("weight", gamma), ("bias", beta))]
-        if mean is None or var is None or any(unknown) or (conv["bias"] is not None and bias is None):
+        statistics = [arguments["running_mean"], arguments["running_var"]]
+        optional = [arguments["weight"], arguments["bias"], conv["bias"]]
+        if any(editor.constant(value) is None for value in (*statistics, *(v for v in optional if v is not None))):
             continue
-        scale = torch.rsqrt(var.double() + arguments["eps"])
-        if gamma is not None:
-            scale = scale * gamma.double()
-        shift = (torch.zeros_like(mean) if bias is None else bias).double() - mean.double()
-        new_bias = shift * scale
-        if beta is not None:
-            new_bias = new_bias + beta.double()
-        new_weight = _scale_outputs(weight.double(), scale, _FOLDED_INTO[source.target], conv.get("groups", 1))
-        sources = editor.sources(
-            *(n for n in (conv["weight"], conv["bias"], arguments["weight"], arguments["bias"]) if n is not None),
-            arguments["running_mean"],
-            arguments["running_var"],
-        )
+        given = [conv["weight"], *statistics, *(value for value in optional if value is not None)]
+        arrange = _Arrangement(tuple(value is not None for value in optional), arguments["eps"])
         name = str(conv["weight"].target)
-        conv["weight"] = editor.add_constant(new_weight.to(weight.dtype), f"{name}_bn", "folded", sources, node)
-        conv["bias"] = editor.add_constant(new_bias.to(weight.dtype), f"{name}_bn_bias", "folded", sources, node)
+        scaled = partial(_folded_weight, arrange, _FOLDED_INTO[source.target], conv.get("groups", 1))
+        conv["weight"] = editor.derive(f"{name}_bn", "folded", scaled, given, node)
+        conv["bias"] = editor.derive(f"{name}_bn_bias", "folded", partial(_folded_bias, arrange), given, node)
         folded = editor.call(source.target, tuple(conv.values()), node)
+        editor.report(node, f"folded into {name}")
         if node.target is aten.batch_norm.default:
             editor.replace(node, folded)
         else:
             # The functional form returns (output, saved mean, saved rstd); only the output is read at inference.
             for user in list(node.users):
                 editor.replace(user, folded)
-    return editor.finish("batch_norm", f"folded {editor.changed} batch norms into the weights before them")
+    return editor.finish("fold-batch-norm", f"folded {editor.changed} batch norms into the weights before them")
+
+
+@dataclass(frozen=True)
+class _Arrangement:
+    """How the tensors of a recipe lie: weight, mean, var, then those of gamma, beta and bias that there are."""
+
+    present: tuple[bool, ...]
+    eps: float
+
+    def scale_and_shift(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """y = scale * product + shift per channel, in double."""
+        _, mean, var, *rest = (tensor.double() for tensor in tensors)
+        values = iter(rest)
+        gamma, beta, bias = (next(values) if there else None for there in self.present)
+        scale = torch.rsqrt(var + self.eps)
+        if gamma is not None:
+            scale = scale * gamma
+        shift = (-mean if bias is None else bias - mean) * scale
+        return scale, shift if beta is None else shift + beta
+
+
+def _folded_weight(arrange: _Arrangement, transposed: bool, groups: int, *tensors: torch.Tensor) -> torch.Tensor:
+    weight = tensors[0]
+    scale, _ = arrange.scale_and_shift(tensors)
+    return _scale_outputs(weight.double(), scale, transposed, groups).to(weight.dtype)
+
+
+def _folded_bias(arrange: _Arrangement, *tensors: torch.Tensor) -> torch.Tensor:
+    return arrange.scale_and_shift(tensors)[1].to(tensors[0].dtype)
 
 
 def _scale_outputs(weight: torch.Tensor, scale: torch.Tensor, transposed: bool, groups: int) -> torch.Tensor:

@@ -1,54 +1,117 @@
 """Folds what depends on constants alone: casts, transpositions, lookups with constant indices.
 
 Never folded: random operators, values that depend on symbolic sizes, state that the model writes, and values made of
-nothing (`arange`, `zeros`), which are cheaper to compute than to load. A fold may not make the archive larger than the
-constants that it consumes by more than `_GROWTH` bytes.
+nothing (`arange`, `zeros`), which are cheaper to compute than to load. What is folded takes at most `_GROWTH` times the
+bytes of the constants that it replaces, small values aside: an archive does not grow by folding.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
+from torch.fx.node import map_arg
 
-from aotpack.export.editing import Editor
+from aotpack.export.editing import Editor, is_dense
 from aotpack.export.program import Program
 
-_GROWTH = 64 * 1024
+_GROWTH = 1.0
+_SMALL = 64 * 1024
 
 aten = torch.ops.aten
 
 
 def fold_constants(program: Program) -> Program:
-    """Evaluates constant subgraphs and stores what the rest of the graph reads of them."""
+    """Replaces constant subgraphs by constants, which are computed when the archive is packed."""
     editor = Editor(program)
-    values: dict[torch.fx.Node, Any] = {}
     roots: dict[torch.fx.Node, tuple[torch.fx.Node, ...]] = {}
     for node in editor.graph.nodes:
-        constant = editor.constant(node)
-        if constant is not None:
-            values[node], roots[node] = constant, (node,)
-        elif _foldable(node) and all(source in values for source in node.all_input_nodes):
-            arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
-            with torch.no_grad():
-                values[node] = _function(node)(*arguments[0], **arguments[1])
+        if editor.constant(node) is not None:
+            roots[node] = (node,)
+        elif _foldable(node) and all(source in roots for source in node.all_input_nodes):
             roots[node] = tuple(dict.fromkeys(r for source in node.all_input_nodes for r in roots[source]))
+    # A constant that something else reads stays in the archive: what is made of it comes on top.
+    credit: dict[torch.fx.Node, float] = {
+        n: _bytes(n) for n in roots if n.op == "get_attr" and all(user in roots for user in n.users)
+    }
     for node in list(editor.graph.nodes):
-        value = values.get(node)
-        if node.op == "get_attr" or not isinstance(value, torch.Tensor) or not roots[node]:
+        if node not in roots or node.op == "get_attr" or not isinstance(node.meta["val"], torch.Tensor):
             continue
-        if all(user in values for user in node.users):
+        if all(user in roots for user in node.users):
             continue
-        dense = value if _is_dense(value) else value.contiguous()
-        consumed = sum(_bytes(values[root]) for root in roots[node])
-        if _bytes(dense) > consumed + _GROWTH:
+        if not _afford(node, roots[node], credit):
             continue
-        folded = editor.add_constant(dense.clone(), node.name, "folded", editor.sources(*roots[node]), node)
+        recipe = _Steps.of(node, roots[node])
+        folded = editor.derive(node.name, "folded", recipe, roots[node], node)
+        editor.report(node, f"{node.target} of {', '.join(str(root.target) for root in roots[node])}")
         editor.replace(node, folded)
-    return editor.finish("constants", f"folded {editor.changed} values")
+    return editor.finish("fold-constants", f"folded {editor.changed} values")
+
+
+def _afford(node: torch.fx.Node, roots: Sequence[torch.fx.Node], credit: dict[torch.fx.Node, float]) -> bool:
+    """Whether the constants that go make room for the folded value; takes the room."""
+    needed = _bytes(node) / _GROWTH
+    if needed <= _SMALL:
+        return True
+    if sum(credit.get(root, 0) for root in roots) < needed:
+        return False
+    for root in roots:
+        taken = min(needed, credit.get(root, 0))
+        credit[root] = credit.get(root, 0) - taken
+        needed -= taken
+    return True
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A value of `_Steps` by its number: the arguments first, then the results of the steps."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """A recipe: calls of operators one after another. The result of the last one is made dense."""
+
+    calls: tuple[tuple[Callable[..., Any], Any, Any], ...]
+
+    @staticmethod
+    def of(node: torch.fx.Node, roots: Sequence[torch.fx.Node]) -> _Steps:
+        slots = {root: _Slot(number) for number, root in enumerate(roots)}
+        calls: list[tuple[Callable[..., Any], Any, Any]] = []
+
+        def visit(current: torch.fx.Node) -> None:
+            if current in slots:
+                return
+            for source in current.all_input_nodes:
+                visit(source)
+            args, kwargs = map_arg((current.args, current.kwargs), slots.__getitem__)  # type: ignore[arg-type]
+            calls.append((_function(current), args, kwargs))
+            slots[current] = _Slot(len(slots))
+
+        visit(node)
+        return _Steps(tuple(calls))
+
+    def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
+        values: list[Any] = list(tensors)
+        for function, args, kwargs in self.calls:
+            values.append(function(*_filled(args, values), **_filled(kwargs, values)))
+        result: torch.Tensor = values[-1]
+        return result if is_dense(result) else result.contiguous()
+
+
+def _filled(value: Any, values: Sequence[Any]) -> Any:
+    if isinstance(value, _Slot):
+        return values[value.number]
+    if isinstance(value, (list, tuple)):
+        return type(value)(_filled(item, values) for item in value)
+    if isinstance(value, dict):
+        return {key: _filled(item, values) for key, item in value.items()}
+    return value
 
 
 def _foldable(node: torch.fx.Node) -> bool:
@@ -74,11 +137,6 @@ def _function(node: torch.fx.Node) -> Callable[..., Any]:
     return node.target
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
-    strides = tensor.stride()
-    order = sorted(range(tensor.dim()), key=lambda d: (-strides[d], d))
-    return tensor.permute(order).is_contiguous()
-
-
-def _bytes(value: object) -> int:
+def _bytes(node: torch.fx.Node) -> int:
+    value = node.meta["val"]
     return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0

@@ -38,7 +38,7 @@ def fuse_epilogue(program: Program) -> Program:
     for node in editor.nodes(*_PLAIN, aten.gelu.default, *_CLAMPS):
         activations += _fuse_activation(node, editor)
     editor.changed = adds + activations
-    return editor.finish("epilogue", f"fused {adds} additions and {activations} activations")
+    return editor.finish("fuse-epilogue", f"fused {adds} additions and {activations} activations")
 
 
 def _open(node: object, *, residual: bool) -> TypeGuard[torch.fx.Node]:
@@ -68,6 +68,7 @@ def _fuse_add(editor: Editor, node: torch.fx.Node, order: dict[torch.fx.Node, in
         if dtype_of(other) != dtype_of(packed):
             continue
         # Everything that the call reads must come before it: move it down to the addition.
+        editor.report(node, f"addition fused into {packed.name}")
         node.prepend(packed)
         _with(packed, residual=other)
         editor.replace(node, packed)
@@ -80,6 +81,7 @@ def _fuse_activation(node: torch.fx.Node, editor: Editor) -> int:
     name = _activation(node)
     if name is None or not _open(source, residual=False):
         return 0
+    editor.report(node, f"{name} fused into {source.name}")
     _with(source, act=ops.ACTIVATIONS[name][0])
     editor.replace(node, source)
     return 1

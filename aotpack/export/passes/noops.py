@@ -47,7 +47,7 @@ def remove_noops(program: Program) -> Program:
         # A copy of an expanded or sliced value is dense, which as_strided behind it may rely on.
         if plain and same_strides(node, source):
             editor.replace(node, source)
-    return editor.finish("noops", f"removed {editor.changed} calls that compute nothing")
+    return editor.finish("remove-noops", f"removed {editor.changed} calls that compute nothing")
 
 
 def _writes(node: torch.fx.Node) -> bool:

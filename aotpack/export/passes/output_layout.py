@@ -22,10 +22,11 @@ def keep_output_layout(program: Program) -> Program:
     for index, (node, spec) in enumerate(zip(results, program.signature.outputs, strict=True)):
         if not isinstance(node, torch.fx.Node) or _has_order(node.meta["val"], spec.order):
             continue
+        editor.report(node, f"copied {spec.name} into eager's layout")
         results[index] = editor.call(ops.to_layout, (node, list(spec.order)), output)
         editor.changed += 1
     output.args = (tuple(results),)
-    return editor.finish("output_layout", f"restored the layout of {editor.changed} results")
+    return editor.finish("keep-output-layout", f"restored the layout of {editor.changed} results")
 
 
 def _has_order(value: torch.Tensor, order: tuple[int, ...]) -> bool:

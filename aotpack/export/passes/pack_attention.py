@@ -34,9 +34,10 @@ def pack_attention(program: Program) -> Program:
             scale = 1.0 / math.sqrt(head_dim)
         if not isinstance(scale, (int, float)):
             continue
+        editor.report(node, "blocked kernel")
         call = (q, k, v, mask, bool(arguments["is_causal"]), float(scale))
         editor.replace(node, editor.call(ops.attention, call, node))
-    return editor.finish("pack_attention", f"blocked {editor.changed} attentions")
+    return editor.finish("pack-attention", f"blocked {editor.changed} attentions")
 
 
 def _fits(q: torch.fx.Node, k: torch.fx.Node, v: torch.fx.Node, gqa: bool) -> bool:

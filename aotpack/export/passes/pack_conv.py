@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
-from aotpack.export import ops
+from aotpack.export import ops, packing
 from aotpack.export.editing import Editor, bound_arguments, dtype_of, schema_of, shape_of
-from aotpack.export.packing import pack_conv as pack_weight
 from aotpack.export.program import Program
 
 aten = torch.ops.aten
@@ -49,13 +49,8 @@ def pack_conv(program: Program) -> Program:
             x = editor.call(aten.unsqueeze.default, (x, 0), node)
         x, padding = _padding(editor, node, x, arguments["padding"], kernel, dilation)
         output_padding = _spread(arguments.get("output_padding", 0), spatial)
-        packed = editor.add_constant(
-            pack_weight(weight, groups, transposed),
-            f"packed_{arguments['weight'].target}",
-            "packed",
-            editor.sources(arguments["weight"]),
-            node,
-        )
+        layout = partial(_pack, groups, transposed)
+        packed = editor.derive(f"packed_{arguments['weight'].target}", "packed", layout, [arguments["weight"]], node)
         out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
         result = editor.call(
             ops.packed_conv,
@@ -78,8 +73,13 @@ def pack_conv(program: Program) -> Program:
         )
         if not batched:
             result = editor.call(aten.squeeze.dim, (result, 0), node)
+        editor.report(node, f"packed the weight {list(weight.shape)}")
         editor.replace(node, result)
-    return editor.finish("pack_conv", f"packed the weights of {editor.changed} convolutions")
+    return editor.finish("pack-conv", f"packed the weights of {editor.changed} convolutions")
+
+
+def _pack(groups: int, transposed: bool, weight: torch.Tensor) -> torch.Tensor:
+    return packing.pack_conv(weight, groups, transposed)
 
 
 def _spread(value: Any, count: int) -> list[int]:

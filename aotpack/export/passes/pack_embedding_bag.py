@@ -41,6 +41,7 @@ def pack_embedding_bag(program: Program) -> Program:
             bool(arguments["include_last_offset"]),
             padding,
         )
+        editor.report(node, "one kernel")
         pooled = editor.call(ops.embedding_bag, call, node)
         for user in list(node.users):
             if user.args[1] == 0:
@@ -48,4 +49,4 @@ def pack_embedding_bag(program: Program) -> Program:
             else:
                 editor.graph.erase_node(user)
         editor.graph.erase_node(node)
-    return editor.finish("pack_embedding_bag", f"sent {editor.changed} embedding bags to one kernel")
+    return editor.finish("pack-embedding-bag", f"sent {editor.changed} embedding bags to one kernel")

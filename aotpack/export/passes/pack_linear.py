@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from aotpack.export import ops
+from aotpack.export import ops, packing
 from aotpack.export.editing import Editor, bound_arguments, dtype_of, shape_of
-from aotpack.export.packing import pack_linear as pack_weight
 from aotpack.export.program import Program
 
 aten = torch.ops.aten
@@ -35,18 +34,18 @@ def pack_linear(program: Program) -> Program:
             continue
         if len(shape_of(x)) == 0:
             continue
-        dense = weight if transposed else weight.t()
-        if bias is not None and shape_of(bias)[0] != dense.shape[0]:
+        outputs = weight.shape[0] if transposed else weight.shape[1]
+        if bias is not None and shape_of(bias)[0] != outputs:
             continue
         key = (str(weight_node.target), transposed)
         if key not in packed:
             first = next(iter(editor.graph.nodes))
-            packed[key] = editor.add_constant(
-                pack_weight(dense), f"packed_{key[0]}", "packed", editor.sources(weight_node), first
-            )
+            layout = packing.pack_linear if transposed else _pack_transposed
+            packed[key] = editor.derive(f"packed_{key[0]}", "packed", layout, [weight_node], first)
             if transposed:
                 rows[key[0]] = packed[key]
-        result = editor.call(ops.packed_linear, (x, packed[key], bias, None, dense.shape[0], 0), node)
+        result = editor.call(ops.packed_linear, (x, packed[key], bias, None, outputs, 0), node)
+        editor.report(node, f"packed the weight {list(weight.shape)}")
         editor.replace(node, result)
     lookups = 0
     for node in editor.nodes(aten.embedding.default):
@@ -56,10 +55,15 @@ def pack_linear(program: Program) -> Program:
         shared = rows.get(str(table.target))
         if shared is not None:
             count = shape_of(table)[0]
+            editor.report(node, "reads the packed weight of a product")
             editor.replace(node, editor.call(ops.packed_embedding, (shared, node.args[1], count), node))
             lookups += 1
     tied = f", {lookups} tied lookups read the packed table" if lookups else ""
-    return editor.finish("pack_linear", f"packed the weights of {editor.changed - lookups} products{tied}")
+    return editor.finish("pack-linear", f"packed the weights of {editor.changed - lookups} products{tied}")
+
+
+def _pack_transposed(weight: torch.Tensor) -> torch.Tensor:
+    return packing.pack_linear(weight.t())
 
 
 def _operands(

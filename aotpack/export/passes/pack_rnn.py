@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from aotpack.export import ops, recurrent
+from aotpack.export import ops, packing, recurrent
 from aotpack.export.editing import Editor, bound_arguments, dtype_of, shape_of
-from aotpack.export.packing import pack_linear
 from aotpack.export.program import Program
 
 aten = torch.ops.aten
@@ -33,13 +32,14 @@ def pack_rnn(program: Program) -> Program:
             continue
         if dtype_of(arguments["input"]) != known[0].dtype or len(shape_of(arguments["input"])) != 3:
             continue
+        editor.report(node, f"split into {arguments['num_layers']} x {directions} layers")
         results = _layers(editor, node, arguments, known, per_layer, directions)
         for user in list(node.users):
             if user.target is not operator.getitem:
                 raise AssertionError("a tuple result is read by getitem alone")
             editor.replace(user, results[_index(user)])
         editor.graph.erase_node(node)
-    return editor.finish("pack_rnn", f"split {editor.changed} results of recurrent networks into layers")
+    return editor.finish("pack-rnn", f"split {editor.changed} results of recurrent networks into layers")
 
 
 def _layers(
@@ -81,10 +81,7 @@ def _layers(
 
 
 def _packed(editor: Editor, node: torch.fx.Node, parameter: torch.fx.Node) -> torch.fx.Node:
-    weight = editor.constant(parameter)
-    assert weight is not None
-    name = f"packed_{parameter.target}"
-    return editor.add_constant(pack_linear(weight), name, "packed", editor.sources(parameter), node)
+    return editor.derive(f"packed_{parameter.target}", "packed", packing.pack_linear, [parameter], node)
 
 
 def _index(getitem: torch.fx.Node) -> int:

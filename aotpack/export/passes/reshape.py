@@ -24,4 +24,4 @@ def free_views(program: Program) -> Program:
                 *node.args[1:],
             )
             editor.changed += 1
-    return editor.finish("reshape", f"freed {editor.changed} views from strides")
+    return editor.finish("free-views", f"freed {editor.changed} views from strides")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.fx
 
 from aotpack.export.editing import Editor
-from aotpack.export.program import ConstantInfo, Program
+from aotpack.export.program import Change, ConstantInfo, Program
 
 
 def merge_tied(program: Program) -> Program:
@@ -14,16 +14,18 @@ def merge_tied(program: Program) -> Program:
     first: dict[tuple[object, ...], torch.fx.Node] = {}
     for node in list(editor.graph.nodes):
         value = editor.constant(node)
-        if value is None:
+        if value is None or editor.storage(node) is None:
             continue
-        key = (value.data_ptr() or id(value), value.dtype, tuple(value.shape), tuple(value.stride()))
+        layout = (value.storage_offset(), tuple(value.shape), tuple(value.stride()))
+        key = (editor.storage(node), value.dtype, *layout)
         kept = first.setdefault(key, node)
         if kept is node:
             continue
         name, other = str(kept.target), str(node.target)
         if name != other:
+            editor.changes.append(Change("", f"{other} is {name}"))
             info = editor.info(name)
             sources = tuple(dict.fromkeys((*info.sources, *editor.info(other).sources)))
             editor.constants[name] = ConstantInfo(info.role, sources)
         editor.replace(node, kept)
-    return editor.finish("tied", f"merged {editor.changed} uses of shared weights")
+    return editor.finish("merge-tied", f"merged {editor.changed} uses of shared weights")

@@ -1,0 +1,43 @@
+"""What the passes of a build did, for people: `aotpack build --explain` and `aotpack inspect --passes`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_passes(console: Console, entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Prints a table per entry: each pass with its summary, below it what it changed, layer by layer.
+
+    `entries` is the content of `reports/passes.json` under "entries" (docs/format.md).
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    for entry, reports in entries.items():
+        console.print()
+        console.print(Text(f"passes over {entry}", style="bold"))
+        if not reports:
+            console.print("  none changed anything")
+            continue
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in ("pass", "layer", "change"):
+            table.add_column(column, overflow="fold")
+        for report in reports:
+            table.add_row(Text(report["name"], style="bold"), "", Text(report["summary"]))
+            for change, count in _counted(report["changes"]):
+                note = change["note"] + (f"  ({count} times)" if count > 1 else "")
+                table.add_row("", Text(change["layer"] or "(top)"), Text(note))
+        console.print(table)
+
+
+def _counted(changes: Sequence[Mapping[str, str]]) -> list[tuple[Mapping[str, str], int]]:
+    """Equal changes once, with how often they were made, in the order of their first."""
+    counts: dict[tuple[str, str], int] = {}
+    for change in changes:
+        key = (change["layer"], change["note"])
+        counts[key] = counts.get(key, 0) + 1
+    return [({"layer": layer, "note": note}, count) for (layer, note), count in counts.items()]
