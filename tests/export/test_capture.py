@@ -204,8 +204,8 @@ class TestErrors:
     def test_wrong_arguments(self) -> None:
         with pytest.raises(CaptureError, match="must be a tuple"):
             aot_export(nn.ReLU(), torch.randn(3))  # type: ignore[arg-type]
-        with pytest.raises(CaptureError, match="mode 'joint'"):
-            aot_export(nn.ReLU(), (torch.randn(3),), mode="joint")
+        with pytest.raises(CaptureError, match="mode 'train'"):
+            aot_export(nn.ReLU(), (torch.randn(3),), mode="train")
         with pytest.raises(CaptureError, match=r"sparse|dtype|cannot"):
             aot_export(lambda x: x, (torch.zeros(3, dtype=torch.uint16),))
 

@@ -1,0 +1,161 @@
+"""The example call, run by eager PyTorch: what it returns and, for a loss, the gradients."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from aotpack.errors import CaptureError
+from aotpack.export import structure
+
+
+def detached(value: Any) -> Any:
+    """The value with its tensors cut from their history; whether they require a gradient stays."""
+    return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().requires_grad_(t.requires_grad), value)
+
+
+def check_devices(module: torch.nn.Module, example: Any) -> None:
+    """Refuses models and inputs that are not on the CPU.
+
+    Raises:
+        CaptureError: a tensor is elsewhere.
+    """
+    tensors = [t for t in pytree.tree_leaves(example) if isinstance(t, torch.Tensor)]
+    for tensor in [*tensors, *module.parameters(), *module.buffers()]:
+        if tensor.device.type != "cpu":
+            raise CaptureError(
+                f"a tensor of the model or its example inputs is on {tensor.device}",
+                hint="move the model and the inputs to the CPU: model.cpu()",
+            )
+
+
+def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the module returns, without gradients; its buffers are as before afterwards.
+
+    Raises:
+        CaptureError: the call fails.
+    """
+    with _buffers_put_back(module), torch.no_grad():
+        return _called(module, *_copied(args, kwargs))
+
+
+@dataclass(frozen=True)
+class JointAnswer:
+    """What eager answers to a call that returns a loss, and the loss's gradients.
+
+    Attributes:
+        outputs: what the module returned, detached.
+        loss: which leaf of `outputs` is the loss.
+        parameters: the gradient of each parameter that requires one, by the name that `named_parameters` gives it; None
+            where the loss does not depend on it.
+        inputs: the same for the leaves of the example call that require a gradient, by position.
+    """
+
+    outputs: Any
+    loss: int
+    parameters: dict[str, torch.Tensor | None]
+    inputs: dict[int, torch.Tensor | None]
+
+
+def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JointAnswer:
+    """Runs the module forward and backward; buffers and the parameters' `.grad` are as before afterwards.
+
+    Raises:
+        CaptureError: the call fails, nothing requires a gradient, or no loss is returned.
+    """
+    with _buffers_put_back(module), torch.enable_grad():
+        call = _copied(args, kwargs)
+        flat = pytree.tree_leaves(call)
+        inputs = {i: t for i, t in enumerate(flat) if isinstance(t, torch.Tensor) and t.requires_grad}
+        parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        leaves = [*parameters.values(), *inputs.values()]
+        if not leaves:
+            raise CaptureError(
+                "there is nothing to compute gradients of: no parameter of the model requires grad",
+                hint="call model.requires_grad_(), or requires_grad_() on an example input",
+            )
+        # An input that the model writes to must be no leaf; its gradient is that of the value that was passed in.
+        fresh = {i: t.view_as(t) for i, t in inputs.items()}
+        passed = pytree.tree_unflatten([fresh.get(i, t) for i, t in enumerate(flat)], pytree.tree_structure(call))
+        outputs = _called(module, *passed)
+        position, loss = _loss(outputs)
+        try:
+            gradients = torch.autograd.grad(loss, leaves, torch.ones_like(loss), allow_unused=True)
+        except RuntimeError as error:
+            raise CaptureError(
+                f"the backward of the example call fails: {error}{model_line(error)}",
+                hint="check the model by calling loss.backward()",
+            ) from error
+    return JointAnswer(
+        pytree.tree_map_only(torch.Tensor, lambda t: t.detach(), outputs),
+        position,
+        dict(zip(parameters, gradients[: len(parameters)], strict=True)),
+        dict(zip(inputs, gradients[len(parameters) :], strict=True)),
+    )
+
+
+def _loss(outputs: Any) -> tuple[int, torch.Tensor]:
+    """The first tensor of what the model returned, and its position among the leaves."""
+    leaves: Sequence[Any] = pytree.tree_leaves(outputs)
+    hint = 'in mode="joint" the first tensor that the model returns is the loss, a tensor with one element'
+    for position, value in enumerate(leaves):
+        if not isinstance(value, torch.Tensor):
+            continue
+        if value.numel() != 1 or not value.is_floating_point():
+            raise CaptureError(f"the loss is a tensor of shape {tuple(value.shape)} and {value.dtype}", hint=hint)
+        if not value.requires_grad:
+            raise CaptureError(
+                "the loss depends on nothing that requires grad",
+                hint=f"look for detach() and torch.no_grad() in the model; {hint}",
+            )
+        return position, value
+    raise CaptureError("the model returns no tensor, so there is no loss", hint=hint)
+
+
+def _copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Copies of the arguments, which the model may write to."""
+    copied: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(
+        torch.Tensor, lambda t: t.detach().clone().requires_grad_(t.requires_grad), (args, kwargs)
+    )
+    return copied
+
+
+def _called(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        outputs = module(*args, **kwargs)
+    except Exception as error:
+        raise CaptureError(
+            f"the example call itself fails: {type(error).__name__}: {error}{model_line(error)}",
+            hint="check the example inputs by calling the model with them",
+        ) from error
+    structure.register_dataclasses(outputs)
+    return outputs
+
+
+@contextlib.contextmanager
+def _buffers_put_back(module: torch.nn.Module) -> Iterator[None]:
+    """Capture must see the model as the user gave it."""
+    before = {key: value.clone() for key, value in module.named_buffers()}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for key, value in module.named_buffers():
+                if key in before and not torch.equal(value, before[key]):
+                    value.copy_(before[key])
+
+
+def model_line(error: BaseException) -> str:
+    """` (model.py:12, in forward: x = y)`: the innermost frame outside torch and this package."""
+    inside = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__)), "<")
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(inside) and not frame.filename.endswith(("contextlib.py", "_ops.py")):
+            return f"\n  at {frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"
+    return ""
