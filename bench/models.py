@@ -7,6 +7,7 @@ running statistics and affine weights that folding must not lose. Every model ta
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -192,6 +193,12 @@ def _mlp() -> Built:
     return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)), (torch.randn(1, 16),)
 
 
+def _plain(name: str) -> Built:
+    from bench import vision
+
+    return getattr(vision, name)(), (torch.randn(1, 3, 224, 224),)
+
+
 MODELS = {
     "resnet18": BenchModel(_resnet18, "ResNet-18, 224x224"),
     "resnet50": BenchModel(_resnet50, "ResNet-50, 224x224"),
@@ -204,4 +211,9 @@ MODELS = {
     "lstm": BenchModel(_lstm, "LSTM 2x256, 100 steps"),
     "dlrm": BenchModel(_dlrm, "DLRM-like recommender, batch 64"),
     "mlp": BenchModel(_mlp, "tiny MLP, 16-32-8"),
+    "vgg16": BenchModel(partial(_plain, "Vgg16"), "VGG-16 with batch norm, 224x224"),
+    "densenet121": BenchModel(partial(_plain, "DenseNet121"), "DenseNet-121, 224x224"),
+    "shufflenet": BenchModel(partial(_plain, "ShuffleNetV2"), "ShuffleNetV2 1.0x, 224x224"),
+    "mnasnet": BenchModel(partial(_plain, "MnasNet"), "MNASNet 1.0, 224x224"),
+    "resnext50": BenchModel(partial(_plain, "ResNeXt50"), "ResNeXt-50 32x4d, 224x224"),
 }

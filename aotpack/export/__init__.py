@@ -2,6 +2,12 @@
 
 >>> program = aot_export(model, (x,), dynamic_shapes={"x": {0: torch.export.Dim("batch", min=1, max=64)}})
 >>> build_archive(program, "model.aotpack")
+
+A model larger than memory is captured without its weights, which stay in their files until they are packed:
+
+>>> with without_weights():
+...     model = LargeModel()
+>>> program = aot_export(model, (x,), weights="model.safetensors")
 """
 
 from __future__ import annotations
@@ -9,5 +15,6 @@ from __future__ import annotations
 from aotpack.export.build import BuildOptions, BuildReport, build_archive
 from aotpack.export.capture import aot_export, load_exported
 from aotpack.export.program import Program
+from aotpack.export.streaming import without_weights
 
-__all__ = ["BuildOptions", "BuildReport", "Program", "aot_export", "build_archive", "load_exported"]
+__all__ = ["BuildOptions", "BuildReport", "Program", "aot_export", "build_archive", "load_exported", "without_weights"]

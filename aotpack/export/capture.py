@@ -21,6 +21,7 @@ from aotpack.export.interface import Call, Results, make_program, manifest_dtype
 from aotpack.export.joint import joint_graph, portable_operators
 from aotpack.export.program import Program
 from aotpack.export.recurrent import captured_whole
+from aotpack.export.streaming import StreamedWeights, WeightFiles
 
 __all__ = ["aot_export", "load_exported", "manifest_dtype"]
 
@@ -52,6 +53,7 @@ def aot_export(
     mode: str = "forward",
     dynamic_shapes: Any = None,
     name: str | None = None,
+    weights: WeightFiles | None = None,
 ) -> Program:
     """Captures one call of `model` ahead of time.
 
@@ -76,8 +78,13 @@ def aot_export(
         dynamic_shapes: as for `torch.export.export`: for each argument, axis → `torch.export.Dim`. Dims keep the
             names given there. A size that no dim names is static.
         name: the model's name in the archive; by default the class's or function's.
+        weights: a `.safetensors` file (or several, or the index of a set) with the module's state dict. Its parameters
+            may then be on the meta device (see `without_weights`): they are read, one at a time, when the archive is
+            built, until when the files must stay. Such a program has no example call for `aotpack verify`, for eager
+            never runs.
 
     Raises:
+        WeightsNotFoundError, WeightsFileError: a file of `weights` cannot be read.
         CaptureError: the model could not be captured; the message names the line of the model, the hint the way out.
     """
     if mode not in ("forward", "joint"):
@@ -91,7 +98,9 @@ def aot_export(
     function = module.forward if is_module else model
     call_args, call_kwargs = eager.detached((tuple(args), dict(kwargs or {})))
     structure.register_dataclasses((call_args, call_kwargs))
-    eager.check_devices(module, (call_args, call_kwargs))
+    streamed = _streamed(module, weights, mode, is_module=is_module)
+    if streamed is None:
+        eager.check_devices(module, (call_args, call_kwargs))
     if not is_module and dynamic_shapes is not None:
         dynamic_shapes = _shapes_for_function(function, call_args, dynamic_shapes)
     call = Call(
@@ -101,8 +110,30 @@ def aot_export(
         user_dim_names(function if is_module else module.forward, call_args, call_kwargs, dynamic_shapes),
     )
     default = type(model).__name__ if is_module else getattr(model, "__name__", "function")
-    capture = _forward if mode == "forward" else _joint
-    return capture(module, call, dynamic_shapes, name or default)
+    if streamed is not None:
+        with streamed.stand_ins():
+            program = _forward(module, call, dynamic_shapes, name or default, answer=streamed.answer)
+        program = streamed.attach(program)
+    elif mode == "forward":
+        program = _forward(module, call, dynamic_shapes, name or default)
+    else:
+        program = _joint(module, call, dynamic_shapes, name or default)
+    if not is_module:
+        return program
+    return replace(program, source_module=module, state_dict=module.state_dict(keep_vars=True))
+
+
+def _streamed(
+    module: torch.nn.Module, weights: WeightFiles | None, mode: str, *, is_module: bool
+) -> StreamedWeights | None:
+    if weights is None:
+        return None
+    if not is_module or mode != "forward":
+        raise CaptureError(
+            "weights can be read from files for the forward of a module alone",
+            hint="load them into the model, and leave `weights` out",
+        )
+    return StreamedWeights(module, weights)
 
 
 def load_exported(path: str | os.PathLike[str], *, name: str | None = None) -> Program:
@@ -124,14 +155,23 @@ def load_exported(path: str | os.PathLike[str], *, name: str | None = None) -> P
     args, kwargs = eager.detached((tuple(args), dict(kwargs)))
     outputs = eager.run(exported.module(), args, kwargs)
     call = Call(args, kwargs, _names_of_exported(exported, len(args)), None)
-    return _forward_program(exported, call, name or Path(path).stem, outputs)
+    program = _forward_program(exported, call, name or Path(path).stem, outputs)
+    return replace(program, state_dict=dict(exported.state_dict))
 
 
 # ---- forward --------------------------------------------------------------------------------------------------------
 
 
-def _forward(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) -> Program:
-    outputs = eager.run(module, call.args, call.kwargs)
+def _forward(
+    module: torch.nn.Module,
+    call: Call,
+    dynamic_shapes: Any,
+    name: str,
+    *,
+    answer: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None,
+) -> Program:
+    outputs = eager.run(module, call.args, call.kwargs) if answer is None else answer(call.args, call.kwargs)
+    structure.register_dataclasses(outputs)
     with torch.no_grad(), captured_whole():
         exported = _export(module, call, dynamic_shapes)
     return _forward_program(exported, call, name, outputs)
