@@ -186,6 +186,8 @@ def _assemble(
         elif known is not None and (known.users or i in traced.written):
             nodes[i] = graph.get_attr(str(spec.target))
         else:
+            if known is not None:
+                traced.module.graph.erase_node(known)
             continue
         nodes[i].meta["val"] = arguments.values[i]
         if known is not None:
