@@ -38,14 +38,17 @@ def fold_constants(program: Program) -> Program:
     credit: dict[torch.fx.Node, float] = {
         n: _bytes(n) for n in roots if n.op == "get_attr" and all(user in roots for user in n.users)
     }
-    for node in list(editor.graph.nodes):
+    recipes: list[tuple[torch.fx.Node, _Steps]] = []
+    for node in editor.graph.nodes:
         if node not in roots or node.op == "get_attr" or not isinstance(node.meta["val"], torch.Tensor):
             continue
         if all(user in roots for user in node.users):
             continue
         if not _afford(node, roots[node], credit):
             continue
-        recipe = _Steps.of(node, roots[node])
+        # Read off the graph while it is whole: a folded value may be a step towards another.
+        recipes.append((node, _Steps.of(node, roots[node])))
+    for node, recipe in recipes:
         folded = editor.derive(node.name, "folded", recipe, roots[node], node)
         editor.report(node, f"{node.target} of {', '.join(str(root.target) for root in roots[node])}")
         editor.replace(node, folded)
