@@ -1,6 +1,7 @@
 #include "transpose_copy.h"
 
 #include "parallel.h"
+#include "squares.h"
 
 namespace aotpack::kernels {
 namespace {
@@ -38,55 +39,11 @@ struct Wide {
   uint64_t low, high;
 };
 
-using v4 = uint32_t __attribute__((vector_size(16)));
-using v4_mem = uint32_t __attribute__((vector_size(16), aligned(4), may_alias));
-using v8 = uint16_t __attribute__((vector_size(16)));
-using v8_mem = uint16_t __attribute__((vector_size(16), aligned(2), may_alias));
-inline v4 read4(const uint32_t* p) { return *reinterpret_cast<const v4_mem*>(p); }
-inline v8 read8(const uint16_t* p) { return *reinterpret_cast<const v8_mem*>(p); }
-inline v8 low_pairs(v8 a, v8 b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
-inline v8 high_pairs(v8 a, v8 b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
-
-// A square of kSquare x kSquare elements, transposed in registers.
-template <class T>
-struct Square {
-  static constexpr int64_t side = 1;
-  static void move(const T* from, int64_t, T* to, int64_t) { *to = *from; }
-};
-template <>
-struct Square<uint32_t> {
-  static constexpr int64_t side = 4;
-  static void move(const uint32_t* from, int64_t fs, uint32_t* to, int64_t ts) {
-    const v4 a = read4(from), b = read4(from + fs), c = read4(from + 2 * fs), d = read4(from + 3 * fs);
-    const v4 ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-    const v4 ef = __builtin_shufflevector(a, b, 2, 6, 3, 7), gh = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    *reinterpret_cast<v4_mem*>(to) = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
-    *reinterpret_cast<v4_mem*>(to + ts) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
-    *reinterpret_cast<v4_mem*>(to + 2 * ts) = __builtin_shufflevector(ef, gh, 0, 1, 4, 5);
-    *reinterpret_cast<v4_mem*>(to + 3 * ts) = __builtin_shufflevector(ef, gh, 2, 3, 6, 7);
-  }
-};
-template <>
-struct Square<uint16_t> {
-  static constexpr int64_t side = 8;
-  static void move(const uint16_t* from, int64_t fs, uint16_t* to, int64_t ts) {
-    v8 a[8], b[8];
-    for (int i = 0; i < 8; ++i) a[i] = read8(from + i * fs);
-    for (int round = 0; round < 3; ++round) {  // three perfect shuffles make a transposition
-      for (int i = 0; i < 4; ++i) {
-        b[2 * i] = low_pairs(a[i], a[i + 4]);
-        b[2 * i + 1] = high_pairs(a[i], a[i + 4]);
-      }
-      for (int i = 0; i < 8; ++i) a[i] = b[i];
-    }
-    for (int i = 0; i < 8; ++i) *reinterpret_cast<v8_mem*>(to + i * ts) = a[i];
-  }
-};
-
 // to[c * to_stride + r] = from[r * from_stride + c]: contiguous along c in src, along r in dst.
 template <class T>
 void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows, int64_t columns) {
-  constexpr int64_t kSide = Square<T>::side;
+  using Square = detail::Square<T>;
+  constexpr int64_t kSide = Square::side;
   for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
     const int64_t r1 = min64(r0 + kBlock, rows);
     for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {
@@ -95,7 +52,8 @@ void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stride, int
       for (; r + kSide <= r1; r += kSide) {
         int64_t c = c0;
         for (; c + kSide <= c1; c += kSide) {
-          Square<T>::move(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
+          Square::move(from + r * from_stride + c, from_stride,
+                       [&](int64_t i) { return to + (c + i) * to_stride + r; });
         }
         for (; c < c1; ++c) {
           for (int64_t i = r; i < r + kSide; ++i) to[c * to_stride + i] = from[i * from_stride + c];
