@@ -85,7 +85,9 @@ def _with_room(program: Program) -> torch.fx.GraphModule:
     for node in program.graph.find_nodes(op="get_attr"):
         attribute = str(node.target)
         value = get_attribute(module, attribute)
-        if not value.is_meta and is_dense(value):
+        mutated = program.constant_info(attribute).mutated
+        # TorchInductor copies buffers, but not parameters; what is written to must be a buffer.
+        if not value.is_meta and is_dense(value) and isinstance(value, torch.nn.Parameter) != mutated:
             continue
         if value.numel() <= 1:
             room = program.value(attribute).clone()
@@ -93,7 +95,7 @@ def _with_room(program: Program) -> torch.fx.GraphModule:
             room = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
         else:
             room = torch.empty(value.shape, dtype=value.dtype)
-        set_attribute(module, attribute, room)
+        set_attribute(module, attribute, room if mutated else torch.nn.Parameter(room, requires_grad=False))
     return module
 
 

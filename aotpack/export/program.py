@@ -178,10 +178,13 @@ def get_attribute(module: torch.nn.Module, path: str) -> torch.Tensor:
 
 
 def set_attribute(module: torch.nn.Module, path: str, value: torch.Tensor) -> None:
-    """Puts a tensor, as a buffer, at a dotted path that has one."""
+    """Puts a tensor, as a buffer unless it is a parameter, at a dotted path that has one."""
     *parents, name = path.split(".")
     owner: Any = module
     for part in parents:
         owner = getattr(owner, part)
     delattr(owner, name)
-    owner.register_buffer(name, value, persistent=False)
+    if isinstance(value, torch.nn.Parameter):
+        owner.register_parameter(name, value)
+    else:
+        owner.register_buffer(name, value, persistent=False)
