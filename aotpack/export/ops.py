@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from aotpack.export import packing
 from aotpack.export.packing import unpack_conv, unpack_linear
 
 # Numbers of csrc/kernels/types.h.
@@ -39,6 +40,9 @@ _library.define(
     "packed_linear(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, SymInt out_features, int act) -> Tensor",
     tags=_TAGS,
 )
+# Weights that are packed while a module runs: those that an update replaces, or that the model computes.
+_library.define("pack_linear(Tensor weight) -> Tensor", tags=_TAGS)
+_library.define("pack_conv(Tensor weight, int groups, bool transposed) -> Tensor", tags=_TAGS)
 _library.define(
     "packed_embedding(Tensor weight, Tensor indices, int rows) -> Tensor",
     tags=_TAGS,
@@ -73,6 +77,28 @@ _library.define(
 def _implement(name: str, reference: Callable[..., object], fake: Callable[..., object]) -> None:
     _library.impl(name, reference, "CompositeExplicitAutograd")
     torch.library.register_fake(f"aotpack::{name}", fake, lib=_library)
+
+
+def _unaliased(result: Tensor, source: Tensor) -> Tensor:
+    """An operator's result must not share memory with its arguments; torch's views may."""
+    shared = result.untyped_storage().data_ptr() == source.untyped_storage().data_ptr()
+    return result.clone() if shared else result
+
+
+def _pack_linear(weight: Tensor) -> Tensor:
+    return _unaliased(packing.pack_linear(weight), weight)
+
+
+def _pack_linear_fake(weight: Tensor) -> Tensor:
+    return weight.new_empty(packing.packed_linear_sizes(weight))
+
+
+def _pack_conv(weight: Tensor, groups: int, transposed: bool) -> Tensor:
+    return _unaliased(packing.pack_conv(weight, groups, transposed), weight)
+
+
+def _pack_conv_fake(weight: Tensor, groups: int, transposed: bool) -> Tensor:
+    return weight.new_empty(packing.packed_conv_sizes(weight, groups, transposed))
 
 
 def _linear(
@@ -300,6 +326,8 @@ def _gru_fake(
 
 
 _implement("packed_linear", _linear, _linear_fake)
+_implement("pack_linear", _pack_linear, _pack_linear_fake)
+_implement("pack_conv", _pack_conv, _pack_conv_fake)
 _implement("packed_embedding", _embedding, _embedding_fake)
 _implement("packed_conv", _conv, _conv_fake)
 _implement("embedding_bag", _embedding_bag, _embedding_bag_fake)
@@ -309,6 +337,8 @@ _implement("lstm_layer", _lstm, _lstm_fake)
 _implement("gru_layer", _gru, _gru_fake)
 
 packed_linear = torch.ops.aotpack.packed_linear.default
+pack_linear = torch.ops.aotpack.pack_linear.default
+pack_conv = torch.ops.aotpack.pack_conv.default
 packed_embedding = torch.ops.aotpack.packed_embedding.default
 packed_conv = torch.ops.aotpack.packed_conv.default
 embedding_bag = torch.ops.aotpack.embedding_bag.default
@@ -322,6 +352,8 @@ C_SHIMS: dict[torch._ops.OpOverload, list[str]] = {
     op: [f"/* aoti_torch_cpu_{op._schema.name.split('::')[1]}: csrc/module/ops.h */"]
     for op in (
         packed_linear,
+        pack_linear,
+        pack_conv,
         packed_embedding,
         packed_conv,
         embedding_bag,

@@ -11,6 +11,12 @@ import torch
 PANEL = 32
 
 
+def packed_linear_sizes(weight: torch.Tensor) -> tuple[int, ...]:
+    """The sizes of `pack_linear(weight)`: [ceil(n/32), k, 32]."""
+    n, k = weight.shape
+    return (-(-n // PANEL), k, PANEL)
+
+
 def pack_linear(weight: torch.Tensor) -> torch.Tensor:
     """Packs a linear's weight.
 
@@ -36,6 +42,18 @@ def unpack_linear(packed: torch.Tensor, n: int) -> torch.Tensor:
 def is_depthwise(weight: torch.Tensor, groups: int, transposed: bool) -> bool:
     """Whether a convolution has one input and one output channel per group."""
     return not transposed and weight.shape[1] == 1 and weight.shape[0] == groups
+
+
+def packed_conv_sizes(weight: torch.Tensor, groups: int, transposed: bool) -> tuple[int, ...]:
+    """The sizes of `pack_conv(weight, groups, transposed)`."""
+    taps = 1
+    for size in weight.shape[2:]:
+        taps *= size
+    if is_depthwise(weight, groups, transposed):
+        return (taps, groups)
+    first, second = weight.shape[0] // groups, weight.shape[1]
+    inputs, outputs = (first, second) if transposed else (second, first)
+    return (groups, -(-outputs // PANEL), taps, inputs, PANEL)
 
 
 def pack_conv(weight: torch.Tensor, groups: int, transposed: bool) -> torch.Tensor:

@@ -24,6 +24,12 @@ void aoti_torch_cpu_packed_embedding(AotpackTensor weight, AotpackTensor indices
 /// A dense copy whose dims lie in `order`, from outermost to innermost.
 void aoti_torch_cpu_to_layout(AotpackTensor x, const int64_t* order, int64_t order_len, AotpackTensor* ret0);
 
+// group: pack
+/// A linear's weight [n, k], of any strides and elements of up to 8 bytes, packed: [ceil(n / 32), k, 32].
+void aoti_torch_cpu_pack_linear(AotpackTensor weight, AotpackTensor* ret0);
+/// A convolution's weight: [groups, ceil(oc / groups / 32), taps, c / groups, 32]; [taps, c] for depthwise.
+void aoti_torch_cpu_pack_conv(AotpackTensor weight, int64_t groups, int32_t transposed, AotpackTensor* ret0);
+
 // group: conv
 /// N-d convolution of a batched x; the result is channels-last. `weight` is packed (csrc/kernels/conv.h).
 void aoti_torch_cpu_packed_conv(AotpackTensor x, AotpackTensor weight, AotpackTensor* bias, AotpackTensor* residual, int64_t out_channels, const int64_t* kernel, int64_t kernel_len, const int64_t* stride, int64_t stride_len, const int64_t* padding, int64_t padding_len, const int64_t* dilation, int64_t dilation_len, int32_t transposed, const int64_t* output_padding, int64_t output_padding_len, int64_t groups, int64_t act, AotpackTensor* ret0);

@@ -15,12 +15,12 @@ from aotpack.export.packing import PANEL, is_depthwise, pack_conv, pack_linear, 
 def numbered(sizes: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """All elements differ, and none is zero."""
     count = int(torch.Size(sizes).numel())
-    if dtype is torch.bfloat16:  # exact to 256 only: any distinct bit patterns of normal numbers do
-        return torch.arange(128, 128 + count, dtype=torch.int32).to(torch.int16).view(torch.bfloat16).reshape(sizes)
+    if dtype.itemsize == 2:  # exact to 256 or 2048 only: any distinct bit patterns of finite numbers do
+        return torch.arange(128, 128 + count, dtype=torch.int32).to(torch.int16).view(dtype).reshape(sizes)
     return torch.arange(1, 1 + count, dtype=dtype).reshape(sizes)
 
 
-DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
+DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.float16])
 
 
 @settings(deadline=None)

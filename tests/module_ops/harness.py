@@ -10,15 +10,11 @@ from pathlib import Path
 
 import torch
 
+from aotpack.export import native
+
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = ROOT / "csrc" / "module"
-SOURCES = [
-    MODULE / "tensor.cpp",
-    MODULE / "copy.cpp",
-    MODULE / "convert.cpp",
-    *(MODULE / "ops" / f"{name}.cpp" for name in ("slices", "nonzero", "scan", "sort", "index", "mask", "scatter")),
-    Path(__file__).with_name("driver.cpp"),
-]
+KERNELS = ROOT / "csrc" / "kernels"
 INCLUDES = [f"-I{MODULE}", f"-I{ROOT / 'csrc' / 'include'}", f"-I{ROOT / 'csrc'}"]
 MAX_RANK = 16
 DTYPES = {
@@ -55,21 +51,31 @@ class OperatorError(Exception):
     """What an operator reported."""
 
 
-def compile_driver(folder: Path) -> Path:
-    """Builds the driver under UBSan (which ends the process at the first finding) into `folder`."""
-    flags = ["-std=c++20", "-O1", "-g1", "-fPIC", "-fopenmp", "-Wall", "-Wextra", "-Werror"]
-    flags += ["-fsanitize=undefined", "-fno-sanitize=vptr", "-fno-sanitize-recover=all"]
+def compile_driver(folder: Path, driver: str, groups: Sequence[str], defines: Sequence[str] = ()) -> Path:
+    """Builds `driver`.cpp with the operators of `groups` and all that they need into `folder`.
+
+    Operators are built under UBSan, which ends the process at the first finding; kernels, whose own tests run under
+    sanitizers, optimised.
+    """
+    sources = [Path(__file__).with_name(f"{driver}.cpp"), *native.sources_for(_functions(groups))]
+    flags = ["-std=c++20", "-g1", "-fPIC", "-fopenmp", "-Wall", "-Wextra", "-Werror", *(f"-D{d}" for d in defines)]
+    sanitize = ["-fsanitize=undefined", "-fno-sanitize=vptr", "-fno-sanitize-recover=all"]
     compiler = os.environ.get("CXX", "g++")
-    objects = [folder / f"{source.stem}.o" for source in SOURCES]
-    jobs: list[subprocess.Popen[bytes]] = []
-    for source, target in zip(SOURCES, objects, strict=True):
+    objects, jobs = [], []
+    for number, source in enumerate(sources):
         if len(jobs) >= 2:
             assert jobs.pop(0).wait() == 0
-        jobs.append(subprocess.Popen([compiler, *flags, *INCLUDES, "-c", str(source), "-o", str(target)]))
+        how = ["-O2"] if source.parent == KERNELS else ["-O1", *sanitize]
+        objects.append(folder / f"{number}.o")
+        jobs.append(subprocess.Popen([compiler, *flags, *how, *INCLUDES, "-c", str(source), "-o", str(objects[-1])]))
     assert all(job.wait() == 0 for job in jobs)
     library = folder / "driver.so"
-    subprocess.run([compiler, *flags, "-shared", *map(str, objects), "-o", str(library)], check=True)
+    subprocess.run([compiler, *flags, *sanitize, "-shared", *map(str, objects), "-o", str(library)], check=True)
     return library
+
+
+def _functions(groups: Sequence[str]) -> list[str]:
+    return [function for function, group in native.operator_groups().items() if group in groups]
 
 
 class Driver:

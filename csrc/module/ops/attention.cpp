@@ -5,6 +5,7 @@
 
 #include "ops.h"
 #include "ops/common.h"
+#include "trace.h"
 
 using namespace aotpack::module;
 namespace kernels = aotpack::kernels;
@@ -21,6 +22,11 @@ void attend(Tensor* q, Tensor* k, Tensor* v, Tensor* mask, bool causal, double s
   kernels::AttentionArgs args{};
   args.dtype = kernel_dtype(q, "attention");
   Owned queries(with_inner_dense(q)), keys(with_inner_dense(k)), values(with_inner_dense(v));
+  Trace trace("attention");
+  trace.tensor("q", q, queries.get());
+  trace.tensor("k", k, keys.get());
+  trace.tensor("v", v, values.get());
+  trace.in_place("mask", mask);
   args.batch = q->sizes[0];
   args.q_heads = q->sizes[1];
   args.kv_heads = k->sizes[1];

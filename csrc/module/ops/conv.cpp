@@ -5,6 +5,8 @@
 
 #include "ops.h"
 #include "ops/common.h"
+#include "ops/pack.h"
+#include "trace.h"
 
 using namespace aotpack::module;
 namespace kernels = aotpack::kernels;
@@ -45,7 +47,8 @@ struct Shape {
   int64_t groups, out_channels;
 };
 
-Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, const Shape& shape, kernels::Act act) {
+Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, const Shape& shape, kernels::Act act,
+                 Trace& trace) {
   Call& call = Call::current();
   const int spatial = x->rank - 2;
   if (spatial < 1 || spatial > 3) throw_invalid("convolution of a tensor of rank " + std::to_string(x->rank));
@@ -83,6 +86,9 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
   Owned y(call.empty(x->rank, sizes, strides, x->dtype));
   Owned added(residual == nullptr ? nullptr : channels_last(residual));
   Owned dense_bias(bias == nullptr ? nullptr : contiguous(bias));
+  trace.tensor("x", x, source.get());
+  trace.tensor("bias", bias, dense_bias.get());
+  trace.tensor("residual", residual, added.get());
   args.x = source->data;
   args.w_packed = packed;
   args.bias = bias == nullptr ? nullptr : dense_bias->data;
@@ -96,36 +102,6 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
   return y.release();
 }
 
-// packed[group][panel][tap][channel][32], or [tap][channel] for depthwise (csrc/kernels/conv.h).
-template <typename T>
-void pack(const Tensor* weight, const Shape& shape, int64_t channels, T* packed) {
-  int64_t taps = 1;
-  for (int32_t d = 2; d < weight->rank; ++d) taps *= weight->sizes[d];
-  const int64_t groups = shape.groups, inputs = channels / groups, outputs = shape.out_channels / groups;
-  const T* w = weight->as<T>();  // contiguous
-  if (inputs == 1 && outputs == 1 && !shape.transposed) {
-    for (int64_t c = 0; c < groups; ++c) {
-      for (int64_t t = 0; t < taps; ++t) packed[t * groups + c] = w[c * taps + t];
-    }
-    return;
-  }
-  const int64_t panels = (outputs + 31) / 32;
-  for (int64_t g = 0; g < groups; ++g) {
-    for (int64_t p = 0; p < panels; ++p) {
-      for (int64_t t = 0; t < taps; ++t) {
-        for (int64_t i = 0; i < inputs; ++i) {
-          for (int64_t j = 0; j < 32; ++j) {
-            const int64_t o = p * 32 + j;
-            const int64_t from = shape.transposed ? ((g * inputs + i) * outputs + o) * taps + t
-                                                  : ((g * outputs + o) * inputs + i) * taps + t;
-            *packed++ = o < outputs ? w[from] : T(0);
-          }
-        }
-      }
-    }
-  }
-}
-
 }  // namespace
 
 void aoti_torch_cpu_packed_conv(AotpackTensor x, AotpackTensor weight, AotpackTensor* bias, AotpackTensor* residual,
@@ -134,32 +110,28 @@ void aoti_torch_cpu_packed_conv(AotpackTensor x, AotpackTensor weight, AotpackTe
                                 const int64_t* output_padding, int64_t, int64_t groups, int64_t act,
                                 AotpackTensor* ret0) {
   const Shape shape{kernel, stride, padding, dilation, output_padding, transposed != 0, groups, out_channels};
-  *ret0 = convolve(x, weight->data, optional(bias), optional(residual), shape, static_cast<kernels::Act>(act));
+  Trace trace("packed_conv");
+  trace.in_place("weight", weight);
+  *ret0 = convolve(x, weight->data, optional(bias), optional(residual), shape, static_cast<kernels::Act>(act), trace);
 }
 
 void aoti_torch_cpu_convolution(AotpackTensor input, AotpackTensor weight, AotpackTensor* bias, const int64_t* stride,
                                 int64_t, const int64_t* padding, int64_t, const int64_t* dilation, int64_t,
                                 int32_t transposed, const int64_t* output_padding, int64_t, int64_t groups,
                                 AotpackTensor* ret0) {
-  Owned dense(contiguous(weight));
+  Trace trace("convolution");
+  trace.moved("weight", weight);
+  const PackedConv sizes = packed_conv_sizes(weight, groups, transposed != 0, "convolution");
+  Scratch packed(sizes.numel() * element_size(weight->dtype));
+  pack_conv(weight, groups, transposed != 0, packed.get());
   const int64_t out_channels = transposed != 0 ? weight->sizes[1] * groups : weight->sizes[0];
   const Shape shape{weight->sizes + 2, stride,          padding, dilation,
                     output_padding,    transposed != 0, groups,  out_channels};
-  int64_t taps = 1;
-  for (int32_t d = 2; d < weight->rank; ++d) taps *= weight->sizes[d];
-  const int64_t channels = input->sizes[1];
-  const int64_t outputs = (out_channels / groups + 31) / 32 * 32;
-  const int64_t elements = std::max(groups * outputs * taps * (channels / groups), taps * channels);
-  Scratch packed(elements * element_size(weight->dtype));
-  if (kernel_dtype(weight, "convolution") == kernels::DType::f32) {
-    pack(dense.get(), shape, channels, packed.as<uint32_t>());
-  } else {
-    pack(dense.get(), shape, channels, packed.as<uint16_t>());
-  }
-  Owned y(convolve(input, packed.get(), optional(bias), nullptr, shape, kernels::Act::none));
+  Owned y(convolve(input, packed.get(), optional(bias), nullptr, shape, kernels::Act::none, trace));
   // Generated code expects the layout of torch's result: the input's.
   if (input->rank > 2 && input->is_contiguous()) {
     Owned plain(contiguous(y.get()));
+    trace.tensor("result", plain.get(), y.get());
     *ret0 = plain.release();
   } else {
     *ret0 = y.release();

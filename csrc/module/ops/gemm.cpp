@@ -5,6 +5,7 @@
 #include "ops.h"
 #include "ops/common.h"
 #include "shim.h"
+#include "trace.h"
 
 using namespace aotpack::module;
 namespace kernels = aotpack::kernels;
@@ -69,12 +70,12 @@ Tensor* as_float(Tensor* source) {
   return copy.release();
 }
 
-void product(Tensor* out, Tensor* added, Tensor* first, Tensor* second, double beta, double alpha) {
-  if (first->dtype == AOTPACK_DTYPE_FLOAT16) {
-    // There are no fp16 kernels: computed in float and rounded once, as torch's do.
+void multiply(Tensor* out, Tensor* added, Tensor* first, Tensor* second, double beta, double alpha) {
+  if (!kernels::kHasF16 && first->dtype == AOTPACK_DTYPE_FLOAT16) {
+    // No fp16 among the graph's values, so no kernels for it, but generated code made some: in float, rounded once.
     Owned a(as_float(first)), b(as_float(second)), bias(added == nullptr ? nullptr : as_float(added));
     Owned y(Call::current().empty_contiguous(out->rank, out->sizes, AOTPACK_DTYPE_FLOAT32));
-    product(y.get(), bias.get(), a.get(), b.get(), beta, alpha);
+    multiply(y.get(), bias.get(), a.get(), b.get(), beta, alpha);
     aoti_torch_copy_(out, y.get(), 0);
     return;
   }
@@ -107,26 +108,39 @@ void product(Tensor* out, Tensor* added, Tensor* first, Tensor* second, double b
   kernels::gemm(args);
 }
 
+void product(const char* op, Tensor* out, Tensor* added, Tensor* first, Tensor* second, double beta, double alpha) {
+  Trace trace(op);
+  // Operands of any strides are read where they lie; only without code for fp16 they are widened first.
+  const bool widened = !kernels::kHasF16 && first->dtype == AOTPACK_DTYPE_FLOAT16;
+  const auto note = [&](const char* role, const Tensor* tensor) {
+    widened ? trace.moved(role, tensor) : trace.in_place(role, tensor);
+  };
+  note("self", added);
+  note("mat1", first);
+  note("mat2", second);
+  multiply(out, added, first, second, beta, alpha);
+}
+
 }  // namespace
 
 void aoti_torch_cpu_mm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat2) {
-  product(out, nullptr, self, mat2, 0, 1);
+  product("mm", out, nullptr, self, mat2, 0, 1);
 }
 
 void aoti_torch_cpu_addmm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat1, AotpackTensor mat2,
                               double beta, double alpha) {
-  product(out, self, mat1, mat2, beta, alpha);
+  product("addmm", out, self, mat1, mat2, beta, alpha);
 }
 
 void aoti_torch_cpu_bmm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat2) {
-  product(out, nullptr, self, mat2, 0, 1);
+  product("bmm", out, nullptr, self, mat2, 0, 1);
 }
 
 void aoti_torch_cpu_baddbmm_out(AotpackTensor out, AotpackTensor self, AotpackTensor batch1, AotpackTensor batch2,
                                 double beta, double alpha) {
-  product(out, self, batch1, batch2, beta, alpha);
+  product("baddbmm", out, self, batch1, batch2, beta, alpha);
 }
 
 void aoti_torch_cpu__int_mm_out(AotpackTensor out, AotpackTensor self, AotpackTensor mat2) {
-  product(out, nullptr, self, mat2, 0, 1);
+  product("_int_mm", out, nullptr, self, mat2, 0, 1);
 }

@@ -2,10 +2,13 @@
 #include <algorithm>
 
 #include "ops.h"
+#include "trace.h"
 
 using namespace aotpack::module;
 
 void aoti_torch_cpu_to_layout(AotpackTensor x, const int64_t* order, int64_t order_len, AotpackTensor* ret0) {
+  Trace trace("to_layout");
+  trace.moved("x", x);
   int64_t strides[AOTPACK_MAX_RANK];
   int64_t step = 1;
   for (int64_t i = order_len - 1; i >= 0; --i) {

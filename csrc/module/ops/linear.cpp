@@ -3,6 +3,7 @@
 
 #include "ops.h"
 #include "ops/common.h"
+#include "trace.h"
 
 using namespace aotpack::module;
 namespace kernels = aotpack::kernels;
@@ -48,13 +49,18 @@ void aoti_torch_cpu_packed_linear(AotpackTensor x, AotpackTensor weight, Aotpack
                                                                 : contiguous(added));
   if (added != nullptr && added_owned->data != added->data) residual_stride = out_features;
   Owned y(call.empty_contiguous(x->rank, sizes, x->dtype));
+  Owned bias_owned(optional(bias) == nullptr ? nullptr : contiguous(optional(bias)));
+  Trace trace("packed_linear");
+  trace.tensor("x", x, source.get());
+  trace.in_place("weight", weight);
+  trace.tensor("bias", optional(bias), bias_owned.get());
+  trace.tensor("residual", added, added_owned.get());
   args.m = rows;
   args.n = out_features;
   args.k = k;
   args.x = source->data;
   args.x_stride = x_stride;
   args.w_packed = weight->data;
-  Owned bias_owned(optional(bias) == nullptr ? nullptr : contiguous(optional(bias)));
   args.bias = bias_owned.get() == nullptr ? nullptr : bias_owned->data;
   args.residual = added == nullptr ? nullptr : added_owned->data;
   args.residual_stride = residual_stride;
