@@ -1,5 +1,7 @@
 #include "archive.h"
 
+#include <algorithm>
+
 #include "crc32.h"
 #include "status.h"
 
@@ -14,6 +16,9 @@ auto with_path(const char* path, Body&& body) {
     throw Error(error.code(), std::string(path) + ": " + error.message());
   }
 }
+
+// A mapping costs system calls and faults; below some pages a copy is cheaper.
+bool is_worth_mapping(const ConstantRecord& record) { return record.mutated && record.nbytes >= size_t{64} << 10; }
 
 [[noreturn]] void tampered(const std::string& name, const char* what) {
   throw Error(AOTPACK_TAMPERED_ARCHIVE, name + ": its content does not match its " + what);
@@ -35,7 +40,16 @@ Archive::Archive(const char* path, aotpack_verify verify)
       check_padding(map_.bytes(), container_);
       check_constants();
     }
+    const auto& constants = manifest_.constants;
+    if (std::none_of(constants.begin(), constants.end(), is_worth_mapping)) map_.close_descriptor();
   });
+}
+
+PrivateMap Archive::copy_on_write(size_t index) const noexcept {
+  const ConstantRecord& record = manifest_.constants[index];
+  if (!is_worth_mapping(record)) return {};
+  const uint64_t start = container_.entries[record.file + 1].data_offset;
+  return map_.map_private(start + record.offset, record.nbytes);
 }
 
 void Archive::check_manifest_hash() {

@@ -22,6 +22,14 @@ class Archive {
   const Manifest& manifest() const noexcept { return manifest_; }
   // The bytes of files[index] of the manifest, at a multiple of 4096 bytes in memory.
   Bytes file(size_t index) const noexcept { return container_.data(map_.bytes(), index + 1); }
+  // Where constants[index] of the manifest lies, read-only.
+  const void* constant(size_t index) const noexcept {
+    const ConstantRecord& record = manifest_.constants[index];
+    return file(record.file).data() + record.offset;
+  }
+  // A copy of a constant of the model's state whose pages are the file's until they are written to. Empty for a small
+  // one, which is better copied.
+  PrivateMap copy_on_write(size_t index) const noexcept;
 
  private:
   void check_manifest_hash();

@@ -159,6 +159,41 @@ const aotpack_value_info* aotpack_model_output(const aotpack_model* model, size_
   return plan != nullptr && index < plan->output_infos().size() ? &plan->output_infos()[index] : nullptr;
 }
 
+size_t aotpack_model_weight_count(const aotpack_model* model) {
+  return model != nullptr ? unwrap(model)->weight_infos().size() : 0;
+}
+
+const aotpack_weight_info* aotpack_model_weight(const aotpack_model* model, size_t index) {
+  return index < aotpack_model_weight_count(model) ? &unwrap(model)->weight_infos()[index] : nullptr;
+}
+
+aotpack_status* aotpack_model_update_weights(aotpack_model* model, const char* const* names,
+                                             const DLTensor* const* tensors, size_t count,
+                                             const aotpack_update_options* options) {
+  return guarded([&] {
+    require(model != nullptr, "model is NULL");
+    int32_t num_threads = 0;
+    if (options != nullptr) {
+      require(options->struct_size >= offsetof(aotpack_update_options, num_threads) + sizeof options->num_threads,
+              "aotpack_update_options.struct_size is not set");
+      num_threads = options->num_threads;
+      require(num_threads >= 0 && num_threads <= Context::kMaxThreads, "num_threads must be in [0, 4096]");
+    }
+    unwrap(model)->update_weights(names, tensors, count, num_threads == 0 ? 1 : num_threads);
+  });
+}
+
+aotpack_status* aotpack_model_reset_weights(aotpack_model* model) {
+  return guarded([&] {
+    require(model != nullptr, "model is NULL");
+    unwrap(model)->reset_weights();
+  });
+}
+
+uint64_t aotpack_model_weight_generation(const aotpack_model* model) {
+  return model != nullptr ? unwrap(model)->weight_generation() : 0;
+}
+
 aotpack_status* aotpack_context_create(aotpack_model* model, const aotpack_context_options* options,
                                        aotpack_context** out_context) {
   if (out_context != nullptr) *out_context = nullptr;
@@ -206,6 +241,39 @@ aotpack_status* aotpack_context_run_into(aotpack_context* context, size_t entry,
   return guarded([&] {
     require(context != nullptr, "context is NULL");
     unwrap(context)->run_into(entry, inputs, num_inputs, outputs, num_outputs);
+  });
+}
+
+size_t aotpack_model_state_count(const aotpack_model* model) {
+  return model != nullptr ? unwrap(model)->state_infos().size() : 0;
+}
+
+const aotpack_weight_info* aotpack_model_state(const aotpack_model* model, size_t index) {
+  return index < aotpack_model_state_count(model) ? &unwrap(model)->state_infos()[index] : nullptr;
+}
+
+aotpack_status* aotpack_context_get_state(aotpack_context* context, size_t index,
+                                          DLManagedTensorVersioned** out_tensor) {
+  if (out_tensor != nullptr) *out_tensor = nullptr;
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    require(out_tensor != nullptr, "out_tensor is NULL");
+    *out_tensor = unwrap(context)->get_state(index);
+  });
+}
+
+aotpack_status* aotpack_context_load_state(aotpack_context* context, const char* const* names,
+                                           const DLTensor* const* tensors, size_t count) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->load_state(names, tensors, count);
+  });
+}
+
+aotpack_status* aotpack_context_reset(aotpack_context* context) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->reset();
   });
 }
 

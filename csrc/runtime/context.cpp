@@ -33,14 +33,14 @@ class Busy {
 
 class Context::Cleanup {
  public:
-  explicit Cleanup(EntryState& state) noexcept : state_(state) {}
+  explicit Cleanup(EntryScratch& scratch) noexcept : scratch_(scratch) {}
   ~Cleanup() {
     if (adopted_) {
-      for (aotpack_module_tensor& output : state_.outputs) {
+      for (aotpack_module_tensor& output : scratch_.outputs) {
         if (output.block != nullptr) Pool::release_block(output.block);
       }
     }
-    state_.inputs.release();
+    scratch_.inputs.release();
   }
   Cleanup(const Cleanup&) = delete;
   Cleanup& operator=(const Cleanup&) = delete;
@@ -49,27 +49,23 @@ class Context::Cleanup {
   void adopted() noexcept { adopted_ = true; }
 
  private:
-  EntryState& state_;
+  EntryScratch& scratch_;
   bool adopted_ = false;
 };
 
-Context::EntryState::EntryState(const ModelEntry& entry)
-    : inputs(entry.plan), outputs(entry.plan.record().outputs.size()), constants(entry.variants.size()) {}
+Context::EntryScratch::EntryScratch(const ModelEntry& entry)
+    : inputs(entry.plan), outputs(entry.plan.record().outputs.size()), tables(entry.variants.size()) {}
 
-Context::Context(Model* model, int32_t num_threads)
-    : model_(model),
-      states_(model->entries().size()),
-      private_constants_(model->archive().manifest().constants.size()) {
+Context::Context(Model* model, int32_t num_threads, Pool::Keep keep)
+    : model_(model), scratch_(model->entries().size()), state_(*model) {
   set_num_threads(num_threads);
   call_.seed = random_seed();
-  call_.pool = Pool::create();
+  call_.pool = Pool::create(keep);
   model_->retain();
 }
 
 Context::~Context() {
-  for (void* copy : private_constants_) {
-    if (copy != nullptr) Pool::release_block(copy);
-  }
+  state_.reset();
   call_.pool->release();
   model_->release();
 }
@@ -81,9 +77,9 @@ void Context::set_num_threads(int32_t num_threads) {
   num_threads_ = num_threads == 0 ? std::min(usable_cores(), kMaxThreads) : num_threads;
 }
 
-Context::EntryState& Context::prepare(size_t entry, size_t num_outputs) {
-  if (entry >= states_.size()) {
-    fail(AOTPACK_INVALID_ARGUMENT, "there is no entry %zu; the model has %zu", entry, states_.size());
+Context::EntryScratch& Context::prepare(size_t entry, size_t num_outputs) {
+  if (entry >= scratch_.size()) {
+    fail(AOTPACK_INVALID_ARGUMENT, "there is no entry %zu; the model has %zu", entry, scratch_.size());
   }
   const ModelEntry& model_entry = model_->entries()[entry];
   const EntryRecord& record = model_entry.plan.record();
@@ -91,36 +87,28 @@ Context::EntryState& Context::prepare(size_t entry, size_t num_outputs) {
     fail(AOTPACK_INVALID_ARGUMENT, "entry '%s' has %zu outputs, room was given for %zu", record.name.c_str(),
          record.outputs.size(), num_outputs);
   }
-  if (states_[entry] == nullptr) {
-    auto state = std::make_unique<EntryState>(model_entry);
-    for (size_t i = 0; i < model_entry.variants.size(); ++i) {
-      const Variant& variant = model_entry.variants[i];
-      if (variant.mutates_constants) make_private_constants(variant, &state->constants[i]);
-    }
-    states_[entry] = std::move(state);
-  }
-  return *states_[entry];
+  if (scratch_[entry] == nullptr) scratch_[entry] = std::make_unique<EntryScratch>(model_entry);
+  return *scratch_[entry];
 }
 
-// All entries and variants of a context share one copy of a mutable constant: it is the model's state.
-void Context::make_private_constants(const Variant& variant, std::vector<aotpack_module_tensor>* out) {
-  const std::vector<ConstantRecord>& records = model_->archive().manifest().constants;
-  *out = variant.constants;
-  for (size_t i = 0; i < out->size(); ++i) {
-    const uint32_t index = variant.module_record->constants[i];
-    const ConstantRecord& record = records[index];
-    if (!record.mutated) continue;
-    if (private_constants_[index] == nullptr) {
-      void* copy = pool().allocate(record.nbytes);
-      if (copy == nullptr) {
-        fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %llu bytes for this context's copy of '%s'",
-             static_cast<unsigned long long>(record.nbytes), record.name.c_str());
-      }
-      std::memcpy(copy, (*out)[i].data, record.nbytes);
-      private_constants_[index] = copy;
+const aotpack_module_tensor* Context::constants_of(size_t entry, size_t variant, const WeightSet& weights,
+                                                   Table* table) {
+  const std::vector<aotpack_module_tensor>& shared = weights.table(entry, variant);
+  const Variant& chosen = model_->entries()[entry].variants[variant];
+  if (!chosen.mutates_constants) return shared.data();
+  state_.ensure(weights, call_.pool);
+  if (table->state_version != state_.version() || table->weights_id != weights.id()) {
+    table->state_version = 0;  // should the copy fail
+    table->tensors = shared;
+    const std::vector<ConstantRecord>& records = model_->archive().manifest().constants;
+    for (size_t i = 0; i < shared.size(); ++i) {
+      const uint32_t index = chosen.module_record->constants[i];
+      if (records[index].mutated) table->tensors[i].data = state_.data(index);
     }
-    (*out)[i].data = private_constants_[index];
+    table->weights_id = weights.id();
+    table->state_version = state_.version();
   }
+  return table->tensors.data();
 }
 
 size_t Context::choose_variant(const ModelEntry& entry, const BoundInputs& inputs) const {
@@ -169,29 +157,30 @@ void Context::execution_failed(const EntryRecord& entry, int32_t code) const {
               "entry '" + entry.name + "': " + (call_.fail_message.empty() ? fallback : call_.fail_message));
 }
 
-void Context::execute(const ModelEntry& entry, EntryState& state, const DLTensor* const* inputs, size_t num_inputs) {
-  state.inputs.bind(inputs, num_inputs, call_.pool);
-  const size_t index = choose_variant(entry, state.inputs);
-  const Variant& variant = entry.variants[index];
-  const std::vector<aotpack_module_tensor>& constants =
-      variant.mutates_constants ? state.constants[index] : variant.constants;
+void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
+                      size_t num_inputs) {
+  const ModelEntry& model_entry = model_->entries()[entry];
+  scratch.inputs.bind(inputs, num_inputs, call_.pool);
+  const size_t index = choose_variant(model_entry, scratch.inputs);
+  const Variant& variant = model_entry.variants[index];
+  const aotpack_module_tensor* constants = constants_of(entry, index, weights, &scratch.tables[index]);
   call_.reset();
   aotpack_module_call call;
   call.struct_size = sizeof call;
   call.runtime = &call_;
   call.imports = variant.module->imports();
-  call.inputs = state.inputs.tensors();
-  call.constants = constants.data();
-  call.outputs = state.outputs.data();
+  call.inputs = scratch.inputs.tensors();
+  call.constants = constants;
+  call.outputs = scratch.outputs.data();
   call.num_threads = num_threads_;
   const int32_t code = variant.module->run(call);
-  if (code != AOTPACK_MODULE_OK) execution_failed(entry.plan.record(), code);
+  if (code != AOTPACK_MODULE_OK) execution_failed(model_entry.plan.record(), code);
 }
 
 // A block that several outputs share comes with one reference; afterwards every output has its own. First of all
 // blocks: an error further on then releases each of them rightly.
-void Context::adopt_outputs(EntryState& state) noexcept {
-  for (aotpack_module_tensor& output : state.outputs) {
+void Context::adopt_outputs(EntryScratch& scratch) noexcept {
+  for (aotpack_module_tensor& output : scratch.outputs) {
     if (output.block != nullptr && Pool::claim(output.block)) Pool::retain_block(output.block);
   }
 }
@@ -227,47 +216,69 @@ DLManagedTensorVersioned* Context::take_output(const ValueRecord& value, aotpack
 void Context::run(size_t entry, const DLTensor* const* inputs, size_t num_inputs, DLManagedTensorVersioned** outputs,
                   size_t num_outputs) {
   const Busy busy(&busy_);
-  EntryState& state = prepare(entry, num_outputs);
+  EntryScratch& scratch = prepare(entry, num_outputs);
   if (outputs == nullptr && num_outputs > 0) fail(AOTPACK_INVALID_ARGUMENT, "out_outputs is NULL");
   const ModelEntry& model_entry = model_->entries()[entry];
   const EntryRecord& record = model_entry.plan.record();
-  Cleanup cleanup(state);
-  execute(model_entry, state, inputs, num_inputs);
-  adopt_outputs(state);
+  // Until the end: outputs may lie in constants.
+  const WeightsInUse weights = model_->weights();
+  Cleanup cleanup(scratch);
+  execute(entry, scratch, *weights, inputs, num_inputs);
+  adopt_outputs(scratch);
   cleanup.adopted();
-  check_outputs(record, state.outputs, state.inputs.dims());
+  check_outputs(record, scratch.outputs, scratch.inputs.dims());
   size_t made = 0;
   try {
-    for (; made < num_outputs; ++made) outputs[made] = take_output(record.outputs[made], state.outputs[made]);
+    for (; made < num_outputs; ++made) outputs[made] = take_output(record.outputs[made], scratch.outputs[made]);
   } catch (...) {
     for (; made-- > 0; outputs[made] = nullptr) outputs[made]->deleter(outputs[made]);
     throw;
   }
-  state.inputs.write_back();
+  scratch.inputs.write_back();
 }
 
 void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_inputs, const DLTensor* const* outputs,
                        size_t num_outputs) {
   const Busy busy(&busy_);
-  EntryState& state = prepare(entry, num_outputs);
+  EntryScratch& scratch = prepare(entry, num_outputs);
   const ModelEntry& model_entry = model_->entries()[entry];
   const EntryRecord& record = model_entry.plan.record();
   check_destinations(record, outputs, num_outputs);
-  Cleanup cleanup(state);
-  execute(model_entry, state, inputs, num_inputs);
-  adopt_outputs(state);
+  // Until the end: outputs may lie in constants.
+  const WeightsInUse weights = model_->weights();
+  Cleanup cleanup(scratch);
+  execute(entry, scratch, *weights, inputs, num_inputs);
+  adopt_outputs(scratch);
   cleanup.adopted();
-  check_outputs(record, state.outputs, state.inputs.dims());
-  check_destination_sizes(record, state.outputs, outputs);
+  check_outputs(record, scratch.outputs, scratch.inputs.dims());
+  check_destination_sizes(record, scratch.outputs, outputs);
   // An output that aliases an input must not change while results are written over that input.
   for (size_t i = 0; i < num_outputs; ++i) {
-    aotpack_module_tensor& output = state.outputs[i];
+    aotpack_module_tensor& output = scratch.outputs[i];
     if (output.block == nullptr && touches_any(record.outputs[i], output, outputs, num_outputs)) {
       own_output(record.outputs[i], output);
     }
   }
-  for (size_t i = 0; i < num_outputs; ++i) copy_out(record.outputs[i], state.outputs[i], *outputs[i]);
-  state.inputs.write_back();
+  for (size_t i = 0; i < num_outputs; ++i) copy_out(record.outputs[i], scratch.outputs[i], *outputs[i]);
+  scratch.inputs.write_back();
+}
+
+DLManagedTensorVersioned* Context::get_state(size_t index) {
+  const Busy busy(&busy_);
+  if (index >= model_->state().size()) {
+    fail(AOTPACK_INVALID_ARGUMENT, "there is no state tensor %zu; the model has %zu", index, model_->state().size());
+  }
+  return state_.get(index, *model_->weights(), call_.pool);
+}
+
+void Context::load_state(const char* const* names, const DLTensor* const* tensors, size_t count) {
+  const Busy busy(&busy_);
+  state_.load(names, tensors, count, *model_->weights(), call_.pool);
+}
+
+void Context::reset() {
+  const Busy busy(&busy_);
+  state_.reset();
 }
 
 }  // namespace aotpack::runtime

@@ -9,6 +9,7 @@
 #include "imports.h"
 #include "inputs.h"
 #include "model.h"
+#include "state.h"
 
 namespace aotpack::runtime {
 
@@ -18,7 +19,8 @@ class Context {
   static constexpr int32_t kMaxThreads = 4096;
 
   // Throws INVALID_ARGUMENT for a number of threads outside [0, kMaxThreads].
-  Context(Model* model, int32_t num_threads);
+  // `keep`: a context that runs once, for results that stay, need not hold on to scratch memory.
+  Context(Model* model, int32_t num_threads, Pool::Keep keep = Pool::Keep::kFree);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -34,25 +36,37 @@ class Context {
   void run_into(size_t entry, const DLTensor* const* inputs, size_t num_inputs, const DLTensor* const* outputs,
                 size_t num_outputs);
 
+  // See aotpack_context_get_state and the like. Refused while a call is running, as another call is.
+  DLManagedTensorVersioned* get_state(size_t index);
+  void load_state(const char* const* names, const DLTensor* const* tensors, size_t count);
+  void reset();
+
   Pool& pool() noexcept { return *call_.pool; }
 
  private:
+  // The constants of a variant that writes to some: this context's copies among those of a set of weights.
+  struct Table {
+    std::vector<aotpack_module_tensor> tensors;
+    uint64_t weights_id = 0;
+    uint64_t state_version = 0;  // 0: never filled in
+  };
   // What one entry keeps from call to call, so that a call allocates none of it.
-  struct EntryState {
-    explicit EntryState(const ModelEntry& entry);
+  struct EntryScratch {
+    explicit EntryScratch(const ModelEntry& entry);
     BoundInputs inputs;
     std::vector<aotpack_module_tensor> outputs;
-    std::vector<std::vector<aotpack_module_tensor>> constants;  // by variant; empty: the model's own
+    std::vector<Table> tables;  // by variant; used by those that mutate constants
   };
   // Gives back, at the end of a call, what the call still holds.
   class Cleanup;
 
-  EntryState& prepare(size_t entry, size_t num_outputs);
-  void make_private_constants(const Variant& variant, std::vector<aotpack_module_tensor>* out);
+  EntryScratch& prepare(size_t entry, size_t num_outputs);
+  const aotpack_module_tensor* constants_of(size_t entry, size_t variant, const WeightSet& weights, Table* table);
   size_t choose_variant(const ModelEntry& entry, const BoundInputs& inputs) const;
-  void execute(const ModelEntry& entry, EntryState& state, const DLTensor* const* inputs, size_t num_inputs);
+  void execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
+               size_t num_inputs);
   [[noreturn]] void execution_failed(const EntryRecord& entry, int32_t code) const;
-  void adopt_outputs(EntryState& state) noexcept;
+  void adopt_outputs(EntryScratch& scratch) noexcept;
   // Makes an output dense in the model's order and the owner of its block. What aliases an input or a constant, or is a
   // view of something bigger, gets memory of its own.
   void own_output(const ValueRecord& value, aotpack_module_tensor& output);
@@ -62,8 +76,8 @@ class Context {
   int32_t num_threads_ = 1;
   std::atomic<bool> busy_{false};
   CallState call_;
-  std::vector<std::unique_ptr<EntryState>> states_;  // by entry, made at its first call
-  std::vector<void*> private_constants_;             // by constant; NULL where there is no copy
+  std::vector<std::unique_ptr<EntryScratch>> scratch_;  // by entry, made at its first call
+  State state_;
 };
 
 }  // namespace aotpack::runtime

@@ -19,12 +19,6 @@ alignas(AOTPACK_ALIGNMENT) char empty_data[AOTPACK_ALIGNMENT];
 
 std::string quoted(const char* role, const ValueRecord& value) { return std::string(role) + " '" + value.name + "'"; }
 
-std::string device_name(DLDevice device) {
-  const char* type = device.device_type == kDLCUDA ? "cuda" : nullptr;
-  return type != nullptr ? format("%s:%d", type, device.device_id)
-                         : format("DLPack device type %d", static_cast<int>(device.device_type));
-}
-
 std::string describe_range(int64_t min, int64_t max) {
   if (max == INT64_MAX) return format("must be at least %lld", static_cast<ll>(min));
   return format("must be in [%lld, %lld]", static_cast<ll>(min), static_cast<ll>(max));
@@ -37,6 +31,12 @@ std::string join_names(const std::vector<ValueRecord>& values) {
 }
 
 }  // namespace
+
+std::string device_name(DLDevice device) {
+  const char* type = device.device_type == kDLCUDA ? "cuda" : nullptr;
+  return type != nullptr ? format("%s:%d", type, device.device_id)
+                         : format("DLPack device type %d", static_cast<int>(device.device_type));
+}
 
 std::string describe_size(const EntryRecord& entry, const SizeRecord& size) {
   if (size.kind == SizeRecord::Kind::kStatic) return format("%lld", static_cast<ll>(size.size));

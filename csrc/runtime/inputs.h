@@ -53,6 +53,8 @@ class BoundInputs {
 // Throws INVALID_ARGUMENT.
 void check_tensor_kind(const char* role, const ValueRecord& value, const DLTensor* given);
 
+// "cuda:0"
+std::string device_name(DLDevice device);
 // "[batch, 3, 2*length + 1]"
 std::string describe_shape(const EntryRecord& entry, const ValueRecord& value);
 // "2*batch + 1"

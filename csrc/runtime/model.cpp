@@ -1,9 +1,11 @@
 #include "model.h"
 
-#include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "status.h"
 #include "target.h"
+#include "update.h"
 
 namespace aotpack::runtime {
 
@@ -11,6 +13,27 @@ Model::Model(const char* path, aotpack_verify verify) : archive_(path, verify) {
   const Manifest& manifest = archive_.manifest();
   entries_.reserve(manifest.entries.size());
   for (const EntryRecord& record : manifest.entries) add_entry(record);
+  add_infos();
+  std::vector<const void*> data;
+  for (size_t i = 0; i < manifest.constants.size(); ++i) data.push_back(archive_.constant(i));
+  original_ = std::make_shared<const WeightSet>(archive_, entries_, 0, std::move(data), std::vector<OwnedMemory>());
+  if (manifest.weights) current_ = original_;
+}
+
+void Model::add_infos() {
+  const Manifest& manifest = archive_.manifest();
+  const auto info_of = [](const auto& record) {
+    return aotpack_weight_info{record.name.c_str(), record.dtype->dlpack, static_cast<int32_t>(record.shape.size()),
+                               record.shape.data()};
+  };
+  if (manifest.weights) {
+    for (const WeightRecord& record : manifest.weights->tensors) weight_infos_.push_back(info_of(record));
+  }
+  for (uint32_t i = 0; i < manifest.constants.size(); ++i) {
+    if (!manifest.constants[i].mutated) continue;
+    state_.push_back(i);
+    state_infos_.push_back(info_of(manifest.constants[i]));
+  }
 }
 
 void Model::add_entry(const EntryRecord& record) {
@@ -38,23 +61,9 @@ Variant Model::make_variant(const EntryRecord& entry, const VariantRecord& recor
   }
   variant.module = module.get();
   for (const uint32_t index : chosen.constants) {
-    const ConstantRecord& constant = archive_.manifest().constants[index];
-    variant.constants.push_back(map_constant(constant));
-    variant.mutates_constants = variant.mutates_constants || constant.mutated;
+    variant.mutates_constants = variant.mutates_constants || archive_.manifest().constants[index].mutated;
   }
   return variant;
-}
-
-aotpack_module_tensor Model::map_constant(const ConstantRecord& record) const {
-  aotpack_module_tensor tensor = {};
-  // The pages are read-only: a module that writes to a constant that is not flagged as mutated gets a fault, not a
-  // silent change for everyone.
-  tensor.data = const_cast<uint8_t*>(archive_.file(record.file).data() + record.offset);
-  tensor.dtype = record.dtype->module_code;
-  tensor.rank = static_cast<int32_t>(record.shape.size());
-  std::copy(record.shape.begin(), record.shape.end(), tensor.sizes);
-  std::copy(record.stride.begin(), record.stride.end(), tensor.strides);
-  return tensor;
 }
 
 size_t Model::find_entry(std::string_view name) const {
@@ -65,6 +74,48 @@ size_t Model::find_entry(std::string_view name) const {
     names += (names.empty() ? "" : ", ") + candidate;
   }
   throw Error(AOTPACK_NOT_FOUND, "no entry '" + std::string(name) + "'; the archive has: " + names);
+}
+
+WeightsInUse Model::weights() const {
+  if (!archive_.manifest().weights) return WeightsInUse(original_.get());
+  const std::lock_guard lock(weights_mutex_);
+  return WeightsInUse(current_);
+}
+
+void Model::require_updatable() const {
+  if (archive_.manifest().weights) return;
+  throw Error(AOTPACK_INVALID_ARGUMENT,
+              archive_.path() + ": the archive is frozen (it was built without --updatable): its weights are fixed");
+}
+
+void Model::update_weights(const char* const* names, const DLTensor* const* tensors, size_t count,
+                           int32_t num_threads) {
+  require_updatable();
+  const std::lock_guard updating(update_mutex_);
+  swap_weights(make_updated_set(this, next_id_++, names, tensors, count, num_threads));
+}
+
+void Model::reset_weights() {
+  require_updatable();
+  const std::lock_guard updating(update_mutex_);
+  swap_weights(original_);
+}
+
+void Model::swap_weights(std::shared_ptr<const WeightSet> next) {
+  const bool keeps = current_ == original_;  // only updates write to current_
+  {
+    const std::lock_guard lock(weights_mutex_);
+    current_.swap(next);
+    generation_.fetch_add(1, std::memory_order_release);
+  }
+  if (keeps) return;
+  // Nobody can begin a call on the old set any more. Freeing gigabytes takes a while; better here than at the end of
+  // somebody's call, so the calls that are running get some time to end.
+  constexpr auto kPatience = std::chrono::milliseconds(250);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (next.use_count() > 1 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
 }
 
 }  // namespace aotpack::runtime

@@ -5,12 +5,14 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <vector>
 
 #include "archive.h"
 #include "loader.h"
 #include "plan.h"
+#include "weights.h"
 
 namespace aotpack::runtime {
 
@@ -18,8 +20,7 @@ struct Variant {
   const VariantRecord* record = nullptr;
   const ModuleRecord* module_record = nullptr;
   const Module* module = nullptr;
-  std::vector<aotpack_module_tensor> constants;  // in the archive's pages, in the order that the module expects
-  bool mutates_constants = false;                // then every context needs copies of its own
+  bool mutates_constants = false;  // then every context needs copies of its own
 };
 
 struct ModelEntry {
@@ -27,7 +28,7 @@ struct ModelEntry {
   std::vector<Variant> variants;
 };
 
-// Immutable after construction and thread-safe; counts its references.
+// Immutable after construction but for its weights, and thread-safe; counts its references.
 class Model {
  public:
   // With one reference. Throws what Archive and Module throw, or UNSUPPORTED_TARGET.
@@ -45,17 +46,43 @@ class Model {
   // Throws NOT_FOUND.
   size_t find_entry(std::string_view name) const;
 
+  // The tensors that an update brings; none for a frozen archive.
+  const std::vector<aotpack_weight_info>& weight_infos() const noexcept { return weight_infos_; }
+  // The constants that every context has copies of, and what they look like from outside.
+  const std::vector<uint32_t>& state() const noexcept { return state_; }
+  const std::vector<aotpack_weight_info>& state_infos() const noexcept { return state_infos_; }
+
+  // The weights of a call that begins now.
+  WeightsInUse weights() const;
+  // How often they have been replaced.
+  uint64_t weight_generation() const noexcept { return generation_.load(std::memory_order_acquire); }
+  // See aotpack_model_update_weights. Calls go on meanwhile, on the weights that they began with; updates wait for each
+  // other.
+  void update_weights(const char* const* names, const DLTensor* const* tensors, size_t count, int32_t num_threads);
+  void reset_weights();
+
  private:
   ~Model() = default;
 
   void add_entry(const EntryRecord& record);
   Variant make_variant(const EntryRecord& entry, const VariantRecord& record);
-  aotpack_module_tensor map_constant(const ConstantRecord& record) const;
+  void add_infos();
+  void require_updatable() const;
+  void swap_weights(std::shared_ptr<const WeightSet> next);
 
   std::atomic<size_t> references_{1};
   Archive archive_;
   std::map<uint32_t, std::unique_ptr<Module>> modules_;  // by file
   std::vector<ModelEntry> entries_;
+  std::vector<aotpack_weight_info> weight_infos_;
+  std::vector<uint32_t> state_;
+  std::vector<aotpack_weight_info> state_infos_;
+  std::shared_ptr<const WeightSet> original_;  // the archive's own
+  std::shared_ptr<const WeightSet> current_;   // guarded by weights_mutex_; NULL in a frozen model
+  mutable std::mutex weights_mutex_;
+  std::mutex update_mutex_;  // held throughout an update
+  uint64_t next_id_ = 1;     // guarded by update_mutex_
+  std::atomic<uint64_t> generation_{0};
 };
 
 }  // namespace aotpack::runtime

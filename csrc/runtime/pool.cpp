@@ -49,7 +49,7 @@ size_t units_of(size_t bin) noexcept {
 
 }  // namespace
 
-Pool* Pool::create() { return new Pool(); }
+Pool* Pool::create(Keep keep) { return new Pool(keep); }
 
 void Pool::retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -143,6 +143,7 @@ void Pool::release_block(void* data) noexcept {
   const std::lock_guard lock(pool->mutex_);
   pool->live_ -= block->bytes;
   pool->put(block);
+  if (pool->keep_ == Keep::kNothing) pool->evict_until(0);
 }
 
 bool Pool::claim(void* data) noexcept {

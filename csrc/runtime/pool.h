@@ -18,8 +18,11 @@ namespace aotpack::runtime {
 // system.
 class Pool {
  public:
+  // What becomes of blocks that nobody uses: they are kept for later requests, or freed at once.
+  enum class Keep : uint8_t { kFree, kNothing };
+
   // With one reference. Throws std::bad_alloc.
-  static Pool* create();
+  static Pool* create(Keep keep = Keep::kFree);
   void retain() noexcept;
   void release() noexcept;
 
@@ -48,7 +51,7 @@ class Pool {
   struct Block;
   static constexpr size_t kBins = 320;
 
-  Pool() = default;
+  explicit Pool(Keep keep) noexcept : keep_(keep) {}
   ~Pool();
 
   static Block* block_of(void* data) noexcept;
@@ -57,6 +60,7 @@ class Pool {
   void unlink(Block* block) noexcept;
   void evict_until(size_t held_bytes) noexcept;
 
+  const Keep keep_;
   std::atomic<size_t> references_{1};
   std::mutex mutex_;
   Block* bins_[kBins] = {};           // free blocks by class

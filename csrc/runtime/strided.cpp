@@ -102,6 +102,35 @@ void strided_copy(void* destination, const int64_t* destination_strides, const v
   }
 }
 
+bool strided_equal(const void* a, const int64_t* a_strides, const void* b, const int64_t* b_strides,
+                   const int64_t* sizes, int32_t rank, size_t item) noexcept {
+  if (std::find(sizes, sizes + rank, 0) != sizes + rank) return true;
+  if (a == b && same_layout(sizes, a_strides, b_strides, rank)) return true;
+  // The dims at the end that are one run in both are compared at once.
+  const auto bytes = static_cast<int64_t>(item);
+  int64_t run = 1;
+  while (rank > 0 && (sizes[rank - 1] == 1 || (a_strides[rank - 1] == run && b_strides[rank - 1] == run))) {
+    run *= sizes[--rank];
+  }
+  const auto length = static_cast<size_t>(run * bytes);
+  int64_t index[AOTPACK_MAX_RANK] = {};
+  const auto* left = static_cast<const char*>(a);
+  const auto* right = static_cast<const char*>(b);
+  for (;;) {
+    if (std::memcmp(left, right, length) != 0) return false;
+    int32_t axis = rank;
+    while (axis-- > 0) {
+      left += a_strides[axis] * bytes;
+      right += b_strides[axis] * bytes;
+      if (++index[axis] < sizes[axis]) break;
+      index[axis] = 0;
+      left -= sizes[axis] * a_strides[axis] * bytes;
+      right -= sizes[axis] * b_strides[axis] * bytes;
+    }
+    if (axis < 0) return true;
+  }
+}
+
 bool is_non_overlapping(const int64_t* sizes, const int64_t* strides, int32_t rank) noexcept {
   struct Extent {
     int64_t size;

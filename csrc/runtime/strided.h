@@ -13,6 +13,10 @@ namespace aotpack::runtime {
 void strided_copy(void* destination, const int64_t* destination_strides, const void* source,
                   const int64_t* source_strides, const int64_t* sizes, int32_t rank, size_t item) noexcept;
 
+// Whether every element of a view has the bytes of its counterpart in another; arguments as above, overlap allowed.
+bool strided_equal(const void* a, const int64_t* a_strides, const void* b, const int64_t* b_strides,
+                   const int64_t* sizes, int32_t rank, size_t item) noexcept;
+
 // False when two elements may share memory. A few exotic views that do not overlap are reported as overlapping.
 bool is_non_overlapping(const int64_t* sizes, const int64_t* strides, int32_t rank) noexcept;
 

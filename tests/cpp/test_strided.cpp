@@ -134,3 +134,31 @@ TEST_CASE("dense strides") {
   const int64_t vast[2] = {int64_t{1} << 32, int64_t{1} << 32};
   CHECK_FALSE(dense_strides(vast, plain, 2, 1, strides, &bytes));
 }
+
+TEST_CASE("strided_equal sees every element, and none besides") {
+  std::mt19937 generator(11);
+  for (int round = 0; round < 300; ++round) {
+    const auto rank = static_cast<int32_t>(generator() % 5);
+    const size_t item = size_t{1} << generator() % 5;
+    int64_t sizes[4] = {}, dense[4] = {}, spread[4] = {};
+    int64_t run = 1, wide = 1;
+    bool empty = false;
+    for (int32_t i = rank; i-- > 0;) {
+      sizes[i] = static_cast<int64_t>(generator() % (round % 10 == 0 ? 4 : 3)) + (round % 10 == 0 ? 0 : 1);
+      empty = empty || sizes[i] == 0;
+      dense[i] = run;
+      spread[i] = wide;
+      run *= sizes[i];
+      wide = wide * std::max<int64_t>(sizes[i], 1) + static_cast<int64_t>(generator() % 2);
+    }
+    std::vector<uint8_t> a(static_cast<size_t>(std::max<int64_t>(run, 1)) * item);
+    for (uint8_t& byte : a) byte = static_cast<uint8_t>(generator());
+    std::vector<uint8_t> b(static_cast<size_t>(wide) * item, 0xAA);
+    strided_copy(b.data(), spread, a.data(), dense, sizes, rank, item);
+    CHECK(strided_equal(a.data(), dense, b.data(), spread, sizes, rank, item));
+    CHECK(strided_equal(b.data(), spread, a.data(), dense, sizes, rank, item));
+    if (empty) continue;
+    a[generator() % a.size()] ^= 1;
+    CHECK_FALSE(strided_equal(a.data(), dense, b.data(), spread, sizes, rank, item));
+  }
+}

@@ -6,8 +6,9 @@
  * the object they were asked of and live as long as it does, unless said otherwise. Nothing is thrown, nothing aborts
  * the process.
  *
- * Threads: an aotpack_model is immutable and may be used by any number of threads. An aotpack_context belongs to one
- * thread at a time. A tensor that a run returned may be released on any thread, also after its context and model.
+ * Threads: an aotpack_model may be used by any number of threads; nothing of it changes but its weights, between calls.
+ * An aotpack_context belongs to one thread at a time. A tensor that a run returned may be released on any thread, also
+ * after its context and model.
  */
 #ifndef AOTPACK_AOTPACK_H_
 #define AOTPACK_AOTPACK_H_
@@ -115,6 +116,38 @@ AOTPACK_API size_t aotpack_model_output_count(const aotpack_model* model, size_t
 AOTPACK_API const aotpack_value_info* aotpack_model_input(const aotpack_model* model, size_t entry, size_t index);
 AOTPACK_API const aotpack_value_info* aotpack_model_output(const aotpack_model* model, size_t entry, size_t index);
 
+/* ---- weights --------------------------------------------------------------------------------------------------- */
+
+/* A tensor of an update, or of a state. */
+typedef struct aotpack_weight_info {
+  const char* name;
+  DLDataType dtype;
+  int32_t rank;
+  const int64_t* sizes; /* rank of them */
+} aotpack_weight_info;
+
+typedef struct aotpack_update_options {
+  size_t struct_size;  /* sizeof(aotpack_update_options) */
+  int32_t num_threads; /* threads that compute what is derived from the weights; 0: one */
+} aotpack_update_options;
+
+/* The tensors of the source model's state dict, which an update brings; 0 when the archive is frozen. */
+AOTPACK_API size_t aotpack_model_weight_count(const aotpack_model* model);
+AOTPACK_API const aotpack_weight_info* aotpack_model_weight(const aotpack_model* model, size_t index);
+
+/* Replaces all weights. `tensors[i]` is the one named `names[i]`; any strides and alignment will do, on the CPU; they
+ * are borrowed for the call. Of the names of one tensor (tied weights) at least one must be given, and their bytes must
+ * be equal. Everything is checked before anything is done, the message says all that is wrong (the first ten), and an
+ * update that fails has changed nothing. Calls may run meanwhile on other threads: each sees either the old weights or
+ * the new ones, all of them. Updates wait for each other. `options` may be NULL. */
+AOTPACK_API aotpack_status* aotpack_model_update_weights(aotpack_model* model, const char* const* names,
+                                                         const DLTensor* const* tensors, size_t count,
+                                                         const aotpack_update_options* options);
+/* Back to the archive's own weights. */
+AOTPACK_API aotpack_status* aotpack_model_reset_weights(aotpack_model* model);
+/* 0 after loading; one more with every update or reset of the weights. */
+AOTPACK_API uint64_t aotpack_model_weight_generation(const aotpack_model* model);
+
 /* ---- context --------------------------------------------------------------------------------------------------- */
 
 typedef struct aotpack_context_options {
@@ -145,6 +178,22 @@ AOTPACK_API aotpack_status* aotpack_context_run(aotpack_context* context, size_t
 AOTPACK_API aotpack_status* aotpack_context_run_into(aotpack_context* context, size_t entry,
                                                      const DLTensor* const* inputs, size_t num_inputs,
                                                      const DLTensor* const* outputs, size_t num_outputs);
+
+/* ---- state ----------------------------------------------------------------------------------------------------- */
+
+/* The tensors that the model itself writes to (caches, counters, running statistics). Every context has its own, which
+ * begin with the values that the model's weights have at the context's first call. */
+AOTPACK_API size_t aotpack_model_state_count(const aotpack_model* model);
+AOTPACK_API const aotpack_weight_info* aotpack_model_state(const aotpack_model* model, size_t index);
+
+/* A copy of the state tensor `index`, row-major; release it through its deleter. */
+AOTPACK_API aotpack_status* aotpack_context_get_state(aotpack_context* context, size_t index,
+                                                      DLManagedTensorVersioned** out_tensor);
+/* Replaces the whole state: all tensors must be given. What fails has changed nothing. */
+AOTPACK_API aotpack_status* aotpack_context_load_state(aotpack_context* context, const char* const* names,
+                                                       const DLTensor* const* tensors, size_t count);
+/* Back to the initial values, which are those of the model's weights at the next call. */
+AOTPACK_API aotpack_status* aotpack_context_reset(aotpack_context* context);
 
 #ifdef __cplusplus
 }

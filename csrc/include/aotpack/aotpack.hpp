@@ -137,6 +137,8 @@ class Tensor {
   }
   void* raw_data() const noexcept { return static_cast<char*>(dl().data) + dl().byte_offset; }
 
+  TensorView view() const { return TensorView(raw_data(), dtype(), shape(), strides()); }
+
   // Gives the DLPack object away, e.g. to another library.
   DLManagedTensorVersioned* release() noexcept { return managed_.release(); }
   explicit operator bool() const noexcept { return managed_ != nullptr; }
@@ -147,6 +149,34 @@ class Tensor {
   };
   std::unique_ptr<DLManagedTensorVersioned, Deleter> managed_;
 };
+
+// Tensors by name: weights, or a state.
+using NamedViews = std::vector<std::pair<std::string, TensorView>>;
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+namespace detail {
+
+// The arrays that the C interface takes.
+class NamedPointers {
+ public:
+  explicit NamedPointers(const NamedViews& given) {
+    tensors_.reserve(given.size());
+    for (const auto& [name, view] : given) {
+      names_.push_back(name.c_str());
+      pointers_.push_back(&tensors_.emplace_back(view.dl()));
+    }
+  }
+  const char* const* names() const noexcept { return names_.data(); }
+  const DLTensor* const* tensors() const noexcept { return pointers_.data(); }
+  size_t size() const noexcept { return names_.size(); }
+
+ private:
+  std::vector<const char*> names_;
+  std::vector<DLTensor> tensors_;
+  std::vector<const DLTensor*> pointers_;
+};
+
+}  // namespace detail
 
 enum class Verify { kCode = AOTPACK_VERIFY_CODE, kFull = AOTPACK_VERIFY_FULL };
 
@@ -191,6 +221,32 @@ class Model {
   }
   const aotpack_value_info& output(size_t index, size_t entry = 0) const {
     return info(aotpack_model_output(handle_, entry, index));
+  }
+
+  // The tensors that an update brings; none when the archive is frozen.
+  std::vector<aotpack_weight_info> weights() const {
+    std::vector<aotpack_weight_info> infos;
+    for (size_t i = 0; i < aotpack_model_weight_count(handle_); ++i) infos.push_back(*aotpack_model_weight(handle_, i));
+    return infos;
+  }
+  // Replaces all weights at once, while other threads go on calling: each call sees the old ones or the new ones.
+  // Throws, and changes nothing, when a tensor is missing, unknown or of another dtype or shape. `num_threads` compute
+  // what is derived from the weights.
+  void update_weights(const NamedViews& weights, int32_t num_threads = 1) {
+    const detail::NamedPointers given(weights);
+    aotpack_update_options options{};
+    options.struct_size = sizeof options;
+    options.num_threads = num_threads;
+    detail::check(aotpack_model_update_weights(handle_, given.names(), given.tensors(), given.size(), &options));
+  }
+  void reset_weights() { detail::check(aotpack_model_reset_weights(handle_)); }
+  uint64_t weight_generation() const noexcept { return aotpack_model_weight_generation(handle_); }
+
+  // The tensors that the model writes to, of which every context has its own.
+  std::vector<aotpack_weight_info> state() const {
+    std::vector<aotpack_weight_info> infos;
+    for (size_t i = 0; i < aotpack_model_state_count(handle_); ++i) infos.push_back(*aotpack_model_state(handle_, i));
+    return infos;
   }
 
   aotpack_model* handle() const noexcept { return handle_; }
@@ -249,6 +305,26 @@ class Context {
     detail::check(
         aotpack_context_run_into(handle_.get(), entry, given.data(), given.size(), results.data(), results.size()));
   }
+
+  // A copy of what the model has written to in this context.
+  NamedTensors state() {
+    NamedTensors state;
+    size_t index = 0;
+    for (const aotpack_weight_info& info : model_.state()) {
+      DLManagedTensorVersioned* tensor = nullptr;
+      detail::check(aotpack_context_get_state(handle_.get(), index++, &tensor));
+      Tensor owner(tensor);
+      state.emplace_back(info.name, std::move(owner));
+    }
+    return state;
+  }
+  // Replaces it, whole or, when this throws, not at all.
+  void load_state(const NamedViews& state) {
+    const detail::NamedPointers given(state);
+    detail::check(aotpack_context_load_state(handle_.get(), given.names(), given.tensors(), given.size()));
+  }
+  // Back to the initial values.
+  void reset() { detail::check(aotpack_context_reset(handle_.get())); }
 
   aotpack_context* handle() const noexcept { return handle_.get(); }
 
