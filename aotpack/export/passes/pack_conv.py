@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aotpack.export import ops, packing
+from aotpack.export import ops
 from aotpack.export.editing import Editor, bound_arguments, dtype_of, schema_of, shape_of
 from aotpack.export.program import Program
 
@@ -79,7 +79,8 @@ def pack_conv(program: Program) -> Program:
 
 
 def _pack(groups: int, transposed: bool, weight: torch.Tensor) -> torch.Tensor:
-    return packing.pack_conv(weight, groups, transposed)
+    packed: torch.Tensor = ops.pack_conv(weight, groups, transposed)
+    return packed
 
 
 def _spread(value: Any, count: int) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aotpack.export import ops, packing, recurrent
+from aotpack.export import ops, recurrent
 from aotpack.export.editing import Editor, bound_arguments, dtype_of, shape_of
 from aotpack.export.program import Program
 
@@ -81,7 +81,7 @@ def _layers(
 
 
 def _packed(editor: Editor, node: torch.fx.Node, parameter: torch.fx.Node) -> torch.fx.Node:
-    return editor.derive(f"packed_{parameter.target}", "packed", packing.pack_linear, [parameter], node)
+    return editor.derive(f"packed_{parameter.target}", "packed", ops.pack_linear, [parameter], node)
 
 
 def _index(getitem: torch.fx.Node) -> int:
