@@ -104,6 +104,17 @@ def test_attention_lays_out_scattered_heads(kernel_driver: Driver, notes: Notes)
     assert relaid(notes.one()) == {"q": 0, "k": 1, "v": 0}
 
 
+def test_tables_and_recurrent_weights_stay_where_they_are(kernel_driver: Driver, notes: Notes) -> None:
+    table, ids, offsets = torch.randn(6, 10).t(), torch.tensor([[1, 2], [3, 4]]).t(), torch.tensor([0, 2])
+    kernel_driver("packed_embedding", [pack_linear(table), ids], [10])
+    assert relaid(notes.one()) == {"weight": 0, "indices": 1}
+    kernel_driver("embedding_bag", [table, ids[0].clone(), offsets], [0, 0, -1])
+    assert relaid(notes.one()) == {"weight": 1, "indices": 0, "offsets": 0}
+    hidden, weight = torch.randn(2, 8), pack_linear(torch.randn(24, 8))
+    kernel_driver("gru_layer", [torch.randn(2, 5, 8).transpose(0, 1), weight, weight, None, None, hidden], [8, 0])
+    assert relaid(notes.one()) == {"x": 0, "w_ih": 0, "w_hh": 0, "h0": 0}
+
+
 def test_copies_count_as_such(kernel_driver: Driver, notes: Notes) -> None:
     kernel_driver("to_layout", [torch.randn(2, 3, 4, 5)], [0, 2, 3, 1])
     kernel_driver("pack_linear", [torch.randn(3, 4)])

@@ -3,6 +3,7 @@
 
 #include "ops.h"
 #include "ops/common.h"
+#include "trace.h"
 
 using namespace aotpack::module;
 
@@ -23,6 +24,9 @@ void aoti_torch_cpu_packed_embedding(AotpackTensor weight, AotpackTensor indices
   Call& call = Call::current();
   const int64_t k = weight->sizes[1];
   Owned dense(contiguous(indices));
+  Trace trace("packed_embedding");
+  trace.in_place("weight", weight);
+  trace.tensor("indices", indices, dense.get());
   const int64_t count = dense->numel();
   Scratch wide(indices->dtype == AOTPACK_DTYPE_INT64 ? 0 : count * 8);
   const int64_t* ids = dense->as<int64_t>();

@@ -4,6 +4,7 @@
 #include "ops.h"
 #include "ops/common.h"
 #include "shim.h"
+#include "trace.h"
 
 using namespace aotpack::module;
 namespace kernels = aotpack::kernels;
@@ -33,6 +34,11 @@ void aoti_torch_cpu_embedding_bag(AotpackTensor weight, AotpackTensor indices, A
   Owned factors(sample_weights == nullptr ? nullptr : contiguous(sample_weights));
   kernels::EmbeddingBagArgs args{};
   args.dtype = kernel_dtype(weight, "embedding_bag");
+  Trace trace("embedding_bag");
+  trace.tensor("weight", weight, table.get());
+  trace.tensor("indices", indices, ids.get());
+  trace.tensor("offsets", offsets, starts.get());
+  trace.tensor("per_sample_weights", sample_weights, factors.get());
   args.mode = static_cast<kernels::BagMode>(mode);
   args.weight = table->data;
   args.rows = table->sizes[0];

@@ -3,6 +3,7 @@
 
 #include "ops.h"
 #include "ops/common.h"
+#include "trace.h"
 
 using namespace aotpack::module;
 namespace kernels = aotpack::kernels;
@@ -34,6 +35,14 @@ void layer(Tensor* x, const Weights& weights, Tensor* h0, Tensor* c0, int64_t hi
   Owned b_hh(weights.b_hh == nullptr ? nullptr : contiguous(weights.b_hh));
   args.b_ih = b_ih.get() == nullptr ? nullptr : b_ih->data;
   args.b_hh = b_hh.get() == nullptr ? nullptr : b_hh->data;
+  Trace trace(args.gru ? "gru_layer" : "lstm_layer");
+  trace.tensor("x", x, source.get());
+  trace.in_place("w_ih", weights.w_ih);
+  trace.in_place("w_hh", weights.w_hh);
+  trace.tensor("b_ih", weights.b_ih, b_ih.get());
+  trace.tensor("b_hh", weights.b_hh, b_hh.get());
+  trace.tensor("h0", h0, h.get());
+  trace.tensor("c0", c0, c.get());
   args.h0 = h->data;
   args.c0 = c.get() == nullptr ? nullptr : c->data;
   args.reverse = reverse;
