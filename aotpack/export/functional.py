@@ -13,6 +13,10 @@ from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
 
+# Blocks under `torch.autocast` and `torch.no_grad`, which the trace keeps as graphs of their own. The second trace has
+# their casts in place.
+_REGIONS = (torch.ops.higher_order.wrap_with_autocast, torch.ops.higher_order.wrap_with_set_grad_enabled)
+
 
 def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.fx.GraphModule]:
     """The program (possibly functionalized) and its flat graph.
@@ -22,7 +26,7 @@ def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.
     """
     graph_module = _flat(exported)
     _replace_private_writes(graph_module)
-    if any(_writes(node) for node in graph_module.graph.nodes):
+    if any(_writes(node) or node.target in _REGIONS for node in graph_module.graph.nodes):
         exported = exported.run_decompositions({})
         graph_module = _flat(exported)
     return exported, graph_module
