@@ -145,11 +145,15 @@ class Editor:
         """Records a change at the layer of the source model that `node` comes from."""
         self.changes.append(Change(layer_of(node), note))
 
+    def remove_dead_code(self) -> None:
+        """Calls without readers go; assertions, bounds of sizes and writes stay."""
+        self.graph.eliminate_dead_code(_is_impure)
+
     def finish(self, name: str, summary: str) -> Program:
         """The changed program with what was reported; the old one when nothing was changed."""
         if not self.changed:
             return self.program
-        self.graph.eliminate_dead_code(_is_impure)
+        self.remove_dead_code()
         self.graph_module.recompile()
         program = self.program.with_graph(self.graph_module, self.constants, self.originals)
         return program.with_report(PassReport(name, summary, tuple(self.changes)))
@@ -221,6 +225,7 @@ def _is_impure(node: torch.fx.Node) -> bool:
     if node.op in ("placeholder", "output"):
         return True
     if isinstance(node.target, torch._ops.OpOverload):
-        # Assertions and mutations have no users and must stay.
-        return node.target._schema.is_mutable or "assert" in node.target._schema.name
+        # Assertions, what they say of sizes out of data, and mutations have no users and must stay.
+        name = node.target._schema.name
+        return node.target._schema.is_mutable or "assert" in name or "sym_constrain" in name
     return node.is_impure()

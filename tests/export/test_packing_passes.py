@@ -16,10 +16,8 @@ from aotpack.export.editing import bound_arguments
 from aotpack.export.passes.pack_attention import pack_attention
 from aotpack.export.passes.pack_conv import pack_conv
 from aotpack.export.passes.pack_embedding_bag import pack_embedding_bag
-from aotpack.export.passes.pack_linear import pack_linear
 from aotpack.export.passes.pack_rnn import pack_rnn
-from aotpack.export.passes.tied import merge_tied
-from tests.export.pass_checks import attributes, calls, count, operators, run
+from tests.export.pass_checks import calls, count, operators, run
 
 aten = torch.ops.aten
 
@@ -36,84 +34,6 @@ class Weights(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         return self.function(x, *(getattr(self, name) for name in self.names))
-
-
-class TestLinear:
-    @pytest.mark.parametrize(
-        ("function", "sizes", "weights"),
-        [
-            (F.linear, (2, 5), [(33, 5), (33,)]),
-            (F.linear, (5,), [(7, 5), (7,)]),
-            (F.linear, (2, 3, 4, 5), [(7, 5)]),
-            (lambda x, w, b: torch.addmm(b, x, w), (2, 5), [(5, 7), (7,)]),
-            (torch.mm, (2, 5), [(5, 7)]),
-            (torch.matmul, (3, 2, 5), [(5, 7)]),
-            (torch.matmul, (5,), [(5, 7)]),
-        ],
-        ids=["linear", "linear of a vector", "linear of 4 dims", "addmm", "mm", "matmul", "matmul of a vector"],
-    )
-    def test_products_with_constants_are_packed(self, function: Any, sizes: Any, weights: Any) -> None:
-        model = Weights(function, *(torch.randn(w) for w in weights))
-        after = run(model, (torch.randn(sizes),), pack_linear)
-        assert operators(after) == ["aotpack.packed_linear.default"]
-        packed = after.constant_info("_packed_w0")
-        assert (packed.role, packed.sources) == ("packed", ("w0",))
-
-    @pytest.mark.parametrize(
-        ("function", "sizes", "weights"),
-        [
-            (lambda x, w: F.linear(x, w + x.sum()), (2, 5), [(7, 5)]),
-            (lambda x, w: w @ x, (5, 2), [(7, 5)]),
-            (lambda x, w: x @ w, (2, 5), [(5,)]),
-            (lambda x, w: x @ w, (3, 2, 5), [(3, 5, 7)]),
-            (lambda x, w, b: torch.addmm(b, x, w, alpha=2), (2, 5), [(5, 7), (7,)]),
-            (lambda x, w, b: torch.addmm(b, x, w), (2, 5), [(5, 7), (2, 7)]),
-            (lambda x, w, b: torch.addmm(b, x, w), (2, 5), [(5, 7), (1,)]),
-        ],
-        ids=["weight not constant", "constant first", "vector", "batched", "alpha", "matrix bias", "broadcast bias"],
-    )
-    def test_other_products_stay(self, function: Any, sizes: Any, weights: Any) -> None:
-        model = Weights(function, *(torch.randn(w) for w in weights))
-        assert count(run(model, (torch.randn(sizes),), pack_linear), ops.packed_linear) == 0
-
-    def test_other_dtypes_stay(self) -> None:
-        x = torch.randn(2, 5, dtype=torch.float64)
-        assert count(run(nn.Linear(5, 3).double(), (x,), pack_linear), ops.packed_linear) == 0
-
-    def test_bfloat16(self) -> None:
-        x = torch.randn(2, 5).to(torch.bfloat16)
-        after = run(nn.Linear(5, 3).to(torch.bfloat16), (x,), pack_linear, tolerance=2e-2)
-        assert after.graph_module._packed_weight.dtype == torch.bfloat16
-
-    def test_one_weight_is_packed_once(self) -> None:
-        model = Weights(lambda x, w: F.linear(F.linear(x, w), w) + x @ w, torch.randn(5, 5))
-        after = run(model, (torch.randn(2, 5),), pack_linear)
-        assert count(after, ops.packed_linear) == 3
-        # Once as it is and once transposed.
-        assert sorted(attributes(after)) == ["_packed_w0", "_packed_w0_2"]
-
-    def test_tied_embeddings_are_read_from_the_packed_table(self) -> None:
-        class Tied(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.table, self.head = nn.Embedding(37, 8), nn.Linear(8, 37, bias=False)
-                self.head.weight = self.table.weight
-
-            def forward(self, indices: Tensor) -> Tensor:
-                return self.head(self.table(indices))
-
-        after = run(Tied(), (torch.tensor([[0, 36], [5, 5]]),), merge_tied, pack_linear)
-        assert operators(after) == ["aotpack.packed_embedding.default", "aotpack.packed_linear.default"]
-        assert len(attributes(after)) == 1
-
-    def test_dynamic_rows(self) -> None:
-        x, other = torch.randn(2, 3, 5), torch.randn(4, 7, 5)
-        shapes = {"input": {0: Dim("n"), 1: Dim("m")}}
-        after = run(nn.Linear(5, 3), (x,), pack_linear, dynamic_shapes=shapes, other_args=(other,))
-        (call,) = calls(after, ops.packed_linear)
-        assert [str(size) for size in call.meta["val"].shape[:2]] == [
-            str(size) for size in after.graph.find_nodes(op="placeholder")[0].meta["val"].shape[:2]
-        ]
 
 
 class TestConv:

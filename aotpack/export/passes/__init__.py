@@ -7,9 +7,13 @@ from collections.abc import Collection
 
 from aotpack.errors import BuildError
 from aotpack.export.passes.batch_norm import fold_batch_norm
+from aotpack.export.passes.canonicalize import canonicalize
 from aotpack.export.passes.constants import fold_constants
+from aotpack.export.passes.dropout import remove_dropout
 from aotpack.export.passes.epilogue import fuse_epilogue
+from aotpack.export.passes.fuse_linears import fuse_linears
 from aotpack.export.passes.noops import remove_noops
+from aotpack.export.passes.norm_scales import scale_batch_norm
 from aotpack.export.passes.output_layout import keep_output_layout
 from aotpack.export.passes.pack_attention import pack_attention
 from aotpack.export.passes.pack_conv import pack_conv
@@ -17,11 +21,15 @@ from aotpack.export.passes.pack_embedding_bag import pack_embedding_bag
 from aotpack.export.passes.pack_linear import pack_linear
 from aotpack.export.passes.pack_rnn import pack_rnn
 from aotpack.export.passes.reshape import free_views
+from aotpack.export.passes.scales import fold_scales
 from aotpack.export.passes.tied import merge_tied
 from aotpack.export.runner import Pass
 
 PASSES: tuple[Pass, ...] = (
-    # First, so that patterns are not interrupted by calls that compute nothing.
+    # First: all others read arguments and readers.
+    Pass(canonicalize),
+    # Patterns are not interrupted by calls that compute nothing, to which removed dropouts add none.
+    Pass(remove_dropout),
     Pass(remove_noops),
     # Before anything asks whether two uses share a weight.
     Pass(merge_tied),
@@ -29,6 +37,12 @@ PASSES: tuple[Pass, ...] = (
     Pass(fold_constants),
     # While convolutions are still torch's and their weights plain.
     Pass(fold_batch_norm),
+    # The norms that are left behind values of other kinds, or behind convolutions that something else reads too.
+    Pass(scale_batch_norm),
+    # The scales of the model itself, and those of norms that a chain of others separates from their convolution.
+    Pass(fold_scales),
+    # Weights and biases have their final values.
+    Pass(fuse_linears),
     # Packed convolutions change strides: views over them must not depend on strides.
     Pass(free_views, part_of="pack-conv"),
     Pass(pack_conv),

@@ -33,7 +33,7 @@ def fuse_epilogue(program: Program) -> Program:
     editor = Editor(program)
     order = {node: position for position, node in enumerate(editor.graph.nodes)}
     adds = activations = 0
-    for node in editor.nodes(aten.add.Tensor, aten.add_.Tensor):
+    for node in editor.nodes(aten.add.Tensor):
         adds += _fuse_add(editor, node, order)
     for node in editor.nodes(*_PLAIN, aten.gelu.default, *_CLAMPS):
         activations += _fuse_activation(node, editor)

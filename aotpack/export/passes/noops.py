@@ -1,4 +1,4 @@
-"""Removes calls that compute nothing at inference: dropout, detach, alias, conversions to what a tensor already is."""
+"""Removes calls that compute nothing: detach, alias, conversions to what a tensor already is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from aotpack.export.program import Program
 aten = torch.ops.aten
 
 _IDENTITY = (aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.detach_.default)
-_DROPOUT = (aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default)
 _CONVERSIONS = (
     aten.to.dtype,
     aten.to.device,
@@ -29,10 +28,6 @@ def remove_noops(program: Program) -> Program:
         editor.changed += 1
     for node in editor.nodes(*_IDENTITY):
         editor.replace(node, as_node(node.args[0]))
-    for node in editor.nodes(*_DROPOUT):
-        arguments = bound_arguments(node)
-        if not arguments["train"] or arguments["p"] == 0:
-            editor.replace(node, arguments["input"])
     for node in editor.nodes(*_CONVERSIONS):
         arguments = bound_arguments(node)
         source = arguments["self"]

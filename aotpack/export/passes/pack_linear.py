@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
+import torch.fx
 
 from aotpack.export import ops, packing
-from aotpack.export.editing import Editor, bound_arguments, dtype_of, shape_of
+from aotpack.export.editing import Editor, dtype_of, same_shape, shape_of
+from aotpack.export.products import PRODUCTS, Product, lies_along, product_of
 from aotpack.export.program import Program
 
 aten = torch.ops.aten
 
 _DTYPES = (torch.float32, torch.bfloat16)
-_PRODUCTS = (aten.linear.default, aten.addmm.default, aten.mm.default, aten.matmul.default)
 
 
 def pack_linear(program: Program) -> Program:
@@ -20,33 +23,27 @@ def pack_linear(program: Program) -> Program:
     A table that is also looked up (tied embeddings) is read out of the packed weight, so that it is stored once.
     """
     editor = Editor(program)
-    packed: dict[tuple[str, bool], torch.fx.Node] = {}
+    packed: dict[tuple[object, ...], torch.fx.Node] = {}
     rows: dict[str, torch.fx.Node] = {}
-    for node in editor.nodes(*_PRODUCTS):
-        operands = _operands(node)
-        if operands is None:
+    for node in editor.nodes(*PRODUCTS):
+        product = product_of(editor, node)
+        if product is None or dtype_of(product.weight) not in _DTYPES:
             continue
-        x, weight_node, bias, transposed = operands
-        weight = editor.constant(weight_node)
-        if weight is None or weight.dim() != 2 or weight.dtype not in _DTYPES or dtype_of(x) != weight.dtype:
+        added = _added(editor, product)
+        if added is None:
             continue
-        if bias is not None and (len(shape_of(bias)) != 1 or dtype_of(bias) != weight.dtype):
-            continue
-        if len(shape_of(x)) == 0:
-            continue
-        outputs = weight.shape[0] if transposed else weight.shape[1]
-        if bias is not None and shape_of(bias)[0] != outputs:
-            continue
-        key = (str(weight_node.target), transposed)
+        bias, residual = added
+        name = str(product.weight.target)
+        key = (name, product.rows, product.alpha)
         if key not in packed:
             first = next(iter(editor.graph.nodes))
-            layout = packing.pack_linear if transposed else _pack_transposed
-            packed[key] = editor.derive(f"packed_{key[0]}", "packed", layout, [weight_node], first)
-            if transposed:
-                rows[key[0]] = packed[key]
-        result = editor.call(ops.packed_linear, (x, packed[key], bias, None, outputs, 0), node)
-        editor.report(node, f"packed the weight {list(weight.shape)}")
-        editor.replace(node, result)
+            layout = partial(_pack, product.rows, product.alpha)
+            packed[key] = editor.derive(f"packed_{name}", "packed", layout, [product.weight], first)
+            if product.rows and product.alpha == 1:
+                rows[name] = packed[key]
+        arguments = (product.x, packed[key], bias, residual, product.outputs, 0)
+        editor.report(node, f"packed the weight {list(shape_of(product.weight))}")
+        editor.replace(node, editor.call(ops.packed_linear, arguments, node))
     lookups = 0
     for node in editor.nodes(aten.embedding.default):
         table = node.args[0]
@@ -62,20 +59,33 @@ def pack_linear(program: Program) -> Program:
     return editor.finish("pack-linear", f"packed the weights of {editor.changed - lookups} products{tied}")
 
 
-def _pack_transposed(weight: torch.Tensor) -> torch.Tensor:
-    return packing.pack_linear(weight.t())
+def _pack(rows: bool, alpha: float, weight: torch.Tensor) -> torch.Tensor:
+    if alpha != 1:
+        weight = (weight.double() * alpha).to(weight.dtype)
+    return packing.pack_linear(weight if rows else weight.t())
 
 
-def _operands(
-    node: torch.fx.Node,
-) -> tuple[torch.fx.Node, torch.fx.Node, torch.fx.Node | None, bool] | None:
-    """(x, weight, bias, weight is [n, k]); None where the product is no linear."""
-    arguments = bound_arguments(node)
-    if node.target is aten.linear.default:
-        return arguments["input"], arguments["weight"], arguments["bias"], True
-    if node.target is aten.addmm.default:
-        if arguments["alpha"] != 1 or arguments["beta"] != 1:
-            return None
-        return arguments["mat1"], arguments["mat2"], arguments["self"], False
-    second = arguments["mat2"] if node.target is aten.mm.default else arguments["other"]
-    return arguments["self"], second, None, False
+def _added(editor: Editor, product: Product) -> tuple[torch.fx.Node | None, torch.fx.Node | None] | None:
+    """(bias of [n], residual) for the kernel out of what a product adds; None where the kernel cannot add it."""
+    bias, node = product.bias, product.node
+    if bias is None:
+        return None, None
+    if dtype_of(bias) != dtype_of(node):
+        return None
+    shape, rank, outputs = shape_of(bias), len(shape_of(node)), product.outputs
+    if editor.constant(bias) is not None and lies_along(shape, rank, rank - 1, outputs):
+        if len(shape) == 1 and shape[0] == outputs and product.beta == 1:
+            return bias, None
+        name = str(bias.target).lstrip("_")
+        row = partial(_row, outputs, product.beta)
+        return editor.derive(f"{name}_row", "folded", row, [bias], node), None
+    if product.beta != 1:
+        return None
+    if lies_along(shape, rank, rank - 1, outputs) and shape and shape[-1] == outputs:
+        return (bias if len(shape) == 1 else editor.call(aten.reshape.default, (bias, [outputs]), node)), None
+    return (None, bias) if same_shape(bias, node) else None
+
+
+def _row(outputs: int, beta: float, bias: torch.Tensor) -> torch.Tensor:
+    """A bias of one value for all or in more dims as [n]."""
+    return (bias.double() * beta).to(bias.dtype).reshape(-1).expand(outputs).contiguous()
