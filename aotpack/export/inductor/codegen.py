@@ -24,6 +24,7 @@ import torch
 
 from aotpack.errors import LoweringError
 from aotpack.export import ops
+from aotpack.export.inductor.layout import chosen_layouts
 
 # Loops are divided as for this many threads, whatever the build host has: a build must not depend on its host.
 _ASSUMED_THREADS = 8
@@ -170,6 +171,7 @@ def generate(gm: torch.fx.GraphModule, inputs: Sequence[Any], target: str, *, fo
         _fixed_isa(target) as bits,
         config.patch(_config(bits, fold=fold)),
         _serial_when_small(),
+        chosen_layouts(gm),
         _intercepted(result),
     ):
         # Inductor's own deprecated calls are nothing that a user can act on.

@@ -1,0 +1,73 @@
+"""Assigns one of two labels to each of many variables at the least cost: a minimum cut, which is exact.
+
+The construction is that of V. Kolmogorov and R. Zabih, "What Energy Functions Can Be Minimized via Graph Cuts?", with
+auxiliary nodes for costs that several readers of a value share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+import networkx as nx  # type: ignore[import-untyped]
+
+_ZERO, _ONE = "zero", "one"  # the terminals; variables are wrapped, so that no name of theirs collides
+
+
+class Assignment:
+    """A problem under construction. Costs are whole numbers of at least 0; None is a cost that nothing is worth."""
+
+    def __init__(self) -> None:
+        self._graph = nx.DiGraph()
+        self._graph.add_nodes_from((_ZERO, _ONE))
+        self._auxiliary = 0
+
+    def add(self, variable: Hashable, label: int | None = None) -> None:
+        """A variable, free or of a fixed label."""
+        self._graph.add_node(("variable", variable))
+        if label == 0:
+            self._edge(_ZERO, ("variable", variable), None)
+        elif label == 1:
+            self._edge(("variable", variable), _ONE, None)
+
+    def differ(self, a: Hashable, b: Hashable, cost: int | None) -> None:
+        """`cost` is paid where the labels of `a` and `b` differ."""
+        self._edge(("variable", a), ("variable", b), cost)
+        self._edge(("variable", b), ("variable", a), cost)
+
+    def share(self, value: Hashable, label: int, readers: Iterable[Hashable | int], cost: int | None) -> None:
+        """`cost` is paid once where the label of `value` is not `label`, but that of at least one reader is.
+
+        Readers are variables, or a label (0 or 1) for a reader that has no choice.
+        """
+        wanted = self._fresh()
+        of_value = ("variable", value)
+        for reader in readers:
+            node: Hashable = (_ZERO, _ONE)[reader] if isinstance(reader, int) else ("variable", reader)
+            self._directed(wanted, node, label, None)
+        self._directed(of_value, wanted, label, cost)
+
+    def solve(self) -> tuple[dict[Hashable, int], int]:
+        """The labels and their cost. Among equally good ones the one with the most zeros."""
+        cost, (zeros, _) = nx.minimum_cut(self._graph, _ZERO, _ONE)
+        labels = {n[1]: int(n not in zeros) for n in self._graph if isinstance(n, tuple) and n[0] == "variable"}
+        return labels, int(cost)
+
+    def _fresh(self) -> Hashable:
+        self._auxiliary += 1
+        return ("auxiliary", self._auxiliary)
+
+    def _directed(self, a: Hashable, b: Hashable, label: int, cost: int | None) -> None:
+        """Paid where `b` has the label and `a` has not."""
+        self._edge(*((a, b) if label else (b, a)), cost=cost)
+
+    def _edge(self, a: Hashable, b: Hashable, cost: int | None) -> None:
+        if a == b or cost == 0:
+            return
+        if self._graph.has_edge(a, b):
+            known = self._graph[a][b].get("capacity")
+            cost = None if known is None or cost is None else known + cost
+            self._graph.remove_edge(a, b)
+        if cost is None:
+            self._graph.add_edge(a, b)  # an edge without capacity is unbounded
+        else:
+            self._graph.add_edge(a, b, capacity=cost)
