@@ -13,6 +13,7 @@ from typing import Any
 
 from aotpack.errors import BuildError
 from aotpack.export import toolchain
+from aotpack.export.autocast import no_autocast
 from aotpack.export.cache import BuildCache
 from aotpack.export.compile import compile_module, kernels_ahead
 from aotpack.export.lower import Lowered, kernel_shims, lower, used_halves
@@ -127,24 +128,25 @@ def build_archive(
     compiler = toolchain.find_compiler(options.compiler)
     cache = BuildCache(Path(options.cache_dir) if options.cache_dir else None)
     clock = _Clock(progress)
-    with clock.phase("passes"):
-        program = run_passes(program, select(options.without))
-        weights = replaceable(program) if options.updatable else None
-    programs = [program] if weights is None or weights.fold is None else [program, weights.fold]
-    entries = []
-    for part in programs:
-        lowered = _lower(part, names, cache, compiler, clock, weights_known=weights is None)
-        entries.append(CompiledEntry(part, lowered, _compile(lowered, cache, compiler, clock, options.jobs)))
-    with clock.phase("pack"):
-        size = pack(
-            entries,
-            name or program.name,
-            output,
-            replaceable=weights,
-            goldens=options.goldens,
-            free_source=options.free_source,
-            compiler_version=compiler.version,
-        )
+    with no_autocast():
+        with clock.phase("passes"):
+            program = run_passes(program, select(options.without))
+            weights = replaceable(program) if options.updatable else None
+        programs = [program] if weights is None or weights.fold is None else [program, weights.fold]
+        entries = []
+        for part in programs:
+            lowered = _lower(part, names, cache, compiler, clock, weights_known=weights is None)
+            entries.append(CompiledEntry(part, lowered, _compile(lowered, cache, compiler, clock, options.jobs)))
+        with clock.phase("pack"):
+            size = pack(
+                entries,
+                name or program.name,
+                output,
+                replaceable=weights,
+                goldens=options.goldens,
+                free_source=options.free_source,
+                compiler_version=compiler.version,
+            )
     return BuildReport(output, size, names, clock.seconds, program.reports, cache.hits, cache.misses)
 
 

@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
 from aotpack.export import eager, structure
+from aotpack.export.autocast import autocast_inside
 from aotpack.export.dims import user_dim_names
 from aotpack.export.functional import functional_graph
 from aotpack.export.interface import Call, Results, make_program, manifest_dtype, memory_order
@@ -110,14 +111,15 @@ def aot_export(
         user_dim_names(function if is_module else module.forward, call_args, call_kwargs, dynamic_shapes),
     )
     default = type(model).__name__ if is_module else getattr(model, "__name__", "function")
-    if streamed is not None:
-        with streamed.stand_ins():
-            program = _forward(module, call, dynamic_shapes, name or default, answer=streamed.answer)
-        program = streamed.attach(program)
-    elif mode == "forward":
-        program = _forward(module, call, dynamic_shapes, name or default)
-    else:
-        program = _joint(module, call, dynamic_shapes, name or default)
+    with autocast_inside(module):
+        if streamed is not None:
+            with streamed.stand_ins():
+                program = _forward(module, call, dynamic_shapes, name or default, answer=streamed.answer)
+            program = streamed.attach(program)
+        elif mode == "forward":
+            program = _forward(module, call, dynamic_shapes, name or default)
+        else:
+            program = _joint(module, call, dynamic_shapes, name or default)
     if not is_module:
         return program
     return replace(program, source_module=module, state_dict=module.state_dict(keep_vars=True))

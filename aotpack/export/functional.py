@@ -40,6 +40,10 @@ def _flat(exported: ExportedProgram) -> torch.fx.GraphModule:
     for node in list(graph.nodes):
         if node.op == "call_module" and node.target == "_guards_fn":
             graph.erase_node(node)
+    for node in graph.nodes:
+        # torch puts the writes of mutated state in without a value; a model may return what it has written.
+        if node.target is torch.ops.aten.copy_.default and "val" not in node.meta:
+            node.meta["val"] = node.args[0].meta["val"]
     graph.set_codegen(torch.fx.graph.CodeGen())
     graph_module.recompile()
     return graph_module
