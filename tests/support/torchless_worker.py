@@ -1,0 +1,81 @@
+"""The process behind tests/support/torchless.py: answers requests on stdin and stdout, and never imports torch."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import aotpack
+from tests.support.torchless import Array, map_tree, receive, send
+
+_OTHERS = {"bfloat16": ml_dtypes.bfloat16, "bool": np.bool_}
+
+
+def to_numpy(array: Array) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(_OTHERS.get(array.dtype, array.dtype))
+    if not array.data:
+        return np.empty(array.shape, dtype)
+    flat = np.frombuffer(bytearray(array.data), dtype)
+    return np.lib.stride_tricks.as_strided(flat, array.shape, [s * dtype.itemsize for s in array.strides])
+
+
+def to_array(value: Any) -> Array:
+    value = np.asarray(value)
+    strides = tuple(step // value.itemsize for step in value.strides)
+    extent = 1 + sum((size - 1) * step for size, step in zip(value.shape, strides, strict=True)) if value.size else 0
+    flat = np.lib.stride_tricks.as_strided(value, (extent,), (value.itemsize,))
+    return Array(str(value.dtype), value.shape, strides, flat.tobytes())
+
+
+def main() -> None:
+    # What the model prints must not end up among the answers.
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr
+    objects: list[Any] = []
+
+    def keep(value: Any) -> int:
+        objects.append(value)
+        return len(objects) - 1
+
+    def answer(command: str, arguments: tuple[Any, ...]) -> Any:
+        if command == "load":
+            path, options = arguments
+            return keep(aotpack.load(path, **options))
+        target = objects[arguments[0]]
+        if command == "context":
+            return keep(target.context(**arguments[1]))
+        if command == "entry":
+            return keep(target.entry(arguments[1]))
+        *names, args, kwargs = arguments[1:]
+        args, kwargs = map_tree((args, kwargs), Array, to_numpy)
+        if command == "method":
+            return map_tree(getattr(target, names[0])(*args, **kwargs), object, _leaf)
+        assert command == "call"
+        result = map_tree(target(*args, **kwargs), np.ndarray, to_array)
+        result = map_tree(result, aotpack.Tensor, to_array)
+        return result, map_tree((args, kwargs), np.ndarray, to_array)
+
+    while True:
+        try:
+            command, arguments = receive(requests)
+        except EOFError:
+            return
+        try:
+            message = ("ok", answer(command, arguments))
+        except Exception as error:
+            message = ("error", error)
+        assert "torch" not in sys.modules, "the runtime imported torch"
+        send(answers, message)
+
+
+def _leaf(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _leaf(item) for key, item in value.items()}
+    return to_array(value) if isinstance(value, (np.ndarray, aotpack.Tensor)) else value
+
+
+if __name__ == "__main__":
+    main()
