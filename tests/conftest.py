@@ -34,6 +34,12 @@ def compile_c(tmp_path_factory: pytest.TempPathFactory) -> CompileC:
 
 
 @pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build cache for the whole run: kernels are compiled once."""
+    return tmp_path_factory.mktemp("build-cache")
+
+
+@pytest.fixture(scope="session")
 def archive(compile_c: CompileC, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The path of a ready archive by the name of its recipe (tests/support/recipes.py). Not to be written to."""
     from tests.support.recipes import RECIPES
