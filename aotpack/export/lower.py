@@ -55,7 +55,8 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
         LoweringError: code generation failed.
     """
     inputs = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
-    code = generate(_with_room(program), inputs, target, fold=weights_known)
+    fold = weights_known and not _has_state_of_one_element(program)
+    code = generate(_with_room(program), inputs, target, fold=fold)
     refuse_specialization(program, "TorchInductor")
     wrapper = wrapper_source.transform(
         code.wrapper,
@@ -73,6 +74,12 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
         kernels=wrapper.kernels,
         halves=used_halves(program),
     )
+
+
+def _has_state_of_one_element(program: Program) -> bool:
+    """Whether there is a counter or the like: TorchInductor would compute with its first value for good."""
+    nodes = program.graph.find_nodes(op="get_attr")
+    return any(program.constant_info(str(n.target)).mutated and n.meta["val"].numel() <= 1 for n in nodes)
 
 
 def _with_room(program: Program) -> torch.fx.GraphModule:
