@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.utils._pytree as pytree
@@ -84,7 +85,8 @@ def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
         # An input that the model writes to must be no leaf; its gradient is that of the value that was passed in.
         fresh = {i: t.view_as(t) for i, t in inputs.items()}
         passed = pytree.tree_unflatten([fresh.get(i, t) for i, t in enumerate(flat)], pytree.tree_structure(call))
-        outputs = _called(module, *passed)
+        with _single_backward():
+            outputs = _called(module, *passed)
         position, loss = _loss(outputs)
         try:
             gradients = torch.autograd.grad(loss, leaves, torch.ones_like(loss), allow_unused=True)
@@ -130,6 +132,8 @@ def _copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, .
 def _called(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         outputs = module(*args, **kwargs)
+    except CaptureError:
+        raise
     except Exception as error:
         raise CaptureError(
             f"the example call itself fails: {type(error).__name__}: {error}{model_line(error)}",
@@ -137,6 +141,20 @@ def _called(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
         ) from error
     structure.register_dataclasses(outputs)
     return outputs
+
+
+@contextlib.contextmanager
+def _single_backward() -> Iterator[None]:
+    """While active, a model that computes gradients itself is refused: its backward would be a second one."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise CaptureError(
+            "double backward is not supported: the model computes gradients itself",
+            hint="compute that gradient by a formula, or capture the inner model alone",
+        )
+
+    with mock.patch.object(torch.autograd, "grad", refuse), mock.patch.object(torch.autograd, "backward", refuse):
+        yield
 
 
 @contextlib.contextmanager
