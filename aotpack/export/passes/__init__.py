@@ -9,6 +9,7 @@ from aotpack.errors import BuildError
 from aotpack.export.passes.batch_norm import fold_batch_norm
 from aotpack.export.passes.canonicalize import canonicalize
 from aotpack.export.passes.constants import fold_constants
+from aotpack.export.passes.convolution_backward import lower_convolution_backward
 from aotpack.export.passes.dropout import remove_dropout
 from aotpack.export.passes.epilogue import fuse_epilogue
 from aotpack.export.passes.fuse_linears import fuse_linears
@@ -35,6 +36,8 @@ PASSES: tuple[Pass, ...] = (
     Pass(merge_tied),
     # Casts and transpositions of weights become weights, which the packing passes look for.
     Pass(fold_constants),
+    # Weights that were cast are constants now, so that those of backward convolutions are packed like any other.
+    Pass(lower_convolution_backward, always=True),
     # While convolutions are still torch's and their weights plain.
     Pass(fold_batch_norm),
     # The norms that are left behind values of other kinds, or behind convolutions that something else reads too.
