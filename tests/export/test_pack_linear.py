@@ -128,10 +128,11 @@ class TestLinear:
         x = torch.randn(2, 5, dtype=torch.float64)
         assert count(run(nn.Linear(5, 3).double(), (x,), pack_linear), ops.packed_linear) == 0
 
-    def test_bfloat16(self) -> None:
-        x = torch.randn(2, 5).to(torch.bfloat16)
-        after = run(nn.Linear(5, 3).to(torch.bfloat16), (x,), pack_linear, tolerance=2e-2)
-        assert after.graph_module._packed_weight.dtype == torch.bfloat16
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+    def test_halves(self, dtype: torch.dtype) -> None:
+        x = torch.randn(2, 5).to(dtype)
+        after = run(nn.Linear(5, 3).to(dtype), (x,), pack_linear, tolerance=2e-2)
+        assert after.graph_module._packed_weight.dtype == dtype
 
     def test_one_weight_is_packed_once(self) -> None:
         model = Weights(lambda x, w: F.linear(F.linear(x, w), w) + x @ w, torch.randn(5, 5))

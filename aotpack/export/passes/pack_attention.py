@@ -13,7 +13,7 @@ from aotpack.export.program import Program
 
 aten = torch.ops.aten
 
-_DTYPES = (torch.float32, torch.bfloat16)
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def pack_attention(program: Program) -> Program:

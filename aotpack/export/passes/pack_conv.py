@@ -25,11 +25,11 @@ _OPERATORS = (
     aten.conv_transpose3d.input,
     aten.convolution.default,
 )
-_DTYPES = (torch.float32, torch.bfloat16)
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def pack_conv(program: Program) -> Program:
-    """Replaces convolutions whose weight is a constant of fp32 or bf16 by `aotpack::packed_conv`."""
+    """Replaces convolutions whose weight is a constant of fp32, bf16 or fp16 by `aotpack::packed_conv`."""
     editor = Editor(program)
     for node in editor.nodes(*_OPERATORS):
         arguments = bound_arguments(node)

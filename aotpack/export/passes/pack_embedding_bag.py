@@ -13,11 +13,11 @@ from aotpack.export.program import Program
 aten = torch.ops.aten
 
 _OPERATORS = (aten.embedding_bag.default, aten.embedding_bag.padding_idx, aten._embedding_bag_forward_only.default)
-_DTYPES = (torch.float32, torch.bfloat16)
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def pack_embedding_bag(program: Program) -> Program:
-    """Replaces `embedding_bag` over fp32 or bf16 tables by `aotpack::embedding_bag`, which has one result only."""
+    """Replaces `embedding_bag` over fp32, bf16 or fp16 tables by `aotpack::embedding_bag`, of one result."""
     editor = Editor(program)
     for node in editor.nodes(*_OPERATORS):
         readers = [user for user in node.users if user.users]

@@ -7,14 +7,14 @@ from functools import partial
 import torch
 import torch.fx
 
-from aotpack.export import ops, packing
+from aotpack.export import ops
 from aotpack.export.editing import Editor, dtype_of, same_shape, shape_of
 from aotpack.export.products import PRODUCTS, Product, lies_along, product_of
 from aotpack.export.program import Program
 
 aten = torch.ops.aten
 
-_DTYPES = (torch.float32, torch.bfloat16)
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def pack_linear(program: Program) -> Program:
@@ -62,7 +62,8 @@ def pack_linear(program: Program) -> Program:
 def _pack(rows: bool, alpha: float, weight: torch.Tensor) -> torch.Tensor:
     if alpha != 1:
         weight = (weight.double() * alpha).to(weight.dtype)
-    return packing.pack_linear(weight if rows else weight.t())
+    packed: torch.Tensor = ops.pack_linear(weight if rows else weight.t())
+    return packed
 
 
 def _added(editor: Editor, product: Product) -> tuple[torch.fx.Node | None, torch.fx.Node | None] | None:

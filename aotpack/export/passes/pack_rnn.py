@@ -13,11 +13,11 @@ from aotpack.export.program import Program
 
 aten = torch.ops.aten
 
-_DTYPES = (torch.float32, torch.bfloat16)
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def pack_rnn(program: Program) -> Program:
-    """Replaces LSTMs and GRUs with constant weights of fp32 or bf16."""
+    """Replaces LSTMs and GRUs with constant weights of fp32, bf16 or fp16."""
     editor = Editor(program)
     for node in editor.nodes(aten.lstm.input, aten.gru.input, recurrent.lstm, recurrent.gru):
         arguments = bound_arguments(node)
