@@ -64,6 +64,11 @@ def _contiguous_operands(node: torch.fx.Node) -> tuple[Demand, ...]:
     return tuple(Demand(source, contiguous(len(_sizes(source)))) for source in _tensor_operands(node))
 
 
+def _argument(node: torch.fx.Node, position: int) -> Any:
+    """An argument by its place in the operator's schema, however it was given."""
+    return list(bound_arguments(node).values())[position]
+
+
 def _dim(value: int, rank: int) -> int:
     return value % rank if rank else 0
 
@@ -79,21 +84,21 @@ def _pointwise(node: torch.fx.Node) -> Rule:
 
 def _prelu(node: torch.fx.Node) -> Rule:
     # The weight lies along dim 1: no layout of it matters.
-    return Rule(Kind.POINTWISE, _same_dims(node, node.args[0]))
+    return Rule(Kind.POINTWISE, _same_dims(node, _argument(node, 0)))
 
 
 def _first(kind: Kind) -> Handler:
     """The result has the dims of the first operand; further ones (statistics, affine weights) have one dim each."""
 
     def handle(node: torch.fx.Node) -> Rule:
-        return Rule(kind, _same_dims(node, node.args[0]))
+        return Rule(kind, _same_dims(node, _argument(node, 0)))
 
     return handle
 
 
 def _reduction(node: torch.fx.Node) -> Rule:
     arguments = bound_arguments(node)
-    source = node.args[0]
+    source = _argument(node, 0)
     rank = len(_sizes(source))
     dims = arguments.get("dim")
     reduced = range(rank) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
@@ -104,7 +109,7 @@ def _reduction(node: torch.fx.Node) -> Rule:
 
 
 def _cat(node: torch.fx.Node) -> Rule:
-    parts: Any = node.args[0]
+    parts = _argument(node, 0)
     rank = len(_sizes(node))
     # aten.cat takes empty tensors of rank 1 beside others.
     return Rule(Kind.CAT, tuple(f for part in parts if len(_sizes(part)) == rank for f in _same_dims(node, part)))
@@ -121,8 +126,8 @@ def _getitem(node: torch.fx.Node) -> Rule:
 
 
 def _permute(node: torch.fx.Node) -> Rule:
-    dims: Any = node.args[1]
-    return Rule(Kind.VIEW, _map(node, node.args[0], [_dim(d, len(dims)) for d in dims]))
+    dims = _argument(node, 1)
+    return Rule(Kind.VIEW, _map(node, _argument(node, 0), [_dim(d, len(dims)) for d in dims]))
 
 
 def _transpose(node: torch.fx.Node) -> Rule:
@@ -132,33 +137,33 @@ def _transpose(node: torch.fx.Node) -> Rule:
     a, b = _dim(arguments.get("dim0", 0), rank), _dim(arguments.get("dim1", 1), rank)
     if rank:
         dims[a], dims[b] = dims[b], dims[a]
-    return Rule(Kind.VIEW, _map(node, node.args[0], dims))
+    return Rule(Kind.VIEW, _map(node, _argument(node, 0), dims))
 
 
 def _unsqueeze(node: torch.fx.Node) -> Rule:
     rank = len(_sizes(node))
     new = _dim(bound_arguments(node)["dim"], rank)
-    return Rule(Kind.VIEW, _map(node, node.args[0], [None if d == new else d - (d > new) for d in range(rank)]))
+    return Rule(Kind.VIEW, _map(node, _argument(node, 0), [None if d == new else d - (d > new) for d in range(rank)]))
 
 
 def _select(node: torch.fx.Node) -> Rule:
-    rank = len(_sizes(node.args[0]))
+    rank = len(_sizes(_argument(node, 0)))
     gone = _dim(bound_arguments(node)["dim"], rank)
-    return Rule(Kind.VIEW, _map(node, node.args[0], [d for d in range(rank) if d != gone]), cut=(gone,))
+    return Rule(Kind.VIEW, _map(node, _argument(node, 0), [d for d in range(rank) if d != gone]), cut=(gone,))
 
 
 def _part(node: torch.fx.Node) -> Rule:
     """slice and split: parts along a dim."""
-    dim = _dim(bound_arguments(node)["dim"], len(_sizes(node.args[0])))
-    return Rule(Kind.VIEW, _same_dims(node, node.args[0]), cut=(dim,))
+    dim = _dim(bound_arguments(node)["dim"], len(_sizes(_argument(node, 0))))
+    return Rule(Kind.VIEW, _same_dims(node, _argument(node, 0)), cut=(dim,))
 
 
 def _expand(node: torch.fx.Node) -> Rule:
-    return Rule(Kind.VIEW, _same_dims(node, node.args[0]), loose=_sizes(node) != _sizes(node.args[0]))
+    return Rule(Kind.VIEW, _same_dims(node, _argument(node, 0)), loose=_sizes(node) != _sizes(_argument(node, 0)))
 
 
 def _reshape(node: torch.fx.Node) -> Rule:
-    source = node.args[0]
+    source = _argument(node, 0)
     if not isinstance(source, torch.fx.Node) or tensor_of(source) is None:
         return Rule(Kind.FIXED)
     return Rule(Kind.VIEW, (Flow(source, Regroup.between(_sizes(source), _sizes(node))),))
@@ -171,18 +176,18 @@ def _clone(node: torch.fx.Node) -> Rule:
 
 
 def _slice_scatter(node: torch.fx.Node) -> Rule:
-    return Rule(Kind.POINTWISE, _same_dims(node, node.args[0]) + _same_dims(node, node.args[1]))
+    return Rule(Kind.POINTWISE, _same_dims(node, _argument(node, 0)) + _same_dims(node, _argument(node, 1)))
 
 
 def _select_scatter(node: torch.fx.Node) -> Rule:
     rank = len(_sizes(node))
     gone = _dim(bound_arguments(node)["dim"], rank)
-    part = _map(node, node.args[1], [None if d == gone else d - (d > gone) for d in range(rank)])
-    return Rule(Kind.POINTWISE, _same_dims(node, node.args[0]) + part)
+    part = _map(node, _argument(node, 1), [None if d == gone else d - (d > gone) for d in range(rank)])
+    return Rule(Kind.POINTWISE, _same_dims(node, _argument(node, 0)) + part)
 
 
 def _copy(node: torch.fx.Node) -> Rule:
-    return Rule(Kind.POINTWISE, _same_dims(node, node.args[1]))
+    return Rule(Kind.POINTWISE, _same_dims(node, _argument(node, 1)))
 
 
 def _packed_conv(node: torch.fx.Node) -> Rule:
@@ -198,7 +203,7 @@ def _attention(node: torch.fx.Node) -> Rule:
 
 
 def _as_strided(node: torch.fx.Node) -> Rule:
-    source = node.args[0]
+    source = _argument(node, 0)
     value = tensor_of(source)
     if not isinstance(source, torch.fx.Node) or value is None:
         return Rule(Kind.FIXED)

@@ -120,6 +120,21 @@ def test_a_loop_in_between_converts_without_a_copy() -> None:
     assert traffic(program) == (0, [], 1)
 
 
+@pytest.mark.parametrize("spatial", [1, 2])
+def test_loops_follow_loops(spatial: int) -> None:
+    # Both additions become buffers; Inductor would take the first for contiguous while it decides on the second.
+    conv: Any = {1: nn.Conv1d, 2: nn.Conv2d}[spatial]
+
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        y = m.a(x)
+        y = y + torch.sigmoid(y)
+        y = y + torch.sigmoid(y)
+        return m.b(y).flatten(1)
+
+    model = net(forward, a=conv(3, 4, 1), b=conv(4, 4, 1))
+    assert traffic(run(model, (torch.randn(2, 3, *[6] * spatial),), *PIPELINE)) == (2, [], 2)
+
+
 def test_halves_of_the_channels_are_copied_outside_of_the_convolution() -> None:
     def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
         left, right = m.a(x).chunk(2, 1)

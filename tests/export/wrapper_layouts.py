@@ -15,7 +15,7 @@ from aotpack.export.program import Program
 class Traffic(NamedTuple):
     """What generated code moves between layouts.
 
-    copies: calls of `to_layout`. implicit: operands that a convolution copies because they lie otherwise.
+    copies: calls of `to_layout`. implicit: operands that a convolution or a linear copies because they lie otherwise.
     """
 
     copies: int
@@ -23,12 +23,19 @@ class Traffic(NamedTuple):
     convolutions: int
 
 
+class Lies(NamedTuple):
+    """How a tensor lies: whether dense and channels-last, and whether in evenly spaced rows of its last dim."""
+
+    channels_last: bool
+    rows: bool
+
+
 def traffic(program: Program) -> Traffic:
     """The copies between layouts in the code for a program; of every tensor, by its strides in the wrapper."""
     inputs = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
     text = lower(program, "x86-64-v3").wrapper
-    sizes = [[[str(expression(s)) for s in numbers] for numbers in (x.shape, x.stride())] for x in inputs]
-    return read(text[text.index("::run_impl(") :], [_is_channels_last(*lengths) for lengths in sizes])
+    lengths = [[[str(expression(s)) for s in numbers] for numbers in (x.shape, x.stride())] for x in inputs]
+    return read(text[text.index("::run_impl(") :], [_lies(*pair) for pair in lengths])
 
 
 _TOKENS = re.compile(
@@ -37,51 +44,58 @@ _TOKENS = re.compile(
     r"|auto (?P<input>\w+) = std::move\(inputs\[(?P<number>\d+)\]\)"
     r"|auto (?P<moved>\w+) = std::move\((?P<of>\w+)\)"
     r"|auto (?P<view>\w+) = .*?reinterpret_tensor_wrapper\((?P<base>\w+), \d+, (?P<vsizes>\w+), (?P<vstrides>\w+),"
-    r"|aoti_torch_cpu_(?P<call>packed_conv|to_layout)\((?P<args>.*?), &(?P<result>\w+)_handle\)\);"
+    r"|aoti_torch_cpu_(?P<call>packed_conv|packed_linear|to_layout)\((?P<args>.*?), &(?P<result>\w+)_handle\)\);"
 )
 _VIEW = re.compile(
     r"(?:wrap_with_raii_handle_if_needed\()?reinterpret_tensor_wrapper\((\w+), \d+, (\w+), (\w+), [^)]*\)\)?"
 )
 
 
-def read(text: str, inputs: list[bool]) -> Traffic:
-    """As `traffic`, of the wrapper's function; `inputs` says which inputs are channels-last."""
+def read(text: str, inputs: list[Lies]) -> Traffic:
+    """As `traffic`, of the wrapper's function; `inputs` says how the inputs lie."""
     arrays: dict[str, list[str]] = {}
-    lies: dict[str, bool | None] = {}  # whether a tensor is dense and channels-last; None for what is not known
+    known: dict[str, Lies] = {}
     copies, convolutions, implicit = 0, 0, []
 
-    def channels_last(sizes: str, strides: str) -> bool:
-        return _is_channels_last(arrays[sizes], arrays[strides])
+    def lies(sizes: str, strides: str) -> Lies:
+        return _lies(arrays[sizes], arrays[strides])
 
-    def operand(argument: str) -> bool | None:
+    def operand(argument: str) -> Lies | None:
         view = _VIEW.search(argument)
         if view:
-            return channels_last(view[2], view[3])
-        name = re.search(r"\b(?:buf|arg)\w*", argument)
-        return lies.get(name[0].removesuffix("_handle")) if name else None
+            return lies(view[2], view[3])
+        name = re.search(r"\b(?:buf|arg|var_)\w*", argument)
+        return known.get(name[0].removesuffix("_handle")) if name else None
 
     for match in _TOKENS.finditer(text):
         found = match.groupdict()
         if found["array"]:
             arrays[found["array"]] = [v.strip() for v in found["values"].split(",")]
         elif found["made"]:
-            lies[found["made"]] = channels_last(found["sizes"], found["strides"])
+            known[found["made"]] = lies(found["sizes"], found["strides"])
         elif found["input"]:
-            lies[found["input"]] = inputs[int(found["number"])]
+            known[found["input"]] = inputs[int(found["number"])]
         elif found["moved"]:
-            lies[found["moved"]] = lies.get(found["of"])
+            if found["of"] in known:
+                known[found["moved"]] = known[found["of"]]
         elif found["view"]:
-            lies[found["view"]] = channels_last(found["vsizes"], found["vstrides"])
+            known[found["view"]] = lies(found["vsizes"], found["vstrides"])
         elif found["call"] == "to_layout":
             copies += 1
             order = [int(v) for v in re.findall(r"(\d+)L", found["args"].split("{", 1)[1])]
-            lies[found["result"]] = order == [0, *range(2, len(order)), 1]
+            known[found["result"]] = Lies(order == [0, *range(2, len(order)), 1], order == [*range(len(order))])
+        elif found["call"] == "packed_linear":
+            known[found["result"]] = Lies(False, True)
+            at = operand(_split(found["args"])[0])
+            if at is None or not at.rows:
+                implicit.append(found["args"])
         else:
             convolutions += 1
-            lies[found["result"]] = True
+            known[found["result"]] = Lies(True, False)
             arguments = _split(found["args"])
             for argument in (arguments[0], arguments[3]):
-                if argument != "nullptr" and operand(argument) is not True:
+                at = operand(argument)
+                if argument != "nullptr" and (at is None or not at.channels_last):
                     implicit.append(argument)
     return Traffic(copies, implicit, convolutions)
 
@@ -98,13 +112,25 @@ def _split(text: str) -> list[str]:
     return [*parts, current.strip()]
 
 
-def _is_channels_last(sizes: list[str], strides: list[str]) -> bool:
-    def value(term: str) -> sympy.Expr:
-        return sympy.sympify(re.sub(r"(\d)L\b", r"\1", term))
+def _lies(sizes: list[str], strides: list[str]) -> Lies:
+    pairs = [(_number(size), _number(stride)) for size, stride in zip(sizes, strides, strict=True)]
+    rank = len(pairs)
+    return Lies(
+        _dense([pairs[d] for d in (0, *range(2, rank), 1)] if rank > 2 else pairs, sympy.Integer(1)),
+        rank > 0 and (pairs[-1][0] == 1 or pairs[-1][1] == 1) and _dense(pairs[:-1], None),
+    )
 
-    step = sympy.Integer(1)
-    for d in [1, *range(len(sizes) - 1, 1, -1), 0] if len(sizes) > 2 else range(len(sizes) - 1, -1, -1):
-        if value(sizes[d]) != 1 and sympy.expand(value(strides[d]) - step) != 0:
+
+def _dense(pairs: list[tuple[sympy.Expr, sympy.Expr]], step: sympy.Expr | None) -> bool:
+    """Whether dims follow each other without holes from the innermost (last) on, which steps by `step`, or by any."""
+    for size, stride in reversed(pairs):
+        if size == 1:
+            continue
+        if step is not None and sympy.expand(stride - step) != 0:
             return False
-        step = step * value(sizes[d])
+        step = stride * size
     return True
+
+
+def _number(term: str) -> sympy.Expr:
+    return sympy.sympify(re.sub(r"(\d)L\b", r"\1", term))

@@ -15,13 +15,12 @@ what a generated loop makes, that loop writes in its order and there is no copy 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import torch
 import torch.fx
 
 from aotpack.export import ops
-from aotpack.export.editing import Editor, as_node
+from aotpack.export.editing import Editor, as_node, bound_arguments, shape_of
 from aotpack.export.layout_model import Layout, LayoutModel
 from aotpack.export.layout_orders import Order, channels_last, contiguous, same_order
 from aotpack.export.layout_rules import Demand, Flow, Kind, Need, stays_dense, tensor_of
@@ -172,8 +171,9 @@ class _Writer:
 
     def _cat_along_memory(self, node: torch.fx.Node, order: Order) -> None:
         """A cat of permuted parts, contiguous as Inductor likes it, and a permuted look at it."""
-        parts: Any = node.args[0]
-        dim: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+        parts, dim = bound_arguments(node).values()
+        # aten.cat passes over empty tensors of rank 1.
+        parts = [part for part in parts if len(shape_of(part)) == len(order)]
         inside = [self.editor.call(aten.permute.default, (part, list(order)), node) for part in parts]
         whole = self.editor.call(aten.cat.default, (inside, order.index(dim % len(order))), node)
         back = [order.index(d) for d in range(len(order))]
