@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 from aotpack.archive.encode import canonical
-from aotpack.archive.fields import read_dtype, read_file, read_integers
+from aotpack.archive.fields import overlaps, read_dtype, read_file, read_integers
 from aotpack.archive.layout import CONSTANT_ALIGNMENT, path_problem
 from aotpack.archive.manifest import (
     FORMAT,
@@ -117,6 +117,8 @@ def _constant(node: Node, files: tuple[FileEntry, ...]) -> Constant:
         extent = (1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))) * dtype.itemsize
     if extent > nbytes:
         members["nbytes"].fail(f"the tensor spans {extent} bytes, more than {nbytes}")
+    if members["mutated"].boolean() and overlaps(shape, stride):
+        members["stride"].fail("overlapping, but the constant is mutated")
     return Constant(
         name=members["name"].string(),
         role=members["role"].choice(*ROLES),

@@ -19,6 +19,18 @@ def read_integers(node: Node) -> tuple[int, ...]:
     return values
 
 
+def overlaps(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether two elements may share memory: some stride is within reach of the dims with smaller strides."""
+    if 0 in shape:
+        return False
+    reach = 0
+    for step, size in sorted((step, size) for size, step in zip(shape, stride, strict=True) if size != 1):
+        if step <= reach:
+            return True
+        reach += (size - 1) * step
+    return False
+
+
 def read_file(node: Node, files: tuple[FileEntry, ...], folder: str) -> int:
     """An index into `files` of a file whose path begins with `folder`."""
     index = node.index(len(files), "files")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aotpack.archive.fields import read_dtype, read_integers
+from aotpack.archive.fields import overlaps, read_dtype, read_integers
 from aotpack.archive.manifest import Constant, Entry, Fold, Weights, WeightTensor
 from aotpack.archive.node import Node, unique
 from aotpack.spec import TensorSpec
@@ -26,6 +26,8 @@ def _tensor(node: Node, constants: tuple[Constant, ...]) -> WeightTensor:
     )
     if index is not None and (constants[index].dtype, constants[index].shape) != (tensor.dtype, tensor.shape):
         members["constant"].fail(f"the constant {constants[index].name!r} has another dtype or shape")
+    if index is not None and overlaps(constants[index].shape, constants[index].stride):
+        members["constant"].fail(f"the strides of the constant {constants[index].name!r} overlap")
     return tensor
 
 
@@ -59,7 +61,7 @@ def _fold(
         for module in variant.modules:
             for index in module.constants:
                 if index in changing or constants[index].mutated:
-                    members["entry"].fail(f"its modules read {constants[index].name!r}, which is not fixed")
+                    members["entry"].fail(f"one of its modules reads {constants[index].name!r}, which is not fixed")
     return Fold(name, results)
 
 

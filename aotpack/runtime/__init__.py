@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from aotpack.archive.manifest import Manifest
-    from aotpack.spec import Signature
+    from aotpack.spec import Signature, TensorSpec
 
 __all__ = ["Context", "Entry", "Model", "Tensor", "host_target", "load"]
 
@@ -92,6 +92,28 @@ class Context(Entry):
         """Seeds the model's random operators: the calls that follow repeat."""
         self._set_seed(seed & 0xFFFFFFFFFFFFFFFF)
 
+    def state(self) -> dict[str, Tensor]:
+        """Copies of the tensors that the model writes to (caches, counters, running statistics), by name.
+
+        They have the values that the last call in this context left, or the initial ones.
+        """
+        return self._get_state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Replaces the state by arrays like those of `state()`; all must be given.
+
+        Raises:
+            WeightsError: names, dtypes or shapes do not fit; the state is as it was.
+        """
+        from aotpack.runtime.weights import by_name
+
+        names, arrays = by_name(state)
+        self._load_state(names, arrays)
+
+    def reset(self) -> None:
+        """Gives the state the initial values, those of the model's weights at the next call."""
+        self._reset()
+
     def entry(self, name: str) -> Entry:
         """Another entry of the model in this context.
 
@@ -104,7 +126,7 @@ class Context(Entry):
 class Model(Entry):
     """A loaded archive; calling it runs the entry `forward`, or the first when there is none of that name.
 
-    Immutable and thread-safe; see `Entry`.
+    Thread-safe, and immutable but for `update_weights`; see `Entry`.
     """
 
     def __init__(
@@ -130,6 +152,52 @@ class Model(Entry):
             EntryNotFoundError: the archive has no such entry.
         """
         return Entry(self, name)
+
+    @property
+    def weights(self) -> dict[str, TensorSpec]:
+        """The tensors that `update_weights` takes, by name, with dtype and shape; empty when the archive is frozen."""
+        from aotpack.runtime.weights import specs
+
+        return specs(self.manifest)
+
+    def update_weights(
+        self,
+        weights: Mapping[str, Any] | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        num_threads: int = 1,
+    ) -> None:
+        """Replaces all weights at once. Other threads may go on calling: each call sees either the old weights or the
+        new ones. A `Context` keeps its state.
+
+        Args:
+            weights: arrays by name, such as a state dict of the source model; or a `.safetensors` file, the
+                `….safetensors.index.json` of several, or a list of such files. Of the names of tied weights one will
+                do. The arrays may have any strides; they are copied.
+            num_threads: threads that compute what is derived from the weights.
+
+        Raises:
+            WeightsError: the archive is frozen, or a tensor is missing, unknown, or of another dtype or shape; the
+                message lists everything. Nothing has changed.
+            WeightsFileError, WeightsNotFoundError (both WeightsError): a file is malformed, or not there.
+            ExecutionError, OutOfMemoryError: what is derived from the weights could not be computed. Nothing has
+                changed.
+        """
+        from aotpack.runtime.weights import update
+
+        update(self, weights, num_threads)
+
+    def reset_weights(self) -> None:
+        """Goes back to the archive's own weights.
+
+        Raises:
+            WeightsError: the archive is frozen.
+        """
+        self._reset_weights()
+
+    @property
+    def weight_generation(self) -> int:
+        """How often the weights have been replaced since loading."""
+        return self._weight_generation
 
     def context(self, *, num_threads: int | None = None, seed: int | None = None) -> Context:
         """A context of one's own.

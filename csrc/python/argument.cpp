@@ -16,7 +16,7 @@ namespace {
 std::string at(const Site& site) { return std::string(site.role) + " '" + site.name + "'"; }
 
 bool fail(const Site& site, const std::string& message, const char* hint = nullptr) {
-  set_error("InputError", at(site) + " " + message, hint);
+  set_error(site.error, at(site) + " " + message, hint);
   return false;
 }
 
@@ -161,6 +161,34 @@ bool Argument::import_buffer(PyObject* object, const Site& site, bool writable) 
   tensor_.shape = shape_;
   tensor_.strides = strides_;
   tensor_.byte_offset = 0;
+  return true;
+}
+
+bool Argument::import_raw(PyObject* tuple, const Site& site) {
+  const char* dtype = nullptr;
+  PyObject* sizes = nullptr;
+  PyObject* bytes = nullptr;
+  if (!PyArg_ParseTuple(tuple, "sO!O", &dtype, &PyTuple_Type, &sizes, &bytes)) return false;
+  if (!dtype_of_name(dtype, &tensor_.dtype)) {
+    return fail(site, "has the dtype " + std::string(dtype) + ", which no model takes");
+  }
+  const Py_ssize_t rank = PyTuple_GET_SIZE(sizes);
+  if (rank > kMaxRank) return fail_rank(site, static_cast<int>(rank));
+  int64_t nbytes = itemsize(tensor_.dtype);
+  for (Py_ssize_t i = 0; i < rank; ++i) {
+    shape_[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(sizes, i));
+    if (shape_[i] == -1 && PyErr_Occurred()) return fail(site, take_error());
+    if (shape_[i] < 0 || __builtin_mul_overflow(nbytes, shape_[i], &nbytes)) return fail(site, "has impossible sizes");
+  }
+  if (PyObject_GetBuffer(bytes, &buffer_, PyBUF_SIMPLE) < 0) return fail(site, "cannot be read: " + take_error());
+  held_ = Held::kBuffer;
+  if (buffer_.len != nbytes) {
+    return fail(site, "has " + std::to_string(buffer_.len) + " bytes instead of " + std::to_string(nbytes));
+  }
+  tensor_.data = buffer_.buf;
+  tensor_.device = {kDLCPU, 0};
+  tensor_.ndim = static_cast<int>(rank);
+  tensor_.shape = shape_;
   return true;
 }
 

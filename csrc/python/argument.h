@@ -24,6 +24,7 @@ struct ArrayKind {
 struct Site {
   const char* role;  // "argument" or "out"
   const char* name;
+  const char* error = "InputError";  // its class in aotpack.errors
 };
 
 // Borrows the memory of any array: numpy's, torch's, jax's, our own, what speaks DLPack or the buffer protocol. Needs
@@ -40,6 +41,9 @@ class Argument {
   // False, with a Python exception set, when `object` is no array in CPU memory, or is read-only and must be written
   // to. uint16 is taken for bfloat16 when that is `expected`: numpy has no name for it.
   bool import(PyObject* object, const Site& site, DLDataType expected, bool writable);
+
+  // The same from a tuple (dtype's name, sizes, buffer of the row-major bytes).
+  bool import_raw(PyObject* tuple, const Site& site);
 
   const DLTensor& tensor() const { return tensor_; }
   const ArrayKind& kind() const { return kind_; }

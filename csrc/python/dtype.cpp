@@ -34,6 +34,15 @@ const char* dtype_name(DLDataType dtype) {
   return row ? row->name : nullptr;
 }
 
+bool dtype_of_name(const char* name, DLDataType* out_dtype) {
+  for (const Row& row : kRows) {
+    if (std::strcmp(row.name, name) != 0) continue;
+    *out_dtype = row.dtype;
+    return true;
+  }
+  return false;
+}
+
 const char* buffer_format(DLDataType dtype) {
   const Row* row = find(dtype);
   return row ? row->format : nullptr;

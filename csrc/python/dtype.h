@@ -19,6 +19,9 @@ inline bool is_bfloat16(DLDataType dtype) { return dtype == DLDataType{kDLBfloat
 // "float32", ...; null when the manifest has no such dtype.
 const char* dtype_name(DLDataType dtype);
 
+// The dtype of that name; false when there is none.
+bool dtype_of_name(const char* name, DLDataType* out_dtype);
+
 // The format of the buffer protocol, "f" for float32; null when there is none (bfloat16).
 const char* buffer_format(DLDataType dtype);
 

@@ -8,6 +8,7 @@
 #include "runner.h"
 #include "status.h"
 #include "tensor.h"
+#include "weights.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -90,9 +91,9 @@ nb::bytes manifest(const Runner& self) {
 }
 
 void bind_runner(nb::module_& module) {
-  nb::class_<Runner>(module, "Runner", nb::type_slots(kRunnerSlots), nb::is_weak_referenceable(),
-                     "An entry of a model, ready to call; see aotpack.runtime.")
-      .def("__init__", init_load, "path"_a, "full"_a, "num_threads"_a)
+  nb::class_<Runner> runner(module, "Runner", nb::type_slots(kRunnerSlots), nb::is_weak_referenceable(),
+                            "An entry of a model, ready to call; see aotpack.runtime.");
+  runner.def("__init__", init_load, "path"_a, "full"_a, "num_threads"_a)
       .def("__init__", init_entry, "parent"_a, "entry"_a)
       .def("__init__", init_context, "parent"_a, "num_threads"_a)
       .def(
@@ -127,6 +128,7 @@ void bind_runner(nb::module_& module) {
             return threads;
           },
           "Threads inside one call.");
+  bind_weights(runner);
 }
 
 }  // namespace

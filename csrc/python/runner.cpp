@@ -127,26 +127,6 @@ bool is_plain(const CallPlan& plan, size_t num_inputs, size_t num_outputs) {
 
 }  // namespace
 
-// Runs `body` with a context and without the GIL.
-template <typename Body>
-bool Runner::with_context(Body body) const {
-  aotpack_status* status;
-  Py_BEGIN_ALLOW_THREADS;
-  if (context_) {
-    std::lock_guard lock(context_->mutex());
-    status = body(context_->get());
-  } else {
-    aotpack_context* context = nullptr;
-    status = loaded_->take(&context);
-    if (!status) {
-      status = body(context);
-      loaded_->give_back(context);
-    }
-  }
-  Py_END_ALLOW_THREADS;
-  return check(status);
-}
-
 PyObject* Runner::call(PyObject* self, PyObject* args, PyObject* kwargs) const {
   const CallPlan& plan = loaded_->plan(entry_);
   aotpack_model* model = loaded_->model();

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "loaded_model.h"
+#include "status.h"
 
 namespace aotpack::python {
 
@@ -32,14 +33,35 @@ class Runner {
   int32_t num_threads() const;
   void set_seed(uint64_t seed) const;
 
- private:
+  // Runs `body`, which takes a context and returns a status, without the GIL: in the caller's own context, one body
+  // after the other, or in one of the pool. False with an exception on failure.
   template <typename Body>
   bool with_context(Body body) const;
 
+ private:
   std::shared_ptr<LoadedModel> loaded_;
   std::shared_ptr<OwnContext> context_;  // may be null
   size_t entry_;
 };
+
+template <typename Body>
+bool Runner::with_context(Body body) const {
+  aotpack_status* status;
+  Py_BEGIN_ALLOW_THREADS;
+  if (context_) {
+    std::lock_guard lock(context_->mutex());
+    status = body(context_->get());
+  } else {
+    aotpack_context* context = nullptr;
+    status = loaded_->take(&context);
+    if (!status) {
+      status = body(context);
+      loaded_->give_back(context);
+    }
+  }
+  Py_END_ALLOW_THREADS;
+  return check(status);
+}
 
 }  // namespace aotpack::python
 

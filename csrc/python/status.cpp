@@ -67,4 +67,11 @@ bool check(aotpack_status* status) {
   return false;
 }
 
+bool check_weights(aotpack_status* status, const char* hint) {
+  if (aotpack_status_code(status) != AOTPACK_INVALID_ARGUMENT) return check(status);
+  set_error("WeightsError", aotpack_status_message(status), hint);
+  aotpack_status_release(status);
+  return false;
+}
+
 }  // namespace aotpack::python

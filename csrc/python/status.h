@@ -16,6 +16,9 @@ void set_error(const char* name, const std::string& message, const char* hint = 
 // Consumes `status`. False, with a Python exception set, when it is an error. Needs the GIL.
 bool check(aotpack_status* status);
 
+// The same, but what the caller gave wrongly is a WeightsError with this hint.
+bool check_weights(aotpack_status* status, const char* hint);
+
 }  // namespace aotpack::python
 
 #endif  // AOTPACK_PYTHON_STATUS_H_

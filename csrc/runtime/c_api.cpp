@@ -159,6 +159,10 @@ const aotpack_value_info* aotpack_model_output(const aotpack_model* model, size_
   return plan != nullptr && index < plan->output_infos().size() ? &plan->output_infos()[index] : nullptr;
 }
 
+bool aotpack_model_is_updatable(const aotpack_model* model) {
+  return model != nullptr && unwrap(model)->is_updatable();
+}
+
 size_t aotpack_model_weight_count(const aotpack_model* model) {
   return model != nullptr ? unwrap(model)->weight_infos().size() : 0;
 }

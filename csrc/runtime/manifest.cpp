@@ -9,6 +9,7 @@
 #include "manifest_spec.h"
 #include "manifest_weights.h"
 #include "status.h"
+#include "strided.h"
 
 namespace aotpack::runtime {
 namespace {
@@ -69,6 +70,10 @@ void read_constant(const Node& node, const Manifest& manifest, ConstantRecord* o
   }
   out->digest = node.at("sha256").digest();
   out->mutated = node.at("mutated").boolean();
+  const auto rank = static_cast<int32_t>(out->shape.size());
+  if (out->mutated && !is_non_overlapping(out->shape.data(), out->stride.data(), rank)) {
+    node.at("stride").error("overlapping, but the constant is mutated");
+  }
 }
 
 void read_bounds(const Node& node, int64_t* min, int64_t* max) {

@@ -41,6 +41,10 @@ void read_tensor(const Node& node, const Manifest& manifest, WeightRecord* out) 
   if (constant.dtype != out->dtype || constant.shape != out->shape) {
     index.error("constant '" + constant.name + "' has another dtype or shape");
   }
+  const auto rank = static_cast<int32_t>(constant.shape.size());
+  if (!is_non_overlapping(constant.shape.data(), constant.stride.data(), rank)) {
+    index.error("the strides of constant '" + constant.name + "' overlap");
+  }
 }
 
 void read_result(const Node& node, const ValueRecord& output, const Manifest& manifest, std::vector<Source>* sources,

@@ -77,13 +77,13 @@ size_t Model::find_entry(std::string_view name) const {
 }
 
 WeightsInUse Model::weights() const {
-  if (!archive_.manifest().weights) return WeightsInUse(original_.get());
+  if (!is_updatable()) return WeightsInUse(original_.get());
   const std::lock_guard lock(weights_mutex_);
   return WeightsInUse(current_);
 }
 
 void Model::require_updatable() const {
-  if (archive_.manifest().weights) return;
+  if (is_updatable()) return;
   throw Error(AOTPACK_INVALID_ARGUMENT,
               archive_.path() + ": the archive is frozen (it was built without --updatable): its weights are fixed");
 }

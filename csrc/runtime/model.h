@@ -46,6 +46,7 @@ class Model {
   // Throws NOT_FOUND.
   size_t find_entry(std::string_view name) const;
 
+  bool is_updatable() const noexcept { return archive_.manifest().weights.has_value(); }
   // The tensors that an update brings; none for a frozen archive.
   const std::vector<aotpack_weight_info>& weight_infos() const noexcept { return weight_infos_; }
   // The constants that every context has copies of, and what they look like from outside.

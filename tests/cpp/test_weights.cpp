@@ -99,6 +99,7 @@ NamedViews without(NamedViews views, const std::string& name) {
 
 TEST_CASE("a frozen model has no weights to replace") {
   Model model = load(affine_archive());
+  CHECK_FALSE(model.is_updatable());
   CHECK(model.weights().empty());
   CHECK(refusal(model, {}).find("is frozen (it was built without --updatable): its weights are fixed") !=
         std::string::npos);
@@ -109,6 +110,7 @@ TEST_CASE("a frozen model has no weights to replace") {
 TEST_CASE("what an update brings") {
   const Model model = load(updatable_archive());
   const std::vector<aotpack_weight_info> infos = model.weights();
+  CHECK(model.is_updatable());
   REQUIRE(infos.size() == 8);
   CHECK(std::string(infos[4].name) == "matrix");
   CHECK(infos[4].rank == 2);

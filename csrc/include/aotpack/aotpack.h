@@ -131,6 +131,8 @@ typedef struct aotpack_update_options {
   int32_t num_threads; /* threads that compute what is derived from the weights; 0: one */
 } aotpack_update_options;
 
+/* Whether the archive was built so that its weights can be replaced; else it is frozen. */
+AOTPACK_API bool aotpack_model_is_updatable(const aotpack_model* model);
 /* The tensors of the source model's state dict, which an update brings; 0 when the archive is frozen. */
 AOTPACK_API size_t aotpack_model_weight_count(const aotpack_model* model);
 AOTPACK_API const aotpack_weight_info* aotpack_model_weight(const aotpack_model* model, size_t index);

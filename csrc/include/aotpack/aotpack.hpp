@@ -223,6 +223,7 @@ class Model {
     return info(aotpack_model_output(handle_, entry, index));
   }
 
+  bool is_updatable() const noexcept { return aotpack_model_is_updatable(handle_); }
   // The tensors that an update brings; none when the archive is frozen.
   std::vector<aotpack_weight_info> weights() const {
     std::vector<aotpack_weight_info> infos;

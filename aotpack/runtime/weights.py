@@ -1,0 +1,64 @@
+"""What `Model.update_weights` and `Context.load_state` take: mappings of arrays, files of weights."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from aotpack.archive.manifest import Manifest
+from aotpack.archive.safetensors import open_safetensors
+from aotpack.errors import WeightsError
+from aotpack.runtime._native import Runner
+from aotpack.spec import TensorSpec, contiguous_order
+
+
+def specs(manifest: Manifest) -> dict[str, TensorSpec]:
+    """The tensors that an update brings, by name; empty for a frozen archive."""
+    tensors = manifest.weights.tensors if manifest.weights else ()
+    return {
+        tensor.name: TensorSpec(tensor.name, tensor.dtype, tensor.shape, contiguous_order(len(tensor.shape)))
+        for tensor in tensors
+    }
+
+
+def update(model: Runner, weights: Any, num_threads: int) -> None:
+    """See `Model.update_weights`."""
+    if num_threads < 1:
+        raise ValueError(f"num_threads must be at least 1, got {num_threads}")
+    if hasattr(weights, "keys"):
+        names, arrays = by_name(weights)
+        model._update_weights(names, arrays, False, num_threads)
+    elif isinstance(weights, (str, os.PathLike)) or _are_paths(weights):
+        with open_safetensors(weights) as files:
+            found = list(files.names)
+            raw = []
+            for name in found:
+                dtype, shape = files.spec(name)
+                raw.append((dtype.value, shape, files.bytes(name)))
+            model._update_weights(found, raw, True, num_threads)
+    else:
+        raise WeightsError(
+            f"weights must be a mapping from names to arrays, or files of them; got a {type(weights).__name__}",
+            hint="a state dict will do, or the path of a .safetensors file or of an index, or a list of paths",
+        )
+
+
+def by_name(tensors: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
+    """Names and arrays in the same order."""
+    names = []
+    arrays = []
+    for name in tensors:
+        if not isinstance(name, str):
+            raise WeightsError(f"the name of a tensor must be a string, got {name!r}")
+        array = tensors[name]
+        # torch's parameters: where an array comes from does not matter when it is copied.
+        if getattr(array, "requires_grad", False):
+            array = array.detach()
+        names.append(name)
+        arrays.append(array)
+    return names, arrays
+
+
+def _are_paths(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(item, (str, os.PathLike)) for item in value)

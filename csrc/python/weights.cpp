@@ -1,0 +1,139 @@
+#include "weights.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "argument.h"
+#include "object.h"
+#include "status.h"
+#include "tensor.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace aotpack::python {
+namespace {
+
+const char* const kUpdateHint = "nothing was changed; Model.weights says what an update must bring";
+const char* const kFrozenHint = "build the archive again with --updatable to replace its weights";
+const char* const kStateHint = "nothing was changed; Context.state() has what a state must have";
+
+using Info = const aotpack_weight_info* (*)(const aotpack_model*, size_t);
+
+// Arrays by name, as the C interface takes them; borrowed for the time of a call.
+class Given {
+ public:
+  // `raw`: the arrays are tuples, see Argument::import_raw.
+  Given(const aotpack_model* model, const char* role, Info info, size_t info_count,
+        const std::vector<std::string>& names, nb::list arrays, bool raw)
+      : arguments_(new Argument[names.size()]) {
+    // uint16 passes for bfloat16 where that is wanted.
+    std::unordered_map<std::string_view, DLDataType> dtypes;
+    for (size_t i = 0; i < info_count; ++i) dtypes.emplace(info(model, i)->name, info(model, i)->dtype);
+    for (size_t i = 0; i < names.size(); ++i) {
+      const Site site{role, names[i].c_str(), "WeightsError"};
+      const auto expected = dtypes.find(names[i]);
+      PyObject* array = PyList_GET_ITEM(arrays.ptr(), static_cast<Py_ssize_t>(i));
+      const bool ok =
+          raw ? arguments_[i].import_raw(array, site)
+              : arguments_[i].import(array, site, expected != dtypes.end() ? expected->second : DLDataType{},
+                                     /*writable=*/false);
+      if (!ok) throw nb::python_error();
+      names_.push_back(names[i].c_str());
+      tensors_.push_back(&arguments_[i].tensor());
+    }
+  }
+
+  const char* const* names() const { return names_.data(); }
+  const DLTensor* const* tensors() const { return tensors_.data(); }
+  size_t size() const { return names_.size(); }
+
+ private:
+  std::unique_ptr<Argument[]> arguments_;
+  std::vector<const char*> names_;
+  std::vector<const DLTensor*> tensors_;
+};
+
+void require(bool ok) {
+  if (!ok) throw nb::python_error();
+}
+
+const char* hint_of(const aotpack_model* model) {
+  return aotpack_model_is_updatable(model) ? kUpdateHint : kFrozenHint;
+}
+
+void update_weights(const Runner& self, const std::vector<std::string>& names, nb::list arrays, bool raw,
+                    int32_t num_threads) {
+  aotpack_model* model = self.loaded()->model();
+  const Given given(model, "weight", aotpack_model_weight, aotpack_model_weight_count(model), names, arrays, raw);
+  const aotpack_update_options options{sizeof(options), num_threads};
+  aotpack_status* status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = aotpack_model_update_weights(model, given.names(), given.tensors(), given.size(), &options);
+  Py_END_ALLOW_THREADS;
+  require(check_weights(status, hint_of(model)));
+}
+
+void reset_weights(const Runner& self) {
+  aotpack_model* model = self.loaded()->model();
+  aotpack_status* status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = aotpack_model_reset_weights(model);
+  Py_END_ALLOW_THREADS;
+  require(check_weights(status, hint_of(model)));
+}
+
+nb::dict get_state(const Runner& self) {
+  aotpack_model* model = self.loaded()->model();
+  std::vector<DLManagedTensorVersioned*> tensors(aotpack_model_state_count(model));
+  // All under one lock: no call comes between.
+  const bool ok = self.with_context([&](aotpack_context* context) -> aotpack_status* {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (aotpack_status* status = aotpack_context_get_state(context, i, &tensors[i])) return status;
+    }
+    return nullptr;
+  });
+  nb::dict result;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i]) continue;
+    nb::object tensor = nb::steal(new_tensor_object(tensors[i]));
+    result[aotpack_model_state(model, i)->name] = tensor;
+  }
+  require(ok);
+  return result;
+}
+
+void load_state(const Runner& self, const std::vector<std::string>& names, nb::list arrays) {
+  aotpack_model* model = self.loaded()->model();
+  const Given given(model, "state", aotpack_model_state, aotpack_model_state_count(model), names, arrays, false);
+  aotpack_status* refused = nullptr;
+  require(self.with_context([&](aotpack_context* context) -> aotpack_status* {
+    refused = aotpack_context_load_state(context, given.names(), given.tensors(), given.size());
+    return nullptr;
+  }));
+  require(check_weights(refused, kStateHint));
+}
+
+void reset(const Runner& self) {
+  require(self.with_context([](aotpack_context* context) { return aotpack_context_reset(context); }));
+}
+
+}  // namespace
+
+void bind_weights(nb::class_<Runner>& runner) {
+  runner.def("_update_weights", update_weights, "names"_a, "arrays"_a, "raw"_a, "num_threads"_a)
+      .def("_reset_weights", reset_weights)
+      .def_prop_ro("_weight_generation",
+                   [](const Runner& self) { return aotpack_model_weight_generation(self.loaded()->model()); })
+      .def("_get_state", get_state)
+      .def("_load_state", load_state, "names"_a, "arrays"_a)
+      .def("_reset", reset);
+}
+
+}  // namespace aotpack::python
