@@ -158,5 +158,7 @@ def test_refusals_name_operator_and_dtype(kernel_driver: Driver) -> None:
         kernel_driver("convolution", [wrong.int(), wrong.int()], [0, 1, 1, 1, 0, 0, 1, 1, 0, 0])
     with pytest.raises(OperatorError, match="matrix product does not support int16"):
         kernel_driver("mm", [wrong[0, 0].short()] * 3)
+    with pytest.raises(OperatorError, match="embedding does not support a packed table of float64"):
+        kernel_driver("packed_embedding", [torch.zeros(1, 2, 32, dtype=torch.float64), torch.tensor([0])], [2])
     with pytest.raises(OperatorError, match="embedding_bag does not support float64"):
         kernel_driver("embedding_bag", [wrong[0, 0], torch.tensor([0]), torch.tensor([0])], [0, 0, -1])

@@ -46,10 +46,15 @@ void aoti_torch_cpu_packed_embedding(AotpackTensor weight, AotpackTensor indices
   for (int32_t d = 0; d < indices->rank; ++d) sizes[d] = indices->sizes[d];
   sizes[indices->rank] = k;
   Owned y(call.empty_contiguous(indices->rank + 1, sizes, weight->dtype));
-  if (element_size(weight->dtype) == 4) {
-    lookup(weight->as<uint32_t>(), ids, count, k, y->as<uint32_t>(), call.num_threads());
-  } else {
-    lookup(weight->as<uint16_t>(), ids, count, k, y->as<uint16_t>(), call.num_threads());
+  switch (element_size(weight->dtype)) {
+    case 2:
+      lookup(weight->as<uint16_t>(), ids, count, k, y->as<uint16_t>(), call.num_threads());
+      break;
+    case 4:
+      lookup(weight->as<uint32_t>(), ids, count, k, y->as<uint32_t>(), call.num_threads());
+      break;
+    default:
+      throw_invalid(std::string("embedding does not support a packed table of ") + dtype_name(weight->dtype));
   }
   *ret0 = y.release();
 }
