@@ -8,7 +8,7 @@ tensor can be had. A wrong file is a `WeightsFileError` whose `kind` is one of
     too-short           no room for the length of the header
     header-too-large    a header of more than 100 MB
     header-truncated    the file ends before its header does
-    header-encoding     the header is not UTF-8
+    header-encoding     the header, or a name in it, is not Unicode text
     header-json         it is no JSON, or does not begin with an object
     duplicate-name      a key twice in one object
     metadata            `__metadata__` is no object of strings
@@ -203,6 +203,10 @@ class SafetensorsFile:
         return value
 
     def _tensor(self, name: str, value: Any) -> tuple[DType, tuple[int, ...], int, int]:
+        try:
+            name.encode("utf-8")
+        except UnicodeEncodeError:
+            self._fail("header-encoding", f"the name {name!r} has half of a surrogate pair")
         if not isinstance(value, dict) or set(value) != _TENSOR_KEYS:
             self._fail("tensor-keys", f"tensor {name!r} must have the keys dtype, shape and data_offsets")
         dtype = _DTYPES.get(value["dtype"]) if isinstance(value["dtype"], str) else None

@@ -34,6 +34,7 @@ def update(model: Runner, weights: Any, num_threads: int) -> None:
             found = list(files.names)
             raw = []
             for name in found:
+                _check_name(name)
                 dtype, shape = files.spec(name)
                 raw.append((dtype.value, shape, files.bytes(name)))
             model._update_weights(found, raw, True, num_threads)
@@ -51,6 +52,7 @@ def by_name(tensors: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
     for name in tensors:
         if not isinstance(name, str):
             raise WeightsError(f"the name of a tensor must be a string, got {name!r}")
+        _check_name(name)
         array = tensors[name]
         # torch's parameters: where an array comes from does not matter when it is copied.
         if getattr(array, "requires_grad", False):
@@ -58,6 +60,16 @@ def by_name(tensors: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
         names.append(name)
         arrays.append(array)
     return names, arrays
+
+
+def _check_name(name: str) -> None:
+    # The runtime knows names as UTF-8 text that ends at a zero.
+    try:
+        if b"\0" not in name.encode("utf-8"):
+            return
+    except UnicodeEncodeError:
+        pass
+    raise WeightsError(f"there is no {name!r}: no name of a tensor has a zero or half of a surrogate pair")
 
 
 def _are_paths(value: Any) -> bool:

@@ -133,6 +133,7 @@ BROKEN: dict[str, tuple[str, bytes]] = {
     "the largest length": ("header-too-large", b"\xff" * 8),
     "header beyond the end": ("header-truncated", struct.pack("<Q", 3) + b"{}"),
     "not UTF-8": ("header-encoding", pack(b'{"\xff":1}')),
+    "half of a surrogate pair": ("header-encoding", pack({"\ud800": tensor()})),
     "nothing": ("header-json", pack(b"")),
     "leading space": ("header-json", pack(b" {}")),
     "a list": ("header-json", pack(b"[]")),
