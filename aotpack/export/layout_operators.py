@@ -125,19 +125,14 @@ def _getitem(node: torch.fx.Node) -> Rule:
     return Rule(Kind.VIEW, _same_dims(node, source))
 
 
-def _permute(node: torch.fx.Node) -> Rule:
-    dims = _argument(node, 1)
-    return Rule(Kind.VIEW, _map(node, _argument(node, 0), [_dim(d, len(dims)) for d in dims]))
-
-
-def _transpose(node: torch.fx.Node) -> Rule:
-    rank = len(_sizes(node))
-    arguments = bound_arguments(node)
-    dims = list(range(rank))
-    a, b = _dim(arguments.get("dim0", 0), rank), _dim(arguments.get("dim1", 1), rank)
-    if rank:
-        dims[a], dims[b] = dims[b], dims[a]
-    return Rule(Kind.VIEW, _map(node, _argument(node, 0), dims))
+def _permutation(node: torch.fx.Node) -> Rule:
+    """Any operator that permutes dims: what it does to a tensor whose strides tell its dims apart."""
+    source, *rest = bound_arguments(node).values()
+    rank = len(_sizes(source))
+    probe = torch.empty_strided([2] * rank, [2 ** (rank - 1 - d) for d in range(rank)], device="meta")
+    target: Any = node.target
+    strides = [int(stride) for stride in target(probe, *rest).stride()]
+    return Rule(Kind.VIEW, _map(node, source, [rank - stride.bit_length() for stride in strides]))
 
 
 def _unsqueeze(node: torch.fx.Node) -> Rule:
@@ -232,17 +227,32 @@ _HANDLERS: dict[Any, Handler] = {
     aten.slice_scatter.default: _slice_scatter,
     aten.select_scatter.default: _select_scatter,
     aten.copy.default: _copy,
-    aten.permute.default: _permute,
-    aten.transpose.int: _transpose,
-    aten.t.default: _transpose,
     aten.unsqueeze.default: _unsqueeze,
     aten.select.int: _select,
     aten.slice.Tensor: _part,
     aten.split.Tensor: _part,
     aten.split_with_sizes.default: _part,
     aten.chunk.default: _part,
+    aten.narrow.default: _part,
+    aten.unbind.int: _select,
     aten.expand.default: _expand,
 }
+_HANDLERS |= dict.fromkeys(
+    (
+        aten.permute.default,
+        aten.transpose.int,
+        aten.t.default,
+        aten.movedim.int,
+        aten.movedim.intlist,
+        aten.moveaxis.int,
+        aten.moveaxis.intlist,
+        aten.swapaxes.default,
+        aten.swapdims.default,
+        aten.numpy_T.default,
+        aten.mT.default,
+    ),
+    _permutation,
+)
 _HANDLERS |= dict.fromkeys(
     (
         aten.to.dtype,

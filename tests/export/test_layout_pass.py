@@ -95,6 +95,21 @@ def test_a_permuted_input_needs_no_copy() -> None:
     assert traffic(program) == (0, [], 1)
 
 
+@pytest.mark.parametrize(
+    "turn",
+    [
+        lambda x: x.movedim(1, -1),
+        lambda x: x.movedim((2, 3), (1, 2)),
+        lambda x: x.permute(0, 2, 3, 1),
+        lambda x: x.transpose(1, 2).swapaxes(-1, -2),
+    ],
+)
+def test_all_ways_to_permute_are_followed(turn: Any) -> None:
+    model = net(lambda m, x: m.b(turn(torch.erf(m.a(x)))), a=nn.Conv2d(3, 8, 3), b=nn.Linear(8, 4))
+    program = run(model, (torch.randn(2, 3, 8, 8),), *PIPELINE)
+    assert traffic(program) == (1, [], 1)
+
+
 def test_conversion_comes_before_an_upsample_and_after_a_pool() -> None:
     up = net(lambda m, x: m.a(F.interpolate(x, scale_factor=2)).mean((2, 3)), a=nn.Conv2d(3, 8, 3))
     program = run(up, (torch.randn(2, 3, 8, 8),), *PIPELINE)
