@@ -15,6 +15,7 @@ import torch.utils._pytree as pytree
 
 from aotpack.errors import CaptureError
 from aotpack.export import structure
+from aotpack.export.state import state_put_back
 
 
 def detached(value: Any) -> Any:
@@ -38,12 +39,12 @@ def check_devices(module: torch.nn.Module, example: Any) -> None:
 
 
 def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the module returns, without gradients; its buffers are as before afterwards.
+    """What the module returns, without gradients; the module is as before afterwards.
 
     Raises:
         CaptureError: the call fails.
     """
-    with _buffers_put_back(module), torch.no_grad():
+    with state_put_back(module), torch.no_grad():
         return _called(module, *_copied(args, kwargs))
 
 
@@ -66,12 +67,12 @@ class JointAnswer:
 
 
 def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JointAnswer:
-    """Runs the module forward and backward; buffers and the parameters' `.grad` are as before afterwards.
+    """Runs the module forward and backward; the module, its `.grad` too, is as before afterwards.
 
     Raises:
         CaptureError: the call fails, nothing requires a gradient, or no loss is returned.
     """
-    with _buffers_put_back(module), torch.enable_grad():
+    with state_put_back(module), torch.enable_grad():
         call = _copied(args, kwargs)
         flat = pytree.tree_leaves(call)
         inputs = {i: t for i, t in enumerate(flat) if isinstance(t, torch.Tensor) and t.requires_grad}
@@ -155,19 +156,6 @@ def _single_backward() -> Iterator[None]:
 
     with mock.patch.object(torch.autograd, "grad", refuse), mock.patch.object(torch.autograd, "backward", refuse):
         yield
-
-
-@contextlib.contextmanager
-def _buffers_put_back(module: torch.nn.Module) -> Iterator[None]:
-    """Capture must see the model as the user gave it."""
-    before = {key: value.clone() for key, value in module.named_buffers()}
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for key, value in module.named_buffers():
-                if key in before and not torch.equal(value, before[key]):
-                    value.copy_(before[key])
 
 
 def model_line(error: BaseException) -> str:

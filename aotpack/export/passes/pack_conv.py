@@ -31,6 +31,8 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 def pack_conv(program: Program) -> Program:
     """Replaces convolutions whose weight is a constant of fp32, bf16 or fp16 by `aotpack::packed_conv`."""
     editor = Editor(program)
+    first = next(iter(editor.graph.nodes))
+    packed: dict[tuple[str, int, bool], torch.fx.Node] = {}
     for node in editor.nodes(*_OPERATORS):
         arguments = bound_arguments(node)
         x = arguments["input"]
@@ -49,14 +51,17 @@ def pack_conv(program: Program) -> Program:
             x = editor.call(aten.unsqueeze.default, (x, 0), node)
         x, padding = _padding(editor, node, x, arguments["padding"], kernel, dilation)
         output_padding = _spread(arguments.get("output_padding", 0), spatial)
-        layout = partial(_pack, groups, transposed)
-        packed = editor.derive(f"packed_{arguments['weight'].target}", "packed", layout, [arguments["weight"]], node)
+        source = str(arguments["weight"].target)
+        key = (source, groups, transposed)
+        if key not in packed:
+            layout = partial(_pack, groups, transposed)
+            packed[key] = editor.derive(f"packed_{source}", "packed", layout, [arguments["weight"]], first)
         out_channels = weight.shape[1] * groups if transposed else weight.shape[0]
         result = editor.call(
             ops.packed_conv,
             (
                 x,
-                packed,
+                packed[key],
                 arguments["bias"],
                 None,
                 out_channels,
