@@ -12,7 +12,9 @@ from aotpack.export.passes.constants import fold_constants
 from aotpack.export.passes.convolution_backward import lower_convolution_backward
 from aotpack.export.passes.dropout import remove_dropout
 from aotpack.export.passes.epilogue import fuse_epilogue
+from aotpack.export.passes.flat_products import unflatten_products
 from aotpack.export.passes.fuse_linears import fuse_linears
+from aotpack.export.passes.gelu import recompose_gelu
 from aotpack.export.passes.noops import remove_noops
 from aotpack.export.passes.norm_scales import scale_batch_norm
 from aotpack.export.passes.output_layout import keep_output_layout
@@ -21,6 +23,7 @@ from aotpack.export.passes.pack_conv import pack_conv
 from aotpack.export.passes.pack_embedding_bag import pack_embedding_bag
 from aotpack.export.passes.pack_linear import pack_linear
 from aotpack.export.passes.pack_rnn import pack_rnn
+from aotpack.export.passes.padding import fold_padding
 from aotpack.export.passes.reshape import free_views
 from aotpack.export.passes.scales import fold_scales
 from aotpack.export.passes.tied import merge_tied
@@ -38,6 +41,10 @@ PASSES: tuple[Pass, ...] = (
     Pass(fold_constants),
     # Weights that were cast are constants now, so that those of backward convolutions are packed like any other.
     Pass(lower_convolution_backward, always=True),
+    # What models spell out becomes the operator: padded convolutions, linears over sequences, GELU.
+    Pass(fold_padding),
+    Pass(unflatten_products),
+    Pass(recompose_gelu),
     # While convolutions are still torch's and their weights plain.
     Pass(fold_batch_norm),
     # The norms that are left behind values of other kinds, or behind convolutions that something else reads too.

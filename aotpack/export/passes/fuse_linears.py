@@ -8,6 +8,10 @@ stride of the whole. So products are left apart
 - whose result takes an addition into the kernel, or an activation, unless all of them take the same one or another
   pointwise kernel reads it anyway;
 - whose weight something else reads too: the archive would hold it twice.
+
+The rule behind it, measured in fp32 on query, key, value of 128 and 768 features and on gates of 256 and 1024, with 1,
+16 and 128 rows: on one thread fused products take 0.98 to 1.02 of the time of separate ones, 0.9 where they are
+tiny; on two threads 0.5 to 1, since small products are not divided well. That pays for no copy of a result.
 """
 
 from __future__ import annotations
