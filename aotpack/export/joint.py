@@ -4,18 +4,25 @@ AOTAutograd traces the backward of the loss through the exported graph, on fake 
 program's symbolic sizes. Operators are left whole, also those of the backward, so that passes see them; what has no
 kernel of its own TorchInductor decomposes later.
 
-Private interface touched (torch 2.11 to 2.13): torch._functorch.aot_autograd.aot_export_module with trace_joint. It was
-chosen over torch.export.experimental._export_forward_backward, which fixes the decompositions and cannot leave out a
-parameter that the loss does not depend on, and over aot_export_joint_simple, which refuses mutations.
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._functorch.aot_autograd.aot_export_module with trace_joint. It was chosen over
+    torch.export.experimental._export_forward_backward, which fixes the decompositions and cannot leave out a parameter
+    that the loss does not depend on, and over aot_export_joint_simple, which refuses mutations.
+  torch._functorch.aot_autograd._aot_export_function, watched while aot_export_module calls it: the graph that it
+    returns says of each node, also of the backward, which layer of the model it comes from. aot_export_module traces
+    that graph once more, and loses it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import operator
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.fx
@@ -27,6 +34,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from aotpack.errors import CaptureError
 
 aten = torch.ops.aten
+
+_ASSIGNMENT = re.compile(r"^\s*(\w+) = [^\n]*\s*\Z", re.MULTILINE)
 
 
 def joint_graph(
@@ -151,12 +160,15 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
     module = torch.fx.GraphModule(exported.graph_module, forward)
     fakes = [arguments.values[i].detach().requires_grad_(i in arguments.wanted) for i in arguments.traced]
     modes = [fake.fake_mode for fake in fakes if isinstance(fake, FakeTensor)]
-    with modes[0] if modes else contextlib.nullcontext(), torch.enable_grad(), portable_operators():
+    mode = modes[0] if modes else contextlib.nullcontext()
+    with mode, torch.enable_grad(), portable_operators(), _first_traces() as first:
         traced, signature = aot_export_module(
             module, fakes, trace_joint=True, output_loss_index=loss, decompositions={}
         )
     if not isinstance(traced, torch.fx.GraphModule):
         raise CaptureError(f"AOTAutograd produced a {type(traced).__name__}, expected a graph module")
+    for graph_module in first:
+        _keep_origins(graph_module.graph, traced.graph)
     by_name = dict(zip(signature.user_inputs, arguments.traced, strict=True))
     written = [by_name[name] for name in signature.user_inputs_to_mutate.values()]
     returned: Any = traced.graph.output_node().args[0]
@@ -167,6 +179,45 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
             hint="write a copy of the value, x.clone(), to each",
         )
     return _Traced(traced, written)
+
+
+@contextlib.contextmanager
+def _first_traces() -> Iterator[list[torch.fx.GraphModule]]:
+    """The graphs that AOTAutograd traces while active."""
+    from torch._functorch import aot_autograd
+
+    original: Any = aot_autograd._aot_export_function
+    found: list[torch.fx.GraphModule] = []
+
+    def watch(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if isinstance(result[0], torch.fx.GraphModule):
+            found.append(result[0])
+        return result
+
+    with mock.patch.object(aot_autograd, "_aot_export_function", watch):
+        yield found
+
+
+def _keep_origins(first: torch.fx.Graph, second: torch.fx.Graph) -> None:
+    """Copies where each node comes from to the trace of a trace.
+
+    The second trace ran the code of the first, where each line assigns to the name of a node; the stack traces that it
+    took end with that line.
+    """
+    by_name = {node.name: node for node in first.nodes}
+    for node in second.nodes:
+        line = _ASSIGNMENT.search(node.meta.get("stack_trace") or "")
+        source = by_name.get(line[1]) if line is not None else None
+        if source is None or (node.target is not operator.getitem and source.target != node.target):
+            continue
+        layers = source.meta.get("nn_module_stack") or source.meta.get("fwd_nn_module_stack") or {}
+        node.meta["nn_module_stack"] = layers
+        for key in ("stack_trace", "seq_nr", "autograd_backward"):
+            if key in source.meta:
+                node.meta[key] = source.meta[key]
+            else:
+                node.meta.pop(key, None)
 
 
 def _assemble(

@@ -30,10 +30,13 @@ def build(tmp_path: Path, cache_dir: Path) -> Build:
         dynamic_shapes: Any = None,
         targets: Sequence[str] | None = None,
         verify: str = "full",
+        without: Sequence[str] = (),
     ) -> aotpack.Model:
         program = aot_export(model, tuple(args), kwargs, mode=mode, dynamic_shapes=dynamic_shapes)
         output = tmp_path / f"{len(list(tmp_path.iterdir()))}.aotpack"
-        build_archive(program, output, targets=targets, options=BuildOptions(cache_dir=cache_dir))
+        build_archive(
+            program, output, targets=targets, options=BuildOptions(cache_dir=cache_dir, without=tuple(without))
+        )
         return aotpack.load(output, verify=verify, num_threads=2)
 
     return run
