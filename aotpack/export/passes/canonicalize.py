@@ -1,8 +1,8 @@
 """Brings calls into one form, so that the passes behind it need to know one.
 
 The form: what an operator's schema takes by position is given by position, keyword-only arguments by keyword, and what
-equals the schema's default is left out where nothing behind it has to be given. Operators that write are left alone:
-capture leaves only those that write to state.
+equals the schema's default is left out where nothing behind it has to be given. Capture has made private writes
+functional; the operators that still write, write to state, and stay.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def pack_linear(program: Program) -> Program:
         if key not in packed:
             first = next(iter(editor.graph.nodes))
             layout = partial(_pack, product.rows, product.alpha)
-            packed[key] = editor.derive(f"packed_{name}", "packed", layout, [product.weight], first)
+            packed[key] = editor.derive(f"packed_{name.lstrip('_')}", "packed", layout, [product.weight], first)
             if product.rows and product.alpha == 1:
                 rows[name] = packed[key]
         arguments = (product.x, packed[key], bias, residual, product.outputs, 0)
