@@ -15,6 +15,7 @@ from aotpack.export.passes.epilogue import fuse_epilogue
 from aotpack.export.passes.flat_products import unflatten_products
 from aotpack.export.passes.fuse_linears import fuse_linears
 from aotpack.export.passes.gelu import recompose_gelu
+from aotpack.export.passes.layout import lay_out
 from aotpack.export.passes.noops import remove_noops
 from aotpack.export.passes.norm_scales import scale_batch_norm
 from aotpack.export.passes.output_layout import keep_output_layout
@@ -62,6 +63,8 @@ PASSES: tuple[Pass, ...] = (
     Pass(pack_rnn),
     # After packing: it rewrites arguments of packed operators only.
     Pass(fuse_epilogue),
+    # A conversion between a convolution and its epilogue would keep them apart.
+    Pass(lay_out),
     # Last: it compares the strides of the results with the captured ones.
     Pass(keep_output_layout, always=True),
 )
