@@ -174,3 +174,17 @@ class TestFuseLinears:
                 return self.a(x) * self.b(x.double())
 
         assert products(run(Model(), (torch.randn(2, 4),), fuse_linears)) == 2
+
+    def test_rows_whose_number_comes_out_of_data(self) -> None:
+        class Model(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.q, self.k = nn.Linear(8, 8), nn.Linear(8, 8)
+
+            def forward(self, x: Tensor) -> Tensor:
+                rows = x[x[:, 0] > 0]
+                q, k = (p(rows).view(rows.shape[0], 2, 4).transpose(0, 1) for p in (self.q, self.k))
+                return (q * k).sum((1, 2))
+
+        after = run(Model(), (torch.randn(12, 8),), fuse_linears, other_args=(torch.randn(12, 8),))
+        assert products(after) == 1
