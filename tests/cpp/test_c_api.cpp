@@ -105,3 +105,40 @@ TEST_CASE("NULL arguments are refused or give nothing") {
   outputs[0]->deleter(outputs[0]);
   aotpack_context_release(context);
 }
+
+TEST_CASE("weights and state: NULL arguments, options, indices") {
+  const TempFile file(updatable_archive());
+  aotpack_model* model = nullptr;
+  REQUIRE(aotpack_model_load(file.path().c_str(), nullptr, &model) == nullptr);
+  aotpack_context* context = nullptr;
+  REQUIRE(aotpack_context_create(model, nullptr, &context) == nullptr);
+
+  CHECK_FALSE(aotpack_model_is_updatable(nullptr));
+  CHECK(aotpack_model_weight_count(nullptr) == 0);
+  CHECK(aotpack_model_weight(nullptr, 0) == nullptr);
+  CHECK(aotpack_model_weight_generation(nullptr) == 0);
+  CHECK(aotpack_model_state_count(nullptr) == 0);
+  CHECK(aotpack_model_state(nullptr, 0) == nullptr);
+  take(aotpack_model_reset_weights(nullptr), AOTPACK_INVALID_ARGUMENT);
+  take(aotpack_context_reset(nullptr), AOTPACK_INVALID_ARGUMENT);
+  take(aotpack_context_load_state(nullptr, nullptr, nullptr, 0), AOTPACK_INVALID_ARGUMENT);
+  take(aotpack_context_get_state(context, 0, nullptr), AOTPACK_INVALID_ARGUMENT);
+  auto* tensor = reinterpret_cast<DLManagedTensorVersioned*>(1);
+  take(aotpack_context_get_state(nullptr, 0, &tensor), AOTPACK_INVALID_ARGUMENT);
+  CHECK(tensor == nullptr);
+
+  const char* name = "weight";
+  const DLTensor* none = nullptr;
+  take(aotpack_model_update_weights(nullptr, &name, &none, 1, nullptr), AOTPACK_INVALID_ARGUMENT);
+  CHECK(take(aotpack_model_update_weights(model, nullptr, &none, 1, nullptr), AOTPACK_INVALID_ARGUMENT) ==
+        "names is NULL");
+  CHECK(take(aotpack_context_load_state(context, &name, nullptr, 1), AOTPACK_INVALID_ARGUMENT) == "tensors is NULL");
+  aotpack_update_options options = {4, 1};
+  CHECK(take(aotpack_model_update_weights(model, &name, &none, 1, &options), AOTPACK_INVALID_ARGUMENT) ==
+        "aotpack_update_options.struct_size is not set");
+  options = {sizeof options, 5000};
+  CHECK(take(aotpack_model_update_weights(model, &name, &none, 1, &options), AOTPACK_INVALID_ARGUMENT) ==
+        "num_threads must be in [0, 4096]");
+  aotpack_context_release(context);
+  aotpack_model_release(model);
+}

@@ -373,3 +373,59 @@ TEST_CASE("random damage to a manifest gives an error or a manifest, nothing els
     }
   }
 }
+
+TEST_CASE("weights and report") {
+  const auto parse = [](const std::function<void(Json&)>& change) {
+    ArchiveWriter writer = updatable_archive();
+    Json files = Json::array({});
+    for (const ArchiveFile& file : writer.files) {
+      files.push(Json::object(
+          {{"path", file.path}, {"size", static_cast<int64_t>(file.bytes.size())}, {"sha256", std::string(64, '0')}}));
+    }
+    writer.manifest["files"] = files;
+    change(writer.manifest);
+    return runtime::parse_manifest(writer.manifest.dump() + "\n");
+  };
+  const auto error = [&](const std::function<void(Json&)>& change) {
+    try {
+      parse(change);
+    } catch (const runtime::Error& error) {
+      CHECK(error.code() == AOTPACK_MALFORMED_ARCHIVE);
+      return error.message();
+    }
+    return std::string();
+  };
+  const runtime::Manifest manifest = parse([](Json&) {});
+  REQUIRE(manifest.weights);
+  CHECK(manifest.weights->tensors.size() == 8);
+  CHECK(manifest.weights->tensors[3].constant == 2);
+  CHECK(manifest.weights->tensors[7].constant == runtime::WeightRecord::kNone);
+  REQUIRE(manifest.weights->fold);
+  CHECK(manifest.weights->fold->entry == 2);
+  CHECK(manifest.weights->fold->inputs == std::vector<uint32_t>{0, 1});
+  CHECK(manifest.weights->fold->results == std::vector<uint32_t>{3});
+  CHECK_FALSE(parse([](Json& m) { m["weights"] = Json(); }).weights);
+  CHECK_FALSE(parse([](Json& m) { m["weights"]["fold"] = Json(); }).weights->fold);
+
+  CHECK(error([](Json& m) { m["report"] = 0; }) == "manifest.report: file 'weights/0' is not below reports/");
+  CHECK(error([](Json& m) { m["weights"]["tensors"][0]["constant"] = 7; }) ==
+        "manifest.weights.tensors[0].constant: there is no such constant");
+  CHECK(error([](Json& m) { m["weights"]["tensors"][0]["constant"] = 4; }) ==
+        "manifest.weights.tensors[0].constant: constant 'matrix' has another dtype or shape");
+  CHECK(error([](Json& m) { m["weights"]["tensors"][1]["name"] = "weight"; }) ==
+        "manifest.weights.tensors[1]: 'weight' is there twice");
+  CHECK(error([](Json& m) { m["constants"][4]["stride"] = Json::array({0, 1}); }) ==
+        "manifest.weights.tensors[4].constant: the strides of constant 'matrix' overlap");
+  CHECK(error([](Json& m) { m["constants"][6]["stride"] = Json::array({0}); }) ==
+        "manifest.constants[6].stride: overlapping, but the constant is mutated");
+  CHECK(error([](Json& m) { m["weights"]["fold"]["entry"] = "fald"; }) ==
+        "manifest.weights.fold.entry: there is no entry 'fald'");
+  CHECK(error([](Json& m) { m["weights"]["fold"]["results"] = Json::array({}); }) ==
+        "manifest.weights.fold.results: not as many as the entry has outputs");
+  CHECK(error([](Json& m) { m["weights"]["fold"]["results"] = Json::array({2}); }) ==
+        "manifest.weights.fold.results[0]: constant 'bias' is that of a tensor");
+  CHECK(error([](Json& m) { m["entries"][2]["inputs"][0]["name"] = "unused"; }) ==
+        "manifest.weights.fold.entry: input 'unused' of the entry is no tensor with a constant");
+  CHECK(error([](Json& m) { m["entries"][2]["variants"][0]["modules"][0]["constants"] = Json::array({5}); }) ==
+        "manifest.weights.fold.entry: a module of the entry reads constant 'count', which is not fixed");
+}
