@@ -209,7 +209,9 @@ def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) 
         raise
     except Exception as error:
         raise CaptureError(
-            f"the backward cannot be captured: {_message(error)}", hint=_export_hint(str(error))
+            f"AOTAutograd cannot trace the backward: {type(error).__name__}: {_message(error)}",
+            hint="look for an operator whose backward torch cannot trace, and compute it by another; "
+            'mode="forward" captures the model without its backward',
         ) from error
     out_spec = exported.call_spec.out_spec
     outputs = pytree.tree_unflatten(pytree.tree_leaves(answer.outputs), out_spec)

@@ -368,6 +368,15 @@ class TestErrors:
         with pytest.raises(CaptureError, match="double backward is not supported"):
             aot_export(Penalty(3, 3), (torch.randn(2, 3),), mode="joint")
 
+    def test_a_backward_that_torch_cannot_trace(self) -> None:
+        class Inverse(nn.Linear):
+            def forward(self, x: Tensor) -> Tensor:
+                return torch.linalg.inv(super().forward(x)).sum()
+
+        with pytest.raises(CaptureError, match="AOTAutograd cannot trace the backward") as caught:
+            aot_export(Inverse(4, 4), (torch.randn(4, 4),), mode="joint")
+        assert 'mode="forward"' in str(caught.value.hint)
+
     def test_an_operator_whose_backward_has_no_kernel_is_named(self, tmp_path: Any) -> None:
         class Sampled(nn.Module):
             def __init__(self) -> None:
