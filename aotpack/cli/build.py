@@ -37,7 +37,7 @@ def build(
         bool,
         typer.Option(
             "--updatable/--frozen",
-            help="Keep the original weights and how others are made of them, so that a running model can take new ones.",
+            help="Keep the original weights and how others are made of them, so that a running model takes new ones.",
         ),
     ] = False,
     without: Annotated[
