@@ -33,6 +33,15 @@ def build(
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="Compiler processes at a time.")
     ] = None,
+    weights: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--weights",
+            metavar="FILE",
+            help="A .safetensors file with the model's weights (again for more, or an index.json): the model is made "
+            "without them, and they are read while the archive is packed.",
+        ),
+    ] = None,
     updatable: Annotated[
         bool,
         typer.Option(
@@ -64,6 +73,7 @@ def build(
         aotpack build mypackage.models:resnet -o resnet.aotpack -t x86-64-v3 -t x86-64-v4
         aotpack build exported.pt2 -o model.aotpack --json
         aotpack build model.py -o model.aotpack --updatable --explain
+        aotpack build large.py -o large.aotpack --weights model.safetensors.index.json
         aotpack build model.py -o slow.aotpack --without fold-batch-norm --without pack-conv
 
     Phases and their times go to stderr. An old archive stays in place until the new one is complete.
@@ -75,6 +85,8 @@ def build(
     targets = [Target.parse(item).name for item in target or []]
     if dim and source.endswith(".pt2"):
         raise typer.BadParameter("an exported program has its dims already", param_hint="'--dim'")
+    if weights and source.endswith(".pt2"):
+        raise typer.BadParameter("an exported program has its weights already", param_hint="'--weights'")
     _require_torch()
 
     import contextlib
@@ -87,13 +99,19 @@ def build(
 
     # What the user's model prints while it is captured must not end up in the JSON.
     with Phases(stderr_console()) as phases, contextlib.redirect_stdout(sys.stderr):
-        program, seconds = _capture(source, name, options, phases)
+        program, seconds = _capture(source, name, options, weights, phases)
         report = build_archive(
             program,
             output,
             name=name or program.name,
             targets=targets or None,
-            options=BuildOptions(goldens=goldens, jobs=jobs, without=tuple(without or ()), updatable=updatable),
+            options=BuildOptions(
+                goldens=goldens,
+                jobs=jobs,
+                without=tuple(without or ()),
+                updatable=updatable,
+                free_source=True,  # nobody can use the model after this
+            ),
             progress=phases,
         )
     if as_json:
@@ -119,7 +137,9 @@ def _require_torch() -> None:
         raise BuildError("building needs torch, which is not installed", hint="pip install 'aotpack[build]'")
 
 
-def _capture(source: str, name: str | None, options: list[Any], phases: Any) -> tuple[Any, float]:
+def _capture(
+    source: str, name: str | None, options: list[Any], weights: list[Path] | None, phases: Any
+) -> tuple[Any, float]:
     """The program, and the seconds that its capture took."""
     import time
 
@@ -128,8 +148,9 @@ def _capture(source: str, name: str | None, options: list[Any], phases: Any) -> 
 
     began = time.perf_counter()
     phases("capture", None, source)
-    found = load_source(source)
-    from aotpack.export import aot_export, load_exported
+    from aotpack.export import aot_export, load_exported, without_weights
+
+    found = load_source(source, around=without_weights() if weights else None)
 
     if found.exported is not None:
         program = load_exported(found.exported, name=name or found.name)
@@ -139,7 +160,10 @@ def _capture(source: str, name: str | None, options: list[Any], phases: Any) -> 
             if shapes is not None:
                 raise typer.BadParameter("the source has dynamic_shapes() already", param_hint="'--dim'")
             shapes = dynamic_shapes(options, found.model, found.args, found.kwargs)
-        program = aot_export(found.model, found.args, found.kwargs, dynamic_shapes=shapes, name=name or found.name)
+        files: Any = weights[0] if weights and len(weights) == 1 else weights
+        program = aot_export(
+            found.model, found.args, found.kwargs, dynamic_shapes=shapes, name=name or found.name, weights=files or None
+        )
     seconds = time.perf_counter() - began
     phases("capture", seconds, source)
     return program, seconds

@@ -8,6 +8,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -35,8 +36,8 @@ class Source:
     exported: Path | None = None
 
 
-def load_source(text: str) -> Source:
-    """Finds what `text` names and calls its functions.
+def load_source(text: str, *, around: AbstractContextManager[Any] | None = None) -> Source:
+    """Finds what `text` names and calls its functions, the one that makes the model inside `around`.
 
     Raises:
         BuildError: the file, module or function is missing, fails, or returns something of no use; the message says
@@ -49,10 +50,10 @@ def load_source(text: str) -> Source:
         return Source(path.stem, exported=path)
     if path.suffix == ".py":
         _require_file(path)
-        return _from_functions(_import_file(path), "model", text, path.stem)
+        return _from_functions(_import_file(path), "model", text, path.stem, around)
     module_name, colon, function = text.partition(":")
     if colon and function.isidentifier() and all(part.isidentifier() for part in module_name.split(".")):
-        return _from_functions(_import_module(module_name), function, text, module_name.rpartition(".")[2])
+        return _from_functions(_import_module(module_name), function, text, module_name.rpartition(".")[2], around)
     if path.suffix == ".onnx":
         raise typer.BadParameter("ONNX files cannot be built by this version", param_hint="SOURCE")
     raise typer.BadParameter(f"{text!r} is not understood: {_HOW}", param_hint="SOURCE")
@@ -93,8 +94,11 @@ def _import_module(name: str) -> ModuleType:
         _fail(f"importing {name}", error)
 
 
-def _from_functions(module: ModuleType, function: str, text: str, name: str) -> Source:
-    made = _guard(_function(module, function, text), f"{function}()")
+def _from_functions(
+    module: ModuleType, function: str, text: str, name: str, around: AbstractContextManager[Any] | None
+) -> Source:
+    with around or nullcontext():
+        made = _guard(_function(module, function, text), f"{function}()")
     shapes = None
     if isinstance(made, tuple):
         if len(made) not in (2, 3):

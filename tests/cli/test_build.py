@@ -73,6 +73,47 @@ def test_file_with_dims(folder: Path) -> None:
     assert "batch" in result.stderr
 
 
+def test_passes_are_explained_and_left_out(folder: Path) -> None:
+    result = aotpack(folder, "build", "net.py", "-o", "out.aotpack", "--explain")
+    assert result.returncode == 0, result.stderr
+    assert "pack-linear" in result.stdout
+    assert "packed the weight [16, 8]" in result.stdout
+    shown = aotpack(folder, "inspect", "out.aotpack", "--passes").stdout
+    assert "packed the weight [16, 8]" in shown
+    value = json.loads(aotpack(folder, "inspect", "out.aotpack", "--json").stdout)
+    changes = {report["name"]: report["changes"] for report in value["passes"]["forward"]}
+    assert {"layer": "0", "note": "packed the weight [16, 8]"} in changes["pack-linear"]
+    made = build(folder, "net.py", "--without", "pack-linear")
+    assert "pack-linear" not in [report["name"] for report in made["passes"]]
+    build(folder, "net.py", "--without", "all")
+    wrong = aotpack(folder, "build", "net.py", "-o", "out.aotpack", "--without", "pack-linaer")
+    assert wrong.returncode == 1
+    assert "did you mean pack-linear?" in wrong.stderr
+
+
+def test_weights_from_a_file(folder: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    state = {"0.weight": torch.ones(16, 8), "0.bias": torch.zeros(16), "2.weight": torch.ones(4, 16)}
+    save_file(state | {"2.bias": torch.arange(4.0)}, folder / "net.safetensors")
+    result = aotpack(
+        folder, "build", "net.py", "-o", "ones.aotpack", "--weights", "net.safetensors", "--updatable", "--json"
+    )
+    assert result.returncode == 0, result.stderr
+    script = (
+        "import aotpack, numpy; model = aotpack.load('ones.aotpack'); "
+        "assert model(numpy.ones((2, 8), numpy.float32)).tolist() == [[128, 129, 130, 131]] * 2; "
+        "assert list(model.weights) == ['0.weight', '0.bias', '2.weight', '2.bias']"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=folder)
+    assert "replaceable" in aotpack(folder, "inspect", "ones.aotpack").stdout
+    save_file(state, folder / "less.safetensors")
+    wrong = aotpack(folder, "build", "net.py", "-o", "ones.aotpack", "--weights", "less.safetensors")
+    assert wrong.returncode == 1
+    assert "no tensor '2.bias'" in wrong.stderr
+
+
 def test_module_for_a_target(folder: Path) -> None:
     value = build(folder, "net:model", "-t", "x86-64-v3")
     assert list(value["targets"]) == ["x86-64-v3"]
