@@ -27,7 +27,10 @@ from bench import engines, report
 from bench.process import Worker, WorkerError, build
 
 # Names only: importing bench.models would import torch into the process that starts all others.
-MODELS = ["resnet18", "resnet50", "mobilenetv2", "convnext", "vit", "bert", "gpt2", "minilm", "lstm", "dlrm", "mlp"]
+MODELS = [
+    "resnet18", "resnet50", "mobilenetv2", "convnext", "vit", "bert", "gpt2", "minilm", "lstm", "dlrm", "mlp",
+    "vgg16", "densenet121", "shufflenet", "mnasnet", "resnext50",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

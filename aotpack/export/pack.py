@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -34,6 +36,8 @@ from aotpack.export.program import ConstantInfo, Program
 from aotpack.export.source_module import SourceTensors
 from aotpack.export.updatable import Replaceable
 
+# Memory goes back to the system after so many bytes of constants.
+_TRIM_BYTES = 32 << 20
 _ABI_VERSION = 1
 _IMPORTS = ("alloc", "free", "fail", "seed")
 
@@ -142,10 +146,23 @@ def _kept(program: Program, attribute: str) -> LoweredConstant:
 
 
 def _values(table: dict[str, _Row], freed: SourceTensors | None) -> Iterator[tuple[str, memoryview]]:
+    packed = 0
     for key, row in table.items():
-        yield key, tensor_bytes(row.value())
+        value = row.value()
+        packed += value.nbytes
+        yield key, tensor_bytes(value)
+        del value
         if freed is not None and row.constant.literal is None:
             freed.packed(key)
+        if packed >= _TRIM_BYTES:
+            packed = 0
+            _return_memory()
+
+
+def _return_memory() -> None:
+    """Has glibc give freed memory back to the system, of which it keeps blocks below 32 MB."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _entry(entry: CompiledEntry, numbers: dict[str, int], sources: list[FileSource], *, goldens: bool) -> Entry:

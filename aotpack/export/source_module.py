@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NoReturn
@@ -12,9 +10,6 @@ import torch
 
 from aotpack.errors import SourceFreedError
 from aotpack.export.program import Program, get_attribute
-
-# Freed memory goes back to the system by so much at a time.
-_TRIM_BYTES = 32 << 20
 
 
 class SourceTensors:
@@ -28,7 +23,6 @@ class SourceTensors:
         self._program = program
         self._tensors: dict[int, list[torch.Tensor]] = {}
         self._pending: Counter[int] = Counter()
-        self._freed = 0
         for tensor in _holders(program):
             self._tensors.setdefault(_storage(tensor), []).append(tensor)
         for name in constants:
@@ -51,20 +45,9 @@ class SourceTensors:
         return {_storage(root) for root in roots if not root.is_meta}
 
     def _free(self, storage: int) -> None:
-        tensors = self._tensors.pop(storage, [])
-        self._freed += max((tensor.untyped_storage().nbytes() for tensor in tensors), default=0)
-        for tensor in tensors:
+        for tensor in self._tensors.pop(storage, ()):
             # Not resize_(0) on the storage: torch does not notice that, and a later use would be a crash.
             tensor.data = torch.empty(0, dtype=tensor.dtype)
-        if self._freed >= _TRIM_BYTES:
-            self._freed = 0
-            _return_memory()
-
-
-def _return_memory() -> None:
-    """Has glibc give freed memory back to the system; it keeps blocks below 32 MB otherwise."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from aotpack.export import aot_export, ops
-from aotpack.export.layout_cut import Assignment
-from aotpack.export.layout_orders import DimMap, Order, Regroup, channels_last, contiguous, order_of, same_order
+from aotpack.export.layout.cut import Assignment
+from aotpack.export.layout.orders import DimMap, Order, Regroup, channels_last, contiguous, order_of, same_order
 from aotpack.export.passes import PASSES
 from aotpack.export.passes.layout import lay_out
 from aotpack.export.program import Program

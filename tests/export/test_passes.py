@@ -105,6 +105,6 @@ class TestRunner:
             "fold-batch-norm",
             "pack-conv",
             "fuse-epilogue",
-            "keep-output-layout",
+            "lay-out",
         ]
         assert operators(after) == ["aotpack.packed_conv.default", "aotpack.to_layout.default"]

@@ -13,9 +13,9 @@ from functools import partial
 import torch
 import torch.fx
 
-from aotpack.export.batch_norms import BATCH_NORMS, Affine, BatchNorm, batch_norm_of
 from aotpack.export.editing import Editor, dtype_of
-from aotpack.export.producers import Channels, Producer, producer_of
+from aotpack.export.patterns.batch_norms import BATCH_NORMS, Affine, BatchNorm, batch_norm_of
+from aotpack.export.patterns.producers import Channels, Producer, producer_of
 from aotpack.export.program import Program
 
 

@@ -11,7 +11,7 @@ import torch.fx
 
 from aotpack.export.dims import expression
 from aotpack.export.editing import Editor, shape_of
-from aotpack.export.products import PRODUCTS, Product, lies_along, product_of
+from aotpack.export.patterns.products import PRODUCTS, Product, lies_along, product_of
 from aotpack.export.program import Program
 
 aten = torch.ops.aten

@@ -25,9 +25,9 @@ import torch
 import torch.fx
 
 from aotpack.export.editing import Editor, bound_arguments, dtype_of, same_shape, shape_of
-from aotpack.export.products import PRODUCTS, Product, lies_along, matrix_readers, product_of
+from aotpack.export.patterns.products import PRODUCTS, Product, lies_along, matrix_readers, product_of
+from aotpack.export.patterns.slicing import Slicing, is_pointwise, same_value
 from aotpack.export.program import Program
-from aotpack.export.slicing import Slicing, is_pointwise, same_value
 
 aten = torch.ops.aten
 

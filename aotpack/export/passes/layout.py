@@ -21,9 +21,9 @@ import torch.fx
 
 from aotpack.export import ops
 from aotpack.export.editing import Editor, as_node, bound_arguments, shape_of
-from aotpack.export.layout_model import Layout, LayoutModel
-from aotpack.export.layout_orders import Order, channels_last, contiguous, same_order
-from aotpack.export.layout_rules import Demand, Flow, Kind, Need, stays_dense, tensor_of
+from aotpack.export.layout.model import Layout, LayoutModel
+from aotpack.export.layout.orders import Order, channels_last, contiguous, same_order
+from aotpack.export.layout.rules import Demand, Flow, Kind, Need, stays_dense, tensor_of
 from aotpack.export.program import Program
 
 aten = torch.ops.aten

@@ -7,8 +7,8 @@ from functools import partial
 import torch
 import torch.fx
 
-from aotpack.export.batch_norms import BATCH_NORMS, Affine, BatchNorm, batch_norm_of
 from aotpack.export.editing import Editor, dtype_of, same_strides, shape_of
+from aotpack.export.patterns.batch_norms import BATCH_NORMS, Affine, BatchNorm, batch_norm_of
 from aotpack.export.program import Program
 
 aten = torch.ops.aten

@@ -9,7 +9,7 @@ import torch.fx
 
 from aotpack.export import ops
 from aotpack.export.editing import Editor, dtype_of, same_shape, shape_of
-from aotpack.export.products import PRODUCTS, Product, lies_along, product_of
+from aotpack.export.patterns.products import PRODUCTS, Product, lies_along, product_of
 from aotpack.export.program import Program
 
 aten = torch.ops.aten

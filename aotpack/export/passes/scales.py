@@ -22,8 +22,8 @@ import torch
 import torch.fx
 
 from aotpack.export.editing import Editor, bound_arguments, dtype_of, same_shape, shape_of
-from aotpack.export.producers import CONVOLUTIONS, Channels, Producer, producer_of
-from aotpack.export.products import PRODUCTS, lies_along, matrix_readers
+from aotpack.export.patterns.producers import CONVOLUTIONS, Channels, Producer, producer_of
+from aotpack.export.patterns.products import PRODUCTS, lies_along, matrix_readers
 from aotpack.export.program import Program
 
 aten = torch.ops.aten

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from aotpack.export.layout_orders import Order, Relation, is_one
+from aotpack.export.layout.orders import Order, Relation, is_one
 
 
 class Kind(Enum):

@@ -9,7 +9,7 @@ import torch
 import torch.fx
 
 from aotpack.export.editing import Editor, bound_arguments, dtype_of, schema_of, shape_of
-from aotpack.export.products import lies_along, product_of
+from aotpack.export.patterns.products import lies_along, product_of
 
 aten = torch.ops.aten
 

@@ -16,8 +16,8 @@ import torch.fx
 
 from aotpack.export import ops
 from aotpack.export.editing import bound_arguments
-from aotpack.export.layout_orders import DimMap, Regroup, channels_last, contiguous, order_of
-from aotpack.export.layout_rules import Demand, Flow, Kind, Need, Rule, tensor_of
+from aotpack.export.layout.orders import DimMap, Regroup, channels_last, contiguous, order_of
+from aotpack.export.layout.rules import Demand, Flow, Kind, Need, Rule, tensor_of
 
 aten = torch.ops.aten
 

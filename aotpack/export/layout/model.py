@@ -11,9 +11,9 @@ import torch
 import torch.fx
 
 from aotpack.export import ops
-from aotpack.export.layout_cut import Assignment
-from aotpack.export.layout_operators import rule_of
-from aotpack.export.layout_orders import (
+from aotpack.export.layout.cut import Assignment
+from aotpack.export.layout.operators import rule_of
+from aotpack.export.layout.orders import (
     Order,
     bytes_of,
     channels_last,
@@ -23,7 +23,7 @@ from aotpack.export.layout_orders import (
     same_order,
     size_hint,
 )
-from aotpack.export.layout_rules import Demand, Flow, Kind, Need, Rule, stays_dense, tensor_of
+from aotpack.export.layout.rules import Demand, Flow, Kind, Need, Rule, stays_dense, tensor_of
 from aotpack.spec import Signature
 
 # Costs in bytes moved, as multiples of the value's bytes.

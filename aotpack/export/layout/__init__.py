@@ -1,0 +1,1 @@
+"""The layouts of activations: orders of dims, what each operator does with them, and the cheapest assignment."""
