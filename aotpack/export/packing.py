@@ -6,6 +6,9 @@ every target.
 
 from __future__ import annotations
 
+import enum
+import math
+
 import torch
 
 PANEL = 32
@@ -39,18 +42,42 @@ def unpack_linear(packed: torch.Tensor, n: int) -> torch.Tensor:
     return packed.transpose(1, 2).reshape(panels * PANEL, k)[:n]
 
 
-def is_depthwise(weight: torch.Tensor, groups: int, transposed: bool) -> bool:
-    """Whether a convolution has one input and one output channel per group."""
-    return not transposed and weight.shape[1] == 1 and weight.shape[0] == groups
+class ConvLayout(enum.Enum):
+    """Which layout a convolution's packed weight has, with cg inputs and og outputs per group."""
+
+    PANELS = "panels"
+    """[groups, ceil(og/32), taps, cg, 32]: the outputs of each group padded with zeros."""
+    GROUPED = "grouped"
+    """[ceil(oc/32), taps, cg, 32]: a panel going on over the border of a group."""
+    DEPTHWISE = "depthwise"
+    """[taps, c]"""
+
+
+def conv_layout(weight: torch.Tensor, groups: int, transposed: bool) -> ConvLayout:
+    """The layout that the kernel wants: the rule of csrc/kernels/conv_layout.h.
+
+    Args:
+        weight: [oc, c/groups, *kernel], or [c, oc/groups, *kernel] when transposed.
+        groups: number of groups.
+        transposed: whether it is a transposed convolution's.
+    """
+    inputs, outputs = weight.shape[1], weight.shape[0] // groups
+    if transposed:
+        return ConvLayout.PANELS
+    if inputs == 1 and outputs == 1:
+        return ConvLayout.DEPTHWISE
+    # Panels of their own would be mostly padding for groups of less than a panel.
+    return ConvLayout.GROUPED if groups > 1 and 0 < outputs < PANEL else ConvLayout.PANELS
 
 
 def packed_conv_sizes(weight: torch.Tensor, groups: int, transposed: bool) -> tuple[int, ...]:
     """The sizes of `pack_conv(weight, groups, transposed)`."""
-    taps = 1
-    for size in weight.shape[2:]:
-        taps *= size
-    if is_depthwise(weight, groups, transposed):
+    taps = math.prod(weight.shape[2:])
+    layout = conv_layout(weight, groups, transposed)
+    if layout is ConvLayout.DEPTHWISE:
         return (taps, groups)
+    if layout is ConvLayout.GROUPED:
+        return (-(-weight.shape[0] // PANEL), taps, weight.shape[1], PANEL)
     first, second = weight.shape[0] // groups, weight.shape[1]
     inputs, outputs = (first, second) if transposed else (second, first)
     return (groups, -(-outputs // PANEL), taps, inputs, PANEL)
@@ -65,23 +92,28 @@ def pack_conv(weight: torch.Tensor, groups: int, transposed: bool) -> torch.Tens
         transposed: whether it is a transposed convolution's.
 
     Returns:
-        [groups, ceil((oc/groups)/32), taps, c/groups, 32] zero padded; [taps, c] for depthwise.
+        By `conv_layout`:
+        [groups, ceil((oc/groups)/32), taps, c/groups, 32], zero padded; element (g, p, t, i, j) is tap t of output
+        32 p + j of group g for the group's input i;
+        [ceil(oc/32), taps, c/groups, 32], zero padded; element (p, t, i, j) is tap t of output 32 p + j for input i of
+        that output's group;
+        [taps, c] for depthwise.
     """
-    taps = 1
-    for size in weight.shape[2:]:
-        taps *= size
-    if is_depthwise(weight, groups, transposed):
+    taps = math.prod(weight.shape[2:])
+    layout = conv_layout(weight, groups, transposed)
+    if layout is ConvLayout.DEPTHWISE:
         return weight.reshape(groups, taps).t().contiguous()
-    if transposed:
-        per_group = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], taps)
-        per_group = per_group.permute(0, 3, 1, 2)
-    else:
-        per_group = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], taps)
-        per_group = per_group.permute(0, 3, 2, 1)
-    # Now [groups, taps, c/groups, oc/groups].
+    if layout is ConvLayout.GROUPED:
+        return _panels(weight.reshape(1, weight.shape[0], weight.shape[1], taps).permute(0, 3, 2, 1)).squeeze(0)
+    per_group = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], taps)
+    return _panels(per_group.permute(0, 3, 1, 2) if transposed else per_group.permute(0, 3, 2, 1))
+
+
+def _panels(per_group: torch.Tensor) -> torch.Tensor:
+    """From [groups, taps, inputs, outputs] into [groups, ceil(outputs/32), taps, inputs, 32]."""
     outputs = per_group.shape[-1]
     panels = -(-outputs // PANEL)
-    padded = weight.new_zeros((*per_group.shape[:-1], panels * PANEL))
+    padded = per_group.new_zeros((*per_group.shape[:-1], panels * PANEL))
     padded[..., :outputs] = per_group
     split = padded.view(*per_group.shape[:-1], panels, PANEL)
     return split.permute(0, 3, 1, 2, 4).contiguous()
@@ -93,6 +125,10 @@ def unpack_conv(
     """The inverse of `pack_conv`."""
     if packed.dim() == 2:
         return packed.t().reshape(out_channels, 1, *kernel)
+    if packed.dim() == 4:
+        panels, taps, inputs, _ = packed.shape
+        outputs_first = packed.permute(0, 3, 2, 1).reshape(panels * PANEL, inputs, taps)
+        return outputs_first[:out_channels].reshape(out_channels, inputs, *kernel)
     outputs = out_channels // groups
     _, panels, taps, inputs, _ = packed.shape
     per_group = packed.permute(0, 2, 3, 1, 4).reshape(groups, taps, inputs, panels * PANEL)[..., :outputs]

@@ -4,6 +4,7 @@
 #include "conv.h"
 
 #include "conv_depthwise.h"
+#include "conv_grouped.h"
 #include "epilogue.h"
 #include "linear.h"
 #include "parallel.h"
@@ -263,6 +264,11 @@ void tap_offsets(const ConvArgs& g, const Source& s, const Phase phase[3], int64
   }
 }
 
+ConvLayout layout_of(const ConvArgs& g) {
+  const int64_t groups = max64(g.groups, 1);
+  return conv_layout(groups, g.c / groups, g.oc / groups, g.transposed);
+}
+
 void as_linear(const ConvArgs& g) {
   linear({g.dtype, g.n * spatial(g.in), g.oc, g.c, g.x, g.c, g.w_packed, g.bias, g.residual, g.oc, g.act, g.y, g.oc,
           g.num_threads});
@@ -271,7 +277,9 @@ void as_linear(const ConvArgs& g) {
 }  // namespace
 
 size_t conv_scratch_bytes(const ConvArgs& g) {
-  if (is_depthwise(g)) return conv_depthwise_scratch_bytes(g);
+  const ConvLayout layout = layout_of(g);
+  if (layout == ConvLayout::depthwise) return conv_depthwise_scratch_bytes(g);
+  if (layout == ConvLayout::grouped) return conv_grouped_scratch_bytes(g);
   const Source s = plan(g);
   ConvArgs counted = g;
   // Counting needs an address; it is not touched.
@@ -281,7 +289,9 @@ size_t conv_scratch_bytes(const ConvArgs& g) {
 void conv(const ConvArgs& g) {
   const int64_t pixels = g.n * spatial(g.out);
   if (pixels <= 0 || g.oc <= 0 || g.groups <= 0) return;
-  if (is_depthwise(g)) return conv_depthwise(g);
+  const ConvLayout layout = layout_of(g);
+  if (layout == ConvLayout::depthwise) return conv_depthwise(g);
+  if (layout == ConvLayout::grouped) return conv_grouped(g);
   const Source s = plan(g);
   if (s.linear) return as_linear(g);
   const Buffers buffers = carve(g, s, g.scratch);

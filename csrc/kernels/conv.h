@@ -3,6 +3,7 @@
 #ifndef AOTPACK_KERNELS_CONV_H_
 #define AOTPACK_KERNELS_CONV_H_
 
+#include "conv_layout.h"
 #include "transpose_copy.h"
 #include "types.h"
 
@@ -10,9 +11,12 @@ namespace aotpack::kernels {
 
 // x is [n, in.., c] and y [n, out.., oc], both dense; the three spatial dims are depth, height, width, and those that
 // are missing have in = out = kernel = stride = dilation = 1 and padding 0. With cg = c / groups, og = oc / groups and
-// taps numbered (depth, height, width) row-major, weights are packed
-//   packed[groups][ceil(og / 32)][taps][cg][32]  zero where og is exceeded, also when transposed;
-//   packed[taps][c]                              when cg == og == 1 and not transposed (depthwise).
+// taps numbered (depth, height, width) row-major, weights are packed as conv_layout says:
+//   packed[taps][c]                      depthwise: cg == og == 1, not transposed;
+//   packed[ceil(oc / 32)][taps][cg][32]  grouped: otherwise, groups > 1 and og < 32, not transposed;
+//   packed[groups][ceil(og / 32)][taps][cg][32]  panels: otherwise.
+// Element (p, t, i, j) of a grouped layout is tap t of output channel 32 p + j for input i of that channel's group.
+// Elements beyond oc, or og in panels, are zero.
 // Transposed is torch's conv_transpose: y[o] sums x[i] w[k] over o = i * stride - padding + k * dilation; the output
 // padding shows in `out` alone. Otherwise i = o * stride - padding + k * dilation. x outside of `in` counts as zero.
 struct ConvArgs {

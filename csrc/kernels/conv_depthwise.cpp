@@ -2,14 +2,14 @@
 
 #include <limits>
 
+#include "conv_strip.h"
 #include "epilogue.h"
 #include "parallel.h"
 
 namespace aotpack::kernels {
 namespace {
 
-constexpr int kMaxColumns = 8;             // output pixels of a row in registers
-constexpr int64_t kBandBytes = 384 << 10;  // of input that a band of output rows reads
+constexpr int kMaxColumns = 8;  // output pixels of a row in registers
 
 // Channels that are walked down the rows together, so that inputs shared by kernel rows stay in the nearest cache.
 int64_t chunk_of(const ConvArgs& g) { return g.kernel[2] >= 5 ? 32 : 128; }
@@ -18,7 +18,7 @@ int64_t chunk_of(const ConvArgs& g) { return g.kernel[2] >= 5 ? 32 : 128; }
 template <class T>
 struct Strip {
   int64_t rows;
-  const T* const* inputs;  // [input rows][columns], see columns_of
+  const T* const* inputs;  // [input rows][columns], see columns_under
   int64_t input_step;      // pointers from one output row to the next
   int64_t row_step;        // pointers from one kernel row to the next
   int64_t kernel_rows;
@@ -33,10 +33,6 @@ struct Strip {
   int64_t from, channels;
   Act act;
 };
-
-int columns_of(const ConvArgs& g, int outputs) {
-  return static_cast<int>((outputs - 1) * g.stride[2] + (g.kernel[2] - 1) * g.dilation[2] + 1);
-}
 
 template <int kOutputs, class T>
 AOTPACK_INLINE void emit(const Strip<T>& t, const vf* acc, int64_t row, int64_t channel, int lanes) {
@@ -154,16 +150,6 @@ int outputs_at_once(const ConvArgs& g) {
   return static_cast<int>(max64(4, ceil_div(width, ceil_div(width, kMaxColumns))));
 }
 
-int64_t band_rows(const ConvArgs& g) {
-  const int64_t row_bytes = max64(1, g.in[2] * g.c * static_cast<int64_t>(dtype_size(g.dtype)) * g.stride[1]);
-  return max64(4, min64(64, kBandBytes / row_bytes));
-}
-// Input rows under `rows` output rows.
-int64_t rows_under(const ConvArgs& g, int64_t rows) {
-  return (rows - 1) * g.stride[1] + (g.kernel[1] - 1) * g.dilation[1] + 1;
-}
-bool is_flat(const ConvArgs& g) { return g.kernel[0] == 1 && g.padding[0] == 0; }
-
 struct Buffers {
   float* bias;
   float* weights;  // per thread, of one chunk
@@ -180,26 +166,11 @@ Buffers carve(const ConvArgs& g, void* scratch) {
   b.weights_each = g.kernel[0] * g.kernel[1] * g.kernel[2] * chunk_of(g);
   b.weights = from.take<float>(b.weights_each * max64(g.num_threads, 1));
   b.zeros = from.take<char>(g.c * static_cast<int64_t>(dtype_size(g.dtype)));
-  const int64_t columns = columns_of(g, outputs_at_once(g));
-  b.pointers_each = max64(1, is_flat(g) ? rows_under(g, band_rows(g)) * columns : g.kernel[0] * g.kernel[1] * columns);
+  const int columns = columns_under(g, outputs_at_once(g));
+  b.pointers_each = strip_pointers(g, band_rows(g, static_cast<int64_t>(dtype_size(g.dtype))), columns);
   b.pointers = from.take<const void*>(b.pointers_each * max64(g.num_threads, 1));
   b.bytes = from.bytes();
   return b;
-}
-
-// to[column] for the input row (image, id, ih) under the output pixels from `ow` on.
-template <class T>
-void point_row(const ConvArgs& g, const Buffers& b, int64_t image, int64_t id, int64_t ih, int64_t ow, int columns,
-               const T** to) {
-  const T* const zeros = reinterpret_cast<const T*>(b.zeros);
-  const bool inside = id >= 0 && id < g.in[0] && ih >= 0 && ih < g.in[1];
-  const T* const row =
-      static_cast<const T*>(g.x) + (inside ? ((image * g.in[0] + id) * g.in[1] + ih) * g.in[2] * g.c : 0);
-  const int64_t first = ow * g.stride[2] - g.padding[2];
-  for (int column = 0; column < columns; ++column) {
-    const int64_t iw = first + column;
-    to[column] = inside && iw >= 0 && iw < g.in[2] ? row + iw * g.c : zeros;
-  }
 }
 
 template <class T>
@@ -210,6 +181,9 @@ struct Runner {
   float* weights;
   int outputs, columns;
   Fixed<T> fixed;
+
+  const T* x() const { return static_cast<const T*>(g.x); }
+  const T* zeros() const { return reinterpret_cast<const T*>(b.zeros); }
 
   // Weights of a chunk as the strips want them: vectors in the order of use, close together.
   void arrange(int64_t from, int64_t channels) const {
@@ -252,10 +226,7 @@ struct Runner {
   // Output rows [begin, end) of one image, no kernel depth. Pointers are set up once for all of them.
   void band(int64_t image, int64_t od, int64_t begin, int64_t end) const {
     for (int64_t ow = 0; ow < g.out[2]; ow += outputs) {
-      const int64_t top = begin * g.stride[1] - g.padding[1];
-      for (int64_t r = 0; r < rows_under(g, end - begin); ++r) {
-        point_row(g, b, image, od * g.stride[0], top + r, ow, columns, pointers + r * columns);
-      }
+      point_band(g, x(), zeros(), image, od, begin, end - begin, ow, columns, pointers);
       Strip<T> t = {};
       t.rows = end - begin;
       t.inputs = pointers;
@@ -269,13 +240,7 @@ struct Runner {
   // One output row with kernel depth: the (depth, height) taps are pointed to one by one.
   void deep_row(int64_t image, int64_t od, int64_t oh) const {
     for (int64_t ow = 0; ow < g.out[2]; ow += outputs) {
-      const T** to = pointers;
-      for (int64_t kd = 0; kd < g.kernel[0]; ++kd) {
-        for (int64_t kh = 0; kh < g.kernel[1]; ++kh, to += columns) {
-          point_row(g, b, image, od * g.stride[0] - g.padding[0] + kd * g.dilation[0],
-                    oh * g.stride[1] - g.padding[1] + kh * g.dilation[1], ow, columns, to);
-        }
-      }
+      point_deep(g, x(), zeros(), image, od, oh, ow, columns, pointers);
       Strip<T> t = {};
       t.rows = 1;
       t.inputs = pointers;
@@ -294,10 +259,10 @@ void run(const ConvArgs& g, const Buffers& b, int thread, int threads) {
                             reinterpret_cast<const T**>(b.pointers + thread * b.pointers_each),
                             b.weights + thread * b.weights_each,
                             outputs,
-                            columns_of(g, outputs),
+                            columns_under(g, outputs),
                             fixed_for<T>(g, outputs)};
   const Range mine = share(g.n * g.out[0] * g.out[1], thread, threads);
-  const int64_t most = band_rows(g);
+  const int64_t most = band_rows(g, sizeof(T));
   for (int64_t row = mine.begin; row < mine.end;) {
     const int64_t oh = row % g.out[1], od = row / g.out[1] % g.out[0], image = row / g.out[1] / g.out[0];
     if (is_flat(g)) {

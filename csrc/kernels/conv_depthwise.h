@@ -6,7 +6,7 @@
 
 namespace aotpack::kernels {
 
-inline bool is_depthwise(const ConvArgs& g) { return !g.transposed && g.c == g.groups && g.oc == g.groups; }
+// For ConvLayout::depthwise.
 size_t conv_depthwise_scratch_bytes(const ConvArgs& args);
 void conv_depthwise(const ConvArgs& args);
 

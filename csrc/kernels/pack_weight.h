@@ -8,7 +8,8 @@ namespace aotpack::kernels {
 
 // From w[group][output][input][tap.., tap.., tap..], any strides in elements, into
 //   packed[groups][ceil(outputs / 32)][taps][inputs][32]  zero where outputs are exceeded (linear.h, conv.h).
-// A linear's weight is one group with one tap; kernel dims that are missing count 1.
+// A linear's weight is one group with one tap; kernel dims that are missing count 1. ConvLayout::grouped is one group
+// of all outputs.
 struct PackWeightArgs {
   int64_t elem_size;  // 1, 2, 4 or 8 bytes
   int64_t groups, outputs, inputs, kernel[3];

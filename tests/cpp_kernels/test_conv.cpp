@@ -35,7 +35,20 @@ int64_t weight_at(const Shape& s, int64_t group, int64_t in, int64_t out, int64_
 
 Buffer pack(const Shape& s, const Buffer& w) {
   const int64_t taps = s.kernel[0] * s.kernel[1] * s.kernel[2], cg = s.c / s.groups, og = s.oc / s.groups;
-  if (cg == 1 && og == 1 && !s.transposed) {
+  const ConvLayout layout = conv_layout(s.groups, cg, og, s.transposed);
+  if (layout == ConvLayout::grouped) {
+    Buffer packed = Buffer::filled(w.dtype(), round_up(s.oc, kPanel) * taps * cg, 0.0f);
+    for (int64_t o = 0; o < s.oc; ++o) {
+      for (int64_t t = 0; t < taps; ++t) {
+        for (int64_t i = 0; i < cg; ++i) {
+          packed.set(((o / kPanel * taps + t) * cg + i) * kPanel + o % kPanel,
+                     w.get(weight_at(s, o / og, i, o % og, t)));
+        }
+      }
+    }
+    return packed;
+  }
+  if (layout == ConvLayout::depthwise) {
     Buffer packed(w.dtype(), taps * s.c);
     for (int64_t t = 0; t < taps; ++t) {
       for (int64_t i = 0; i < s.c; ++i) packed.set(t * s.c + i, w.get(weight_at(s, i, 0, 0, t)));
@@ -195,6 +208,40 @@ TEST_CASE("conv: depthwise") {
   check(tall, DType::f32, Act::relu, true, false, 3);
 }
 
+TEST_CASE("conv: few channels per group") {
+  for (const DType dtype : kDTypes) {
+    // Inputs and outputs per group, groups: lanes of one group, permuted, brought together; whole and partial panels.
+    for (const auto& [cg, og, groups] : std::vector<std::array<int64_t, 3>>{
+             {4, 4, 32},  {4, 4, 12},  {8, 8, 8},  {8, 8, 3},   {16, 16, 4}, {16, 16, 3}, {2, 2, 16}, {2, 2, 5},
+             {1, 2, 3},   {1, 2, 40},  {1, 4, 20}, {1, 16, 5},  {3, 4, 9},   {3, 8, 5},   {7, 8, 2},  {5, 16, 2},
+             {2, 1, 40},  {9, 1, 7},   {8, 4, 10}, {24, 24, 3}, {24, 8, 2},  {20, 16, 2}, {3, 3, 11}, {12, 12, 4},
+             {31, 31, 2}, {17, 3, 19}, {8, 5, 8},  {6, 10, 7},  {1, 31, 2},  {40, 2, 2},  {1, 3, 33}}) {
+      const int64_t c = cg * groups, oc = og * groups;
+      check(conv2d(c, oc, groups, 6, 14, 3, 1, 1), dtype, Act::relu, true, true);
+      check(conv2d(c, oc, groups, 7, 9, 3, 2, 1), dtype, Act::gelu, false);
+      check(conv2d(c, oc, groups, 5, 6, 1, 1, 0), dtype, Act::none, true, true, 3);
+      check(conv2d(c, oc, groups, 8, 7, 3, 1, 2, 2), dtype, Act::relu6, true, false, 1, 1);
+      check(conv2d(c, oc, groups, 5, 5, 2, 3, 0), dtype, Act::silu);
+    }
+    for (int64_t w = 1; w <= 31; ++w) {
+      check(conv2d(64, 64, 16, 3, w, 3, 1, 1), dtype, Act::relu);
+      check(conv2d(48, 48, 3, 3, w, 3, 2, 1), dtype);
+      check({1, 10, 20, 5, {1, 1, w}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, {0, 0, 0}, false}, dtype);
+    }
+    check({2, 8, 8, 2, {1, 1, 333}, {1, 1, 5}, {1, 1, 1}, {0, 0, 2}, {1, 1, 1}, {0, 0, 0}, false}, dtype, Act::none,
+          true, true, 4);
+    check({1, 20, 20, 5, {5, 6, 7}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, false}, dtype, Act::tanh);
+    check({2, 32, 32, 4, {5, 6, 7}, {1, 3, 3}, {2, 1, 1}, {0, 1, 1}, {1, 1, 1}, {0, 0, 0}, false}, dtype);
+    check({2, 32, 16, 4, {5, 3, 4}, {2, 1, 1}, {1, 1, 1}, {1, 0, 0}, {2, 1, 1}, {0, 0, 0}, false}, dtype);
+    check({0, 8, 8, 2, {1, 5, 6}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}, {0, 0, 0}, false}, dtype);
+    check({2, 0, 8, 2, {1, 5, 6}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}, {0, 0, 0}, false}, dtype, Act::sigmoid);
+    check({2, 8, 8, 2, {1, 1, 2}, {1, 2, 3}, {1, 2, 1}, {0, 6, 7}, {1, 1, 1}, {0, 0, 0}, false}, dtype, Act::sigmoid);
+  }
+  Shape tall = conv2d(256, 256, 16, 70, 30, 3, 1, 1);  // several bands, several panels at once, several threads
+  tall.n = 1;
+  check(tall, DType::f32, Act::relu, true, true, 3);
+}
+
 TEST_CASE("conv: transposed") {
   for (const DType dtype : kDTypes) {
     check(conv2d(16, 40, 1, 5, 6, 2, 2, 0, 1, true), dtype, Act::relu);
@@ -225,13 +272,13 @@ TEST_CASE("conv: one and three dimensions, nothing, less than the padding") {
 }
 
 TEST_CASE("conv: random shapes") {
-  for (int i = 0; i < 250; ++i) {
+  for (int i = 0; i < 350; ++i) {
     Shape s = {};
-    s.groups = pick({1, 1, 1, 2, 3, 8});
+    s.groups = pick({1, 1, 1, 2, 3, 8, 20});
     const bool depthwise = s.groups == 8 && coin();
     s.n = pick_in(1, 2);
-    s.c = s.groups * (depthwise ? 1 : pick({1, 2, 5, 16, 20}));
-    s.oc = s.groups * (depthwise ? 1 : pick({1, 3, 16, 31, 33, 64}));
+    s.c = s.groups * (depthwise ? 1 : pick({1, 2, 4, 5, 16, 20}));
+    s.oc = s.groups * (depthwise ? 1 : pick({1, 3, 4, 8, 16, 31, 33, 64}));
     s.transposed = pick_in(0, 3) == 0;
     for (size_t d = 0; d < 3; ++d) {
       const bool used = d == 2 || pick_in(0, d == 1 ? 4 : 0) > 0 || (d == 0 && pick_in(0, 5) == 0);

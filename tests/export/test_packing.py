@@ -9,7 +9,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aotpack.export.packing import PANEL, is_depthwise, pack_conv, pack_linear, unpack_conv, unpack_linear
+from aotpack.export.packing import (
+    PANEL,
+    ConvLayout,
+    conv_layout,
+    pack_conv,
+    pack_linear,
+    packed_conv_sizes,
+    unpack_conv,
+    unpack_linear,
+)
 
 
 def numbered(sizes: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -40,7 +49,7 @@ def test_linear(n: int, k: int, dtype: torch.dtype, transposed: bool) -> None:
 @st.composite
 def convolutions(draw: st.DrawFn) -> tuple[tuple[int, ...], int, bool]:
     """(weight sizes, groups, transposed)"""
-    groups, transposed = draw(st.integers(1, 4)), draw(st.booleans())
+    groups, transposed = draw(st.integers(1, 12)), draw(st.booleans())
     inner, outer = draw(st.integers(1, 5)), draw(st.integers(1, 40))
     kernel = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
     first, second = (inner, outer) if transposed else (outer, inner)
@@ -58,13 +67,41 @@ def test_conv(convolution: tuple[tuple[int, ...], int, bool], dtype: torch.dtype
     out_channels = sizes[1] * groups if transposed else sizes[0]
     assert torch.equal(unpack_conv(packed, out_channels, groups, kernel, transposed), weight)
     assert int((packed != 0).sum()) == weight.numel(), "padding is zero"
-    taps = int(torch.Size(kernel).numel())
-    if is_depthwise(weight, groups, transposed):
+    assert packed.shape == packed_conv_sizes(weight, groups, transposed)
+    taps, outputs = int(torch.Size(kernel).numel()), out_channels // groups
+    inputs = sizes[0] // groups if transposed else sizes[1]
+    if not transposed and inputs == outputs == 1:
         assert packed.shape == (taps, groups)
+    elif not transposed and groups > 1 and outputs < PANEL:
+        assert packed.shape == (-(-out_channels // PANEL), taps, inputs, PANEL)
     else:
-        outputs = out_channels // groups
-        inputs = sizes[0] // groups if transposed else sizes[1]
         assert packed.shape == (groups, -(-outputs // PANEL), taps, inputs, PANEL)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "groups", "transposed", "layout"),
+    [
+        ((64, 8, 3, 3), 1, False, ConvLayout.PANELS),
+        ((8, 1, 3, 3), 8, False, ConvLayout.DEPTHWISE),
+        ((8, 1, 3, 3), 8, True, ConvLayout.PANELS),
+        ((1, 1, 3), 1, False, ConvLayout.DEPTHWISE),
+        ((16, 1, 3, 3), 8, False, ConvLayout.GROUPED),
+        ((8, 2, 3, 3), 8, False, ConvLayout.GROUPED),
+        ((128, 4, 3, 3), 32, False, ConvLayout.GROUPED),
+        ((62, 4, 1), 2, False, ConvLayout.GROUPED),
+        ((64, 4, 1), 2, False, ConvLayout.PANELS),
+        ((64, 4, 1), 4, True, ConvLayout.PANELS),
+        ((0, 4, 1), 2, False, ConvLayout.PANELS),
+    ],
+)
+def test_layouts(sizes: tuple[int, ...], groups: int, transposed: bool, layout: ConvLayout) -> None:
+    assert conv_layout(torch.empty(sizes), groups, transposed) is layout
+
+
+def test_groups_of_few_channels_are_packed_without_padding() -> None:
+    for channels in (4, 8, 16):  # of each of the 32 groups in ResNeXt's stages
+        weight = torch.empty(32 * channels, channels, 3, 3)
+        assert pack_conv(weight, 32, False).numel() == weight.numel()
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -76,3 +113,12 @@ def test_where_every_element_of_a_convolution_lies(transposed: bool) -> None:
     for g, i, o, y, x in itertools.product(range(groups), range(inputs), range(outputs), range(2), range(2)):
         own = weight[g * inputs + i, o, y, x] if transposed else weight[g * outputs + o, i, y, x]
         assert packed[g, o // PANEL, 2 * y + x, i, o % PANEL] == own
+
+
+def test_where_every_element_of_a_grouped_convolution_lies() -> None:
+    groups, inputs, outputs = 5, 3, 7  # the second panel begins within a group
+    weight = numbered((groups * outputs, inputs, 2, 2), torch.float32)
+    packed = pack_conv(weight, groups, False)
+    assert packed.shape == (2, 4, inputs, PANEL)
+    for o, i, y, x in itertools.product(range(groups * outputs), range(inputs), range(2), range(2)):
+        assert packed[o // PANEL, 2 * y + x, i, o % PANEL] == weight[o, i, y, x]

@@ -45,12 +45,19 @@ def convolutions(generator: random.Random) -> Iterator[tuple[torch.Size, int, bo
     yield torch.Size((8, 1, 3, 3)), 8, False  # depthwise
     yield torch.Size((8, 1, 1)), 8, False
     yield torch.Size((8, 1, 3)), 8, True
+    yield torch.Size((48, 4, 3, 3)), 12, False  # few channels per group
+    yield torch.Size((40, 1, 5)), 20, False
+    yield torch.Size((62, 3, 2, 2)), 2, False
+    yield torch.Size((64, 3, 2, 2)), 2, False  # a panel per group
+    yield torch.Size((8, 2, 3)), 8, False
+    yield torch.Size((8, 0, 3, 3)), 2, False
+    yield torch.Size((0, 3, 3, 3)), 2, False
     yield torch.Size((0, 3, 3, 3)), 1, False
     yield torch.Size((4, 0, 3, 3)), 1, False
     yield torch.Size((70, 40, 3, 3)), 1, False
     yield torch.Size((40, 70, 2, 2)), 1, True
     for _ in range(60):
-        groups = generator.randint(1, 4)
+        groups = generator.randint(1, 6)
         kernel = [generator.randint(1, 4) for _ in range(generator.randint(1, 3))]
         yield torch.Size((groups * generator.randint(1, 40), generator.randint(1, 40), *kernel)), groups, False
         yield torch.Size((groups * generator.randint(1, 40), generator.randint(1, 40), *kernel)), groups, True
@@ -92,6 +99,7 @@ def test_operators_keep_to_their_contract(dtype: torch.dtype) -> None:
         ((8, 1, 1, 1), 8, False),  # torch's packing of it is a view
         ((8, 1, 3), 8, False),
         ((8, 3, 3, 3), 2, False),
+        ((64, 3, 3, 3), 2, False),
         ((8, 3, 3, 3), 2, True),
         ((0, 3, 3), 1, False),
     ]:

@@ -1,6 +1,7 @@
 // Packing of weights at run time.
 #include "ops/pack.h"
 
+#include "kernels/conv_layout.h"
 #include "kernels/pack_weight.h"
 #include "kernels/transpose_copy.h"
 #include "ops.h"
@@ -30,8 +31,15 @@ Kernel kernel_of(const Tensor* weight) {
   return k;
 }
 
-bool is_depthwise(const Tensor* weight, int64_t groups, bool transposed) {
-  return !transposed && weight->sizes[1] == 1 && weight->sizes[0] == groups;
+// A convolution's channels per group and where its packed weight goes.
+struct Channels {
+  int64_t inputs, outputs;
+  kernels::ConvLayout layout;
+};
+Channels channels_of(const Tensor* weight, int64_t groups, bool transposed) {
+  const int64_t first = weight->sizes[0] / groups, second = weight->sizes[1];
+  const int64_t inputs = transposed ? first : second, outputs = transposed ? second : first;
+  return {inputs, outputs, kernels::conv_layout(groups, inputs, outputs, transposed)};
 }
 
 }  // namespace
@@ -52,9 +60,15 @@ PackedConv packed_conv_sizes(const Tensor* weight, int64_t groups, bool transpos
   }
   require_packable(weight, op);
   const int64_t taps = kernel_of(weight).taps();
-  if (is_depthwise(weight, groups, transposed)) return {2, {taps, groups}};
-  const int64_t inputs = transposed ? weight->sizes[0] / groups : weight->sizes[1];
-  const int64_t outputs = transposed ? weight->sizes[1] : weight->sizes[0] / groups;
+  const auto [inputs, outputs, layout] = channels_of(weight, groups, transposed);
+  switch (layout) {
+    case kernels::ConvLayout::depthwise:
+      return {2, {taps, groups}};
+    case kernels::ConvLayout::grouped:
+      return {4, {kernels::ceil_div(weight->sizes[0], kernels::kPanel), taps, inputs, kernels::kPanel}};
+    case kernels::ConvLayout::panels:
+      break;
+  }
   return {5, {groups, kernels::ceil_div(outputs, kernels::kPanel), taps, inputs, kernels::kPanel}};
 }
 
@@ -62,7 +76,8 @@ void pack_conv(const Tensor* weight, int64_t groups, bool transposed, void* pack
   const Kernel k = kernel_of(weight);
   const int64_t size = element_size(weight->dtype), *strides = weight->strides;
   const int threads = Call::current().num_threads();
-  if (is_depthwise(weight, groups, transposed)) {
+  const auto [inputs, outputs, layout] = channels_of(weight, groups, transposed);
+  if (layout == kernels::ConvLayout::depthwise) {
     const int64_t sizes[4] = {k.sizes[0], k.sizes[1], k.sizes[2], groups};
     const int64_t from[4] = {k.strides[0], k.strides[1], k.strides[2], strides[0]};
     kernels::transpose_copy(packed, weight->data, 4, sizes, from, size, threads);
@@ -70,13 +85,14 @@ void pack_conv(const Tensor* weight, int64_t groups, bool transposed, void* pack
   }
   kernels::PackWeightArgs args{};
   args.elem_size = size;
-  args.groups = groups;
-  const int64_t first = weight->sizes[0] / groups, second = weight->sizes[1];
-  args.outputs = transposed ? second : first;
-  args.inputs = transposed ? first : second;
+  // A grouped layout is that of a weight with all outputs in one group.
+  const bool grouped = layout == kernels::ConvLayout::grouped;
+  args.groups = grouped ? 1 : groups;
+  args.outputs = grouped ? weight->sizes[0] : outputs;
+  args.inputs = inputs;
   args.output_stride = strides[transposed ? 1 : 0];
   args.input_stride = strides[transposed ? 0 : 1];
-  args.group_stride = first * strides[0];
+  args.group_stride = weight->sizes[0] / groups * strides[0];
   for (int d = 0; d < 3; ++d) {
     args.kernel[d] = k.sizes[d];
     args.kernel_strides[d] = k.strides[d];

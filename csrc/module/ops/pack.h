@@ -5,7 +5,8 @@
 
 namespace aotpack::module {
 
-/// The sizes of a packed convolution weight: [groups, panels, taps, inputs, 32], or [taps, channels] for depthwise.
+/// The sizes of a packed convolution weight, by kernels::conv_layout: [groups, panels, taps, inputs, 32],
+/// [panels, taps, inputs, 32] or [taps, channels].
 /// `weight` is [oc, c / groups, *kernel], or [c, oc / groups, *kernel] when transposed.
 struct PackedConv {
   int32_t rank;
