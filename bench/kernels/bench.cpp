@@ -96,9 +96,9 @@ void bench_conv(DType dtype, int64_t n, int64_t c, int64_t oc, int64_t size, int
   const std::string name = "conv " + std::string(dtype_name(dtype)) + " " + std::to_string(n) + "x" +
                            std::to_string(c) + "x" + std::to_string(size) + " to " + std::to_string(oc) + " k" +
                            std::to_string(kernel) + " s" + std::to_string(stride) +
-                           (groups == c  ? " dw"
-                            : groups > 1 ? " grouped"
-                                         : "") +
+                           (groups == c && oc == c ? " dw"
+                            : groups > 1           ? " grouped"
+                                                   : "") +
                            (transposed ? " transposed" : "");
   if (name.find(filter) == std::string::npos) return;
   ConvArgs a = {};
@@ -119,7 +119,9 @@ void bench_conv(DType dtype, int64_t n, int64_t c, int64_t oc, int64_t size, int
   a.act = act;
   a.num_threads = threads;
   const auto x = floats(n * c * size * size), bias = floats(oc);
-  const auto w = floats(groups * round_up(oc / groups, 32) * kernel * kernel * (c / groups));
+  const auto w = floats(conv_layout(groups, c / groups, oc / groups, transposed) == ConvLayout::panels
+                            ? groups * round_up(oc / groups, 32) * kernel * kernel * (c / groups)
+                            : round_up(oc, 32) * kernel * kernel * (c / groups));
   Floats y(static_cast<size_t>(n * oc * out * out));
   std::vector<char> scratch(conv_scratch_bytes(a));
   a.x = x.data();
@@ -291,6 +293,16 @@ int main(int argc, char** argv) {
     bench_conv(dtype, 1, 3, 768, 224, 16, 16, 0);
     bench_conv(dtype, 1, 96, 192, 56, 2, 2, 0);
     bench_conv(dtype, 1, 128, 128, 56, 3, 1, 1, 32);
+    bench_conv(dtype, 1, 256, 256, 28, 3, 1, 1, 32);
+    bench_conv(dtype, 1, 512, 512, 14, 3, 1, 1, 32);
+    bench_conv(dtype, 1, 1024, 1024, 7, 3, 1, 1, 32);
+    bench_conv(dtype, 1, 256, 256, 56, 3, 2, 1, 32);
+    bench_conv(dtype, 1, 192, 192, 28, 3, 1, 1, 8);
+    bench_conv(dtype, 1, 240, 60, 28, 1, 1, 0, 3);
+    bench_conv(dtype, 1, 192, 48, 28, 1, 1, 0, 4);
+    bench_conv(dtype, 1, 384, 96, 28, 1, 1, 0, 8);
+    bench_conv(dtype, 1, 96, 96, 28, 3, 1, 1, 8);
+    bench_conv(dtype, 1, 64, 256, 28, 3, 1, 1, 64);
     bench_conv(dtype, 1, 256, 128, 14, 4, 2, 1, 1, true);
     bench_conv(dtype, 1, 32, 32, 112, 3, 1, 1, 32, false, Act::relu6);
     bench_conv(dtype, 1, 96, 96, 112, 3, 2, 1, 96, false, Act::relu6);
