@@ -17,7 +17,7 @@ namespace {
 // Output pixels of a row that there is code for. Their sums, the weights of a kernel row, a permutation and an input
 // fill the registers.
 #if defined(__AVX512F__) || defined(__aarch64__)
-constexpr int kOutputCounts[] = {1, 2, 4, 7, 8, 10, 12, 14};
+constexpr int kOutputCounts[] = {1, 2, 4, 7, 8, 14};
 #else
 constexpr int kOutputCounts[] = {1, 2, 4, 7, 8};
 #endif
