@@ -107,4 +107,5 @@ class TestRunner:
             "fuse-epilogue",
             "lay-out",
         ]
-        assert operators(after) == ["aotpack.packed_conv.default", "aotpack.to_layout.default"]
+        layout = "aotpack.to_layout.default"
+        assert operators(after) == [layout, "aotpack.packed_conv.default", layout]

@@ -38,6 +38,8 @@ _DROPPED_LINES = re.compile(
     re.MULTILINE,
 )
 
+_DEVICE_HEADER = "#include <torch/csrc/inductor/aoti_include/cpu.h>"
+
 # Kernels' declarations name torch's element types.
 _ELEMENT_TYPES = """#include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -73,6 +75,9 @@ def transform(generated: str, *, target: str, num_inputs: int, num_outputs: int)
     constants = {int(index): name for name, index in _CONSTANT.findall(text)}
     if sorted(constants) != list(range(len(constants))):
         raise LoweringError("TorchInductor's generated wrapper numbers its constants in an unknown way")
+    if _DEVICE_HEADER not in text:
+        # torch 2.11 leaves it out of a model that computes nothing.
+        text = _DEVICE_HEADER + "\n" + text
     if re.search(r"\b(?:at|c10)::", text):
         text = _ELEMENT_TYPES + text
     text += f'\n#include "entry.h"\nAOTPACK_DEFINE_MODULE("{target}", {num_inputs}, {num_outputs}, {len(constants)})\n'
