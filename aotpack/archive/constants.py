@@ -7,7 +7,7 @@ import os
 import tempfile
 import zlib
 from collections.abc import Hashable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
@@ -47,11 +47,11 @@ def layout_constants(
 ) -> ConstantLayout[Key]:
     """Lays tensors out in the order given, each at a multiple of 64 bytes; equal bytes are stored once.
 
-    Their bytes go to a temporary file at once, so that one tensor at a time is in memory. That file has no name: it is
-    gone when the layout is, and when the process is killed.
+    Their bytes go to a temporary file at once, so that two tensors at a time are in memory: one is written while the
+    next is computed. That file has no name: it is gone when the layout is, and when the process is killed.
 
     Args:
-        tensors: keys and C-contiguous buffers. A buffer is not needed any more when the next one is asked for.
+        tensors: keys and C-contiguous buffers. A buffer is needed until the one after the next is asked for.
         segment_limit: a segment takes tensors until it would exceed so many bytes; a larger tensor has one of its own.
         folder: of the temporary file; best on the file system of the archive. By default the system's.
 
@@ -60,30 +60,50 @@ def layout_constants(
         TypeError: a buffer is not C-contiguous.
         OSError: the temporary file cannot be written.
     """
-    placements: dict[Key, Placement] = {}
-    known: dict[tuple[str, int], Placement] = {}
-    segments: list[_Segment] = []
-    with ThreadPoolExecutor(2) as pool:
-        spool = _Spool(folder)
+    layout: _Layout[Key] = _Layout(_Spool(folder), segment_limit)
+    with ThreadPoolExecutor(1) as placing:
+        placed: Future[None] | None = None
         for key, buffer in tensors:
-            if key in placements:
-                raise ValueError(f"the key {key!r} appears twice")
             data = as_bytes(buffer)
-            sha256 = hashlib.sha256(data).hexdigest()
-            placement = known.get((sha256, data.nbytes))
-            if placement is None:
-                if not segments or (segments[-1].size and _align(segments[-1].size) + data.nbytes > segment_limit):
-                    segments.append(_Segment(spool.size))
-                segment = segments[-1]
-                offset = _align(segment.size)
-                for part in (memoryview(bytes(offset - segment.size)), data):
-                    # Both let go of the interpreter for large buffers.
-                    hashed = pool.submit(segment.update, part)
-                    spool.append(part)
-                    hashed.result()
-                placement = known[sha256, data.nbytes] = Placement(len(segments) - 1, offset, data.nbytes, sha256)
-            placements[key] = placement
-    return ConstantLayout(tuple(segment.source(spool) for segment in segments), placements)
+            if placed is not None:
+                placed.result()
+            # The next tensor is computed meanwhile.
+            placed = placing.submit(layout.place, key, data)
+            del buffer, data
+        if placed is not None:
+            placed.result()
+    return ConstantLayout(tuple(segment.source(layout.spool) for segment in layout.segments), layout.placements)
+
+
+class _Layout(Generic[Key]):
+    """Placements so far."""
+
+    def __init__(self, spool: _Spool, segment_limit: int) -> None:
+        self.spool = spool
+        self.segments: list[_Segment] = []
+        self.placements: dict[Key, Placement] = {}
+        self._known: dict[tuple[str, int], Placement] = {}
+        self._limit = segment_limit
+
+    def place(self, key: Key, data: memoryview) -> None:
+        if key in self.placements:
+            raise ValueError(f"the key {key!r} appears twice")
+        sha256 = hashlib.sha256(data).hexdigest()
+        placement = self._known.get((sha256, data.nbytes))
+        if placement is None:
+            placement = self._known[sha256, data.nbytes] = self._append(data, sha256)
+        self.placements[key] = placement
+
+    def _append(self, data: memoryview, sha256: str) -> Placement:
+        full = self.segments and self.segments[-1].size
+        if not self.segments or (full and _align(full) + data.nbytes > self._limit):
+            self.segments.append(_Segment(self.spool.size))
+        segment = self.segments[-1]
+        offset = _align(segment.size)
+        for part in (memoryview(bytes(offset - segment.size)), data):
+            segment.update(part)
+            self.spool.append(part)
+        return Placement(len(self.segments) - 1, offset, data.nbytes, sha256)
 
 
 @dataclass

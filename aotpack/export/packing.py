@@ -31,9 +31,11 @@ def pack_linear(weight: torch.Tensor) -> torch.Tensor:
     """
     n, k = weight.shape
     panels = -(-n // PANEL)
-    packed = weight.new_zeros((panels * PANEL, k))
-    packed[:n] = weight
-    return packed.view(panels, PANEL, k).transpose(1, 2).contiguous()
+    packed = weight
+    if n % PANEL:
+        packed = weight.new_zeros((panels * PANEL, k))
+        packed[:n] = weight
+    return packed.reshape(panels, PANEL, k).transpose(1, 2).contiguous()
 
 
 def unpack_linear(packed: torch.Tensor, n: int) -> torch.Tensor:
