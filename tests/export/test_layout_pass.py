@@ -355,8 +355,8 @@ def test_random_models_answer_as_eager(drawn: tuple[RandomModel, torch.Tensor]) 
     _answers(drawn)
 
 
-# The same models in every run: where joins of joins meet linears, an operand may still be copied implicitly in one random
-# model of a hundred, which is slower but right.
+# The same models in every run: where joins of joins meet linears, an operand may still be copied implicitly in one
+# random model of a hundred, which is slower but right.
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(models())
 def test_random_models_convert_nowhere_else(drawn: tuple[RandomModel, torch.Tensor]) -> None:
