@@ -25,10 +25,15 @@ def canonicalize(program: Program) -> Program:
         args, kwargs = _canonical(node)
         if len(args) != len(node.args) or kwargs.keys() != node.kwargs.keys():
             node.args, node.kwargs = args, kwargs
+            editor.report(node, f"arguments of {node.target}")
             editor.changed += 1
-    calls = len(editor.graph.nodes)
+    calls = list(editor.graph.nodes)
     editor.remove_dead_code()
-    dead = calls - len(editor.graph.nodes)
+    left = set(editor.graph.nodes)
+    gone = [node for node in calls if node not in left]
+    for node in gone:
+        editor.report(node, f"removed {node.name}, which nobody reads")
+    dead = len(gone)
     rewritten, editor.changed = editor.changed, editor.changed + dead
     return editor.finish("canonicalize", f"rewrote the arguments of {rewritten} calls, removed {dead} without readers")
 

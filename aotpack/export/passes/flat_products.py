@@ -39,6 +39,7 @@ def unflatten_products(program: Program) -> Program:
         for key in ("stack_trace", "nn_module_stack", "source_fn_stack"):
             if key in node.meta:
                 linear.meta[key] = node.meta[key]
+        editor.report(node, f"{node.name} and its views are a linear")
         editor.replace(behind, linear)
     return editor.finish("unflatten-products", f"made linears of {editor.changed} products of flattened values")
 

@@ -24,16 +24,17 @@ def remove_noops(program: Program) -> Program:
     editor = Editor(program)
     for node in editor.nodes(aten._assert_tensor_metadata.default):
         # Checks what tracing has already fixed: dtype, device and layout.
+        editor.report(node, "removed a check of what tracing has fixed")
         editor.graph.erase_node(node)
         editor.changed += 1
     for node in editor.nodes(*_IDENTITY):
-        editor.replace(node, as_node(node.args[0]))
+        _remove(editor, node, as_node(node.args[0]))
     for node in editor.nodes(*_CONVERSIONS):
         arguments = bound_arguments(node)
         source = arguments["self"]
         plain = not arguments.get("copy") and arguments.get("memory_format") in (None, torch.preserve_format)
         if plain and dtype_of(source) == dtype_of(node) and source.meta["val"].device == node.meta["val"].device:
-            editor.replace(node, source)
+            _remove(editor, node, source)
     # A copy may be there because what it was made of, or what that is a view of, is written to afterwards.
     written = any(_writes(node) for node in editor.graph.nodes)
     for node in () if written else editor.nodes(aten.clone.default):
@@ -41,8 +42,13 @@ def remove_noops(program: Program) -> Program:
         plain = node.kwargs.get("memory_format") in (None, torch.preserve_format) and source.op == "call_function"
         # A copy of an expanded or sliced value is dense, which as_strided behind it may rely on.
         if plain and same_strides(node, source):
-            editor.replace(node, source)
+            _remove(editor, node, source)
     return editor.finish("remove-noops", f"removed {editor.changed} calls that compute nothing")
+
+
+def _remove(editor: Editor, node: torch.fx.Node, source: torch.fx.Node) -> None:
+    editor.report(node, f"removed {node.target}")
+    editor.replace(node, source)
 
 
 def _writes(node: torch.fx.Node) -> bool:

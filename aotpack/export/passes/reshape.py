@@ -14,11 +14,13 @@ def free_views(program: Program) -> Program:
     """`view` becomes `reshape`; `as_strided` reads a contiguous copy when its source's strides may change."""
     editor = Editor(program)
     for node in editor.nodes(aten.view.default, aten._unsafe_view.default):
+        editor.report(node, f"{node.name} may copy")
         node.target = aten.reshape.default
         editor.changed += 1
     for node in editor.nodes(aten.as_strided.default):
         source = node.args[0]
         if isinstance(source, torch.fx.Node) and source.op == "call_function" and source.meta["val"].is_contiguous():
+            editor.report(node, f"{node.name} reads a contiguous copy")
             node.args = (
                 editor.call(aten.clone.default, (source,), node, memory_format=torch.contiguous_format),
                 *node.args[1:],
