@@ -82,7 +82,7 @@ class TestFuseLinears:
             lambda x, q, k, v: q(x).softmax(-1) + k(x).sum(1, keepdim=True),
             lambda x, q, k, v: q(x)[:, 1:, :2] * v(x)[:, :-1, 2:],
             lambda x, q, k, v: q(x.view(10, 8)).exp() * k(x.view(10, 8)),
-            lambda x, q, k, v: q(x).view(2, 5, 2, 4).transpose(1, 2).contiguous().view(-1) * k(x).sum(),
+            lambda x, q, k, v: q(x).view(2, 5, 2, 4).transpose(1, 2).contiguous().view(-1) * k(x).square().sum(),
             lambda x, q, k, v: q(x).split(4, -1)[1] * v(x),
         ],
         ids=["pointwise", "gated", "cat", "reductions", "slices", "equal views", "contiguous", "split"],
