@@ -11,7 +11,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_arg
 
-from aotpack.export.program import Change, ConstantInfo, PassReport, Program, Recipe, get_attribute
+from aotpack.export.program import Change, ConstantInfo, PassReport, Program, Recipe, get_attribute, identity
 
 aten = torch.ops.aten
 
@@ -69,12 +69,12 @@ class Editor:
         value: torch.Tensor = node.meta["val"]
         return value
 
-    def storage(self, node: torch.fx.Node) -> object:
-        """What two constants that lie in the same memory have in common; None for a derived constant."""
+    def identity(self, node: torch.fx.Node) -> object:
+        """What constants that are one tensor of the source model have in common; None for a derived constant."""
         attribute = str(node.target)
         if self.info(attribute).recipe is not None:
             return None
-        return get_attribute(self.graph_module, attribute).untyped_storage()._cdata
+        return identity(get_attribute(self.graph_module, attribute))
 
     def info(self, attribute: str) -> ConstantInfo:
         return self.constants.get(attribute) or self.program.constant_info(attribute)

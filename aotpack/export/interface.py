@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from aotpack.errors import CaptureError
 from aotpack.export import structure
 from aotpack.export.dims import DimTable
-from aotpack.export.editing import as_node, bound_arguments
+from aotpack.export.editing import as_node, bound_arguments, is_dense
 from aotpack.export.program import ConstantInfo, Program, Reference
 from aotpack.spec import DType, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf
 
@@ -188,12 +188,8 @@ def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(next(ordered) if d in movable else d for d in range(tensor.dim()))
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
-    return tensor.permute(memory_order(tensor)).is_contiguous()
-
-
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if _is_dense(tensor) else tensor.contiguous()
+    return tensor if is_dense(tensor) else tensor.contiguous()
 
 
 def _input_leaves(
@@ -209,7 +205,7 @@ def _input_leaves(
         if isinstance(value, torch.Tensor):
             fake = node.meta["val"]
             shape = tuple(table.size(size, output=False, where=f"input {name!r}") for size in fake.shape)
-            order = memory_order(value) if _is_dense(value) else tuple(range(value.dim()))
+            order = memory_order(value) if is_dense(value) else tuple(range(value.dim()))
             leaves.append(TensorLeaf(len(inputs)))
             inputs.append(TensorSpec(name, manifest_dtype(value.dtype), shape, order, node.name in mutated))
         elif value is None or isinstance(value, (bool, int, float, str)):

@@ -167,6 +167,12 @@ class Program:
         return get_attribute(self.graph_module, attribute) if known is None else known
 
 
+def identity(tensor: torch.Tensor) -> tuple[object, ...]:
+    """What two tensors have in common that are the same view of one memory; meta tensors have it too."""
+    layout = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+    return (tensor.untyped_storage()._cdata, *layout)
+
+
 def get_attribute(module: torch.nn.Module, path: str) -> torch.Tensor:
     """The tensor at a dotted path."""
     value: Any = module

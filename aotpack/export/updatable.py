@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from aotpack.errors import BuildError
 from aotpack.export.interface import manifest_dtype, memory_order
 from aotpack.export.passes.noops import remove_noops
-from aotpack.export.program import Program
+from aotpack.export.program import Program, identity
 from aotpack.export.runner import run_passes
 from aotpack.spec import CallSpec, DictSpec, Signature, TensorLeaf, TensorSpec
 
@@ -60,9 +60,9 @@ def replaceable(program: Program) -> Replaceable:
             hint="capture a module with parameters or buffers, or build without `updatable`",
         )
     read = list(dict.fromkeys(str(node.target) for node in program.graph.find_nodes(op="get_attr")))
-    holders = {_identity(program.original(root)): root for name in read for root in program.roots(name)}
+    holders = {identity(program.original(root)): root for name in read for root in program.roots(name)}
     tensors = tuple(
-        StateTensor(name, tensor.dtype, tuple(tensor.shape), holders.get(_identity(tensor)))
+        StateTensor(name, tensor.dtype, tuple(tensor.shape), holders.get(identity(tensor)))
         for name, tensor in program.state_dict.items()
     )
     names = {t.attribute: t.name for t in reversed(tensors) if t.attribute is not None}
@@ -73,12 +73,6 @@ def replaceable(program: Program) -> Replaceable:
 def _depends(program: Program, attribute: str, names: dict[str, str]) -> bool:
     info = program.constant_info(attribute)
     return info.recipe is not None and any(root in names for root in program.roots(attribute))
-
-
-def _identity(tensor: torch.Tensor) -> tuple[object, ...]:
-    # An empty tensor has no memory by which to know it.
-    storage = tensor.untyped_storage()._cdata
-    return storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
 def _fold(program: Program, results: tuple[str, ...], names: dict[str, str]) -> Program:

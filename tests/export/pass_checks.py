@@ -15,6 +15,20 @@ from aotpack.export.runner import Step, run_passes
 from tests.export.conftest import assert_close, in_double
 
 
+class Weights(torch.nn.Module):
+    """A function of tensors and of parameters `w0`, `w1`, …"""
+
+    def __init__(self, function: Callable[..., Any], *weights: torch.Tensor) -> None:
+        super().__init__()
+        self.function = function
+        self.names = [f"w{i}" for i in range(len(weights))]
+        for name, weight in zip(self.names, weights, strict=True):
+            self.register_parameter(name, torch.nn.Parameter(weight))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x, *(getattr(self, name) for name in self.names))
+
+
 def run(
     model: torch.nn.Module | Callable[..., Any],
     args: Sequence[Any],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,23 +15,9 @@ from aotpack.export.editing import bound_arguments
 from aotpack.export.passes.constants import fold_constants
 from aotpack.export.passes.pack_linear import pack_linear
 from aotpack.export.passes.tied import merge_tied
-from tests.export.pass_checks import attributes, calls, count, operators, run
+from tests.export.pass_checks import Weights, attributes, calls, count, operators, run
 
 aten = torch.ops.aten
-
-
-class Weights(nn.Module):
-    """A function of tensors and of parameters `w0`, `w1`, …"""
-
-    def __init__(self, function: Callable[..., Any], *weights: Tensor) -> None:
-        super().__init__()
-        self.function = function
-        self.names = [f"w{i}" for i in range(len(weights))]
-        for name, weight in zip(self.names, weights, strict=True):
-            self.register_parameter(name, nn.Parameter(weight))
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(x, *(getattr(self, name) for name in self.names))
 
 
 class TestLinear:

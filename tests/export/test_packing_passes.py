@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,23 +16,9 @@ from aotpack.export.passes.pack_attention import pack_attention
 from aotpack.export.passes.pack_conv import pack_conv
 from aotpack.export.passes.pack_embedding_bag import pack_embedding_bag
 from aotpack.export.passes.pack_rnn import pack_rnn
-from tests.export.pass_checks import calls, count, operators, run
+from tests.export.pass_checks import Weights, calls, count, operators, run
 
 aten = torch.ops.aten
-
-
-class Weights(nn.Module):
-    """A function of tensors and of parameters `w0`, `w1`, …"""
-
-    def __init__(self, function: Callable[..., Any], *weights: Tensor) -> None:
-        super().__init__()
-        self.function = function
-        self.names = [f"w{i}" for i in range(len(weights))]
-        for name, weight in zip(self.names, weights, strict=True):
-            self.register_parameter(name, nn.Parameter(weight))
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(x, *(getattr(self, name) for name in self.names))
 
 
 class TestConv:

@@ -9,22 +9,11 @@ import torch
 
 from aotpack.export import ops
 from aotpack.export.editing import Editor, bound_arguments, dtype_of, schema_of, shape_of
+from aotpack.export.patterns.producers import CONVOLUTIONS
 from aotpack.export.program import Program
 
 aten = torch.ops.aten
 
-_OPERATORS = (
-    aten.conv1d.default,
-    aten.conv2d.default,
-    aten.conv3d.default,
-    aten.conv1d.padding,
-    aten.conv2d.padding,
-    aten.conv3d.padding,
-    aten.conv_transpose1d.default,
-    aten.conv_transpose2d.input,
-    aten.conv_transpose3d.input,
-    aten.convolution.default,
-)
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -33,7 +22,7 @@ def pack_conv(program: Program) -> Program:
     editor = Editor(program)
     first = next(iter(editor.graph.nodes))
     packed: dict[tuple[str, int, bool], torch.fx.Node] = {}
-    for node in editor.nodes(*_OPERATORS):
+    for node in editor.nodes(*CONVOLUTIONS):
         arguments = bound_arguments(node)
         x = arguments["input"]
         weight = editor.constant(arguments["weight"])

@@ -11,13 +11,11 @@ from aotpack.export.program import Change, ConstantInfo, Program
 def merge_tied(program: Program) -> Program:
     """Merges constants that are the same view of one storage; the name that comes first stays, all are recorded."""
     editor = Editor(program)
-    first: dict[tuple[object, ...], torch.fx.Node] = {}
+    first: dict[object, torch.fx.Node] = {}
     for node in list(editor.graph.nodes):
-        value = editor.constant(node)
-        if value is None or editor.storage(node) is None:
+        key = None if editor.constant(node) is None else editor.identity(node)
+        if key is None:
             continue
-        layout = (value.storage_offset(), tuple(value.shape), tuple(value.stride()))
-        key = (editor.storage(node), value.dtype, *layout)
         kept = first.setdefault(key, node)
         if kept is node:
             continue
