@@ -16,8 +16,9 @@ TYPE_CHECKING = False  # as in `typing`, which is slow to import
 if TYPE_CHECKING:
     from aotpack import errors
     from aotpack.runtime import Context, Entry, Model, Tensor, load
+    from aotpack.spec import DYNAMIC, Dim
 
-__all__ = ["Context", "Entry", "Model", "Tensor", "__version__", "cmake_dir", "errors", "load"]
+__all__ = ["DYNAMIC", "Context", "Dim", "Entry", "Model", "Tensor", "__version__", "cmake_dir", "errors", "load"]
 
 
 def cmake_dir() -> str:
@@ -44,9 +45,10 @@ def __getattr__(name: str) -> object:
 
         return errors_module
     if name in __all__:
-        from aotpack import runtime
+        from importlib import import_module
 
-        value = getattr(runtime, name)
+        home = "aotpack.spec" if name in ("DYNAMIC", "Dim") else "aotpack.runtime"
+        value = getattr(import_module(home), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'aotpack' has no attribute {name!r}")

@@ -65,19 +65,72 @@ class DType(enum.Enum):
         return self.value
 
 
+# In the `dynamic_shapes` of a capture: this number is an input of each call, not a constant of the signature.
+DYNAMIC = "dynamic"
+
+
 # ---- shapes ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A dynamic dim of an entry. `max` is None when there is no upper bound."""
+    """A dynamic dim of an entry: its name and the sizes that it may have.
+
+    In the `dynamic_shapes` of a capture, `2 * dim` and `dim + 1` are sizes that depend on it.
+
+    Attributes:
+        name: an identifier, by which errors speak of the dim.
+        min: the least size. Negative only for a dim that an int argument gives.
+        max: the greatest size; None when there is no upper bound.
+        multiple_of: every size is a multiple of this.
+    """
 
     name: str
-    min: int
-    max: int | None
+    min: int = 0
+    max: int | None = None
+    multiple_of: int = 1
+
+    def __mul__(self, factor: int) -> DerivedDim:
+        return DerivedDim(self, factor, 0)
+
+    __rmul__ = __mul__
+
+    def __add__(self, summand: int) -> DerivedDim:
+        return DerivedDim(self, 1, summand)
+
+    __radd__ = __add__
+
+    def __sub__(self, subtrahend: int) -> DerivedDim:
+        return DerivedDim(self, 1, -subtrahend)
 
     def __str__(self) -> str:
-        return f"{self.name} >= {self.min}" if self.max is None else f"{self.name} in [{self.min}, {self.max}]"
+        bounds = f"{self.name} >= {self.min}" if self.max is None else f"{self.name} in [{self.min}, {self.max}]"
+        return bounds if self.multiple_of == 1 else f"{bounds} by {self.multiple_of}"
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedDim:
+    """A size of `mul` * `root` + `add`, in the `dynamic_shapes` of a capture."""
+
+    root: Dim
+    mul: int
+    add: int
+
+    def __mul__(self, factor: int) -> DerivedDim:
+        return DerivedDim(self.root, self.mul * factor, self.add * factor)
+
+    __rmul__ = __mul__
+
+    def __add__(self, summand: int) -> DerivedDim:
+        return DerivedDim(self.root, self.mul, self.add + summand)
+
+    __radd__ = __add__
+
+    def __sub__(self, subtrahend: int) -> DerivedDim:
+        return DerivedDim(self.root, self.mul, self.add - subtrahend)
+
+    def __str__(self) -> str:
+        return str(DimRef(self.root.name, self.mul, self.add))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +146,29 @@ class DimRef:
         return text if self.add == 0 else f"{text}{self.add:+d}"
 
 
+# A postfix program over the dims of an entry; docs/format.md lists what it may hold.
+Code = tuple[int | float | bool | str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """A size of an output that is computed at run time; the text is for people."""
+    """A size that is computed in a call: `text` for people, `code` over the dims; None where it comes out of the data
+    (outputs only).
+    """
 
     text: str
+    code: Code | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A condition on the dims of a call: `text` for people, `code` is true where it holds."""
+
+    text: str
+    code: Code
 
     def __str__(self) -> str:
         return self.text
@@ -111,7 +182,8 @@ class TensorSpec:
     """One tensor of an entry's inputs or outputs.
 
     `order` lists the dims from outermost to innermost in memory. `mutated` (inputs only): the call writes to the
-    caller's buffer.
+    caller's buffer. `number`, one of "int", "float" and "bool": callers see a Python number; modules see a tensor of
+    rank 0 and dtype int64, float64 or bool. `dim` (int inputs only): the dim whose value the number is.
     """
 
     name: str
@@ -119,12 +191,16 @@ class TensorSpec:
     shape: tuple[ShapeElement, ...]
     order: tuple[int, ...]
     mutated: bool = False
+    number: str | None = None
+    dim: str | None = None
 
     @property
     def rank(self) -> int:
         return len(self.shape)
 
     def __str__(self) -> str:
+        if self.number is not None:
+            return self.number if self.dim is None else f"{self.number}[{self.dim}]"
         return f"{self.dtype}[{', '.join(str(size) for size in self.shape)}]"
 
 

@@ -28,7 +28,7 @@ from aotpack.archive.node import INT64_MAX, Node, malformed, parse_json, unique
 from aotpack.archive.spec_json import decode_call, decode_spec
 from aotpack.archive.weights_json import decode_weights
 from aotpack.errors import UnsupportedVersionError
-from aotpack.spec import Dim, DimRef, Expr, ShapeElement, TensorSpec, tensor_indices
+from aotpack.spec import Check, Code, Dim, DimRef, Expr, ShapeElement, TensorSpec, tensor_indices
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -136,7 +136,7 @@ def _constant(node: Node, files: tuple[FileEntry, ...]) -> Constant:
 
 def _entry(node: Node, files: tuple[FileEntry, ...], num_constants: int) -> Entry:
     members = node.object("name", "dims", "inputs", "outputs", "in_spec", "out_spec", "variants", "goldens")
-    dims = tuple(Dim(*_bounds(item, "name")) for item in members["dims"].list())
+    dims = tuple(_dim(item) for item in members["dims"].list())
     unique([(members["dims"], dim.name) for dim in dims])
     names = frozenset(dim.name for dim in dims)
     inputs = tuple(_value(item, names, output=False) for item in members["inputs"].list())
@@ -171,17 +171,21 @@ def _check_determined(
             node.fail(f"the dim {dim!r} is used, but no input determines it")
 
 
-def _bounds(node: Node, key: str) -> tuple[str, int, int | None]:
-    members = node.object(key, "min", "max")
-    low = members["min"].integer(0)
-    high = None if members["max"].value is None else members["max"].integer(0)
+def _dim(node: Node) -> Dim:
+    return Dim(*_bounds(node, "name"))
+
+
+def _bounds(node: Node, key: str) -> tuple[str, int, int | None, int]:
+    members = node.object(key, "min", "max", "multiple_of")
+    low = members["min"].integer()
+    high = None if members["max"].value is None else members["max"].integer()
     if high is not None and high < low:
         members["max"].fail(f"{high} is less than the least, {low}")
-    return members[key].string(), low, high
+    return members[key].string(), low, high, members["multiple_of"].integer(1)
 
 
 def _value(node: Node, dims: frozenset[str], *, output: bool) -> TensorSpec:
-    members = node.object("name", "dtype", "shape", "order", "mutated")
+    members = node.object("name", "dtype", "shape", "order", "mutated", "number", "dim")
     shape = tuple(_size(item, dims, output) for item in members["shape"].list())
     if len(shape) > MAX_RANK:
         members["shape"].fail(f"rank {len(shape)} is above {MAX_RANK}")
@@ -191,16 +195,19 @@ def _value(node: Node, dims: frozenset[str], *, output: bool) -> TensorSpec:
     mutated = members["mutated"].boolean()
     if output and mutated:
         members["mutated"].fail("an output cannot be mutated")
-    return TensorSpec(members["name"].string(), read_dtype(members["dtype"]), shape, order, mutated)
+    number = None if members["number"].value is None else members["number"].choice("int", "float", "bool")
+    dim = None if members["dim"].value is None else members["dim"].choice(*sorted(dims))
+    return TensorSpec(members["name"].string(), read_dtype(members["dtype"]), shape, order, mutated, number, dim)
 
 
 def _size(node: Node, dims: frozenset[str], output: bool) -> ShapeElement:
     if not isinstance(node.value, dict):
         return node.integer(0)
     if "expr" in node.value:
-        if not output:
-            node.fail("only outputs may have computed sizes")
-        return Expr(node.object("expr")["expr"].string())
+        members = node.object("expr", "code")
+        if members["code"].value is None and not output:
+            members["code"].fail("only outputs may have sizes out of the data")
+        return Expr(members["expr"].string(), None if members["code"].value is None else _code(members["code"]))
     members = node.object("dim", "mul", "add")
     dim = members["dim"].string()
     if dim not in dims:
@@ -211,7 +218,7 @@ def _size(node: Node, dims: frozenset[str], output: bool) -> ShapeElement:
 
 
 def _variant(node: Node, dims: frozenset[str], files: tuple[FileEntry, ...], num_constants: int) -> Variant:
-    members = node.object("name", "guards", "modules")
+    members = node.object("name", "guards", "checks", "modules")
     guards = tuple(Guard(*_bounds(item, "dim")) for item in members["guards"].list())
     for guard in guards:
         if guard.dim not in dims:
@@ -220,7 +227,25 @@ def _variant(node: Node, dims: frozenset[str], files: tuple[FileEntry, ...], num
     if not modules:
         members["modules"].fail("empty: a variant has at least one module")
     unique([(members["modules"], module.target) for module in modules])
-    return Variant(members["name"].string(), guards, modules)
+    checks = tuple(_check(item) for item in members["checks"].list())
+    return Variant(members["name"].string(), guards, modules, checks)
+
+
+def _check(node: Node) -> Check:
+    members = node.object("text", "code")
+    return Check(members["text"].string(), _code(members["code"]))
+
+
+def _code(node: Node) -> Code:
+    items: list[int | float | bool | str] = []
+    for item in node.list():
+        if isinstance(item.value, dict):
+            items.append(item.object("float")["float"].number())
+        elif isinstance(item.value, (bool, str)):
+            items.append(item.value)
+        else:
+            items.append(item.integer())
+    return tuple(items)
 
 
 def _module(node: Node, files: tuple[FileEntry, ...], num_constants: int) -> Module:

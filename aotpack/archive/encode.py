@@ -20,6 +20,7 @@ from aotpack.archive.manifest import (
 )
 from aotpack.spec import (
     CallSpec,
+    Code,
     DataclassSpec,
     DictSpec,
     Dim,
@@ -91,7 +92,7 @@ def _entry(entry: Entry) -> Json:
 
 
 def _bounds(key: str, name: str, bounds: Dim | Guard) -> Json:
-    return {key: name, "min": bounds.min, "max": bounds.max}
+    return {key: name, "min": bounds.min, "max": bounds.max, "multiple_of": bounds.multiple_of}
 
 
 def _value(value: TensorSpec) -> Json:
@@ -101,6 +102,8 @@ def _value(value: TensorSpec) -> Json:
         "shape": [_size(size) for size in value.shape],
         "order": list(value.order),
         "mutated": value.mutated,
+        "number": value.number,
+        "dim": value.dim,
     }
 
 
@@ -108,8 +111,12 @@ def _size(size: ShapeElement) -> int | Json:
     if isinstance(size, DimRef):
         return {"dim": size.dim, "mul": size.mul, "add": size.add}
     if isinstance(size, Expr):
-        return {"expr": size.text}
+        return {"expr": size.text, "code": None if size.code is None else _code(size.code)}
     return size
+
+
+def _code(code: Code) -> list[Any]:
+    return [{"float": item} if isinstance(item, float) else item for item in code]
 
 
 def encode_spec(spec: Spec | CallSpec) -> Json:
@@ -149,6 +156,7 @@ def _variant(variant: Variant) -> Json:
     return {
         "name": variant.name,
         "guards": [_bounds("dim", guard.dim, guard) for guard in variant.guards],
+        "checks": [{"text": check.text, "code": _code(check.code)} for check in variant.checks],
         "modules": [_module(module) for module in variant.modules],
     }
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aotpack.spec import CallSpec, Dim, DType, Signature, Spec, TensorSpec
+from aotpack.spec import CallSpec, Check, Dim, DType, Signature, Spec, TensorSpec
 
 FORMAT = "aotpack"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MAX_RANK = 16
 ROLES = ("parameter", "buffer", "constant", "packed", "folded")
 
@@ -64,18 +64,27 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Extra bounds on a dim of the entry; `max` is None when there is no upper bound."""
+    """Bounds on a dim of the entry; `max` is None when there is no upper bound."""
 
     dim: str
     min: int
     max: int | None
+    multiple_of: int = 1
+
+    def __str__(self) -> str:
+        if self.min == self.max:
+            return f"{self.dim} = {self.min}"
+        return str(Dim(self.dim, self.min, self.max, self.multiple_of))
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
+    """Modules for the calls in which all `guards` and all `checks` hold."""
+
     name: str
     guards: tuple[Guard, ...]
     modules: tuple[Module, ...]
+    checks: tuple[Check, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

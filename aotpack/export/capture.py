@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -53,6 +55,8 @@ def aot_export(
     *,
     mode: str = "forward",
     dynamic_shapes: Any = None,
+    entry: str | None = None,
+    method: str = "forward",
     name: str | None = None,
     weights: WeightFiles | None = None,
 ) -> Program:
@@ -78,6 +82,8 @@ def aot_export(
             Nothing is accumulated: each call returns fresh gradients, and they have no gradients themselves.
         dynamic_shapes: as for `torch.export.export`: for each argument, axis → `torch.export.Dim`. Dims keep the
             names given there. A size that no dim names is static.
+        entry: the name of the archive's entry; by default that of `method`, or `mode` when that is not "forward".
+        method: the method of a module that is called.
         name: the model's name in the archive; by default the class's or function's.
         weights: a `.safetensors` file (or several, or the index of a set) with the module's state dict. Its parameters
             may then be on the meta device (see `without_weights`): they are read, one at a time, when the archive is
@@ -96,6 +102,8 @@ def aot_export(
         raise CaptureError("args must be a tuple of arguments, got a tensor", hint="write (x,) for one argument")
     is_module = isinstance(model, torch.nn.Module)
     module = model if isinstance(model, torch.nn.Module) else _Function(model)
+    if method != "forward":
+        module = _with_method(module, method, is_module=is_module)
     function = module.forward if is_module else model
     call_args, call_kwargs = eager.detached((tuple(args), dict(kwargs or {})))
     structure.register_dataclasses((call_args, call_kwargs))
@@ -120,9 +128,22 @@ def aot_export(
             program = _forward(module, call, dynamic_shapes, name or default)
         else:
             program = _joint(module, call, dynamic_shapes, name or default)
+    default_entry = mode if mode != "forward" else method
+    program = replace(program, signature=replace(program.signature, name=entry or default_entry))
     if not is_module:
         return program
-    return replace(program, source_module=module, state_dict=module.state_dict(keep_vars=True))
+    return replace(program, source_module=model, state_dict=module.state_dict(keep_vars=True))
+
+
+def _with_method(module: torch.nn.Module, method: str, *, is_module: bool) -> torch.nn.Module:
+    """The module over the same parameters, buffers and children, whose forward is another of its methods."""
+    function = getattr(type(module), method, None)
+    if not is_module or not callable(function):
+        raise CaptureError(f"{type(module).__name__} has no method {method!r} to capture")
+    other = copy.copy(module)
+    # Its own dictionary: the method is to be there only, and what is set while tracing is not to be lost in the copy.
+    other.__dict__ = module.__dict__ | {"forward": types.MethodType(function, other)}
+    return other
 
 
 def _streamed(

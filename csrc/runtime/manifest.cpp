@@ -14,7 +14,7 @@
 namespace aotpack::runtime {
 namespace {
 
-constexpr int64_t kFormatVersion = 2;
+constexpr int64_t kFormatVersion = 3;
 constexpr int64_t kMaxInt = std::numeric_limits<int64_t>::max();
 
 // The range [offset, offset + nbytes) of a file.
@@ -77,7 +77,7 @@ void read_constant(const Node& node, const Manifest& manifest, ConstantRecord* o
 }
 
 void read_bounds(const Node& node, int64_t* min, int64_t* max) {
-  *min = node.at("min").integer(0);
+  *min = node.at("min").integer();
   const Node upper = node.at("max");
   *max = upper.kind() == json::Kind::kNull ? kMaxInt : upper.integer(*min);
 }
@@ -95,10 +95,11 @@ void read_dims(const Node& list, EntryRecord* out) {
   Unique names;
   for (size_t i = 0; i < out->dims.size(); ++i) {
     const Node node = list.at(i);
-    node.keys({"max", "min", "name"});
+    node.keys({"max", "min", "multiple_of", "name"});
     DimRecord& dim = out->dims[i];
     dim.name = node.at("name").name();
     read_bounds(node, &dim.min, &dim.max);
+    dim.multiple_of = node.at("multiple_of").integer(1);
     names.add(node, dim.name);
   }
 }
@@ -110,7 +111,7 @@ SizeRecord read_size(const Node& node, const EntryRecord& entry, bool output) {
     return size;
   }
   if (output && node.kind() == json::Kind::kObject && node.value().find("expr") != nullptr) {
-    node.keys({"expr"});
+    node.keys({"code", "expr"});
     node.at("expr").string();
     size.kind = SizeRecord::Kind::kComputed;
     return size;
@@ -126,7 +127,7 @@ SizeRecord read_size(const Node& node, const EntryRecord& entry, bool output) {
 }
 
 void read_value(const Node& node, const EntryRecord& entry, bool output, ValueRecord* out) {
-  node.keys({"dtype", "mutated", "name", "order", "shape"});
+  node.keys({"dim", "dtype", "mutated", "name", "number", "order", "shape"});
   out->name = node.at("name").name();
   out->dtype = read_dtype(node.at("dtype"));
   const Node shape = node.at("shape");
@@ -179,15 +180,16 @@ void read_module(const Node& node, const Manifest& manifest, ModuleRecord* out) 
 }
 
 void read_variant(const Node& node, const Manifest& manifest, const EntryRecord& entry, VariantRecord* out) {
-  node.keys({"guards", "modules", "name"});
+  node.keys({"checks", "guards", "modules", "name"});
   out->name = node.at("name").name();
   const Node guards = node.at("guards");
   for (size_t i = 0; i < guards.size(); ++i) {
     const Node guard = guards.at(i);
-    guard.keys({"dim", "max", "min"});
+    guard.keys({"dim", "max", "min", "multiple_of"});
     GuardRecord& record = out->guards.emplace_back();
     record.dim = find_dim(guard.at("dim"), entry);
     read_bounds(guard, &record.min, &record.max);
+    record.multiple_of = guard.at("multiple_of").integer(1);
   }
   const Node modules = node.at("modules");
   out->modules.resize(modules.size());

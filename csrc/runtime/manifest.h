@@ -35,6 +35,7 @@ struct DimRecord {
   std::string name;
   int64_t min = 0;
   int64_t max = 0;  // INT64_MAX: no upper bound
+  int64_t multiple_of = 1;
 };
 
 // The size of one dimension of a value.
@@ -59,6 +60,7 @@ struct GuardRecord {
   uint32_t dim = 0;
   int64_t min = 0;
   int64_t max = 0;
+  int64_t multiple_of = 1;
 };
 
 struct ModuleRecord {
