@@ -130,7 +130,7 @@ def aot_export(
             program = _joint(module, call, dynamic_shapes, name or default)
     default_entry = mode if mode != "forward" else method
     program = replace(program, signature=replace(program.signature, name=entry or default_entry))
-    if not is_module:
+    if not isinstance(model, torch.nn.Module):
         return program
     return replace(program, source_module=model, state_dict=module.state_dict(keep_vars=True))
 
