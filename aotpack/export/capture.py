@@ -25,16 +25,9 @@ from aotpack.export.joint import joint_graph, portable_operators
 from aotpack.export.program import Program
 from aotpack.export.recurrent import captured_whole
 from aotpack.export.streaming import StreamedWeights, WeightFiles
+from aotpack.export.trace import message, trace
 
 __all__ = ["aot_export", "load_exported", "manifest_dtype"]
-
-# What torch.export appends to its messages.
-_EXPORT_NOISE = (
-    "\n\nThe error above occurred",
-    "\nThe following call raised this error",
-    "\nTo fix the error",
-    "\nFor more information",
-)
 
 
 class _Function(torch.nn.Module):
@@ -196,7 +189,7 @@ def _forward(
     outputs = eager.run(module, call.args, call.kwargs) if answer is None else answer(call.args, call.kwargs)
     structure.register_dataclasses(outputs)
     with torch.no_grad(), captured_whole():
-        exported = _export(module, call, dynamic_shapes)
+        exported = trace(module, call, dynamic_shapes)
     return _forward_program(exported, call, name, outputs)
 
 
@@ -212,7 +205,7 @@ def _forward_program(exported: ExportedProgram, call: Call, name: str, outputs: 
 def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) -> Program:
     answer = eager.run_joint(module, call.args, call.kwargs)
     with torch.enable_grad(), portable_operators():
-        exported = _export(module, call, dynamic_shapes)
+        exported = trace(module, call, dynamic_shapes)
     ordered = _in_order(call, exported)
     names = call.leaf_names()
     known = dict(module.named_parameters())
@@ -230,7 +223,7 @@ def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) 
         raise
     except Exception as error:
         raise CaptureError(
-            f"AOTAutograd cannot trace the backward: {type(error).__name__}: {_message(error)}",
+            f"AOTAutograd cannot trace the backward: {type(error).__name__}: {message(error)}",
             hint="look for an operator whose backward torch cannot trace, and compute it by another; "
             'mode="forward" captures the model without its backward',
         ) from error
@@ -276,35 +269,6 @@ def _shapes_for_function(function: Callable[..., Any], args: tuple[Any, ...], dy
     names = structure.positional_names(function, len(args))
     known = {"args": tuple(dynamic_shapes.get(name) for name in names)}
     return known | {key: value for key, value in dynamic_shapes.items() if key not in names}
-
-
-def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> ExportedProgram:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return torch.export.export(
-                module, call.args, call.kwargs or None, dynamic_shapes=dynamic_shapes, strict=False
-            )
-    except Exception as error:
-        raise CaptureError(f"the model cannot be captured: {_message(error)}", hint=_export_hint(str(error))) from error
-
-
-def _message(error: Exception) -> str:
-    text = str(error).strip()
-    for noise in _EXPORT_NOISE:
-        text = text.partition(noise)[0]
-    return f"{text or type(error).__name__}{eager.model_line(error)}"
-
-
-def _export_hint(text: str) -> str:
-    if "data-dependent" in text or "GuardOnDataDependent" in text or "vmap" in text:
-        return (
-            "Python control flow on the values of tensors cannot be captured: use torch.where or torch.cond, "
-            "or bound a size that comes out of data by torch._check"
-        )
-    if "Constraints violated" in text or "onstraint" in text:
-        return "change dynamic_shapes as the message suggests, or make that dim static"
-    return "torch.export.export(model, args) shows the same error with torch's own advice"
 
 
 def _names_of_exported(exported: ExportedProgram, count: int) -> list[str | None]:
