@@ -276,6 +276,12 @@ int main(int argc, char** argv) {
     bench_linear(dtype, 49, 512, 2048);
     bench_linear(dtype, 12544, 96, 16);
     bench_linear(dtype, 3136, 24, 144);
+    // ConvNeXt-T, stage by stage.
+    for (const int64_t stage : {0, 1, 2, 3}) {
+      const int64_t pixels = 3136 >> (2 * stage), c = int64_t{96} << stage;
+      bench_linear(dtype, pixels, 4 * c, c, Act::gelu);
+      bench_linear(dtype, pixels, c, 4 * c);
+    }
     for (const int64_t m : {1, 2, 4, 8, 16}) bench_linear(dtype, m, 4096, 4096);
     bench_linear(dtype, 1, 768, 768);
     bench_linear(dtype, 1, 50257, 768);
