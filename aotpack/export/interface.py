@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
 from aotpack.export import structure
+from aotpack.export.declared import Declared
 from aotpack.export.dims import DimTable
 from aotpack.export.editing import as_node, bound_arguments, is_dense
 from aotpack.export.program import ConstantInfo, Program, Reference
@@ -57,12 +58,14 @@ class Call:
         args, kwargs: its arguments; tensors are detached.
         names: by which positional arguments may be passed too; None where there is no such name.
         dims: for each leaf of `(args, kwargs)`: axis → the user's name of the dim. None: no dim was named.
+        declared: what the user said of sizes; None for `.pt2` files.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     names: Sequence[str | None]
     dims: Sequence[Mapping[int, str]] | None
+    declared: Declared | None = None
 
     def leaves(self) -> list[Any]:
         """All arguments, flat."""

@@ -1,0 +1,43 @@
+"""What the user says of the sizes of a call, which torch.export is not told: names, ranges, multiples, relations.
+
+Every size that may vary is `Dim.AUTO` for torch.export, whatever the user calls it. So torch assumes nothing and refuses
+nothing by itself; `trace` states the user's relations and ranges by `torch._check` before the model runs, and
+`DimTable` compares what the model demands with what was declared, in the user's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aotpack.spec import Dim, DimRef
+
+# The "axis" of an int argument that varies: the number itself.
+NUMBER = -1
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The user's dims.
+
+    Attributes:
+        sizes: for each leaf of `(args, kwargs)` in pytree order: axis → the size there, for each axis that has a name;
+            `NUMBER` → the value of an int argument. Axes that vary without a name ("auto") are not here.
+        dims: by name, the ranges and multiples; `min` is 0 and `max` None where the user gave none.
+        explicit_min: the names whose `min` the user gave: less than that range may not come out silently.
+    """
+
+    sizes: tuple[Mapping[int, DimRef], ...]
+    dims: Mapping[str, Dim] = field(default_factory=dict)
+    explicit_min: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that a build has to say of the dims: of what (`x.shape[0]`, a dim's name), and what."""
+
+    subject: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.text}"
