@@ -8,6 +8,7 @@ import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from aotpack.export.program import Program
 from aotpack.export.recurrent import captured_whole
 from aotpack.export.streaming import StreamedWeights, WeightFiles
 from aotpack.export.trace import message, trace
+from aotpack.export.variants import Example, Variants, with_variants
 
 __all__ = ["aot_export", "load_exported", "manifest_dtype"]
 
@@ -52,6 +54,8 @@ def aot_export(
     method: str = "forward",
     name: str | None = None,
     weights: WeightFiles | None = None,
+    variants: Variants | None = None,
+    select: str = "declared",
 ) -> Program:
     """Captures one call of `model` ahead of time.
 
@@ -123,9 +127,12 @@ def aot_export(
             program = _joint(module, call, dynamic_shapes, name or default)
     default_entry = mode if mode != "forward" else method
     program = replace(program, signature=replace(program.signature, name=entry or default_entry))
-    if not isinstance(model, torch.nn.Module):
+    if isinstance(model, torch.nn.Module):
+        program = replace(program, source_module=model, state_dict=module.state_dict(keep_vars=True))
+    if variants is None:
         return program
-    return replace(program, source_module=model, state_dict=module.state_dict(keep_vars=True))
+    again = partial(aot_export, model, mode=mode, entry=entry, method=method, name=name, weights=weights)
+    return with_variants(program, variants, select, Example(function, call_args, call_kwargs), again)
 
 
 def _with_method(module: torch.nn.Module, method: str, *, is_module: bool) -> torch.nn.Module:
@@ -152,11 +159,19 @@ def _streamed(
     return StreamedWeights(module, weights)
 
 
-def load_exported(path: str | os.PathLike[str], *, name: str | None = None) -> Program:
+def load_exported(
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    variants: Variants | None = None,
+    select: str = "declared",
+) -> Program:
     """The program in a `.pt2` file that `torch.export.save` wrote. Its example inputs must have been saved with it.
 
+    `name`, `variants` and `select` are those of `aot_export`.
+
     Raises:
-        CaptureError: the file is no exported program, or carries no example inputs.
+        CaptureError: the file is no exported program, or carries no example inputs; a variant cannot be captured.
     """
     try:
         exported = torch.export.load(path)
@@ -172,7 +187,12 @@ def load_exported(path: str | os.PathLike[str], *, name: str | None = None) -> P
     outputs = eager.run(exported.module(), args, kwargs)
     call = Call(args, kwargs, _names_of_exported(exported, len(args)), None)
     program = _forward_program(exported, call, name or Path(path).stem, outputs)
-    return replace(program, state_dict=dict(exported.state_dict))
+    program = replace(program, state_dict=dict(exported.state_dict))
+    if variants is None:
+        return program
+    module = exported.module()
+    again = partial(aot_export, module, name=program.name)
+    return with_variants(program, variants, select, Example(module.forward, args, kwargs), again)
 
 
 # ---- forward --------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from aotpack.archive import Guard
 from aotpack.spec import Signature
 
 
@@ -77,6 +78,8 @@ class Program:
         load: reads a tensor of the source model, by attribute name, where it is on the meta device.
         reference: for goldens; None where the model draws random numbers.
         reports: what each pass did, in order.
+        variants: what is compiled of this entry, in the order in which calls try it. Empty: this program alone. The
+            signature is that of the entry in any case.
     """
 
     name: str
@@ -89,6 +92,7 @@ class Program:
     state_dict: Mapping[str, torch.Tensor] = field(default_factory=dict)
     source_module: torch.nn.Module | None = None
     load: Callable[[str], torch.Tensor] | None = None
+    variants: tuple[ProgramVariant, ...] = ()
 
     @property
     def graph(self) -> torch.fx.Graph:
@@ -165,6 +169,18 @@ class Program:
         """The tensor of the source model behind an attribute; it may be on the meta device."""
         known = self.originals.get(attribute)
         return get_attribute(self.graph_module, attribute) if known is None else known
+
+
+@dataclass(frozen=True)
+class ProgramVariant:
+    """A program for the calls of an entry that fit all of `guards`; its dims are those that the guards leave open.
+
+    Its inputs and outputs are those of the entry, in number and order, and its outputs have the same memory layouts.
+    """
+
+    name: str
+    guards: tuple[Guard, ...]
+    program: Program
 
 
 def identity(tensor: torch.Tensor) -> tuple[object, ...]:

@@ -1,0 +1,300 @@
+"""Variants: an entry captured again for fixed values of some of its dims.
+
+The general capture says what the entry is: its dims, its inputs and outputs and how these lie in memory. A variant is
+captured from the same model with the example call cut or tiled to its sizes, and must be the same entry from outside.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from aotpack.archive import Guard
+from aotpack.errors import BuildError, CaptureError
+from aotpack.export.program import Program, ProgramVariant
+from aotpack.spec import (
+    DYNAMIC,
+    CallSpec,
+    Dim,
+    DimRef,
+    ShapeElement,
+    Signature,
+    Spec,
+    TensorLeaf,
+    TensorSpec,
+    ValueLeaf,
+    children,
+)
+
+Variants = Sequence[Mapping[str, int]]
+
+GENERAL = "general"
+
+
+@dataclass(frozen=True)
+class Example:
+    """The call that a program was captured with: the function that was called, and its arguments."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+def with_variants(
+    general: Program, variants: Variants, select: str, example: Example, capture: Callable[..., Program]
+) -> Program:
+    """The program with its variants.
+
+    Args:
+        general: the capture with all dims open.
+        variants: for each the dims that it fixes, by name; `{}` is `general` itself.
+        select: `"declared"`: calls try them in the order given; `"tightest"`: those that fit fewer sizes first.
+        example: the call that `general` was captured with.
+        capture: captures anew; called with `args`, `kwargs` and `dynamic_shapes`.
+
+    Raises:
+        CaptureError: a dim is unknown, a size is not one of its dim's, two variants are equal, or a capture fails.
+        BuildError: a variant differs from the general program in what it takes or returns.
+    """
+    if select not in ("declared", "tightest"):
+        raise CaptureError(f"select is {select!r}", hint='choose "declared" or "tightest"')
+    made = []
+    for pins in _checked(variants, general.signature):
+        name = _name(pins)
+        if not pins:
+            made.append(ProgramVariant(name, (), general))
+            continue
+        args, kwargs, shapes = _example_at(general.signature, pins, example)
+        try:
+            program = capture(args, kwargs, dynamic_shapes=shapes)
+        except CaptureError as error:
+            raise CaptureError(f"the variant {name!r}: {error}", hint=error.hint) from error
+        made.append(_variant(general, name, pins, program))
+    if select == "tightest":
+        made.sort(key=lambda variant: _admitted(variant, general.signature.dims))
+    return replace(general, variants=tuple(made))
+
+
+# ---- what the user asks for -----------------------------------------------------------------------------------------
+
+
+def _checked(variants: Variants, signature: Signature) -> list[dict[str, int]]:
+    """The dims that each variant fixes, in the order of the signature."""
+    if not isinstance(variants, Sequence) or isinstance(variants, str) or not variants:
+        raise CaptureError(
+            "variants must be a list of dicts from dims to sizes", hint='write variants=[{"batch": 1}, {}]'
+        )
+    dims = {dim.name: dim for dim in signature.dims}
+    result: list[dict[str, int]] = []
+    for variant in variants:
+        if not isinstance(variant, Mapping):
+            raise CaptureError(
+                f"a variant is {variant!r}", hint='a variant is a dict from dims to sizes, such as {"batch": 1}'
+            )
+        for name, size in variant.items():
+            if name not in dims:
+                known = f"its dims are {', '.join(dims)}" if dims else "it has none"
+                raise CaptureError(
+                    f"a variant fixes {name!r}, which is no dim of the entry {signature.name!r}",
+                    hint=f"{known}; name the dims that vary in dynamic_shapes",
+                )
+            _check_size(dims[name], size)
+        pins = {name: int(variant[name]) for name in dims if name in variant}
+        if pins in result:
+            raise CaptureError(f"the variant {_name(pins)!r} is given twice")
+        result.append(pins)
+    return result
+
+
+def _check_size(dim: Dim, size: Any) -> None:
+    if not isinstance(size, int) or isinstance(size, bool):
+        raise CaptureError(f"a variant fixes {dim.name!r} to {size!r}", hint="give an int")
+    if size < dim.min or (dim.max is not None and size > dim.max):
+        raise CaptureError(f"a variant fixes {dim.name!r} to {size}, but {dim}")
+    if size % dim.multiple_of:
+        raise CaptureError(f"a variant fixes {dim.name!r} to {size}, which is no multiple of {dim.multiple_of}")
+
+
+def _name(pins: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={size}" for name, size in pins.items()) or GENERAL
+
+
+def _admitted(variant: ProgramVariant, dims: Sequence[Dim]) -> tuple[int, int]:
+    """How many sizes fit: dims without an upper bound, and the number of sizes that the others may have together."""
+    bounds = {dim.name: (dim.min, dim.max, dim.multiple_of) for dim in dims}
+    for guard in variant.guards:
+        bounds[guard.dim] = (guard.min, guard.max, guard.multiple_of)
+    bounded = [(low, high, step) for low, high, step in bounds.values() if high is not None]
+    sizes = math.prod(high // step - -(-low // step) + 1 for low, high, step in bounded)
+    return len(bounds) - len(bounded), sizes
+
+
+# ---- the example call of a variant ----------------------------------------------------------------------------------
+
+
+def _example_at(
+    signature: Signature, pins: Mapping[str, int], example: Example
+) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """The example call at these sizes, and the dynamic shapes that leave the other dims open."""
+    given = (example.args, {key: example.kwargs[key] for key in signature.in_spec.kwargs_keys})
+    flat, tree = pytree.tree_flatten(given)
+    leaves = list(_leaves(signature.in_spec))
+    specs = [signature.inputs[leaf.index] if isinstance(leaf, TensorLeaf) else None for leaf in leaves]
+    values = dim_values(signature, [v for v, spec in zip(flat, specs, strict=True) if spec is not None]) | dict(pins)
+    dims = {dim.name: dim for dim in signature.dims if dim.name not in pins}
+    sized: list[Any] = []
+    shapes: list[Any] = []
+    for value, spec in zip(flat, specs, strict=True):
+        if spec is None:
+            sized.append(value)
+            shapes.append(None)
+        elif spec.number is not None:
+            sized.append(pins.get(spec.dim, value) if spec.dim is not None else value)
+            shapes.append(None if spec.dim in pins else dims.get(spec.dim or "", DYNAMIC))
+        else:
+            sized.append(resized(value, [element_size(size, values) for size in spec.shape], spec.order))
+            shapes.append(_open_axes(spec, dims) or None)
+    args, kwargs = pytree.tree_unflatten(sized, tree)
+    arg_shapes, kwarg_shapes = pytree.tree_unflatten(shapes, tree)
+    if not kwargs:
+        return args, kwargs, arg_shapes
+    return args, kwargs, _by_parameter(example.function, arg_shapes, kwarg_shapes)
+
+
+def _leaves(spec: Spec | CallSpec) -> Iterator[TensorLeaf | ValueLeaf]:
+    if isinstance(spec, (TensorLeaf, ValueLeaf)):
+        yield spec
+    for child in children(spec):
+        yield from _leaves(child)
+
+
+def _open_axes(spec: TensorSpec, dims: Mapping[str, Dim]) -> dict[int, Any]:
+    axes: dict[int, Any] = {}
+    for axis, size in enumerate(spec.shape):
+        if isinstance(size, DimRef) and size.dim in dims:
+            dim = dims[size.dim]
+            axes[axis] = dim if (size.mul, size.add) == (1, 0) else dim * size.mul + size.add
+        elif not isinstance(size, (int, DimRef)) and any(f"${name}" in (size.code or ()) for name in dims):
+            # What it depends on is found by the trace.
+            axes[axis] = torch.export.Dim.AUTO
+    return axes
+
+
+def _by_parameter(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    signature = inspect.signature(function)
+    bound = signature.bind(*args, **kwargs).arguments
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            bound |= bound.pop(name, {})
+    return dict(bound)
+
+
+def dim_values(signature: Signature, inputs: Sequence[Any]) -> dict[str, int]:
+    """The value of each dim in a call with these inputs: tensors and numbers, in the order of the signature."""
+    values: dict[str, int] = {}
+    for given, spec in zip(inputs, signature.inputs, strict=True):
+        if spec.number is not None:
+            if spec.dim is not None:
+                values[spec.dim] = int(given)
+            continue
+        for size, element in zip(given.shape, spec.shape, strict=True):
+            if isinstance(element, DimRef):
+                values.setdefault(element.dim, (int(size) - element.add) // element.mul)
+    return values
+
+
+def element_size(size: ShapeElement, values: Mapping[str, int]) -> int:
+    """The size that an element of an input's shape means for these values of the dims."""
+    if isinstance(size, int):
+        return size
+    if isinstance(size, DimRef):
+        return size.mul * values[size.dim] + size.add
+    from aotpack.archive.code import evaluate
+
+    return int(evaluate(size.code or (), values))
+
+
+def resized(tensor: torch.Tensor, sizes: Sequence[int], order: Sequence[int]) -> torch.Tensor:
+    """The tensor cut or tiled to `sizes`: element i of an axis is element i % (old size); zeros where it was empty.
+
+    Its dims lie in memory in `order`, from outermost to innermost. On the meta device there are sizes alone.
+    """
+    if tuple(tensor.shape) == tuple(sizes):
+        return tensor
+    wanted = torch.empty([sizes[d] for d in order], dtype=tensor.dtype, device=tensor.device)
+    result = wanted.permute([list(order).index(d) for d in range(tensor.dim())])
+    with torch.no_grad():
+        if tensor.numel() == 0:
+            result.zero_()
+        else:
+            source = tensor.detach()
+            for axis, size in enumerate(sizes):
+                if size != source.shape[axis]:
+                    source = source.index_select(axis, torch.arange(size) % source.shape[axis])
+            result.copy_(source)
+    return result.requires_grad_(tensor.requires_grad)
+
+
+# ---- the same entry -------------------------------------------------------------------------------------------------
+
+
+def _variant(general: Program, name: str, pins: Mapping[str, int], program: Program) -> ProgramVariant:
+    _compare(name, general.signature, program.signature)
+    outputs = tuple(
+        replace(own, order=wanted.order)
+        for own, wanted in zip(program.signature.outputs, general.signature.outputs, strict=True)
+    )
+    program = replace(program, signature=replace(program.signature, outputs=outputs))
+    own = {dim.name: dim for dim in program.signature.dims}
+    guards = []
+    for dim in general.signature.dims:
+        if dim.name in pins:
+            guards.append(Guard(dim.name, pins[dim.name], pins[dim.name]))
+        elif dim.name in own and own[dim.name] != dim:
+            guards.append(_narrowed(dim, own[dim.name]))
+    return ProgramVariant(name, tuple(guards), program)
+
+
+def _narrowed(dim: Dim, own: Dim) -> Guard:
+    highs = [high for high in (dim.max, own.max) if high is not None]
+    step = math.lcm(dim.multiple_of, own.multiple_of)
+    return Guard(dim.name, max(dim.min, own.min), min(highs) if highs else None, step)
+
+
+def _compare(name: str, general: Signature, own: Signature) -> None:
+    if own.in_spec != general.in_spec or len(own.inputs) != len(general.inputs):
+        raise _differs(name, "takes other arguments", general, own)
+    if own.out_spec != general.out_spec or len(own.outputs) != len(general.outputs):
+        raise _differs(name, "returns another structure", general, own)
+    for kind, wanted, found in [
+        *(("input", *pair) for pair in zip(general.inputs, own.inputs, strict=True)),
+        *(("output", *pair) for pair in zip(general.outputs, own.outputs, strict=True)),
+    ]:
+        for what, first, second in (
+            ("dtype", wanted.dtype, found.dtype),
+            ("rank", wanted.rank, found.rank),
+            ("kind of number", wanted.number, found.number),
+        ):
+            if first != second:
+                raise BuildError(
+                    f"the variant {name!r} differs from the general one: the {what} of {kind} {wanted.name!r} is "
+                    f"{second}, but {first} in general",
+                    hint="the variants of an entry take and return the same; leave this one out",
+                )
+        if found.mutated and not wanted.mutated:
+            raise BuildError(
+                f"the variant {name!r} writes to the input {wanted.name!r}, which the general one does not"
+            )
+
+
+def _differs(name: str, how: str, general: Signature, own: Signature) -> BuildError:
+    return BuildError(
+        f"the variant {name!r} {how} than the general one:\n  {own}\n  {general}",
+        hint="the variants of an entry take and return the same; leave this one out",
+    )
