@@ -68,8 +68,12 @@ std::string read_bytes(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-Json dim(const std::string& name, int64_t min, Json max) {
-  return Json::object({{"name", name}, {"min", min}, {"max", std::move(max)}});
+Json dim(const std::string& name, int64_t min, Json max, int64_t multiple_of) {
+  return Json::object({{"name", name}, {"min", min}, {"max", std::move(max)}, {"multiple_of", multiple_of}});
+}
+
+Json guard(const std::string& dim, int64_t min, Json max, int64_t multiple_of) {
+  return Json::object({{"dim", dim}, {"min", min}, {"max", std::move(max)}, {"multiple_of", multiple_of}});
 }
 
 Json size(const std::string& dim, int64_t mul, int64_t add) {
@@ -85,8 +89,23 @@ Json value(const std::string& name, const std::string& dtype, std::vector<Json> 
                        {"dtype", dtype},
                        {"shape", Json::array(std::move(shape))},
                        {"order", Json::array(std::move(order))},
-                       {"mutated", mutated}});
+                       {"mutated", mutated},
+                       {"number", Json()},
+                       {"dim", Json()}});
 }
+
+Json expression(const std::string& text, Json code) {
+  return Json::object({{"expr", text}, {"code", std::move(code)}});
+}
+
+Json number(const std::string& name, const std::string& kind, Json dim) {
+  Json number = value(name, kind == "int" ? "int64" : kind == "float" ? "float64" : "bool", {});
+  number["number"] = kind;
+  number["dim"] = std::move(dim);
+  return number;
+}
+
+Json check(const std::string& text, Json code) { return Json::object({{"text", text}, {"code", std::move(code)}}); }
 
 Json module(int64_t file, std::vector<Json> constants, std::vector<Json> imports, const std::string& target) {
   return Json::object({{"target", target},
@@ -97,9 +116,11 @@ Json module(int64_t file, std::vector<Json> constants, std::vector<Json> imports
                        {"kernels", Json::array({Json::object({{"name", "k0"}, {"ops", Json::array({"aten.add"})}})})}});
 }
 
-Json variant(const std::string& name, std::vector<Json> guards, std::vector<Json> modules) {
-  return Json::object(
-      {{"name", name}, {"guards", Json::array(std::move(guards))}, {"modules", Json::array(std::move(modules))}});
+Json variant(const std::string& name, std::vector<Json> guards, std::vector<Json> modules, std::vector<Json> checks) {
+  return Json::object({{"name", name},
+                       {"guards", Json::array(std::move(guards))},
+                       {"checks", Json::array(std::move(checks))},
+                       {"modules", Json::array(std::move(modules))}});
 }
 
 Json entry(const std::string& name, std::vector<Json> dims, std::vector<Json> inputs, std::vector<Json> outputs,
@@ -146,7 +167,7 @@ Json constant(const std::string& name, const std::string& dtype, std::vector<Jso
 
 Json manifest(std::vector<Json> constants, std::vector<Json> entries) {
   return Json::object({{"format", "aotpack"},
-                       {"format_version", 2},
+                       {"format_version", 3},
                        {"name", "test"},
                        {"producer", Json::object({{"aotpack", "tests"}})},
                        {"constants", Json::array(std::move(constants))},
@@ -206,7 +227,7 @@ ArchiveWriter layout_archive(bool dynamic) {
     shape = {size("n"), size("c"), size("h"), size("w")};
   }
   writer.manifest = manifest({}, {entry("forward", dims, {value("x", "int32", shape, {0, 2, 3, 1})},
-                                        {value("memory", "int32", {Json::object({{"expr", "n*c*h*w"}})})},
+                                        {value("memory", "int32", {expression("n*c*h*w", Json())})},
                                         {variant("default", {}, {module(0, {}, {"alloc"})})})});
   return writer;
 }

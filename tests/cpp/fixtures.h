@@ -41,13 +41,21 @@ std::string bytes_of(const std::vector<T>& values) {
 
 // ---- pieces of manifests
 
-Json dim(const std::string& name, int64_t min, Json max);
+Json dim(const std::string& name, int64_t min, Json max, int64_t multiple_of = 1);
+Json guard(const std::string& dim, int64_t min, Json max, int64_t multiple_of = 1);
 Json size(const std::string& dim, int64_t mul = 1, int64_t add = 0);
+// A size that `code` computes; null: it comes out of the data.
+Json expression(const std::string& text, Json code);
 // Contiguous unless `order` is given.
 Json value(const std::string& name, const std::string& dtype, std::vector<Json> shape, std::vector<Json> order = {},
            bool mutated = false);
+// An "int", "float" or "bool".
+Json number(const std::string& name, const std::string& kind, Json dim = {});
+// A condition of a variant.
+Json check(const std::string& text, Json code);
 Json module(int64_t file, std::vector<Json> constants, std::vector<Json> imports, const std::string& target = "x86-64");
-Json variant(const std::string& name, std::vector<Json> guards, std::vector<Json> modules);
+Json variant(const std::string& name, std::vector<Json> guards, std::vector<Json> modules,
+             std::vector<Json> checks = {});
 // With specs that take the inputs positionally and return a tuple.
 Json entry(const std::string& name, std::vector<Json> dims, std::vector<Json> inputs, std::vector<Json> outputs,
            std::vector<Json> variants);

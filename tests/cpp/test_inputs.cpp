@@ -215,12 +215,9 @@ TEST_CASE("variants: the first whose guards hold; none names each one's guard") 
   ArchiveWriter writer = affine_archive();
   writer.files.push_back({"modules/x86-64-v2/one", read_bytes(MODULE_affine_v2)});
   Json& variants = writer.manifest["entries"][0]["variants"];
-  const auto guard = [](int64_t min, Json max) {
-    return Json::object({{"dim", "batch"}, {"min", min}, {"max", std::move(max)}});
-  };
-  variants = Json::array({variant("one", {guard(1, 1)}, {module(3, {0}, {"alloc", "free"}, "x86-64-v2")}),
-                          variant("some", {guard(1, 8)}, {module(1, {0}, {"alloc", "free"})}),
-                          variant("many", {guard(32, Json())}, {module(1, {0}, {"alloc", "free"})})});
+  variants = Json::array({variant("one", {guard("batch", 1, 1)}, {module(3, {0}, {"alloc", "free"}, "x86-64-v2")}),
+                          variant("some", {guard("batch", 1, 8)}, {module(1, {0}, {"alloc", "free"})}),
+                          variant("many", {guard("batch", 32, Json())}, {module(1, {0}, {"alloc", "free"})})});
   Context context = context_of(writer);
   std::vector<float> x(64 * 4, 1.0f);
   const auto first = [&](int64_t batch) { return context.run({TensorView(x.data(), {batch, 4})})[0].data<float>()[0]; };
