@@ -37,3 +37,16 @@ def read_file(node: Node, files: tuple[FileEntry, ...], folder: str) -> int:
     if not files[index].path.startswith(folder):
         node.fail(f"{files[index].path!r} does not begin with {folder!r}")
     return index
+
+
+def read_byte_range(members: dict[str, Node], files: tuple[FileEntry, ...], folder: str) -> tuple[int, int, int]:
+    """(file, offset, nbytes) of some bytes, which lie inside of the file."""
+    file = read_file(members["file"], files, folder)
+    offset, nbytes = members["offset"].integer(0), members["nbytes"].integer(0)
+    if offset + nbytes > files[file].size:
+        members["nbytes"].fail(f"bytes {offset} to {offset + nbytes} of a file of {files[file].size}")
+    return file, offset, nbytes
+
+
+def read_strings(node: Node, *, empty: bool = False) -> tuple[str, ...]:
+    return tuple(item.string(empty=empty) for item in node.list())

@@ -33,9 +33,15 @@ def parse_json(data: bytes) -> Any:
     def constant(name: str) -> NoReturn:
         malformed(f"manifest: {name} is no JSON number")
 
+    def real(text: str) -> float:
+        value = float(text)
+        if abs(value) == float("inf"):
+            malformed(f"manifest: the number {text} is out of range")
+        return value
+
     try:
         text = data.decode("utf-8")
-        value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+        value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_float=real)
     except UnicodeDecodeError as error:
         malformed(f"manifest: not UTF-8 at byte {error.start}")
     except RecursionError:

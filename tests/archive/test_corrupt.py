@@ -102,7 +102,7 @@ CASES: dict[str, tuple[Callable[[Parts], bytes], type[ArchiveError]]] = {
     # versions
     "container version": (lambda p: p.put(p.end + 22, b"aotpack:2:"), UnsupportedVersionError),
     "format version": (
-        lambda p: p.with_manifest(b'"format_version":2', b'"format_version":1'),
+        lambda p: p.with_manifest(b'"format_version":3', b'"format_version":1'),
         UnsupportedVersionError,
     ),
     # end record
@@ -166,7 +166,10 @@ CASES: dict[str, tuple[Callable[[Parts], bytes], type[ArchiveError]]] = {
         lambda p: p.with_manifest(b'"path":"modules/x86-64-v3', b'"path":"modules/x86-64-v4'),
         MalformedArchiveError,
     ),
-    "white space": (lambda p: p.with_manifest(b'"min":1,"name"', b'"min": 1,"nam"'), MalformedArchiveError),
+    "white space": (
+        lambda p: p.with_manifest(b'"min":1,"multiple_of"', b'"min": 1,"multiple_o"'),
+        MalformedArchiveError,
+    ),
 }
 
 

@@ -14,6 +14,7 @@ from aotpack.archive import (
     Fold,
     Golden,
     GoldenTensor,
+    Guard,
     Kernel,
     Manifest,
     Module,
@@ -23,7 +24,8 @@ from aotpack.archive import (
     layout_constants,
     write_archive,
 )
-from aotpack.spec import CallSpec, Dim, DimRef, DType, Expr, Spec, TensorSpec, contiguous_order
+from aotpack.archive.values_json import NUMBER_DTYPES
+from aotpack.spec import CallSpec, Check, Dim, DimRef, DType, Expr, Spec, TensorSpec, contiguous_order
 
 CompileC = Callable[[str], bytes]
 
@@ -107,6 +109,15 @@ class Updates:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """A variant of the recipe's entries. All have the recipe's one module; which was chosen, the context says."""
+
+    name: str
+    guards: tuple[Guard, ...] = ()
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True)
 class Recipe:
     """An archive of one entry. `body` is C: the function `run`."""
 
@@ -119,6 +130,7 @@ class Recipe:
     weights: tuple[Weight, ...] = ()
     examples: tuple[Example, ...] = ()
     entries: tuple[str, ...] = ("forward",)
+    variants: tuple[Choice, ...] = (Choice("default"),)
     target: str = "x86-64-v3"
     name: str = "test"
     producer: dict[str, str] = field(default_factory=lambda: {"aotpack": "test"})
@@ -137,6 +149,11 @@ def tensor(
     """A tensor; a string in its shape is a dim."""
     sizes = tuple(DimRef(size) if isinstance(size, str) else size for size in shape)
     return TensorSpec(name, dtype, sizes, order or contiguous_order(len(sizes)), mutated)
+
+
+def number(name: str, kind: str, dim: str | None = None) -> TensorSpec:
+    """A Python number: kind is "int", "float" or "bool"; `dim` is the one whose value an int is."""
+    return TensorSpec(name, NUMBER_DTYPES[kind], (), (), number=kind, dim=dim)
 
 
 def floats(*values: float) -> bytes:
@@ -226,7 +243,7 @@ def _entry(name: str, recipe: Recipe, module: Module, goldens: tuple[Golden, ...
         outputs=recipe.outputs,
         in_spec=recipe.in_spec,
         out_spec=recipe.out_spec,
-        variants=(Variant("default", (), (module,)),),
+        variants=tuple(Variant(item.name, item.guards, (module,), item.checks) for item in recipe.variants),
         goldens=goldens,
     )
 

@@ -15,6 +15,7 @@ from aotpack.spec import (
     ValueLeaf,
 )
 from tests.support.archives import Example, Recipe, Updates, Weight, floats, tensor
+from tests.support.size_recipes import SIZE_RECIPES
 
 _X = TensorLeaf(0)
 _FLOAT = DType.FLOAT32
@@ -248,17 +249,21 @@ static int32_t run(const aotpack_module_call* call) {
     )
 
 
-RECIPES = {
-    "affine": AFFINE,
-    "tuple": TUPLE,
-    "list": LIST,
-    "dict": DICT,
-    "nested": NESTED,
-    "dataclass_out": DATACLASS_OUT,
-    "failing": FAILING,
-    "counter": COUNTER,
-    "in_place": IN_PLACE,
-    "random": RANDOM,
-    "slow": SLOW,
-    "updatable": UPDATABLE,
-} | {str(dtype): identity(dtype) for dtype in DType}
+RECIPES = (
+    {
+        "affine": AFFINE,
+        "tuple": TUPLE,
+        "list": LIST,
+        "dict": DICT,
+        "nested": NESTED,
+        "dataclass_out": DATACLASS_OUT,
+        "failing": FAILING,
+        "counter": COUNTER,
+        "in_place": IN_PLACE,
+        "random": RANDOM,
+        "slow": SLOW,
+        "updatable": UPDATABLE,
+    }
+    | SIZE_RECIPES
+    | {str(dtype): identity(dtype) for dtype in DType}
+)

@@ -1,0 +1,105 @@
+"""The `entries` of the manifest: JSON → Python, strictly."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from aotpack.archive.fields import read_byte_range, read_dtype, read_file, read_integers, read_strings
+from aotpack.archive.manifest import Entry, FileEntry, Golden, GoldenTensor, Kernel, Module, Variant
+from aotpack.archive.node import Node, unique
+from aotpack.archive.spec_json import decode_call, decode_spec
+from aotpack.archive.values_json import check_determined, decode_check, decode_dim, decode_guard, decode_value
+from aotpack.spec import TensorSpec, tensor_indices
+
+
+def decode_entry(node: Node, files: tuple[FileEntry, ...], num_constants: int) -> Entry:
+    """One of the archive's entries."""
+    members = node.object("name", "dims", "inputs", "outputs", "in_spec", "out_spec", "variants", "goldens")
+    dims = tuple(decode_dim(item) for item in members["dims"].list())
+    unique([(members["dims"], dim.name) for dim in dims])
+    names = frozenset(dim.name for dim in dims)
+    inputs = tuple(decode_value(item, names, output=False) for item in members["inputs"].list())
+    outputs = tuple(decode_value(item, names, output=True) for item in members["outputs"].list())
+    unique([(members["inputs"], value.name) for value in inputs])
+    unique([(members["outputs"], value.name) for value in outputs])
+
+    in_spec = decode_call(members["in_spec"], len(inputs))
+    counts = Counter(tensor_indices(in_spec))
+    for i in range(len(inputs)):
+        if counts[i] != 1:
+            members["in_spec"].fail(f"input {i} appears {counts[i]} times instead of once")
+    out_spec = decode_spec(members["out_spec"], len(outputs))
+
+    variants = tuple(_variant(item, names, files, num_constants) for item in members["variants"].list())
+    if not variants:
+        members["variants"].fail("empty: an entry has at least one variant")
+    unique([(members["variants"], variant.name) for variant in variants])
+    guards = [guard for variant in variants for guard in variant.guards]
+    checks = [check for variant in variants for check in variant.checks]
+    check_determined(members["dims"], inputs, outputs, guards, checks)
+    goldens = tuple(_golden(item, files, inputs, outputs) for item in members["goldens"].list())
+    return Entry(members["name"].string(), dims, inputs, outputs, in_spec, out_spec, variants, goldens)
+
+
+def _variant(node: Node, dims: frozenset[str], files: tuple[FileEntry, ...], num_constants: int) -> Variant:
+    members = node.object("name", "guards", "checks", "modules")
+    guards = tuple(decode_guard(item, dims) for item in members["guards"].list())
+    modules = tuple(_module(item, files, num_constants) for item in members["modules"].list())
+    if not modules:
+        members["modules"].fail("empty: a variant has at least one module")
+    unique([(members["modules"], module.target) for module in modules])
+    checks = tuple(decode_check(item, dims) for item in members["checks"].list())
+    return Variant(members["name"].string(), guards, modules, checks)
+
+
+def _module(node: Node, files: tuple[FileEntry, ...], num_constants: int) -> Module:
+    members = node.object("target", "abi_version", "file", "constants", "imports", "kernels")
+    kernels = []
+    for item in members["kernels"].list():
+        kernel = item.object("name", "ops")
+        kernels.append(Kernel(kernel["name"].string(empty=True), read_strings(kernel["ops"], empty=True)))
+    return Module(
+        target=members["target"].string(),
+        abi_version=members["abi_version"].integer(1, (1 << 32) - 1),
+        file=read_file(members["file"], files, "modules/"),
+        constants=tuple(item.index(num_constants, "constants") for item in members["constants"].list()),
+        imports=read_strings(members["imports"]),
+        kernels=tuple(kernels),
+    )
+
+
+def _golden(
+    node: Node, files: tuple[FileEntry, ...], inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+) -> Golden:
+    members = node.object("inputs", "outputs", "tolerance")
+    tolerance = members["tolerance"].number()
+    if not (math.isfinite(tolerance) and tolerance >= 0):
+        members["tolerance"].fail(f"{tolerance} is no tolerance")
+    return Golden(
+        inputs=_golden_tensors(members["inputs"], files, inputs, sampled=False),
+        outputs=_golden_tensors(members["outputs"], files, outputs, sampled=True),
+        tolerance=tolerance,
+    )
+
+
+def _golden_tensors(
+    node: Node, files: tuple[FileEntry, ...], values: tuple[TensorSpec, ...], *, sampled: bool
+) -> tuple[GoldenTensor, ...]:
+    tensors = []
+    for item in node.list():
+        members = item.object("dtype", "shape", "file", "offset", "nbytes", "step")
+        dtype, shape, step = read_dtype(members["dtype"]), read_integers(members["shape"]), members["step"].integer(1)
+        file, offset, nbytes = read_byte_range(members, files, "goldens/")
+        if step != 1 and not sampled:
+            members["step"].fail(f"{step}, but inputs are kept whole")
+        expected = -(-math.prod(shape) // step) * dtype.itemsize
+        if nbytes != expected:
+            members["nbytes"].fail(f"{nbytes} bytes, but shape, dtype and step make {expected}")
+        tensors.append(GoldenTensor(dtype, shape, file, offset, nbytes, step))
+    if len(tensors) != len(values):
+        node.fail(f"{len(tensors)} tensors instead of {len(values)}")
+    for tensor, value in zip(tensors, values, strict=True):
+        if tensor.dtype is not value.dtype or len(tensor.shape) != value.rank:
+            node.fail(f"{value.name!r} is {value}, not {tensor.dtype} of rank {len(tensor.shape)}")
+    return tuple(tensors)
