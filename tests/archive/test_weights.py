@@ -73,7 +73,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     "output of another dtype": (lambda m: fold(m)["outputs"][0].update(dtype="int32"), "is not what the output"),
     "output of another shape": (lambda m: reshape(fold(m)["outputs"][0], [2, 2]), "is not what the output"),
     "output of a computed size": (
-        lambda m: fold(m)["outputs"][0].update(shape=[{"expr": "4"}]),
+        lambda m: fold(m)["outputs"][0].update(shape=[{"expr": "4", "code": [4]}]),
         "is not what the output",
     ),
     "output in another order": (lambda m: layout(m, [2, 1], [1, 0]), "is not what the output"),
@@ -85,7 +85,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     "input that is mutated": (lambda m: fold(m)["inputs"][0].update(mutated=True), "is not what the tensor is"),
     "input with a dynamic size": (
         lambda m: (
-            fold(m)["dims"].append({"name": "n", "min": 4, "max": 4}),
+            fold(m)["dims"].append({"name": "n", "min": 4, "max": 4, "multiple_of": 1}),
             fold(m)["inputs"][0].update(shape=[{"dim": "n", "mul": 1, "add": 0}]),
         ),
         "is not what the tensor is",
