@@ -120,7 +120,7 @@ def build(
         return
     total = seconds + sum(report.seconds.values())
     if explain:
-        print_passes(stdout_console(), {program.signature.name: report.to_dict()["passes"]})
+        print_passes(stdout_console(), report.to_dict()["passes"])
     stdout_console().print(
         f"{report.path}  {format_bytes(report.size)}  {', '.join(report.targets)}  in {format_seconds(total)}",
         markup=False,

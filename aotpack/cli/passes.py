@@ -9,17 +9,22 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def print_passes(console: Console, entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Prints a table per entry: each pass with its summary, below it what it changed, layer by layer.
+def print_passes(console: Console, entries: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]) -> None:
+    """Prints a table per variant: each pass with its summary, below it what it changed, layer by layer.
 
     `entries` is the content of `reports/passes.json` under "entries" (docs/format.md).
     """
     from rich.table import Table
     from rich.text import Text
 
-    for entry, reports in entries.items():
+    listed = [(e, v, reports) for e, variants in entries.items() for v, reports in variants.items()]
+    for entry, variant, reports in listed:
         console.print()
-        console.print(Text(f"passes over {entry}", style="bold"))
+        console.print(
+            Text(
+                f"passes over {entry}" if len(entries[entry]) == 1 else f"passes over {entry}, {variant}", style="bold"
+            )
+        )
         if not reports:
             console.print("  none changed anything")
             continue

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,14 @@ from aotpack.export.autocast import no_autocast
 from aotpack.export.cache import BuildCache
 from aotpack.export.compile import compile_module, kernels_ahead
 from aotpack.export.lower import Lowered, kernel_shims, lower, used_halves
-from aotpack.export.pack import CompiledEntry, pack
+from aotpack.export.pack import CompiledUnit, pack
 from aotpack.export.passes import select
 from aotpack.export.program import PassReport, Program
 from aotpack.export.runner import run_passes
+from aotpack.export.shared import Identities, share_state
 from aotpack.export.toolchain import Compiler
-from aotpack.export.updatable import replaceable
+from aotpack.export.units import DEFAULT, Unit, units_of
+from aotpack.export.updatable import Replaceable, replaceable
 from aotpack.spec import Target
 
 Progress = Callable[[str, float | None, str], None]
@@ -55,13 +57,13 @@ class BuildOptions:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What a build made and how long each phase took (seconds)."""
+    """What a build made, how long each phase took (seconds), and what the passes did: entry → variant → passes."""
 
     path: Path
     size: int
     targets: tuple[str, ...]
     seconds: dict[str, float]
-    passes: tuple[PassReport, ...]
+    passes: dict[str, dict[str, tuple[PassReport, ...]]]
     cache_hits: int
     cache_misses: int
 
@@ -95,7 +97,7 @@ class _Clock:
 
 
 def build_archive(
-    program: Program,
+    program: Program | Sequence[Program],
     output: str | os.PathLike[str],
     *,
     name: str | None = None,
@@ -103,16 +105,18 @@ def build_archive(
     options: BuildOptions | None = None,
     progress: Progress | None = None,
 ) -> BuildReport:
-    """Builds the archive of `program` at `output`: all or nothing, an old file stays until the new one is complete.
+    """Builds an archive at `output`: all or nothing, an old file stays until the new one is complete.
 
     Args:
-        program: from `aot_export` or `load_exported`.
+        program: from `aot_export` or `load_exported`; or several, with different names of their entries. What these
+            have in common is stored once: weights, and state, so that one entry reads in a context what another has
+            written there. What one of them writes to is state in all.
         output: path of the archive.
-        name: the model's name; by default the program's.
+        name: the model's name; by default the first program's.
         targets: what to compile for, e.g. `["x86-64-v3", "x86-64-v4"]`; by default this host's best.
         options: see `BuildOptions`.
         progress: called with (phase, None, detail) when a phase begins and (phase, seconds, detail) when it ends.
-            Phases: passes, lower, compile, pack.
+            Phases: passes, lower, compile, pack. The detail names the entry and variant where there are several.
 
     Raises:
         UnsupportedOperatorError: operators without a kernel, all of them at once, before the model's code is compiled.
@@ -128,26 +132,47 @@ def build_archive(
     compiler = toolchain.find_compiler(options.compiler)
     cache = BuildCache(Path(options.cache_dir) if options.cache_dir else None)
     clock = _Clock(progress)
+    identities = Identities()
     with no_autocast():
-        with clock.phase("passes"):
-            program = run_passes(program, select(options.without))
-            weights = replaceable(program) if options.updatable else None
-        programs = [program] if weights is None or weights.fold is None else [program, weights.fold]
-        entries = []
-        for part in programs:
-            lowered = _lower(part, names, cache, compiler, clock, weights_known=weights is None)
-            entries.append(CompiledEntry(part, lowered, _compile(lowered, cache, compiler, clock, options.jobs)))
+        units, weights = _prepare(program, options, identities, clock)
+        compiled = []
+        for unit in units:
+            about = f"{unit.label} " if len(units) > 1 else ""
+            lowered = _lower(unit.program, names, cache, compiler, clock, weights_known=weights is None, about=about)
+            objects = _compile(lowered, cache, compiler, clock, options.jobs, about=about)
+            compiled.append(CompiledUnit(unit, lowered, objects))
         with clock.phase("pack"):
             size = pack(
-                entries,
-                name or program.name,
+                compiled,
+                name or units[0].entry.name,
                 output,
+                identities=identities,
                 replaceable=weights,
                 goldens=options.goldens,
                 free_source=options.free_source,
                 compiler_version=compiler.version,
             )
-    return BuildReport(output, size, names, clock.seconds, program.reports, cache.hits, cache.misses)
+    passes: dict[str, dict[str, tuple[PassReport, ...]]] = {}
+    for unit in units:
+        passes.setdefault(unit.name, {})[unit.variant] = unit.program.reports
+    return BuildReport(output, size, names, clock.seconds, passes, cache.hits, cache.misses)
+
+
+def _prepare(
+    program: Program | Sequence[Program], options: BuildOptions, identities: Identities, clock: _Clock
+) -> tuple[list[Unit], Replaceable | None]:
+    """What is to be compiled, after all passes, and what makes its weights replaceable if that is wanted."""
+    units = units_of([program] if isinstance(program, Program) else list(program))
+    passes = select(options.without)
+    with clock.phase("passes"):
+        programs = [run_passes(shared, passes) for shared in share_state([unit.program for unit in units])]
+        units = [replace(unit, program=part) for unit, part in zip(units, programs, strict=True)]
+        if not options.updatable:
+            return units, None
+        weights = replaceable(programs, identities)
+        if weights.fold is not None:
+            units.append(Unit(weights.fold, DEFAULT, (), weights.fold))
+    return units, weights
 
 
 def _lower(
@@ -158,21 +183,22 @@ def _lower(
     clock: _Clock,
     *,
     weights_known: bool,
+    about: str,
 ) -> tuple[Lowered, ...]:
     lowered = []
     with kernels_ahead(kernel_shims(program), targets, cache, compiler=compiler, halves=used_halves(program)):
         for target in targets:
-            with clock.phase("lower", target):
+            with clock.phase("lower", about + target):
                 lowered.append(lower(program, target, weights_known=weights_known))
     return tuple(lowered)
 
 
 def _compile(
-    lowered: Sequence[Lowered], cache: BuildCache, compiler: Compiler, clock: _Clock, jobs: int | None
+    lowered: Sequence[Lowered], cache: BuildCache, compiler: Compiler, clock: _Clock, jobs: int | None, *, about: str
 ) -> tuple[bytes, ...]:
     objects = []
     for module in lowered:
-        with clock.phase("compile", module.target):
+        with clock.phase("compile", about + module.target):
             objects.append(compile_module(module, cache, compiler=compiler, jobs=jobs, progress=clock.unit))
     return tuple(objects)
 

@@ -27,18 +27,18 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     return memoryview(array)
 
 
-def golden_files(program: Program, first_file: int) -> tuple[tuple[Golden, ...], list[FileSource]]:
-    """The goldens of a program and the file that holds them, to be file number `first_file`."""
+def golden_file(program: Program, path: str, number: int) -> tuple[Golden, FileSource] | None:
+    """The golden of a program and the file that holds it, to be file number `number`; None where it has none."""
     if program.reference is None:
-        return (), []
+        return None
     data = bytearray()
-    inputs = tuple(_add(data, value, 1, first_file) for value in program.reference.inputs)
+    inputs = tuple(_add(data, value, 1, number) for value in program.reference.inputs)
     outputs = []
     for value in program.reference.outputs:
         size = value.numel() * value.element_size()
-        outputs.append(_add(data, value, max(1, -(-size // _LIMIT)), first_file))
+        outputs.append(_add(data, value, max(1, -(-size // _LIMIT)), number))
     golden = Golden(inputs, tuple(outputs), _tolerance(program))
-    return (golden,), [FileSource.from_bytes("goldens/0.bin", bytes(data))]
+    return golden, FileSource.from_bytes(path, bytes(data))
 
 
 def _add(data: bytearray, value: torch.Tensor, step: int, file: int) -> GoldenTensor:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, count, groupby
 from pathlib import Path
 
 import torch
@@ -28,12 +31,13 @@ from aotpack.archive import (
     write_archive,
 )
 from aotpack.export import toolchain
-from aotpack.export.editing import is_dense
-from aotpack.export.goldens import golden_files, tensor_bytes
+from aotpack.export.constant_table import ConstantTable
+from aotpack.export.goldens import golden_file, tensor_bytes
 from aotpack.export.interface import manifest_dtype
-from aotpack.export.lower import Lowered, LoweredConstant
-from aotpack.export.program import ConstantInfo, Program
+from aotpack.export.lower import Lowered
+from aotpack.export.shared import Identities
 from aotpack.export.source_module import SourceTensors
+from aotpack.export.units import DEFAULT, Unit
 from aotpack.export.updatable import Replaceable
 
 # Memory goes back to the system after so many bytes of constants.
@@ -43,19 +47,20 @@ _IMPORTS = ("alloc", "free", "fail", "seed")
 
 
 @dataclass(frozen=True)
-class CompiledEntry:
+class CompiledUnit:
     """A program with what it was lowered to and compiled to, per target."""
 
-    program: Program
+    unit: Unit
     lowered: tuple[Lowered, ...]
     objects: tuple[bytes, ...]
 
 
 def pack(
-    entries: Sequence[CompiledEntry],
+    units: Sequence[CompiledUnit],
     name: str,
     output: Path,
     *,
+    identities: Identities,
     replaceable: Replaceable | None = None,
     goldens: bool = True,
     free_source: bool = False,
@@ -63,22 +68,24 @@ def pack(
 ) -> int:
     """Writes the archive and returns its size in bytes.
 
-    Constants are computed one at a time, in the order in which the first entry reads them.
+    Constants are computed one at a time, each once, in the order in which the units read them.
 
     Raises:
+        BuildError: two units see one constant in different layouts.
         OSError: the file, or the temporary one beside it, cannot be written.
     """
-    table = _table(entries, replaceable)
+    table = ConstantTable([(unit.unit, unit.lowered) for unit in units], identities, replaceable)
     freed = None
     if free_source:
-        main = entries[0].program
-        rows = [key for key, row in table.items() if row.of is main and row.constant.literal is None]
-        freed = SourceTensors(main, rows)
+        freed = SourceTensors(
+            [unit.unit.program for unit in units],
+            [(row.of, row.constant.name) for row in table.rows if row.constant.literal is None],
+        )
     layout = layout_constants(_values(table, freed), folder=output.parent)
-    numbers = {key: index for index, key in enumerate(table)}
+    table.place(layout.placements)
     constants = tuple(
         Constant(
-            name=key,
+            name=constant,
             role=row.constant.info.role,
             sources=row.constant.info.sources,
             dtype=manifest_dtype(row.constant.dtype),
@@ -90,70 +97,51 @@ def pack(
             sha256=layout.placements[key].sha256,
             mutated=row.constant.info.mutated,
         )
-        for key, row in table.items()
+        for constant, key, row in table.named()
     )
-    sources = list(layout.segments)
-    packed = [_entry(entry, numbers, sources, goldens=goldens) for entry in entries]
-    report = json.dumps(_report(entries), indent=1, sort_keys=True).encode() + b"\n"
-    sources.append(FileSource.from_bytes("reports/passes.json", report))
+    files = _Files(list(layout.segments))
+    entries = [_entry(list(group), table, files, goldens=goldens) for _, group in groupby(units, lambda u: u.unit.name)]
+    report = json.dumps(_report(units), indent=1, sort_keys=True).encode() + b"\n"
+    files.add(FileSource.from_bytes("reports/passes.json", report))
     manifest = Manifest(
         name,
-        _producer(entries, compiler_version),
+        _producer(units, compiler_version),
         constants,
-        tuple(packed),
-        report=len(sources) - 1,
-        weights=None if replaceable is None else _weights(replaceable, numbers),
+        tuple(entries),
+        report=len(files.sources) - 1,
+        weights=None if replaceable is None else _weights(replaceable, table),
     )
-    return write_archive(output, manifest, sources)
+    return write_archive(output, manifest, files.sources)
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A constant of the archive and the program that it belongs to."""
+@dataclass
+class _Files:
+    """The files of an archive so far."""
 
-    constant: LoweredConstant
-    of: Program
+    sources: list[FileSource]
 
-    def value(self) -> torch.Tensor:
-        constant = self.constant
-        value = self.of.value(constant.name) if constant.literal is None else constant.literal
-        if value.stride() == constant.stride and is_dense(value):
-            return value
-        return torch.empty_strided(constant.shape, constant.stride, dtype=constant.dtype).copy_(value)
+    def add(self, file: FileSource) -> int:
+        """The file's number."""
+        self.sources.append(file)
+        return len(self.sources) - 1
 
-
-def _table(entries: Sequence[CompiledEntry], replaceable: Replaceable | None) -> dict[str, _Row]:
-    """The archive's constants by name. Entries share those of their main program; a literal is its entry's own."""
-    main = entries[0].program
-    table: dict[str, _Row] = {}
-    for entry in entries:
-        for module in entry.lowered:
-            for constant in module.constants:
-                name = constant.name if entry.program is main else f"{entry.program.signature.name}.{constant.name}"
-                table.setdefault(name, _Row(constant, entry.program))
-    for tensor in replaceable.tensors if replaceable is not None else ():
-        if tensor.attribute is not None and tensor.attribute not in table:
-            table[tensor.attribute] = _Row(_kept(main, tensor.attribute), main)
-    return table
+    def path(self, path: str, extension: str) -> str:
+        """`path` with what the format does not allow replaced, and a number where that makes it equal to another."""
+        plain = re.sub(r"[^A-Za-z0-9._/-]", "-", path)
+        taken = {file.path for file in self.sources}
+        free = (f"{plain}{suffix}{extension}" for suffix in chain([""], (f".{i}" for i in count(2))))
+        return next(path for path in free if path not in taken)
 
 
-def _kept(program: Program, attribute: str) -> LoweredConstant:
-    """A tensor of the source model that no module reads, kept as it was."""
-    value = program.original(attribute)
-    stride = value.stride() if is_dense(value) else torch.empty(value.shape, device="meta").stride()
-    info: ConstantInfo = program.constant_info(attribute)
-    return LoweredConstant(attribute, info, value.dtype, tuple(value.shape), stride)
-
-
-def _values(table: dict[str, _Row], freed: SourceTensors | None) -> Iterator[tuple[str, memoryview]]:
+def _values(table: ConstantTable, freed: SourceTensors | None) -> Iterator[tuple[int, memoryview]]:
     packed = 0
-    for key, row in table.items():
+    for key, row in enumerate(table.rows):
         value = row.value()
         packed += value.nbytes
         yield key, tensor_bytes(value)
         del value
         if freed is not None and row.constant.literal is None:
-            freed.packed(key)
+            freed.packed(row.of, row.constant.name)
         if packed >= _TRIM_BYTES:
             packed = 0
             _return_memory()
@@ -165,25 +153,31 @@ def _return_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _entry(entry: CompiledEntry, numbers: dict[str, int], sources: list[FileSource], *, goldens: bool) -> Entry:
-    """The manifest's entry; appends its files to `sources`."""
-    program, signature = entry.program, entry.program.signature
-    modules = []
-    for module, code in zip(entry.lowered, entry.objects, strict=True):
-        names = [c.name if c.name in numbers else f"{signature.name}.{c.name}" for c in module.constants]
-        modules.append(
-            Module(
-                target=module.target,
-                abi_version=_ABI_VERSION,
-                file=len(sources),
-                constants=tuple(numbers[name] for name in names),
-                imports=_IMPORTS,
-                kernels=tuple(Kernel(kernel, ops) for kernel, ops in module.kernels),
+def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files, *, goldens: bool) -> Entry:
+    """The manifest's entry with these variants; adds its files."""
+    variants, examples = [], []
+    for compiled in units:
+        unit = compiled.unit
+        stem = unit.name if unit.variant == DEFAULT else f"{unit.name}.{unit.variant}"
+        modules = []
+        for module, code in zip(compiled.lowered, compiled.objects, strict=True):
+            path = files.path(f"modules/{module.target}/{stem}", ".so")
+            modules.append(
+                Module(
+                    target=module.target,
+                    abi_version=_ABI_VERSION,
+                    file=files.add(FileSource.from_bytes(path, code)),
+                    constants=tuple(table.number(unit.program, constant) for constant in module.constants),
+                    imports=_IMPORTS,
+                    kernels=tuple(Kernel(kernel, ops) for kernel, ops in module.kernels),
+                )
             )
-        )
-        sources.append(FileSource.from_bytes(f"modules/{module.target}/{signature.name}.so", code))
-    examples, files = golden_files(program, len(sources)) if goldens else ((), [])
-    sources += files
+        variants.append(Variant(unit.variant, unit.guards, tuple(modules)))
+        example = golden_file(unit.program, files.path(f"goldens/{stem}", ".bin"), len(files.sources))
+        if goldens and example is not None:
+            examples.append(example[0])
+            files.add(example[1])
+    signature = units[0].unit.entry.signature
     return Entry(
         name=signature.name,
         dims=signature.dims,
@@ -191,41 +185,33 @@ def _entry(entry: CompiledEntry, numbers: dict[str, int], sources: list[FileSour
         outputs=signature.outputs,
         in_spec=signature.in_spec,
         out_spec=signature.out_spec,
-        variants=(Variant("default", (), tuple(modules)),),
-        goldens=examples,
+        variants=tuple(variants),
+        goldens=tuple(examples),
     )
 
 
-def _weights(replaceable: Replaceable, numbers: dict[str, int]) -> Weights:
+def _weights(replaceable: Replaceable, table: ConstantTable) -> Weights:
     tensors = tuple(
-        WeightTensor(t.name, manifest_dtype(t.dtype), t.shape, None if t.attribute is None else numbers[t.attribute])
+        WeightTensor(t.name, manifest_dtype(t.dtype), t.shape, None if t.holder is None else table.held(*t.holder))
         for t in replaceable.tensors
     )
     if replaceable.fold is None:
         return Weights(tensors, None)
-    results = tuple(numbers[result] for result in replaceable.results)
+    results = tuple(table.held(*result) for result in replaceable.results)
     return Weights(tensors, Fold(replaceable.fold.signature.name, results))
 
 
-def _report(entries: Sequence[CompiledEntry]) -> dict[str, object]:
+def _report(units: Sequence[CompiledUnit]) -> dict[str, object]:
     """What the passes did, for people; docs/format.md has the form."""
-    return {
-        "entries": {
-            entry.program.signature.name: [
-                {
-                    "name": report.name,
-                    "summary": report.summary,
-                    "changes": [{"layer": change.layer, "note": change.note} for change in report.changes],
-                }
-                for report in entry.program.reports
-            ]
-            for entry in entries
-        }
-    }
+    entries: dict[str, dict[str, object]] = {}
+    for compiled in units:
+        unit = compiled.unit
+        entries.setdefault(unit.name, {})[unit.variant] = [dataclasses.asdict(r) for r in unit.program.reports]
+    return {"entries": entries}
 
 
-def _producer(entries: Sequence[CompiledEntry], compiler_version: str) -> dict[str, str]:
-    lowered = [module for entry in entries for module in entry.lowered]
+def _producer(units: Sequence[CompiledUnit], compiler_version: str) -> dict[str, str]:
+    lowered = [module for unit in units for module in unit.lowered]
     flags = toolchain.library_flags(lowered[0].target, halves=lowered[0].halves)
     return {
         "aotpack": __version__,

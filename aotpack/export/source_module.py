@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -19,30 +19,26 @@ class SourceTensors:
     an alias, stays in memory.
     """
 
-    def __init__(self, program: Program, constants: Iterable[str]) -> None:
-        self._program = program
+    def __init__(self, programs: Sequence[Program], constants: Iterable[tuple[Program, str]]) -> None:
+        """`constants` are those of `programs` that are going to be packed."""
         self._tensors: dict[int, list[torch.Tensor]] = {}
         self._pending: Counter[int] = Counter()
-        for tensor in _holders(program):
+        for tensor in _holders(programs):
             self._tensors.setdefault(_storage(tensor), []).append(tensor)
-        for name in constants:
-            self._pending.update(self._storages(name))
-        if program.source_module is not None:
-            _refuse(program.source_module, program.name)
+        for program, name in constants:
+            self._pending.update(_storages(program, name))
+        for module, name in {id(p.source_module): (p.source_module, p.name) for p in programs}.values():
+            if module is not None:
+                _refuse(module, name)
         for storage in set(self._tensors) - set(self._pending):
             self._free(storage)
 
-    def packed(self, constant: str) -> None:
+    def packed(self, program: Program, constant: str) -> None:
         """A constant has been written: what only it was made of goes."""
-        for storage in self._storages(constant):
+        for storage in _storages(program, constant):
             self._pending[storage] -= 1
             if self._pending[storage] == 0:
                 self._free(storage)
-
-    def _storages(self, constant: str) -> set[int]:
-        # A freed tensor is never asked for again, so its storage is still the one that was counted.
-        roots = [self._program.original(root) for root in self._program.roots(constant)]
-        return {_storage(root) for root in roots if not root.is_meta}
 
     def _free(self, storage: int) -> None:
         for tensor in self._tensors.pop(storage, ()):
@@ -55,14 +51,23 @@ def _storage(tensor: torch.Tensor) -> int:
     return storage
 
 
-def _holders(program: Program) -> list[torch.Tensor]:
-    """Every tensor object by which the program or its module holds memory of the source model."""
-    attributes = [str(node.target) for node in program.graph.find_nodes(op="get_attr")]
-    held = [get_attribute(program.graph_module, attribute) for attribute in attributes]
-    held += [*program.originals.values(), *program.state_dict.values()]
-    if program.source_module is not None:
-        held += [*program.source_module.parameters(), *program.source_module.buffers()]
-    return list({id(tensor): tensor for tensor in held if not tensor.is_meta}.values())
+def _storages(program: Program, constant: str) -> set[int]:
+    # A freed tensor is never asked for again, so its storage is still the one that was counted.
+    roots = [program.original(root) for root in program.roots(constant)]
+    return {_storage(root) for root in roots if not root.is_meta}
+
+
+def _holders(programs: Sequence[Program]) -> list[torch.Tensor]:
+    """Every tensor object by which a program or its module holds memory of the source model."""
+    held: dict[int, torch.Tensor] = {}
+    for program in programs:
+        attributes = [str(node.target) for node in program.graph.find_nodes(op="get_attr")]
+        tensors = [get_attribute(program.graph_module, attribute) for attribute in attributes]
+        tensors += [*program.originals.values(), *program.state_dict.values()]
+        if program.source_module is not None:
+            tensors += [*program.source_module.parameters(), *program.source_module.buffers()]
+        held |= {id(tensor): tensor for tensor in tensors if not tensor.is_meta}
+    return list(held.values())
 
 
 def _refuse(module: torch.nn.Module, name: str) -> None:

@@ -81,10 +81,10 @@ def test_passes_are_explained_and_left_out(folder: Path) -> None:
     shown = aotpack(folder, "inspect", "out.aotpack", "--passes").stdout
     assert "packed the weight [16, 8]" in shown
     value = json.loads(aotpack(folder, "inspect", "out.aotpack", "--json").stdout)
-    changes = {report["name"]: report["changes"] for report in value["passes"]["forward"]}
+    changes = {report["name"]: report["changes"] for report in value["passes"]["forward"]["default"]}
     assert {"layer": "0", "note": "packed the weight [16, 8]"} in changes["pack-linear"]
     made = build(folder, "net.py", "--without", "pack-linear")
-    assert "pack-linear" not in [report["name"] for report in made["passes"]]
+    assert "pack-linear" not in [report["name"] for report in made["passes"]["forward"]["default"]]
     build(folder, "net.py", "--without", "all")
     wrong = aotpack(folder, "build", "net.py", "-o", "out.aotpack", "--without", "pack-linaer")
     assert wrong.returncode == 1
