@@ -19,15 +19,16 @@ from torch.export import ExportedProgram
 from aotpack.errors import CaptureError
 from aotpack.export import eager, structure
 from aotpack.export.autocast import autocast_inside
-from aotpack.export.dims import user_dim_names
 from aotpack.export.functional import functional_graph
 from aotpack.export.interface import Call, Results, make_program, manifest_dtype, memory_order
 from aotpack.export.joint import joint_graph, portable_operators
+from aotpack.export.numbers import constant, taking_tensors
 from aotpack.export.program import Program
 from aotpack.export.recurrent import captured_whole
+from aotpack.export.shapes import parse
 from aotpack.export.streaming import StreamedWeights, WeightFiles
 from aotpack.export.trace import message, trace
-from aotpack.export.variants import Example, Variants, with_variants
+from aotpack.export.variants import Variants, with_variants
 
 __all__ = ["aot_export", "load_exported", "manifest_dtype"]
 
@@ -107,24 +108,21 @@ def aot_export(
     streamed = _streamed(module, weights, mode, is_module=is_module)
     if streamed is None:
         eager.check_devices(module, (call_args, call_kwargs))
-    if not is_module and dynamic_shapes is not None:
-        dynamic_shapes = _shapes_for_function(function, call_args, dynamic_shapes)
-    call = Call(
-        call_args,
-        call_kwargs,
-        structure.positional_names(function, len(call_args)),
-        user_dim_names(function if is_module else module.forward, call_args, call_kwargs, dynamic_shapes),
-    )
+    shapes = parse(function, module.forward, call_args, call_kwargs, dynamic_shapes)
     default = type(model).__name__ if is_module else getattr(model, "__name__", "function")
     with autocast_inside(module):
+        called, args_taken, kwargs_taken = taking_tensors(module, call_args, call_kwargs, shapes.numbers)
+        names = structure.positional_names(function, len(call_args))
+        call = Call(args_taken, kwargs_taken, names, shapes.declared, shapes.numbers, shapes.demanded)
         if streamed is not None:
             with streamed.stand_ins():
-                program = _forward(module, call, dynamic_shapes, name or default, answer=streamed.answer)
+                answer = partial(streamed.answer, call_args, call_kwargs)
+                program = _forward(called, call, shapes.torch, name or default, answer=answer)
             program = streamed.attach(program)
         elif mode == "forward":
-            program = _forward(module, call, dynamic_shapes, name or default)
+            program = _forward(called, call, shapes.torch, name or default)
         else:
-            program = _joint(module, call, dynamic_shapes, name or default)
+            program = _joint(called, call, shapes.torch, name or default)
     default_entry = mode if mode != "forward" else method
     program = replace(program, signature=replace(program.signature, name=entry or default_entry))
     if isinstance(model, torch.nn.Module):
@@ -132,7 +130,7 @@ def aot_export(
     if variants is None:
         return program
     again = partial(aot_export, model, mode=mode, entry=entry, method=method, name=name, weights=weights)
-    return with_variants(program, variants, select, Example(function, call_args, call_kwargs), again)
+    return with_variants(program, variants, select, call_args, call_kwargs, again)
 
 
 def _with_method(module: torch.nn.Module, method: str, *, is_module: bool) -> torch.nn.Module:
@@ -185,14 +183,13 @@ def load_exported(
     args, kwargs = exported.example_inputs
     args, kwargs = eager.detached((tuple(args), dict(kwargs)))
     outputs = eager.run(exported.module(), args, kwargs)
-    call = Call(args, kwargs, _names_of_exported(exported, len(args)), None)
+    call = Call(args, kwargs, _names_of_exported(exported, len(args)), numbers=_numbers_of_exported(exported))
     program = _forward_program(exported, call, name or Path(path).stem, outputs)
     program = replace(program, state_dict=dict(exported.state_dict))
     if variants is None:
         return program
-    module = exported.module()
-    again = partial(aot_export, module, name=program.name)
-    return with_variants(program, variants, select, Example(module.forward, args, kwargs), again)
+    again = partial(aot_export, exported.module(), name=program.name)
+    return with_variants(program, variants, select, args, kwargs, again)
 
 
 # ---- forward --------------------------------------------------------------------------------------------------------
@@ -204,9 +201,9 @@ def _forward(
     dynamic_shapes: Any,
     name: str,
     *,
-    answer: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None,
+    answer: Callable[[], Any] | None = None,
 ) -> Program:
-    outputs = eager.run(module, call.args, call.kwargs) if answer is None else answer(call.args, call.kwargs)
+    outputs = eager.run(module, call.args, call.kwargs) if answer is None else answer()
     structure.register_dataclasses(outputs)
     with torch.no_grad(), captured_whole():
         exported = trace(module, call, dynamic_shapes)
@@ -215,7 +212,7 @@ def _forward(
 
 def _forward_program(exported: ExportedProgram, call: Call, name: str, outputs: Any) -> Program:
     exported, graph_module = functional_graph(exported)
-    results = Results(exported.call_spec.out_spec, _tensors(outputs), {})
+    results = Results(exported.call_spec.out_spec, pytree.tree_leaves(outputs), {})
     return make_program("forward", name, exported, graph_module, _in_order(call, exported), results)
 
 
@@ -252,7 +249,7 @@ def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) 
     value = {"outputs": outputs, **gradients}
     _return_absent(graph_module, out_spec.num_leaves, pytree.tree_leaves(gradients))
     orders = {f"output.gradients.{key}": memory_order(known[key]) for key in parameters}
-    results = Results(pytree.tree_structure(value), _tensors(value), orders)
+    results = Results(pytree.tree_structure(value), pytree.tree_leaves(value), orders)
     return make_program("joint", name, exported, graph_module, ordered, results)
 
 
@@ -272,23 +269,9 @@ def _return_absent(graph_module: torch.fx.GraphModule, outputs: int, gradients: 
 # ---- what both share ------------------------------------------------------------------------------------------------
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-
-
 def _in_order(call: Call, exported: ExportedProgram) -> Call:
     """The call with keyword arguments in the order of the signature, into which torch.export puts them."""
-    order = exported.call_spec.in_spec.children()[1].context or []
-    return replace(call, kwargs={key: call.kwargs[key] for key in order})
-
-
-def _shapes_for_function(function: Callable[..., Any], args: tuple[Any, ...], dynamic_shapes: Any) -> Any:
-    """The wrapper module takes `*args`: shapes by parameter name become a tuple under that name."""
-    if not isinstance(dynamic_shapes, dict):
-        return {"args": tuple(dynamic_shapes)}
-    names = structure.positional_names(function, len(args))
-    known = {"args": tuple(dynamic_shapes.get(name) for name in names)}
-    return known | {key: value for key, value in dynamic_shapes.items() if key not in names}
+    return call.in_order(exported.call_spec.in_spec.children()[1].context or [])
 
 
 def _names_of_exported(exported: ExportedProgram, count: int) -> list[str | None]:
@@ -302,3 +285,11 @@ def _names_of_exported(exported: ExportedProgram, count: int) -> list[str | None
         names.append(name if name.isidentifier() else None)
         position += child.num_leaves
     return [*names, *([None] * count)][:count]
+
+
+def _numbers_of_exported(exported: ExportedProgram) -> dict[int, str]:
+    """The int arguments that vary, by leaf of the example call."""
+    names = exported.graph_signature.user_inputs
+    values = {node.name: node.meta.get("val") for node in exported.graph.find_nodes(op="placeholder")}
+    known = [values.get(name) if isinstance(name, str) else None for name in names]
+    return {i: "int" for i, v in enumerate(known) if isinstance(v, torch.SymInt) and constant(v) is None}

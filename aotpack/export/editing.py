@@ -167,12 +167,15 @@ def layer_of(node: torch.fx.Node) -> str:
 
 
 def fake_mode(graph_module: torch.fx.GraphModule) -> FakeTensorMode:
-    """The fake mode of the program's values; a fresh one for a graph without any."""
+    """The fake mode of the program's values; a fresh one for a graph without any tensor."""
+    symbols = None
     for node in graph_module.graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch._subclasses.FakeTensor):
             return value.fake_mode
-    return FakeTensorMode(allow_non_fake_inputs=True)
+        if isinstance(value, torch.SymInt):
+            symbols = value.node.shape_env
+    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=symbols)
 
 
 def bound_arguments(node: torch.fx.Node) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,8 +16,9 @@ from aotpack.export import structure
 from aotpack.export.declared import Declared
 from aotpack.export.dims import DimTable
 from aotpack.export.editing import as_node, bound_arguments, is_dense
+from aotpack.export.numbers import NUMBER_DTYPES, as_tensor, constant, number_kind
 from aotpack.export.program import ConstantInfo, Program, Reference
-from aotpack.spec import DType, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf
+from aotpack.spec import DimRef, DType, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf
 
 _DTYPES = {
     torch.float16: DType.FLOAT16,
@@ -55,17 +56,19 @@ class Call:
     """An example call.
 
     Attributes:
-        args, kwargs: its arguments; tensors are detached.
+        args, kwargs: its arguments; tensors are detached. Floats and bools that vary are tensors of rank 0.
         names: by which positional arguments may be passed too; None where there is no such name.
-        dims: for each leaf of `(args, kwargs)`: axis → the user's name of the dim. None: no dim was named.
         declared: what the user said of sizes; None for `.pt2` files.
+        numbers: by leaf of `(args, kwargs)`: "int", "float" or "bool" for a number that varies.
+        demanded: (leaf, axis) of sizes without a name that must not become constants.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     names: Sequence[str | None]
-    dims: Sequence[Mapping[int, str]] | None
     declared: Declared | None = None
+    numbers: Mapping[int, str] = field(default_factory=dict)
+    demanded: frozenset[tuple[int, int]] = frozenset()
 
     def leaves(self) -> list[Any]:
         """All arguments, flat."""
@@ -75,6 +78,26 @@ class Call:
         """A readable name for each leaf."""
         return structure.leaf_names(self.args, self.kwargs, self.names)
 
+    def in_order(self, keys: Sequence[str]) -> Call:
+        """The same call with its keyword arguments in this order."""
+        if list(keys) == list(self.kwargs):
+            return self
+        count = len(self.leaves())
+        tree = pytree.tree_structure((self.args, self.kwargs))
+        args, kwargs = pytree.tree_unflatten(range(count), tree)
+        moved = pytree.tree_leaves((args, {key: kwargs[key] for key in keys}))
+        new = {old: i for i, old in enumerate(moved)}
+        declared = self.declared
+        if declared is not None:
+            declared = replace(declared, sizes=tuple(declared.sizes[old] for old in moved))
+        return replace(
+            self,
+            kwargs={key: self.kwargs[key] for key in keys},
+            declared=declared,
+            numbers={new[leaf]: kind for leaf, kind in self.numbers.items()},
+            demanded=frozenset((new[leaf], axis) for leaf, axis in self.demanded),
+        )
+
 
 @dataclass(frozen=True)
 class Results:
@@ -82,12 +105,12 @@ class Results:
 
     Attributes:
         tree: the structure around the leaves of the graph's output.
-        eager: what eager PyTorch returned for the example call, as flat tensors.
+        eager: the leaves that eager PyTorch returned for the example call.
         orders: by the name of a result, the layout that it must have instead of the traced one.
     """
 
     tree: pytree.TreeSpec
-    eager: Sequence[torch.Tensor]
+    eager: Sequence[Any]
     orders: Mapping[str, tuple[int, ...]]
 
 
@@ -109,35 +132,53 @@ def make_program(
         CaptureError: an argument or result cannot be described in an archive.
     """
     flat, leaf_names = call.leaves(), call.leaf_names()
-    dims = call.dims if call.dims is not None and len(call.dims) == len(flat) else [{} for _ in flat]
-    placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
-    table = DimTable(exported.range_constraints)
-    is_tensor = [isinstance(value, torch.Tensor) for value in flat]
-    tensors = [
-        (leaf, node.meta["val"]) for leaf, node, keep in zip(leaf_names, placeholders, is_tensor, strict=True) if keep
-    ]
-    table.name_inputs(tensors, [names for names, keep in zip(dims, is_tensor, strict=True) if keep])
+    placeholders = list(graph_module.graph.find_nodes(op="placeholder"))
+    table = DimTable(call.declared, exported.range_constraints if call.declared is None else None)
+    is_input = [isinstance(value, torch.Tensor) or i in call.numbers for i, value in enumerate(flat)]
+    dims = call.declared.sizes if call.declared is not None else [{} for _ in flat]
+    table.name_inputs(
+        [(name, node.meta["val"]) for name, node, keep in zip(leaf_names, placeholders, is_input, strict=True) if keep],
+        [sizes for sizes, keep in zip(dims, is_input, strict=True) if keep],
+    )
     mutated = _mutated_inputs(graph_module)
-    leaves, inputs = _input_leaves(flat, leaf_names, placeholders, table, mutated)
+    leaves, inputs = _input_leaves(call, leaf_names, placeholders, table, mutated)
     in_spec = structure.call_spec(exported.call_spec.in_spec, iter(leaves), call.names)
     out_leaves, outputs, kept = _output_leaves(graph_module, table, results)
     out_spec = structure.to_spec(results.tree, iter(out_leaves), "the result")
-    _drop_constants(graph_module, placeholders, is_tensor, kept)
+    _drop_constants(graph_module, placeholders, is_input, kept)
     constants = {
         attribute: ConstantInfo("buffer", (attribute,), True) for attribute in _mutated_attributes(graph_module)
     }
-    reference = Reference(
-        tuple(_dense(value) for value in flat if isinstance(value, torch.Tensor)),
-        tuple(value.detach() for value in results.eager),
-    )
     repeatable = not (_draws_random_numbers(graph_module) or constants or mutated)
     return Program(
         name,
         graph_module,
         Signature(entry, table.dims(), tuple(inputs), tuple(outputs), in_spec, out_spec),
         constants,
-        reference if repeatable else None,
+        _reference(flat, is_input, results, out_leaves, outputs) if repeatable else None,
+        checks=table.checks(),
+        notes=table.notes(),
     )
+
+
+def _reference(
+    flat: Sequence[Any],
+    is_input: Sequence[bool],
+    results: Results,
+    out_leaves: Sequence[Spec],
+    outputs: Sequence[TensorSpec],
+) -> Reference:
+    """The example call and eager's answer as tensors, numbers too."""
+    inputs = (_tensor(value) for value, keep in zip(flat, is_input, strict=True) if keep)
+    answers = (value for value, leaf in zip(results.eager, out_leaves, strict=True) if isinstance(leaf, TensorLeaf))
+    return Reference(
+        tuple(_dense(value) for value in inputs),
+        tuple(_tensor(value, spec.number).detach() for value, spec in zip(answers, outputs, strict=True)),
+    )
+
+
+def _tensor(value: Any, number: str | None = "int") -> torch.Tensor:
+    return value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=NUMBER_DTYPES[number or "int"])
 
 
 def _copies(graph_module: torch.fx.GraphModule) -> list[torch.fx.Node]:
@@ -196,27 +237,24 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _input_leaves(
-    flat: Sequence[Any],
-    names: Sequence[str],
-    placeholders: Sequence[torch.fx.Node],
-    table: DimTable,
-    mutated: set[str],
+    call: Call, names: Sequence[str], placeholders: Sequence[torch.fx.Node], table: DimTable, mutated: set[str]
 ) -> tuple[list[Spec], list[TensorSpec]]:
     leaves: list[Spec] = []
     inputs: list[TensorSpec] = []
-    for value, name, node in zip(flat, names, placeholders, strict=True):
-        if isinstance(value, torch.Tensor):
+    for i, (value, name, node) in enumerate(zip(call.leaves(), names, placeholders, strict=True)):
+        number = call.numbers.get(i)
+        if number is not None:
+            leaves.append(TensorLeaf(len(inputs)))
+            dim = _number_dim(node, name, table) if number == "int" else None
+            inputs.append(TensorSpec(name, manifest_dtype(NUMBER_DTYPES[number]), (), (), number=number, dim=dim))
+        elif isinstance(value, torch.Tensor):
             fake = node.meta["val"]
+            _refuse_constants(fake, name, [axis for leaf, axis in call.demanded if leaf == i])
             shape = tuple(table.size(size, output=False, where=f"input {name!r}") for size in fake.shape)
             order = memory_order(value) if is_dense(value) else tuple(range(value.dim()))
             leaves.append(TensorLeaf(len(inputs)))
             inputs.append(TensorSpec(name, manifest_dtype(value.dtype), shape, order, node.name in mutated))
         elif value is None or isinstance(value, (bool, int, float, str)):
-            if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
-                raise CaptureError(
-                    f"input {name!r} is a number that varies",
-                    hint="leave it out of dynamic_shapes, or pass it as a tensor",
-                )
             leaves.append(ValueLeaf(value))
         else:
             raise CaptureError(
@@ -224,6 +262,32 @@ def _input_leaves(
                 hint="inputs are tensors, None, bool, int, float or str in tuples, lists, dicts and dataclasses",
             )
     return leaves, inputs
+
+
+def _number_dim(node: torch.fx.Node, name: str, table: DimTable) -> str:
+    """The dim whose value an int input is."""
+    value = node.meta["val"]
+    if constant(value) is not None:
+        raise CaptureError(
+            f"input {name!r} varies, but the model makes it the constant {constant(value)}",
+            hint="leave it out of dynamic_shapes, or look for Python code that needs its value",
+        )
+    element = table.size(value, output=False, where=f"input {name!r}")
+    if not isinstance(element, DimRef) or (element.mul, element.add) != (1, 0):
+        raise CaptureError(
+            f"input {name!r} must be {element} in each call, which an input of its own cannot be",
+            hint="compute it in the model",
+        )
+    return element.dim
+
+
+def _refuse_constants(value: torch.Tensor, name: str, axes: Sequence[int]) -> None:
+    for axis in axes:
+        if constant(value.shape[axis]) is not None:
+            raise CaptureError(
+                f"input {name!r}, axis {axis} is dynamic, but the model fixes it to {value.shape[axis]}",
+                hint='write "auto" for a size that may become a constant',
+            )
 
 
 def _output_leaves(
@@ -236,14 +300,21 @@ def _output_leaves(
     specs: list[TensorSpec] = []
     kept: list[torch.fx.Node] = []
     for value, name in zip(flat, names, strict=True):
-        if not isinstance(value, torch.fx.Node):
-            leaves.append(ValueLeaf(value))
+        known = constant(value.meta["val"]) if isinstance(value, torch.fx.Node) else value
+        if not isinstance(value, torch.fx.Node) or known is not None:
+            leaves.append(ValueLeaf(known))
             continue
         fake = value.meta["val"]
+        number = number_kind(fake)
+        if number is not None:
+            leaves.append(TensorLeaf(len(specs)))
+            specs.append(TensorSpec(name, manifest_dtype(NUMBER_DTYPES[number]), (), (), number=number))
+            kept.append(as_tensor(graph_module, value, number))
+            continue
         if not isinstance(fake, torch.Tensor):
             raise CaptureError(
-                f"{name} is a {type(fake).__name__} that is computed in the model",
-                hint="return it as a tensor: torch.tensor(...) or x.new_tensor(...)",
+                f"{name} is a {type(fake).__name__}, which cannot be described in an archive",
+                hint="return tensors, numbers, str and None in tuples, lists, dicts and dataclasses",
             )
         shape = tuple(table.size(size, output=True, where=name) for size in fake.shape)
         order = results.orders.get(name) or memory_order(fake)
@@ -256,13 +327,13 @@ def _output_leaves(
 def _drop_constants(
     graph_module: torch.fx.GraphModule,
     placeholders: Sequence[torch.fx.Node],
-    is_tensor: Sequence[bool],
+    is_input: Sequence[bool],
     outputs: Sequence[torch.fx.Node],
 ) -> None:
     """Constants of the signature are compiled in: their placeholders and outputs go."""
     graph = graph_module.graph
     graph.output_node().args = (tuple(outputs),)
-    for node, keep in zip(placeholders, is_tensor, strict=True):
+    for node, keep in zip(placeholders, is_input, strict=True):
         if keep:
             # A placeholder keeps the layout that the runtime brings inputs into.
             continue

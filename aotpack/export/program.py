@@ -10,7 +10,8 @@ import torch
 import torch.fx
 
 from aotpack.archive import Guard
-from aotpack.spec import Signature
+from aotpack.export.declared import Note
+from aotpack.spec import Check, Signature
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,11 @@ class Program:
 
     Attributes:
         name: the model's name.
-        graph_module: a flat graph. Placeholders are the tensors of `signature.inputs`, in order; constants are
-            `get_attr` nodes; the output is a flat tuple of the tensors of `signature.outputs`. Every node carries a
-            fake tensor in `meta["val"]`. A constant without a value in memory (derived by a pass, or streamed from a
-            file) is a tensor on the meta device; `value` computes or reads it.
+        graph_module: a flat graph. Placeholders are the tensors of `signature.inputs`, in order, but an int that
+            varies is a SymInt, where modules get a tensor of rank 0; constants are `get_attr` nodes; the output is a
+            flat tuple of the tensors of `signature.outputs`. Every node carries a fake tensor (or symbolic number) in
+            `meta["val"]`. A constant without a value in memory (derived by a pass, or streamed from a file) is a tensor
+            on the meta device; `value` computes or reads it.
         signature: how the entry is called.
         constants: by attribute name of `graph_module`. An attribute without an entry is a constant of its own name.
         originals: the source model's tensors that derived constants are made of, by attribute name.
@@ -78,6 +80,8 @@ class Program:
         load: reads a tensor of the source model, by attribute name, where it is on the meta device.
         reference: for goldens; None where the model draws random numbers.
         reports: what each pass did, in order.
+        checks: what calls must satisfy beyond what `signature` says, for this program to be right.
+        notes: what there is to say of the dims: what was fixed, narrowed, or traced in another way, and why.
         variants: what is compiled of this entry, in the order in which calls try it. Empty: this program alone. The
             signature is that of the entry in any case.
     """
@@ -92,6 +96,8 @@ class Program:
     state_dict: Mapping[str, torch.Tensor] = field(default_factory=dict)
     source_module: torch.nn.Module | None = None
     load: Callable[[str], torch.Tensor] | None = None
+    checks: tuple[Check, ...] = ()
+    notes: tuple[Note, ...] = ()
     variants: tuple[ProgramVariant, ...] = ()
 
     @property

@@ -83,7 +83,9 @@ def check(program: Program) -> None:
 def refuse_specialization(program: Program, where: str) -> None:
     """Raises PassError when a dynamic size of the inputs has become a number: the archive would compute wrongly."""
     for node, spec in zip(program.graph.find_nodes(op="placeholder"), program.signature.inputs, strict=True):
-        for axis, (size, element) in enumerate(zip(node.meta["val"].shape, spec.shape, strict=True)):
+        # The placeholder of an int that varies is a symbol.
+        sizes = getattr(node.meta["val"], "shape", ())
+        for axis, (size, element) in enumerate(zip(sizes, spec.shape, strict=True)):
             # `expr` applies what the shape environment has learned meanwhile.
             if isinstance(element, DimRef) and not expression(size).free_symbols:
                 raise PassError(

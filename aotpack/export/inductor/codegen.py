@@ -24,7 +24,10 @@ import torch
 
 from aotpack.errors import LoweringError
 from aotpack.export import ops
+from aotpack.export.inductor.decompositions import our_decompositions
 from aotpack.export.inductor.layout import chosen_layouts
+from aotpack.export.inductor.numbers import numbers_allowed
+from aotpack.export.inductor.sizes import open_sizes
 
 # Loops are divided as for this many threads, whatever the build host has: a build must not depend on its host.
 _ASSUMED_THREADS = 8
@@ -152,8 +155,8 @@ def generate(gm: torch.fx.GraphModule, inputs: Sequence[Any], target: str, *, fo
     """Generates C++ for `gm`, a flat graph over tensors.
 
     Args:
-        gm: placeholders are tensors, parameters are `get_attr` nodes, the output is a flat tuple of tensors.
-        inputs: a fake tensor per placeholder, whose symbolic sizes carry the ranges.
+        gm: placeholders are tensors and SymInts, parameters are `get_attr` nodes, the output is a flat tuple of tensors.
+        inputs: the value of each placeholder, whose symbols carry the ranges.
         target: one of `supported_targets()`.
         fold: whether the values of constants of one element may become part of the code.
 
@@ -171,7 +174,10 @@ def generate(gm: torch.fx.GraphModule, inputs: Sequence[Any], target: str, *, fo
         _fixed_isa(target) as bits,
         config.patch(_config(bits, fold=fold)),
         _serial_when_small(),
+        open_sizes(),
+        our_decompositions(),
         chosen_layouts(gm),
+        numbers_allowed(),
         _intercepted(result),
     ):
         # Inductor's own deprecated calls are nothing that a user can act on.

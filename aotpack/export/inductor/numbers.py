@@ -1,0 +1,68 @@
+"""Lets TorchInductor's ahead-of-time wrapper take symbolic ints, and keeps floats in double precision.
+
+A placeholder may be a SymInt: the wrapper reads it from a tensor of rank 0 (`aoti_torch_item_int64`). TorchInductor
+generates that code already, but refuses such inputs before and describes all inputs as tensors after, in parts of the
+wrapper that are not kept.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._inductor.compile_fx._extract_inputs_from_exported_gm   replaces what is no tensor by None
+  torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.{generate_input_output_runtime_checks,
+    codegen_model_constructor}   describe the inputs
+  torch._inductor.codegen.common.KernelArgs.cpp_argdefs   passes a SymFloat to a kernel as `float`
+  torch._inductor.virtualized.V.graph.graph_inputs
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import sympy
+import torch
+import torch.fx
+
+
+@contextlib.contextmanager
+def numbers_allowed() -> Iterator[None]:
+    """While active, graphs for TorchInductor may have SymInts as placeholders, and SymFloats are doubles in kernels."""
+    from torch._inductor import compile_fx
+    from torch._inductor.codegen.common import KernelArgs
+    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+
+    constructor: Any = CppWrapperCpu.codegen_model_constructor
+    definitions: Any = KernelArgs.cpp_argdefs
+
+    @functools.wraps(constructor)
+    def without_numbers(self: Any) -> Any:
+        from torch._inductor.virtualized import V
+
+        tensors = {k: v for k, v in V.graph.graph_inputs.items() if not isinstance(v, sympy.Expr)}
+        with mock.patch.object(V.graph, "graph_inputs", tensors):
+            return constructor(self)
+
+    @functools.wraps(definitions)
+    def in_double(self: Any, *args: Any, **kwargs: Any) -> Any:
+        arg_defs, call_args, arg_types = definitions(self, *args, **kwargs)
+        return [_double(text) for text in arg_defs], call_args, [_double(text) for text in arg_types]
+
+    with (
+        mock.patch.object(compile_fx, "_extract_inputs_from_exported_gm", _inputs),
+        mock.patch.object(CppWrapperCpu, "generate_input_output_runtime_checks", lambda _: None),
+        mock.patch.object(CppWrapperCpu, "codegen_model_constructor", without_numbers),
+        mock.patch.object(KernelArgs, "cpp_argdefs", in_double),
+    ):
+        yield
+
+
+def _inputs(graph_module: torch.fx.GraphModule, _: Any) -> list[Any]:
+    values = [node.meta.get("val") for node in graph_module.graph.find_nodes(op="placeholder")]
+    return [value if isinstance(value, (torch.Tensor, torch.SymInt)) else None for value in values]
+
+
+def _double(text: str) -> str:
+    """A parameter of a kernel; those that are floats by value are symbols."""
+    head, star, _ = text.partition("*")
+    return text if star else head.replace("const float", "const double", 1)

@@ -1,0 +1,59 @@
+"""The functions of the module `math` on symbolic numbers, while a model is traced.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._sym_{sqrt,cos,cosh,sin,sinh,tan,tanh,acos,asin,atan,log2}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from unittest import mock
+
+import torch
+
+
+@contextlib.contextmanager
+def symbolic_math() -> Iterator[None]:
+    """While active, functions of the module `math` take symbolic numbers, which otherwise would become constants.
+
+    Names that were imported out of it (`from math import sqrt`) stay as they are.
+    """
+    with contextlib.ExitStack() as stack:
+        for name, function in _symbolic_functions().items():
+            original = getattr(math, name)
+            stack.enter_context(mock.patch.object(math, name, _dispatching(original, function)))
+        yield
+
+
+def _dispatching(original: Callable[..., Any], symbolic: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def either(*args: Any) -> Any:
+        if any(isinstance(arg, (torch.SymInt, torch.SymFloat)) for arg in args):
+            return symbolic(*args)
+        return original(*args)
+
+    return either
+
+
+def _symbolic_functions() -> Mapping[str, Callable[..., Any]]:
+    unary = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "acos", "asin", "atan", "log2")
+    functions: dict[str, Callable[..., Any]] = {
+        name: function for name in unary if (function := getattr(torch, f"_sym_{name}", None)) is not None
+    }
+    log2 = functions.get("log2")
+    if log2 is not None:
+        functions["log"] = lambda x, base=math.e: log2(x) / _log2(log2, base)
+        functions["log10"] = lambda x: log2(x) / math.log2(10)
+    functions["exp"] = lambda x: math.e ** torch.sym_float(x)
+    functions["fabs"] = lambda x: abs(torch.sym_float(x))
+    functions["radians"] = lambda x: x * (math.pi / 180)
+    functions["degrees"] = lambda x: x * (180 / math.pi)
+    return functions
+
+
+def _log2(log2: Callable[..., Any], base: Any) -> Any:
+    return log2(base) if isinstance(base, (torch.SymInt, torch.SymFloat)) else math.log2(base)
