@@ -27,6 +27,23 @@ def build(
         list[str] | None,
         typer.Option("--dim", metavar="INPUT:AXIS=NAME[:MIN[:MAX]]", help="A dynamic dim, again for more."),
     ] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--variant",
+            metavar="DIM=SIZE[,DIM=SIZE…]",
+            help="Code of its own for calls of this size, again for more; `general` for all others. Without `general`, "
+            "calls that fit no variant are refused.",
+        ),
+    ] = None,
+    select: Annotated[
+        str,
+        typer.Option(
+            "--select",
+            metavar="ORDER",
+            help="What a call takes that fits several variants: the first as `declared`, or the `tightest`.",
+        ),
+    ] = "declared",
     goldens: Annotated[
         bool, typer.Option("--goldens/--no-goldens", help="Keep the example call, for `aotpack verify`.")
     ] = True,
@@ -61,7 +78,10 @@ def build(
     **SOURCE** is one of
 
     * a file `model.py` with the functions `model()`, `example_inputs()` (a tuple of positional or a dict of keyword
-      arguments) and, if sizes vary, `dynamic_shapes()` (as for `torch.export.export`);
+      arguments) and, if sizes vary, `dynamic_shapes()` (as for `torch.export.export`); for a model that is called in
+      several ways, `entries()` in place of the last two: a dict from the entry's name to a dict with any of `args`,
+      `kwargs`, `dynamic_shapes`, `method` (by default `forward`), `mode`, `variants` and `select`. All entries share
+      the weights, and the buffers that one of them writes to;
     * `package.module:function`, where the function returns the model, or `(model, args)`, or
       `(model, args, dynamic_shapes)`;
     * a `.pt2` file that `torch.export.save` wrote.
@@ -70,6 +90,7 @@ def build(
 
         aotpack build model.py -o model.aotpack
         aotpack build model.py -o model.aotpack --dim x:0=batch:1:64
+        aotpack build model.py -o model.aotpack --variant batch=1 --variant batch=8 --variant general
         aotpack build mypackage.models:resnet -o resnet.aotpack -t x86-64-v3 -t x86-64-v4
         aotpack build exported.pt2 -o model.aotpack --json
         aotpack build model.py -o model.aotpack --updatable --explain
@@ -79,9 +100,13 @@ def build(
     Phases and their times go to stderr. An old archive stays in place until the new one is complete.
     """
     from aotpack.cli.dims import parse_dims
+    from aotpack.cli.variants import parse_variants
     from aotpack.spec import Target
 
     options = parse_dims(dim)
+    variants = parse_variants(variant)
+    if select not in ("declared", "tightest"):
+        raise typer.BadParameter(f"{select!r} is neither declared nor tightest", param_hint="'--select'")
     targets = [Target.parse(item).name for item in target or []]
     if dim and source.endswith(".pt2"):
         raise typer.BadParameter("an exported program has its dims already", param_hint="'--dim'")
@@ -99,11 +124,11 @@ def build(
 
     # What the user's model prints while it is captured must not end up in the JSON.
     with Phases(stderr_console()) as phases, contextlib.redirect_stdout(sys.stderr):
-        program, seconds = _capture(source, name, options, weights, phases)
+        programs, seconds = _capture(source, name, options, weights, variants, select, phases)
         report = build_archive(
-            program,
+            programs,
             output,
-            name=name or program.name,
+            name=name or programs[0].name,
             targets=targets or None,
             options=BuildOptions(
                 goldens=goldens,
@@ -138,9 +163,15 @@ def _require_torch() -> None:
 
 
 def _capture(
-    source: str, name: str | None, options: list[Any], weights: list[Path] | None, phases: Any
-) -> tuple[Any, float]:
-    """The program, and the seconds that its capture took."""
+    source: str,
+    name: str | None,
+    options: list[Any],
+    weights: list[Path] | None,
+    variants: list[dict[str, int]] | None,
+    select: str,
+    phases: Any,
+) -> tuple[list[Any], float]:
+    """The programs of all entries, and the seconds that their capture took."""
     import time
 
     from aotpack.cli.dims import dynamic_shapes
@@ -151,19 +182,28 @@ def _capture(
     from aotpack.export import aot_export, load_exported, without_weights
 
     found = load_source(source, around=without_weights() if weights else None)
+    given: dict[str, Any] = {"name": name or found.name}
+    if weights:
+        given["weights"] = weights[0] if len(weights) == 1 else weights
+    chosen: dict[str, Any] = {"variants": variants, "select": select}
 
     if found.exported is not None:
-        program = load_exported(found.exported, name=name or found.name)
+        programs = [load_exported(found.exported, **given, **chosen)]
+    elif found.entries is not None:
+        for option, value in (("--dim", options), ("--variant", variants)):
+            if value:
+                raise typer.BadParameter("the source says it for each of its entries()", param_hint=f"'{option}'")
+        programs = []
+        for entry, how in found.entries.items():
+            phases("capture", None, f"{source} {entry}")
+            programs.append(aot_export(found.model, entry=entry, **{"args": (), **how}, **given))
     else:
         shapes = found.dynamic_shapes
         if options:
             if shapes is not None:
                 raise typer.BadParameter("the source has dynamic_shapes() already", param_hint="'--dim'")
             shapes = dynamic_shapes(options, found.model, found.args, found.kwargs)
-        files: Any = weights[0] if weights and len(weights) == 1 else weights
-        program = aot_export(
-            found.model, found.args, found.kwargs, dynamic_shapes=shapes, name=name or found.name, weights=files or None
-        )
+        programs = [aot_export(found.model, found.args, found.kwargs, dynamic_shapes=shapes, **given, **chosen)]
     seconds = time.perf_counter() - began
     phases("capture", seconds, source)
-    return program, seconds
+    return programs, seconds

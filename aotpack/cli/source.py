@@ -19,14 +19,19 @@ import typer
 from aotpack.errors import BuildError
 
 _HOW = (
-    "SOURCE is a model.py with functions model() and example_inputs(), a package.module:function, or a .pt2 file "
-    "that torch.export.save wrote"
+    "SOURCE is a model.py with functions model() and example_inputs() or entries(), a package.module:function, or a "
+    ".pt2 file that torch.export.save wrote"
 )
+# What `aot_export` is given for an entry.
+_ENTRY_KEYS = ("args", "kwargs", "dynamic_shapes", "method", "mode", "variants", "select")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A model with its example call. For a .pt2 file `exported` is set, and nothing else."""
+    """A model with its example call, or with those of its `entries`: name → arguments of `aot_export`.
+
+    For a .pt2 file `exported` is set, and nothing else.
+    """
 
     name: str
     model: Any = None
@@ -34,6 +39,7 @@ class Source:
     kwargs: Mapping[str, Any] | None = None
     dynamic_shapes: Any = None
     exported: Path | None = None
+    entries: Mapping[str, Mapping[str, Any]] | None = None
 
 
 def load_source(text: str, *, around: AbstractContextManager[Any] | None = None) -> Source:
@@ -109,15 +115,14 @@ def _from_functions(
         model, inputs = made[0], made[1]
         shapes = made[2] if len(made) == 3 else None
         where = f"the args that {function}() returned"
+        _check_model(model, f"{function}() of {text}")
     else:
         model = made
+        _check_model(model, f"{function}() of {text}")
+        if hasattr(module, "entries"):
+            return Source(name, model, entries=_entries(_guard(_function(module, "entries", text), "entries()")))
         inputs = _guard(_function(module, "example_inputs", text), "example_inputs()")
         where = "what example_inputs() returned"
-    if not callable(model):
-        raise BuildError(
-            f"{function}() of {text} returned a {type(model).__name__}",
-            hint="return a torch.nn.Module or a function over tensors",
-        )
     if shapes is None and hasattr(module, "dynamic_shapes"):
         shapes = _guard(_function(module, "dynamic_shapes", text), "dynamic_shapes()")
     if isinstance(inputs, Mapping):
@@ -128,6 +133,37 @@ def _from_functions(
         f"{where} is a {type(inputs).__name__}",
         hint="give a tuple of positional arguments, such as (x,), or a dict of keyword arguments",
     )
+
+
+def _check_model(model: Any, where: str) -> None:
+    if not callable(model):
+        raise BuildError(
+            f"{where} returned a {type(model).__name__}", hint="return a torch.nn.Module or a function over tensors"
+        )
+
+
+def _entries(made: Any) -> dict[str, dict[str, Any]]:
+    """What entries() returned, as arguments of `aot_export`."""
+    hint = 'return {"prefill": {"args": (ids,), "method": "prefill", "dynamic_shapes": …}, …}'
+    if not isinstance(made, Mapping) or not made:
+        raise BuildError(f"entries() returned {'nothing' if not made else f'a {type(made).__name__}'}", hint=hint)
+    result: dict[str, dict[str, Any]] = {}
+    for name, given in made.items():
+        if not isinstance(name, str) or not isinstance(given, Mapping):
+            raise BuildError(f"the entry {name!r} of entries() is a {type(given).__name__}", hint=hint)
+        unknown = [key for key in given if key not in _ENTRY_KEYS]
+        if unknown:
+            raise BuildError(
+                f"the entry {name!r} of entries() has the key {unknown[0]!r}",
+                hint=f"an entry has {', '.join(_ENTRY_KEYS[:-1])} and {_ENTRY_KEYS[-1]}, all of them optional",
+            )
+        args = given.get("args", ())
+        if not isinstance(args, (tuple, list)):
+            raise BuildError(
+                f"the args of the entry {name!r} are a {type(args).__name__}", hint="write (x,) for one argument"
+            )
+        result[name] = {**given, "args": tuple(args)}
+    return result
 
 
 def _function(module: ModuleType, name: str, text: str) -> Callable[[], Any]:

@@ -6,18 +6,18 @@ captured from the same model with the example call cut or tiled to its sizes, an
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
 from aotpack.archive import Guard
-from aotpack.errors import BuildError, CaptureError
+from aotpack.errors import CaptureError
 from aotpack.export.program import Program, ProgramVariant
+from aotpack.export.same_entry import as_entry
 from aotpack.spec import (
     DYNAMIC,
     CallSpec,
@@ -37,17 +37,13 @@ Variants = Sequence[Mapping[str, int]]
 GENERAL = "general"
 
 
-@dataclass(frozen=True)
-class Example:
-    """The call that a program was captured with: the function that was called, and its arguments."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-
-
 def with_variants(
-    general: Program, variants: Variants, select: str, example: Example, capture: Callable[..., Program]
+    general: Program,
+    variants: Variants,
+    select: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    capture: Callable[..., Program],
 ) -> Program:
     """The program with its variants.
 
@@ -55,7 +51,7 @@ def with_variants(
         general: the capture with all dims open.
         variants: for each the dims that it fixes, by name; `{}` is `general` itself.
         select: `"declared"`: calls try them in the order given; `"tightest"`: those that fit fewer sizes first.
-        example: the call that `general` was captured with.
+        args, kwargs: the example call that `general` was captured with.
         capture: captures anew; called with `args`, `kwargs` and `dynamic_shapes`.
 
     Raises:
@@ -70,9 +66,9 @@ def with_variants(
         if not pins:
             made.append(ProgramVariant(name, (), general))
             continue
-        args, kwargs, shapes = _example_at(general.signature, pins, example)
+        call, shapes = _example_at(general.signature, pins, args, kwargs)
         try:
-            program = capture(args, kwargs, dynamic_shapes=shapes)
+            program = capture(*call, dynamic_shapes=shapes)
         except CaptureError as error:
             raise CaptureError(f"the variant {name!r}: {error}", hint=error.hint) from error
         made.append(_variant(general, name, pins, program))
@@ -139,32 +135,28 @@ def _admitted(variant: ProgramVariant, dims: Sequence[Dim]) -> tuple[int, int]:
 
 
 def _example_at(
-    signature: Signature, pins: Mapping[str, int], example: Example
-) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-    """The example call at these sizes, and the dynamic shapes that leave the other dims open."""
-    given = (example.args, {key: example.kwargs[key] for key in signature.in_spec.kwargs_keys})
-    flat, tree = pytree.tree_flatten(given)
+    signature: Signature, pins: Mapping[str, int], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[tuple[Any, ...], dict[str, Any]], dict[str, Any]]:
+    """The example call at these sizes, and the dynamic shapes, by input, that leave the other dims open."""
+    flat, tree = pytree.tree_flatten((args, {key: kwargs[key] for key in signature.in_spec.kwargs_keys}))
     leaves = list(_leaves(signature.in_spec))
     specs = [signature.inputs[leaf.index] if isinstance(leaf, TensorLeaf) else None for leaf in leaves]
     values = dim_values(signature, [v for v, spec in zip(flat, specs, strict=True) if spec is not None]) | dict(pins)
     dims = {dim.name: dim for dim in signature.dims if dim.name not in pins}
     sized: list[Any] = []
-    shapes: list[Any] = []
+    shapes: dict[str, Any] = {}
     for value, spec in zip(flat, specs, strict=True):
         if spec is None:
             sized.append(value)
-            shapes.append(None)
         elif spec.number is not None:
-            sized.append(pins.get(spec.dim, value) if spec.dim is not None else value)
-            shapes.append(None if spec.dim in pins else dims.get(spec.dim or "", DYNAMIC))
+            sized.append(value if spec.dim is None else values[spec.dim])
+            if spec.dim is None or spec.dim in dims:
+                shapes[spec.name] = DYNAMIC if spec.dim is None else dims[spec.dim]
         else:
             sized.append(resized(value, [element_size(size, values) for size in spec.shape], spec.order))
-            shapes.append(_open_axes(spec, dims) or None)
-    args, kwargs = pytree.tree_unflatten(sized, tree)
-    arg_shapes, kwarg_shapes = pytree.tree_unflatten(shapes, tree)
-    if not kwargs:
-        return args, kwargs, arg_shapes
-    return args, kwargs, _by_parameter(example.function, arg_shapes, kwarg_shapes)
+            if open_axes := _open_axes(spec, dims):
+                shapes[spec.name] = open_axes
+    return pytree.tree_unflatten(sized, tree), shapes
 
 
 def _leaves(spec: Spec | CallSpec) -> Iterator[TensorLeaf | ValueLeaf]:
@@ -184,15 +176,6 @@ def _open_axes(spec: TensorSpec, dims: Mapping[str, Dim]) -> dict[int, Any]:
             # What it depends on is found by the trace.
             axes[axis] = torch.export.Dim.AUTO
     return axes
-
-
-def _by_parameter(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    signature = inspect.signature(function)
-    bound = signature.bind(*args, **kwargs).arguments
-    for name, parameter in signature.parameters.items():
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            bound |= bound.pop(name, {})
-    return dict(bound)
 
 
 def dim_values(signature: Signature, inputs: Sequence[Any]) -> dict[str, int]:
@@ -244,13 +227,8 @@ def resized(tensor: torch.Tensor, sizes: Sequence[int], order: Sequence[int]) ->
 # ---- the same entry -------------------------------------------------------------------------------------------------
 
 
-def _variant(general: Program, name: str, pins: Mapping[str, int], program: Program) -> ProgramVariant:
-    _compare(name, general.signature, program.signature)
-    outputs = tuple(
-        replace(own, order=wanted.order)
-        for own, wanted in zip(program.signature.outputs, general.signature.outputs, strict=True)
-    )
-    program = replace(program, signature=replace(program.signature, outputs=outputs))
+def _variant(general: Program, name: str, pins: Mapping[str, int], captured: Program) -> ProgramVariant:
+    program = as_entry(captured, general.signature, name)
     own = {dim.name: dim for dim in program.signature.dims}
     guards = []
     for dim in general.signature.dims:
@@ -258,43 +236,10 @@ def _variant(general: Program, name: str, pins: Mapping[str, int], program: Prog
             guards.append(Guard(dim.name, pins[dim.name], pins[dim.name]))
         elif dim.name in own and own[dim.name] != dim:
             guards.append(_narrowed(dim, own[dim.name]))
-    return ProgramVariant(name, tuple(guards), program)
+    return ProgramVariant(name, tuple(guards), replace(program, state_dict=general.state_dict, name=general.name))
 
 
 def _narrowed(dim: Dim, own: Dim) -> Guard:
     highs = [high for high in (dim.max, own.max) if high is not None]
     step = math.lcm(dim.multiple_of, own.multiple_of)
     return Guard(dim.name, max(dim.min, own.min), min(highs) if highs else None, step)
-
-
-def _compare(name: str, general: Signature, own: Signature) -> None:
-    if own.in_spec != general.in_spec or len(own.inputs) != len(general.inputs):
-        raise _differs(name, "takes other arguments", general, own)
-    if own.out_spec != general.out_spec or len(own.outputs) != len(general.outputs):
-        raise _differs(name, "returns another structure", general, own)
-    for kind, wanted, found in [
-        *(("input", *pair) for pair in zip(general.inputs, own.inputs, strict=True)),
-        *(("output", *pair) for pair in zip(general.outputs, own.outputs, strict=True)),
-    ]:
-        for what, first, second in (
-            ("dtype", wanted.dtype, found.dtype),
-            ("rank", wanted.rank, found.rank),
-            ("kind of number", wanted.number, found.number),
-        ):
-            if first != second:
-                raise BuildError(
-                    f"the variant {name!r} differs from the general one: the {what} of {kind} {wanted.name!r} is "
-                    f"{second}, but {first} in general",
-                    hint="the variants of an entry take and return the same; leave this one out",
-                )
-        if found.mutated and not wanted.mutated:
-            raise BuildError(
-                f"the variant {name!r} writes to the input {wanted.name!r}, which the general one does not"
-            )
-
-
-def _differs(name: str, how: str, general: Signature, own: Signature) -> BuildError:
-    return BuildError(
-        f"the variant {name!r} {how} than the general one:\n  {own}\n  {general}",
-        hint="the variants of an entry take and return the same; leave this one out",
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import typer
 
 from aotpack.cli.dims import DimOption, parse_dims
 from aotpack.cli.source import load_source
+from aotpack.cli.variants import parse_variants
 from aotpack.errors import BuildError
 
 GOOD = "def model():\n    return len\n\ndef example_inputs():\n    return (1, 2)\n"
@@ -115,3 +117,40 @@ def test_dims() -> None:
     for wrong in (["x"], ["x:0"], ["x:a=b"], ["x:0=1"], ["x:0=b:5:1"], ["x:0=b", "x:0=c"], ["x:0=b:1:2", "y:0=b:1:3"]):
         with pytest.raises(typer.BadParameter):
             parse_dims(wrong)
+
+
+ENTRIES = "def model():\n    return len\n\ndef entries():\n    return "
+
+
+def test_several_entries(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(ENTRIES + "{'a': {'args': [1]}, 'b': {'kwargs': {'x': 2}, 'method': 'other'}}\n")
+    source = load_source("net.py")
+    assert source.entries == {"a": {"args": (1,)}, "b": {"args": (), "kwargs": {"x": 2}, "method": "other"}}
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ("{}", "returned nothing"),
+        ("[1]", "returned a list"),
+        ("{'a': 1}", "the entry 'a' of entries() is a int"),
+        ("{'a': {'arguments': (1,)}}", "the entry 'a' of entries() has the key 'arguments'"),
+        ("{'a': {'args': 1}}", "the args of the entry 'a' are a int"),
+    ],
+)
+def test_wrong_entries(tmp_path: Path, made: str, message: str) -> None:
+    (tmp_path / "net.py").write_text(ENTRIES + made + "\n")
+    with pytest.raises(BuildError, match=re.escape(message)):
+        load_source("net.py")
+
+
+def test_variants_are_parsed() -> None:
+    assert parse_variants(None) is None
+    assert parse_variants(["batch=1", "batch=2, length=-3", "general"]) == [
+        {"batch": 1},
+        {"batch": 2, "length": -3},
+        {},
+    ]
+    for wrong in ("batch", "batch=", "batch=x", "=1", "1=1", "batch=1,", "batch=1,batch=2", ""):
+        with pytest.raises(typer.BadParameter):
+            parse_variants([wrong])
