@@ -1,0 +1,51 @@
+"""Keeps TorchInductor from deciding what sizes are: its code is for all sizes that an entry admits.
+
+TorchInductor compiles for one call at a time and may *guard*: assume what holds for the example call, and compile again
+where it does not. An archive is compiled once. So nothing is assumed of dynamic sizes here (torch calls that oblivious:
+what is not known is answered as for sizes in general), where TorchInductor must have an answer it gets an expression,
+and the lowerings that fix sizes are replaced by decompositions (aotpack/export/inductor/decompositions.py).
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._inductor.sizevars.SizeVarAllocator.{evaluate_min, evaluate_max}
+  torch.fx.experimental._config.backed_size_oblivious
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import sympy
+from torch.fx.experimental import _config
+from torch.utils._sympy.functions import Max, Min
+
+
+@contextlib.contextmanager
+def open_sizes() -> Iterator[None]:
+    """While active, TorchInductor assumes nothing of dynamic sizes."""
+    from torch._inductor.sizevars import SizeVarAllocator
+
+    with (
+        _config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
+        mock.patch.object(SizeVarAllocator, "evaluate_min", _or_expression(SizeVarAllocator.evaluate_min, Min)),
+        mock.patch.object(SizeVarAllocator, "evaluate_max", _or_expression(SizeVarAllocator.evaluate_max, Max)),
+    ):
+        yield
+
+
+def _or_expression(original: Any, function: Any) -> Any:
+    """The lesser or greater of two sizes where that is known, else the expression for it."""
+
+    @functools.wraps(original)
+    def evaluate(self: Any, left: Any, right: Any) -> Any:
+        a, b = sympy.sympify(left), sympy.sympify(right)
+        if self.statically_known_leq(a, b):
+            return left if function is Min else right
+        if self.statically_known_leq(b, a):
+            return right if function is Min else left
+        return function(a, b)
+
+    return evaluate
