@@ -25,7 +25,11 @@ def build(
     ] = None,
     dim: Annotated[
         list[str] | None,
-        typer.Option("--dim", metavar="INPUT:AXIS=NAME[:MIN[:MAX]]", help="A dynamic dim, again for more."),
+        typer.Option(
+            "--dim",
+            metavar="INPUT.AXIS=NAME[:MIN..MAX][%K]",
+            help="A size that varies from call to call, again for more; see below.",
+        ),
     ] = None,
     variant: Annotated[
         list[str] | None,
@@ -86,10 +90,20 @@ def build(
       `(model, args, dynamic_shapes)`;
     * a `.pt2` file that `torch.export.save` wrote.
 
+    **Sizes that vary** are dims, with names by which errors speak of them.
+
+    * `--dim x.0=batch:1..64`: axis 0 of the input `x`; either bound may be left out, or both: `--dim x.0=batch`.
+    * `--dim mask.0=batch`: the same dim in another place.
+    * `--dim x.1=length:..512%8`: multiples of 8 alone.
+    * `--dim y.0=2*batch+1`: a size that depends on a dim.
+    * `--dim batch.ids.0=n`: the entry `ids` of the dict (list, dataclass) `batch`.
+    * `--dim n=n:0..100`: the argument `n` is an int that each call passes; `--dim f=dynamic`: any int, float or bool.
+    * `--dim auto`: every size that can vary does. What could not is said after the build.
+
     **Examples**
 
         aotpack build model.py -o model.aotpack
-        aotpack build model.py -o model.aotpack --dim x:0=batch:1:64
+        aotpack build model.py -o model.aotpack --dim x.0=batch:1..64
         aotpack build model.py -o model.aotpack --variant batch=1 --variant batch=8 --variant general
         aotpack build mypackage.models:resnet -o resnet.aotpack -t x86-64-v3 -t x86-64-v4
         aotpack build exported.pt2 -o model.aotpack --json

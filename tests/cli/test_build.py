@@ -66,7 +66,7 @@ def signature(folder: Path) -> str:
 
 
 def test_file_with_dims(folder: Path) -> None:
-    build(folder, "net.py", "--dim", "input:0=batch:1:64", "--name", "mlp")
+    build(folder, "net.py", "--dim", "input.0=batch:1..64", "--name", "mlp")
     assert signature(folder) == "forward(input: float32[batch, 8]) -> float32[batch, 4] where batch in [1, 64]"
     result = aotpack(folder, "run", "out.aotpack", "--random", "--dim", "batch=65")
     assert result.returncode == 1
@@ -126,14 +126,14 @@ def test_exported_program(folder: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True)
     build(folder, "net.pt2")
-    assert aotpack(folder, "build", "net.pt2", "-o", "x.aotpack", "--dim", "x:0=n").returncode == 2
+    assert aotpack(folder, "build", "net.pt2", "-o", "x.aotpack", "--dim", "x.0=n").returncode == 2
 
 
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["net.py", "--dim", "x:0=batch"], 2, "no argument 'x'; it has input"),
-        (["net.py", "--dim", "input:2=batch"], 2, "no axis 2"),
+        (["net.py", "--dim", "x.0=batch"], 2, "no input 'x'; it has input"),
+        (["net.py", "--dim", "input.2=batch"], 2, "no axis 2"),
         (["net.py", "--target", "vax"], 1, "unknown target 'vax'"),
         (["missing.py"], 1, "no such file: missing.py"),
         (["net"], 2, "not understood"),

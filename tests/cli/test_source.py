@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 
-from aotpack.cli.dims import DimOption, parse_dims
+from aotpack.cli.dims import DimOption, dynamic_shapes, parse_dims
 from aotpack.cli.source import load_source
 from aotpack.cli.variants import parse_variants
 from aotpack.errors import BuildError
+from aotpack.spec import Dim
 
 GOOD = "def model():\n    return len\n\ndef example_inputs():\n    return (1, 2)\n"
 
@@ -108,15 +110,77 @@ def test_what_is_not_understood(source: str) -> None:
 
 
 def test_dims() -> None:
-    assert parse_dims(["x:0=batch:1:64", "mask:1=batch", "x:1=n", "x:2=m:3"]) == [
-        DimOption("x", 0, "batch", 1, 64),
-        DimOption("mask", 1, "batch", 1, 64),
-        DimOption("x", 1, "n", None, None),
-        DimOption("x", 2, "m", 3, None),
+    options = [
+        "x.0=batch:1..64",
+        "mask.1=batch",
+        "batch.ids.0=n:..9%3",
+        "y.0=2*batch+1",
+        "k=k:-5..",
+        "z.1=n-2",
+        "f=dynamic",
     ]
-    for wrong in (["x"], ["x:0"], ["x:a=b"], ["x:0=1"], ["x:0=b:5:1"], ["x:0=b", "x:0=c"], ["x:0=b:1:2", "y:0=b:1:3"]):
-        with pytest.raises(typer.BadParameter):
-            parse_dims(wrong)
+    assert parse_dims(options) == [
+        DimOption("x.0", "batch", min=1, max=64),
+        DimOption("mask.1", "batch"),
+        DimOption("batch.ids.0", "n", max=9, multiple_of=3),
+        DimOption("y.0", "batch", mul=2, add=1),
+        DimOption("k", "k", min=-5),
+        DimOption("z.1", "n", add=-2),
+        DimOption("f", "dynamic"),
+    ]
+    assert parse_dims(["auto"]) == [DimOption("", "auto")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["x"], "not understood: a size is INPUT.AXIS=NAME"),
+        (["x:0=batch:1:64"], "not understood"),
+        (["x.0="], "not understood"),
+        (["x.0=1"], "not understood"),
+        (["x.0=b:5"], "not understood"),
+        (["x.0=b:5..1"], "1 is less than 5"),
+        (["x.0=b%0"], "a multiple of 1 at least"),
+        (["x.0=2*b:1..4"], "give the range of 'b' where it stands alone"),
+        (["x.0=auto:1..4"], "'auto' is no name of a dim"),
+        (["x.0=b", "x.0=c"], "'x.0' is given twice"),
+        (["x.0=b:1..2", "y.0=b:1..3"], "the dim 'b' is given two ranges"),
+        (["auto", "y.0=b"], "and so alone"),
+    ],
+)
+def test_wrong_dims(options: list[str], message: str) -> None:
+    with pytest.raises(typer.BadParameter, match=re.escape(message)):
+        parse_dims(options)
+
+
+def test_dims_find_their_inputs() -> None:
+    torch = pytest.importorskip("torch")
+
+    def model(x, batch, n, f):  # type: ignore[no-untyped-def]
+        return x
+
+    args = (torch.zeros(4, 2), {"ids": torch.zeros(8)}, 3, 0.5)
+
+    def shapes(*options: str) -> Any:
+        return dynamic_shapes(parse_dims(options), model, args, None)
+
+    batch = Dim("batch", 1, 64, 2)
+    assert shapes("x.0=batch:1..64%2", "batch.ids.0=2*batch", "n=count", "f=dynamic") == {
+        "x": {0: batch},
+        "batch.ids": {0: 2 * batch},
+        "n": "count",
+        "f": "dynamic",
+    }
+    assert shapes("auto") == "auto"
+    for option, message in {
+        "z.0=b": "no input 'z'; it has x, batch.ids, n, f",
+        "x.2=b": "has 2 dims; there is no axis 2",
+        "x=b": "is a tensor with 2 dims: say which, such as x.0=batch",
+        "n.0=b": "the input 'n' is a int, which has no axes: write n=NAME",
+        "batch.0=b": "no input 'batch'",
+    }.items():
+        with pytest.raises(typer.BadParameter, match=re.escape(message)):
+            shapes(option)
 
 
 ENTRIES = "def model():\n    return len\n\ndef entries():\n    return "
