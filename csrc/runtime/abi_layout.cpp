@@ -1,4 +1,4 @@
-// Freezes the layout of the structs of module ABI version 1 and of C ABI version 1 (docs/abi.md). A change here is a
+// Freezes the layout of the structs of module ABI version 1 and of C ABI version 2 (docs/abi.md). A change here is a
 // new version.
 #include <cstddef>
 
@@ -39,12 +39,21 @@ static_assert(sizeof(aotpack_load_options) == 16);
 static_assert(offsetof(aotpack_load_options, verify) == 8);
 static_assert(sizeof(aotpack_context_options) == 16);
 static_assert(offsetof(aotpack_context_options, num_threads) == 8);
-static_assert(sizeof(aotpack_dim_info) == 48);
+static_assert(sizeof(aotpack_dim_info) == 64);
+static_assert(offsetof(aotpack_dim_info, size) == 8);
+static_assert(offsetof(aotpack_dim_info, multiplier) == 16);
+static_assert(offsetof(aotpack_dim_info, offset) == 24);
+static_assert(offsetof(aotpack_dim_info, min) == 32);
+static_assert(offsetof(aotpack_dim_info, max) == 40);
+static_assert(offsetof(aotpack_dim_info, multiple_of) == 48);
+static_assert(offsetof(aotpack_dim_info, expression) == 56);
 static_assert(sizeof(aotpack_value_info) == 32);
 static_assert(offsetof(aotpack_value_info, dtype) == 8);
 static_assert(offsetof(aotpack_value_info, rank) == 12);
 static_assert(offsetof(aotpack_value_info, dims) == 16);
 static_assert(offsetof(aotpack_value_info, mutated) == 24);
+static_assert(offsetof(aotpack_value_info, number) == 28);
+static_assert(sizeof(aotpack_number) == 4);
 static_assert(sizeof(aotpack_weight_info) == 24);
 static_assert(offsetof(aotpack_weight_info, dtype) == 8);
 static_assert(offsetof(aotpack_weight_info, rank) == 12);

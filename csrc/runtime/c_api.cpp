@@ -139,6 +139,15 @@ const char* aotpack_model_entry_target(const aotpack_model* model, size_t entry)
   return unwrap(model)->entries()[entry].variants.front().module_record->target.c_str();
 }
 
+size_t aotpack_model_variant_count(const aotpack_model* model, size_t entry) {
+  return find_plan(model, entry) != nullptr ? unwrap(model)->entries()[entry].variants.size() : 0;
+}
+
+const char* aotpack_model_variant_name(const aotpack_model* model, size_t entry, size_t variant) {
+  if (variant >= aotpack_model_variant_count(model, entry)) return nullptr;
+  return unwrap(model)->entries()[entry].variants[variant].record->name.c_str();
+}
+
 size_t aotpack_model_input_count(const aotpack_model* model, size_t entry) {
   const EntryPlan* plan = find_plan(model, entry);
   return plan != nullptr ? plan->input_infos().size() : 0;
@@ -246,6 +255,10 @@ aotpack_status* aotpack_context_run_into(aotpack_context* context, size_t entry,
     require(context != nullptr, "context is NULL");
     unwrap(context)->run_into(entry, inputs, num_inputs, outputs, num_outputs);
   });
+}
+
+const char* aotpack_context_variant(const aotpack_context* context, size_t entry) {
+  return context != nullptr ? unwrap(context)->variant(entry) : nullptr;
 }
 
 size_t aotpack_model_state_count(const aotpack_model* model) {

@@ -111,27 +111,9 @@ const aotpack_module_tensor* Context::constants_of(size_t entry, size_t variant,
   return table->tensors.data();
 }
 
-size_t Context::choose_variant(const ModelEntry& entry, const BoundInputs& inputs) const {
-  const auto holds = [&](const GuardRecord& guard) {
-    const int64_t value = inputs.dims()[guard.dim];
-    return value >= guard.min && value <= guard.max;
-  };
-  for (size_t i = 0; i < entry.variants.size(); ++i) {
-    const std::vector<GuardRecord>& guards = entry.variants[i].record->guards;
-    if (std::all_of(guards.begin(), guards.end(), holds)) return i;
-  }
-  const EntryRecord& record = entry.plan.record();
-  std::string message = "no variant of entry '" + record.name + "' fits:";
-  for (const Variant& variant : entry.variants) {
-    const auto& guards = variant.record->guards;
-    const GuardRecord& guard = *std::find_if_not(guards.begin(), guards.end(), holds);
-    message += &variant == &entry.variants.front() ? " " : "; ";
-    message += format("'%s' needs '%s' in [%lld, ", variant.record->name.c_str(), record.dims[guard.dim].name.c_str(),
-                      static_cast<long long>(guard.min));
-    message += guard.max == INT64_MAX ? "inf)" : format("%lld]", static_cast<long long>(guard.max));
-    message += ", got " + inputs.dim_origin(guard.dim);
-  }
-  throw Error(AOTPACK_INVALID_ARGUMENT, message);
+const char* Context::variant(size_t entry) const noexcept {
+  if (entry >= scratch_.size() || scratch_[entry] == nullptr || scratch_[entry]->variant == nullptr) return nullptr;
+  return scratch_[entry]->variant->record->name.c_str();
 }
 
 void Context::execution_failed(const EntryRecord& entry, int32_t code) const {
@@ -160,9 +142,9 @@ void Context::execution_failed(const EntryRecord& entry, int32_t code) const {
 void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
                       size_t num_inputs) {
   const ModelEntry& model_entry = model_->entries()[entry];
-  scratch.inputs.bind(inputs, num_inputs, call_.pool);
-  const size_t index = choose_variant(model_entry, scratch.inputs);
+  const size_t index = scratch.inputs.bind(inputs, num_inputs, call_.pool);
   const Variant& variant = model_entry.variants[index];
+  scratch.variant = &variant;
   const aotpack_module_tensor* constants = constants_of(entry, index, weights, &scratch.tables[index]);
   call_.reset();
   aotpack_module_call call;
@@ -226,7 +208,7 @@ void Context::run(size_t entry, const DLTensor* const* inputs, size_t num_inputs
   execute(entry, scratch, *weights, inputs, num_inputs);
   adopt_outputs(scratch);
   cleanup.adopted();
-  check_outputs(record, scratch.outputs, scratch.inputs.dims());
+  check_outputs(model_entry.plan, scratch.outputs, scratch.inputs.sizes());
   size_t made = 0;
   try {
     for (; made < num_outputs; ++made) outputs[made] = take_output(record.outputs[made], scratch.outputs[made]);
@@ -250,7 +232,7 @@ void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_i
   execute(entry, scratch, *weights, inputs, num_inputs);
   adopt_outputs(scratch);
   cleanup.adopted();
-  check_outputs(record, scratch.outputs, scratch.inputs.dims());
+  check_outputs(model_entry.plan, scratch.outputs, scratch.inputs.sizes());
   check_destination_sizes(record, scratch.outputs, outputs);
   // An output that aliases an input must not change while results are written over that input.
   for (size_t i = 0; i < num_outputs; ++i) {

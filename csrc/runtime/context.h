@@ -41,6 +41,9 @@ class Context {
   void load_state(const char* const* names, const DLTensor* const* tensors, size_t count);
   void reset();
 
+  // See aotpack_context_variant.
+  const char* variant(size_t entry) const noexcept;
+
   Pool& pool() noexcept { return *call_.pool; }
 
  private:
@@ -55,14 +58,14 @@ class Context {
     explicit EntryScratch(const ModelEntry& entry);
     BoundInputs inputs;
     std::vector<aotpack_module_tensor> outputs;
-    std::vector<Table> tables;  // by variant; used by those that mutate constants
+    std::vector<Table> tables;         // by variant; used by those that mutate constants
+    const Variant* variant = nullptr;  // of the last call; NULL before the first that found one
   };
   // Gives back, at the end of a call, what the call still holds.
   class Cleanup;
 
   EntryScratch& prepare(size_t entry, size_t num_outputs);
   const aotpack_module_tensor* constants_of(size_t entry, size_t variant, const WeightSet& weights, Table* table);
-  size_t choose_variant(const ModelEntry& entry, const BoundInputs& inputs) const;
   void execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
                size_t num_inputs);
   [[noreturn]] void execution_failed(const EntryRecord& entry, int32_t code) const;

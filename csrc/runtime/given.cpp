@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "aotpack/module_abi.h"
-#include "inputs.h"
+#include "dltensor.h"
 #include "status.h"
 #include "strided.h"
 
@@ -22,7 +22,7 @@ std::string shape_text(const int64_t* sizes, size_t rank) {
 std::string problem_of(const WantedTensor& wanted, const DLTensor* given) {
   const std::string start = "'" + *wanted.name + "'";
   if (given == nullptr) return start + " is NULL";
-  if (given->device.device_type != kDLCPU && given->device.device_type != kDLCUDAHost) {
+  if (!is_on_host(given->device)) {
     return start + " must be on the CPU, got " + device_name(given->device);
   }
   const std::vector<int64_t>& shape = *wanted.shape;

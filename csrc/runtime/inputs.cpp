@@ -1,11 +1,14 @@
 #include "inputs.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "bytes.h"
+#include "describe.h"
+#include "dltensor.h"
+#include "sharing.h"
 #include "status.h"
 #include "strided.h"
+#include "variants.h"
 
 namespace aotpack::runtime {
 namespace {
@@ -17,13 +20,6 @@ alignas(AOTPACK_ALIGNMENT) char empty_data[AOTPACK_ALIGNMENT];
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(AOTPACK_INVALID_ARGUMENT, message); }
 
-std::string quoted(const char* role, const ValueRecord& value) { return std::string(role) + " '" + value.name + "'"; }
-
-std::string describe_range(int64_t min, int64_t max) {
-  if (max == INT64_MAX) return format("must be at least %lld", static_cast<ll>(min));
-  return format("must be in [%lld, %lld]", static_cast<ll>(min), static_cast<ll>(max));
-}
-
 std::string join_names(const std::vector<ValueRecord>& values) {
   std::string names;
   for (const ValueRecord& value : values) names += (names.empty() ? "" : ", ") + value.name;
@@ -32,214 +28,155 @@ std::string join_names(const std::vector<ValueRecord>& values) {
 
 }  // namespace
 
-std::string device_name(DLDevice device) {
-  const char* type = device.device_type == kDLCUDA ? "cuda" : nullptr;
-  return type != nullptr ? format("%s:%d", type, device.device_id)
-                         : format("DLPack device type %d", static_cast<int>(device.device_type));
-}
-
-std::string describe_size(const EntryRecord& entry, const SizeRecord& size) {
-  if (size.kind == SizeRecord::Kind::kStatic) return format("%lld", static_cast<ll>(size.size));
-  if (size.kind == SizeRecord::Kind::kComputed) return "?";
-  std::string text = size.mul != 1 ? format("%lld*", static_cast<ll>(size.mul)) : "";
-  text += entry.dims[size.dim].name;
-  if (size.add > 0) text += format(" + %lld", static_cast<ll>(size.add));
-  if (size.add < 0) text += format(" - %llu", -static_cast<unsigned long long>(size.add));
-  return text;
-}
-
-std::string describe_shape(const EntryRecord& entry, const ValueRecord& value) {
-  std::string text = "[";
-  for (const SizeRecord& size : value.shape) text += (text.size() > 1 ? ", " : "") + describe_size(entry, size);
-  return text + "]";
-}
-
-bool strides_of(const DLTensor& tensor, int64_t* buffer, const int64_t** out) noexcept {
-  if (tensor.strides != nullptr) {
-    *out = tensor.strides;
-    return true;
-  }
-  int64_t run = 1;
-  for (int32_t axis = tensor.ndim; axis-- > 0;) {
-    buffer[axis] = run;
-    if (!checked_mul(run, std::max<int64_t>(tensor.shape[axis], 1), &run)) return false;
-  }
-  *out = buffer;
-  return true;
-}
-
-void check_tensor_kind(const char* role, const ValueRecord& value, const DLTensor* given) {
-  if (given == nullptr) invalid(quoted(role, value) + " is missing");
-  if (given->device.device_type != kDLCPU && given->device.device_type != kDLCUDAHost) {
-    invalid(quoted(role, value) + " must be on the CPU, got " + device_name(given->device));
-  }
-  if (!same_dtype(given->dtype, value.dtype->dlpack)) {
-    invalid(quoted(role, value) + ": expected " + value.dtype->name + ", got " + dtype_name(given->dtype));
-  }
-}
-
 BoundInputs::BoundInputs(const EntryPlan& plan)
-    : plan_(&plan),
-      dims_(plan.record().dims.size()),
-      tensors_(plan.input_templates()),
-      copies_(plan.record().inputs.size()) {}
+    : plan_(&plan), sizes_(plan), tensors_(plan.input_templates()), copies_(plan.inputs().size()) {}
 
-void BoundInputs::check_kind(const DLTensor* const* inputs, size_t count) const {
+void BoundInputs::check_kinds(const DLTensor* const* inputs, size_t count) const {
   const EntryRecord& entry = plan_->record();
   if (count != entry.inputs.size()) {
     invalid(format("entry '%s' takes %zu inputs (%s), got %zu", entry.name.c_str(), entry.inputs.size(),
                    join_names(entry.inputs).c_str(), count));
   }
   if (count > 0 && inputs == nullptr) invalid("inputs is NULL");
+  const InputPlan* wanted = plan_->inputs().data();
   for (size_t i = 0; i < count; ++i) {
-    const ValueRecord& value = entry.inputs[i];
     const DLTensor* given = inputs[i];
-    check_tensor_kind("input", value, given);
-    if (given->ndim != tensors_[i].rank) {
-      invalid(format("input '%s': expected %d dims %s, got %d", value.name.c_str(), tensors_[i].rank,
-                     describe_shape(entry, value).c_str(), given->ndim));
+    if (given == nullptr || !is_on_host(given->device) || !same_dtype(given->dtype, wanted[i].dtype) ||
+        given->ndim != wanted[i].rank || (given->shape == nullptr && given->ndim != 0)) [[unlikely]] {
+      check_tensor_kind("input", entry, entry.inputs[i], given);
     }
-    if (given->ndim > 0 && given->shape == nullptr) invalid(quoted("input", value) + " has no shape");
   }
-}
-
-std::string BoundInputs::dim_origin(uint32_t dim) const {
-  const EntryRecord& entry = plan_->record();
-  return format("'%s' = %lld by input '%s'", entry.dims[dim].name.c_str(), static_cast<ll>(dims_[dim]),
-                entry.inputs[plan_->dim_sources()[dim].input].name.c_str());
-}
-
-void BoundInputs::solve_dims(const DLTensor* const* inputs) {
-  const EntryRecord& entry = plan_->record();
-  for (uint32_t i = 0; i < dims_.size(); ++i) {
-    const DimSource& source = plan_->dim_sources()[i];
-    if (source.input == DimSource::kNone) continue;
-    const DimRecord& dim = entry.dims[i];
-    const int64_t size = inputs[source.input]->shape[source.axis];
-    const bool plain = source.mul == 1 && source.add == 0;
-    int64_t value = size;
-    if (!plain) {
-      const SizeRecord& relation = entry.inputs[source.input].shape[source.axis];
-      if (size < 0 || !checked_add(size, -source.add, &value) || value % source.mul != 0) {
-        invalid(format("input '%s': dim %u must be %s with a whole '%s', got %lld",
-                       entry.inputs[source.input].name.c_str(), source.axis, describe_size(entry, relation).c_str(),
-                       dim.name.c_str(), static_cast<ll>(size)));
-      }
-      value /= source.mul;
-    }
-    if (value < dim.min || value > dim.max) {
-      const std::string where = format("input '%s': dim %u", entry.inputs[source.input].name.c_str(), source.axis);
-      if (plain) {
-        invalid(format("%s ('%s') %s, got %lld", where.c_str(), dim.name.c_str(),
-                       describe_range(dim.min, dim.max).c_str(), static_cast<ll>(size)));
-      }
-      const SizeRecord& relation = entry.inputs[source.input].shape[source.axis];
-      invalid(format("%s is %s = %lld, so '%s' is %lld, but it %s", where.c_str(),
-                     describe_size(entry, relation).c_str(), static_cast<ll>(size), dim.name.c_str(),
-                     static_cast<ll>(value), describe_range(dim.min, dim.max).c_str()));
-    }
-    dims_[i] = value;
-  }
-}
-
-void BoundInputs::wrong_size(size_t index, uint32_t axis, int64_t got) const {
-  const EntryRecord& entry = plan_->record();
-  const ValueRecord& value = entry.inputs[index];
-  const SizeRecord& size = value.shape[axis];
-  const std::string where = format("input '%s': dim %u", value.name.c_str(), axis);
-  if (size.kind == SizeRecord::Kind::kStatic) {
-    invalid(format("%s must be %lld, got %lld", where.c_str(), static_cast<ll>(size.size), static_cast<ll>(got)));
-  }
-  if (size.mul == 1 && size.add == 0) {
-    invalid(format("%s is %s, got %lld", where.c_str(), dim_origin(size.dim).c_str(), static_cast<ll>(got)));
-  }
-  invalid(format("%s must be %s with %s, got %lld", where.c_str(), describe_size(entry, size).c_str(),
-                 dim_origin(size.dim).c_str(), static_cast<ll>(got)));
 }
 
 // Where the shape is not static, also fills in the sizes that the module will see.
 void BoundInputs::check_sizes(size_t index, const DLTensor& given) {
-  aotpack_module_tensor& tensor = tensors_[index];
-  const auto rank = static_cast<uint32_t>(tensor.rank);
-  if (plan_->is_static_input(index)) {
-    for (uint32_t axis = 0; axis < rank; ++axis) {
-      if (given.shape[axis] != tensor.sizes[axis]) wrong_size(index, axis, given.shape[axis]);
+  const InputPlan& plan = plan_->inputs()[index];
+  const int64_t* shape = given.shape;
+  int64_t* sizes = tensors_[index].sizes;
+  int64_t difference = 0;
+  if (plan.is_static) {
+    for (int32_t axis = 0; axis < plan.rank; ++axis) difference |= shape[axis] ^ sizes[axis];
+  } else {
+    const int64_t* all = sizes_.data();
+    const uint32_t* slots = plan_->input_slots().data() + plan.first_slot;
+    for (int32_t axis = 0; axis < plan.rank; ++axis) {
+      sizes[axis] = all[slots[axis]];
+      difference |= shape[axis] ^ sizes[axis];
     }
-    return;
   }
-  const std::vector<SizeRecord>& shape = plan_->record().inputs[index].shape;
-  for (uint32_t axis = 0; axis < rank; ++axis) {
-    const SizeRecord& size = shape[axis];
-    int64_t expected = size.size;
-    if (size.kind == SizeRecord::Kind::kDim && (!checked_mul(size.mul, dims_[size.dim], &expected) ||
-                                                !checked_add(expected, size.add, &expected) || expected < 0)) {
-      wrong_size(index, axis, given.shape[axis]);
+  if (difference != 0) [[unlikely]]
+    wrong_size(index, given);
+}
+
+void BoundInputs::wrong_size(size_t index, const DLTensor& given) const {
+  const EntryRecord& entry = plan_->record();
+  const ValueRecord& value = entry.inputs[index];
+  uint32_t axis = 0;
+  while (given.shape[axis] == tensors_[index].sizes[axis]) ++axis;
+  const auto got = static_cast<ll>(given.shape[axis]);
+  const auto expected = static_cast<ll>(tensors_[index].sizes[axis]);
+  const SizeRecord& size = value.shape[axis];
+  const std::string where = format("input '%s': dim %u", value.name.c_str(), axis);
+  if (size.kind == SizeRecord::Kind::kStatic)
+    invalid(format("%s must be %lld, got %lld", where.c_str(), expected, got));
+  const std::string dims = describe_dims(*plan_, dims_of(size), sizes_.data());
+  if (size.is_plain_dim()) invalid(format("%s is %s, got %lld", where.c_str(), dims.c_str(), got));
+  invalid(format("%s must be %s = %lld, got %lld%s%s%s", where.c_str(), describe_size(entry, size).c_str(), expected,
+                 got, dims.empty() ? "" : " (", dims.c_str(), dims.empty() ? "" : ")"));
+}
+
+// What is written to is nobody else's: else the result would depend on the order in which a module reads and writes.
+void BoundInputs::check_sharing(const DLTensor* const* inputs) const {
+  const std::vector<ValueRecord>& values = plan_->record().inputs;
+  int64_t compact[2][AOTPACK_MAX_RANK];
+  const auto view = [&](size_t i, int64_t* buffer) {
+    const DLTensor& given = *inputs[i];
+    const int64_t* strides = nullptr;
+    if (!strides_of(given, buffer, &strides)) {
+      invalid("input '" + values[i].name + "' is larger than the address space");
     }
-    if (given.shape[axis] != expected) wrong_size(index, axis, given.shape[axis]);
-    tensor.sizes[axis] = expected;
+    return MemoryView{data_of(given), given.shape, strides, given.ndim, plan_->inputs()[i].item};
+  };
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!values[i].mutated) continue;
+    const MemoryView written = view(i, compact[0]);
+    if (may_overlap_itself(written)) {
+      invalid("input '" + values[i].name + "' is written to, but its strides overlap");
+    }
+    for (size_t j = 0; j < values.size(); ++j) {
+      if (i == j || (values[j].mutated && j < i)) continue;
+      if (!may_share(written, view(j, compact[1]))) continue;
+      const std::string both = "'" + values[std::min(i, j)].name + "' and '" + values[std::max(i, j)].name + "'";
+      invalid("inputs " + both + " share memory, but the call writes to '" + values[i].name + "'");
+    }
   }
 }
 
 void BoundInputs::place(size_t index, const DLTensor& given, Pool* pool) {
-  const ValueRecord& value = plan_->record().inputs[index];
+  const InputPlan& plan = plan_->inputs()[index];
   aotpack_module_tensor& tensor = tensors_[index];
-  size_t bytes = plan_->input_bytes()[index];
+  const int64_t* strides = given.strides;
   int64_t compact[AOTPACK_MAX_RANK];
-  const int64_t* strides = nullptr;
-  if ((!plan_->is_static_input(index) &&
-       !dense_strides(tensor.sizes, value.order.data(), tensor.rank, value.dtype->size, tensor.strides, &bytes)) ||
-      !strides_of(given, compact, &strides)) {
-    invalid(quoted("input", value) + " is larger than the address space");
+  size_t bytes = plan.bytes;
+  if ((!plan.is_static && !dense_strides(tensor.sizes, plan.order, plan.rank, plan.item, tensor.strides, &bytes)) ||
+      (strides == nullptr && !plan.is_row_major && !strides_of(given, compact, &strides))) {
+    invalid("input '" + plan_->record().inputs[index].name + "' is larger than the address space");
   }
+  if (strides == nullptr) strides = tensor.strides;  // row-major is what is asked for
   char* data = data_of(given);
   if (bytes == 0) {
     tensor.data = data != nullptr ? data : empty_data;
     return;
   }
-  if (data == nullptr) invalid(quoted("input", value) + " has no data");
-  const bool aligned = reinterpret_cast<uintptr_t>(data) % value.dtype->alignment == 0;
-  if (aligned && same_layout(tensor.sizes, strides, tensor.strides, tensor.rank)) {
-    tensor.data = data;
-    return;
+  if (data == nullptr) invalid("input '" + plan_->record().inputs[index].name + "' has no data");
+  bool fits = reinterpret_cast<uintptr_t>(data) % plan.alignment == 0;
+  for (int32_t axis = 0; axis < plan.rank; ++axis) {
+    fits &= strides[axis] == tensor.strides[axis] || tensor.sizes[axis] == 1;
   }
-  if (value.mutated && !is_non_overlapping(tensor.sizes, strides, tensor.rank)) {
-    invalid(quoted("input", value) + " is written to, but its strides overlap");
-  }
+  if (!fits) return copy_in(index, given, strides, bytes, pool);
+  tensor.data = data;
+}
+
+void BoundInputs::copy_in(size_t index, const DLTensor& given, const int64_t* strides, size_t bytes, Pool* pool) {
+  aotpack_module_tensor& tensor = tensors_[index];
   void* block = pool->allocate(bytes);
   if (block == nullptr) {
     fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes to bring input '%s' into the model's layout", bytes,
-         value.name.c_str());
+         plan_->record().inputs[index].name.c_str());
   }
   Copy& copy = copies_[index];
   copy.block = block;
-  copy.given = data;
+  copy.given = data_of(given);
   std::copy(strides, strides + tensor.rank, copy.given_strides);
   any_copy_ = true;
-  strided_copy(block, tensor.strides, data, strides, tensor.sizes, tensor.rank, value.dtype->size);
+  strided_copy(block, tensor.strides, copy.given, strides, tensor.sizes, tensor.rank, plan_->inputs()[index].item);
   tensor.data = block;
 }
 
-void BoundInputs::bind(const DLTensor* const* inputs, size_t count, Pool* pool) {
-  check_kind(inputs, count);
-  solve_dims(inputs);
-  // All sizes before any copy: a wrong input should cost nothing.
+size_t BoundInputs::bind(const DLTensor* const* inputs, size_t count, Pool* pool) {
+  check_kinds(inputs, count);
+  sizes_.solve(inputs);
+  // Everything before any copy: a wrong call should cost nothing.
   for (size_t i = 0; i < count; ++i) check_sizes(i, *inputs[i]);
+  const size_t variant = choose_variant(*plan_, sizes_.data());
+  if (plan_->has_mutated_inputs()) check_sharing(inputs);
   try {
     for (size_t i = 0; i < count; ++i) place(i, *inputs[i], pool);
   } catch (...) {
     release();
     throw;
   }
+  return variant;
 }
 
 void BoundInputs::write_back() noexcept {
   if (!any_copy_) return;
   for (size_t i = 0; i < copies_.size(); ++i) {
-    const ValueRecord& value = plan_->record().inputs[i];
-    if (copies_[i].block == nullptr || !value.mutated) continue;
+    const InputPlan& plan = plan_->inputs()[i];
+    if (copies_[i].block == nullptr || !plan.is_mutated) continue;
     const aotpack_module_tensor& tensor = tensors_[i];
     strided_copy(copies_[i].given, copies_[i].given_strides, tensor.data, tensor.strides, tensor.sizes, tensor.rank,
-                 value.dtype->size);
+                 plan.item);
   }
 }
 

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "aotpack/aotpack.h"
+#include "code.h"
 #include "dtype.h"
 #include "sha256.h"
 
@@ -40,20 +42,27 @@ struct DimRecord {
 
 // The size of one dimension of a value.
 struct SizeRecord {
-  enum class Kind : uint8_t { kStatic, kDim, kComputed };
+  enum class Kind : uint8_t { kStatic, kDim, kCode, kData };
   Kind kind = Kind::kStatic;
   int64_t size = 0;  // kStatic
   uint32_t dim = 0;  // kDim: mul * dims[dim] + add
   int64_t mul = 1;
   int64_t add = 0;
+  std::string text;  // kCode, kData: for people
+  Code code;         // kCode: an int. kData: the module finds out
+
+  bool is_plain_dim() const noexcept { return kind == Kind::kDim && mul == 1 && add == 0; }
 };
 
 struct ValueRecord {
+  static constexpr uint32_t kNoDim = UINT32_MAX;
   std::string name;
   const DType* dtype = nullptr;
   std::vector<SizeRecord> shape;
   std::vector<uint32_t> order;  // outermost to innermost
   bool mutated = false;
+  aotpack_number number = AOTPACK_NUMBER_NONE;
+  uint32_t dim = kNoDim;  // of an int input: the dim that it gives
 };
 
 struct GuardRecord {
@@ -61,6 +70,12 @@ struct GuardRecord {
   int64_t min = 0;
   int64_t max = 0;
   int64_t multiple_of = 1;
+};
+
+// A condition on the dims of a call.
+struct CheckRecord {
+  std::string text;
+  Code code;  // a bool
 };
 
 struct ModuleRecord {
@@ -74,6 +89,7 @@ struct ModuleRecord {
 struct VariantRecord {
   std::string name;
   std::vector<GuardRecord> guards;
+  std::vector<CheckRecord> checks;
   std::vector<ModuleRecord> modules;
 };
 

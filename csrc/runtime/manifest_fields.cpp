@@ -1,6 +1,7 @@
 #include "manifest_fields.h"
 
 #include "aotpack/module_abi.h"
+#include "bytes.h"
 #include "status.h"
 
 namespace aotpack::runtime {
@@ -31,6 +32,15 @@ uint32_t read_file_index(const Node& node, const Manifest& manifest, std::string
     node.error("file '" + path + "' is not below " + std::string(folder));
   }
   return static_cast<uint32_t>(index);
+}
+
+void check_byte_range(const Node& node, const FileRecord& file, uint64_t offset, uint64_t nbytes) {
+  uint64_t end;
+  if (!checked_add(offset, nbytes, &end) || end > file.size) {
+    node.error(format("bytes %llu and the %llu that follow are not all in '%s', which has %llu",
+                      static_cast<unsigned long long>(offset), static_cast<unsigned long long>(nbytes),
+                      file.path.c_str(), static_cast<unsigned long long>(file.size)));
+  }
 }
 
 uint32_t read_constant_index(const Node& node, const Manifest& manifest) {

@@ -33,6 +33,9 @@ std::vector<int64_t> read_sizes(const Node& list);
 // An index into `files` of a file below `folder`.
 uint32_t read_file_index(const Node& node, const Manifest& manifest, std::string_view folder);
 
+// The range [offset, offset + nbytes) of a file.
+void check_byte_range(const Node& node, const FileRecord& file, uint64_t offset, uint64_t nbytes);
+
 // An index into `constants`.
 uint32_t read_constant_index(const Node& node, const Manifest& manifest);
 

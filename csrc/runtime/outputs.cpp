@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "bytes.h"
-#include "inputs.h"
+#include "describe.h"
+#include "dltensor.h"
+#include "sharing.h"
 #include "status.h"
 #include "strided.h"
 
@@ -12,51 +13,26 @@ namespace {
 
 using ll = long long;
 
-// The addresses [first, last) that a view touches.
-struct AddressRange {
-  uintptr_t first;
-  uintptr_t last;
-};
-
-AddressRange addresses(const void* data, const int64_t* sizes, const int64_t* strides, int32_t rank,
-                       size_t item) noexcept {
-  const auto start = reinterpret_cast<uintptr_t>(data);
-  AddressRange range = {start, start + item};
-  for (int32_t i = 0; i < rank; ++i) {
-    if (sizes[i] == 0) return {start, start};
-    if (sizes[i] == 1) continue;
-    const auto reach = static_cast<uintptr_t>((sizes[i] - 1) * strides[i]) * item;  // modulo 2^64, as addresses are
-    (strides[i] < 0 ? range.first : range.last) += reach;
-  }
-  return range;
-}
-
 }  // namespace
 
-void check_outputs(const EntryRecord& entry, const std::vector<aotpack_module_tensor>& outputs,
-                   const std::vector<int64_t>& dims) {
+void check_outputs(const EntryPlan& plan, const std::vector<aotpack_module_tensor>& outputs, const int64_t* sizes) {
+  const EntryRecord& entry = plan.record();
+  const uint32_t* slot = plan.output_slots().data();
   for (size_t i = 0; i < outputs.size(); ++i) {
     const ValueRecord& value = entry.outputs[i];
     const aotpack_module_tensor& output = outputs[i];
     bool right = output.dtype == value.dtype->module_code && output.rank == static_cast<int32_t>(value.shape.size());
     bool empty = false;
     for (int32_t axis = 0; right && axis < output.rank; ++axis) {
-      const SizeRecord& size = value.shape[static_cast<size_t>(axis)];
       const int64_t got = output.sizes[axis];
-      if (size.kind == SizeRecord::Kind::kDim) {
-        int64_t expected;
-        right = checked_mul(size.mul, dims[size.dim], &expected) && checked_add(expected, size.add, &expected) &&
-                got == expected;
-      } else if (size.kind == SizeRecord::Kind::kStatic) {
-        right = got == size.size;
-      }
-      right = right && got >= 0;
+      right = got >= 0 && (slot[axis] == EntryPlan::kAnySize || got == sizes[slot[axis]]);
       empty = empty || got == 0;
     }
     if (!right || (output.data == nullptr && !empty)) {
       fail(AOTPACK_INTERNAL, "entry '%s': the module returned an output '%s' that is not what the manifest says: %s %s",
            entry.name.c_str(), value.name.c_str(), value.dtype->name, describe_shape(entry, value).c_str());
     }
+    slot += value.shape.size();
   }
 }
 
@@ -65,15 +41,8 @@ void check_destinations(const EntryRecord& entry, const DLTensor* const* destina
   for (size_t i = 0; i < count; ++i) {
     const ValueRecord& value = entry.outputs[i];
     const DLTensor* given = destinations[i];
-    check_tensor_kind("output", value, given);
-    const auto rank = static_cast<int32_t>(value.shape.size());
-    if (given->ndim != rank) {
-      fail(AOTPACK_INVALID_ARGUMENT, "output '%s': expected %d dims %s, got %d", value.name.c_str(), rank,
-           describe_shape(entry, value).c_str(), given->ndim);
-    }
-    if (rank > 0 && given->shape == nullptr) {
-      fail(AOTPACK_INVALID_ARGUMENT, "output '%s' has no shape", value.name.c_str());
-    }
+    check_tensor_kind("output", entry, value, given);
+    const int32_t rank = given->ndim;
     for (int32_t axis = 0; axis < rank; ++axis) {
       const SizeRecord& size = value.shape[static_cast<size_t>(axis)];
       if (size.kind == SizeRecord::Kind::kStatic && given->shape[axis] != size.size) {
@@ -109,15 +78,15 @@ void check_destination_sizes(const EntryRecord& entry, const std::vector<aotpack
 
 bool touches_any(const ValueRecord& value, const aotpack_module_tensor& output, const DLTensor* const* destinations,
                  size_t count) noexcept {
-  const AddressRange source = addresses(output.data, output.sizes, output.strides, output.rank, value.dtype->size);
+  const AddressRange source = addresses({output.data, output.sizes, output.strides, output.rank, value.dtype->size});
   for (size_t i = 0; i < count; ++i) {
     int64_t compact[AOTPACK_MAX_RANK];
     const int64_t* strides = nullptr;
-    if (!strides_of(*destinations[i], compact, &strides)) continue;
-    const DType* type = find_dtype(destinations[i]->dtype);
-    const AddressRange other = addresses(data_of(*destinations[i]), destinations[i]->shape, strides,
-                                         destinations[i]->ndim, type != nullptr ? type->size : 1);
-    if (source.first < other.last && other.first < source.last) return true;
+    const DLTensor& other = *destinations[i];
+    if (!strides_of(other, compact, &strides)) continue;
+    const DType* type = find_dtype(other.dtype);
+    const size_t item = type != nullptr ? type->size : 1;
+    if (intersect(source, addresses({data_of(other), other.shape, strides, other.ndim, item}))) return true;
   }
   return false;
 }

@@ -7,13 +7,12 @@
 
 #include "aotpack/dlpack.h"
 #include "aotpack/module_abi.h"
-#include "manifest.h"
+#include "plan.h"
 
 namespace aotpack::runtime {
 
-// That the module kept to the manifest. Throws INTERNAL.
-void check_outputs(const EntryRecord& entry, const std::vector<aotpack_module_tensor>& outputs,
-                   const std::vector<int64_t>& dims);
+// That the module kept to the manifest; `sizes` are those of the call, by slot. Throws INTERNAL.
+void check_outputs(const EntryPlan& plan, const std::vector<aotpack_module_tensor>& outputs, const int64_t* sizes);
 
 // What can be known of the caller's buffers before the call. Throws INVALID_ARGUMENT.
 void check_destinations(const EntryRecord& entry, const DLTensor* const* destinations, size_t count);

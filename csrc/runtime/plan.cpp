@@ -1,5 +1,7 @@
 #include "plan.h"
 
+#include <algorithm>
+
 #include "status.h"
 #include "strided.h"
 
@@ -7,47 +9,107 @@ namespace aotpack::runtime {
 
 EntryPlan::EntryPlan(const EntryRecord& record) : record_(&record) {
   find_dim_sources();
-  make_templates();
+  initial_sizes_.resize(record.dims.size());
+  add_slots(record.inputs, false, &input_slots_);
+  add_slots(record.outputs, true, &output_slots_);
+  make_inputs();
   make_infos(record.inputs, &input_infos_);
   make_infos(record.outputs, &output_infos_);
 }
 
-// The first plain use of a dim gives its value; a dim without one is solved for from its first use.
+// The first plain use of a dim as a size gives its value; without one it is solved for from the first other use as a
+// size; a dim that is no size is an int.
 void EntryPlan::find_dim_sources() {
-  dim_sources_.resize(record_->dims.size());
-  std::vector<bool> plain(record_->dims.size());
-  for (uint32_t input = 0; input < record_->inputs.size(); ++input) {
-    const auto& shape = record_->inputs[input].shape;
-    for (uint32_t axis = 0; axis < shape.size(); ++axis) {
-      const SizeRecord& size = shape[axis];
-      if (size.kind != SizeRecord::Kind::kDim || plain[size.dim]) continue;
-      const bool is_plain = size.mul == 1 && size.add == 0;
-      if (!is_plain && dim_sources_[size.dim].input != DimSource::kNone) continue;
-      dim_sources_[size.dim] = {input, axis, size.mul, size.add};
-      plain[size.dim] = is_plain;
+  for (uint32_t dim = 0; dim < record_->dims.size(); ++dim) {
+    const DimRecord& bounds = record_->dims[dim];
+    DimSource source = {dim, 0, 0, 0, 0, bounds.min, bounds.max, bounds.multiple_of};  // mul 0: none yet
+    uint32_t number = DimSource::kNumber;
+    for (uint32_t input = 0; input < record_->inputs.size(); ++input) {
+      const ValueRecord& value = record_->inputs[input];
+      if (value.dim == dim && number == DimSource::kNumber) number = input;
+      for (uint32_t axis = 0; axis < value.shape.size(); ++axis) {
+        const SizeRecord& size = value.shape[axis];
+        if (size.kind != SizeRecord::Kind::kDim || size.dim != dim) continue;
+        if (source.mul != 0 && (source.is_plain() || !size.is_plain_dim())) continue;
+        source.input = input;
+        source.axis = axis;
+        source.mul = size.mul;
+        source.add = size.add;
+      }
+    }
+    if (source.mul != 0) {
+      if (source.is_plain()) source.min = std::max<int64_t>(source.min, 0);
+    } else if (number != DimSource::kNumber) {
+      source.input = number;
+      source.axis = DimSource::kNumber;
+      source.mul = 1;
+    } else {
+      continue;
+    }
+    dim_sources_.push_back(source);
+    for (uint32_t input = 0; input < record_->inputs.size(); ++input) {
+      const bool is_source = source.axis == DimSource::kNumber && source.input == input;
+      if (record_->inputs[input].dim == dim && !is_source) number_uses_.push_back({input, dim});
     }
   }
 }
 
-void EntryPlan::make_templates() {
+uint32_t EntryPlan::slot_of(const SizeRecord& size, const ValueRecord& value, bool output, uint32_t axis) {
+  if (size.kind == SizeRecord::Kind::kData) return kAnySize;
+  if (size.is_plain_dim()) return size.dim;
+  const auto next = static_cast<uint32_t>(initial_sizes_.size());
+  if (size.kind == SizeRecord::Kind::kDim) {
+    for (const DerivedSize& known : derived_sizes_) {
+      if (known.code == nullptr && known.dim == size.dim && known.mul == size.mul && known.add == size.add) {
+        return known.slot;
+      }
+    }
+  }
+  if (size.kind != SizeRecord::Kind::kStatic) {
+    const Code* code = size.kind == SizeRecord::Kind::kCode ? &size.code : nullptr;
+    derived_sizes_.push_back({next, size.dim, size.mul, size.add, code, &value, output, axis});
+  }
+  initial_sizes_.push_back(size.size);
+  return next;
+}
+
+void EntryPlan::add_slots(const std::vector<ValueRecord>& values, bool output, std::vector<uint32_t>* out) {
+  for (const ValueRecord& value : values) {
+    for (uint32_t axis = 0; axis < value.shape.size(); ++axis) {
+      out->push_back(slot_of(value.shape[axis], value, output, axis));
+    }
+  }
+}
+
+void EntryPlan::make_inputs() {
+  uint32_t slot = 0;
   for (const ValueRecord& value : record_->inputs) {
     aotpack_module_tensor tensor = {};
     tensor.dtype = value.dtype->module_code;
     tensor.rank = static_cast<int32_t>(value.shape.size());
-    bool is_static = true;
-    for (size_t axis = 0; axis < value.shape.size(); ++axis) {
-      tensor.sizes[axis] = value.shape[axis].size;
-      is_static = is_static && value.shape[axis].kind == SizeRecord::Kind::kStatic;
+    InputPlan input = {};
+    input.dtype = value.dtype->dlpack;
+    input.rank = tensor.rank;
+    input.item = value.dtype->size;
+    input.alignment = value.dtype->alignment;
+    input.first_slot = slot;
+    input.is_static = true;
+    input.is_mutated = value.mutated;
+    input.is_row_major = std::is_sorted(value.order.begin(), value.order.end());
+    input.order = value.order.data();
+    for (const SizeRecord& size : value.shape) {
+      tensor.sizes[slot - input.first_slot] = size.size;
+      input.is_static = input.is_static && size.kind == SizeRecord::Kind::kStatic;
+      ++slot;
     }
-    size_t bytes = 0;
-    if (is_static &&
-        !dense_strides(tensor.sizes, value.order.data(), tensor.rank, value.dtype->size, tensor.strides, &bytes)) {
+    if (input.is_static &&
+        !dense_strides(tensor.sizes, input.order, input.rank, input.item, tensor.strides, &input.bytes)) {
       fail(AOTPACK_MALFORMED_ARCHIVE, "input '%s' of entry '%s' is too large", value.name.c_str(),
            record_->name.c_str());
     }
+    has_mutated_inputs_ = has_mutated_inputs_ || value.mutated;
+    inputs_.push_back(input);
     input_templates_.push_back(tensor);
-    input_bytes_.push_back(bytes);
-    static_inputs_.push_back(is_static ? 1 : 0);
   }
 }
 
@@ -56,26 +118,29 @@ void EntryPlan::make_infos(const std::vector<ValueRecord>& values, std::vector<a
     std::vector<aotpack_dim_info>& dims = dim_infos_.emplace_back();
     for (const SizeRecord& size : value.shape) {
       aotpack_dim_info info = {};
+      info.multiple_of = 1;
       switch (size.kind) {
         case SizeRecord::Kind::kStatic:
           info.size = info.min = info.max = size.size;
           break;
         case SizeRecord::Kind::kDim: {
           const DimRecord& dim = record_->dims[size.dim];
-          info = {dim.name.c_str(), -1, size.mul, size.add, dim.min, dim.max};
+          info = {dim.name.c_str(), -1, size.mul, size.add, dim.min, dim.max, dim.multiple_of, nullptr};
           break;
         }
-        case SizeRecord::Kind::kComputed:
+        case SizeRecord::Kind::kCode:
+        case SizeRecord::Kind::kData:
           info.name = "";
           info.size = -1;
           info.max = INT64_MAX;
+          info.expression = size.text.c_str();
           break;
       }
       dims.push_back(info);
     }
     // The vectors of dims move as dim_infos_ grows, their elements do not.
     out->push_back({value.name.c_str(), value.dtype->dlpack, static_cast<int32_t>(value.shape.size()), dims.data(),
-                    value.mutated});
+                    value.mutated, value.number});
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "context.h"
+#include "dltensor.h"
 #include "given.h"
 #include "status.h"
 

@@ -77,7 +77,7 @@ TEST_CASE("sizes that are multiples and sums of dims") {
   int64_t data[64] = {};
   // y is the plain use, so it gives n, although x comes first.
   CHECK(refusal(context, {TensorView(data, {5}), TensorView(data, {4})}) ==
-        "input 'x': dim 0 must be 2*n + 1 with 'n' = 4 by input 'y', got 5");
+        "input 'x': dim 0 must be 2*n + 1 = 9, got 5 ('n' = 4 by input 'y')");
   CHECK(context.run({TensorView(data, {9}), TensorView(data, {4})}).size() == 1);
 
   // Without a plain use it is solved for.
@@ -86,7 +86,7 @@ TEST_CASE("sizes that are multiples and sums of dims") {
   CHECK(refusal(solved, {TensorView(data, {4}), TensorView(data, {3})}) ==
         "input 'x': dim 0 must be 2*n - 1 with a whole 'n', got 4");
   CHECK(refusal(solved, {TensorView(data, {5}), TensorView(data, {8})}) ==
-        "input 'y': dim 0 must be 3*n with 'n' = 3 by input 'x', got 8");
+        "input 'y': dim 0 must be 3*n = 9, got 8 ('n' = 3 by input 'x')");
   CHECK(refusal(solved, {TensorView(data, {19}), TensorView(data, {30})}) ==
         "input 'x': dim 0 is 2*n - 1 = 19, so 'n' is 10, but it must be in [1, 9]");
   CHECK(solved.run({TensorView(data, {5}), TensorView(data, {9})}).size() == 1);
@@ -96,8 +96,8 @@ TEST_CASE("relations do not overflow") {
   Context context = checker({dim("n", 0, Json())},
                             {value("x", "int64", {size("n")}), value("y", "int64", {size("n", INT64_MAX, 5)})});
   int64_t data[8] = {};
-  CHECK(refusal(context, {TensorView(data, {3}), TensorView(data, {1})})
-            .find("input 'y': dim 0 must be 9223372036854775807*n + 5") == 0);
+  CHECK(refusal(context, {TensorView(data, {3}), TensorView(data, {1})}) ==
+        "input 'y': dim 0 is 9223372036854775807*n + 5, which cannot be evaluated for 'n' = 3 by input 'x'");
   // An enormous size with stride 0 is a valid view of one element, and too large to bring into a dense layout.
   const TensorView vast(data, {int64_t{1} << 62, 4}, {0, 1});
   Context plain = checker({dim("n", 0, Json())}, {value("x", "int64", {size("n"), 4})});
@@ -225,8 +225,8 @@ TEST_CASE("variants: the first whose guards hold; none names each one's guard") 
   CHECK(first(2) == 3);
   CHECK(first(8) == 3);
   CHECK(first(64) == 3);
-  CHECK(refusal(context, {TensorView(x.data(), {9, 4})}) ==
-        "no variant of entry 'forward' fits: 'one' needs 'batch' in [1, 1], got 'batch' = 9 by input 'x'; 'some' needs "
-        "'batch' in [1, 8], got 'batch' = 9 by input 'x'; 'many' needs 'batch' in [32, inf), got 'batch' = 9 by input "
-        "'x'");
+  CHECK(
+      refusal(context, {TensorView(x.data(), {9, 4})}) ==
+      "no variant of entry 'forward' fits: 'one' needs 'batch' = 1, got 'batch' = 9 by input 'x'; 'some' needs 'batch' "
+      "in [1, 8], got 'batch' = 9 by input 'x'; 'many' needs 'batch' >= 32, got 'batch' = 9 by input 'x'");
 }

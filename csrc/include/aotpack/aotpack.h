@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 /* Version of this interface; a change that breaks callers bumps it. The log is docs/abi.md. */
-#define AOTPACK_ABI_VERSION 1u
+#define AOTPACK_ABI_VERSION 2u
 AOTPACK_API uint32_t aotpack_abi_version(void);
 /* The package's version, e.g. "0.1.0". */
 AOTPACK_API const char* aotpack_version(void);
@@ -91,9 +91,15 @@ AOTPACK_API aotpack_status* aotpack_model_find_entry(const aotpack_model* model,
 /* The target of the module that was chosen for this entry, e.g. "x86-64-v4". */
 AOTPACK_API const char* aotpack_model_entry_target(const aotpack_model* model, size_t entry);
 
+/* The variants of an entry, in the order in which a call tries them: modules for some of the sizes that the entry
+ * takes, e.g. "batch=1" beside "general". NULL when there is none of this index. */
+AOTPACK_API size_t aotpack_model_variant_count(const aotpack_model* model, size_t entry);
+AOTPACK_API const char* aotpack_model_variant_name(const aotpack_model* model, size_t entry, size_t variant);
+
 /* One dimension. Static when `name` is NULL: the size is `size`. Else the size is multiplier * D + offset, where D is
- * the value of the dim `name` in this call and lies in [min, max]; max is INT64_MAX when there is no upper bound. A
- * computed size of an output that is no such expression has an empty name and size -1. */
+ * the value of the dim `name` in this call, lies in [min, max] and is a multiple of `multiple_of`; max is INT64_MAX
+ * when there is no upper bound. A size that is no such expression has an empty name, size -1, and `expression`: of
+ * inputs always, and of outputs usually, a formula over dims; else it is known only after the call. */
 typedef struct aotpack_dim_info {
   const char* name;
   int64_t size;
@@ -101,7 +107,17 @@ typedef struct aotpack_dim_info {
   int64_t offset;
   int64_t min;
   int64_t max;
+  int64_t multiple_of;    /* at least 1 */
+  const char* expression; /* NULL where `name` is NULL or not empty */
 } aotpack_dim_info;
+
+/* What the model's own signature has in the place of a tensor. For a C caller it is a tensor of rank 0 all the same. */
+typedef enum aotpack_number {
+  AOTPACK_NUMBER_NONE = 0,  /* a tensor */
+  AOTPACK_NUMBER_INT = 1,   /* int64 */
+  AOTPACK_NUMBER_FLOAT = 2, /* float64 */
+  AOTPACK_NUMBER_BOOL = 3   /* bool */
+} aotpack_number;
 
 typedef struct aotpack_value_info {
   const char* name;
@@ -109,6 +125,7 @@ typedef struct aotpack_value_info {
   int32_t rank;
   const aotpack_dim_info* dims; /* rank of them */
   bool mutated;                 /* inputs only: the call writes into the caller's buffer */
+  aotpack_number number;
 } aotpack_value_info;
 
 AOTPACK_API size_t aotpack_model_input_count(const aotpack_model* model, size_t entry);
@@ -168,9 +185,10 @@ AOTPACK_API aotpack_status* aotpack_context_set_num_threads(aotpack_context* con
 /* Seeds the random operators: the calls that follow repeat. */
 AOTPACK_API void aotpack_context_set_seed(aotpack_context* context, uint64_t seed);
 
-/* Runs an entry. `inputs` are borrowed for the call and may have any strides and alignment. Each of the `num_outputs`
- * results is a new tensor with the strides that the model's outputs have; release it through its deleter. On failure
- * every element of `out_outputs` is NULL. */
+/* Runs an entry. `inputs` are borrowed for the call and may have any strides and alignment; one that is mutated must
+ * not share an element with another input, or with itself. Each of the `num_outputs` results is a new tensor with the
+ * strides that the model's outputs have; release it through its deleter. On failure every element of `out_outputs` is
+ * NULL. */
 AOTPACK_API aotpack_status* aotpack_context_run(aotpack_context* context, size_t entry, const DLTensor* const* inputs,
                                                 size_t num_inputs, DLManagedTensorVersioned** out_outputs,
                                                 size_t num_outputs);
@@ -180,6 +198,10 @@ AOTPACK_API aotpack_status* aotpack_context_run(aotpack_context* context, size_t
 AOTPACK_API aotpack_status* aotpack_context_run_into(aotpack_context* context, size_t entry,
                                                      const DLTensor* const* inputs, size_t num_inputs,
                                                      const DLTensor* const* outputs, size_t num_outputs);
+
+/* The name of the variant that the last call of this entry in this context took; NULL before the first call that found
+ * one. */
+AOTPACK_API const char* aotpack_context_variant(const aotpack_context* context, size_t entry);
 
 /* ---- state ----------------------------------------------------------------------------------------------------- */
 

@@ -135,6 +135,12 @@ class Tensor {
     }
     return static_cast<T*>(raw_data());
   }
+  // The only element; of a number, for example. Throws unless there is exactly one, of type T.
+  template <typename T>
+  T item() const {
+    if (numel() != 1) throw Error(AOTPACK_INVALID_ARGUMENT, "item<T>(): the tensor has not exactly one element");
+    return *data<const T>();
+  }
   void* raw_data() const noexcept { return static_cast<char*>(dl().data) + dl().byte_offset; }
 
   TensorView view() const { return TensorView(raw_data(), dtype(), shape(), strides()); }
@@ -213,6 +219,14 @@ class Model {
     size_t entry = 0;
     detail::check(aotpack_model_find_entry(handle_, name.c_str(), &entry));
     return entry;
+  }
+  // In the order in which a call tries them.
+  std::vector<std::string_view> variants(size_t entry = 0) const {
+    std::vector<std::string_view> names;
+    for (size_t i = 0; i < aotpack_model_variant_count(handle_, entry); ++i) {
+      names.emplace_back(aotpack_model_variant_name(handle_, entry, i));
+    }
+    return names;
   }
   size_t input_count(size_t entry = 0) const noexcept { return aotpack_model_input_count(handle_, entry); }
   size_t output_count(size_t entry = 0) const noexcept { return aotpack_model_output_count(handle_, entry); }
@@ -306,6 +320,14 @@ class Context {
     detail::check(
         aotpack_context_run_into(handle_.get(), entry, given.data(), given.size(), results.data(), results.size()));
   }
+
+  // The variant that the last call of this entry took; empty before the first call that found one. Lives as long as the
+  // model.
+  std::string_view variant(size_t entry = 0) const noexcept {
+    const char* name = aotpack_context_variant(handle_.get(), entry);
+    return name != nullptr ? std::string_view(name) : std::string_view();
+  }
+  std::string_view variant(const std::string& entry) const { return variant(model_.find_entry(entry)); }
 
   // A copy of what the model has written to in this context.
   NamedTensors state() {

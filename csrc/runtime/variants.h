@@ -1,0 +1,19 @@
+// Which variant of an entry a call takes.
+#ifndef AOTPACK_RUNTIME_VARIANTS_H_
+#define AOTPACK_RUNTIME_VARIANTS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "plan.h"
+
+namespace aotpack::runtime {
+
+// The first variant whose guards and checks all hold for these values of the dims. A check that cannot be evaluated
+// does not hold; checks are looked at only where all guards hold. Throws INVALID_ARGUMENT when no variant fits: the
+// message says for each one why.
+size_t choose_variant(const EntryPlan& plan, const int64_t* dims);
+
+}  // namespace aotpack::runtime
+
+#endif  // AOTPACK_RUNTIME_VARIANTS_H_
