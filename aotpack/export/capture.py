@@ -23,6 +23,7 @@ from aotpack.export.functional import functional_graph
 from aotpack.export.interface import Call, Results, make_program, manifest_dtype, memory_order
 from aotpack.export.joint import joint_graph, portable_operators
 from aotpack.export.numbers import constant, taking_tensors
+from aotpack.export.probe import probed
 from aotpack.export.program import Program
 from aotpack.export.recurrent import captured_whole
 from aotpack.export.shapes import parse
@@ -206,8 +207,12 @@ def _forward(
     outputs = eager.run(module, call.args, call.kwargs) if answer is None else answer()
     structure.register_dataclasses(outputs)
     with torch.no_grad(), captured_whole():
-        exported = trace(module, call, dynamic_shapes)
-    return _forward_program(exported, call, name, outputs)
+        traced = trace(module, call, dynamic_shapes)
+    program = _forward_program(traced.exported, call, name, outputs)
+    program = replace(program, notes=(*traced.notes, *program.notes))
+    return probed(
+        program, _in_order(call, traced.exported), partial(eager.leaves, module), module, values=answer is None
+    )
 
 
 def _forward_program(exported: ExportedProgram, call: Call, name: str, outputs: Any) -> Program:
@@ -222,7 +227,8 @@ def _forward_program(exported: ExportedProgram, call: Call, name: str, outputs: 
 def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) -> Program:
     answer = eager.run_joint(module, call.args, call.kwargs)
     with torch.enable_grad(), portable_operators():
-        exported = trace(module, call, dynamic_shapes)
+        traced = trace(module, call, dynamic_shapes)
+    exported = traced.exported
     ordered = _in_order(call, exported)
     names = call.leaf_names()
     known = dict(module.named_parameters())
@@ -250,7 +256,15 @@ def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) 
     _return_absent(graph_module, out_spec.num_leaves, pytree.tree_leaves(gradients))
     orders = {f"output.gradients.{key}": memory_order(known[key]) for key in parameters}
     results = Results(pytree.tree_structure(value), pytree.tree_leaves(value), orders)
-    return make_program("joint", name, exported, graph_module, ordered, results)
+    program = make_program("joint", name, exported, graph_module, ordered, results)
+    program = replace(program, notes=(*traced.notes, *program.notes))
+    return probed(program, ordered, partial(_joint_leaves, module), module, writes=False)
+
+
+def _joint_leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    answer = eager.run_joint(module, args, kwargs)
+    inputs = [gradient for _, gradient in sorted(answer.inputs.items())]
+    return [*pytree.tree_leaves(answer.outputs), *answer.parameters.values(), *inputs]
 
 
 def _present(gradients: Mapping[str, torch.Tensor | None]) -> list[str]:

@@ -1,6 +1,6 @@
 """What the user says of the sizes of a call, which torch.export is not told: names, ranges, multiples, relations.
 
-Every size that may vary is `Dim.AUTO` for torch.export, whatever the user calls it. So torch assumes nothing and refuses
+Every size that may vary is `Dim.AUTO` for torch.export, whatever the user calls it: torch assumes nothing and refuses
 nothing by itself; `trace` states the user's relations and ranges by `torch._check` before the model runs, and
 `DimTable` compares what the model demands with what was declared, in the user's names.
 """

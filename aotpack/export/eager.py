@@ -48,6 +48,12 @@ def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return _called(module, *_copied(args, kwargs))
 
 
+def leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The leaves of what the module returns, without gradients. It writes to its arguments, but stays as it was."""
+    with state_put_back(module), torch.no_grad():
+        return pytree.tree_leaves(module(*args, **kwargs))
+
+
 @dataclass(frozen=True)
 class JointAnswer:
     """What eager answers to a call that returns a loss, and the loss's gradients.

@@ -149,7 +149,7 @@ def make_program(
     constants = {
         attribute: ConstantInfo("buffer", (attribute,), True) for attribute in _mutated_attributes(graph_module)
     }
-    repeatable = not (_draws_random_numbers(graph_module) or constants or mutated)
+    repeatable = not (draws_random_numbers(graph_module) or constants or mutated)
     return Program(
         name,
         graph_module,
@@ -199,7 +199,8 @@ def _mutated_attributes(graph_module: torch.fx.GraphModule) -> set[str]:
     return {str(target.target) for target in targets if target.op == "get_attr"}
 
 
-def _draws_random_numbers(graph_module: torch.fx.GraphModule) -> bool:
+def draws_random_numbers(graph_module: torch.fx.GraphModule) -> bool:
+    """Whether the same call may give different results."""
     return any(_is_random(node) for node in graph_module.graph.nodes)
 
 

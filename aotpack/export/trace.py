@@ -1,15 +1,27 @@
-"""Tracing: how torch.export is called, and what becomes of its errors."""
+"""Tracing: how torch.export is called, and what becomes of its errors.
+
+torch is told which sizes vary, and nothing else of them (`Dim.AUTO`): with names and ranges it would refuse whatever it
+cannot say in these. What the user declared is stated by `torch._check` before the model runs.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
+import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
-from aotpack.export import eager
+from aotpack.export import eager, shape_env
+from aotpack.export.canonical import conjuncts, is_integer
+from aotpack.export.declared import Declared, Note
+from aotpack.export.editing import is_dense
 from aotpack.export.interface import Call
 
 # What torch.export appends to its messages.
@@ -21,20 +33,172 @@ _EXPORT_NOISE = (
 )
 
 
-def trace(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> ExportedProgram:
+@dataclass(frozen=True)
+class Traced:
+    """What torch.export made of a call, and what there is to say of how."""
+
+    exported: ExportedProgram
+    notes: tuple[Note, ...] = ()
+
+
+def trace(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> Traced:
     """The module as torch.export sees it in this call.
+
+    It is run with symbolic sizes, of which torch assumes not even that they are neither 0 nor 1. Where that fails, it
+    is run with torch's usual assumptions. Where Python code turns a size into a number, it is traced once more by
+    Dynamo, which follows most of such code; it comes second because it follows less of everything else.
 
     Raises:
         CaptureError: it cannot be captured; the message names the line of the model, the hint the way out.
     """
+    if dynamic_shapes is None:
+        return Traced(_export(module, call, None))
+    named: list[sympy.Symbol] = []
+    try:
+        with shape_env.sizes_from_zero(), shape_env.lines_of_the_model(), _stated(module, call, named):
+            exported = _export(module, call, dynamic_shapes)
+    except CaptureError as error:
+        return _by_other_means(module, call, dynamic_shapes, error)
+    pinned = _pinned(exported, named)
+    if pinned:
+        followed = _followed(module, call, dynamic_shapes)
+        if followed is not None and len(_pinned(followed, None)) < len(_pinned(exported, None)):
+            note = Note("capture", "traced by Dynamo (strict=True), since Python code of the model computes with sizes")
+            return Traced(followed, (note,))
+    return Traced(exported)
+
+
+def _by_other_means(module: torch.nn.Module, call: Call, dynamic_shapes: Any, error: CaptureError) -> Traced:
+    """What can be traced in another way than the one that failed.
+
+    Raises:
+        CaptureError: `error`, if nothing can.
+    """
+    with contextlib.suppress(CaptureError), shape_env.lines_of_the_model(), _stated(module, call, []):
+        exported = _export(module, call, dynamic_shapes)
+        _assume_nothing_of_small_sizes(exported)
+        text = "traced as if no size were 0 or 1, since the model cannot be traced otherwise; these are tried out"
+        return Traced(exported, (Note("capture", text),))
+    followed = _followed(module, call, dynamic_shapes)
+    if followed is None:
+        raise error
+    return Traced(followed, (Note("capture", "traced by Dynamo (strict=True), since it cannot be traced otherwise"),))
+
+
+def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict: bool = False) -> ExportedProgram:
+    # Calls bring inputs into dense memory; strides of an example that is not dense would be taken for granted.
+    args, kwargs = pytree.tree_map_only(torch.Tensor, _dense, (call.args, call.kwargs))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(
-                module, call.args, call.kwargs or None, dynamic_shapes=dynamic_shapes, strict=False
-            )
+            return torch.export.export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes, strict=strict)
     except Exception as error:
         raise CaptureError(f"the model cannot be captured: {message(error)}", hint=_export_hint(str(error))) from error
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if is_dense(tensor) else tensor.detach().contiguous().requires_grad_(tensor.requires_grad)
+
+
+def _followed(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> ExportedProgram | None:
+    """The module traced by Dynamo; None where that fails, or does not keep the names of parameters."""
+    with contextlib.suppress(CaptureError), shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
+        exported = _export(module, call, dynamic_shapes, strict=True)
+        known = {*dict(module.named_parameters(remove_duplicate=False)), *dict(module.named_buffers())}
+        signature = exported.graph_signature
+        if known.issuperset(signature.parameters):
+            return exported
+    return None
+
+
+# ---- what the user declared -----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _stated(module: torch.nn.Module, call: Call, named: list[sympy.Symbol]) -> Iterator[None]:
+    """While active, a call of the module begins with the ranges and relations of the user's dims.
+
+    `named` receives the symbols of sizes that have a name.
+    """
+    declared, order = call.declared, list(call.kwargs)
+
+    def state(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        leaves = pytree.tree_leaves((args, {key: kwargs[key] for key in order}))
+        if declared is not None and len(leaves) == len(declared.sizes):
+            _state(leaves, declared, named)
+
+    hook = module.register_forward_pre_hook(state, with_kwargs=True)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _state(leaves: Sequence[Any], declared: Declared, named: list[sympy.Symbol]) -> None:
+    sizes = [
+        (value if isinstance(value, torch.SymInt) else value.shape[axis], ref)
+        for value, refs in zip(leaves, declared.sizes, strict=True)
+        for axis, ref in refs.items()
+        if isinstance(value, (torch.SymInt, torch.Tensor))
+    ]
+    roots: dict[str, Any] = {}
+    for size, ref in sorted(sizes, key=lambda item: item[1].mul != 1 or item[1].add != 0):
+        symbol = shape_env.first_symbol(size)
+        if symbol is not None:
+            named.append(symbol)
+        if ref.dim in roots:
+            torch._check(size == ref.mul * roots[ref.dim] + ref.add)
+        elif ref.mul == 1:
+            roots[ref.dim] = size - ref.add
+        else:
+            torch._check((size - ref.add) % ref.mul == 0)
+            roots[ref.dim] = (size - ref.add) // ref.mul
+    for name, size in roots.items():
+        dim = declared.dims.get(name)
+        if dim is None or not isinstance(size, torch.SymInt):
+            continue
+        if dim.min > -(1 << 63):
+            torch._check(size >= dim.min)
+        if dim.max is not None:
+            torch._check(size <= dim.max)
+        if dim.multiple_of != 1:
+            torch._check(size % dim.multiple_of == 0)
+
+
+# ---- what became of it ----------------------------------------------------------------------------------------------
+
+
+def _pinned(exported: ExportedProgram, named: Sequence[sympy.Symbol] | None) -> list[sympy.Basic]:
+    """What Python code of the model has fixed: symbols of `named` (None: of any inputs) that are constants, and
+    conditions in which a number that is computed from sizes in floats is a constant.
+    """
+    env = shape_env.graph_environment(exported.graph)
+    if env is None:
+        return []
+    symbols = [symbol for symbol in env.var_to_range if shape_env.is_input(env, symbol)]
+    found: list[sympy.Basic] = [
+        symbol
+        for symbol in (symbols if named is None else dict.fromkeys(named))
+        if shape_env.resolved(env, symbol).is_number
+    ]
+    for assumption in shape_env.guards(env):
+        for condition in conjuncts(assumption.expr):
+            if isinstance(condition, sympy.Eq) and condition.free_symbols and not is_integer(condition):
+                found.append(condition)
+    return found
+
+
+def _assume_nothing_of_small_sizes(exported: ExportedProgram) -> None:
+    env = shape_env.graph_environment(exported.graph)
+    if env is None:
+        return
+    for symbol in list(env.var_to_range):
+        low, high = shape_env.bounds(env, symbol)
+        if low == 2 and shape_env.is_input(env, symbol):
+            shape_env.set_bounds(env, symbol, 0, high)
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
 
 
 def message(error: Exception) -> str:

@@ -1,0 +1,281 @@
+"""What a captured program demands of its dims: ranges, multiples, and conditions that neither can say.
+
+Conditions are sympy expressions over one symbol per dim, `dim_symbol(name)`. They are simplified with what is known of
+the dims: what follows from ranges and multiples goes, what is a range or a multiple becomes one. Tests prove with z3
+that what is left is equivalent to what torch found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sympy
+
+from aotpack.archive.code import UndefinedError, evaluate
+from aotpack.errors import CaptureError
+from aotpack.export.canonical import (
+    canonical,
+    conjuncts,
+    divisor,
+    interval,
+    is_integer,
+    positive_factors,
+    solved,
+    without_special_cases,
+)
+from aotpack.export.declared import Note
+from aotpack.export.expressions import write
+from aotpack.export.shape_env import Assumption, value_range
+from aotpack.spec import Check, Dim
+
+# A condition on one dim of at most so many sizes is looked at size by size.
+_FEW = 512
+
+
+def dim_symbol(name: str) -> sympy.Symbol:
+    """The symbol that stands for a dim in conditions."""
+    return sympy.Symbol(name, integer=True)
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What calls must satisfy, and how it came about."""
+
+    dims: tuple[Dim, ...]
+    checks: tuple[Check, ...]
+    notes: tuple[Note, ...]
+
+
+def demands(
+    dims: Iterable[Dim], assumptions: Iterable[Assumption], *, explicit_min: frozenset[str] = frozenset()
+) -> Demands:
+    """The dims with what the assumptions say of them, and the checks that are left.
+
+    Args:
+        dims: as the user declared them.
+        assumptions: over `dim_symbol`s of their names alone.
+        explicit_min: names of dims whose least size the user gave.
+
+    Raises:
+        CaptureError: an assumption cannot be checked in a call, no size satisfies them, or they take sizes from a dim
+            that the user asked for by an explicit bound.
+    """
+    solver = _Solver(dims, explicit_min)
+    for assumption in assumptions:
+        solver.add(assumption)
+    return solver.result()
+
+
+def implied(condition: sympy.Basic, dims: Iterable[Dim], checks: Iterable[Check] = ()) -> bool:
+    """Whether a condition follows from the ranges and multiples of the dims, or is one of the checks."""
+    solver = _Solver(dims, frozenset())
+    before = dict(solver.dims)
+    solver.add(Assumption(condition, None))
+    known = {check.text for check in checks}
+    return solver.dims == before and all(check.text in known for check in solver.result().checks)
+
+
+class _Solver:
+    def __init__(self, dims: Iterable[Dim], explicit_min: frozenset[str]) -> None:
+        self.dims = {dim.name: dim for dim in dims}
+        self._declared = dict(self.dims)
+        self._explicit_min = explicit_min
+        self._pending: dict[sympy.Basic, str | None] = {}
+        self._notes: dict[tuple[str, str], Note] = {}
+
+    def add(self, assumption: Assumption) -> None:
+        """Takes what it says into the dims, and keeps the rest."""
+        for condition in conjuncts(assumption.expr):
+            rest = self._reduced(condition)
+            if rest == sympy.true or self._taken(rest, assumption.line):
+                continue
+            for part in conjuncts(rest):
+                if part != rest and self._taken(part, assumption.line):
+                    continue
+                self._pending.setdefault(part, assumption.line)
+
+    def result(self) -> Demands:
+        before: Any = None
+        while before != (self.dims, set(self._pending)):
+            before = (dict(self.dims), set(self._pending))
+            pending, self._pending = self._pending, {}
+            for condition, line in pending.items():
+                self.add(Assumption(condition, line))
+        checks = tuple(self._check(condition, line) for condition, line in self._pending.items())
+        unique = {check.text: check for check in checks}
+        return Demands(tuple(self.dims.values()), tuple(unique.values()), tuple(self._notes.values()))
+
+    def _check(self, condition: sympy.Basic, line: str | None) -> Check:
+        written = write(condition)
+        if condition == sympy.false or written.code is None:
+            problem = "cannot be satisfied" if condition == sympy.false else "cannot be checked in a call"
+            raise CaptureError(
+                f"the capture relies on {written.text}, which {problem}{_by(line)}",
+                hint="make the dims in it static in dynamic_shapes, or write the model without that condition",
+            )
+        names = sorted(symbol.name for symbol in condition.free_symbols)
+        self._note(", ".join(names), f"must satisfy {written.text}", line)
+        return Check(written.text, written.code)
+
+    # ---- what follows from the dims ----
+
+    def _ranges(self) -> dict[sympy.Symbol, tuple[int | None, int | None]]:
+        return {dim_symbol(name): (dim.min, dim.max) for name, dim in self.dims.items()}
+
+    def _reduced(self, condition: sympy.Basic) -> sympy.Basic:
+        """An equivalent condition, given the dims; `true` where it follows from them."""
+        if isinstance(condition, sympy.Not):
+            inner = self._reduced(condition.args[0])
+            return sympy.Not(inner)
+        if isinstance(condition, (sympy.And, sympy.Or)):
+            parts = [self._reduced(part) for part in condition.args]
+            if isinstance(condition, sympy.Or):
+                parts = without_special_cases(parts)
+            return type(condition)(*parts)
+        if not isinstance(condition, sympy.Rel) or not condition.free_symbols:
+            return condition
+        condition = canonical(condition, self._multiples())
+        if not isinstance(condition, sympy.Rel):
+            return condition
+        return self._decided(condition)
+
+    def _multiples(self) -> dict[sympy.Symbol, int]:
+        return {dim_symbol(name): dim.multiple_of for name, dim in self.dims.items()}
+
+    def _decided(self, condition: sympy.Rel) -> sympy.Basic:
+        """`true` or `false` where the bounds of its sides leave no choice."""
+        difference = condition.lhs - condition.rhs
+        if is_integer(difference):
+            difference = sympy.expand(difference)
+        low, high = value_range(difference, self._ranges())
+        if low is None:
+            return condition
+        outcome: bool | None = None
+        if isinstance(condition, sympy.Ne):
+            outcome = True if low > 0 or high < 0 else (False if low == high == 0 else None)
+        elif isinstance(condition, sympy.Eq):
+            outcome = False if low > 0 or high < 0 else (True if low == high == 0 else None)
+        elif isinstance(condition, (sympy.Ge, sympy.Gt)):
+            strict = isinstance(condition, sympy.Gt)
+            outcome = _compare(low, high, strict)
+        elif isinstance(condition, (sympy.Le, sympy.Lt)):
+            strict = isinstance(condition, sympy.Lt)
+            outcome = _compare(-high, -low, strict)
+        return condition if outcome is None else sympy.sympify(outcome)
+
+    # ---- what the dims can say ----
+
+    def _taken(self, condition: sympy.Basic, line: str | None) -> bool:
+        """Takes a condition into the ranges and multiples, if these can say it."""
+        positive = positive_factors(condition, self._ranges())
+        if positive:
+            for symbol in positive:
+                self._narrow(symbol.name, 1, None, line)
+            return True
+        symbols = list(condition.free_symbols)
+        if len(symbols) != 1:
+            return False
+        symbol = symbols[0]
+        name = symbol.name
+        k = divisor(condition, symbol)
+        if k is not None:
+            dim = self.dims[name]
+            self.dims[name] = replace(dim, multiple_of=math.lcm(dim.multiple_of, k))
+            self._note(name, f"must be a multiple of {k}", line)
+            self._tighten(name)
+            return True
+        found = interval(condition, symbol)
+        if found is not None:
+            self._narrow(name, *found, line)
+            return True
+        if isinstance(condition, sympy.Ne):
+            end = self._beyond_end(condition, symbol)
+            if end is not None:
+                self._narrow(name, *end, line)
+                return True
+        few = self._admitted(condition, name)
+        if few is not None:
+            self._narrow(name, *few, line)
+            return True
+        return False
+
+    def _beyond_end(self, condition: sympy.Ne, symbol: sympy.Symbol) -> tuple[int | None, int | None] | None:
+        """The bounds that leave out the excluded size, where it is the first or the last one."""
+        excluded = solved(condition.lhs - condition.rhs, symbol)
+        dim = self.dims[symbol.name]
+        if excluded is None:
+            return None
+        if excluded == dim.min:
+            return dim.min + 1, None
+        return (None, dim.max - 1) if dim.max is not None and excluded == dim.max else None
+
+    def _admitted(self, condition: sympy.Basic, name: str) -> tuple[int, int] | None:
+        """The least and the greatest admitted size, where there are few and those between are admitted too."""
+        dim = self.dims[name]
+        if dim.max is None or dim.max - dim.min >= _FEW:
+            return None
+        code = write(condition).code
+        if code is None:
+            return None
+        sizes = range(-(-dim.min // dim.multiple_of) * dim.multiple_of, dim.max + 1, dim.multiple_of)
+        try:
+            admitted = [position for position, size in enumerate(sizes) if evaluate(code, {name: size})]
+        except UndefinedError:
+            return None
+        if not admitted or admitted[-1] - admitted[0] >= len(admitted):
+            return None
+        if len(admitted) == len(sizes):
+            return dim.min, dim.max
+        return sizes[admitted[0]], sizes[admitted[-1]]
+
+    def _narrow(self, name: str, low: int | None, high: int | None, line: str | None) -> None:
+        dim, declared = self.dims[name], self._declared[name]
+        new = replace(dim)
+        if low is not None and low > dim.min:
+            if name in self._explicit_min and declared.min < low:
+                _refuse(declared, f"must be at least {low}", line)
+            new = replace(new, min=low)
+            self._note(name, f"must be at least {low}", line, about="min")
+        if high is not None and (dim.max is None or high < dim.max):
+            if declared.max is not None:
+                _refuse(declared, f"must be at most {high}", line)
+            new = replace(new, max=high)
+            self._note(name, f"must be at most {high}", line, about="max")
+        self.dims[name] = new
+        self._tighten(name)
+
+    def _tighten(self, name: str) -> None:
+        """No bound but the ones that are reached; refused where there is nothing between them."""
+        dim = self.dims[name]
+        step = dim.multiple_of
+        if dim.max is not None and -(-dim.min // step) > dim.max // step:
+            raise CaptureError(
+                f"no size of dim {name!r} satisfies all that the capture relies on",
+                hint="make this dim static in dynamic_shapes",
+            )
+
+    def _note(self, subject: str, text: str, line: str | None, *, about: str = "") -> None:
+        """Of several notes about one thing, the last one says most."""
+        self._notes[subject, about or text] = Note(subject, text + _by(line))
+
+
+def _by(line: str | None) -> str:
+    return "" if line is None else f"\n  at {line}"
+
+
+def _refuse(declared: Dim, demand: str, line: str | None) -> None:
+    raise CaptureError(
+        f"dim {declared.name!r} is declared as {declared}, but in what was captured it {demand}{_by(line)}",
+        hint="give the dim that range, or change the model so that it takes the same way for all sizes; a branch on a "
+        "size is captured as the example call takes it",
+    )
+
+
+def _compare(low: Any, high: Any, strict: bool) -> bool | None:
+    """Whether something between the bounds is above 0 (`strict`) or at least 0."""
+    if strict:
+        return True if low > 0 else (False if high <= 0 else None)
+    return True if low >= 0 else (False if high < 0 else None)

@@ -1,0 +1,192 @@
+"""What torch assumed of the symbols of a captured program, read from its shape environment.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  SymInt.node, and of a node: expr, hint, shape_env
+  torch.fx.experimental.symbolic_shapes.ShapeEnv.{guards, replacements, replacements_slocs, var_to_range,
+    var_to_range_sloc, var_to_sources}
+  ShapeEnv._get_sloc   watched while tracing: what it returns is kept with each guard, and without tracing through
+    Dynamo it has no line of the model
+  torch.fx.experimental._config.backed_size_oblivious
+  torch.fx.experimental.symbolic_shapes.make_symbol   torch calls all sizes positive, so that sympy decides `n > 0`
+    before anybody could see a guard; sizes are made nonnegative instead
+  torch.utils._sympy.value_ranges.{bound_sympy, ValueRanges}, torch.utils._sympy.numbers.int_oo
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import os
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import sympy
+import torch
+import torch.fx
+from torch.fx.experimental import _config, symbolic_shapes
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.symbol import SymT
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_TRACERS = (os.path.join("aotpack", "export", "trace.py"), os.path.join("aotpack", "export", "joint.py"))
+_HELPERS = ("contextlib.py", "mock.py", "functools.py")
+_INSIDE = (os.path.dirname(torch.__file__) + os.sep, _PACKAGE, "<")
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """A condition that torch relies on: over symbols that stand for themselves, and the line of the model that needs
+    it (None where it is not known).
+    """
+
+    expr: sympy.Basic
+    line: str | None
+
+
+def expression(size: Any) -> sympy.Expr:
+    """The sympy expression behind an int, a bool or a symbolic number, with all that torch has learned meanwhile."""
+    if isinstance(size, (torch.SymInt, torch.SymBool, torch.SymFloat)):
+        return size.node.expr
+    return sympy.sympify(size)
+
+
+def first_symbol(size: Any) -> sympy.Symbol | None:
+    """The symbol that a size of an input was given when tracing began; None for a constant."""
+    raw = size.node._expr if isinstance(size, torch.SymInt) else None
+    return raw if isinstance(raw, sympy.Symbol) else None
+
+
+def environment(values: Iterable[Any]) -> ShapeEnv | None:
+    """The environment that the symbolic sizes of fake tensors, or symbolic numbers, belong to; None without any."""
+    for value in values:
+        for size in value.shape if isinstance(value, torch.Tensor) else (value,):
+            if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                found: ShapeEnv | None = size.node.shape_env
+                if found is not None:
+                    return found
+    return None
+
+
+def graph_environment(graph: torch.fx.Graph) -> ShapeEnv | None:
+    """The environment of a graph's fake tensors."""
+    return environment(node.meta["val"] for node in graph.nodes if node.meta.get("val") is not None)
+
+
+def is_input(env: ShapeEnv, symbol: sympy.Symbol) -> bool:
+    """Whether a symbol is a size (or number) of an input, not one that comes out of the data."""
+    return bool(env.var_to_sources.get(symbol))
+
+
+def resolved(env: ShapeEnv, expr: sympy.Basic) -> sympy.Basic:
+    """The expression with symbols replaced by what torch found them equal to."""
+    for _ in range(len(env.replacements) + 1):
+        new = expr.xreplace(env.replacements)
+        if new == expr:
+            return new
+        expr = new
+    return expr
+
+
+def guards(env: ShapeEnv) -> list[Assumption]:
+    """The conditions under which the trace is right, as they were found."""
+    return [Assumption(resolved(env, guard.expr), _line(guard.sloc)) for guard in env.guards]
+
+
+def replacement_line(env: ShapeEnv, symbol: sympy.Symbol) -> str | None:
+    """The line of the model that made a symbol equal to something else."""
+    return _line(env.replacements_slocs.get(symbol))
+
+
+def bounds(env: ShapeEnv, symbol: sympy.Symbol) -> tuple[int | None, int | None]:
+    """The range of a symbol; None where there is no bound."""
+    found = env.var_to_range.get(symbol)
+    return (None, None) if found is None else (finite(found.lower), finite(found.upper))
+
+
+def set_bounds(env: ShapeEnv, symbol: sympy.Symbol, low: int, high: int | None) -> None:
+    """Tells torch that the symbol lies between these bounds in every call."""
+    env.var_to_range[symbol] = ValueRanges(low, int_oo if high is None else high)
+
+
+def bound_lines(env: ShapeEnv, symbol: sympy.Symbol) -> tuple[str | None, str | None]:
+    """The lines of the model that gave the bounds of a symbol."""
+    found = env.var_to_range_sloc.get(symbol)
+    return (None, None) if found is None else (_line(found.lower), _line(found.upper))
+
+
+@contextlib.contextmanager
+def sizes_from_zero() -> Iterator[None]:
+    """While active, torch does not take for granted that dynamic sizes are neither 0 nor 1."""
+    original: Any = getattr(symbolic_shapes, "make_symbol")  # noqa: B009
+
+    def nonnegative(prefix: Any, index: int, **assumptions: Any) -> sympy.Symbol:
+        if prefix is SymT.SIZE and assumptions.get("positive"):
+            assumptions.pop("positive")
+            assumptions["nonnegative"] = True
+        symbol: sympy.Symbol = original(prefix, index, **assumptions)
+        return symbol
+
+    with (
+        _config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
+        mock.patch.object(symbolic_shapes, "make_symbol", nonnegative),
+    ):
+        yield
+
+
+def value_range(expr: sympy.Basic, ranges: Mapping[sympy.Symbol, tuple[int | None, int | None]]) -> tuple[Any, Any]:
+    """Bounds of an expression whose symbols lie in `ranges`: sympy numbers, or infinities of torch's.
+
+    None, None where torch knows no bounds.
+    """
+    given = {
+        symbol: ValueRanges(-int_oo if low is None else low, int_oo if high is None else high)
+        for symbol, (low, high) in ranges.items()
+    }
+    try:
+        found = bound_sympy(expr, given)
+    except Exception:  # It knows only what it was made for.
+        return None, None
+    return found.lower, found.upper
+
+
+@contextlib.contextmanager
+def lines_of_the_model() -> Iterator[None]:
+    """While active, each assumption is kept with the line of the model that is running."""
+    original: Any = ShapeEnv._get_sloc
+
+    def watch(self: ShapeEnv, *args: Any, **kwargs: Any) -> Any:
+        found = original(self, *args, **kwargs)
+        return type(found)(found.framework_loc, _running_line() or found.maybe_user_loc)
+
+    with mock.patch.object(ShapeEnv, "_get_sloc", watch):
+        yield
+
+
+def _running_line() -> str | None:
+    """`model.py:12, in forward: y = x.view(-1, 8)`: the innermost frame outside torch and this package."""
+    frame: types.FrameType | None = sys._getframe(2)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if path.endswith(_TRACERS):
+            # Above it is whoever asks for the trace, not the model.
+            return None
+        if not path.startswith(_INSIDE) and not path.endswith(_HELPERS):
+            text = linecache.getline(path, frame.f_lineno).strip()
+            return f"{path}:{frame.f_lineno}, in {frame.f_code.co_name}: {text}"
+        frame = frame.f_back
+    return None
+
+
+def _line(sloc: Any) -> str | None:
+    return None if sloc is None else sloc.maybe_user_loc
+
+
+def finite(bound: Any) -> int | None:
+    """A bound as an int; None for an infinity."""
+    return int(bound) if getattr(bound, "is_Integer", False) or isinstance(bound, int) else None
