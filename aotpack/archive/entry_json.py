@@ -9,15 +9,14 @@ from aotpack.archive.fields import read_byte_range, read_dtype, read_file, read_
 from aotpack.archive.manifest import Entry, FileEntry, Golden, GoldenTensor, Kernel, Module, Variant
 from aotpack.archive.node import Node, unique
 from aotpack.archive.spec_json import decode_call, decode_spec
-from aotpack.archive.values_json import check_determined, decode_check, decode_dim, decode_guard, decode_value
+from aotpack.archive.values_json import check_dims, decode_check, decode_dims, decode_guard, decode_value
 from aotpack.spec import TensorSpec, tensor_indices
 
 
 def decode_entry(node: Node, files: tuple[FileEntry, ...], num_constants: int) -> Entry:
     """One of the archive's entries."""
     members = node.object("name", "dims", "inputs", "outputs", "in_spec", "out_spec", "variants", "goldens")
-    dims = tuple(decode_dim(item) for item in members["dims"].list())
-    unique([(members["dims"], dim.name) for dim in dims])
+    dims = decode_dims(members["dims"])
     names = frozenset(dim.name for dim in dims)
     inputs = tuple(decode_value(item, names, output=False) for item in members["inputs"].list())
     outputs = tuple(decode_value(item, names, output=True) for item in members["outputs"].list())
@@ -37,7 +36,7 @@ def decode_entry(node: Node, files: tuple[FileEntry, ...], num_constants: int) -
     unique([(members["variants"], variant.name) for variant in variants])
     guards = [guard for variant in variants for guard in variant.guards]
     checks = [check for variant in variants for check in variant.checks]
-    check_determined(members["dims"], inputs, outputs, guards, checks)
+    check_dims(members["dims"], dims, inputs, outputs, guards, checks)
     goldens = tuple(_golden(item, files, inputs, outputs) for item in members["goldens"].list())
     return Entry(members["name"].string(), dims, inputs, outputs, in_spec, out_spec, variants, goldens)
 

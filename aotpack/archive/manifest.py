@@ -86,6 +86,11 @@ class Variant:
     modules: tuple[Module, ...]
     checks: tuple[Check, ...] = ()
 
+    @property
+    def when(self) -> str:
+        """All that must hold, for people; empty for a variant that always fits."""
+        return ", ".join(map(str, (*self.guards, *self.checks)))
+
 
 @dataclass(frozen=True, slots=True)
 class GoldenTensor:

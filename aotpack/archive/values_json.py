@@ -7,15 +7,18 @@ from collections.abc import Collection, Iterable
 from aotpack.archive.code import CodeError, dims_of, type_of
 from aotpack.archive.fields import read_dtype, read_integers
 from aotpack.archive.manifest import MAX_RANK, Guard
-from aotpack.archive.node import Node
+from aotpack.archive.node import Node, unique
 from aotpack.spec import Check, Code, Dim, DimRef, DType, Expr, ShapeElement, TensorSpec
 
 # What modules see of a Python number.
 NUMBER_DTYPES = {"int": DType.INT64, "float": DType.FLOAT64, "bool": DType.BOOL}
 
 
-def decode_dim(node: Node) -> Dim:
-    return Dim(*_bounds(node, "name"))
+def decode_dims(node: Node) -> tuple[Dim, ...]:
+    """The dims of an entry."""
+    dims = tuple(Dim(*_bounds(item, "name")) for item in node.list())
+    unique([(node, dim.name) for dim in dims])
+    return dims
 
 
 def decode_guard(node: Node, dims: Collection[str]) -> Guard:
@@ -46,6 +49,8 @@ def decode_value(node: Node, dims: Collection[str], *, output: bool) -> TensorSp
     number = None if members["number"].value is None else members["number"].choice(*NUMBER_DTYPES)
     if number is not None and (dtype is not NUMBER_DTYPES[number] or shape):
         members["number"].fail(f"{number} is {NUMBER_DTYPES[number]} of rank 0, not {dtype} of rank {len(shape)}")
+    if number is not None and mutated:
+        members["mutated"].fail("a number cannot be mutated")
     dim = None if members["dim"].value is None else members["dim"].string()
     if dim is not None and (output or number != "int"):
         members["dim"].fail("only an input that is an int gives a dim")
@@ -54,31 +59,34 @@ def decode_value(node: Node, dims: Collection[str], *, output: bool) -> TensorSp
     return TensorSpec(members["name"].string(), dtype, shape, order, mutated, number, dim)
 
 
-def check_determined(
+def check_dims(
     node: Node,
+    dims: Iterable[Dim],
     inputs: Iterable[TensorSpec],
     outputs: Iterable[TensorSpec],
     guards: Iterable[Guard],
     checks: Iterable[Check],
 ) -> None:
-    """A dim has a value in a call only when an input tells it: a size, or a number."""
-    determined = set()
+    """A dim has a value in a call only when an input tells it: a size, which is not negative, or a number."""
+    numbers = {value.dim for value in inputs if value.dim is not None}
+    for item, dim in zip(node.list(), dims, strict=True):
+        if dim.min < 0 and dim.name not in numbers:
+            Node(dim.min, f"{item.where}.min").fail(f"{dim.min} is negative, but no int gives the dim")
+    determined = set(numbers)
     used = [guard.dim for guard in guards]
     for check in checks:
         used += dims_of(check.code)
     for value in inputs:
         determined |= {size.dim for size in value.shape if isinstance(size, DimRef)}
-        if value.dim is not None:
-            determined.add(value.dim)
     for value in (*inputs, *outputs):
         for size in value.shape:
             if isinstance(size, DimRef):
                 used.append(size.dim)
             elif isinstance(size, Expr) and size.code is not None:
                 used += dims_of(size.code)
-    for dim in sorted(used):
-        if dim not in determined:
-            node.fail(f"the dim {dim!r} is used, but no input determines it")
+    for name in sorted(used):
+        if name not in determined:
+            node.fail(f"the dim {name!r} is used, but no input determines it")
 
 
 def _bounds(node: Node, key: str) -> tuple[str, int, int | None, int]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 import json
+import math
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +15,19 @@ from typing import Any
 import pytest
 
 import aotpack
-from aotpack.archive import ArchiveReader, FileSource, Manifest
+from aotpack.archive import ArchiveReader, FileSource, Manifest, Variant, write_archive
+from aotpack.archive.code import UndefinedError, evaluate, type_of
 from aotpack.archive.encode import canonical
 from aotpack.archive.writer import _write
-from aotpack.errors import AotpackError, ArchiveError, UnsupportedVersionError
+from aotpack.errors import AotpackError, ArchiveError, InputError, UnsupportedVersionError
+from aotpack.spec import Check, Code
+from tests.support.codes import BOTTOM, TOP, random_code
 
 STRINGS = ["", "x", "weights/x", "a" * 64]
 VALUES: list[Any] = [None, True, -1, 0, 3, 4096, 2**63, 2**70, 0.5, -0.0, *STRINGS, [], {}, [0], ["x"]]
+# For the items of codes, and for what only some strings say.
+WORDS: list[Any] = ["+", "<", "not", "select", "trunc", "$batch", "$", {"float": 1}, {"float": True}, {"float": "x"}]
+KINDS = {"number": ["int", "float", "bool"], "dim": ["n", "rows", "batch", "length"], "dtype": ["int64", "bool"]}
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -29,10 +38,13 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(item, (*path, key))
 
 
-def mutations(manifest: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Manifests that differ from this one in one place."""
+def mutations(manifest: dict[str, Any], *, everything: bool) -> Iterator[tuple[str, Any]]:
+    """Manifests that differ from this one in one place; only in signatures and conditions, unless `everything`."""
     for path in places(manifest):
-        for value in (*VALUES, "delete", "twice"):
+        if not everything and (path[0] != "entries" or "modules" in path or "goldens" in path):
+            continue
+        extra = WORDS if "code" in path else KINDS.get(str(path[-1]), [])
+        for value in (*VALUES, *extra, "delete", "twice"):
             changed = copy.deepcopy(manifest)
             parent = changed
             for key in path[:-1]:
@@ -66,14 +78,14 @@ def verdict(check: Callable[[], object]) -> type[AotpackError] | None:
     return None
 
 
-@pytest.mark.parametrize("name", ["affine", "nested", "dict", "updatable"])
+@pytest.mark.parametrize("name", ["affine", "nested", "dict", "updatable", "sizes", "variants", "numbers"])
 def test_every_single_change(archive: Callable[[str], Path], name: str, tmp_path: Path) -> None:
     with ArchiveReader(archive(name)) as reader:
         files = [FileSource.from_bytes(file.path, reader.read(file.path)) for file in reader.manifest.files]
         manifest = json.loads(reader.manifest.to_json())
     path = tmp_path / "changed.aotpack"
     differences = []
-    for description, changed in mutations(manifest):
+    for description, changed in mutations(manifest, everything=name in ("affine", "updatable")):
         encoded = canonical(changed)
         path.write_bytes(pack(encoded, files))
         in_python = verdict(lambda: ArchiveReader(path).verify())
@@ -110,3 +122,50 @@ def test_nesting(archive: Callable[[str], Path], tmp_path: Path) -> None:
         verdicts.append(in_python is None)
     assert verdicts[0]
     assert not verdicts[-1]
+
+
+def test_codes_mean_the_same(archive: Callable[[str], Path], tmp_path: Path) -> None:
+    """An entry per code, whose first variant fits just where the code has the value that Python gives it."""
+    generator = random.Random()
+    with ArchiveReader(archive("codes")) as reader:
+        files = [FileSource.from_bytes(file.path, reader.read(file.path)) for file in reader.manifest.files]
+        (template,) = reader.manifest.entries
+    (module,) = template.variants[0].modules
+    cases: list[tuple[Code, int, Any]] = []
+    entries = []
+    while len(cases) < 600:
+        code = random_code(generator, ["n"], length=generator.randrange(2, 14))
+        n = generator.choice([0, 1, -1, 2, 5, 64, 1000, BOTTOM, TOP, generator.randrange(-(10**6), 10**6)])
+        try:
+            value = evaluate(code, {"n": n})
+        except UndefinedError:
+            value = None
+        if isinstance(value, float) and not math.isfinite(value):
+            continue  # there is no such constant
+        # What is undefined fits nothing, whatever it is compared with.
+        equal = (*code, constant_like(code) if value is None else value, "==")
+        variants: tuple[Variant, ...] = (Variant("equal", (), (module,), (Check("it", equal),)),)
+        if value is not None:
+            variants += (Variant("other", (), (module,)),)
+        entries.append(dataclasses.replace(template, name=f"e{len(cases)}", variants=variants))
+        cases.append((code, n, value))
+    path = tmp_path / "codes.aotpack"
+    write_archive(path, dataclasses.replace(reader.manifest, entries=tuple(entries), files=()), files)
+    context = aotpack.load(path).context()
+    undefined = 0
+    for i, (code, n, value) in enumerate(cases):
+        entry = context.entry(f"e{i}")
+        if value is None:
+            undefined += 1
+            with pytest.raises(InputError, match="must satisfy it, which cannot be evaluated"):
+                entry(n)
+        else:
+            entry(n)
+            assert entry.variant == "equal", (code, n, value)
+    assert undefined > 5
+    assert len(cases) - undefined > 300
+
+
+def constant_like(code: Code) -> int | float | bool:
+    """Some constant of the code's type."""
+    return {int: 0, float: 0.0, bool: False}[type_of(code, {"n"})]

@@ -10,9 +10,7 @@ import pytest
 
 from aotpack.archive.code import CodeError, UndefinedError, dims_of, evaluate, type_of
 from aotpack.spec import Code
-
-TOP = (1 << 63) - 1
-BOTTOM = -TOP - 1
+from tests.support.codes import BOTTOM, TOP, random_code
 
 
 def run(*code: Any, **dims: int) -> Any:
@@ -191,34 +189,15 @@ def test_the_limits_themselves_are_allowed() -> None:
     assert run(1, "neg", *(1, "+") * 127) == 126
 
 
-def test_random_codes_are_either_undefined_or_typed() -> None:
-    """What `type_of` accepts, `evaluate` gives a value of that type, or says that there is none."""
+def test_random_codes_have_a_value_of_their_type_or_none() -> None:
     generator = random.Random()
-    words: list[Any] = ["+", "-", "*", "//", "%", "**", "min", "max", "neg", "abs", "/", "pow", "sqrt", "exp", "log"]
-    words += ["float", "trunc", "round", "==", "<", "<=", "and", "or", "not", "select", "sinh", "floor", "tan"]
-    words += [0, 1, -1, 3, TOP, BOTTOM, 0.0, 0.5, -2.0, 1e300, True, False, "$n"] * 3
     values = undefined = 0
-    for _ in range(20000):
-        code: list[Any] = []
-        for _ in range(generator.randrange(1, 9)):
-            # Grown by what fits, so that most codes are valid.
-            for word in generator.sample(words, 8):
-                stack = [*code, word]
-                try:
-                    type_of(tuple(stack), {"n"})
-                except CodeError as error:
-                    if "leaves" not in str(error):
-                        continue
-                code = stack
-                break
+    for _ in range(500):
+        code = random_code(generator, ["n"])
         try:
-            kind = type_of(tuple(code), {"n"})
-        except CodeError:
-            continue
-        try:
-            assert type(evaluate(tuple(code), {"n": generator.randrange(-5, 100)})) is kind, code
+            assert type(evaluate(code, {"n": generator.randrange(-5, 100)})) is type_of(code, {"n"}), code
             values += 1
         except UndefinedError:
             undefined += 1
-    assert values > 500
-    assert undefined > 10
+    assert values > 100
+    assert undefined > 0

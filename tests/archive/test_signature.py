@@ -51,6 +51,7 @@ CASES: dict[str, tuple[str, Change, str]] = {
     "multiple of 0": ("sizes", put("dims", 1, "multiple_of", 0), "dims[1].multiple_of: 0 is not in"),
     "multiple missing": ("sizes", lambda e: e["dims"][1].pop("multiple_of"), "the key 'multiple_of' is missing"),
     "max below min": ("sizes", put("dims", 0, "max", 0), "dims[0].max: 0 is less than the least, 1"),
+    "negative size": ("numbers", put("dims", 0, "min", -1), "dims[0].min: -1 is negative, but no int gives the dim"),
     "guard of no dim": ("variants", put("variants", 0, "guards", 0, "dim", "size"), "there is no dim 'size'"),
     "guard by multiples of 0": ("variants", put("variants", 1, "guards", 0, "multiple_of", 0), "multiple_of: 0"),
     # sizes
@@ -91,6 +92,7 @@ CASES: dict[str, tuple[str, Change, str]] = {
     "dim of a tensor": ("numbers", put("inputs", 0, "dim", "n"), "only an input that is an int gives a dim"),
     "dim of an output": ("numbers", put("outputs", 1, "dim", "n"), "only an input that is an int gives a dim"),
     "number of no dim": ("numbers", put("inputs", 1, "dim", "m"), "there is no dim 'm'"),
+    "number that is mutated": ("numbers", put("inputs", 1, "mutated", True), "mutated: a number cannot be mutated"),
     # dims without a value
     "output's dim": ("numbers", put("inputs", 1, "dim", None), "the dim 'n' is used, but no input determines it"),
     "check's dim": ("sizes", lambda e: _undetermined(e, code(["$free", 1, "=="])), "the dim 'free' is used"),
@@ -134,6 +136,12 @@ def test_a_dim_that_nothing_uses_needs_no_input(tmp_path: Path) -> None:
     manifest = entry_of("sizes", tmp_path)
     _undetermined(manifest["entries"][0], lambda entry: None)
     assert Manifest.from_json(canonical(manifest)).entries[0].dims[-1] == Dim("free")
+
+
+def test_a_dim_that_a_number_gives_may_be_negative(tmp_path: Path) -> None:
+    manifest = entry_of("numbers", tmp_path)
+    manifest["entries"][0]["dims"][1]["min"] = -5
+    assert Manifest.from_json(canonical(manifest)).entries[0].dims[1] == Dim("n", -5, 10)
 
 
 def test_a_number_too_large_for_a_double(tmp_path: Path) -> None:

@@ -153,10 +153,69 @@ static int32_t run(const aotpack_module_call* call) {
     name="accumulate",
 )
 
+# A dim that only an affine size gives, and a size that is not defined for every value of it.
+QUOTIENT = Recipe(
+    body="""
+static int32_t run(const aotpack_module_call* call) {
+  *(int64_t*)make(call, 0, &(Tensor){0}, AOTPACK_DTYPE_INT64, 8) = call->inputs[1].sizes[0];
+  return AOTPACK_MODULE_OK;
+}
+""",
+    dims=(Dim("n", 1, 5),),
+    inputs=(
+        tensor("x", [DimRef("n", 2, 1)]),
+        tensor("y", [Expr("12//(n - 3)", (12, "$n", 3, "-", "//"))]),
+    ),
+    outputs=(number("size", "int"),),
+    in_spec=CallSpec(_BOTH, ("x", "y")),
+    out_spec=TensorLeaf(0),
+    name="quotient",
+)
+
+
+# Three numbers, none of which is a size, as they came in.
+ECHO = Recipe(
+    body="""
+static int32_t run(const aotpack_module_call* call) {
+  Tensor one = {0};
+  *(int64_t*)make(call, 0, &one, AOTPACK_DTYPE_INT64, 8) = *(const int64_t*)call->inputs[0].data;
+  *(double*)make(call, 1, &one, AOTPACK_DTYPE_FLOAT64, 8) = *(const double*)call->inputs[1].data;
+  *(_Bool*)make(call, 2, &one, AOTPACK_DTYPE_BOOL, 1) = *(const _Bool*)call->inputs[2].data;
+  return AOTPACK_MODULE_OK;
+}
+""",
+    inputs=(number("i", "int"), number("f", "float"), number("b", "bool")),
+    outputs=(number("output.0", "int"), number("output.1", "float"), number("output.2", "bool")),
+    in_spec=CallSpec(tuple(map(TensorLeaf, range(3))), ("i", "f", "b")),
+    out_spec=TupleSpec(tuple(map(TensorLeaf, range(3)))),
+    name="echo",
+)
+
+
+# One int that is a dim, any int at all.
+CODES = Recipe(
+    body="""
+static int32_t run(const aotpack_module_call* call) {
+  *(int64_t*)make(call, 0, &call->inputs[0], AOTPACK_DTYPE_INT64, 8) = *(const int64_t*)call->inputs[0].data;
+  return AOTPACK_MODULE_OK;
+}
+""",
+    dims=(Dim("n", -(1 << 63), None),),
+    inputs=(number("n", "int", "n"),),
+    outputs=(number("output", "int"),),
+    in_spec=CallSpec((_X,), ("n",)),
+    out_spec=TensorLeaf(0),
+    name="codes",
+)
+
+
 SIZE_RECIPES = {
     "sizes": SIZES,
     "variants": VARIANTS,
     "numbers": NUMBERS,
     "nested_numbers": NESTED_NUMBERS,
     "accumulate": ACCUMULATE,
+    "quotient": QUOTIENT,
+    "echo": ECHO,
+    "codes": CODES,
 }
