@@ -120,6 +120,7 @@ def _by_name(
     plain = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
     extra = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
+    known = {p.name for p in parameters}
     used: set[Any] = set()
 
     def of(key: Any) -> Any:
@@ -141,7 +142,7 @@ def _by_name(
     for key in set(reader.names) - used:
         if key in shapes:
             reader.named[key] = of(key)
-    unknown = [key for key in shapes if key not in used and not (key in plain and shapes[key] is None)]
+    unknown = [key for key in shapes if key not in used and not (key in known and shapes[key] is None)]
     if unknown:
         given = [*(name or f"arg{i}" for i, name in enumerate(names)), *kwargs]
         raise CaptureError(
