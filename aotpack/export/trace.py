@@ -23,6 +23,7 @@ from aotpack.export.canonical import conjuncts, is_integer
 from aotpack.export.declared import Declared, Note
 from aotpack.export.editing import is_dense
 from aotpack.export.interface import Call
+from aotpack.export.symbolic_math import symbolic_math
 
 # What torch.export appends to its messages.
 _EXPORT_NOISE = (
@@ -89,7 +90,8 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
     # Calls bring inputs into dense memory; strides of an example that is not dense would be taken for granted.
     args, kwargs = pytree.tree_map_only(torch.Tensor, _dense, (call.args, call.kwargs))
     try:
-        with warnings.catch_warnings():
+        # Dynamo knows the functions of `math` itself.
+        with warnings.catch_warnings(), contextlib.nullcontext() if strict else symbolic_math():
             warnings.simplefilter("ignore")
             return torch.export.export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes, strict=strict)
     except Exception as error:
