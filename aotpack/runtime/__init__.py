@@ -3,6 +3,7 @@
 `load` gives a `Model`, which is called like the model that it was built from. A call takes numpy, torch or jax arrays,
 or anything with `__dlpack__` or the buffer protocol, in CPU memory; the result comes as arrays of the library of the
 first argument that has one, else as `Tensor`. Results own their memory and have the strides that the model gave them.
+Where the signature has a number, a call takes and returns a Python int, float or bool.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ class Entry(Runner):
     pool for its time. A model that writes to its own buffers has a copy of them per context: hold a `Context` to keep
     them apart, or together.
 
+    `variants` names the entry's variants in the order in which they are tried; each call takes the first that fits.
+    `variant` is the one that the last call of this entry took in this context; None before it, and outside of contexts.
+
     Raises (when called):
-        InputError: an argument's structure, dtype, rank, size or device is not what the signature says.
+        InputError: an argument's structure, dtype, rank, size, value or device is not what the signature says, or no
+            variant fits; docs/calls.md lists what can be wrong, and the messages.
         ExecutionError: the model cannot compute with these values.
         OutOfMemoryError: memory ran out.
     """
@@ -53,20 +58,21 @@ class Entry(Runner):
         """Runs the entry on its tensors alone, without the structure around them.
 
         Args:
-            inputs: the arrays in the order of `signature.inputs`, or by their names.
+            inputs: the arrays and numbers in the order of `signature.inputs`, or by their names.
             out: arrays to write the outputs into, in the order of `signature.outputs` or by their names. Each has the
-                dtype and shape of the output, is writable, and may have any strides without overlap.
+                dtype and shape of the output, is writable, and may have any strides without overlap. For a number, an
+                array of rank 0; or None, also by leaving its name out.
 
         Returns:
-            The outputs in order; the arrays of `out` when given.
+            The outputs in order; the arrays of `out` when given, and a number where that has None.
 
         Raises:
             InputError, ExecutionError, OutOfMemoryError: as for a call.
         """
         if not isinstance(inputs, (list, tuple)):
-            inputs = _in_order(inputs, self._input_names, "input")
+            inputs = _in_order(inputs, self._input_names, "input", ())
         if out is not None and not isinstance(out, (list, tuple)):
-            out = _in_order(out, self._output_names, "output")
+            out = _in_order(out, self._output_names, "output", self._number_outputs)
         return self._run(inputs, out)
 
     def _call_structured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -241,15 +247,16 @@ def _checked_threads(num_threads: int | None) -> int:
     return num_threads
 
 
-def _in_order(arrays: Any, names: list[str], what: str) -> list[Any]:
+def _in_order(arrays: Any, names: list[str], what: str, optional: Sequence[str]) -> list[Any]:
     if not hasattr(arrays, "keys"):
         return list(arrays)
     from aotpack.errors import InputError
 
     for name in names:
-        if name not in arrays:
+        if name not in arrays and name not in optional:
             raise InputError(f"the {what} {name!r} is missing", hint=f"the {what}s are {', '.join(names)}")
     for name in arrays:
         if name not in names:
             raise InputError(f"there is no {what} {name!r}", hint=f"the {what}s are {', '.join(names)}")
-    return [arrays[name] for name in names]
+    given = {name: arrays[name] for name in arrays}
+    return [given.get(name) for name in names]

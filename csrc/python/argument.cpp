@@ -20,6 +20,8 @@ bool fail(const Site& site, const std::string& message, const char* hint = nullp
   return false;
 }
 
+std::string type_text(PyObject* object) { return object == Py_None ? "None" : Py_TYPE(object)->tp_name; }
+
 bool fail_rank(const Site& site, int rank) {
   return fail(site,
               "has rank " + std::to_string(rank) + "; at most " + std::to_string(kMaxRank) + " dims are possible");
@@ -70,10 +72,31 @@ bool check_torch(PyObject* object, const Site& site) {
   return true;
 }
 
-bool check_device(const Site& site, const DLTensor& tensor) {
-  if (tensor.device.device_type == kDLCPU || tensor.device.device_type == kDLCUDAHost) return true;
-  return fail(site, "is not in CPU memory (DLPack device type " + std::to_string(tensor.device.device_type) + ")",
+std::string device_name(int type, int id) {
+  constexpr int kMetal = 8, kRocm = 10;  // DLPack's numbers, of devices that no archive is for
+  const char* name = type == kDLCUDA ? "cuda" : type == kRocm ? "rocm" : type == kMetal ? "metal" : nullptr;
+  return name ? std::string(name) + ":" + std::to_string(id) : "DLPack device type " + std::to_string(type);
+}
+
+bool check_device(const Site& site, int type, int id) {
+  if (type == kDLCPU || type == kDLCUDAHost) return true;
+  return fail(site, "must be in CPU memory, is on " + device_name(type, id),
               "copy it to the CPU first, with torch: tensor.cpu()");
+}
+
+bool check_device(const Site& site, const DLTensor& tensor) {
+  return check_device(site, tensor.device.device_type, tensor.device.device_id);
+}
+
+// What the producer says of itself, before it is asked for memory that may be elsewhere.
+bool check_device_of(PyObject* object, const Site& site) {
+  Ref device = Ref::take(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
+  int type, id;
+  if (!device || !PyTuple_Check(device.get()) || !PyArg_ParseTuple(device.get(), "ii", &type, &id)) {
+    PyErr_Clear();  // its capsule will say it
+    return true;
+  }
+  return check_device(site, type, id);
 }
 
 }  // namespace
@@ -98,7 +121,7 @@ bool Argument::import(PyObject* object, const Site& site, DLDataType expected, b
     } else if (type.has_buffer) {
       ok = import_buffer(object, site, writable);
     } else {
-      return fail(site, std::string("must be an array, got ") + Py_TYPE(object)->tp_name,
+      return fail(site, "must be an array, got " + type_text(object),
                   "numpy, torch and jax arrays will do, and whatever has __dlpack__ or the buffer protocol; "
                   "numpy.asarray(…, dtype=…) makes one");
     }
@@ -107,6 +130,36 @@ bool Argument::import(PyObject* object, const Site& site, DLDataType expected, b
   if (tensor_.ndim > kMaxRank) return fail_rank(site, tensor_.ndim);
   if (is_bfloat16(expected) && tensor_.dtype == DLDataType{kDLUInt, 16, 1}) tensor_.dtype = expected;
   return true;
+}
+
+bool Argument::is_array(PyObject* object) const {
+  if ((numpy_ready() && is_numpy_array(object)) || tensor_of(object)) return true;
+  const ArrayType& type = array_type(Py_TYPE(object));
+  return type.has_dlpack || type.has_buffer || type.kind.exchange;
+}
+
+bool Argument::import_number(PyObject* object, const Site& site, aotpack_number kind) {
+  hold_number(kind);
+  const NumberRead read = read_number(object, kind, &number_);
+  if (read == NumberRead::kOk) return true;
+  if (read == NumberRead::kNone && is_array(object)) {
+    if (!import(object, site, number_dtype(kind), false)) return false;
+    if (tensor_.ndim == 0) return true;
+    return fail(site, std::string("must be ") + describe_number(kind) + ", got an array of rank " +
+                          std::to_string(tensor_.ndim));
+  }
+  // Numbers are short enough to be shown.
+  Ref text = Ref::take(read == NumberRead::kNone ? nullptr : PyObject_Str(object));
+  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  PyErr_Clear();
+  const std::string given = utf8 ? utf8 : type_text(object);
+  if (read == NumberRead::kTooLarge) return fail(site, "must fit 64 bits, got " + given);
+  return fail(site, std::string("must be ") + describe_number(kind) + ", got " + given);
+}
+
+void Argument::hold_number(aotpack_number kind) {
+  number_ = {};
+  tensor_ = {&number_, {kDLCPU, 0}, 0, number_dtype(kind), nullptr, nullptr, 0};
 }
 
 bool Argument::import_numpy(PyObject* object, const Site& site, bool writable) {
@@ -193,6 +246,7 @@ bool Argument::import_raw(PyObject* tuple, const Site& site) {
 }
 
 bool Argument::import_dlpack(PyObject* object, const Site& site, bool writable) {
+  if (!check_device_of(object, site)) return false;
   Ref method = Ref::take(PyObject_GetAttrString(object, "__dlpack__"));
   Ref none = Ref::take(PyTuple_New(0));
   Ref kwargs = Ref::take(Py_BuildValue("{s:(ii)}", "max_version", AOTPACK_DLPACK_MAJOR, AOTPACK_DLPACK_MINOR));

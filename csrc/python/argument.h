@@ -6,6 +6,7 @@
 
 #include "aotpack/aotpack.h"
 #include "exchange.h"
+#include "number.h"
 
 namespace aotpack::python {
 
@@ -42,6 +43,12 @@ class Argument {
   // to. uint16 is taken for bfloat16 when that is `expected`: numpy has no name for it.
   bool import(PyObject* object, const Site& site, DLDataType expected, bool writable);
 
+  // The same for a number of the signature: a Python number, numpy scalar, or array of rank 0.
+  bool import_number(PyObject* object, const Site& site, aotpack_number kind);
+
+  // Makes room for a number that comes out of a call.
+  void hold_number(aotpack_number kind);
+
   // The same from a tuple (dtype's name, sizes, buffer of the row-major bytes).
   bool import_raw(PyObject* tuple, const Site& site);
 
@@ -55,6 +62,7 @@ class Argument {
   bool import_exchange(PyObject* object, const Site& site);
   bool import_buffer(PyObject* object, const Site& site, bool writable);
   bool import_dlpack(PyObject* object, const Site& site, bool writable);
+  bool is_array(PyObject* object) const;
   void release();
 
   DLTensor tensor_{};
@@ -64,6 +72,7 @@ class Argument {
   Py_buffer buffer_;
   int64_t shape_[kMaxRank];
   int64_t strides_[kMaxRank];
+  Number number_;
 };
 
 }  // namespace aotpack::python

@@ -84,6 +84,24 @@ std::vector<std::string> entry_names(const Runner& self) {
   return names;
 }
 
+std::vector<std::string> number_outputs(const Runner& self) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < aotpack_model_output_count(self.loaded()->model(), self.entry()); ++i) {
+    const aotpack_value_info& info = value_info(self, true, i);
+    if (info.number != AOTPACK_NUMBER_NONE) names.emplace_back(info.name);
+  }
+  return names;
+}
+
+std::vector<std::string> variant_names(const Runner& self) {
+  aotpack_model* model = self.loaded()->model();
+  std::vector<std::string> names;
+  for (size_t i = 0; i < aotpack_model_variant_count(model, self.entry()); ++i) {
+    names.emplace_back(aotpack_model_variant_name(model, self.entry(), i));
+  }
+  return names;
+}
+
 nb::bytes manifest(const Runner& self) {
   size_t length = 0;
   const char* text = aotpack_model_manifest(self.loaded()->model(), &length);
@@ -110,6 +128,14 @@ void bind_runner(nb::module_& module) {
       .def_prop_ro("_manifest", manifest)
       .def_prop_ro("_input_names", [](const Runner& self) { return value_names(self, false); })
       .def_prop_ro("_output_names", [](const Runner& self) { return value_names(self, true); })
+      .def_prop_ro("_number_outputs", number_outputs)
+      .def_prop_ro("variants", variant_names,
+                   "The names of the entry's variants, in the order in which they are tried.")
+      .def_prop_ro(
+          "variant", [](const Runner& self) { return nb::steal(require(self.variant())); },
+          "The name of the variant that the last call of this entry took in this context; None before the first call,\n"
+          "and for a model, whose calls take any context.",
+          nb::sig("def variant(self) -> str | None"))
       .def_prop_ro("entry_names", entry_names, "The names of the archive's entries, a list.")
       .def_prop_ro(
           "path", [](const Runner& self) { return self.loaded()->path(); }, "The archive's path.")

@@ -119,6 +119,13 @@ bool numpy_ready(bool import) {
 
 bool is_numpy_array(PyObject* object) { return PyArray_Check(object); }
 
+NumpyScalar numpy_scalar(PyObject* object) {
+  if (!PyArray_IsScalar(object, Generic)) return NumpyScalar::kNone;
+  if (PyArray_IsScalar(object, Bool)) return NumpyScalar::kBool;
+  if (PyArray_IsScalar(object, Integer)) return NumpyScalar::kInteger;
+  return PyArray_IsScalar(object, Floating) ? NumpyScalar::kFloating : NumpyScalar::kOther;
+}
+
 int numpy_rank(PyObject* object) { return PyArray_NDIM(reinterpret_cast<PyArrayObject*>(object)); }
 
 NumpyView view_numpy(PyObject* object, bool writable, DLTensor* out_tensor, int64_t* strides) {

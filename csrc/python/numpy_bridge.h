@@ -15,6 +15,10 @@ bool numpy_ready(bool import = false);
 // Whether `object` is a numpy array; needs numpy_ready().
 bool is_numpy_array(PyObject* object);
 
+// Which of numpy's scalars `object` is; needs numpy_ready().
+enum class NumpyScalar { kNone, kBool, kInteger, kFloating, kOther };
+NumpyScalar numpy_scalar(PyObject* object);
+
 enum class NumpyView { kOk, kDtype, kByteOrder, kStrides, kReadOnly };
 
 // Borrows the array's memory. `strides` has room for AOTPACK_PYTHON_MAX_RANK. Needs is_numpy_array(object) and a rank

@@ -32,13 +32,31 @@ class Inputs {
  public:
   explicit Inputs(size_t count) : arguments_(count), tensors_(count) {}
 
-  bool import(size_t i, PyObject* object, const char* role, const aotpack_value_info& info, bool writable) {
-    if (!arguments_[i].import(object, {role, info.name}, info.dtype, writable)) return false;
-    tensors_[i] = &arguments_[i].tensor();
+  bool import(size_t i, PyObject* object, const aotpack_value_info& info) {
+    Argument& argument = arguments_[i];
+    const Site site{"argument", info.name};
+    if (info.number != AOTPACK_NUMBER_NONE) {
+      if (!argument.import_number(object, site, info.number)) return false;
+    } else {
+      if (!argument.import(object, site, info.dtype, info.mutated)) return false;
+    }
+    tensors_[i] = &argument.tensor();
     // The first array whose library we know decides what comes out.
-    if (kind_.framework == Framework::kNone && !kind_.exchange) kind_ = arguments_[i].kind();
+    if (kind_.framework == Framework::kNone && !kind_.exchange) kind_ = argument.kind();
     return true;
   }
+
+  // The same for a buffer to write an output to. None stands for a number, which `number` then gives.
+  bool import_out(size_t i, PyObject* object, const aotpack_value_info& info) {
+    tensors_[i] = &arguments_[i].tensor();
+    if (info.number != AOTPACK_NUMBER_NONE && object == Py_None) {
+      arguments_[i].hold_number(info.number);
+      return true;
+    }
+    return arguments_[i].import(object, {"out", info.name}, info.dtype, /*writable=*/true);
+  }
+
+  const DLTensor& tensor(size_t i) { return arguments_[i].tensor(); }
 
   const DLTensor* const* tensors() { return tensors_.data(); }
   const ArrayKind& kind() const { return kind_; }
@@ -52,7 +70,8 @@ class Inputs {
 // The tensors that come out of a call, owned until wrapped.
 class Outputs {
  public:
-  explicit Outputs(size_t count) : tensors_(count), count_(count) {}
+  Outputs(aotpack_model* model, size_t entry, size_t count)
+      : model_(model), entry_(entry), tensors_(count), count_(count) {}
   ~Outputs() {
     for (size_t i = 0; i < count_; ++i) {
       if (tensors_[i]) tensors_[i]->deleter(tensors_[i]);
@@ -61,9 +80,17 @@ class Outputs {
 
   DLManagedTensorVersioned** data() { return tensors_.data(); }
   size_t count() const { return count_; }
-  PyObject* wrap(size_t i, const ArrayKind& kind) { return wrap_result(std::exchange(tensors_[i], nullptr), kind); }
+
+  // The result as an array of that kind, or as a number where the signature says so.
+  PyObject* wrap(size_t i, const ArrayKind& kind) {
+    const aotpack_number number = aotpack_model_output(model_, entry_, i)->number;
+    if (number != AOTPACK_NUMBER_NONE) return number_object(tensors_[i]->dl_tensor, number);
+    return wrap_result(std::exchange(tensors_[i], nullptr), kind);
+  }
 
  private:
+  aotpack_model* model_;
+  size_t entry_;
   Small<DLManagedTensorVersioned*> tensors_;
   size_t count_;
 };
@@ -144,10 +171,9 @@ PyObject* Runner::call(PyObject* self, PyObject* args, PyObject* kwargs) const {
 
   Inputs inputs(num_inputs);
   for (size_t i = 0; i < num_inputs; ++i) {
-    const aotpack_value_info* info = aotpack_model_input(model, entry_, i);
-    if (!inputs.import(i, objects[i], "argument", *info, info->mutated)) return nullptr;
+    if (!inputs.import(i, objects[i], *aotpack_model_input(model, entry_, i))) return nullptr;
   }
-  Outputs outputs(num_outputs);
+  Outputs outputs(model, entry_, num_outputs);
   if (!with_context([&](aotpack_context* context) {
         return aotpack_context_run(context, entry_, inputs.tensors(), num_inputs, outputs.data(), num_outputs);
       })) {
@@ -171,21 +197,21 @@ PyObject* Runner::run(PyObject* tensors, PyObject* out) const {
     const auto given = static_cast<size_t>(PySequence_Fast_GET_SIZE(list));
     if (given == count) return true;
     set_error("InputError", "the entry '" + std::string(aotpack_model_entry_name(model, entry_)) + "' has " +
-                                std::to_string(count) + " " + what + ", got " + std::to_string(given));
+                                std::to_string(count) + " " + what + (count == 1 ? "" : "s") + ", got " +
+                                std::to_string(given));
     return false;
   };
 
   Ref given = Ref::take(PySequence_Fast(tensors, "the inputs must be a sequence of arrays"));
-  if (!given || !fits(given.get(), num_inputs, "inputs")) return nullptr;
+  if (!given || !fits(given.get(), num_inputs, "input")) return nullptr;
   Inputs inputs(num_inputs);
   for (size_t i = 0; i < num_inputs; ++i) {
-    const aotpack_value_info* info = aotpack_model_input(model, entry_, i);
     PyObject* object = PySequence_Fast_GET_ITEM(given.get(), static_cast<Py_ssize_t>(i));
-    if (!inputs.import(i, object, "argument", *info, info->mutated)) return nullptr;
+    if (!inputs.import(i, object, *aotpack_model_input(model, entry_, i))) return nullptr;
   }
 
   if (out == Py_None) {
-    Outputs outputs(num_outputs);
+    Outputs outputs(model, entry_, num_outputs);
     const bool ok = with_context([&](aotpack_context* context) {
       return aotpack_context_run(context, entry_, inputs.tensors(), num_inputs, outputs.data(), num_outputs);
     });
@@ -193,16 +219,34 @@ PyObject* Runner::run(PyObject* tensors, PyObject* out) const {
   }
 
   Ref buffers = Ref::take(PySequence_Fast(out, "out must be a sequence of arrays"));
-  if (!buffers || !fits(buffers.get(), num_outputs, "outputs")) return nullptr;
+  if (!buffers || !fits(buffers.get(), num_outputs, "output")) return nullptr;
   Inputs results(num_outputs);
   for (size_t i = 0; i < num_outputs; ++i) {
     PyObject* object = PySequence_Fast_GET_ITEM(buffers.get(), static_cast<Py_ssize_t>(i));
-    if (!results.import(i, object, "out", *aotpack_model_output(model, entry_, i), /*writable=*/true)) return nullptr;
+    if (!results.import_out(i, object, *aotpack_model_output(model, entry_, i))) return nullptr;
   }
   const bool ok = with_context([&](aotpack_context* context) {
     return aotpack_context_run_into(context, entry_, inputs.tensors(), num_inputs, results.tensors(), num_outputs);
   });
-  return ok ? PySequence_List(buffers.get()) : nullptr;
+  Ref list = Ref::take(ok ? PySequence_List(buffers.get()) : nullptr);
+  for (size_t i = 0; list && i < num_outputs; ++i) {
+    const auto at = static_cast<Py_ssize_t>(i);
+    if (PyList_GET_ITEM(list.get(), at) != Py_None) continue;
+    PyObject* number = number_object(results.tensor(i), aotpack_model_output(model, entry_, i)->number);
+    if (!number || PyList_SetItem(list.get(), at, number) < 0) return nullptr;
+  }
+  return list.release();
+}
+
+PyObject* Runner::variant() const {
+  const char* name = nullptr;
+  if (context_ && !with_context([&](aotpack_context* context) -> aotpack_status* {
+        name = aotpack_context_variant(context, entry_);
+        return nullptr;
+      })) {
+    return nullptr;
+  }
+  return name ? PyUnicode_FromString(name) : Py_NewRef(Py_None);
 }
 
 int32_t Runner::num_threads() const {

@@ -29,6 +29,10 @@ class Runner {
   // None or a sequence of arrays to write the outputs into; then these are returned. Null with an exception on failure.
   PyObject* run(PyObject* tensors, PyObject* out) const;
 
+  // The name of the variant that the last call of this entry took in the caller's own context; None before the first
+  // call, and where calls take any context. Null with an exception on failure.
+  PyObject* variant() const;
+
   // Threads inside one call; -1 with an exception on failure.
   int32_t num_threads() const;
   void set_seed(uint64_t seed) const;

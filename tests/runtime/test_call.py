@@ -289,7 +289,7 @@ def test_wrong_values_are_named(archive: Archive) -> None:
         model(np.zeros((1,) * 17, np.float32))
     with pytest.raises(InputError, match="'x' must be an array, got list"):
         model([[1.0, 2.0, 3.0, 4.0]])
-    with pytest.raises(InputError, match="'x' must be an array, got NoneType"):
+    with pytest.raises(InputError, match="'x' must be an array, got None"):
         model(None)
     with pytest.raises(InputError, match="byte order"):
         model(affine_input().astype(">f4"))
@@ -314,13 +314,13 @@ def test_wrong_calls_are_named(archive: Archive) -> None:
     assert info.value.hint == "the arguments are (x)"
     with pytest.raises(InputError, match="'x' is given twice"):
         model(x, x=x)
-    with pytest.raises(InputError, match="has 1 inputs, got 2"):
+    with pytest.raises(InputError, match="has 1 input, got 2"):
         model.run([x, x])
     with pytest.raises(InputError, match="input 'x' is missing"):
         model.run({})
     with pytest.raises(InputError, match="no input 'y'"):
         model.run({"x": x, "y": x})
-    with pytest.raises(InputError, match="has 1 outputs, got 0"):
+    with pytest.raises(InputError, match="has 1 output, got 0"):
         model.run([x], out=[])
     with pytest.raises(InputError, match="output"):
         model.run([x], out=[np.empty((2, 5), np.float32)])
