@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from aotpack.archive import ArchiveReader, Golden, GoldenTensor
+from aotpack.archive import ArchiveReader, Entry, Golden, GoldenTensor
+from aotpack.cli.sizes import resolve_dims, size_of
 from aotpack.errors import ArchiveNotFoundError, InputError
-from aotpack.spec import Dim, DimRef, DType, Expr, Signature, TensorSpec
+from aotpack.spec import DType, Signature, TensorSpec
 
 Array = npt.NDArray[Any]
 
@@ -39,40 +40,36 @@ def load_npz(path: Path, signature: Signature) -> list[Array]:
     for name in file:
         if name not in names:
             raise InputError(f"{path} has {name!r}, which is no input", hint=hint)
-    return [np.asarray(file[name]) for name in names]
+    return [_loaded(value, np.asarray(file[value.name])) for value in signature.inputs]
 
 
-def random_inputs(signature: Signature, sizes: Mapping[str, int], *, seed: int = 0) -> list[Array]:
-    """Made-up inputs: floats from a normal distribution, integers 0 or 1, so that they are valid indices.
+def _loaded(value: TensorSpec, array: Array) -> Array:
+    # `numpy.savez(scale=2)` writes an int; a call takes it for a float too.
+    if value.number == "float" and array.ndim == 0 and array.dtype.kind == "i":
+        return array.astype(np.float64)
+    return array
+
+
+def random_inputs(entry: Entry, sizes: Mapping[str, int], *, seed: int = 0) -> list[Array]:
+    """Made-up inputs: floats from a normal distribution, integers 0 or 1, so that they are valid indices. A number that
+    gives a dim is the size of that dim.
 
     Args:
-        signature: of the entry.
-        sizes: of dims by name; the others get the least that is allowed, but 1 at least.
+        entry: what they are for.
+        sizes: of dims by name; the others get the least that a variant takes, but 1 at least.
         seed: of the random numbers.
 
     Raises:
         InputError: a dim is unknown.
     """
-    values = resolve_dims(signature.dims, sizes)
+    values = resolve_dims(entry, sizes)
     generator = np.random.default_rng(seed)
-    return [_random(value, [_size(size, values) for size in value.shape], generator) for value in signature.inputs]
-
-
-def resolve_dims(dims: Sequence[Dim], sizes: Mapping[str, int]) -> dict[str, int]:
-    """A value for each dim."""
-    known = {dim.name: dim for dim in dims}
-    for name in sizes:
-        if name not in known:
-            has = f"its dims are {', '.join(map(str, dims))}" if dims else "all its sizes are static"
-            raise InputError(f"the entry has no dim {name!r}", hint=has)
-    return {name: sizes.get(name, max(1, dim.min)) for name, dim in known.items()}
-
-
-def _size(size: int | DimRef | Expr, values: Mapping[str, int]) -> int:
-    if isinstance(size, DimRef):
-        return size.mul * values[size.dim] + size.add
-    assert isinstance(size, int)  # inputs have no computed sizes
-    return size
+    return [
+        np.array(values[value.dim], np.int64)
+        if value.dim is not None
+        else _random(value, [size_of(size, values) for size in value.shape], generator)
+        for value in entry.inputs
+    ]
 
 
 def _random(value: TensorSpec, shape: list[int], generator: np.random.Generator) -> Array:

@@ -56,7 +56,7 @@ def bench(
     description = runner.manifest.entry(runner.entry_name)
     assert description is not None
     if sizes or not description.goldens:
-        arrays, source = random_inputs(description.signature, sizes), "made up"
+        arrays, source = random_inputs(description, sizes), "made up"
     else:
         with ArchiveReader(archive) as reader:
             arrays, source = golden_inputs(reader, description.goldens[0]), "the archive's example"

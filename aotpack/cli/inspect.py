@@ -26,7 +26,7 @@ def inspect(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Shows what an archive holds: signature, dims, targets, sizes and where it comes from. Runs nothing of it.
+    """Shows what an archive holds: signature, dims, variants, targets, sizes, where it comes from. Runs nothing.
 
     **Examples**
 
@@ -139,18 +139,25 @@ def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
             shape = f"[{', '.join(map(str, value.shape))}]"
             dense = value.order == tuple(range(value.rank))
             layout = "contiguous" if dense else f"order {list(value.order)}"
+            if value.number is not None:
+                table.add_row(kind, value.name, value.number, Text(value.dim or ""), "number")
+                continue
             table.add_row(
                 kind, value.name, str(value.dtype), Text(shape), layout + (", mutated" if value.mutated else "")
             )
     console.print(table)
+    if entry.dims:
+        table = _table("dim", "least", "greatest", "multiple of")
+        for dim in entry.dims:
+            greatest = "any" if dim.max is None else str(dim.max)
+            table.add_row(Text(dim.name), str(dim.min), greatest, str(dim.multiple_of))
+        console.print(table)
     table = _table("variant", "target", "module", "kernels", "when")
     for variant in entry.variants:
-        when = ", ".join(
-            f"{g.min} <= {g.dim}" if g.max is None else f"{g.min} <= {g.dim} <= {g.max}" for g in variant.guards
-        )
         for module in variant.modules:
             size = format_bytes(manifest.files[module.file].size)
-            table.add_row(variant.name, module.target, size, str(len(module.kernels)), when or "always")
+            when = Text(variant.when or "always")
+            table.add_row(variant.name, module.target, size, str(len(module.kernels)), when)
     console.print(table)
 
 

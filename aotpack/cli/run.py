@@ -39,7 +39,7 @@ def run(
         aotpack run model.aotpack -i inputs.npz -o outputs.npz --threads 2
 
     An input file is what `numpy.savez("inputs.npz", x=array, …)` writes. bfloat16 is stored as
-    uint16 with the same bits.
+    uint16 with the same bits, a number as an array of rank 0: `numpy.savez("inputs.npz", n=3, …)`.
     """
     if (inputs is None) == (not random):
         raise typer.BadParameter("give either --inputs FILE.npz or --random", param_hint="'--inputs' / '--random'")
@@ -59,8 +59,10 @@ def run(
     model = load(archive, num_threads=threads)
     runner = model.entry(entry) if entry else model
     loaded = time.perf_counter()
-    signature = runner.signature
-    arrays = load_npz(inputs, signature) if inputs else random_inputs(signature, sizes)
+    description = runner.manifest.entry(runner.entry_name)
+    assert description is not None
+    signature = description.signature
+    arrays = load_npz(inputs, signature) if inputs else random_inputs(description, sizes)
     start = time.perf_counter()
     results = [np.asarray(result) for result in runner.run(arrays)]
     end = time.perf_counter()

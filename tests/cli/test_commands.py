@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,60 @@ def test_what_is_no_npz(archive: Archive, tmp_path: Path) -> None:
         assert message in result.stderr
 
 
+def test_numbers_come_from_a_file(archive: Archive, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=np.array([1, 2], np.float32), n=3, scale=2, flag=False)
+    value = invoke_json("run", archive("numbers"), "-i", tmp_path / "in.npz", "-o", tmp_path / "out.npz")
+    assert [output["shape"] for output in value["outputs"]] == [[3], [], [], []]
+    assert [output["dtype"] for output in value["outputs"]] == ["float64", "int64", "float64", "bool"]
+    assert [output["mean"] for output in value["outputs"]] == [2.0, 5.0, 6.0, 1.0]
+    with np.load(tmp_path / "out.npz") as written:
+        assert written["y"].tolist() == [0, 2, 4]
+        assert {name: written[name].item() for name in ("total", "product", "other")} == {
+            "total": 5,
+            "product": 6.0,
+            "other": True,
+        }
+    np.savez(tmp_path / "in.npz", x=np.array([1, 2], np.float32), n=3.5, scale=2, flag=False)
+    assert "'n'" in invoke("run", archive("numbers"), "-i", tmp_path / "in.npz").stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shapes"),
+    [
+        ("numbers", [], [[1], [], [], []]),
+        ("numbers", ["--dim", "n=7", "--dim", "rows=2"], [[7], [], [], []]),
+        ("sizes", [], [[1, 4], [2]]),
+        ("sizes", ["--dim", "batch=3"], [[3, 4], [6]]),
+        ("variants", [], [[1, 1], [0]]),
+        ("variants", ["--dim", "batch=4"], [[4, 1], [0]]),
+        ("variants", ["--dim", "batch=3"], [[3, 8], [12]]),
+        ("variants", ["--dim", "length=3"], [[1, 3], [1]]),
+        ("quotient", [], [[]]),
+    ],
+)
+def test_made_up_sizes_satisfy_what_calls_must(
+    archive: Archive, name: str, options: list[str], shapes: list[list[int]]
+) -> None:
+    value = invoke_json("run", archive(name), "--random", *options)
+    assert [output["shape"] for output in value["outputs"]] == shapes
+
+
+@pytest.mark.parametrize(
+    ("name", "dim", "message"),
+    [
+        ("sizes", "length=6", "'length') must be a multiple of 4, got 6"),
+        ("variants", "batch=1025", "'general' needs 'batch' in [0, 1024], got 'batch' = 1025"),
+        ("numbers", "n=11", "must be in [1, 10], got 11"),
+        ("quotient", "n=3", "the size 12//(n - 3) is not defined for n = 3: division by zero"),
+        ("quotient", "n=1", "the size 12//(n - 3) is -6 for n = 1"),
+    ],
+)
+def test_made_up_sizes_that_do_not(archive: Archive, name: str, dim: str, message: str) -> None:
+    result = invoke("run", archive(name), "--random", "--dim", dim)
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
 # ---- bench, inspect, doctor -----------------------------------------------------------------------------------------
 
 
@@ -122,6 +177,51 @@ def test_inspect(archive: Archive) -> None:
     assert "kernel_0" not in invoke("inspect", archive("affine")).stdout
 
 
+def table_row(text: str, first: str) -> list[str]:
+    """The columns of the row that begins so."""
+    (line,) = [line for line in text.splitlines() if re.match(rf"{re.escape(first)}(  |$)", line)]
+    return re.split(r" {2,}", line.strip())
+
+
+def test_inspect_shows_when_variants_fit(archive: Archive) -> None:
+    text = invoke("inspect", archive("variants")).stdout
+    whens = {name: table_row(text, name)[-1] for name in ("batch=1", "even", "general")}
+    assert whens == {
+        "batch=1": "batch = 1",
+        "even": "batch in [2, 64] by 2, length >= 1",
+        "general": "batch in [0, 1024], batch*length % 8 == 0, trunc(batch*0.5) < 100 or false",
+    }
+    assert table_row(invoke("inspect", archive("affine")).stdout, "default")[-1] == "always"
+    variants = invoke_json("inspect", archive("variants"))["entries"][0]["variants"]
+    assert variants[0]["guards"] == [{"dim": "batch", "min": 1, "max": 1, "multiple_of": 1}]
+    assert variants[2]["checks"][0] == {
+        "text": "batch*length % 8 == 0",
+        "code": ["$batch", "$length", "*", 8, "%", 0, "=="],
+    }
+
+
+def test_inspect_shows_dims_and_numbers(archive: Archive) -> None:
+    text = invoke("inspect", archive("sizes")).stdout
+    assert table_row(text, "batch") == ["batch", "1", "64", "1"]
+    assert table_row(text, "length") == ["length", "0", "512", "4"]
+    assert "[2*batch+1]" in text
+    assert "[batch*length]" in text
+    assert invoke_json("inspect", archive("sizes"))["entries"][0]["dims"][1]["multiple_of"] == 4
+    text = invoke("inspect", archive("numbers")).stdout
+    assert re.search(r"in +n +int +n +number", text)
+    assert re.search(r"in +scale +float +number", text)
+    assert re.search(r"out +other +bool +number", text)
+    assert table_row(text, "rows") == ["rows", "0", "any", "1"]
+    (_, n, _, _) = invoke_json("inspect", archive("numbers"))["entries"][0]["inputs"]
+    assert (n["number"], n["dim"], n["shape"]) == ("int", "n", [])
+
+
+def test_bench_with_numbers(archive: Archive) -> None:
+    value = invoke_json("bench", archive("numbers"), "-n", 3)
+    assert value["inputs"][1] == {"name": "n", "shape": []}
+    assert value["inputs_from"] == "the archive's example"
+
+
 def test_inspect_an_archive_for_another_machine(tmp_path: Path) -> None:
     import dataclasses
 
@@ -146,7 +246,7 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     checks = {check["name"]: check for check in value["checks"]}
     assert set(checks) == {"runtime", "host", "compiler", "torch", "packages", "cache"}
     assert "1 files, 2.0 KB" in checks["cache"]["detail"]
-    assert "C interface 1" in checks["runtime"]["detail"]
+    assert "C interface 2" in checks["runtime"]["detail"]
 
 
 def test_doctor_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,6 +278,13 @@ def test_verify(archive: Archive) -> None:
     assert result.exit_code == 0
     assert "every hash matches" in result.stdout
     assert "carries no goldens" in invoke("verify", archive("tuple")).stderr
+
+
+def test_verify_numbers(archive: Archive) -> None:
+    value = invoke_json("verify", archive("numbers"))
+    assert value["ok"]
+    assert [output["output"] for output in value["outputs"]] == ["y", "total", "product", "other"]
+    assert [output["error"] for output in value["outputs"]] == [0.0] * 4
 
 
 def with_golden(path: Path, archive: Archive, *values: float) -> Path:

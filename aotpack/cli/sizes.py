@@ -1,0 +1,108 @@
+"""Sizes for made-up inputs: values of dims that an entry takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from aotpack.archive import Entry, Guard, Variant
+from aotpack.archive.code import UndefinedError, evaluate
+from aotpack.errors import InputError
+from aotpack.spec import Dim, DimRef, ShapeElement
+
+# How many values of each dim are tried.
+_TRIES = 64
+
+
+def resolve_dims(entry: Entry, sizes: Mapping[str, int]) -> dict[str, int]:
+    """A value for each dim: that of `sizes`, else the least that a variant takes, but 1 at least where that is allowed.
+
+    Where no variant seems to fit, the dims' own bounds decide, and the call says what is wrong.
+
+    Raises:
+        InputError: `sizes` has a dim that the entry lacks.
+    """
+    known = {dim.name: dim for dim in entry.dims}
+    for name in sizes:
+        if name not in known:
+            has = f"its dims are {', '.join(map(str, entry.dims))}" if entry.dims else "all its sizes are static"
+            raise InputError(f"the entry has no dim {name!r}", hint=has)
+    for variant in entry.variants:
+        candidates = [
+            [sizes[name]] * _TRIES
+            if name in sizes
+            else _candidates([dim, *(guard for guard in variant.guards if guard.dim == name)])
+            for name, dim in known.items()
+        ]
+        # All dims grow together: what holds for no small sizes of them is not worth a search.
+        for combination in zip(*candidates, strict=False) if candidates else [()]:
+            values = dict(zip(known, combination, strict=True))
+            if fits(variant, values) and _possible(entry, values):
+                return values
+    return {name: sizes.get(name, max(1, dim.min)) for name, dim in known.items()}
+
+
+def fits(variant: Variant, dims: Mapping[str, int]) -> bool:
+    """Whether all guards and checks of the variant hold for these values of the dims."""
+    try:
+        return all(_admits(guard, dims[guard.dim]) for guard in variant.guards) and all(
+            evaluate(check.code, dims) for check in variant.checks
+        )
+    except UndefinedError:
+        return False
+
+
+def size_of(size: ShapeElement, dims: Mapping[str, int]) -> int:
+    """The size in a call with these values of the dims.
+
+    Raises:
+        InputError: it is not defined, or negative.
+    """
+    if isinstance(size, int):
+        return size
+    if isinstance(size, DimRef):
+        value = size.mul * dims[size.dim] + size.add
+    else:
+        assert size.code is not None  # inputs have no sizes out of the data
+        try:
+            value = int(evaluate(size.code, dims))
+        except UndefinedError as error:
+            raise InputError(f"the size {size} is not defined for {_given(dims)}: {error}") from None
+    if value < 0:
+        raise InputError(f"the size {size} is {value} for {_given(dims)}")
+    return value
+
+
+def _given(dims: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in dims.items())
+
+
+def _admits(bounds: Dim | Guard, value: int) -> bool:
+    return value >= bounds.min and (bounds.max is None or value <= bounds.max) and value % bounds.multiple_of == 0
+
+
+def _candidates(bounds: Sequence[Dim | Guard]) -> list[int]:
+    """The least values that all bounds admit, from 1 on where that is allowed: nothing can be seen of empty tensors.
+    Where these are few, the last one again and again.
+    """
+    low = max(bound.min for bound in bounds)
+    step = math.lcm(*(bound.multiple_of for bound in bounds))
+    first = -(-max(low, 1) // step) * step
+    values = [value for value in range(first, first + _TRIES * step, step) if _all_admit(bounds, value)]
+    values = values or [value for value in (-(-low // step) * step,) if _all_admit(bounds, value)]
+    return values + values[-1:] * (_TRIES - len(values))
+
+
+def _all_admit(bounds: Sequence[Dim | Guard], value: int) -> bool:
+    return all(_admits(bound, value) for bound in bounds)
+
+
+def _possible(entry: Entry, dims: Mapping[str, int]) -> bool:
+    """Whether every input has sizes."""
+    try:
+        for value in entry.inputs:
+            for size in value.shape:
+                size_of(size, dims)
+    except InputError:
+        return False
+    return True
