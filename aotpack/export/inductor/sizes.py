@@ -22,6 +22,8 @@ import sympy
 from torch.fx.experimental import _config
 from torch.utils._sympy.functions import Max, Min
 
+from aotpack.export.inductor.size_printer import sizes_in_cpp
+
 
 @contextlib.contextmanager
 def open_sizes() -> Iterator[None]:
@@ -32,6 +34,7 @@ def open_sizes() -> Iterator[None]:
         _config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
         mock.patch.object(SizeVarAllocator, "evaluate_min", _or_expression(SizeVarAllocator.evaluate_min, Min)),
         mock.patch.object(SizeVarAllocator, "evaluate_max", _or_expression(SizeVarAllocator.evaluate_max, Max)),
+        sizes_in_cpp(),
     ):
         yield
 
