@@ -76,14 +76,31 @@ def canonical(condition: sympy.Rel, multiples: Mapping[sympy.Symbol, int]) -> sy
     left = sympy.Add(*(term / factor for term in varying))
     if kind is not sympy.Ge and left.could_extract_minus_sign():
         left, rest = -left, -rest
+    if kind is sympy.Ne and len(factors := sympy.factor_list(left + rest)[1]) > 1:
+        # A product is not 0 where no factor is.
+        return sympy.And(*(sympy.Ne(base, 0) for base, _ in factors))
     # Terms with a minus go to the other side.
     negative = [-term for term in sympy.Add.make_args(left) if term.could_extract_minus_sign()]
     positive = [term for term in sympy.Add.make_args(left) if not term.could_extract_minus_sign()]
     if not positive:
-        return _flipped(kind)(sympy.Add(*negative), rest)
+        return _without_division(_flipped(kind)(sympy.Add(*negative), rest))
     if not negative:
-        return kind(sympy.Add(*positive), -rest)
+        return _without_division(kind(sympy.Add(*positive), -rest))
     return kind(sympy.Add(*positive), sympy.Add(*negative) - rest)
+
+
+def _without_division(condition: sympy.Rel) -> sympy.Basic:
+    """Bounds of `p` for bounds of `p // k`."""
+    if not isinstance(condition, (sympy.Ge, sympy.Le, sympy.Eq)) or type(condition.lhs).__name__ not in _FLOORS:
+        return condition
+    value, divisor = condition.lhs.args
+    if not divisor.is_Integer or divisor <= 0 or not condition.rhs.is_Integer:
+        return condition
+    least = sympy.Ge(value, condition.rhs * divisor)
+    most = sympy.Le(value, condition.rhs * divisor + divisor - 1)
+    if isinstance(condition, sympy.Eq):
+        return sympy.And(least, most)
+    return least if isinstance(condition, sympy.Ge) else most
 
 
 def _flipped(kind: type[sympy.Rel]) -> type[sympy.Rel]:

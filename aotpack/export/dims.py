@@ -15,7 +15,7 @@ from aotpack.export.canonical import remainder
 from aotpack.export.declared import NUMBER, Declared, Note
 from aotpack.export.expressions import write
 from aotpack.export.guards import Demands, demands, dim_symbol
-from aotpack.export.shape_env import Assumption, expression
+from aotpack.export.shape_env import Assumption, Origin, expression
 from aotpack.spec import Check, Dim, DimRef, Expr, ShapeElement
 
 __all__ = ["DimTable", "expression"]
@@ -124,7 +124,7 @@ class DimTable:
                 self._refuse_constant(ref, int(expr), where, size)
             elif ref.dim in self._dims:
                 relation = sympy.Eq(ref.mul * dim_symbol(ref.dim) + ref.add, expr)
-                assumptions.append(Assumption(relation, f"dynamic_shapes, {where}"))
+                assumptions.append(Assumption(relation, Origin(f"dynamic_shapes, {where}")))
             else:
                 self._vanished.setdefault(ref.dim, (sympy.expand((expr - ref.add) / ref.mul), where))
         return assumptions
@@ -187,7 +187,7 @@ class DimTable:
         for assumption in shape_env.guards(env):
             expr = self._of_dims(assumption)
             if expr is not None:
-                yield Assumption(expr, assumption.line)
+                yield Assumption(expr, assumption.origin)
         for symbol in env.var_to_range:
             if not shape_env.is_input(env, symbol):
                 continue
@@ -195,7 +195,7 @@ class DimTable:
             if not expr.free_symbols or not self._knows(expr) or self._is_number(expr):
                 continue
             low, high = shape_env.bounds(env, symbol)
-            first, last = shape_env.bound_lines(env, symbol)
+            first, last = shape_env.bound_origins(env, symbol)
             if low is not None:
                 yield Assumption(sympy.Ge(expr, low), first)
             if high is not None:
@@ -203,14 +203,14 @@ class DimTable:
         for symbol, limits in self._known_ranges.items():
             expr = self._in_dims(sympy.sympify(symbol))
             if self._knows(expr) and expr.free_symbols and not self._is_number(expr):
-                yield Assumption(sympy.Ge(expr, max(0, shape_env.finite(limits.lower) or 0)), None)
+                yield Assumption(sympy.Ge(expr, max(0, shape_env.finite(limits.lower) or 0)))
                 if (last_size := shape_env.finite(limits.upper)) is not None:
-                    yield Assumption(sympy.Le(expr, last_size), None)
+                    yield Assumption(sympy.Le(expr, last_size))
         for name, (value, where) in self._vanished.items():
             declared = self._declared.dims.get(name)
             if declared is not None:
                 expr = self._in_dims(value)
-                yield from _declared_range(declared, expr, f"dynamic_shapes, {where}")
+                yield from _declared_range(declared, expr, Origin(f"dynamic_shapes, {where}"))
 
     def _of_dims(self, assumption: Assumption) -> sympy.Basic | None:
         """A condition in terms of dims; None where it is about sizes that come out of the data, or about none."""
@@ -219,9 +219,9 @@ class DimTable:
             return expr if expr.free_symbols or expr == sympy.false else None
         unknown = [symbol for symbol in assumption.expr.free_symbols if symbol not in self._values]
         if any(shape_env.is_input(self._env, symbol) for symbol in unknown):
-            by = "" if assumption.line is None else f"\n  at {assumption.line}"
+            text = write(expr).text
             raise CaptureError(
-                f"the capture relies on {write(expr).text}, which is about more than the sizes of the inputs{by}",
+                f"the capture relies on {text}, which is about more than the sizes of inputs{assumption.origin}",
                 hint="pass contiguous example inputs, or make their dims static in dynamic_shapes",
             )
         return None
@@ -249,7 +249,7 @@ class DimTable:
             shape_env.set_bounds(self._env, symbol, ref.mul * dim.min + ref.add, high)
 
 
-def _declared_range(declared: Dim, value: sympy.Expr, where: str) -> Iterator[Assumption]:
+def _declared_range(declared: Dim, value: sympy.Expr, where: Origin) -> Iterator[Assumption]:
     """What the declaration of a dim says of the expression that it always equals."""
     yield Assumption(sympy.Ge(value, declared.min), where)
     if declared.max is not None:

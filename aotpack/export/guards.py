@@ -28,7 +28,7 @@ from aotpack.export.canonical import (
 )
 from aotpack.export.declared import Note
 from aotpack.export.expressions import write
-from aotpack.export.shape_env import Assumption, value_range
+from aotpack.export.shape_env import Assumption, Origin, value_range
 from aotpack.spec import Check, Dim
 
 # A condition on one dim of at most so many sizes is looked at size by size.
@@ -56,7 +56,8 @@ def demands(
 
     Args:
         dims: as the user declared them.
-        assumptions: over `dim_symbol`s of their names alone.
+        assumptions: over `dim_symbol`s of their names alone. What operators want to know of sizes 0 and 1 alone is
+            left out: whether these work is to be tried out (see `probe`).
         explicit_min: names of dims whose least size the user gave.
 
     Raises:
@@ -64,18 +65,22 @@ def demands(
             that the user asked for by an explicit bound.
     """
     solver = _Solver(dims, explicit_min)
+    inside = []
     for assumption in assumptions:
-        solver.add(assumption)
+        if assumption.origin.inside:
+            inside.append(assumption)
+        else:
+            solver.add(assumption)
+    solver.add_doubtful(inside)
     return solver.result()
 
 
 def implied(condition: sympy.Basic, dims: Iterable[Dim], checks: Iterable[Check] = ()) -> bool:
     """Whether a condition follows from the ranges and multiples of the dims, or is one of the checks."""
     solver = _Solver(dims, frozenset())
-    before = dict(solver.dims)
-    solver.add(Assumption(condition, None))
     known = {check.text for check in checks}
-    return solver.dims == before and all(check.text in known for check in solver.result().checks)
+    parts = [part for whole in conjuncts(condition) for part in conjuncts(solver.reduced(whole))]
+    return all(part == sympy.true or write(part).text in known for part in parts)
 
 
 class _Solver:
@@ -83,41 +88,59 @@ class _Solver:
         self.dims = {dim.name: dim for dim in dims}
         self._declared = dict(self.dims)
         self._explicit_min = explicit_min
-        self._pending: dict[sympy.Basic, str | None] = {}
+        self._pending: dict[sympy.Basic, Origin] = {}
         self._notes: dict[tuple[str, str], Note] = {}
 
     def add(self, assumption: Assumption) -> None:
         """Takes what it says into the dims, and keeps the rest."""
         for condition in conjuncts(assumption.expr):
-            rest = self._reduced(condition)
-            if rest == sympy.true or self._taken(rest, assumption.line):
-                continue
-            for part in conjuncts(rest):
-                if part != rest and self._taken(part, assumption.line):
+            for part in conjuncts(self.reduced(condition)):
+                if part != sympy.true and not self._taken(part, assumption.origin):
+                    self._pending.setdefault(part, assumption.origin)
+
+    def add_doubtful(self, assumptions: Iterable[Assumption]) -> None:
+        """The same, without what is true of all sizes from 2 on."""
+        parts = [Assumption(part, a.origin) for a in assumptions for part in conjuncts(a.expr)]
+        # What is surely needed comes first, for others may follow from it.
+        for sure in (True, False):
+            rest = []
+            for part in parts:
+                if self._of_small_sizes(part.expr):
                     continue
-                self._pending.setdefault(part, assumption.line)
+                if sure and not isinstance(part.expr, (sympy.Ge, sympy.Gt, sympy.Le, sympy.Lt)):
+                    rest.append(part)
+                else:
+                    self.add(part)
+            parts = rest
+
+    def _of_small_sizes(self, condition: sympy.Basic) -> bool:
+        dims = [self.dims[symbol.name] for symbol in condition.free_symbols]
+        if any(dim.min < 0 for dim in dims):
+            return False
+        larger = [replace(dim, min=max(dim.min, 2 if dim.max is None else min(2, dim.max))) for dim in dims]
+        return implied(condition, larger)
 
     def result(self) -> Demands:
         before: Any = None
         while before != (self.dims, set(self._pending)):
             before = (dict(self.dims), set(self._pending))
             pending, self._pending = self._pending, {}
-            for condition, line in pending.items():
-                self.add(Assumption(condition, line))
-        checks = tuple(self._check(condition, line) for condition, line in self._pending.items())
+            for condition, origin in pending.items():
+                self.add(Assumption(condition, origin))
+        checks = tuple(self._check(condition, origin) for condition, origin in self._pending.items())
         unique = {check.text: check for check in checks}
         return Demands(tuple(self.dims.values()), tuple(unique.values()), tuple(self._notes.values()))
 
-    def _check(self, condition: sympy.Basic, line: str | None) -> Check:
+    def _check(self, condition: sympy.Basic, origin: Origin) -> Check:
         written = write(condition)
         if condition == sympy.false or written.code is None:
             problem = "cannot be satisfied" if condition == sympy.false else "cannot be checked in a call"
             raise CaptureError(
-                f"the capture relies on {written.text}, which {problem}{_by(line)}",
+                f"the capture relies on {written.text}, which {problem}{origin}",
                 hint="make the dims in it static in dynamic_shapes, or write the model without that condition",
             )
         names = sorted(symbol.name for symbol in condition.free_symbols)
-        self._note(", ".join(names), f"must satisfy {written.text}", line)
+        self._note(", ".join(names), f"must satisfy {written.text}", origin)
         return Check(written.text, written.code)
 
     # ---- what follows from the dims ----
@@ -125,13 +148,13 @@ class _Solver:
     def _ranges(self) -> dict[sympy.Symbol, tuple[int | None, int | None]]:
         return {dim_symbol(name): (dim.min, dim.max) for name, dim in self.dims.items()}
 
-    def _reduced(self, condition: sympy.Basic) -> sympy.Basic:
+    def reduced(self, condition: sympy.Basic) -> sympy.Basic:
         """An equivalent condition, given the dims; `true` where it follows from them."""
         if isinstance(condition, sympy.Not):
-            inner = self._reduced(condition.args[0])
+            inner = self.reduced(condition.args[0])
             return sympy.Not(inner)
         if isinstance(condition, (sympy.And, sympy.Or)):
-            parts = [self._reduced(part) for part in condition.args]
+            parts = [self.reduced(part) for part in condition.args]
             if isinstance(condition, sympy.Or):
                 parts = without_special_cases(parts)
             return type(condition)(*parts)
@@ -139,7 +162,7 @@ class _Solver:
             return condition
         condition = canonical(condition, self._multiples())
         if not isinstance(condition, sympy.Rel):
-            return condition
+            return self.reduced(condition)
         return self._decided(condition)
 
     def _multiples(self) -> dict[sympy.Symbol, int]:
@@ -147,33 +170,21 @@ class _Solver:
 
     def _decided(self, condition: sympy.Rel) -> sympy.Basic:
         """`true` or `false` where the bounds of its sides leave no choice."""
-        difference = condition.lhs - condition.rhs
-        if is_integer(difference):
-            difference = sympy.expand(difference)
-        low, high = value_range(difference, self._ranges())
-        if low is None:
-            return condition
-        outcome: bool | None = None
-        if isinstance(condition, sympy.Ne):
-            outcome = True if low > 0 or high < 0 else (False if low == high == 0 else None)
-        elif isinstance(condition, sympy.Eq):
-            outcome = False if low > 0 or high < 0 else (True if low == high == 0 else None)
-        elif isinstance(condition, (sympy.Ge, sympy.Gt)):
-            strict = isinstance(condition, sympy.Gt)
-            outcome = _compare(low, high, strict)
-        elif isinstance(condition, (sympy.Le, sympy.Lt)):
-            strict = isinstance(condition, sympy.Lt)
-            outcome = _compare(-high, -low, strict)
-        return condition if outcome is None else sympy.sympify(outcome)
+        for difference in _spellings(condition.lhs - condition.rhs):
+            low, high = value_range(difference, self._ranges())
+            outcome = None if low is None else _outcome(condition, low, high)
+            if outcome is not None:
+                return sympy.sympify(outcome)
+        return condition
 
     # ---- what the dims can say ----
 
-    def _taken(self, condition: sympy.Basic, line: str | None) -> bool:
+    def _taken(self, condition: sympy.Basic, origin: Origin) -> bool:
         """Takes a condition into the ranges and multiples, if these can say it."""
         positive = positive_factors(condition, self._ranges())
         if positive:
             for symbol in positive:
-                self._narrow(symbol.name, 1, None, line)
+                self._narrow(symbol.name, 1, None, origin)
             return True
         symbols = list(condition.free_symbols)
         if len(symbols) != 1:
@@ -184,21 +195,21 @@ class _Solver:
         if k is not None:
             dim = self.dims[name]
             self.dims[name] = replace(dim, multiple_of=math.lcm(dim.multiple_of, k))
-            self._note(name, f"must be a multiple of {k}", line)
+            self._note(name, f"must be a multiple of {k}", origin)
             self._tighten(name)
             return True
         found = interval(condition, symbol)
         if found is not None:
-            self._narrow(name, *found, line)
+            self._narrow(name, *found, origin)
             return True
         if isinstance(condition, sympy.Ne):
             end = self._beyond_end(condition, symbol)
             if end is not None:
-                self._narrow(name, *end, line)
+                self._narrow(name, *end, origin)
                 return True
         few = self._admitted(condition, name)
         if few is not None:
-            self._narrow(name, *few, line)
+            self._narrow(name, *few, origin)
             return True
         return False
 
@@ -231,19 +242,19 @@ class _Solver:
             return dim.min, dim.max
         return sizes[admitted[0]], sizes[admitted[-1]]
 
-    def _narrow(self, name: str, low: int | None, high: int | None, line: str | None) -> None:
+    def _narrow(self, name: str, low: int | None, high: int | None, origin: Origin) -> None:
         dim, declared = self.dims[name], self._declared[name]
         new = replace(dim)
         if low is not None and low > dim.min:
             if name in self._explicit_min and declared.min < low:
-                _refuse(declared, f"must be at least {low}", line)
+                _refuse(declared, f"must be at least {low}", origin)
             new = replace(new, min=low)
-            self._note(name, f"must be at least {low}", line, about="min")
+            self._note(name, f"must be at least {low}", origin, about="min")
         if high is not None and (dim.max is None or high < dim.max):
             if declared.max is not None:
-                _refuse(declared, f"must be at most {high}", line)
+                _refuse(declared, f"must be at most {high}", origin)
             new = replace(new, max=high)
-            self._note(name, f"must be at most {high}", line, about="max")
+            self._note(name, f"must be at most {high}", origin, about="max")
         self.dims[name] = new
         self._tighten(name)
 
@@ -257,21 +268,39 @@ class _Solver:
                 hint="make this dim static in dynamic_shapes",
             )
 
-    def _note(self, subject: str, text: str, line: str | None, *, about: str = "") -> None:
+    def _note(self, subject: str, text: str, origin: Origin, *, about: str = "") -> None:
         """Of several notes about one thing, the last one says most."""
-        self._notes[subject, about or text] = Note(subject, text + _by(line))
+        self._notes[subject, about or text] = Note(subject, f"{text}{origin}")
 
 
-def _by(line: str | None) -> str:
-    return "" if line is None else f"\n  at {line}"
-
-
-def _refuse(declared: Dim, demand: str, line: str | None) -> None:
+def _refuse(declared: Dim, demand: str, origin: Origin) -> None:
     raise CaptureError(
-        f"dim {declared.name!r} is declared as {declared}, but in what was captured it {demand}{_by(line)}",
+        f"dim {declared.name!r} is declared as {declared}, but in what was captured it {demand}{origin}",
         hint="give the dim that range, or change the model so that it takes the same way for all sizes; a branch on a "
         "size is captured as the example call takes it",
     )
+
+
+def _spellings(difference: sympy.Expr) -> list[sympy.Expr]:
+    """The same in forms of which one may have tighter bounds than the other."""
+    if not is_integer(difference):
+        return [difference]
+    expanded = sympy.expand(difference)
+    symbols = expanded.free_symbols
+    if len(sympy.Add.make_args(expanded)) == 1 or not expanded.is_polynomial(*symbols):
+        return [expanded]
+    return [expanded, sympy.factor(expanded)]
+
+
+def _outcome(condition: sympy.Rel, low: Any, high: Any) -> bool | None:
+    """The truth of a condition whose sides differ by something between these bounds; None where it is open."""
+    if isinstance(condition, sympy.Ne):
+        return True if low > 0 or high < 0 else (False if low == high == 0 else None)
+    if isinstance(condition, sympy.Eq):
+        return False if low > 0 or high < 0 else (True if low == high == 0 else None)
+    if isinstance(condition, (sympy.Ge, sympy.Gt)):
+        return _compare(low, high, isinstance(condition, sympy.Gt))
+    return _compare(-high, -low, isinstance(condition, sympy.Lt))
 
 
 def _compare(low: Any, high: Any, strict: bool) -> bool | None:

@@ -24,6 +24,7 @@ from aotpack.export.expressions import write
 from aotpack.export.guards import dim_symbol
 from aotpack.export.interface import Call, draws_random_numbers
 from aotpack.export.program import Program
+from aotpack.export.shape_env import expression
 from aotpack.export.state import state_put_back
 from aotpack.spec import Check, Dim, DimRef, ShapeElement, Spec, TensorLeaf, TensorSpec, ValueLeaf, children
 
@@ -192,7 +193,9 @@ class _Trial:
         try:
             graph = self.program.runnable() if self.values else self.program.graph_module
             with torch.no_grad(), state_put_back(self.module) if self.values else mode:
-                returned = graph(*mine)
+                returned = _AsTraced(graph, mine).run(*mine)
+        except _Otherwise as error:
+            return str(error).partition("\n")[0], False
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
             return f"what was captured fails: {type(error).__name__}: {text}", False
@@ -212,7 +215,8 @@ class _Trial:
             if spec.number is not None:
                 wanted = torch.tensor(wanted, dtype=value.dtype) if not isinstance(wanted, torch.Tensor) else wanted
             if not isinstance(wanted, torch.Tensor) or not _alike(value, wanted, values):
-                return f"{spec.name} is {_shown(wanted)}, in what was captured {_shown(value)}"
+                text, other = _shown(wanted), _shown(value)
+                return f"{spec.name} is {text}, in what was captured {'another' if text == other else other}"
         for spec, mutated, wanted in zip(self.program.signature.inputs, mine, theirs, strict=True):
             if self.writes and spec.mutated and not _alike(mutated, wanted, values):
                 return f"input {spec.name!r} is written otherwise"
@@ -226,6 +230,45 @@ class _Trial:
         ]
         args, kwargs = pytree.tree_unflatten(taken, tree)
         return args, kwargs
+
+
+class _Otherwise(Exception):
+    """A value has another size than the trace has."""
+
+
+class _AsTraced(torch.fx.Interpreter):
+    """Runs a graph, and compares all sizes with those of the trace: code is generated for the latter."""
+
+    def __init__(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+        super().__init__(module)
+        self._symbols: dict[sympy.Symbol, sympy.Integer] = {}
+        for node, value in zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True):
+            for traced, size in _sizes(node.meta.get("val"), value):
+                expr = expression(traced)
+                if len(expr.free_symbols) == 1:
+                    (symbol,) = expr.free_symbols
+                    solved = sympy.solve(expr - size, symbol) if expr != symbol else [sympy.Integer(size)]
+                    self._symbols[symbol] = sympy.Integer(solved[0])
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        traced = n.meta.get("val")
+        pairs = zip(traced, result, strict=False) if isinstance(traced, (tuple, list)) else [(traced, result)]
+        for expected, value in pairs:
+            for axis, (size, actual) in enumerate(_sizes(expected, value)):
+                wanted = expression(size).xreplace(self._symbols)
+                if wanted.is_number and wanted != actual:
+                    what = f"axis {axis} of {n.name}" if isinstance(value, torch.Tensor) else n.name
+                    raise _Otherwise(f"{what} is {actual}, but was captured as {wanted}")
+        return result
+
+
+def _sizes(traced: Any, value: Any) -> list[tuple[Any, int]]:
+    if isinstance(traced, torch.Tensor) and isinstance(value, torch.Tensor):
+        if traced.dim() != value.dim():
+            raise _Otherwise(f"a tensor of {value.dim()} dims was captured with {traced.dim()}")
+        return list(zip(traced.shape, value.shape, strict=True))
+    return [(traced, value)] if isinstance(traced, torch.SymInt) and isinstance(value, int) else []
 
 
 def _cut(value: Any, spec: TensorSpec, sizes: Mapping[str, int]) -> Any:

@@ -9,6 +9,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch.fx.experimental._config.backed_size_oblivious
   torch.fx.experimental.symbolic_shapes.make_symbol   torch calls all sizes positive, so that sympy decides `n > 0`
     before anybody could see a guard; sizes are made nonnegative instead
+  torch._debug_has_internal_overlap   watched: it would add guards on the layout of slices that the model writes to
   torch.utils._sympy.value_ranges.{bound_sympy, ValueRanges}, torch.utils._sympy.numbers.int_oo
 """
 
@@ -36,17 +37,40 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _TRACERS = (os.path.join("aotpack", "export", "trace.py"), os.path.join("aotpack", "export", "joint.py"))
 _HELPERS = ("contextlib.py", "mock.py", "functools.py")
-_INSIDE = (os.path.dirname(torch.__file__) + os.sep, _PACKAGE, "<")
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_LAYERS = os.path.join(_TORCH, "nn") + os.sep
+# Where operators are computed on fake tensors, and made of others.
+_OPERATORS = (
+    _LAYERS,
+    *(_TORCH + name for name in ("_subclasses", "_refs", "_prims", "_decomp", "_meta_registrations", "functional.py")),
+)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an assumption comes from.
+
+    Attributes:
+        line: the line of the model that needs it; None where it is not known.
+        inside: an operator asked, not the model's own code: often for a layout that makes no difference to results.
+    """
+
+    line: str | None = None
+    inside: bool = False
+
+    def __str__(self) -> str:
+        return "" if self.line is None else f"\n  at {self.line}"
+
+
+_UNKNOWN = Origin()
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """A condition that torch relies on: over symbols that stand for themselves, and the line of the model that needs
-    it (None where it is not known).
-    """
+    """A condition that torch relies on, over symbols that stand for themselves."""
 
     expr: sympy.Basic
-    line: str | None
+    origin: Origin = _UNKNOWN
 
 
 def expression(size: Any) -> sympy.Expr:
@@ -95,12 +119,12 @@ def resolved(env: ShapeEnv, expr: sympy.Basic) -> sympy.Basic:
 
 def guards(env: ShapeEnv) -> list[Assumption]:
     """The conditions under which the trace is right, as they were found."""
-    return [Assumption(resolved(env, guard.expr), _line(guard.sloc)) for guard in env.guards]
+    return [Assumption(resolved(env, guard.expr), _origin(guard.sloc)) for guard in env.guards]
 
 
 def replacement_line(env: ShapeEnv, symbol: sympy.Symbol) -> str | None:
     """The line of the model that made a symbol equal to something else."""
-    return _line(env.replacements_slocs.get(symbol))
+    return _origin(env.replacements_slocs.get(symbol)).line
 
 
 def bounds(env: ShapeEnv, symbol: sympy.Symbol) -> tuple[int | None, int | None]:
@@ -114,10 +138,10 @@ def set_bounds(env: ShapeEnv, symbol: sympy.Symbol, low: int, high: int | None) 
     env.var_to_range[symbol] = ValueRanges(low, int_oo if high is None else high)
 
 
-def bound_lines(env: ShapeEnv, symbol: sympy.Symbol) -> tuple[str | None, str | None]:
-    """The lines of the model that gave the bounds of a symbol."""
+def bound_origins(env: ShapeEnv, symbol: sympy.Symbol) -> tuple[Origin, Origin]:
+    """What gave the bounds of a symbol."""
     found = env.var_to_range_sloc.get(symbol)
-    return (None, None) if found is None else (_line(found.lower), _line(found.upper))
+    return (_UNKNOWN, _UNKNOWN) if found is None else (_origin(found.lower), _origin(found.upper))
 
 
 @contextlib.contextmanager
@@ -135,6 +159,8 @@ def sizes_from_zero() -> Iterator[None]:
     with (
         _config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
         mock.patch.object(symbolic_shapes, "make_symbol", nonnegative),
+        # Asked of what `copy_` writes to; eager has refused those in the example call, and the answer would be guards.
+        mock.patch.object(torch, "_debug_has_internal_overlap", return_value=0),
     ):
         yield
 
@@ -162,29 +188,46 @@ def lines_of_the_model() -> Iterator[None]:
 
     def watch(self: ShapeEnv, *args: Any, **kwargs: Any) -> Any:
         found = original(self, *args, **kwargs)
-        return type(found)(found.framework_loc, _running_line() or found.maybe_user_loc)
+        return type(found)(found.framework_loc, _asking(found.maybe_user_loc))
 
     with mock.patch.object(ShapeEnv, "_get_sloc", watch):
         yield
 
 
-def _running_line() -> str | None:
+class _Where(str):
+    """Where an assumption comes from, "" if that is not known; `inside`: see `Assumption`."""
+
+    inside: bool = False
+
+
+def _asking(known: str | None) -> _Where:
     """`model.py:12, in forward: y = x.view(-1, 8)`: the innermost frame outside torch and this package."""
     frame: types.FrameType | None = sys._getframe(2)
+    layer, in_python, in_operator = "", False, False
     while frame is not None:
         path = frame.f_code.co_filename
         if path.endswith(_TRACERS):
             # Above it is whoever asks for the trace, not the model.
-            return None
-        if not path.startswith(_INSIDE) and not path.endswith(_HELPERS):
+            break
+        if path.startswith(_TORCH):
+            # Code in Python asks by bool(), int() and the like; operators in C++ ask the symbols themselves.
+            in_python = in_python or path == torch.__file__
+            in_operator = in_operator or path.startswith(_OPERATORS)
+            if not layer and path.startswith(_LAYERS):
+                layer = f"torch/{path.removeprefix(_TORCH)}:{frame.f_lineno}, in {frame.f_code.co_name}"
+        elif not path.startswith(_PACKAGE) and not path.startswith("<") and not path.endswith(_HELPERS):
             text = linecache.getline(path, frame.f_lineno).strip()
-            return f"{path}:{frame.f_lineno}, in {frame.f_code.co_name}: {text}"
+            known = f"{path}:{frame.f_lineno}, in {frame.f_code.co_name}: {text}"
+            break
         frame = frame.f_back
-    return None
+    where = _Where(known or layer)
+    where.inside = in_operator or not in_python
+    return where
 
 
-def _line(sloc: Any) -> str | None:
-    return None if sloc is None else sloc.maybe_user_loc
+def _origin(sloc: Any) -> Origin:
+    where = None if sloc is None else sloc.maybe_user_loc
+    return Origin(str(where) if where else None, isinstance(where, _Where) and where.inside)
 
 
 def finite(bound: Any) -> int | None:
