@@ -64,9 +64,7 @@ def archive(case: str, module: bytes, path: Path) -> None:
         outputs=outputs,
         in_spec=CallSpec(tuple(TensorLeaf(i) for i in range(INPUTS)), (None,) * INPUTS),
         out_spec=TensorLeaf(0),
-        variants=(
-            Variant("default", (), (Module("x86-64", 1, 0, (), ()),), CHECKS if case == "relations" else ()),
-        ),
+        variants=(Variant("default", (), (Module("x86-64", 1, 0, (), ()),), CHECKS if case == "relations" else ()),),
     )
     write_archive(path, Manifest("checks", {}, (), (entry,)), [source])
 

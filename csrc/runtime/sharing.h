@@ -24,7 +24,7 @@ struct AddressRange {
 AddressRange addresses(const MemoryView& view) noexcept;
 
 inline bool intersect(const AddressRange& a, const AddressRange& b) noexcept {
-  return a.first < b.last && b.first < a.last;
+  return a.first < b.last && b.first < a.last && a.first != a.last && b.first != b.last;
 }
 
 // False only when no byte belongs to both. True means that one does, or, for layouts so irregular that the search for

@@ -296,6 +296,35 @@ ArchiveWriter updatable_archive(const UpdatableWeights& weights) {
   return writer;
 }
 
+Context context_of(const ArchiveWriter& writer) {
+  const TempFile file(writer);  // the mapping outlives the name
+  return Context(Model::load(file.path()));
+}
+
+Context checker(std::vector<Json> dims, std::vector<Json> inputs) {
+  ArchiveWriter writer;
+  writer.files = {{"modules/x86-64/forward", read_bytes(inputs.size() == 1 ? MODULE_failing : MODULE_pair)}};
+  writer.manifest =
+      manifest({}, {entry("forward", std::move(dims), std::move(inputs), {value("output", "float32", {2})},
+                          {variant("default", {}, {module(0, {}, {"alloc", "fail"})})})});
+  return context_of(writer);
+}
+
+Context trio(std::vector<Json> dims, std::vector<Json> inputs, Json size) {
+  ArchiveWriter writer;
+  writer.files = {{"modules/x86-64/forward", read_bytes(MODULE_trio)}};
+  writer.manifest =
+      manifest({}, {entry("forward", std::move(dims), std::move(inputs), {value("output", "int64", {std::move(size)})},
+                          {variant("default", {}, {module(0, {}, {"alloc"})})})});
+  return context_of(writer);
+}
+
+std::string refusal(Context& context, const std::vector<TensorView>& inputs) {
+  const Error error = error_of([&] { context.run(inputs); });
+  CHECK(error.code() == AOTPACK_INVALID_ARGUMENT);
+  return message_of(error);
+}
+
 Error error_of(const std::function<void()>& body) {
   try {
     body();

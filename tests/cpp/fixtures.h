@@ -90,12 +90,21 @@ struct UpdatableWeights {
 // grows by one; bulk[0], which grows by one. "unused" is an int64 scalar that nothing depends on.
 ArchiveWriter updatable_archive(const UpdatableWeights& weights = {});
 
+Context context_of(const ArchiveWriter& writer);
+// Of an archive whose module returns float32 [2] for any one or two inputs; a single one is an int64 that is not
+// below 9.
+Context checker(std::vector<Json> dims, std::vector<Json> inputs);
+// Of two inputs and an int `n`, which may give a dim; the output is int64 [n] by the module, `size` by the manifest.
+Context trio(std::vector<Json> dims, std::vector<Json> inputs, Json size);
+
 // ---- expectations
 
 // Runs `body`, which has to throw an aotpack::Error, and returns that. A doctest failure when it does not.
 Error error_of(const std::function<void()>& body);
 Error load_error(const ArchiveWriter& writer, Verify verify = Verify::kCode);
 Error load_error(const std::string& bytes, Verify verify = Verify::kCode);
+// Runs an entry, which has to refuse the inputs (INVALID_ARGUMENT), and returns the message.
+std::string refusal(Context& context, const std::vector<TensorView>& inputs);
 // The message without the code's name.
 std::string message_of(const Error& error);
 

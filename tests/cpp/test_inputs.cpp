@@ -14,27 +14,6 @@ using aotpack::TensorView;
 
 namespace {
 
-Context context_of(const ArchiveWriter& writer) {
-  const TempFile file(writer);  // the mapping outlives the name
-  return Context(Model::load(file.path()));
-}
-
-// An archive whose module never has to run: these inputs, one float32 scalar out.
-Context checker(std::vector<Json> dims, std::vector<Json> inputs) {
-  ArchiveWriter writer = seed_archive();
-  writer.files[0] = {"modules/x86-64/forward", read_bytes(inputs.size() == 1 ? MODULE_failing : MODULE_pair)};
-  Json forward = entry("forward", std::move(dims), std::move(inputs), {value("output", "float32", {2})},
-                       {variant("default", {}, {module(0, {}, {"alloc", "fail"})})});
-  writer.manifest = manifest({}, {forward});
-  return context_of(writer);
-}
-
-std::string refusal(Context& context, const std::vector<TensorView>& inputs) {
-  const aotpack::Error error = error_of([&] { context.run(inputs); });
-  CHECK(error.code() == AOTPACK_INVALID_ARGUMENT);
-  return message_of(error);
-}
-
 TensorView ids(int64_t batch, int64_t length) {
   static int64_t data[100000];
   return TensorView(data, {batch, length});
@@ -209,24 +188,4 @@ TEST_CASE("dims of size 1 may have any stride, without a copy") {
   const auto out = context.run({TensorView(data, {1, 6, 1, 1}, {-77, 1, int64_t{1} << 61, 0})});
   CHECK(std::vector<int32_t>(out[0].data<int32_t>(), out[0].data<int32_t>() + 6) ==
         std::vector<int32_t>{0, 1, 2, 3, 4, 5});
-}
-
-TEST_CASE("variants: the first whose guards hold; none names each one's guard") {
-  ArchiveWriter writer = affine_archive();
-  writer.files.push_back({"modules/x86-64-v2/one", read_bytes(MODULE_affine_v2)});
-  Json& variants = writer.manifest["entries"][0]["variants"];
-  variants = Json::array({variant("one", {guard("batch", 1, 1)}, {module(3, {0}, {"alloc", "free"}, "x86-64-v2")}),
-                          variant("some", {guard("batch", 1, 8)}, {module(1, {0}, {"alloc", "free"})}),
-                          variant("many", {guard("batch", 32, Json())}, {module(1, {0}, {"alloc", "free"})})});
-  Context context = context_of(writer);
-  std::vector<float> x(64 * 4, 1.0f);
-  const auto first = [&](int64_t batch) { return context.run({TensorView(x.data(), {batch, 4})})[0].data<float>()[0]; };
-  CHECK(first(1) == 4);
-  CHECK(first(2) == 3);
-  CHECK(first(8) == 3);
-  CHECK(first(64) == 3);
-  CHECK(
-      refusal(context, {TensorView(x.data(), {9, 4})}) ==
-      "no variant of entry 'forward' fits: 'one' needs 'batch' = 1, got 'batch' = 9 by input 'x'; 'some' needs 'batch' "
-      "in [1, 8], got 'batch' = 9 by input 'x'; 'many' needs 'batch' >= 32, got 'batch' = 9 by input 'x'");
 }
