@@ -1,0 +1,94 @@
+"""docs/calls.md: the table of wrong calls (tests/runtime/wrong_calls_table.py) as a page. To write it anew:
+
+python -m tests.runtime.wrong_calls docs/calls.md
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.runtime.wrong_calls_table import TABLE, Section, Wrong
+from tests.support.archives import build_manifest
+from tests.support.recipes import RECIPES
+from tests.support.structures import Batch
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "calls.md"
+
+HEAD = """\
+# Wrong calls
+
+Every call is checked, always: there is no mode without. The conditions are data of the archive, and the runtime
+evaluates them before anything of the model runs; [format.md](format.md) says how they are written down. What does not
+fit is an `InputError` (a `ValueError`, whose `hint` says the way out where there is one) with the message below, or the
+error that stands before the message. The model can be called again at once.
+
+Messages that begin with *argument* are Python's, about what was passed. The others are the runtime's: from C and C++
+they come with the code `AOTPACK_INVALID_ARGUMENT` and the same words. A condition of an entry with one variant must
+hold for every call; with several variants, the first whose conditions hold is taken, and the message says of each what
+it lacks.
+
+This page is made from the table of a test (`tests/runtime/wrong_calls_table.py`), which makes these calls and compares
+the messages. In it, `zeros(2, 4)` is `np.zeros((2, 4), "float32")`, `read_only(a)` is `a` that cannot be written to,
+`overlapping(3, 2)` an array whose rows share elements, `OnGpu()` an array on a GPU, and `Batch` a dataclass.
+"""
+
+
+class OnGpu:
+    """An array that says that it is on a GPU, as those of other libraries do."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        raise AssertionError("memory of another device was asked for")
+
+
+def zeros(*shape: int, dtype: str = "float32") -> Any:
+    return np.zeros(shape, dtype)
+
+
+def read_only(array: Any) -> Any:
+    array.flags.writeable = False
+    return array
+
+
+def overlapping(rows: int, columns: int) -> Any:
+    return np.lib.stride_tricks.as_strided(zeros(rows + columns - 1), (rows, columns), (4, 4))
+
+
+def evaluate(call: str, model: Any) -> Any:
+    """The result of a call of the table."""
+    names = {"zeros": zeros, "read_only": read_only, "overlapping": overlapping, "OnGpu": OnGpu, "Batch": Batch}
+    return eval(call, {"model": model, "np": np, **names})
+
+
+def page() -> str:
+    """The text of docs/calls.md."""
+    return HEAD + "".join(map(_section, TABLE))
+
+
+def _section(section: Section) -> str:
+    (entry,) = build_manifest(RECIPES[section.recipe], b"")[0].entries
+    lines = ["", f"## {section.title}", "", "```", str(entry.signature)]
+    several = len(entry.variants) > 1
+    for variant in entry.variants:
+        if several:
+            lines.append(f"  variant {variant.name}: {variant.when or 'always'}")
+        elif variant.when:
+            lines.append(f"  if {variant.when}")
+    lines += ["```", "", "| wrong | call | message |", "|---|---|---|", *map(_row, section.calls)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(wrong: Wrong) -> str:
+    error = "" if wrong.error == "InputError" else f"`{wrong.error}`: "
+    assert "|" not in wrong.call + wrong.message + wrong.what
+    return f"| {wrong.what} | `{wrong.call}` | {error}`{wrong.message}` |"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")
