@@ -62,3 +62,22 @@ def test_in_place(archive: Archive) -> None:
     x = torch.ones(2, 3)
     aotpack.load(archive("in_place"))(x)
     assert torch.equal(x, torch.full((2, 3), 2.0))
+
+
+def test_numbers(archive: Archive) -> None:
+    model = aotpack.load(archive("numbers"))
+    x = torch.tensor([1.0, 2.0])
+    for n, scale, flag in (
+        (3, 0.5, False),
+        (torch.tensor(3), torch.tensor(0.5, dtype=torch.float64), torch.tensor(False)),
+    ):
+        result = model(x, n, scale=scale, flag=flag)
+        assert torch.equal(result["y"], torch.tensor([0, 0.5, 1.0], dtype=torch.float64))
+        assert [result[key] for key in ("total", "product", "other")] == [5, 1.5, True]
+        assert [type(result[key]) for key in ("total", "product", "other")] == [int, float, bool]
+    with pytest.raises(InputError, match="'scale': expected float64, got float32"):
+        model(x, 3, scale=torch.tensor(0.5), flag=False)
+    with pytest.raises(InputError, match="'n' must be an int, got an array of rank 1"):
+        model(x, torch.tensor([3]), scale=0.5, flag=False)
+    with pytest.raises(InputError, match="requires grad"):
+        model(x, 3, scale=torch.tensor(0.5, dtype=torch.float64, requires_grad=True), flag=False)
