@@ -2,6 +2,8 @@
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._sym_{sqrt,cos,cosh,sin,sinh,tan,tanh,acos,asin,atan,log2}
+  torch._export.verifier.Verifier.{allowed_op_types, allowed_builtin_ops}   torch.export traces these functions, and then
+    refuses graphs with most of them
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType
 from typing import Any
 from unittest import mock
 
@@ -29,6 +33,25 @@ def symbolic_math() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def sym_functions_allowed() -> Iterator[None]:
+    """While active, exported programs may hold all functions of symbolic numbers that torch can trace."""
+    from torch._export.verifier import Verifier
+
+    builtin: Any = Verifier.allowed_builtin_ops
+    types: Any = Verifier.allowed_op_types
+
+    def more_types(self: Verifier) -> tuple[type, ...]:
+        # They are plain functions; that no others come in is seen when code is generated.
+        return (*types(self), FunctionType)
+
+    with (
+        mock.patch.object(Verifier, "allowed_builtin_ops", lambda self: [*builtin(self), operator.xor]),
+        mock.patch.object(Verifier, "allowed_op_types", more_types),
+    ):
+        yield
+
+
 def _dispatching(original: Callable[..., Any], symbolic: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def either(*args: Any) -> Any:
@@ -40,10 +63,9 @@ def _dispatching(original: Callable[..., Any], symbolic: Callable[..., Any]) -> 
 
 
 def _symbolic_functions() -> Mapping[str, Callable[..., Any]]:
-    unary = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "acos", "asin", "atan", "log2")
-    functions: dict[str, Callable[..., Any]] = {
-        name: function for name in unary if (function := getattr(torch, f"_sym_{name}", None)) is not None
-    }
+    names = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "acos", "asin", "atan", "log2")
+    found = {name: getattr(torch, f"_sym_{name}", None) for name in names}
+    functions: dict[str, Callable[..., Any]] = {name: f for name, f in found.items() if f is not None}
     log2 = functions.get("log2")
     if log2 is not None:
         functions["log"] = lambda x, base=math.e: log2(x) / _log2(log2, base)
