@@ -7,7 +7,7 @@ namespace aotpack::kernels {
 namespace {
 
 constexpr int64_t kWholeDepth = 1024;               // of k: up to here sums stay in registers from beginning to end
-constexpr int64_t kPieceDepth = 384;                // otherwise k is cut into pieces of about this
+constexpr int64_t kPieceDepth = 768;                // otherwise k is cut into pieces of about this
 constexpr int64_t kStageStride = kWholeDepth + 16;  // not a multiple of a page: rows fall into different cache sets
 constexpr int64_t kMaxPanels = 12;                  // panels that share a staged tile of rows
 constexpr int64_t kPartialPanels = 8;               // the same where partial sums are kept on the stack
