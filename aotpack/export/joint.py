@@ -32,6 +32,7 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aotpack.errors import CaptureError
+from aotpack.export.custom_ops import decompositions
 
 aten = torch.ops.aten
 
@@ -163,7 +164,7 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
     mode = modes[0] if modes else contextlib.nullcontext()
     with mode, torch.enable_grad(), portable_operators(), _first_traces() as first:
         traced, signature = aot_export_module(
-            module, fakes, trace_joint=True, output_loss_index=loss, decompositions={}
+            module, fakes, trace_joint=True, output_loss_index=loss, decompositions=decompositions(forward)
         )
     if not isinstance(traced, torch.fx.GraphModule):
         raise CaptureError(f"AOTAutograd produced a {type(traced).__name__}, expected a graph module")

@@ -20,10 +20,12 @@ from torch.export import ExportedProgram
 from aotpack.errors import CaptureError
 from aotpack.export import eager, shape_env
 from aotpack.export.canonical import conjuncts, is_integer
+from aotpack.export.checks import messages_noted
+from aotpack.export.custom_ops import custom_operators_inlined
 from aotpack.export.declared import Declared, Note
 from aotpack.export.editing import is_dense
 from aotpack.export.interface import Call
-from aotpack.export.symbolic_math import symbolic_math
+from aotpack.export.symbolic_math import sym_functions_allowed, symbolic_math
 
 # What torch.export appends to its messages.
 _EXPORT_NOISE = (
@@ -91,11 +93,21 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
     args, kwargs = pytree.tree_map_only(torch.Tensor, _dense, (call.args, call.kwargs))
     try:
         # Dynamo knows the functions of `math` itself.
-        with warnings.catch_warnings(), contextlib.nullcontext() if strict else symbolic_math():
+        followed = contextlib.nullcontext() if strict else _followed_by_hand()
+        with warnings.catch_warnings(), sym_functions_allowed(), followed:
             warnings.simplefilter("ignore")
             return torch.export.export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes, strict=strict)
+    except CaptureError:
+        raise
     except Exception as error:
         raise CaptureError(f"the model cannot be captured: {message(error)}", hint=_export_hint(str(error))) from error
+
+
+@contextlib.contextmanager
+def _followed_by_hand() -> Iterator[None]:
+    """While active, what torch.export without Dynamo does not follow is followed."""
+    with symbolic_math(), custom_operators_inlined(), messages_noted():
+        yield
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

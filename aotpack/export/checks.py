@@ -1,0 +1,51 @@
+"""What a model checks of its sizes and values (`torch._check`) with the words that it has for it.
+
+torch.export keeps the conditions and drops the messages. They are noted while a model is traced.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._check_with   all functions of the family lead to it
+  SymBool.node, and of a node: expr, shape_env
+  torch.fx.experimental.symbolic_shapes.canonicalize_bool_expr
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from unittest import mock
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, canonicalize_bool_expr
+
+_MESSAGES: WeakKeyDictionary[ShapeEnv, dict[str, str]] = WeakKeyDictionary()
+
+
+@contextlib.contextmanager
+def messages_noted() -> Iterator[None]:
+    """While active, the messages of checks over symbolic sizes are kept, for `messages`."""
+    original: Any = torch._check_with
+
+    @functools.wraps(original)
+    def note(error_type: Any, condition: Any, message: Callable[[], Any] | None) -> Any:
+        if isinstance(condition, torch.SymBool) and callable(message):
+            node = condition.node
+            # A message is about the failure: it may ask for values that there are none of yet.
+            with contextlib.suppress(Exception):
+                _MESSAGES.setdefault(node.shape_env, {})[condition_key(node.expr)] = str(message())
+        return original(error_type, condition, message)
+
+    with mock.patch.object(torch, "_check_with", note):
+        yield
+
+
+def messages(env: ShapeEnv | None) -> Mapping[str, str]:
+    """By `condition_key`, the model's messages."""
+    return {} if env is None else _MESSAGES.get(env, {})
+
+
+def condition_key(condition: Any) -> str:
+    """The same text for conditions that are written differently: `u0 >= 0` and `0 <= u0`."""
+    return str(canonicalize_bool_expr(condition))

@@ -1,0 +1,89 @@
+"""Custom operators that are written in Python are traced through: an archive has their torch operators in their place.
+
+An operator defined by `torch.library.custom_op` is opaque to torch.export, which asks its fake implementation for the
+result. An archive needs what it computes. So while a model is traced, a call of it runs its implementation for the CPU
+on the traced tensors. In a joint capture an operator with a backward of its own stays a call until AOTAutograd has
+taken that backward, and is decomposed then.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._library.custom_ops.OPDEFS, and of its values: _init_fn, _backend_fns, _backward_fn, _opoverload, _qualname
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.fx
+from torch._library.custom_ops import OPDEFS
+from torch.overrides import TorchFunctionMode
+
+from aotpack.errors import CaptureError
+from aotpack.export.eager import model_line
+
+
+@contextlib.contextmanager
+def custom_operators_inlined() -> Iterator[None]:
+    """While active, calls of custom operators run their implementations.
+
+    With gradients enabled, those that have a backward of their own are left alone (see `decompositions`).
+    """
+    with _Inlining():
+        yield
+
+
+def decompositions(graph: torch.fx.Graph) -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+    """The implementations of the custom operators that are left in a graph."""
+    found = {node.target: _definition(node.target) for node in graph.nodes if node.op == "call_function"}
+    return {op: functools.partial(_traced, known) for op, known in found.items() if known is not None}
+
+
+class _Inlining(TorchFunctionMode):
+    """Runs a custom operator's implementation instead of the operator."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        known = _definition(func)
+        if known is None or (known._backward_fn is not None and torch.is_grad_enabled()):
+            return func(*args, **(kwargs or {}))
+        # Operators that the implementation calls may be custom ones too.
+        with self:
+            return _traced(known, *args, **(kwargs or {}))
+
+
+def _definition(func: Any) -> Any:
+    """What torch knows of a custom operator; None for all other functions."""
+    if isinstance(func, torch._ops.OpOverload):
+        return OPDEFS.get(func._schema.name)
+    if isinstance(func, torch._ops.OpOverloadPacket):
+        return OPDEFS.get(func._qualified_op_name)
+    return None
+
+
+def _traced(known: Any, *args: Any, **kwargs: Any) -> Any:
+    kernels = known._backend_fns
+    implementation = kernels.get("cpu", kernels.get(None, known._init_fn))
+    try:
+        return implementation(*args, **kwargs)
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise CaptureError(
+            f"the custom operator {known._qualname} cannot be traced: its implementation fails on traced tensors with "
+            f"{type(error).__name__}: {_first_sentence(error)}{model_line(error)}",
+            hint="an archive has no Python: write the operator by operators of torch alone, without numpy, data_ptr() "
+            "and the values of tensors, or leave that part outside the archive",
+        ) from error
+
+
+def _first_sentence(error: Exception) -> str:
+    """Without the advice that torch gives to those who compile."""
+    return str(error).partition("\n")[0].partition(". ")[0]
