@@ -28,18 +28,9 @@ int64_t number_in(const DLTensor& given, const ValueRecord& value) {
 void CallSizes::solve(const DLTensor* const* inputs) {
   for (const DimSource& source : plan_->dim_sources()) {
     const DLTensor& given = *inputs[source.input];
-    int64_t value;
-    if (source.axis != DimSource::kNumber) {
-      value = given.shape[source.axis];
-      if (!source.is_plain()) [[unlikely]]
-        value = solve_affine(source, value);
-    } else {
-      value = number_in(given, plan_->record().inputs[source.input]);
-    }
-    if (value < source.min || value > source.max || (source.multiple_of != 1 && value % source.multiple_of != 0))
-        [[unlikely]] {
+    const int64_t value = source.is_special ? solve_special(source, given) : given.shape[source.axis];
+    if (value < source.min || value > source.max) [[unlikely]]
       refuse_dim(source, given, value);
-    }
     sizes_[source.dim] = value;
   }
   for (const NumberUse& use : plan_->number_uses()) {
@@ -47,6 +38,18 @@ void CallSizes::solve(const DLTensor* const* inputs) {
     if (given != sizes_[use.dim]) refuse_number(use, given);
   }
   for (const DerivedSize& derived : plan_->derived_sizes()) compute(derived);
+}
+
+int64_t CallSizes::solve_special(const DimSource& source, const DLTensor& given) const {
+  int64_t value;
+  if (source.axis == DimSource::kNumber) {
+    value = number_in(given, plan_->record().inputs[source.input]);
+  } else {
+    value = given.shape[source.axis];
+    if (!source.is_plain()) value = solve_affine(source, value);
+  }
+  if (value % source.multiple_of != 0) refuse_dim(source, given, value);
+  return value;
 }
 
 int64_t CallSizes::solve_affine(const DimSource& source, int64_t size) const {

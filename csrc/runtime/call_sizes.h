@@ -23,6 +23,7 @@ class CallSizes {
   const int64_t* data() const noexcept { return sizes_.data(); }
 
  private:
+  int64_t solve_special(const DimSource& source, const DLTensor& given) const;
   int64_t solve_affine(const DimSource& source, int64_t size) const;
   void compute(const DerivedSize& derived);
   [[noreturn]] void refuse_dim(const DimSource& source, const DLTensor& given, int64_t value) const;

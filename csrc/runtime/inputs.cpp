@@ -20,6 +20,40 @@ alignas(AOTPACK_ALIGNMENT) char empty_data[AOTPACK_ALIGNMENT];
 
 [[noreturn]] void invalid(const std::string& message) { throw Error(AOTPACK_INVALID_ARGUMENT, message); }
 
+// All bits set, but for dims of size 1: those may have any stride.
+int64_t stride_mask(int64_t size) noexcept { return -static_cast<int64_t>(size != 1); }
+
+// The usual case, quickly: a tensor with data that lies in memory as the model wants it. Also completes the strides of
+// one whose shape is not static. False, with nothing decided, where it is no such tensor.
+bool use_in_place(const InputPlan& plan, const DLTensor& given, aotpack_module_tensor* tensor) noexcept {
+  char* data = data_of(given);
+  if (data == nullptr || (given.strides == nullptr && !plan.is_row_major)) return false;
+  // No strides: row-major, which is what is asked for.
+  const int64_t* strides = given.strides != nullptr ? given.strides : tensor->strides;
+  const int64_t* sizes = tensor->sizes;
+  int64_t difference = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) & (plan.alignment - 1));
+  if (plan.is_static) {
+    if (plan.bytes == 0) return false;
+    for (int32_t axis = 0; axis < plan.rank; ++axis) {
+      difference |= (strides[axis] ^ tensor->strides[axis]) & stride_mask(sizes[axis]);
+    }
+  } else {
+    int64_t run = 1;
+    bool overflow = false;
+    for (int32_t i = plan.rank; i-- > 0;) {
+      const uint32_t axis = plan.order[i];
+      tensor->strides[axis] = run;
+      difference |= (strides[axis] ^ run) & stride_mask(sizes[axis]);
+      overflow |= !checked_mul(run, sizes[axis], &run);
+    }
+    int64_t bytes;
+    if (overflow || run == 0 || !checked_mul<int64_t>(run, plan.item, &bytes)) return false;
+  }
+  if (difference != 0) return false;
+  tensor->data = data;
+  return true;
+}
+
 std::string join_names(const std::vector<ValueRecord>& values) {
   std::string names;
   for (const ValueRecord& value : values) names += (names.empty() ? "" : ", ") + value.name;
@@ -49,23 +83,27 @@ void BoundInputs::check_kinds(const DLTensor* const* inputs, size_t count) const
 }
 
 // Where the shape is not static, also fills in the sizes that the module will see.
-void BoundInputs::check_sizes(size_t index, const DLTensor& given) {
-  const InputPlan& plan = plan_->inputs()[index];
-  const int64_t* shape = given.shape;
-  int64_t* sizes = tensors_[index].sizes;
-  int64_t difference = 0;
-  if (plan.is_static) {
-    for (int32_t axis = 0; axis < plan.rank; ++axis) difference |= shape[axis] ^ sizes[axis];
-  } else {
-    const int64_t* all = sizes_.data();
-    const uint32_t* slots = plan_->input_slots().data() + plan.first_slot;
-    for (int32_t axis = 0; axis < plan.rank; ++axis) {
-      sizes[axis] = all[slots[axis]];
-      difference |= shape[axis] ^ sizes[axis];
+void BoundInputs::check_sizes(const DLTensor* const* inputs) {
+  const std::vector<InputPlan>& plans = plan_->inputs();
+  const int64_t* all = sizes_.data();
+  const uint32_t* slots = plan_->input_slots().data();
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const int64_t* shape = inputs[i]->shape;
+    const int32_t rank = plans[i].rank;
+    int64_t* sizes = tensors_[i].sizes;
+    int64_t difference = 0;
+    if (plans[i].is_static) {
+      for (int32_t axis = 0; axis < rank; ++axis) difference |= shape[axis] ^ sizes[axis];
+    } else {
+      for (int32_t axis = 0; axis < rank; ++axis) {
+        sizes[axis] = all[slots[axis]];
+        difference |= shape[axis] ^ sizes[axis];
+      }
     }
+    slots += rank;
+    if (difference != 0) [[unlikely]]
+      wrong_size(i, *inputs[i]);
   }
-  if (difference != 0) [[unlikely]]
-    wrong_size(index, given);
 }
 
 void BoundInputs::wrong_size(size_t index, const DLTensor& given) const {
@@ -157,11 +195,14 @@ size_t BoundInputs::bind(const DLTensor* const* inputs, size_t count, Pool* pool
   check_kinds(inputs, count);
   sizes_.solve(inputs);
   // Everything before any copy: a wrong call should cost nothing.
-  for (size_t i = 0; i < count; ++i) check_sizes(i, *inputs[i]);
+  check_sizes(inputs);
   const size_t variant = choose_variant(*plan_, sizes_.data());
   if (plan_->has_mutated_inputs()) check_sharing(inputs);
   try {
-    for (size_t i = 0; i < count; ++i) place(i, *inputs[i], pool);
+    for (size_t i = 0; i < count; ++i) {
+      if (!use_in_place(plan_->inputs()[i], *inputs[i], &tensors_[i])) [[unlikely]]
+        place(i, *inputs[i], pool);
+    }
   } catch (...) {
     release();
     throw;

@@ -32,7 +32,7 @@ class BoundInputs {
 
  private:
   void check_kinds(const DLTensor* const* inputs, size_t count) const;
-  void check_sizes(size_t index, const DLTensor& given);
+  void check_sizes(const DLTensor* const* inputs);
   void check_sharing(const DLTensor* const* inputs) const;
   void place(size_t index, const DLTensor& given, Pool* pool);
   void copy_in(size_t index, const DLTensor& given, const int64_t* strides, size_t bytes, Pool* pool);

@@ -22,7 +22,7 @@ EntryPlan::EntryPlan(const EntryRecord& record) : record_(&record) {
 void EntryPlan::find_dim_sources() {
   for (uint32_t dim = 0; dim < record_->dims.size(); ++dim) {
     const DimRecord& bounds = record_->dims[dim];
-    DimSource source = {dim, 0, 0, 0, 0, bounds.min, bounds.max, bounds.multiple_of};  // mul 0: none yet
+    DimSource source = {dim, 0, 0, 0, 0, bounds.min, bounds.max, bounds.multiple_of, false};  // mul 0: none yet
     uint32_t number = DimSource::kNumber;
     for (uint32_t input = 0; input < record_->inputs.size(); ++input) {
       const ValueRecord& value = record_->inputs[input];
@@ -46,6 +46,7 @@ void EntryPlan::find_dim_sources() {
     } else {
       continue;
     }
+    source.is_special = source.axis == DimSource::kNumber || !source.is_plain() || source.multiple_of != 1;
     dim_sources_.push_back(source);
     for (uint32_t input = 0; input < record_->inputs.size(); ++input) {
       const bool is_source = source.axis == DimSource::kNumber && source.input == input;

@@ -23,6 +23,7 @@ struct DimSource {
   int64_t min;  // not negative where a size gives the dim
   int64_t max;
   int64_t multiple_of;
+  bool is_special;  // other than a plain size of any multiple
 
   bool is_plain() const noexcept { return mul == 1 && add == 0; }
 };
