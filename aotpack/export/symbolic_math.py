@@ -2,7 +2,8 @@
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._sym_{sqrt,cos,cosh,sin,sinh,tan,tanh,acos,asin,atan,log2}
-  torch._export.verifier.Verifier.{allowed_op_types, allowed_builtin_ops}   torch.export traces these functions, and then
+  torch.SymFloat.__pow__   asks for a base that is not negative
+  torch._export.verifier.Verifier.{allowed_op_types, allowed_builtin_ops}   torch.export traces these functions, but
     refuses graphs with most of them
 """
 
@@ -30,7 +31,17 @@ def symbolic_math() -> Iterator[None]:
         for name, function in _symbolic_functions().items():
             original = getattr(math, name)
             stack.enter_context(mock.patch.object(math, name, _dispatching(original, function)))
+        stack.enter_context(mock.patch.object(torch.SymFloat, "__pow__", _power(torch.SymFloat.__pow__)))
         yield
+
+
+def _power(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def power(base: torch.SymFloat, exponent: Any) -> Any:
+        # Of a negative number, too; and rounded as pow() rounds it.
+        return base * base if isinstance(exponent, (int, float)) and exponent == 2 else original(base, exponent)
+
+    return power
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Lets TorchInductor's ahead-of-time wrapper take symbolic ints, and keeps floats in double precision.
+"""Lets TorchInductor's ahead-of-time wrapper take symbolic ints, and keeps the precision of numbers.
 
 A placeholder may be a SymInt: the wrapper reads it from a tensor of rank 0 (`aoti_torch_item_int64`). TorchInductor
 generates that code already, but refuses such inputs before and describes all inputs as tensors after, in parts of the
@@ -9,14 +9,15 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.{generate_input_output_runtime_checks,
     codegen_model_constructor}   describe the inputs
   torch._inductor.codegen.common.KernelArgs.cpp_argdefs   passes a SymFloat to a kernel as `float`
-  torch._inductor.virtualized.V.graph.graph_inputs
+  torch._inductor.ir.IndexingConstant.make_loader   a symbolic number beside a tensor gets the tensor's dtype
+  torch._inductor.virtualized.{V.graph.graph_inputs, ops}
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -31,6 +32,7 @@ def numbers_allowed() -> Iterator[None]:
     from torch._inductor import compile_fx
     from torch._inductor.codegen.common import KernelArgs
     from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+    from torch._inductor.ir import IndexingConstant
 
     constructor: Any = CppWrapperCpu.codegen_model_constructor
     definitions: Any = KernelArgs.cpp_argdefs
@@ -53,6 +55,7 @@ def numbers_allowed() -> Iterator[None]:
         mock.patch.object(CppWrapperCpu, "generate_input_output_runtime_checks", lambda _: None),
         mock.patch.object(CppWrapperCpu, "codegen_model_constructor", without_numbers),
         mock.patch.object(KernelArgs, "cpp_argdefs", in_double),
+        mock.patch.object(IndexingConstant, "make_loader", _loader),
     ):
         yield
 
@@ -60,6 +63,14 @@ def numbers_allowed() -> Iterator[None]:
 def _inputs(graph_module: torch.fx.GraphModule, _: Any) -> list[Any]:
     values = [node.meta.get("val") for node in graph_module.graph.find_nodes(op="placeholder")]
     return [value if isinstance(value, (torch.Tensor, torch.SymInt)) else None for value in values]
+
+
+def _loader(self: Any) -> Callable[[Any], Any]:
+    from torch._inductor.virtualized import ops
+
+    # Eager computes `halves * number` in single precision, with the number as it is.
+    dtype = torch.float32 if self.dtype in (torch.bfloat16, torch.float16) else self.dtype
+    return lambda _: ops.index_expr(self.index, dtype)
 
 
 def _double(text: str) -> str:
