@@ -12,6 +12,8 @@ import torch.fx
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
+from aotpack.export.shape_env import lines_of_the_model, sizes_from_zero
+from aotpack.export.symbolic_math import sym_functions_allowed
 
 # Blocks under `torch.autocast` and `torch.no_grad`, which the trace keeps as graphs of their own. The second trace has
 # their casts in place.
@@ -27,7 +29,8 @@ def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.
     graph_module = _flat(exported)
     _replace_private_writes(graph_module)
     if any(_writes(node) or node.target in _REGIONS for node in graph_module.graph.nodes):
-        exported = exported.run_decompositions({})
+        with sizes_from_zero(), lines_of_the_model(), sym_functions_allowed():
+            exported = exported.run_decompositions({})
         graph_module = _flat(exported)
     return exported, graph_module
 
