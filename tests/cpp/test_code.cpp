@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <random>
@@ -290,4 +291,59 @@ TEST_CASE("codes: limits") {
   CHECK(integer(wide) == -127);
   wide.emplace_back("neg");
   CHECK(problem_of(wide) == "more than 256 items");
+}
+
+TEST_CASE("codes: random ones have a value or none, for any dims") {
+  std::mt19937_64 random(9);
+  const char* const words[] = {"$batch", "$length", "$count", "+",    "-",     "*",     "//",    "%",
+                               "**",     "min",     "max",    "neg",  "abs",   "/",     "pow",   "float",
+                               "sqrt",   "log",     "exp",    "==",   "!=",    "<",     "<=",    "and",
+                               "or",     "not",     "floor",  "ceil", "round", "trunc", "select"};
+  const int64_t extremes[] = {INT64_MIN, INT64_MIN + 1, -1, 0, 1, 2, 3, 63, 64, INT64_MAX};
+  int right = 0, undefined = 0;
+  for (int round = 0; round < 3000; ++round) {
+    // Grown item by item; what is refused is left out, so that long ones come about.
+    CodeBuilder builder;
+    builder.push_dim(0);
+    for (int step = 0; step < 28; ++step) {
+      const char* word = words[random() % std::size(words)];
+      const uint64_t kind = random() % 8;
+      if (kind == 0) {
+        builder.push(extremes[random() % std::size(extremes)]);
+      } else if (kind == 1) {
+        builder.push(static_cast<double>(static_cast<int64_t>(random())) / 1024);
+      } else if (word[0] == '$') {
+        builder.push_dim(static_cast<uint32_t>(random() % 3));
+      } else {
+        builder.apply(word);
+      }
+    }
+    Code code;
+    // Down to one int.
+    for (int left = 0; left < 40 && builder.finish(CodeType::kInt, &code) != nullptr; ++left) {
+      if (builder.apply("not") == nullptr) {
+        builder.push(int64_t{3});
+        builder.push(int64_t{-5});
+        builder.apply("select");
+      }
+      builder.apply("trunc");
+      if (builder.apply(random() % 2 == 0 ? "+" : "max") == nullptr) continue;
+      // Below the int is a bool, or a float.
+      builder.push(int64_t{7});
+      if (builder.apply("select") == nullptr) continue;
+      builder.apply("+");
+      builder.apply("float");
+      builder.apply("*");
+    }
+    if (code.dims().empty()) continue;
+    ++right;
+    for (int call = 0; call < 10; ++call) {
+      int64_t dims[3];
+      for (int64_t& dim : dims) dim = extremes[random() % std::size(extremes)];
+      CodeValue value;
+      undefined += !code.evaluate(dims, &value);
+    }
+  }
+  CHECK(right > 300);
+  CHECK(undefined > 300);
 }
