@@ -17,7 +17,7 @@ import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
-from aotpack.export import eager, structure
+from aotpack.export import eager, shape_env, structure
 from aotpack.export.autocast import autocast_inside
 from aotpack.export.functional import functional_graph
 from aotpack.export.interface import Call, Results, make_program, manifest_dtype, memory_order
@@ -216,7 +216,8 @@ def _forward(
 
 
 def _forward_program(exported: ExportedProgram, call: Call, name: str, outputs: Any) -> Program:
-    exported, graph_module = functional_graph(exported)
+    with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
+        exported, graph_module = functional_graph(exported)
     results = Results(exported.call_spec.out_spec, pytree.tree_leaves(outputs), {})
     return make_program("forward", name, exported, graph_module, _in_order(call, exported), results)
 
@@ -239,7 +240,7 @@ def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) 
     inputs = _present(gradients.get("input_gradients", {}))
     positions = [ordered.leaf_names().index(key) for key in inputs]
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
             warnings.simplefilter("ignore")
             graph_module = joint_graph(exported, answer.loss, [known[key] for key in parameters], positions)
     except CaptureError:

@@ -10,6 +10,8 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch.fx.experimental.symbolic_shapes.make_symbol   torch calls all sizes positive, so that sympy decides `n > 0`
     before anybody could see a guard; sizes are made nonnegative instead
   torch._debug_has_internal_overlap   watched: it would add guards on the layout of slices that the model writes to
+  torch._C.{_select_conv_backend, _conv_determine_backend_memory_format}   asked by the fake convolution
+  torch._subclasses.fake_tensor.{FakeTensor, unset_fake_temporarily}
   torch.utils._sympy.value_ranges.{bound_sympy, ValueRanges}, torch.utils._sympy.numbers.int_oo
 """
 
@@ -20,7 +22,8 @@ import linecache
 import os
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -28,6 +31,8 @@ from unittest import mock
 import sympy
 import torch
 import torch.fx
+import torch.utils._pytree as pytree
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.fx.experimental import _config, symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.numbers import int_oo
@@ -35,10 +40,11 @@ from torch.utils._sympy.symbol import SymT
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
-_TRACERS = (os.path.join("aotpack", "export", "trace.py"), os.path.join("aotpack", "export", "joint.py"))
+_TRACERS = tuple(os.path.join("aotpack", "export", name) for name in ("trace.py", "joint.py", "functional.py"))
 _HELPERS = ("contextlib.py", "mock.py", "functools.py")
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-_LAYERS = os.path.join(_TORCH, "nn") + os.sep
+_LAYERS = os.path.join(_TORCH, "nn", "")
+_COMPILER = os.path.join(_TORCH, "_inductor", "")
 # Where operators are computed on fake tensors, and made of others.
 _OPERATORS = (
     _LAYERS,
@@ -117,9 +123,15 @@ def resolved(env: ShapeEnv, expr: sympy.Basic) -> sympy.Basic:
     return expr
 
 
-def guards(env: ShapeEnv) -> list[Assumption]:
-    """The conditions under which the trace is right, as they were found."""
-    return [Assumption(resolved(env, guard.expr), _origin(guard.sloc)) for guard in env.guards]
+# How many guards of an environment have been turned into what calls are checked for.
+_READ: weakref.WeakKeyDictionary[ShapeEnv, int] = weakref.WeakKeyDictionary()
+
+
+def guards(env: ShapeEnv, *, new: bool = False) -> list[Assumption]:
+    """The conditions under which the trace is right, as they were found; `new`: those since the last call alone."""
+    start = _READ.get(env, 0) if new else 0
+    _READ[env] = len(env.guards)
+    return [Assumption(resolved(env, guard.expr), _origin(guard.sloc)) for guard in env.guards[start:]]
 
 
 def replacement_line(env: ShapeEnv, symbol: sympy.Symbol) -> str | None:
@@ -146,7 +158,11 @@ def bound_origins(env: ShapeEnv, symbol: sympy.Symbol) -> tuple[Origin, Origin]:
 
 @contextlib.contextmanager
 def sizes_from_zero() -> Iterator[None]:
-    """While active, torch does not take for granted that dynamic sizes are neither 0 nor 1."""
+    """While active, torch does not take for granted that dynamic sizes are neither 0 nor 1.
+
+    Nor do choices that make no difference to results become guards: which of its convolutions torch would run, and with
+    which layout of the result, is chosen by the sizes of the example.
+    """
     original: Any = getattr(symbolic_shapes, "make_symbol")  # noqa: B009
 
     def nonnegative(prefix: Any, index: int, **assumptions: Any) -> sympy.Symbol:
@@ -161,8 +177,42 @@ def sizes_from_zero() -> Iterator[None]:
         mock.patch.object(symbolic_shapes, "make_symbol", nonnegative),
         # Asked of what `copy_` writes to; eager has refused those in the example call, and the answer would be guards.
         mock.patch.object(torch, "_debug_has_internal_overlap", return_value=0),
+        mock.patch.object(torch._C, _CONVOLUTION, _by_example(getattr(torch._C, _CONVOLUTION))),
+        mock.patch.object(torch._C, _CONVOLUTION_LAYOUT, _by_example(getattr(torch._C, _CONVOLUTION_LAYOUT))),
     ):
         yield
+
+
+_CONVOLUTION = "_select_conv_backend"
+_CONVOLUTION_LAYOUT = "_conv_determine_backend_memory_format"
+
+
+def _by_example(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The function on tensors of the sizes of the example; as it is where these are not known."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with unset_fake_temporarily():
+            leaves, tree = pytree.tree_flatten((args, kwargs))
+            found = [_of_example(leaf) for leaf in leaves]
+        if any(value is None and leaf is not None for value, leaf in zip(found, leaves, strict=True)):
+            return original(*args, **kwargs)
+        args, kwargs = pytree.tree_unflatten(found, tree)
+        with unset_fake_temporarily():
+            return original(*args, **kwargs)
+
+    return call
+
+
+def _of_example(value: Any) -> Any:
+    """The value in the example call; tensors have memory that nobody touches. None where it has none."""
+    if isinstance(value, torch.SymInt):
+        return value.node.hint
+    if not isinstance(value, FakeTensor):
+        return value
+    sizes, strides = [_of_example(size) for size in value.shape], [_of_example(step) for step in value.stride()]
+    if None in sizes or None in strides:
+        return None
+    return torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
 
 
 def value_range(expr: sympy.Basic, ranges: Mapping[sympy.Symbol, tuple[int | None, int | None]]) -> tuple[Any, Any]:
@@ -203,7 +253,7 @@ class _Where(str):
 def _asking(known: str | None) -> _Where:
     """`model.py:12, in forward: y = x.view(-1, 8)`: the innermost frame outside torch and this package."""
     frame: types.FrameType | None = sys._getframe(2)
-    layer, in_python, in_operator = "", False, False
+    layer, in_python, in_operator, in_compiler = "", False, False, False
     while frame is not None:
         path = frame.f_code.co_filename
         if path.endswith(_TRACERS):
@@ -215,14 +265,25 @@ def _asking(known: str | None) -> _Where:
             in_operator = in_operator or path.startswith(_OPERATORS)
             if not layer and path.startswith(_LAYERS):
                 layer = f"torch/{path.removeprefix(_TORCH)}:{frame.f_lineno}, in {frame.f_code.co_name}"
-        elif not path.startswith(_PACKAGE) and not path.startswith("<") and not path.endswith(_HELPERS):
-            text = linecache.getline(path, frame.f_lineno).strip()
-            known = f"{path}:{frame.f_lineno}, in {frame.f_code.co_name}: {text}"
+            in_compiler = in_compiler or (path.startswith(_COMPILER) and not in_operator)
+        elif (line := _model_line(frame)) is not None:
+            known = line
             break
         frame = frame.f_back
     where = _Where(known or layer)
-    where.inside = in_operator or not in_python
+    where.inside = not in_compiler and (in_operator or not in_python)
     return where
+
+
+def _model_line(frame: types.FrameType) -> str | None:
+    path = frame.f_code.co_filename
+    if path.startswith((_PACKAGE, "<eval_with_key")) or path.endswith(_HELPERS):
+        return None
+    text = linecache.getline(path, frame.f_lineno).strip()
+    # Notebooks have sources under such names, generated functions have none.
+    if path.startswith("<") and not text:
+        return None
+    return f"{path}:{frame.f_lineno}, in {frame.f_code.co_name}: {text}"
 
 
 def _origin(sloc: Any) -> Origin:
