@@ -60,12 +60,14 @@ class _Inlining(TorchFunctionMode):
 
 
 def _definition(func: Any) -> Any:
-    """What torch knows of a custom operator; None for all other functions."""
+    """What torch knows of a custom operator; None for all other functions, and for torch's own operators."""
     if isinstance(func, torch._ops.OpOverload):
-        return OPDEFS.get(func._schema.name)
-    if isinstance(func, torch._ops.OpOverloadPacket):
-        return OPDEFS.get(func._qualified_op_name)
-    return None
+        known = OPDEFS.get(func._schema.name)
+    elif isinstance(func, torch._ops.OpOverloadPacket):
+        known = OPDEFS.get(func._qualified_op_name)
+    else:
+        return None
+    return None if known is None or known._init_fn.__module__.partition(".")[0] == "torch" else known
 
 
 def _traced(known: Any, *args: Any, **kwargs: Any) -> Any:
@@ -86,4 +88,4 @@ def _traced(known: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _first_sentence(error: Exception) -> str:
     """Without the advice that torch gives to those who compile."""
-    return str(error).partition("\n")[0].partition(". ")[0]
+    return str(error).partition("\n")[0].partition(". If ")[0]

@@ -9,12 +9,15 @@ from functools import lru_cache
 import torch
 
 from aotpack.errors import UnsupportedOperatorError
-from aotpack.export import native, ops
+from aotpack.export import native, ops, shape_env
 from aotpack.export.editing import is_dense
 from aotpack.export.inductor import kernel_source, wrapper_source
 from aotpack.export.inductor.codegen import GeneratedCode, generate
+from aotpack.export.later_guards import later_checks
+from aotpack.export.naming import wording
 from aotpack.export.program import ConstantInfo, Program, get_attribute, set_attribute
 from aotpack.export.runner import refuse_specialization
+from aotpack.spec import Check
 
 # Characters of kernel source that one compiler process gets; about two seconds of work.
 _UNIT_SIZE = 60_000
@@ -34,7 +37,7 @@ class LoweredConstant:
 
 @dataclass(frozen=True)
 class Lowered:
-    """Sources of one module, before compiling."""
+    """Sources of one module, before compiling. `checks`: what calls must satisfy beyond what the program says."""
 
     target: str
     wrapper: str
@@ -43,6 +46,7 @@ class Lowered:
     constants: tuple[LoweredConstant, ...]
     kernels: tuple[tuple[str, tuple[str, ...]], ...]
     halves: frozenset[str]
+    checks: tuple[Check, ...] = ()
 
 
 def lower(program: Program, target: str, *, weights_known: bool = True) -> Lowered:
@@ -56,8 +60,10 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
     """
     inputs = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
     fold = weights_known and not _has_state_of_one_element(program)
-    code = generate(_with_room(program), inputs, target, fold=fold)
+    with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
+        code = generate(_with_room(program), inputs, target, fold=fold, wording=wording(program))
     refuse_specialization(program, "TorchInductor")
+    checks = later_checks(program, "TorchInductor")
     wrapper = wrapper_source.transform(
         code.wrapper,
         target=target,
@@ -73,6 +79,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
         constants=tuple(_constant(program, code, name) for name in wrapper.constants),
         kernels=wrapper.kernels,
         halves=used_halves(program),
+        checks=checks,
     )
 
 

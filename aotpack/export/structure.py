@@ -48,6 +48,9 @@ def to_spec(tree: pytree.TreeSpec, leaves: Iterator[Spec], where: str) -> Spec:
         return ListSpec(items)
     if isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return NamedTupleSpec(type_name(cls), tuple(cls._fields), items)
+    if isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "n_sequence_fields"):
+        # What torch.max, torch.sort and their like return.
+        return NamedTupleSpec(type_name(cls), tuple(vars(cls)["__match_args__"]), items)
     if cls is namedtuple:
         return NamedTupleSpec(type_name(context), tuple(context._fields), items)
     if isinstance(cls, type) and dataclasses.is_dataclass(cls):

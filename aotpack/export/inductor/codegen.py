@@ -6,6 +6,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.cpu_vec_isa.{VecAVX2, VecAVX512, VecNEON, valid_vec_isa_list}   the ISA is chosen by us, not probed
   torch._inductor.codegen.cpp.CppKernel.decide_parallel_depth
   torch._inductor.graph.GraphLowering.{constants, allocated_constant_name}
+  torch._guards.{TracingContext, tracing}
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import torch
 
 from aotpack.errors import LoweringError
 from aotpack.export import ops
+from aotpack.export.editing import fake_mode
+from aotpack.export.inductor.asserts import Wording, worded_asserts
 from aotpack.export.inductor.decompositions import our_decompositions
 from aotpack.export.inductor.layout import chosen_layouts
 from aotpack.export.inductor.numbers import numbers_allowed
@@ -151,14 +154,23 @@ def _dispatcher_calls(serialized: str | None) -> list[str]:
     return [str(node["node"]["target"]).removeprefix("torch.ops.").replace("::", ".") for node in nodes]
 
 
-def generate(gm: torch.fx.GraphModule, inputs: Sequence[Any], target: str, *, fold: bool = True) -> GeneratedCode:
+def generate(
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    target: str,
+    *,
+    fold: bool = True,
+    wording: Wording | None = None,
+) -> GeneratedCode:
     """Generates C++ for `gm`, a flat graph over tensors.
 
     Args:
-        gm: placeholders are tensors and SymInts, parameters are `get_attr` nodes, the output is a flat tuple of tensors.
+        gm: placeholders are tensors and SymInts, parameters are `get_attr` nodes, the output is a flat tuple of
+            tensors.
         inputs: the value of each placeholder, whose symbols carry the ranges.
         target: one of `supported_targets()`.
         fold: whether the values of constants of one element may become part of the code.
+        wording: how the checks of the model are worded.
 
     Raises:
         LoweringError: Inductor could not generate code; the cause is chained.
@@ -175,6 +187,7 @@ def generate(gm: torch.fx.GraphModule, inputs: Sequence[Any], target: str, *, fo
         config.patch(_config(bits, fold=fold)),
         _serial_when_small(),
         open_sizes(),
+        worded_asserts(wording or Wording()),
         our_decompositions(),
         chosen_layouts(gm),
         numbers_allowed(),
@@ -183,12 +196,22 @@ def generate(gm: torch.fx.GraphModule, inputs: Sequence[Any], target: str, *, fo
         # Inductor's own deprecated calls are nothing that a user can act on.
         warnings.simplefilter("ignore")
         try:
-            compile_fx_aot(gm, list(inputs))
+            with _symbols_of(gm):
+                compile_fx_aot(gm, list(inputs))
         except Exception as error:
             raise LoweringError(f"TorchInductor could not generate code for this model: {error}") from error
     if len(result) != 1:
         raise LoweringError(f"expected one generated program, TorchInductor produced {len(result)}")
     return result[0]
+
+
+@contextlib.contextmanager
+def _symbols_of(gm: torch.fx.GraphModule) -> Iterator[None]:
+    """While active, symbols that come out of data have a place to live even where no input has brought one along."""
+    from torch._guards import TracingContext, tracing
+
+    with tracing(TracingContext(fake_mode(gm))):
+        yield
 
 
 def _quiet_proxy_warning(record: logging.LogRecord) -> bool:

@@ -1,0 +1,56 @@
+"""What the symbols of a program are called in the words of the model: for the errors of its checks."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import sympy
+import torch
+
+from aotpack.export.checks import messages
+from aotpack.export.inductor.asserts import Wording
+from aotpack.export.program import Program
+from aotpack.export.shape_env import expression, graph_environment
+from aotpack.spec import DimRef
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
+_INSIDE = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, "<")
+
+
+def wording(program: Program) -> Wording:
+    """Names of dims, origins of values out of the data, and messages of checks."""
+    return Wording(_names(program), _origins(program.graph), messages(graph_environment(program.graph)))
+
+
+def _names(program: Program) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for node, spec in zip(program.graph.find_nodes(op="placeholder"), program.signature.inputs, strict=True):
+        value = node.meta["val"]
+        if spec.dim is not None:
+            names[str(expression(value))] = spec.dim
+        if not isinstance(value, torch.Tensor):
+            continue
+        for size, element in zip(value.shape, spec.shape, strict=True):
+            symbol = expression(size)
+            if isinstance(symbol, sympy.Symbol) and isinstance(element, DimRef) and element == DimRef(element.dim):
+                names.setdefault(str(symbol), element.dim)
+    return names
+
+
+def _origins(graph: torch.fx.Graph) -> dict[sympy.Symbol, str]:
+    origins: dict[sympy.Symbol, str] = {}
+    for node in graph.nodes:
+        for symbol in node.meta.get("unbacked_bindings") or {}:
+            line = _line(node.meta.get("stack_trace") or "")
+            origins[symbol] = f"out of the data: {line or str(node.target).removesuffix('.default')}"
+    return origins
+
+
+def _line(trace: str) -> str | None:
+    """`k = x.item(), model.py:12`: the innermost line of the model. Not the whole path: it is the builder's."""
+    found = [frame for frame in _FRAME.findall(trace) if not frame[0].startswith(_INSIDE)]
+    if not found:
+        return None
+    path, number, _, text = found[-1]
+    return f"{text.strip()}, {os.path.basename(path)}:{number}"
