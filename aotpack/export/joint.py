@@ -28,7 +28,7 @@ import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.export.graph_signature import InputKind, InputSpec, SymIntArgument, TensorArgument
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aotpack.errors import CaptureError
@@ -83,7 +83,7 @@ class _Arguments:
         specs, values: of each placeholder.
         source: by placeholder, the one that stands for it: itself, or the first that holds the same tensor (tied
             parameters), since AOTAutograd wants each tensor once.
-        traced: the placeholders that are arguments: tensors that stand for themselves.
+        traced: the placeholders that are arguments: tensors that stand for themselves, and ints that vary.
         wanted: the placeholders whose gradients are wanted, in the order asked for.
     """
 
@@ -107,7 +107,7 @@ def _arguments(exported: ExportedProgram, parameters: Sequence[torch.Tensor], in
         specs,
         values,
         source,
-        [i for i, s in enumerate(source) if s == i and isinstance(specs[i].arg, TensorArgument)],
+        [i for i, s in enumerate(source) if s == i and isinstance(specs[i].arg, (TensorArgument, SymIntArgument))],
         [*(first[id(parameter)] for parameter in parameters), *(users[position] for position in inputs)],
     )
 
@@ -159,10 +159,16 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
     from torch._functorch.aot_autograd import aot_export_module
 
     module = torch.fx.GraphModule(exported.graph_module, forward)
-    fakes = [arguments.values[i].detach().requires_grad_(i in arguments.wanted) for i in arguments.traced]
+    values = {i: arguments.values[i] for i in arguments.traced}
+    fakes = [
+        value.detach().requires_grad_(i in arguments.wanted) if isinstance(value, torch.Tensor) else value
+        for i, value in values.items()
+    ]
     modes = [fake.fake_mode for fake in fakes if isinstance(fake, FakeTensor)]
     mode = modes[0] if modes else contextlib.nullcontext()
-    with mode, torch.enable_grad(), portable_operators(), _first_traces() as first:
+    # AOTAutograd traces with SymInts, but asks each argument at the end whether it wants a gradient.
+    no_gradient = mock.patch.object(torch.SymInt, "requires_grad", False, create=True)
+    with mode, torch.enable_grad(), portable_operators(), _first_traces() as first, no_gradient:
         traced, signature = aot_export_module(
             module, fakes, trace_joint=True, output_loss_index=loss, decompositions=decompositions(forward)
         )

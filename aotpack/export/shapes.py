@@ -364,8 +364,16 @@ def _sizes(value: torch.Tensor, spec: Any, name: str) -> dict[int, Any]:
 def _for_torch(
     forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]
 ) -> dict[str, Any]:
-    """The shapes in the structure that torch.export asks for: by parameter of `forward`."""
+    """The shapes in the structure that torch.export asks for: by parameter of `forward`, lists for dataclasses."""
     flat, tree = pytree.tree_flatten((args, kwargs))
     numbered = pytree.tree_unflatten(list(range(len(flat))), tree)
+
+    def structured(value: Any) -> Any:
+        children, below = pytree.tree_flatten(value, is_leaf=lambda v: v is not value)
+        if below.is_leaf():
+            return leaves[value]
+        shapes = [structured(child) for child in children]
+        return pytree.tree_unflatten(shapes, below) if isinstance(value, (tuple, list, dict)) else shapes
+
     bound = inspect.signature(forward).bind(*numbered[0], **numbered[1]).arguments
-    return {name: pytree.tree_map(lambda i: leaves[i], value) for name, value in bound.items()}
+    return {name: structured(value) for name, value in bound.items()}

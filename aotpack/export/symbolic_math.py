@@ -39,7 +39,8 @@ def _power(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def power(base: torch.SymFloat, exponent: Any) -> Any:
         # Of a negative number, too; and rounded as pow() rounds it.
-        return base * base if isinstance(exponent, (int, float)) and exponent == 2 else original(base, exponent)
+        is_square = isinstance(exponent, (int, float)) and exponent == 2
+        return operator.mul(base, base) if is_square else original(base, exponent)
 
     return power
 

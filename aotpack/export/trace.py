@@ -100,7 +100,9 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
     except CaptureError:
         raise
     except Exception as error:
-        raise CaptureError(f"the model cannot be captured: {message(error)}", hint=_export_hint(str(error))) from error
+        raise CaptureError(
+            f"the model cannot be captured: {message(error)}", hint=_export_hint(str(error), call)
+        ) from error
 
 
 @contextlib.contextmanager
@@ -223,8 +225,14 @@ def message(error: Exception) -> str:
     return f"{text or type(error).__name__}{eager.model_line(error)}"
 
 
-def _export_hint(text: str) -> str:
+def _export_hint(text: str, call: Call) -> str:
     if "data-dependent" in text or "GuardOnDataDependent" in text or "vmap" in text:
+        numbers = [repr(call.leaf_names()[leaf]) for leaf, kind in call.numbers.items() if kind != "int"]
+        if numbers:
+            return (
+                "floats, bools and values of tensors cannot decide what Python does: use torch.where or torch.cond, or "
+                f"leave {' or '.join(numbers)} out of dynamic_shapes, which makes it a constant"
+            )
         return (
             "Python control flow on the values of tensors cannot be captured: use torch.where or torch.cond, "
             "or bound a size that comes out of data by torch._check"

@@ -52,7 +52,7 @@ def numbers_allowed() -> Iterator[None]:
 
     with (
         mock.patch.object(compile_fx, "_extract_inputs_from_exported_gm", _inputs),
-        mock.patch.object(CppWrapperCpu, "generate_input_output_runtime_checks", lambda _: None),
+        mock.patch.object(CppWrapperCpu, "generate_input_output_runtime_checks", return_value=None),
         mock.patch.object(CppWrapperCpu, "codegen_model_constructor", without_numbers),
         mock.patch.object(KernelArgs, "cpp_argdefs", in_double),
         mock.patch.object(IndexingConstant, "make_loader", _loader),
