@@ -56,51 +56,53 @@ double round_half_even(double number) noexcept {
 }  // namespace
 
 bool Code::evaluate(const int64_t* dims, CodeValue* out) const noexcept {
-  CodeValue stack[kMaxDepth];
-  CodeValue* top = stack;  // one past the last value; the builder has seen to it that it stays inside
+  // The value i from below lies at i + 2, so that the operands below are inside also where there are none. The builder
+  // has seen to it that the depth stays in its bounds.
+  CodeValue stack[kMaxDepth + 2];
+  size_t depth = 0;
   for (const Instruction& instruction : instructions_) {
-    CodeValue& a = top[-2];  // the operands of what takes two
-    const CodeValue& b = top[-1];
-    CodeValue& x = top[-1];  // of what takes one
+    CodeValue& a = stack[depth];  // the operands of what takes two
+    const CodeValue& b = stack[depth + 1];
+    CodeValue& x = stack[depth + 1];  // of what takes one
     switch (instruction.op) {
       case Op::kPush:
-        *top++ = instruction.constant;
+        stack[2 + depth++] = instruction.constant;
         break;
       case Op::kPushDim:
-        (top++)->integer = dims[instruction.dim];
+        stack[2 + depth++].integer = dims[instruction.dim];
         break;
 
       case Op::kAddInt:
         if (!checked_add(a.integer, b.integer, &a.integer)) return false;
-        --top;
+        --depth;
         break;
       case Op::kSubInt:
         if (!checked_sub(a.integer, b.integer, &a.integer)) return false;
-        --top;
+        --depth;
         break;
       case Op::kMulInt:
         if (!checked_mul(a.integer, b.integer, &a.integer)) return false;
-        --top;
+        --depth;
         break;
       case Op::kFloorDivInt:
         if (!floor_div(a.integer, b.integer, &a.integer)) return false;
-        --top;
+        --depth;
         break;
       case Op::kModInt:
         if (!floor_mod(a.integer, b.integer, &a.integer)) return false;
-        --top;
+        --depth;
         break;
       case Op::kPowInt:
         if (!power(a.integer, b.integer, &a.integer)) return false;
-        --top;
+        --depth;
         break;
       case Op::kMinInt:
         if (b.integer < a.integer) a.integer = b.integer;
-        --top;
+        --depth;
         break;
       case Op::kMaxInt:
         if (b.integer > a.integer) a.integer = b.integer;
-        --top;
+        --depth;
         break;
       case Op::kNegInt:
         if (!checked_sub(0, x.integer, &x.integer)) return false;
@@ -111,31 +113,31 @@ bool Code::evaluate(const int64_t* dims, CodeValue* out) const noexcept {
 
       case Op::kAddFloat:
         a.number += b.number;
-        --top;
+        --depth;
         break;
       case Op::kSubFloat:
         a.number -= b.number;
-        --top;
+        --depth;
         break;
       case Op::kMulFloat:
         a.number *= b.number;
-        --top;
+        --depth;
         break;
       case Op::kDivFloat:
         a.number /= b.number;  // infinite or nan for 0, as IEEE 754 has it
-        --top;
+        --depth;
         break;
       case Op::kMinFloat:
         if (b.number < a.number) a.number = b.number;
-        --top;
+        --depth;
         break;
       case Op::kMaxFloat:
         if (b.number > a.number) a.number = b.number;
-        --top;
+        --depth;
         break;
       case Op::kPowFloat:
         a.number = std::pow(a.number, b.number);
-        --top;
+        --depth;
         break;
       case Op::kNegFloat:
         x.number = -x.number;
@@ -201,62 +203,62 @@ bool Code::evaluate(const int64_t* dims, CodeValue* out) const noexcept {
 
       case Op::kEqualInt:
         a.truth = a.integer == b.integer;
-        --top;
+        --depth;
         break;
       case Op::kUnequalInt:
         a.truth = a.integer != b.integer;
-        --top;
+        --depth;
         break;
       case Op::kLessInt:
         a.truth = a.integer < b.integer;
-        --top;
+        --depth;
         break;
       case Op::kLessEqualInt:
         a.truth = a.integer <= b.integer;
-        --top;
+        --depth;
         break;
       case Op::kEqualFloat:
         a.truth = a.number == b.number;
-        --top;
+        --depth;
         break;
       case Op::kUnequalFloat:
         a.truth = a.number != b.number;
-        --top;
+        --depth;
         break;
       case Op::kLessFloat:
         a.truth = a.number < b.number;
-        --top;
+        --depth;
         break;
       case Op::kLessEqualFloat:
         a.truth = a.number <= b.number;
-        --top;
+        --depth;
         break;
       case Op::kEqualBool:
         a.truth = a.truth == b.truth;
-        --top;
+        --depth;
         break;
       case Op::kUnequalBool:
         a.truth = a.truth != b.truth;
-        --top;
+        --depth;
         break;
       case Op::kAnd:
         a.truth = a.truth && b.truth;
-        --top;
+        --depth;
         break;
       case Op::kOr:
         a.truth = a.truth || b.truth;
-        --top;
+        --depth;
         break;
       case Op::kNot:
         x.truth = !x.truth;
         break;
       case Op::kSelect:
-        top[-3] = top[-3].truth ? a : b;
-        top -= 2;
+        stack[depth - 1] = stack[depth - 1].truth ? a : b;
+        depth -= 2;
         break;
     }
   }
-  *out = stack[0];
+  *out = stack[2];
   return true;
 }
 
