@@ -132,6 +132,7 @@ def build(
     import sys
 
     from aotpack.cli.common import format_bytes, format_seconds, print_json, stderr_console, stdout_console
+    from aotpack.cli.notes import notes_of, print_notes
     from aotpack.cli.passes import print_passes
     from aotpack.cli.progress import Phases
     from aotpack.export import BuildOptions, build_archive
@@ -139,6 +140,7 @@ def build(
     # What the user's model prints while it is captured must not end up in the JSON.
     with Phases(stderr_console()) as phases, contextlib.redirect_stdout(sys.stderr):
         programs, seconds = _capture(source, name, options, weights, variants, select, phases)
+        notes = notes_of(programs)
         report = build_archive(
             programs,
             output,
@@ -155,8 +157,9 @@ def build(
         )
     if as_json:
         result = report.to_dict()
-        print_json(result | {"seconds": {"capture": seconds} | dict(result["seconds"])})
+        print_json(result | {"seconds": {"capture": seconds} | dict(result["seconds"]), "notes": notes})
         return
+    print_notes(stderr_console(), notes)
     total = seconds + sum(report.seconds.values())
     if explain:
         print_passes(stdout_console(), report.to_dict()["passes"])

@@ -73,6 +73,46 @@ def test_file_with_dims(folder: Path) -> None:
     assert "batch" in result.stderr
 
 
+SIZES = """
+import torch
+
+def model():
+    def function(x, mask, batch, n, f):
+        return x[:n] * f + torch.ones(4) * mask.sum(), batch["ids"] * 2, x.shape[0]
+    return function
+
+def example_inputs():
+    return (torch.ones(6, 4), torch.ones(6), {"ids": torch.arange(12)}, 3, 0.5)
+"""
+
+
+def test_dims_of_all_kinds(folder: Path) -> None:
+    (folder / "sizes.py").write_text(SIZES)
+    options = ["x.0=rows:2..64%2", "mask.0=rows", "batch.ids.0=2*rows", "n=n:0..2", "f=dynamic"]
+    arguments = [part for option in options for part in ("--dim", option)]
+    wrong = aotpack(folder, "build", "sizes.py", "-o", "out.aotpack", *arguments)
+    assert wrong.returncode == 1
+    assert "the dim 'n' is 3 in the example call" in wrong.stderr
+    arguments[7] = "n=n:0..50"
+    build(folder, "sizes.py", *arguments)
+    assert signature(folder) == (
+        "forward(x: float32[rows, 4], mask: float32[rows], batch: {'ids': int64[2*rows]}, n: int[n], f: float) -> "
+        "(float32[min(n, rows), 4], int64[2*rows], int) where rows in [2, 64] by 2, n in [0, 50]"
+    )
+
+
+def test_auto_says_what_became_a_constant(folder: Path) -> None:
+    (folder / "sizes.py").write_text(SIZES)
+    made = build(folder, "sizes.py", "--dim", "auto")
+    (note,) = [note for note in made["notes"]["forward"] if note["subject"] == "input 'x', axis 1"]
+    assert note["text"].startswith("is always 4")
+    assert "sizes.py:6" in note["text"]
+    result = aotpack(folder, "build", "sizes.py", "-o", "out.aotpack", "--dim", "auto")
+    assert result.returncode == 0, result.stderr
+    assert "note: input 'x', axis 1: is always 4" in result.stderr
+    assert "note:" not in result.stdout
+
+
 def test_passes_are_explained_and_left_out(folder: Path) -> None:
     result = aotpack(folder, "build", "net.py", "-o", "out.aotpack", "--explain")
     assert result.returncode == 0, result.stderr
