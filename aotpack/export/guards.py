@@ -40,6 +40,14 @@ def dim_symbol(name: str) -> sympy.Symbol:
     return sympy.Symbol(name, integer=True)
 
 
+def check_of(condition: sympy.Basic) -> Check:
+    """The check of a condition that can be coded."""
+    written = write(condition)
+    if written.code is None:
+        raise ValueError(f"{written.text} cannot be computed in a call")
+    return Check(written.text, written.code)
+
+
 @dataclass(frozen=True)
 class Demands:
     """What calls must satisfy, and how it came about."""
@@ -146,7 +154,12 @@ class _Solver:
     # ---- what follows from the dims ----
 
     def _ranges(self) -> dict[sympy.Symbol, tuple[int | None, int | None]]:
-        return {dim_symbol(name): (dim.min, dim.max) for name, dim in self.dims.items()}
+        ranges: dict[sympy.Symbol, tuple[int | None, int | None]] = {}
+        for name, dim in self.dims.items():
+            step = dim.multiple_of
+            high = None if dim.max is None else dim.max // step * step
+            ranges[dim_symbol(name)] = (-(-dim.min // step) * step, high)
+        return ranges
 
     def reduced(self, condition: sympy.Basic) -> sympy.Basic:
         """An equivalent condition, given the dims; `true` where it follows from them."""
@@ -160,10 +173,34 @@ class _Solver:
             return type(condition)(*parts)
         if not isinstance(condition, sympy.Rel) or not condition.free_symbols:
             return condition
+        condition = self._without_extremes(condition)
+        condition = self._decided(condition) if isinstance(condition, sympy.Rel) else condition
+        if not isinstance(condition, sympy.Rel) or not condition.free_symbols:
+            return condition
         condition = canonical(condition, self._multiples())
         if not isinstance(condition, sympy.Rel):
             return self.reduced(condition)
         return self._decided(condition)
+
+    def _without_extremes(self, condition: sympy.Rel) -> sympy.Basic:
+        """Without the arguments of `max` and `min` that another one always beats."""
+        for extreme in sympy.preorder_traversal(condition):
+            name = type(extreme).__name__
+            if name not in ("Max", "Min"):
+                continue
+            kept = list(extreme.args)
+            for argument in extreme.args:
+                others = [other for other in kept if other is not argument]
+                pairs = [(other, argument) if name == "Max" else (argument, other) for other in others]
+                if any(self._never_less(a, b) for a, b in pairs):
+                    kept = others
+            if len(kept) < len(extreme.args):
+                condition = condition.xreplace({extreme: type(extreme)(*kept) if len(kept) > 1 else kept[0]})
+                return condition if not isinstance(condition, sympy.Rel) else self._without_extremes(condition)
+        return condition
+
+    def _never_less(self, a: sympy.Expr, b: sympy.Expr) -> bool:
+        return self._decided(sympy.Ge(a, b, evaluate=False)) == sympy.true
 
     def _multiples(self) -> dict[sympy.Symbol, int]:
         return {dim_symbol(name): dim.multiple_of for name, dim in self.dims.items()}
@@ -246,10 +283,14 @@ class _Solver:
         dim, declared = self.dims[name], self._declared[name]
         new = replace(dim)
         if low is not None and low > dim.min:
-            if name in self._explicit_min and declared.min < low:
+            asked_for = name in self._explicit_min and declared.min < low
+            if asked_for and low > 2:
                 _refuse(declared, f"must be at least {low}", origin)
-            new = replace(new, min=low)
-            self._note(name, f"must be at least {low}", origin, about="min")
+            # Libraries ask for the size 1 also where it makes no difference. What the user asked for is tried out, and
+            # refused where it does (see `probe`).
+            if not asked_for:
+                new = replace(new, min=low)
+                self._note(name, f"must be at least {low}", origin, about="min")
         if high is not None and (dim.max is None or high < dim.max):
             if declared.max is not None:
                 _refuse(declared, f"must be at most {high}", origin)

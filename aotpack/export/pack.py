@@ -172,7 +172,9 @@ def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files, *
                     kernels=tuple(Kernel(kernel, ops) for kernel, ops in module.kernels),
                 )
             )
-        variants.append(Variant(unit.variant, unit.guards, tuple(modules), unit.program.checks))
+        later = [check for module in compiled.lowered for check in module.checks]
+        checks = tuple(dict.fromkeys([*unit.program.checks, *later]))
+        variants.append(Variant(unit.variant, unit.guards, tuple(modules), checks))
         example = golden_file(unit.program, files.path(f"goldens/{stem}", ".bin"), len(files.sources))
         if goldens and example is not None:
             examples.append(example[0])

@@ -20,13 +20,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from aotpack.archive.code import UndefinedError, evaluate
 from aotpack.errors import AotpackError, CaptureError
 from aotpack.export.declared import Note
-from aotpack.export.expressions import write
-from aotpack.export.guards import dim_symbol
+from aotpack.export.guards import check_of, dim_symbol
 from aotpack.export.interface import Call, draws_random_numbers
 from aotpack.export.program import Program
 from aotpack.export.shape_env import expression
 from aotpack.export.state import state_put_back
-from aotpack.spec import Check, Dim, DimRef, ShapeElement, Spec, TensorLeaf, TensorSpec, ValueLeaf, children
+from aotpack.spec import Dim, DimRef, ShapeElement, Spec, TensorLeaf, TensorSpec, ValueLeaf, children
 
 Answer = Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]]
 
@@ -139,8 +138,7 @@ def _without(program: Program, dim: Dim, problems: Mapping[int, str], explicit: 
     checks = program.checks
     if any(size >= least for size in problems):
         # 0 works and 1 does not.
-        condition = write(sympy.Ne(dim_symbol(dim.name), 1))
-        checks = (*checks, Check(condition.text, condition.code or ()))
+        checks = (*checks, check_of(sympy.Ne(dim_symbol(dim.name), 1)))
     dims = tuple(replace(d, min=least) if d.name == dim.name else d for d in program.signature.dims)
     return replace(
         program,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from aotpack.errors import BuildError, PassError
+from aotpack.export import shape_env
 from aotpack.export.dims import expression
 from aotpack.export.editing import fake_mode
+from aotpack.export.later_guards import later_checks
 from aotpack.export.program import Program
 from aotpack.spec import DimRef
 
@@ -57,9 +59,12 @@ def run_passes(program: Program, passes: Sequence[Step]) -> Program:
     """
     for step in passes:
         try:
-            program = step(program)
+            with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
+                program = step(program)
             check(program)
             refuse_specialization(program, f"pass {step.__name__}")
+            later = later_checks(program, f"pass {step.__name__}")
+            program = replace(program, checks=(*program.checks, *later)) if later else program
         except BuildError:
             raise
         except Exception as error:

@@ -40,7 +40,9 @@ from torch.utils._sympy.symbol import SymT
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
-_TRACERS = tuple(os.path.join("aotpack", "export", name) for name in ("trace.py", "joint.py", "functional.py"))
+_TRACERS = tuple(
+    os.path.join("aotpack", "export", f"{name}.py") for name in ("trace", "joint", "functional", "runner", "lower")
+)
 _HELPERS = ("contextlib.py", "mock.py", "functools.py")
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _LAYERS = os.path.join(_TORCH, "nn", "")
