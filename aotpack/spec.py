@@ -104,6 +104,8 @@ class Dim:
         return DerivedDim(self, 1, -subtrahend)
 
     def __str__(self) -> str:
+        if self.max is None and self.min == -(2**63):
+            return f"{self.name} any int"
         bounds = f"{self.name} >= {self.min}" if self.max is None else f"{self.name} in [{self.min}, {self.max}]"
         return bounds if self.multiple_of == 1 else f"{bounds} by {self.multiple_of}"
 

@@ -1,6 +1,6 @@
 """Building archives. Needs torch: `pip install aotpack[build]`.
 
->>> program = aot_export(model, (x,), dynamic_shapes={"x": {0: torch.export.Dim("batch", min=1, max=64)}})
+>>> program = aot_export(model, (x,), dynamic_shapes={"x": {0: aotpack.Dim("batch", 1, 64)}})
 >>> build_archive(program, "model.aotpack")
 
 A model larger than memory is captured without its weights, which stay in their files until they are packed:

@@ -64,8 +64,8 @@ def aot_export(
     Args:
         model: a module (put it in `eval()` mode for inference) or a plain function over tensors.
         args: example positional arguments: tensors (CPU), None, bool, int, float, str, and tuples, lists, dicts with
-            string keys, namedtuples or dataclasses of these. Everything that is no tensor becomes a constant of the
-            signature.
+            string keys, namedtuples or dataclasses of these. What is no tensor becomes a constant of the signature, but
+            for the numbers that `dynamic_shapes` names.
         kwargs: example keyword arguments, likewise.
         mode: `"forward"`: the program returns what the model returns.
             `"joint"`: it also computes the backward. The first tensor that the model returns is the loss, a floating
@@ -79,8 +79,10 @@ def aot_export(
               is absent when none does.
 
             Nothing is accumulated: each call returns fresh gradients, and they have no gradients themselves.
-        dynamic_shapes: as for `torch.export.export`: for each argument, axis → `torch.export.Dim`. Dims keep the
-            names given there. A size that no dim names is static.
+        dynamic_shapes: what varies from call to call (docs/dims.md): for each argument, by name or in order, axis →
+            `aotpack.Dim`, the name of a dim, or what torch.export takes; for an int argument a `Dim`, for any number
+            `aotpack.DYNAMIC`. `"auto"`: every size that can vary does. What is not named is fixed; a size that is named
+            and that the model fixes is an error. `notes` of the program say what was narrowed and why.
         entry: the name of the archive's entry; by default that of `method`, or `mode` when that is not "forward".
         method: the method of a module that is called.
         name: the model's name in the archive; by default the class's or function's.
