@@ -140,11 +140,15 @@ class _Solver:
         return Demands(tuple(self.dims.values()), tuple(unique.values()), tuple(self._notes.values()))
 
     def _check(self, condition: sympy.Basic, origin: Origin) -> Check:
-        written = write(condition)
-        if condition == sympy.false or written.code is None:
-            problem = "cannot be satisfied" if condition == sympy.false else "cannot be checked in a call"
+        if condition == sympy.false:
             raise CaptureError(
-                f"the capture relies on {written.text}, which {problem}{origin}",
+                f"no sizes satisfy all that the capture relies on{origin}",
+                hint="look for branches on sizes in the model, and at the ranges of the dims",
+            )
+        written = write(condition)
+        if written.code is None:
+            raise CaptureError(
+                f"the capture relies on {written.text}, which cannot be checked in a call{origin}",
                 hint="make the dims in it static in dynamic_shapes, or write the model without that condition",
             )
         names = sorted(symbol.name for symbol in condition.free_symbols)
