@@ -67,8 +67,9 @@ def _message(condition: sympy.Basic, key: str, wording: Wording, env: Any) -> st
     origins = {_renamed(symbol, env): text for symbol, text in wording.origins.items()}
     symbols = sorted(condition.free_symbols, key=str)
     named = condition.xreplace({s: sympy.Symbol(wording.names[str(s)]) for s in symbols if str(s) in wording.names})
-    said = wording.messages.get(key)
-    parts = [_literal(f"{said}: the model checks {named}" if said else f"the model checks {named}")]
+    said = wording.messages.get(key, "").rstrip(".")
+    checked = f"the model checks {_text(named)}"
+    parts = [_literal(f"{said}: {checked}" if said else checked)]
     for i, symbol in enumerate(symbols):
         name = str(symbol)
         parts.append(_literal(f"{', got ' if i == 0 else ', '}{wording.names.get(name, name)} = "))
@@ -77,6 +78,13 @@ def _message(condition: sympy.Basic, key: str, wording: Wording, env: Any) -> st
         if origin is not None:
             parts.append(_literal(f" ({origin})"))
     return f"std::string({parts[0]})" + "".join(f" + {part}" for part in parts[1:])
+
+
+def _text(condition: sympy.Basic) -> str:
+    """As in Python; sympy writes `Ne(n, 0)`."""
+    if isinstance(condition, (sympy.Eq, sympy.Ne)):
+        return f"{condition.lhs} {'==' if isinstance(condition, sympy.Eq) else '!='} {condition.rhs}"
+    return str(condition)
 
 
 def _renamed(symbol: sympy.Symbol, env: Any) -> sympy.Symbol:

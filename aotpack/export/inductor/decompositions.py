@@ -90,6 +90,21 @@ def _trilinear(
     return product.sum(list(sumdim)) if sumdim else product
 
 
+# ---- reductions of nothing ------------------------------------------------------------------------------------------
+
+
+@_decomposes(aten.var_mean.correction)
+def _var_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Any:
+    # TorchInductor computes both at once and gives 0 for the mean of nothing, which is NaN.
+    axes = range(x.dim()) if dim is None else dim
+    if _fixed(*(x.shape[axis] for axis in axes)):
+        return NotImplemented
+    mean = x.mean(list(axes), keepdim=keepdim)
+    return aten.var.correction(x, dim, correction=correction, keepdim=keepdim), mean
+
+
 # ---- adaptive pooling -----------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ what is not known is answered as for sizes in general), where TorchInductor must
 and the lowerings that fix sizes are replaced by decompositions (aotpack/export/inductor/decompositions.py).
 
 Private interfaces touched (torch 2.11 to 2.13):
-  torch._inductor.sizevars.SizeVarAllocator.{evaluate_min, evaluate_max}
+  torch._inductor.sizevars.SizeVarAllocator.{evaluate_min, evaluate_max, guard_int_seq}
   torch.fx.experimental._config.backed_size_oblivious
 """
 
@@ -34,6 +34,8 @@ def open_sizes() -> Iterator[None]:
         _config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
         mock.patch.object(SizeVarAllocator, "evaluate_min", _or_expression(SizeVarAllocator.evaluate_min, Min)),
         mock.patch.object(SizeVarAllocator, "evaluate_max", _or_expression(SizeVarAllocator.evaluate_max, Max)),
+        # The lowering of convolutions asks so for the sizes of weights and biases, and has use for their number alone.
+        mock.patch.object(SizeVarAllocator, "guard_int_seq", lambda _, sizes: list(sizes)),
         sizes_in_cpp(),
     ):
         yield
