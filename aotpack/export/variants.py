@@ -15,7 +15,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from aotpack.archive import Guard
-from aotpack.errors import CaptureError
+from aotpack.errors import BuildError, CaptureError
 from aotpack.export.program import Program, ProgramVariant
 from aotpack.export.same_entry import as_entry
 from aotpack.spec import (
@@ -66,15 +66,45 @@ def with_variants(
         if not pins:
             made.append(ProgramVariant(name, (), general))
             continue
-        call, shapes = _example_at(general.signature, pins, args, kwargs)
         try:
-            program = capture(*call, dynamic_shapes=shapes)
+            program = _captured(general.signature, pins, args, kwargs, capture)
         except CaptureError as error:
             raise CaptureError(f"the variant {name!r}: {error}", hint=error.hint) from error
         made.append(_variant(general, name, pins, program))
     if select == "tightest":
         made.sort(key=lambda variant: _admitted(variant, general.signature.dims))
-    return replace(general, variants=tuple(made))
+    notes = [
+        replace(note, subject=f"variant {variant.name}: {note.subject}")
+        for variant in made
+        for note in variant.program.notes
+        if note not in general.notes
+    ]
+    return replace(general, variants=tuple(made), notes=(*general.notes, *notes))
+
+
+def _captured(
+    signature: Signature,
+    pins: Mapping[str, int],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    capture: Callable[..., Program],
+) -> Program:
+    """The capture at these sizes. It may be right for fewer of the other sizes than the general one is."""
+    dims = {dim.name: dim for dim in signature.dims if dim.name not in pins}
+    call, shapes = _example_at(signature, pins, dims, args, kwargs)
+    try:
+        return capture(*call, dynamic_shapes=shapes)
+    except CaptureError:
+        # With ranges that nobody asked for, what the capture takes from them is a guard, not an error.
+        open_dims = {name: Dim(name, min(dim.min, 0), None, dim.multiple_of) for name, dim in dims.items()}
+        if open_dims == dims:
+            raise
+        _, shapes = _example_at(signature, pins, open_dims, args, kwargs)
+        try:
+            return capture(*call, dynamic_shapes=shapes)
+        except CaptureError:
+            pass
+        raise
 
 
 # ---- what the user asks for -----------------------------------------------------------------------------------------
@@ -123,7 +153,7 @@ def _name(pins: Mapping[str, int]) -> str:
 
 def _admitted(variant: ProgramVariant, dims: Sequence[Dim]) -> tuple[int, int]:
     """How many sizes fit: dims without an upper bound, and the number of sizes that the others may have together."""
-    bounds = {dim.name: (dim.min, dim.max, dim.multiple_of) for dim in dims}
+    bounds = {dim.name: _range(dim) for dim in dims}
     for guard in variant.guards:
         bounds[guard.dim] = (guard.min, guard.max, guard.multiple_of)
     bounded = [(low, high, step) for low, high, step in bounds.values() if high is not None]
@@ -135,14 +165,17 @@ def _admitted(variant: ProgramVariant, dims: Sequence[Dim]) -> tuple[int, int]:
 
 
 def _example_at(
-    signature: Signature, pins: Mapping[str, int], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    signature: Signature,
+    pins: Mapping[str, int],
+    dims: Mapping[str, Dim],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
 ) -> tuple[tuple[tuple[Any, ...], dict[str, Any]], dict[str, Any]]:
-    """The example call at these sizes, and the dynamic shapes, by input, that leave the other dims open."""
+    """The example call at these sizes, and the dynamic shapes, by input, that leave `dims`, the others, open."""
     flat, tree = pytree.tree_flatten((args, {key: kwargs[key] for key in signature.in_spec.kwargs_keys}))
     leaves = list(_leaves(signature.in_spec))
     specs = [signature.inputs[leaf.index] if isinstance(leaf, TensorLeaf) else None for leaf in leaves]
     values = dim_values(signature, [v for v, spec in zip(flat, specs, strict=True) if spec is not None]) | dict(pins)
-    dims = {dim.name: dim for dim in signature.dims if dim.name not in pins}
     sized: list[Any] = []
     shapes: dict[str, Any] = {}
     for value, spec in zip(flat, specs, strict=True):
@@ -230,13 +263,23 @@ def resized(tensor: torch.Tensor, sizes: Sequence[int], order: Sequence[int]) ->
 def _variant(general: Program, name: str, pins: Mapping[str, int], captured: Program) -> ProgramVariant:
     program = as_entry(captured, general.signature, name)
     own = {dim.name: dim for dim in program.signature.dims}
+    unknown = [dim for name, dim in own.items() if all(name != known.name for known in general.signature.dims)]
+    if unknown:
+        raise BuildError(
+            f"the variant {name!r} has a size of its own, {unknown[0]}, which the general one computes of others",
+            hint="fix the sizes that it depends on too, or leave this variant out",
+        )
     guards = []
     for dim in general.signature.dims:
         if dim.name in pins:
             guards.append(Guard(dim.name, pins[dim.name], pins[dim.name]))
-        elif dim.name in own and own[dim.name] != dim:
-            guards.append(_narrowed(dim, own[dim.name]))
+        elif dim.name in own and (guard := _narrowed(dim, own[dim.name])) != Guard(dim.name, *_range(dim)):
+            guards.append(guard)
     return ProgramVariant(name, tuple(guards), replace(program, state_dict=general.state_dict, name=general.name))
+
+
+def _range(dim: Dim) -> tuple[int, int | None, int]:
+    return dim.min, dim.max, dim.multiple_of
 
 
 def _narrowed(dim: Dim, own: Dim) -> Guard:

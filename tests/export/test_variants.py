@@ -182,6 +182,26 @@ def test_numbers_may_be_fixed(pack: Pack) -> None:
         assert [type(value) for value in got[1:]] == [int, float]
 
 
+def tiered(x: Tensor) -> Tensor:
+    return x * 2 if x.shape[0] * x.shape[1] <= 64 else x * 3
+
+
+def test_a_variant_may_fit_fewer_sizes_than_the_general_one(pack: Pack) -> None:
+    shapes = ({0: BATCH, 1: LENGTH},)
+    program = aot_export(tiered, (torch.randn(4, 4),), dynamic_shapes=shapes, variants=[{"batch": 8}, {}])
+    path = pack(program)
+    narrow, general = entry_of(path).variants
+    assert narrow.guards == (Guard("batch", 8, 8), Guard("length", 1, 8))
+    assert [check.text for check in general.checks] == ["batch*length <= 64"]
+    context = aotpack.load(path).context()
+    for shape, taken in [((8, 8), "batch=8"), ((2, 32), "general")]:
+        x = torch.randn(shape)
+        assert_close(context(x), tiered(x))
+        assert context.variant == taken
+    with pytest.raises(InputError, match=r"no variant of entry 'forward' fits"):
+        context(torch.randn(8, 9))
+
+
 class Loss(nn.Module):
     def __init__(self) -> None:
         super().__init__()
