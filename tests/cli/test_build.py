@@ -195,3 +195,64 @@ def test_an_old_archive_survives_a_failure(folder: Path) -> None:
     assert "error:" in result.stderr
     assert "Traceback" not in result.stderr
     assert (folder / "kept.aotpack").read_bytes() == b"old"
+
+
+ENTRIES = """
+import torch
+from aotpack import Dim
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = torch.nn.Linear(8, 16)
+        self.second = torch.nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.second(self.embed(x))
+
+    def embed(self, x):
+        return torch.relu(self.first(x))
+
+def model():
+    return Net().eval()
+
+def entries():
+    batch = Dim("batch", 1, 64)
+    return {
+        "forward": {"args": (torch.ones(2, 8),), "dynamic_shapes": {"x": {0: batch}}, "variants": [{"batch": 1}, {}]},
+        "embed": {"kwargs": {"x": torch.ones(3, 8)}, "method": "embed"},
+    }
+"""
+
+
+def test_entries_and_variants(folder: Path) -> None:
+    (folder / "many.py").write_text(ENTRIES)
+    value = build(folder, "many.py")
+    assert {entry: list(variants) for entry, variants in value["passes"].items()} == {
+        "forward": ["batch=1", "general"],
+        "embed": ["default"],
+    }
+    shown = json.loads(aotpack(folder, "inspect", "out.aotpack", "--json").stdout)
+    assert {entry["name"]: [v["name"] for v in entry["variants"]] for entry in shown["entries"]} == {
+        "forward": ["batch=1", "general"],
+        "embed": ["default"],
+    }
+    assert len(shown["constants"]) == 4
+    assert "passes over forward, batch=1" in aotpack(folder, "inspect", "out.aotpack", "--passes").stdout
+    wrong = aotpack(folder, "build", "many.py", "-o", "out.aotpack", "--variant", "batch=1")
+    assert wrong.returncode == 2
+    assert "entries()" in wrong.stderr
+
+
+def test_variants_at_the_command_line(folder: Path) -> None:
+    options = ["--dim", "input.0=batch:1..64", "--variant", "general", "--variant", "batch=1"]
+    value = build(folder, "net.py", *options, "--select", "tightest")
+    assert list(value["passes"]["forward"]) == ["batch=1", "general"]
+    wrong = aotpack(folder, "build", "net.py", "-o", "out.aotpack", *options, "--variant", "batch=65")
+    assert wrong.returncode == 1
+    assert "batch in [1, 64]" in wrong.stderr
+    for option, said in {"--variant": "is not DIM=SIZE", "--select": "neither declared nor tightest"}.items():
+        wrong = aotpack(folder, "build", "net.py", "-o", "out.aotpack", option, "best")
+        assert wrong.returncode == 2
+        assert said in wrong.stderr
