@@ -58,7 +58,11 @@ class Demands:
 
 
 def demands(
-    dims: Iterable[Dim], assumptions: Iterable[Assumption], *, explicit_min: frozenset[str] = frozenset()
+    dims: Iterable[Dim],
+    assumptions: Iterable[Assumption],
+    *,
+    explicit_min: frozenset[str] = frozenset(),
+    explicit_max: bool = True,
 ) -> Demands:
     """The dims with what the assumptions say of them, and the checks that are left.
 
@@ -67,12 +71,13 @@ def demands(
         assumptions: over `dim_symbol`s of their names alone. What operators want to know of sizes 0 and 1 alone is
             left out: whether these work is to be tried out (see `probe`).
         explicit_min: names of dims whose least size the user gave.
+        explicit_max: whether greatest sizes are the user's.
 
     Raises:
         CaptureError: an assumption cannot be checked in a call, no size satisfies them, or they take sizes from a dim
             that the user asked for by an explicit bound.
     """
-    solver = _Solver(dims, explicit_min)
+    solver = _Solver(dims, explicit_min, explicit_max=explicit_max)
     inside = []
     for assumption in assumptions:
         if assumption.origin.inside:
@@ -92,10 +97,11 @@ def implied(condition: sympy.Basic, dims: Iterable[Dim], checks: Iterable[Check]
 
 
 class _Solver:
-    def __init__(self, dims: Iterable[Dim], explicit_min: frozenset[str]) -> None:
+    def __init__(self, dims: Iterable[Dim], explicit_min: frozenset[str], *, explicit_max: bool = True) -> None:
         self.dims = {dim.name: dim for dim in dims}
         self._declared = dict(self.dims)
         self._explicit_min = explicit_min
+        self._explicit_max = explicit_max
         self._pending: dict[sympy.Basic, Origin] = {}
         self._notes: dict[tuple[str, str], Note] = {}
 
@@ -296,7 +302,7 @@ class _Solver:
                 new = replace(new, min=low)
                 self._note(name, f"must be at least {low}", origin, about="min")
         if high is not None and (dim.max is None or high < dim.max):
-            if declared.max is not None:
+            if declared.max is not None and self._explicit_max:
                 _refuse(declared, f"must be at most {high}", origin)
             new = replace(new, max=high)
             self._note(name, f"must be at most {high}", origin, about="max")

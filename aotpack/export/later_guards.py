@@ -46,7 +46,7 @@ def later_checks(program: Program, where: str) -> tuple[Check, ...]:
     if not wanted:
         return ()
     try:
-        found = demands(dims, wanted)
+        found = demands(dims, wanted, explicit_max=False)
     except CaptureError as error:
         raise LoweringError(f"{where} relies on a size: {error}", hint="report this model") from error
     checks = list(found.checks)
@@ -75,7 +75,7 @@ class _Usual:
             if not size.free_symbols or not size.free_symbols <= known.keys():
                 continue
             with contextlib.suppress(CaptureError):
-                found = demands(dims, [Assumption(sympy.Ge(size.xreplace(known), 2))])
+                found = demands(dims, [Assumption(sympy.Ge(size.xreplace(known), 2))], explicit_max=False)
                 dims = found.dims
                 if found.checks:
                     self._own[size] = dim_symbol(f"size_{len(self._own)}")
