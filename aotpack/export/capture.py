@@ -22,6 +22,7 @@ from aotpack.export.autocast import autocast_inside
 from aotpack.export.functional import functional_graph
 from aotpack.export.interface import Call, Results, make_program, manifest_dtype, memory_order
 from aotpack.export.joint import joint_graph, portable_operators
+from aotpack.export.loaded_guards import restore_guards
 from aotpack.export.numbers import constant, taking_tensors
 from aotpack.export.probe import probed
 from aotpack.export.program import Program
@@ -183,6 +184,7 @@ def load_exported(
         ) from error
     if exported.example_inputs is None:
         raise CaptureError(f"{os.fspath(path)} carries no example inputs", hint="export and save the program again")
+    restore_guards(exported)
     args, kwargs = exported.example_inputs
     args, kwargs = eager.detached((tuple(args), dict(kwargs)))
     outputs = eager.run(exported.module(), args, kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import aotpack
 from aotpack import Dim
 from aotpack.archive.code import evaluate
 from aotpack.errors import CaptureError
-from aotpack.export import aot_export, shape_env
+from aotpack.export import aot_export, load_exported, shape_env
 from aotpack.export.later_guards import later_checks
 from aotpack.export.program import Program
 from aotpack.spec import Expr
@@ -199,6 +200,32 @@ def test_an_archive_refuses_what_was_not_captured(build: Build) -> None:
         archive(randn(8, 3), randn(23), randn(17))
     with pytest.raises(ValueError, match="'z'"):
         archive(randn(8, 3), randn(24), randn(16))
+
+
+# ---- programs from files --------------------------------------------------------------------------------------------
+
+
+class Rows(nn.Module):
+    def forward(self, x: torch.Tensor, y: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.view(-1, 8) + 1 if x.shape[0] > 3 else x, x.shape[0] * y[0]
+
+
+def test_guards_of_a_file_are_checked(tmp_path: Path) -> None:
+    auto = torch.export.Dim.AUTO
+    shapes = {"x": {0: auto}, "y": [{0: auto}, None]}
+    exported = torch.export.export(Rows(), (randn(16), [randn(17), randn(2)]), dynamic_shapes=shapes)
+    torch.export.save(exported, tmp_path / "rows.pt2")
+    program = load_exported(tmp_path / "rows.pt2")
+    guarded = exported.module()
+    for size in range(2, 40):
+        x, y = randn(size), [randn(5), randn(2)]
+        try:
+            expected = guarded(x, y)
+        except (AssertionError, RuntimeError):
+            assert not accepts(program, dict.fromkeys((dim.name for dim in program.signature.dims), 5) | {"x_0": size})
+            continue
+        assert accepts(program, {dim.name: 5 for dim in program.signature.dims} | {"x_0": size})
+        assert_close(list(program.runnable()(x, *y)), list(expected))
 
 
 # ---- what comes after the capture -----------------------------------------------------------------------------------
