@@ -16,7 +16,7 @@ from aotpack.export import structure
 from aotpack.export.declared import Declared
 from aotpack.export.dims import DimTable
 from aotpack.export.editing import as_node, bound_arguments, is_dense
-from aotpack.export.numbers import NUMBER_DTYPES, as_tensor, constant, number_kind
+from aotpack.export.numbers import NUMBER_DTYPES, as_tensor, constant, factors_as_tensors, number_kind
 from aotpack.export.program import ConstantInfo, Program, Reference
 from aotpack.spec import DimRef, DType, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf
 
@@ -145,6 +145,7 @@ def make_program(
     in_spec = structure.call_spec(exported.call_spec.in_spec, iter(leaves), call.names)
     out_leaves, outputs, kept = _output_leaves(graph_module, table, results)
     out_spec = structure.to_spec(results.tree, iter(out_leaves), "the result")
+    factors_as_tensors(graph_module)
     _drop_constants(graph_module, placeholders, is_input, kept)
     constants = {
         attribute: ConstantInfo("buffer", (attribute,), True) for attribute in _mutated_attributes(graph_module)

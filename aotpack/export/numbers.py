@@ -105,11 +105,34 @@ def constant(value: Any) -> bool | int | float | None:
 
 def as_tensor(graph_module: torch.fx.GraphModule, node: torch.fx.Node, kind: str) -> torch.fx.Node:
     """A node for the tensor of rank 0 that holds a number of the graph, in front of the graph's end."""
-    graph = graph_module.graph
-    dtype = NUMBER_DTYPES[kind]
-    with graph.inserting_before(graph.output_node()):
-        tensor = graph.call_function(torch.ops.aten.scalar_tensor.default, (node,), {"dtype": dtype})
+    with graph_module.graph.inserting_before(graph_module.graph.output_node()):
+        return _scalar_tensor(graph_module, node, NUMBER_DTYPES[kind])
+
+
+def factors_as_tensors(graph_module: torch.fx.GraphModule) -> None:
+    """Makes tensors of the symbolic numbers that tensors are multiplied and divided by.
+
+    TorchInductor would ask for the sign of such a number where a softmax follows. In single and double precision the
+    results are those of the number itself.
+    """
+    for node in list(graph_module.graph.nodes):
+        if node.target not in (torch.ops.aten.mul.Tensor, torch.ops.aten.div.Tensor) or len(node.args) != 2:
+            continue
+        tensor, number = node.args
+        if not isinstance(number, torch.fx.Node) or not isinstance(tensor, torch.fx.Node):
+            continue
+        value = tensor.meta["val"]
+        if number_kind(number.meta.get("val")) not in ("int", "float") or not isinstance(value, torch.Tensor):
+            continue
+        # A tensor of rank 0 would have a say in the dtype of the result beside another one.
+        if value.dtype in (torch.float32, torch.float64) and value.dim() > 0:
+            with graph_module.graph.inserting_before(node):
+                node.args = (tensor, _scalar_tensor(graph_module, number, value.dtype))
+
+
+def _scalar_tensor(graph_module: torch.fx.GraphModule, node: torch.fx.Node, dtype: torch.dtype) -> torch.fx.Node:
+    tensor = graph_module.graph.call_function(torch.ops.aten.scalar_tensor.default, (node,), {"dtype": dtype})
+    tensor.meta = {key: value for key, value in node.meta.items() if key in ("nn_module_stack", "stack_trace")}
     with fake_mode(graph_module):
-        tensor.meta = {key: value for key, value in node.meta.items() if key in ("nn_module_stack", "stack_trace")}
         tensor.meta["val"] = torch.empty((), dtype=dtype)
     return tensor

@@ -44,11 +44,16 @@ def equal(actual: Any, expected: Any, tolerance: float = 1e-5) -> None:
 
 
 def check(
-    build: Build, function: Callable[..., Any], args: tuple[Any, ...], shapes: Any, *calls: tuple[Any, ...]
+    build: Build,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    shapes: Any,
+    *calls: tuple[Any, ...],
+    tolerance: float = 1e-5,
 ) -> Any:
     archive = build(function, args, dynamic_shapes=shapes)
     for call in (args, *calls):
-        equal(archive(*call), function(*call))
+        equal(archive(*call), function(*call), tolerance)
     return archive
 
 
@@ -156,6 +161,14 @@ def test_floats(build: Build) -> None:
 
     values = (-1.7, 0.1, 1e-30, 1e100, math.inf, -math.inf, math.nan, 1e-300)
     check(build, function, (X, 0.3), {"f": DYNAMIC}, *((X, value) for value in values))
+
+
+def test_scores_over_a_temperature(build: Build) -> None:
+    def function(x: Tensor, temperature: float, n: int) -> tuple[Tensor, ...]:
+        return torch.softmax(x / temperature, -1), torch.softmax(x * n, -1), x.sum() * temperature
+
+    calls = ((X, 1.0, 1), (X, 0.01, 0), (X, -1.0, -5))
+    check(build, function, (X, 0.7, 2), {"temperature": DYNAMIC, "n": DYNAMIC}, *calls)
 
 
 def test_functions_of_floats(build: Build) -> None:
