@@ -7,6 +7,7 @@ cannot say in these. What the user declared is stated by `torch._check` before t
 from __future__ import annotations
 
 import contextlib
+import inspect
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -77,6 +78,16 @@ def _by_other_means(module: torch.nn.Module, call: Call, dynamic_shapes: Any, er
     Raises:
         CaptureError: `error`, if nothing can.
     """
+    fixed, places = _ones_fixed(module, call, dynamic_shapes)
+    if places:
+        notes = tuple(Note(place, "is always 1: it is in the example, and the model needs it") for place in places)
+        with (
+            contextlib.suppress(CaptureError),
+            shape_env.sizes_from_zero(),
+            shape_env.lines_of_the_model(),
+            _stated(module, call, []),
+        ):
+            return Traced(_export(module, call, fixed), notes)
     with contextlib.suppress(CaptureError), shape_env.lines_of_the_model(), _stated(module, call, []):
         exported = _export(module, call, dynamic_shapes)
         _assume_nothing_of_small_sizes(exported)
@@ -86,6 +97,28 @@ def _by_other_means(module: torch.nn.Module, call: Call, dynamic_shapes: Any, er
     if followed is None:
         raise error
     return Traced(followed, (Note("capture", "traced by Dynamo (strict=True), since it cannot be traced otherwise"),))
+
+
+def _ones_fixed(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> tuple[Any, list[str]]:
+    """The shapes without sizes that have no name and are 1 in the example, and where these are.
+
+    A tensor that is broadcast in the example has such a size, and most often is meant to be.
+    """
+    leaves, tree = pytree.tree_flatten((call.args, call.kwargs))
+    args, kwargs = pytree.tree_unflatten(range(len(leaves)), tree)
+    names = call.leaf_names()
+    places: list[str] = []
+
+    def fix(leaf: int, axes: Any) -> Any:
+        if not isinstance(axes, dict) or not isinstance(leaves[leaf], torch.Tensor):
+            return axes
+        known = call.declared.sizes[leaf] if call.declared is not None else {}
+        ones = [axis for axis in axes if axis not in known and leaves[leaf].shape[axis] == 1]
+        places.extend(f"input {names[leaf]!r}, axis {axis}" for axis in ones)
+        return {axis: size for axis, size in axes.items() if axis not in ones} or None
+
+    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    return {name: pytree.tree_map(fix, value, dynamic_shapes[name]) for name, value in bound.items()}, places
 
 
 def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict: bool = False) -> ExportedProgram:

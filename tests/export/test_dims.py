@@ -147,6 +147,11 @@ def test_a_range_that_the_user_gave() -> None:
 def test_sizes_of_one_in_the_example() -> None:
     program = capture(lambda x, y: x + y, randn(4, 3), randn(4, 1))
     assert described(program) == "x_0 >= 0, x_1 >= 0 | x_0xx_1 x_0x1 x_0xx_1 | "
+    assert [str(note) for note in program.notes] == [
+        "input 'y', axis 1: is always 1: it is in the example, and the model needs it"
+    ]
+    program = capture(lambda x, y: (x * 2, y * 3), randn(4, 3), randn(4, 1))
+    assert [accepts(program, {"x_0": 2, "x_1": 3, "y_0": 5, "y_1": size}) for size in (0, 1, 7)] == [True] * 3
 
 
 # ---- Python code that computes with sizes ---------------------------------------------------------------------------
