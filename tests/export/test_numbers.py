@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+import aotpack
 from aotpack import DYNAMIC, Dim
 from aotpack.errors import AotpackError, CaptureError, InputError
-from aotpack.export import aot_export, load_exported
+from aotpack.export import BuildOptions, aot_export, build_archive, load_exported, without_weights
 from aotpack.spec import DimRef, DType, TensorLeaf, ValueLeaf
 from tests.export.conftest import Build, assert_close
 
@@ -278,7 +281,7 @@ def test_numpy_and_files(build: Build) -> None:
         archive(X, 2.0, 0.25)
 
 
-def test_exported_programs_with_ints(tmp_path: Any, build: Build) -> None:
+def test_exported_programs_with_ints(tmp_path: Path) -> None:
     class Model(nn.Module):
         def forward(self, x: Tensor, n: int) -> Tensor:
             return x * n
@@ -306,3 +309,39 @@ def test_a_backward_with_numbers(build: Build) -> None:
         result = archive(X, n, f)
         assert_close(result["outputs"], model(X, n, f).detach())
         assert_close(result["gradients"]["weight"], (X[:n] * f).sum(0))
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x)
+
+    def scaled(self, x: Tensor, factor: float, count: int) -> Tensor:
+        return self.linear(x)[:count] * factor
+
+
+def test_other_methods(tmp_path: Path, cache_dir: Path) -> None:
+    model = Scaled().eval()
+    shapes = {"factor": DYNAMIC, "count": Dim("count", 0, 5)}
+    program = aot_export(model, (X, 0.5, 2), method="scaled", dynamic_shapes=shapes)
+    build_archive(program, tmp_path / "model.aotpack", options=BuildOptions(cache_dir=cache_dir))
+    archive = aotpack.load(tmp_path / "model.aotpack")
+    assert_close(archive.entry("scaled")(X, -2.0, 4), model.scaled(X, -2.0, 4).detach())
+
+
+def test_models_whose_weights_are_streamed(tmp_path: Path, cache_dir: Path) -> None:
+    class Whole(Scaled):
+        forward = Scaled.scaled  # type: ignore[assignment]
+
+    model = Whole().eval()
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    with without_weights():
+        empty = Whole().eval()
+    shapes = {"factor": DYNAMIC, "count": Dim("count", 0, 5)}
+    program = aot_export(empty, (X, 0.5, 2), dynamic_shapes=shapes, weights=tmp_path / "weights.safetensors")
+    build_archive(program, tmp_path / "model.aotpack", options=BuildOptions(cache_dir=cache_dir))
+    archive = aotpack.load(tmp_path / "model.aotpack")
+    assert_close(archive(X, -2.0, 4), model.scaled(X, -2.0, 4).detach())
