@@ -73,6 +73,12 @@ def test_sizes_out_of_ints(build: Build) -> None:
             archive(X, wrong)
 
 
+def test_any_int_bounds_a_slice(build: Build) -> None:
+    calls = [(X, start, end) for start in (0, 3, 7, -1, -9) for end in (-2, 0, 4, 9)]
+    shapes = {"n": DYNAMIC, "m": DYNAMIC}
+    check(build, lambda x, n, m: (x[:n], x[n:], x[n:m] * 2), (X, 1, 3), shapes, *calls)
+
+
 def test_the_signature_names_them() -> None:
     program = aot_export(lambda x, n: (x[:n], n + 1, n / 2, n > 2), (X, 3), dynamic_shapes={"n": Dim("rows", 0, 5)})
     x, n = program.signature.inputs
