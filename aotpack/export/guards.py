@@ -210,7 +210,7 @@ class _Solver:
         return condition
 
     def _never_less(self, a: sympy.Expr, b: sympy.Expr) -> bool:
-        return self._decided(sympy.Ge(a, b, evaluate=False)) == sympy.true
+        return bool(self._decided(sympy.Ge(a, b, evaluate=False)) == sympy.true)
 
     def _multiples(self) -> dict[sympy.Symbol, int]:
         return {dim_symbol(name): dim.multiple_of for name, dim in self.dims.items()}
