@@ -1,0 +1,88 @@
+"""Canaries for what dynamic sizes touch of torch's private interfaces, and what is printed of sizes as C++."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import sympy
+import torch
+from torch.utils._sympy.functions import (
+    FloatPow,
+    FloorDiv,
+    IntTrueDiv,
+    OpaqueUnaryFn_exp,
+    OpaqueUnaryFn_sin,
+    PowByNatural,
+    ToFloat,
+)
+
+from aotpack.export.checks import condition_key
+from aotpack.export.inductor.size_printer import sizes_in_cpp
+
+
+class TestSignatures:
+    def test_size_variables(self) -> None:
+        from torch._inductor.sizevars import SizeVarAllocator
+
+        for name, parameters in {
+            "evaluate_min": ["self", "left", "right"],
+            "evaluate_max": ["self", "left", "right"],
+            "guard_int_seq": ["self", "left"],
+            "statically_known_leq": ["self", "left", "right"],
+        }.items():
+            assert list(inspect.signature(getattr(SizeVarAllocator, name)).parameters) == parameters
+
+    def test_decompositions(self) -> None:
+        from torch._inductor import compile_fx
+
+        table: Any = compile_fx.select_decomp_table()  # type: ignore[attr-defined]
+        assert torch.ops.aten.mse_loss.default in table
+
+    def test_asserts(self) -> None:
+        from torch._inductor import ir
+
+        assert list(inspect.signature(ir.AssertScalar.codegen).parameters) == ["self", "wrapper"]
+        assert list(inspect.signature(ir.AssertScalar.__init__).parameters)[:2] == ["self", "scalar"]
+        assert list(inspect.signature(torch._check_with).parameters) == ["error_type", "cond", "message"]
+
+    def test_custom_operators(self) -> None:
+        from torch._library.custom_ops import OPDEFS
+
+        @torch.library.custom_op("aotpack_canary::twice", mutates_args=())
+        def twice(x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        known = OPDEFS["aotpack_canary::twice"]
+        assert known is twice
+        assert all(hasattr(known, name) for name in ("_init_fn", "_backend_fns", "_backward_fn", "_qualname"))
+        assert known._backend_fns[None](torch.ones(1)) == 2
+
+
+def test_conditions_have_one_key() -> None:
+    u, n = sympy.Symbol("u0", integer=True), sympy.Symbol("s0", integer=True)
+    assert condition_key(u >= 0) == condition_key(sympy.Le(0, u, evaluate=False))
+    assert condition_key(u <= n) == condition_key(n >= u)
+    assert condition_key(u <= n) != condition_key(u < n)
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda n: 2 / ToFloat(3) * IntTrueDiv(n, 4), "(static_cast<double>(n) / static_cast<double>(4L))"),
+        (lambda n: OpaqueUnaryFn_sin(ToFloat(n)), "std::sin(static_cast<double>(static_cast<double>(n)))"),
+        (lambda n: OpaqueUnaryFn_exp(ToFloat(n)), "std::exp("),
+        (lambda n: PowByNatural(3, n), "static_cast<uint64_t>(3L), n)"),
+        (lambda n: FloatPow(ToFloat(n), 1.5), "std::pow("),
+        (lambda n: FloorDiv(n, 3), "c10::div_floor_integer("),
+    ],
+    ids=["true_division", "sin", "exp", "power", "float_power", "floor_division"],
+)
+def test_sizes_are_printed(make: Any, expected: str) -> None:
+    from torch.utils._sympy.printers import CppPrinter
+
+    with sizes_in_cpp():
+        text = CppPrinter().doprint(make(sympy.Symbol("n", integer=True, positive=True)))
+    assert expected in text
+    assert "math." not in text
