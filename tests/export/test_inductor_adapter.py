@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 
@@ -220,3 +221,22 @@ class TestWrapper:
         assert old in lookup.wrapper
         with pytest.raises(LoweringError, match=message):
             wrapper_source.transform(lookup.wrapper.replace(old, new), target="x86-64-v3", num_inputs=2, num_outputs=2)
+
+
+def test_what_numbers_need_is_there() -> None:
+    from torch._export.verifier import Verifier
+    from torch._inductor import compile_fx
+    from torch._inductor.codegen.common import KernelArgs
+    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+    from torch._inductor.ir import IndexingConstant
+
+    extract = inspect.signature(compile_fx._extract_inputs_from_exported_gm)
+    assert len(extract.parameters) == 2
+    for name in ("generate_input_output_runtime_checks", "codegen_model_constructor"):
+        assert list(inspect.signature(getattr(CppWrapperCpu, name)).parameters) == ["self"]
+    assert list(inspect.signature(CppWrapperCpu.codegen_dynamic_slice_size).parameters) == ["self", "node"]
+    assert "const float" in inspect.getsource(KernelArgs.cpp_argdefs)
+    assert {field.name for field in dataclasses.fields(IndexingConstant)} >= {"index", "dtype"}
+    assert callable(Verifier.allowed_op_types) and callable(Verifier.allowed_builtin_ops)
+    for name in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "acos", "asin", "atan", "log2"):
+        assert callable(getattr(torch, f"_sym_{name}"))
