@@ -90,7 +90,8 @@ void bench_linear(DType dtype, int64_t m, int64_t n, int64_t k, Act act = Act::n
 
 // Square images, kernels and strides; c == groups is depthwise.
 void bench_conv(DType dtype, int64_t n, int64_t c, int64_t oc, int64_t size, int64_t kernel, int64_t stride,
-                int64_t padding, int64_t groups = 1, bool transposed = false, Act act = Act::relu) {
+                int64_t padding, int64_t groups = 1, bool transposed = false, Act act = Act::relu,
+                bool winograd = false) {
   const int64_t out =
       transposed ? (size - 1) * stride - 2 * padding + kernel : (size + 2 * padding - kernel) / stride + 1;
   const std::string name = "conv " + std::string(dtype_name(dtype)) + " " + std::to_string(n) + "x" +
@@ -99,7 +100,7 @@ void bench_conv(DType dtype, int64_t n, int64_t c, int64_t oc, int64_t size, int
                            (groups == c && oc == c ? " dw"
                             : groups > 1           ? " grouped"
                                                    : "") +
-                           (transposed ? " transposed" : "");
+                           (transposed ? " transposed" : "") + (winograd ? " winograd" : "");
   if (name.find(filter) == std::string::npos) return;
   ConvArgs a = {};
   a.dtype = dtype;
@@ -116,10 +117,12 @@ void bench_conv(DType dtype, int64_t n, int64_t c, int64_t oc, int64_t size, int
     a.dilation[d] = 1;
   }
   a.transposed = transposed;
+  a.winograd = winograd;
   a.act = act;
   a.num_threads = threads;
   const auto x = floats(n * c * size * size), bias = floats(oc);
-  const auto w = floats(conv_layout(groups, c / groups, oc / groups, transposed) == ConvLayout::panels
+  const auto w = floats(winograd ? round_up(oc, 32) * 16 * c
+                        : conv_layout(groups, c / groups, oc / groups, transposed) == ConvLayout::panels
                             ? groups * round_up(oc / groups, 32) * kernel * kernel * (c / groups)
                             : round_up(oc, 32) * kernel * kernel * (c / groups));
   Floats y(static_cast<size_t>(n * oc * out * out));
@@ -285,6 +288,17 @@ int main(int argc, char** argv) {
     for (const int64_t m : {1, 2, 4, 8, 16}) bench_linear(dtype, m, 4096, 4096);
     bench_linear(dtype, 1, 768, 768);
     bench_linear(dtype, 1, 50257, 768);
+    // VGG and ResNet, direct and transformed in turns.
+    if (dtype == DType::f32) {
+      const int64_t layers[][3] = {{64, 64, 224},  {64, 128, 112}, {128, 128, 112}, {128, 256, 56},
+                                   {256, 256, 56}, {256, 512, 28}, {512, 512, 28},  {512, 512, 14},
+                                   {64, 64, 56},   {128, 128, 28}, {256, 256, 14},  {512, 512, 7}};
+      for (const auto& [c, oc, size] : layers) {
+        for (const bool winograd : {false, true}) {
+          bench_conv(dtype, 1, c, oc, size, 3, 1, 1, 1, false, Act::relu, winograd);
+        }
+      }
+    }
     // ResNet, ConvNeXt, ViT, MobileNet, transposed.
     bench_conv(dtype, 1, 64, 64, 56, 3, 1, 1);
     bench_conv(dtype, 1, 128, 128, 28, 3, 1, 1);

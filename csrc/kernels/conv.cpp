@@ -5,6 +5,7 @@
 
 #include "conv_depthwise.h"
 #include "conv_grouped.h"
+#include "conv_winograd.h"
 #include "epilogue.h"
 #include "linear.h"
 #include "parallel.h"
@@ -276,7 +277,16 @@ void as_linear(const ConvArgs& g) {
 
 }  // namespace
 
+bool takes_winograd(const ConvArgs& g) {
+  bool takes = g.dtype == DType::f32 && g.groups == 1 && !g.transposed && g.in[0] == 1 && g.padding[0] == 0;
+  for (int d = 0; d < 3; ++d) {
+    takes = takes && g.kernel[d] == (d == 0 ? 1 : 3) && g.stride[d] == 1 && g.dilation[d] == 1;
+  }
+  return takes;
+}
+
 size_t conv_scratch_bytes(const ConvArgs& g) {
+  if (g.winograd) return conv_winograd_scratch_bytes(g);
   const ConvLayout layout = layout_of(g);
   if (layout == ConvLayout::depthwise) return conv_depthwise_scratch_bytes(g);
   if (layout == ConvLayout::grouped) return conv_grouped_scratch_bytes(g);
@@ -289,6 +299,7 @@ size_t conv_scratch_bytes(const ConvArgs& g) {
 void conv(const ConvArgs& g) {
   const int64_t pixels = g.n * spatial(g.out);
   if (pixels <= 0 || g.oc <= 0 || g.groups <= 0) return;
+  if (g.winograd) return conv_winograd(g);
   const ConvLayout layout = layout_of(g);
   if (layout == ConvLayout::depthwise) return conv_depthwise(g);
   if (layout == ConvLayout::grouped) return conv_grouped(g);

@@ -14,7 +14,9 @@ namespace aotpack::kernels {
 // taps numbered (depth, height, width) row-major, weights are packed as conv_layout says:
 //   packed[taps][c]                      depthwise: cg == og == 1, not transposed;
 //   packed[ceil(oc / 32)][taps][cg][32]  grouped: otherwise, groups > 1 and og < 32, not transposed;
-//   packed[groups][ceil(og / 32)][taps][cg][32]  panels: otherwise.
+//   packed[groups][ceil(og / 32)][taps][cg][32]  panels: otherwise;
+//   packed[ceil(oc / 32)][16][c][32]             winograd, if asked for: panels of G w G^T instead of w, with
+//     G = {{1, 0, 0}, {1/2, 1/2, 1/2}, {1/2, -1/2, 1/2}, {0, 0, 1}}, row-major; see takes_winograd.
 // Element (p, t, i, j) of a grouped layout is tap t of output channel 32 p + j for input i of that channel's group.
 // Elements beyond oc, or og in panels, are zero.
 // Transposed is torch's conv_transpose: y[o] sums x[i] w[k] over o = i * stride - padding + k * dilation; the output
@@ -24,6 +26,7 @@ struct ConvArgs {
   int64_t n, c, oc, groups;
   int64_t in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
   bool transposed;
+  bool winograd;  // w_packed is transformed
   const void* x;
   const void* w_packed;
   const void* bias;      // [oc] or null
@@ -33,6 +36,11 @@ struct ConvArgs {
   int num_threads;
   void* scratch;  // conv_scratch_bytes of it, any alignment
 };
+
+// Whether the arguments may have a transformed weight: 3 x 3 in two dims, f32, one group, stride 1, not dilated.
+// Rounding is then about twice as much, and an infinity or NaN of x comes out as NaN in all of the 2 x 2 outputs that
+// are computed together with one that reads it.
+bool takes_winograd(const ConvArgs& args);
 
 // Depends on the dtype, the sizes and num_threads; the pointers are not looked at.
 size_t conv_scratch_bytes(const ConvArgs& args);

@@ -10,6 +10,7 @@ struct Shape {
   int64_t n, c, oc, groups;
   std::array<int64_t, 3> in, kernel, stride, padding, dilation, output_padding;
   bool transposed;
+  bool winograd = false;
 };
 
 std::array<int64_t, 3> output_of(const Shape& s) {
@@ -33,7 +34,31 @@ int64_t weight_at(const Shape& s, int64_t group, int64_t in, int64_t out, int64_
   return ((group * og + out) * cg + in) * taps + tap;
 }
 
+// G w G^T as conv.h has it, from double.
+Buffer pack_winograd(const Shape& s, const Buffer& w) {
+  constexpr double kG[4][3] = {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
+  Buffer packed = Buffer::filled(DType::f32, round_up(s.oc, kPanel) * 16 * s.c, 0.0f);
+  for (int64_t o = 0; o < s.oc; ++o) {
+    for (int64_t i = 0; i < s.c; ++i) {
+      for (size_t row = 0; row < 4; ++row) {
+        for (size_t column = 0; column < 4; ++column) {
+          double sum = 0;
+          for (size_t y = 0; y < 3; ++y) {
+            for (size_t x = 0; x < 3; ++x) {
+              sum += kG[row][y] * kG[column][x] * w.get(weight_at(s, 0, i, o, static_cast<int64_t>(3 * y + x)));
+            }
+          }
+          const int64_t element = static_cast<int64_t>(4 * row + column);
+          packed.set(((o / kPanel * 16 + element) * s.c + i) * kPanel + o % kPanel, static_cast<float>(sum));
+        }
+      }
+    }
+  }
+  return packed;
+}
+
 Buffer pack(const Shape& s, const Buffer& w) {
+  if (s.winograd) return pack_winograd(s, w);
   const int64_t taps = s.kernel[0] * s.kernel[1] * s.kernel[2], cg = s.c / s.groups, og = s.oc / s.groups;
   const ConvLayout layout = conv_layout(s.groups, cg, og, s.transposed);
   if (layout == ConvLayout::grouped) {
@@ -109,24 +134,8 @@ std::vector<double> reference(const Shape& s, const Buffer& x, const Buffer& w) 
   return y;
 }
 
-void check(const Shape& s, DType dtype, Act act = Act::none, bool bias = true, bool residual = false, int threads = 2,
-           int64_t offset = 0) {
+ConvArgs arguments(const Shape& s, DType dtype) {
   const auto out = output_of(s);
-  if (out[0] < 0 || out[1] < 0 || out[2] < 0) return;
-  const int64_t taps = s.kernel[0] * s.kernel[1] * s.kernel[2], outputs = s.n * out[0] * out[1] * out[2] * s.oc;
-  const std::string what = "n " + std::to_string(s.n) + " c " + std::to_string(s.c) + " oc " + std::to_string(s.oc) +
-                           " groups " + std::to_string(s.groups) + " in " + std::to_string(s.in[0]) + "," +
-                           std::to_string(s.in[1]) + "," + std::to_string(s.in[2]) + " kernel " +
-                           std::to_string(s.kernel[0]) + "," + std::to_string(s.kernel[1]) + "," +
-                           std::to_string(s.kernel[2]) + " stride " + std::to_string(s.stride[2]) + " padding " +
-                           std::to_string(s.padding[2]) + " dilation " + std::to_string(s.dilation[2]) +
-                           (s.transposed ? " transposed" : "") + dtype_name(dtype);
-  CAPTURE(what);
-  const Buffer x = Buffer::random(dtype, s.n * s.in[0] * s.in[1] * s.in[2] * s.c, offset);
-  const Buffer w = Buffer::random(dtype, s.oc * (s.c / s.groups) * taps);
-  const Buffer packed = pack(s, w);
-  const Buffer b = Buffer::random(dtype, s.oc, offset), r = Buffer::random(dtype, outputs, offset);
-  Buffer y = Buffer::filled(dtype, outputs, -77.0f, offset);
   ConvArgs a = {};
   a.dtype = dtype;
   a.n = s.n;
@@ -142,6 +151,29 @@ void check(const Shape& s, DType dtype, Act act = Act::none, bool bias = true, b
     a.dilation[d] = s.dilation[d];
   }
   a.transposed = s.transposed;
+  a.winograd = s.winograd;
+  return a;
+}
+
+void check(const Shape& s, DType dtype, Act act = Act::none, bool bias = true, bool residual = false, int threads = 2,
+           int64_t offset = 0) {
+  const auto out = output_of(s);
+  if (out[0] < 0 || out[1] < 0 || out[2] < 0) return;
+  const int64_t taps = s.kernel[0] * s.kernel[1] * s.kernel[2], outputs = s.n * out[0] * out[1] * out[2] * s.oc;
+  const std::string what = "n " + std::to_string(s.n) + " c " + std::to_string(s.c) + " oc " + std::to_string(s.oc) +
+                           " groups " + std::to_string(s.groups) + " in " + std::to_string(s.in[0]) + "," +
+                           std::to_string(s.in[1]) + "," + std::to_string(s.in[2]) + " kernel " +
+                           std::to_string(s.kernel[0]) + "," + std::to_string(s.kernel[1]) + "," +
+                           std::to_string(s.kernel[2]) + " stride " + std::to_string(s.stride[2]) + " padding " +
+                           std::to_string(s.padding[2]) + " dilation " + std::to_string(s.dilation[2]) +
+                           (s.transposed ? " transposed" : "") + (s.winograd ? " winograd" : "") + dtype_name(dtype);
+  CAPTURE(what);
+  const Buffer x = Buffer::random(dtype, s.n * s.in[0] * s.in[1] * s.in[2] * s.c, offset);
+  const Buffer w = Buffer::random(dtype, s.oc * (s.c / s.groups) * taps);
+  const Buffer packed = pack(s, w);
+  const Buffer b = Buffer::random(dtype, s.oc, offset), r = Buffer::random(dtype, outputs, offset);
+  Buffer y = Buffer::filled(dtype, outputs, -77.0f, offset);
+  ConvArgs a = arguments(s, dtype);
   a.x = x.data();
   a.w_packed = packed.data();
   a.bias = bias ? b.data() : nullptr;
@@ -268,6 +300,90 @@ TEST_CASE("conv: one and three dimensions, nothing, less than the padding") {
     check({2, 40, 8, 1, {1, 1, 1}, {1, 2, 2}, {1, 1, 1}, {0, 5, 4}, {1, 1, 1}, {0, 0, 0}, false}, dtype);
     check({2, 8, 8, 8, {1, 1, 2}, {1, 2, 3}, {1, 2, 1}, {0, 6, 7}, {1, 1, 1}, {0, 0, 0}, false}, dtype, Act::sigmoid);
     check({1, 6, 8, 1, {1, 0, 3}, {1, 1, 1}, {1, 1, 1}, {0, 1, 0}, {1, 1, 1}, {0, 0, 0}, false}, dtype);
+  }
+}
+
+Shape winograd(int64_t n, int64_t c, int64_t oc, int64_t h, int64_t w, int64_t padding_h, int64_t padding_w) {
+  return {n, c, oc, 1, {1, h, w}, {1, 3, 3}, {1, 1, 1}, {0, padding_h, padding_w}, {1, 1, 1}, {0, 0, 0}, false, true};
+}
+
+TEST_CASE("conv: Winograd, all small sizes and paddings") {
+  for (int64_t h = 1; h <= 9; ++h) {
+    for (int64_t w = 1; w <= 9; ++w) {
+      for (int64_t p = 0; p <= 2; ++p) check(winograd(2, 5, 7, h, w, p, (p + w) % 3), DType::f32);
+    }
+  }
+}
+
+TEST_CASE("conv: Winograd, tails of channels, epilogues, blocks and threads") {
+  for (const int64_t c : {1, 3, 4, 7, 8, 15, 16, 17, 31, 40, 64, 100}) {
+    for (const int64_t oc : {1, 4, 15, 16, 17, 32, 33, 50, 64}) {
+      check(winograd(1, c, oc, 7, 6, 1, 1), DType::f32, random_act(), coin(), coin(), 2, pick({0, 1, 3}));
+    }
+  }
+  for (int act = 0; act <= 9; ++act) {
+    for (const bool residual : {false, true}) {
+      check(winograd(2, 20, 37, 5, 8, 1, 1), DType::f32, static_cast<Act>(act), true, residual);
+    }
+  }
+  check(winograd(1, 64, 40, 61, 47, 1, 1), DType::f32, Act::relu, true, true, 1);    // several blocks
+  check(winograd(3, 200, 70, 15, 13, 0, 2), DType::f32, Act::gelu, true, true, 3);   // of few tiles each
+  check(winograd(1, 96, 130, 6, 6, 1, 1), DType::f32, Act::none, true, false, 4);    // threads share panels
+  check(winograd(1, 3000, 33, 4, 5, 1, 1), DType::f32, Act::none, false, false, 2);  // one tile is a whole block
+  check(winograd(0, 8, 8, 4, 5, 1, 1), DType::f32);
+  check(winograd(2, 0, 8, 4, 5, 1, 1), DType::f32, Act::sigmoid);
+  check(winograd(2, 8, 8, 2, 5, 0, 0), DType::f32);  // no output
+  for (int i = 0; i < 60; ++i) {
+    check(winograd(pick_in(1, 3), pick_in(1, 70), pick_in(1, 70), pick_in(1, 20), pick_in(1, 20), pick_in(0, 3),
+                   pick_in(0, 3)),
+          DType::f32, random_act(), coin(), coin(), static_cast<int>(pick_in(1, 4)), pick({0, 1, 3}));
+  }
+}
+
+// Differences to the exact result, relative to the greatest output.
+TEST_CASE("conv: Winograd keeps the digits, and gives the same ones with any number of threads") {
+  for (const int64_t c : {16, 64, 256, 512}) {
+    const Shape s = winograd(1, c, 34, 14, 14, 1, 1);
+    const Buffer x = Buffer::random(DType::f32, 14 * 14 * c), w = Buffer::random(DType::f32, 34 * c * 9);
+    const Buffer packed = pack(s, w);
+    ConvArgs a = arguments(s, DType::f32);
+    a.x = x.data();
+    a.w_packed = packed.data();
+    std::vector<float> results[3];
+    for (const int threads : {1, 2, 3}) {
+      std::vector<float>& y = results[threads - 1];
+      y.resize(14 * 14 * 34);
+      a.num_threads = threads;
+      std::vector<unsigned char> scratch(conv_scratch_bytes(a), 0xff);
+      a.scratch = scratch.data();
+      a.y = y.data();
+      conv(a);
+    }
+    const std::vector<double> expected = reference(s, x, w);
+    double greatest = 0, error = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      greatest = std::max(greatest, std::abs(expected[i]));
+      error = std::max(error, std::abs(results[0][i] - expected[i]));
+    }
+    CHECK(error <= 2e-6 * greatest);
+    CHECK(results[0] == results[1]);
+    CHECK(results[0] == results[2]);
+  }
+}
+
+TEST_CASE("conv: what Winograd can be asked for") {
+  const Shape good = winograd(1, 8, 8, 5, 5, 1, 1);
+  CHECK(takes_winograd(arguments(good, DType::f32)));
+  CHECK(!takes_winograd(arguments(good, DType::bf16)));
+  for (int i = 0; i < 6; ++i) {
+    Shape s = good;
+    if (i == 0) s.kernel[1] = 2;
+    if (i == 1) s.stride[2] = 2;
+    if (i == 2) s.dilation[1] = 2;
+    if (i == 3) s.groups = 2;
+    if (i == 4) s.transposed = true;
+    if (i == 5) s.kernel[0] = s.in[0] = 3;
+    CHECK(!takes_winograd(arguments(s, DType::f32)));
   }
 }
 
