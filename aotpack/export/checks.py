@@ -12,15 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest import mock
 from weakref import WeakKeyDictionary
 
+import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, canonicalize_bool_expr
 
-_MESSAGES: WeakKeyDictionary[ShapeEnv, dict[str, str]] = WeakKeyDictionary()
+_MESSAGES: WeakKeyDictionary[ShapeEnv, dict[sympy.Basic, str]] = WeakKeyDictionary()
+
+# torch checks much itself; some of its messages speak of its symbols.
+_SYMBOL = re.compile(r"\b[suz]+\d+\b")
 
 
 @contextlib.contextmanager
@@ -34,15 +39,17 @@ def messages_noted() -> Iterator[None]:
             node = condition.node
             # A message is about the failure: it may ask for values that there are none of yet.
             with contextlib.suppress(Exception):
-                _MESSAGES.setdefault(node.shape_env, {})[condition_key(node.expr)] = str(message())
+                text = str(message())
+                if not _SYMBOL.search(text):
+                    _MESSAGES.setdefault(node.shape_env, {}).setdefault(node.expr, text)
         return original(error_type, condition, message)
 
     with mock.patch.object(torch, "_check_with", note):
         yield
 
 
-def messages(env: ShapeEnv | None) -> Mapping[str, str]:
-    """By `condition_key`, the model's messages."""
+def messages(env: ShapeEnv | None) -> Mapping[sympy.Basic, str]:
+    """By condition, the model's messages; the first where there are several."""
     return {} if env is None else _MESSAGES.get(env, {})
 
 

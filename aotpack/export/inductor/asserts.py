@@ -30,12 +30,12 @@ class Wording:
     Attributes:
         names: by symbol, the user's name of a dim.
         origins: by symbol, as it is in the program's graph, where in the model a value comes out of the data.
-        messages: by `condition_key`, what the model says where a condition does not hold.
+        messages: by condition, what the model says where it does not hold.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
     origins: Mapping[sympy.Symbol, str] = field(default_factory=dict)
-    messages: Mapping[str, str] = field(default_factory=dict)
+    messages: Mapping[sympy.Basic, str] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -55,19 +55,20 @@ def worded_asserts(wording: Wording) -> Iterator[None]:
         done.add(place)
         # Not simplified: torch relies on the condition, so simplified it would be true.
         condition = V.graph.wrapper_code.codegen_cpp_sizevar(self.scalar, simplify=False)
-        message = _message(self.scalar, key, wording, V.graph.sizevars.shape_env)
+        message = _message(self.scalar, wording, V.graph.sizevars.shape_env)
         wrapper.writeline(f"if (!({condition})) {{ throw std::runtime_error({message}); }}")
 
     with mock.patch.object(ir.AssertScalar, "codegen", codegen):
         yield
 
 
-def _message(condition: sympy.Basic, key: str, wording: Wording, env: Any) -> str:
+def _message(condition: sympy.Basic, wording: Wording, env: Any) -> str:
     """A C++ expression of type std::string."""
     origins = {_renamed(symbol, env): text for symbol, text in wording.origins.items()}
+    messages = {_renamed_key(known, env): text for known, text in wording.messages.items()}
     symbols = sorted(condition.free_symbols, key=str)
     named = condition.xreplace({s: sympy.Symbol(wording.names[str(s)]) for s in symbols if str(s) in wording.names})
-    said = wording.messages.get(key, "").rstrip(".")
+    said = messages.get(_renamed_key(condition, env), "").rstrip(".")
     checked = f"the model checks {_text(named)}"
     parts = [_literal(f"{said}: {checked}" if said else checked)]
     for i, symbol in enumerate(symbols):
@@ -92,6 +93,10 @@ def _renamed(symbol: sympy.Symbol, env: Any) -> sympy.Symbol:
     while symbol in env.unbacked_renamings:
         symbol = env.unbacked_renamings[symbol]
     return symbol
+
+
+def _renamed_key(condition: sympy.Basic, env: Any) -> str:
+    return condition_key(condition.xreplace({symbol: _renamed(symbol, env) for symbol in condition.free_symbols}))
 
 
 def _literal(text: str) -> str:

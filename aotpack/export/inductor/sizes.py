@@ -7,6 +7,7 @@ and the lowerings that fix sizes are replaced by decompositions (aotpack/export/
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.sizevars.SizeVarAllocator.{evaluate_min, evaluate_max, guard_int_seq}
+  torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.codegen_dynamic_slice_size
   torch.fx.experimental._config.backed_size_oblivious
 """
 
@@ -28,6 +29,7 @@ from aotpack.export.inductor.size_printer import sizes_in_cpp
 @contextlib.contextmanager
 def open_sizes() -> Iterator[None]:
     """While active, TorchInductor assumes nothing of dynamic sizes."""
+    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
     from torch._inductor.sizevars import SizeVarAllocator
 
     with (
@@ -36,9 +38,24 @@ def open_sizes() -> Iterator[None]:
         mock.patch.object(SizeVarAllocator, "evaluate_max", _or_expression(SizeVarAllocator.evaluate_max, Max)),
         # The lowering of convolutions asks so for the sizes of weights and biases, and has use for their number alone.
         mock.patch.object(SizeVarAllocator, "guard_int_seq", lambda _, sizes: list(sizes)),
+        mock.patch.object(
+            CppWrapperCpu, "codegen_dynamic_slice_size", _with_ends(CppWrapperCpu.codegen_dynamic_slice_size)
+        ),
         sizes_in_cpp(),
     ):
         yield
+
+
+def _with_ends(original: Any) -> Any:
+    """Slices without a start or an end (`x[:n - m]`) have ends: the wrapper's code would say `None`."""
+
+    @functools.wraps(original)
+    def codegen(self: Any, node: Any) -> Any:
+        node.start = 0 if node.start is None else node.start
+        node.end = node.size if node.end is None else node.end
+        return original(self, node)
+
+    return codegen
 
 
 def _or_expression(original: Any, function: Any) -> Any:
