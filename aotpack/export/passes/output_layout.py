@@ -31,11 +31,14 @@ def keep_output_layout(program: Program) -> Program:
 
 def _has_order(value: torch.Tensor, order: tuple[int, ...]) -> bool:
     step: int | torch.SymInt = 1
+    # For sizes that may be 0, torch writes strides with max(1, size): the same wherever there is an element.
+    padded: int | torch.SymInt = 1
     for d in reversed(order):
         size, stride = value.shape[d], value.stride(d)
         if isinstance(size, int) and size == 1:
             continue
-        if str(stride) != str(step):
+        if str(stride) not in (str(step), str(padded)):
             return False
         step = step * size
+        padded = padded * (max(1, size) if isinstance(size, int) else torch.sym_max(1, size))
     return True
