@@ -16,6 +16,7 @@ from aotpack.export.packing import (
     pack_conv,
     pack_linear,
     packed_conv_sizes,
+    transform_conv,
     unpack_conv,
     unpack_linear,
 )
@@ -122,3 +123,23 @@ def test_where_every_element_of_a_grouped_convolution_lies() -> None:
     assert packed.shape == (2, 4, inputs, PANEL)
     for o, i, y, x in itertools.product(range(groups * outputs), range(inputs), range(2), range(2)):
         assert packed[o // PANEL, 2 * y + x, i, o % PANEL] == weight[o, i, y, x]
+
+
+def test_the_transform_of_a_convolution() -> None:
+    weight = torch.randn(35, 6, 3, 3)
+    transformed = transform_conv(pack_conv(weight, 1, False))
+    assert transformed.shape == (1, 2, 16, 6, PANEL)
+    assert transformed.dtype is torch.float32
+    assert transformed.is_contiguous()
+    g = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], dtype=torch.float64)
+    wanted = (g @ weight.double() @ g.t()).float()
+    for o, i in itertools.product(range(35), range(6)):
+        assert torch.equal(transformed[0, o // PANEL, :, i, o % PANEL].reshape(4, 4), wanted[o, i])
+    assert not transformed[0, 1, :, :, 3:].any(), "padding is zero"
+    torch.testing.assert_close(unpack_conv(transformed, 35, 1, [3, 3], False), weight, rtol=1e-6, atol=1e-6)
+
+
+def test_sixteen_taps_of_another_kernel_are_no_transform() -> None:
+    for kernel in ([4, 4], [16]):
+        weight = torch.randn(5, 6, *kernel)
+        assert torch.equal(unpack_conv(pack_conv(weight, 1, False), 5, 1, kernel, False), weight)

@@ -28,6 +28,7 @@ from aotpack.export.passes.padding import fold_padding
 from aotpack.export.passes.reshape import free_views
 from aotpack.export.passes.scales import fold_scales
 from aotpack.export.passes.tied import merge_tied
+from aotpack.export.passes.winograd import use_winograd
 from aotpack.export.runner import Pass
 
 PASSES: tuple[Pass, ...] = (
@@ -57,6 +58,8 @@ PASSES: tuple[Pass, ...] = (
     # Packed convolutions change strides: views over them must not depend on strides.
     Pass(free_views, part_of="pack-conv"),
     Pass(pack_conv),
+    # Packed weights tell which convolutions share one.
+    Pass(use_winograd),
     Pass(pack_linear),
     Pass(pack_embedding_bag),
     Pass(pack_attention),

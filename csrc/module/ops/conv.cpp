@@ -45,7 +45,13 @@ struct Shape {
   const int64_t *kernel, *stride, *padding, *dilation, *output_padding;
   bool transposed;
   int64_t groups, out_channels;
+  bool winograd = false;
 };
+
+// A transformed weight has 16 elements for the 9 taps of its kernel.
+bool is_transformed(const Tensor* packed, const int64_t* kernel, int64_t rank) {
+  return packed->rank == 5 && rank == 2 && kernel[0] == 3 && kernel[1] == 3 && packed->sizes[2] == 16;
+}
 
 Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, const Shape& shape, kernels::Act act,
                  Trace& trace) {
@@ -60,6 +66,7 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
   args.oc = shape.out_channels;
   args.groups = shape.groups;
   args.transposed = shape.transposed;
+  args.winograd = shape.winograd;
   int64_t sizes[AOTPACK_MAX_RANK] = {x->sizes[0], shape.out_channels};
   for (int d = 0; d < 3; ++d) {
     const int s = d - (3 - spatial);  // the kernel counts depth, height, width; missing ones come first
@@ -80,6 +87,9 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
     }
     if (args.out[d] < 0) throw_invalid("convolution: the kernel is larger than the padded input");
     if (s >= 0) sizes[2 + s] = args.out[d];
+  }
+  if (args.winograd && !kernels::takes_winograd(args)) {
+    throw_invalid("packed_conv: the weight is transformed, which only a dense fp32 convolution of stride 1 can have");
   }
   int64_t strides[AOTPACK_MAX_RANK];
   channels_last_strides(x->rank, sizes, strides);
@@ -105,11 +115,13 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
 }  // namespace
 
 void aoti_torch_cpu_packed_conv(AotpackTensor x, AotpackTensor weight, AotpackTensor* bias, AotpackTensor* residual,
-                                int64_t out_channels, const int64_t* kernel, int64_t, const int64_t* stride, int64_t,
-                                const int64_t* padding, int64_t, const int64_t* dilation, int64_t, int32_t transposed,
-                                const int64_t* output_padding, int64_t, int64_t groups, int64_t act,
+                                int64_t out_channels, const int64_t* kernel, int64_t rank, const int64_t* stride,
+                                int64_t, const int64_t* padding, int64_t, const int64_t* dilation, int64_t,
+                                int32_t transposed, const int64_t* output_padding, int64_t, int64_t groups, int64_t act,
                                 AotpackTensor* ret0) {
-  const Shape shape{kernel, stride, padding, dilation, output_padding, transposed != 0, groups, out_channels};
+  const Shape shape{kernel,   stride,         padding,
+                    dilation, output_padding, transposed != 0,
+                    groups,   out_channels,   is_transformed(weight, kernel, rank)};
   Trace trace("packed_conv");
   trace.in_place("weight", weight);
   *ret0 = convolve(x, weight->data, optional(bias), optional(residual), shape, static_cast<kernels::Act>(act), trace);

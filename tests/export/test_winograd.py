@@ -1,0 +1,202 @@
+"""The pass that transforms weights of 3 x 3 convolutions: which it chooses, and archives with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.export import Dim
+
+import aotpack
+from aotpack.archive import ArchiveReader
+from aotpack.export import BuildOptions, aot_export, build_archive, ops
+from aotpack.export.editing import as_node, shape_of
+from aotpack.export.passes.pack_conv import pack_conv
+from aotpack.export.passes.tied import merge_tied
+from aotpack.export.passes.winograd import use_winograd
+from aotpack.export.program import Program
+from tests.export.pass_checks import Weights, attributes, calls, run
+from tests.support.building import assert_close
+
+
+class Net(nn.Module):
+    """Layers of one image size each, before a head that makes room for larger weights."""
+
+    def __init__(self, *layers: nn.Module, head: int = 1600) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.head = nn.Linear(head, head)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        for layer in self.layers:
+            x = layer(x)
+        return x, self.head(y)
+
+
+def inputs(channels: int, high: int, wide: int, head: int = 1600) -> tuple[Tensor, Tensor]:
+    return torch.randn(1, channels, high, wide), torch.randn(1, head)
+
+
+def conv(channels: int, outputs: int, kernel: int = 3, **arguments: int) -> nn.Conv2d:
+    return nn.Conv2d(channels, outputs, kernel, **{"padding": 1, **arguments})
+
+
+def transformed(program: Program) -> list[bool]:
+    """Of each convolution, in order."""
+    return [shape_of(as_node(call.args[1]))[2] == 16 for call in calls(program, ops.packed_conv)]
+
+
+class TestChoice:
+    @pytest.mark.parametrize("padding", [0, 1, 2])
+    def test_a_convolution_of_many_products_is_transformed(self, padding: int) -> None:
+        net = Net(conv(40, 33, padding=padding)).eval()
+        after = run(net, inputs(40, 15, 18), pack_conv, use_winograd)
+        assert transformed(after) == [True]
+        (report,) = [report for report in after.reports if report.name == "use-winograd"]
+        (change,) = report.changes
+        assert (change.layer, change.note) == (
+            "layers.0",
+            "takes 16 products instead of 36, with 70 KB more of weights",
+        )
+
+    @pytest.mark.parametrize(
+        ("layer", "size"),
+        [
+            (conv(32, 32, stride=2), 40),
+            (conv(32, 32, dilation=2), 40),
+            (conv(64, 64, groups=2), 40),
+            (conv(32, 32, kernel=5), 40),
+            (conv(32, 32, kernel=1, padding=0), 40),
+            (nn.ConvTranspose2d(32, 32, 3), 40),
+            (conv(3, 32), 40),  # as many sums in the transforms as products saved
+            (conv(32, 32), 3),  # read faster than multiplied
+        ],
+        ids=lambda value: "" if isinstance(value, int) else repr(value),
+    )
+    def test_others_stay(self, layer: nn.Module, size: int) -> None:
+        channels = layer.in_channels
+        assert isinstance(channels, int)
+        after = run(Net(layer).eval(), inputs(channels, size, size), pack_conv, use_winograd)
+        assert transformed(after) == [False]
+
+    def test_halves_stay(self) -> None:
+        net, args = Net(conv(32, 32)).eval().bfloat16(), tuple(x.bfloat16() for x in inputs(32, 40, 40))
+        assert transformed(run(net, args, pack_conv, use_winograd, tolerance=2e-2)) == [False]
+
+    def test_the_archive_may_grow_by_a_hundredth(self) -> None:
+        # 28 KB for each of the convolutions over large images, 448 KB for the one over a smaller.
+        layers = [conv(32, 32), nn.ReLU(), conv(32, 32), nn.MaxPool2d(2), conv(32, 128), conv(128, 128)]
+        for head, wanted in ((400, [False] * 4), (1500, [True, True, False, False]), (4200, [True] * 4)):
+            net = Net(*layers, head=head).eval()
+            after = run(net, inputs(32, 40, 40, head), pack_conv, use_winograd)
+            assert transformed(after) == wanted
+            before = sum(p.numel() for p in net.parameters())
+            constants = {str(n.target): n.meta["val"].numel() for n in after.graph.find_nodes(op="get_attr")}
+            assert sum(constants.values()) <= 1.0101 * before
+
+    def test_a_weight_with_two_readers_is_transformed_once(self) -> None:
+        def both(x: Tensor, w: Tensor, head: Tensor) -> tuple[Tensor, ...]:
+            return F.conv2d(x, w, padding=1), F.conv2d(x * 2, w), head + 1
+
+        model = Weights(both, torch.randn(32, 32, 3, 3), torch.randn(2000, 1000))
+        after = run(model, (torch.randn(1, 32, 20, 20),), merge_tied, pack_conv, use_winograd)
+        assert transformed(after) == [True, True]
+        assert sum("winograd" in name for name in attributes(after)) == 1
+
+    def test_a_weight_that_is_needed_as_it_is_stays(self) -> None:
+        def both(x: Tensor, w: Tensor, head: Tensor) -> tuple[Tensor, ...]:
+            return F.conv2d(x, w, padding=1), F.conv2d(x, w, stride=2), head + 1
+
+        model = Weights(both, torch.randn(32, 32, 3, 3), torch.randn(2000, 1000))
+        after = run(model, (torch.randn(1, 32, 20, 20),), merge_tied, pack_conv, use_winograd)
+        assert transformed(after) == [False, False]
+
+    def test_the_example_says_how_large_dynamic_images_are(self) -> None:
+        net = Net(conv(32, 32)).eval()
+        shapes = {"x": {0: Dim("n"), 2: Dim("h", min=3), 3: Dim("w", min=3)}, "y": None}
+        for size, wanted in ((30, True), (4, False)):
+            args, other = (torch.randn(2, 32, size, size), torch.randn(1, 1600)), inputs(32, 7, 9)
+            after = run(net, args, pack_conv, use_winograd, dynamic_shapes=shapes, other_args=other)
+            assert transformed(after) == [wanted]
+
+
+class Residual(nn.Module):
+    """A block with a batch norm, a residual and activations around convolutions that are transformed."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first, self.second, self.third = conv(8, 32), conv(32, 48, bias=False), conv(48, 32, padding=2)
+        self.norm = nn.BatchNorm2d(48)
+        self.norm.running_mean.uniform_(-1, 1)
+        self.norm.running_var.uniform_(0.5, 2)
+        self.head = nn.Linear(32, 90000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.first(x))
+        y = F.gelu(self.norm(self.second(x)))
+        return self.head(F.relu(F.pad(x, (1, 1, 1, 1)) + self.third(y)).mean((2, 3)))
+
+
+SHAPES = {"x": {0: Dim("n", max=8), 2: Dim("h", max=64), 3: Dim("w", max=64)}}
+SIZES = [(1, 20, 24), (3, 7, 9), (2, 1, 1), (1, 64, 33)]
+
+Pack = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> Pack:
+    def run(name: str, **options: object) -> Path:
+        path = tmp_path_factory.mktemp("winograd") / f"{name}.aotpack"
+        program = aot_export(Residual(0).eval(), (torch.randn(1, 8, 24, 24),), dynamic_shapes=SHAPES)
+        build_archive(program, path, options=BuildOptions(cache_dir=cache_dir, **options))
+        return path
+
+    return run
+
+
+def packed_taps(path: Path) -> list[int]:
+    """Of the packed weights in an archive: 16 where they are transformed."""
+    with ArchiveReader(path) as reader:
+        return [c.shape[2] for c in reader.manifest.constants if c.role == "packed" and len(c.shape) == 5]
+
+
+def check(model: aotpack.Model, net: Residual) -> None:
+    net = net.eval().double()
+    for n, h, w in SIZES:
+        x = torch.randn(n, 8, h, w)
+        with torch.no_grad():
+            assert_close(model(x), net(x.double()), 5e-6)
+
+
+def test_an_archive(pack: Pack) -> None:
+    path = pack("frozen")
+    assert sorted(packed_taps(path)) == [9, 16, 16]
+    check(aotpack.load(path, num_threads=2), Residual(0))
+    check(aotpack.load(path, num_threads=1), Residual(0))
+
+
+def test_an_archive_without(pack: Pack) -> None:
+    path = pack("without", without=("use-winograd",))
+    assert packed_taps(path) == [9, 9, 9]
+    check(aotpack.load(path, num_threads=2), Residual(0))
+
+
+def test_new_weights_are_transformed_in_the_runtime(pack: Pack) -> None:
+    path = pack("updatable", updatable=True)
+    assert sorted(packed_taps(path)) == [9, 16, 16]
+    model = aotpack.load(path, num_threads=2)
+    check(model, Residual(0))
+    for seed in (1, 2):
+        model.update_weights(Residual(seed).state_dict())
+        check(model, Residual(seed))
+    # What the build transformed, and what the runtime does of the same weights, is the same to the last bit.
+    x = torch.randn(2, 8, 20, 20)
+    model.reset_weights()
+    built = model(x)
+    model.update_weights(Residual(0).state_dict())
+    assert torch.equal(model(x), built)
