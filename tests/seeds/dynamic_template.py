@@ -226,7 +226,7 @@ class Bundle(nn.Module):
             yield [p.sample(sizes[i % len(sizes)]) for p, sizes in zip(self.programs, schedules, strict=True)]
 
 
-def bundles(programs: Sequence[OperatorProgram], size: int = 12) -> list[Bundle]:
+def bundles(programs: Sequence[OperatorProgram], size: int = 24) -> list[Bundle]:
     """The programs in bundles of about equal sizes."""
     count = -(-len(programs) // size)
     return [Bundle(programs[i::count]) for i in range(count)]
