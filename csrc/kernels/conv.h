@@ -38,8 +38,8 @@ struct ConvArgs {
 };
 
 // Whether the arguments may have a transformed weight: 3 x 3 in two dims, f32, one group, stride 1, not dilated.
-// Rounding is then about twice as much, and an infinity or NaN of x comes out as NaN in all of the 2 x 2 outputs that
-// are computed together with one that reads it.
+// It rounds about as much, but an infinity or NaN of x can come out as NaN in any of the 2 x 2 outputs that are
+// computed together with one that reads it.
 bool takes_winograd(const ConvArgs& args);
 
 // Depends on the dtype, the sizes and num_threads; the pointers are not looked at.
