@@ -17,17 +17,18 @@ import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
-from aotpack.export import eager, shape_env, structure
+from aotpack.export import eager, structure
 from aotpack.export.autocast import autocast_inside
 from aotpack.export.functional import functional_graph
 from aotpack.export.interface import Call, Results, make_program, manifest_dtype, memory_order
 from aotpack.export.joint import joint_graph, portable_operators
-from aotpack.export.loaded_guards import restore_guards
 from aotpack.export.numbers import constant, taking_tensors
-from aotpack.export.probe import probed
 from aotpack.export.program import Program
 from aotpack.export.recurrent import captured_whole
-from aotpack.export.shapes import parse
+from aotpack.export.sizes import shape_env
+from aotpack.export.sizes.loaded_guards import restore_guards
+from aotpack.export.sizes.probe import probed
+from aotpack.export.sizes.shapes import parse
 from aotpack.export.streaming import StreamedWeights, WeightFiles
 from aotpack.export.trace import message, trace
 from aotpack.export.variants import Variants, with_variants

@@ -219,7 +219,7 @@ def same_strides(a: torch.fx.Node, b: torch.fx.Node) -> bool:
 
 
 def _same(first: Any, second: Any) -> bool:
-    from aotpack.export.dims import expression
+    from aotpack.export.sizes.dims import expression
 
     return len(first) == len(second) and all(expression(x) == expression(y) for x, y in zip(first, second, strict=True))
 

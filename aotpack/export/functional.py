@@ -12,8 +12,8 @@ import torch.fx
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
-from aotpack.export.shape_env import lines_of_the_model, sizes_from_zero
-from aotpack.export.symbolic_math import sym_functions_allowed
+from aotpack.export.sizes.shape_env import lines_of_the_model, sizes_from_zero
+from aotpack.export.sizes.symbolic_math import sym_functions_allowed
 
 # Blocks under `torch.autocast` and `torch.no_grad`, which the trace keeps as graphs of their own. The second trace has
 # their casts in place.

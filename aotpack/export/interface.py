@@ -13,11 +13,11 @@ from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
 from aotpack.export import structure
-from aotpack.export.declared import Declared
-from aotpack.export.dims import DimTable
 from aotpack.export.editing import as_node, bound_arguments, is_dense
 from aotpack.export.numbers import NUMBER_DTYPES, as_tensor, constant, factors_as_tensors, number_kind
 from aotpack.export.program import ConstantInfo, Program, Reference
+from aotpack.export.sizes.declared import Declared
+from aotpack.export.sizes.dims import DimTable
 from aotpack.spec import DimRef, DType, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf
 
 _DTYPES = {

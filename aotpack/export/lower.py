@@ -9,14 +9,15 @@ from functools import lru_cache
 import torch
 
 from aotpack.errors import UnsupportedOperatorError
-from aotpack.export import native, ops, shape_env
+from aotpack.export import native, ops
 from aotpack.export.editing import is_dense
 from aotpack.export.inductor import kernel_source, wrapper_source
 from aotpack.export.inductor.codegen import GeneratedCode, generate
-from aotpack.export.later_guards import later_checks
 from aotpack.export.naming import wording
 from aotpack.export.program import ConstantInfo, Program, get_attribute, set_attribute
 from aotpack.export.runner import refuse_specialization
+from aotpack.export.sizes import shape_env
+from aotpack.export.sizes.later_guards import later_checks
 from aotpack.spec import Check
 
 # Characters of kernel source that one compiler process gets; about two seconds of work.

@@ -11,7 +11,7 @@ import torch
 from aotpack.export.checks import messages
 from aotpack.export.inductor.asserts import Wording
 from aotpack.export.program import Program
-from aotpack.export.shape_env import expression, graph_environment
+from aotpack.export.sizes.shape_env import expression, graph_environment
 from aotpack.spec import DimRef
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')

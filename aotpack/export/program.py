@@ -10,7 +10,7 @@ import torch
 import torch.fx
 
 from aotpack.archive import Guard
-from aotpack.export.declared import Note
+from aotpack.export.sizes.declared import Note
 from aotpack.spec import Check, Signature
 
 

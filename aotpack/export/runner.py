@@ -10,11 +10,11 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from aotpack.errors import BuildError, PassError
-from aotpack.export import shape_env
-from aotpack.export.dims import expression
 from aotpack.export.editing import fake_mode
-from aotpack.export.later_guards import later_checks
 from aotpack.export.program import Program
+from aotpack.export.sizes import shape_env
+from aotpack.export.sizes.dims import expression
+from aotpack.export.sizes.later_guards import later_checks
 from aotpack.spec import DimRef
 
 Step = Callable[[Program], Program]

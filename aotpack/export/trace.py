@@ -19,14 +19,15 @@ import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
-from aotpack.export import eager, shape_env
-from aotpack.export.canonical import conjuncts, is_integer
+from aotpack.export import eager
 from aotpack.export.checks import messages_noted
 from aotpack.export.custom_ops import custom_operators_inlined
-from aotpack.export.declared import Declared, Note
 from aotpack.export.editing import is_dense
 from aotpack.export.interface import Call
-from aotpack.export.symbolic_math import sym_functions_allowed, symbolic_math
+from aotpack.export.sizes import shape_env
+from aotpack.export.sizes.canonical import conjuncts, is_integer
+from aotpack.export.sizes.declared import Declared, Note
+from aotpack.export.sizes.symbolic_math import sym_functions_allowed, symbolic_math
 
 # What torch.export appends to its messages.
 _EXPORT_NOISE = (

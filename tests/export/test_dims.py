@@ -17,9 +17,10 @@ import aotpack
 from aotpack import Dim
 from aotpack.archive.code import evaluate
 from aotpack.errors import CaptureError
-from aotpack.export import aot_export, load_exported, shape_env
-from aotpack.export.later_guards import later_checks
+from aotpack.export import aot_export, load_exported
 from aotpack.export.program import Program
+from aotpack.export.sizes import shape_env
+from aotpack.export.sizes.later_guards import later_checks
 from aotpack.spec import Expr
 from tests.support.acceptance import accepts, watched
 from tests.support.building import Build, assert_close, in_double

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import sympy
 import torch
 
-from aotpack.export.dims import expression
+from aotpack.export.sizes.dims import expression
 
 Order = tuple[int, ...]
 Sizes = Sequence[Any]

@@ -29,9 +29,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from aotpack.export.dims import expression
 from aotpack.export.editing import Editor, bound_arguments, shape_of
 from aotpack.export.program import Program
+from aotpack.export.sizes.dims import expression
 
 aten = torch.ops.aten
 

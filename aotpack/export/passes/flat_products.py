@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 import torch.fx
 
-from aotpack.export.dims import expression
 from aotpack.export.editing import Editor, shape_of
 from aotpack.export.patterns.products import PRODUCTS, Product, lies_along, product_of
 from aotpack.export.program import Program
+from aotpack.export.sizes.dims import expression
 
 aten = torch.ops.aten
 

@@ -7,9 +7,9 @@ import math
 import torch
 
 from aotpack.export import ops
-from aotpack.export.dims import expression
 from aotpack.export.editing import Editor, bound_arguments, dtype_of, shape_of
 from aotpack.export.program import Program
+from aotpack.export.sizes.dims import expression
 
 aten = torch.ops.aten
 

@@ -19,11 +19,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aotpack.archive.code import UndefinedError, evaluate
 from aotpack.errors import AotpackError, CaptureError
-from aotpack.export.declared import Note
-from aotpack.export.guards import check_of, dim_symbol
 from aotpack.export.interface import Call, draws_random_numbers
 from aotpack.export.program import Program
-from aotpack.export.shape_env import expression
+from aotpack.export.sizes.declared import Note
+from aotpack.export.sizes.guards import check_of, dim_symbol
+from aotpack.export.sizes.shape_env import expression
 from aotpack.export.state import state_put_back
 from aotpack.spec import Dim, DimRef, ShapeElement, Spec, TensorLeaf, TensorSpec, ValueLeaf, children
 

@@ -16,7 +16,7 @@ import sympy
 
 from aotpack.archive.code import UndefinedError, evaluate
 from aotpack.errors import CaptureError
-from aotpack.export.canonical import (
+from aotpack.export.sizes.canonical import (
     canonical,
     conjuncts,
     divisor,
@@ -26,9 +26,9 @@ from aotpack.export.canonical import (
     solved,
     without_special_cases,
 )
-from aotpack.export.declared import Note
-from aotpack.export.expressions import write
-from aotpack.export.shape_env import Assumption, Origin, value_range
+from aotpack.export.sizes.declared import Note
+from aotpack.export.sizes.expressions import write
+from aotpack.export.sizes.shape_env import Assumption, Origin, value_range
 from aotpack.spec import Check, Dim
 
 # A condition on one dim of at most so many sizes is looked at size by size.

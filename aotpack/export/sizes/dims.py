@@ -10,12 +10,12 @@ import sympy
 import torch
 
 from aotpack.errors import CaptureError
-from aotpack.export import shape_env
-from aotpack.export.canonical import remainder
-from aotpack.export.declared import NUMBER, Declared, Note
-from aotpack.export.expressions import write
-from aotpack.export.guards import Demands, demands, dim_symbol
-from aotpack.export.shape_env import Assumption, Origin, expression
+from aotpack.export.sizes import shape_env
+from aotpack.export.sizes.canonical import remainder
+from aotpack.export.sizes.declared import NUMBER, Declared, Note
+from aotpack.export.sizes.expressions import write
+from aotpack.export.sizes.guards import Demands, demands, dim_symbol
+from aotpack.export.sizes.shape_env import Assumption, Origin, expression
 from aotpack.spec import Check, Dim, DimRef, Expr, ShapeElement
 
 __all__ = ["DimTable", "expression"]

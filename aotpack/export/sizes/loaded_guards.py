@@ -19,7 +19,7 @@ from torch._guards import ShapeGuard, SLoc
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
-from aotpack.export import shape_env
+from aotpack.export.sizes import shape_env
 
 
 def restore_guards(exported: ExportedProgram) -> None:

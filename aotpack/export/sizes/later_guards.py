@@ -14,11 +14,11 @@ from collections.abc import Mapping
 import sympy
 
 from aotpack.errors import CaptureError, LoweringError
-from aotpack.export import shape_env
-from aotpack.export.canonical import remainder
-from aotpack.export.guards import check_of, demands, dim_symbol, implied
 from aotpack.export.program import Program
-from aotpack.export.shape_env import Assumption
+from aotpack.export.sizes import shape_env
+from aotpack.export.sizes.canonical import remainder
+from aotpack.export.sizes.guards import check_of, demands, dim_symbol, implied
+from aotpack.export.sizes.shape_env import Assumption
 from aotpack.spec import Check, Dim, DimRef
 
 

@@ -28,8 +28,8 @@ from torch.export import Dim as TorchDim
 
 from aotpack.errors import CaptureError
 from aotpack.export import structure
-from aotpack.export.declared import NUMBER, Declared
-from aotpack.export.user_dims import AUTO, LEAST, STATIC, DimNames, bounds, derived, hint, shown
+from aotpack.export.sizes.declared import NUMBER, Declared
+from aotpack.export.sizes.user_dims import AUTO, LEAST, STATIC, DimNames, bounds, derived, hint, shown
 from aotpack.spec import DYNAMIC, Dim, DimRef
 
 

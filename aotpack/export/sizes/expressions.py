@@ -81,6 +81,8 @@ def _write(expr: sympy.Basic) -> Written:
     if isinstance(expr, sympy.Not):
         operand = _write(expr.args[0])
         return _apply("not", bool, [operand], f"not {operand.inside(_NOT)}", _NOT)
+    if isinstance(expr, sympy.ITE):
+        return _select([_write(argument) for argument in expr.args])
     if isinstance(expr, sympy.Piecewise):
         return _piecewise(expr)
     if isinstance(expr, sympy.ceiling):
