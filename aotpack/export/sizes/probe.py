@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import sympy
 import torch
 import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aotpack.archive.code import UndefinedError, evaluate
 from aotpack.errors import AotpackError, CaptureError
@@ -29,6 +31,8 @@ from aotpack.spec import Dim, DimRef, ShapeElement, Spec, TensorLeaf, TensorSpec
 
 Answer = Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]]
 
+# The fused kernels of torch 2.11 divide by zero, which ends the process, where a tensor has no elements.
+_SAFE_ATTENTION = partial(sdpa_kernel, SDPBackend.MATH)
 _SMALL = (0, 1)
 
 
@@ -66,7 +70,8 @@ def probed(
             wanted = {**sizes, dim.name: size}
             if not _fits(program, wanted):
                 continue
-            problem = _Trial(program, call, answer, module, values, writes).problem(wanted)
+            with _SAFE_ATTENTION():
+                problem = _Trial(program, call, answer, module, values, writes).problem(wanted)
             if problem is not None:
                 problems[size] = problem
         program = _without(program, dim, problems, explicit)
