@@ -8,7 +8,6 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.compile_fx._extract_inputs_from_exported_gm   replaces what is no tensor by None
   torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.{generate_input_output_runtime_checks,
     codegen_model_constructor}   describe the inputs
-  CppWrapperCpu.codegen_dynamic_slice_size   writes a bound that is left out as `None`
   torch._inductor.codegen.common.KernelArgs.cpp_argdefs   passes a SymFloat to a kernel as `float`
   torch._inductor.ir.IndexingConstant.make_loader   a symbolic number beside a tensor gets the tensor's dtype
   torch._inductor.virtualized.{V.graph.graph_inputs, ops}
@@ -37,7 +36,6 @@ def numbers_allowed() -> Iterator[None]:
 
     constructor: Any = CppWrapperCpu.codegen_model_constructor
     definitions: Any = KernelArgs.cpp_argdefs
-    slice_size: Any = CppWrapperCpu.codegen_dynamic_slice_size
 
     @functools.wraps(constructor)
     def without_numbers(self: Any) -> Any:
@@ -52,17 +50,10 @@ def numbers_allowed() -> Iterator[None]:
         arg_defs, call_args, arg_types = definitions(self, *args, **kwargs)
         return [_double(text) for text in arg_defs], call_args, [_double(text) for text in arg_types]
 
-    @functools.wraps(slice_size)
-    def with_bounds(self: Any, node: Any) -> Any:
-        node.start = 0 if node.start is None else node.start
-        node.end = node.size if node.end is None else node.end
-        return slice_size(self, node)
-
     with (
         mock.patch.object(compile_fx, "_extract_inputs_from_exported_gm", _inputs),
         mock.patch.object(CppWrapperCpu, "generate_input_output_runtime_checks", return_value=None),
         mock.patch.object(CppWrapperCpu, "codegen_model_constructor", without_numbers),
-        mock.patch.object(CppWrapperCpu, "codegen_dynamic_slice_size", with_bounds),
         mock.patch.object(KernelArgs, "cpp_argdefs", in_double),
         mock.patch.object(IndexingConstant, "make_loader", _loader),
     ):

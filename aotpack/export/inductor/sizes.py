@@ -8,6 +8,7 @@ and the lowerings that fix sizes are replaced by decompositions (aotpack/export/
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.sizevars.SizeVarAllocator.{evaluate_min, evaluate_max, guard_int_seq}
   torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.codegen_dynamic_slice_size
+  torch._inductor.fx_passes.reinplace._inplace_generalized_scatter
   torch.fx.experimental._config.backed_size_oblivious
 """
 
@@ -15,11 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import sympy
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental import _config
 from torch.utils._sympy.functions import Max, Min
 
@@ -30,6 +33,7 @@ from aotpack.export.inductor.size_printer import sizes_in_cpp
 def open_sizes() -> Iterator[None]:
     """While active, TorchInductor assumes nothing of dynamic sizes."""
     from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+    from torch._inductor.fx_passes import reinplace
     from torch._inductor.sizevars import SizeVarAllocator
 
     with (
@@ -41,21 +45,47 @@ def open_sizes() -> Iterator[None]:
         mock.patch.object(
             CppWrapperCpu, "codegen_dynamic_slice_size", _with_ends(CppWrapperCpu.codegen_dynamic_slice_size)
         ),
+        mock.patch.object(
+            reinplace, "_inplace_generalized_scatter", _of_any_size(reinplace._inplace_generalized_scatter)
+        ),
         sizes_in_cpp(),
     ):
         yield
 
 
 def _with_ends(original: Any) -> Any:
-    """Slices without a start or an end (`x[:n - m]`) have ends: the wrapper's code would say `None`."""
+    """Slices without a start or an end (`x[:n - m]`, `x[n:]`) have both: the wrapper's code would say `None`, or with
+    torch 2.11 an integer too large for C++.
+    """
 
     @functools.wraps(original)
     def codegen(self: Any, node: Any) -> Any:
         node.start = 0 if node.start is None else node.start
-        node.end = node.size if node.end is None else node.end
+        node.end = node.size if node.end is None or _is_open(node.end) else node.end
         return original(self, node)
 
     return codegen
+
+
+def _is_open(end: Any) -> bool:
+    return isinstance(end, (int, sympy.Integer)) and bool(end >= sys.maxsize)
+
+
+def _of_any_size(original: Any) -> Any:
+    """Writing to a slice, traced again: torch 2.11 asks then whether two sizes out of data are equal, which the program
+    was asked when it was captured.
+    """
+
+    @functools.wraps(original)
+    def scatter(inp: Any, *args: Any) -> Any:
+        try:
+            return original(inp, *args)
+        except RuntimeError:
+            if isinstance(inp, FakeTensor):
+                return inp
+            raise
+
+    return scatter
 
 
 def _or_expression(original: Any, function: Any) -> Any:
