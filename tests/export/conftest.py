@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.building import Build, assert_close, build, check, in_double
+from tests.support.building import Build, assert_close, build, check, in_double, pack
 
-__all__ = ["Build", "assert_close", "build", "check", "in_double"]
+__all__ = ["Build", "assert_close", "build", "check", "in_double", "pack"]

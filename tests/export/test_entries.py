@@ -4,43 +4,22 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import aotpack
-from aotpack.archive import ArchiveReader, Manifest
 from aotpack.errors import BuildError, SourceFreedError
 from aotpack.export import BuildOptions, Program, aot_export, build_archive
 from aotpack.export.packing import pack_linear
 from aotpack.export.shared import Identities, frozen
-from tests.support.building import assert_close, in_double
+from tests.support.building import Pack, assert_close, in_double, manifest_of
 
 pytestmark = pytest.mark.torch
-
-Pack = Callable[..., Path]
-
-
-@pytest.fixture
-def pack(tmp_path: Path, cache_dir: Path) -> Pack:
-    """Builds an archive of several programs."""
-
-    def run(programs: Sequence[Program], **options: Any) -> Path:
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.aotpack"
-        build_archive(programs, path, options=BuildOptions(cache_dir=cache_dir, **options))
-        return path
-
-    return run
-
-
-def manifest_of(path: Path) -> Manifest:
-    with ArchiveReader(path) as reader:
-        return reader.manifest
 
 
 class Twin(nn.Module):

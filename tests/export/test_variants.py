@@ -13,32 +13,16 @@ from torch import Tensor, nn
 
 import aotpack
 from aotpack import DYNAMIC, Dim
-from aotpack.archive import ArchiveReader, Entry, Guard, Manifest
+from aotpack.archive import Entry, Guard
 from aotpack.errors import BuildError, CaptureError, InputError
-from aotpack.export import BuildOptions, Program, aot_export, build_archive, load_exported, without_weights
+from aotpack.export import BuildOptions, aot_export, build_archive, load_exported, without_weights
 from aotpack.export.variants import resized
-from tests.support.building import assert_close, check_joint, in_double
+from tests.support.building import Pack, assert_close, check_joint, in_double, manifest_of
 
 pytestmark = pytest.mark.torch
 
-Pack = Callable[..., Path]
 BATCH = Dim("batch", 1, 64)
 LENGTH = Dim("length", 1, 32)
-
-
-@pytest.fixture
-def pack(tmp_path: Path, cache_dir: Path) -> Pack:
-    def run(program: Program, **options: Any) -> Path:
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.aotpack"
-        build_archive(program, path, options=BuildOptions(cache_dir=cache_dir, **options))
-        return path
-
-    return run
-
-
-def manifest_of(path: Path) -> Manifest:
-    with ArchiveReader(path) as reader:
-        return reader.manifest
 
 
 def entry_of(path: Path) -> Entry:

@@ -17,14 +17,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from aotpack.archive import ArchiveReader, Manifest
+from aotpack.archive import ArchiveReader
 from aotpack.errors import SourceFreedError
 from aotpack.export import BuildOptions, aot_export, build_archive, ops
 from aotpack.export.packing import pack_conv as packed_layout
 from aotpack.export.passes import select
 from aotpack.export.program import Program
 from aotpack.export.runner import run_passes
-from tests.support.building import assert_close, check, in_double
+from tests.support.building import assert_close, check, in_double, manifest_of
 from tests.support.torchless import RemoteModel
 
 pytestmark = pytest.mark.torch
@@ -98,14 +98,13 @@ def calls(program: Program, *targets: Any) -> list[torch.fx.Node]:
     return [node for node in program.graph.nodes if node.op == "call_function" and node.target in targets]
 
 
-def manifest(model: RemoteModel) -> Manifest:
-    with ArchiveReader(model.path) as reader:
-        return reader.manifest
-
-
 def norm_constants(model: RemoteModel) -> list[str]:
     """Constants of an archive that are statistics of a norm as they were."""
-    return [c.name for c in manifest(model).constants if any(part in c.name for part in ("running_", "means", "var"))]
+    return [
+        c.name
+        for c in manifest_of(model.path).constants
+        if any(part in c.name for part in ("running_", "means", "var"))
+    ]
 
 
 # ---- state ----------------------------------------------------------------------------------------------------------
@@ -122,7 +121,7 @@ def test_mutation(build: Build) -> None:
             return self.total
 
     model = build(Counter(), ())
-    assert [(c.name, c.mutated) for c in manifest(model).constants] == [("total", True)]
+    assert [(c.name, c.mutated) for c in manifest_of(model.path).constants] == [("total", True)]
     first, second = model.context(), model.context()
     for step in (10, 20):
         assert torch.equal(first(), torch.full((10, 10), float(step)))
@@ -261,7 +260,7 @@ def test_folded_conv_bn(build: Build, bias: bool, dtype: torch.dtype) -> None:
     assert len(program.graph.find_nodes(op="get_attr")) == 2, "one weight and one bias"
     assert conv.meta["val"].dtype == dtype
     model = build(eager, args)
-    assert [str(c.dtype) for c in manifest(model).constants] == [str(dtype).removeprefix("torch.")] * 2
+    assert [str(c.dtype) for c in manifest_of(model.path).constants] == [str(dtype).removeprefix("torch.")] * 2
     check(model, eager, args, tolerance=TOLERANCE[dtype])
 
 
@@ -291,7 +290,7 @@ def test_folded_conv_bn_with_module_sharing(build: Build) -> None:
     assert len(calls(program, ops.packed_conv)) == 2
     assert not calls(program, *NORMS)
     model = build(eager, args)
-    assert len(manifest(model).constants) == 2, "folded once for both calls"
+    assert len(manifest_of(model.path).constants) == 2, "folded once for both calls"
     check(model, eager, args)
 
 
@@ -493,7 +492,7 @@ def test_conv_weight_layout_convert(traced: Trace) -> None:
     assert weight.meta["val"].shape == wanted.shape
     assert torch.equal(program.value(str(weight.target)), wanted)
     model, trace = traced(eager, args)
-    (constant,) = manifest(model).constants
+    (constant,) = manifest_of(model.path).constants
     assert (constant.shape, constant.stride) == (tuple(wanted.shape), wanted.stride())
     check(model, eager, args)
     convolutions = [line for line in trace() if line["op"] == "packed_conv"]

@@ -12,9 +12,11 @@ import torch
 import torch.utils._pytree as pytree
 
 import aotpack
-from aotpack.export import BuildOptions, aot_export, build_archive
+from aotpack.archive import ArchiveReader, Manifest
+from aotpack.export import BuildOptions, Program, aot_export, build_archive
 
 Build = Callable[..., aotpack.Model]
+Pack = Callable[..., Path]
 
 
 @pytest.fixture
@@ -40,6 +42,24 @@ def build(tmp_path: Path, cache_dir: Path) -> Build:
         return aotpack.load(output, verify=verify, num_threads=2)
 
     return run
+
+
+@pytest.fixture
+def pack(tmp_path: Path, cache_dir: Path) -> Pack:
+    """Builds an archive of one program or several; returns its path."""
+
+    def run(programs: Program | Sequence[Program], **options: Any) -> Path:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.aotpack"
+        build_archive(programs, path, options=BuildOptions(cache_dir=cache_dir, **options))
+        return path
+
+    return run
+
+
+def manifest_of(path: Path) -> Manifest:
+    """The manifest of the archive at `path`."""
+    with ArchiveReader(path) as reader:
+        return reader.manifest
 
 
 def in_double(value: Any) -> Any:
