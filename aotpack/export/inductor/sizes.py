@@ -8,7 +8,7 @@ and the lowerings that fix sizes are replaced by decompositions (aotpack/export/
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.sizevars.SizeVarAllocator.{evaluate_min, evaluate_max, guard_int_seq}
   torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.codegen_dynamic_slice_size
-  torch._inductor.fx_passes.reinplace._inplace_generalized_scatter
+  torch._inductor.fx_passes.reinplace.graph_call_function
   torch.fx.experimental._config.backed_size_oblivious
 """
 
@@ -22,7 +22,8 @@ from typing import Any
 from unittest import mock
 
 import sympy
-from torch._subclasses.fake_tensor import FakeTensor
+import torch
+from torch._inductor.virtualized import V
 from torch.fx.experimental import _config
 from torch.utils._sympy.functions import Max, Min
 
@@ -45,9 +46,7 @@ def open_sizes() -> Iterator[None]:
         mock.patch.object(
             CppWrapperCpu, "codegen_dynamic_slice_size", _with_ends(CppWrapperCpu.codegen_dynamic_slice_size)
         ),
-        mock.patch.object(
-            reinplace, "_inplace_generalized_scatter", _of_any_size(reinplace._inplace_generalized_scatter)
-        ),
+        mock.patch.object(reinplace, "graph_call_function", _of_any_size(reinplace.graph_call_function)),
         sizes_in_cpp(),
     ):
         yield
@@ -73,19 +72,24 @@ def _is_open(end: Any) -> bool:
 
 def _of_any_size(original: Any) -> Any:
     """Writing to a slice, traced again: torch 2.11 asks then whether two sizes out of data are equal, which the program
-    was asked when it was captured.
+    was asked when it was captured. (The functions traced are themselves the targets of nodes, found by identity: they
+    must stay what they are.)
     """
+    from torch._inductor.fx_passes import reinplace
 
     @functools.wraps(original)
-    def scatter(inp: Any, *args: Any) -> Any:
+    def call(graph: torch.fx.Graph, fn: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
         try:
-            return original(inp, *args)
+            node: torch.fx.Node = original(graph, fn, *args, **kwargs)
         except RuntimeError:
-            if isinstance(inp, FakeTensor):
-                return inp
-            raise
+            if fn is not reinplace._generalized_scatter:
+                raise
+            node = graph.call_function(fn, args, kwargs)
+            with V.fake_mode:
+                node.meta["val"] = args[0].meta["val"].clone()
+        return node
 
-    return scatter
+    return call
 
 
 def _or_expression(original: Any, function: Any) -> Any:
