@@ -96,6 +96,7 @@ def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
     wrapper_flags = tuple(toolchain.generated_flags(target, optimize=size))
     kernel_flags = tuple(toolchain.generated_flags(target, optimize="-O3"))
     common = [compiler.version, native.headers_hash(), torch.__version__]
+    declared = native.headers_hash(frozenset(native.groups_of(lowered.shims)))
     units = [
         # The longest first, so that it does not run alone at the end.
         *(
@@ -105,7 +106,7 @@ def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
         _Unit(
             "wrapper.cpp",
             wrapper_flags,
-            _digest([*common, *_portable(wrapper_flags), lowered.wrapper]),
+            _digest([*common, declared, *_portable(wrapper_flags), lowered.wrapper]),
             text=lowered.wrapper,
         ),
     ]

@@ -148,8 +148,8 @@ def used_halves(program: Program) -> frozenset[str]:
 @lru_cache(maxsize=1)
 def supported_shims() -> frozenset[str]:
     """The functions that a module answers, read from their declarations."""
-    text = (native.module_folder() / "ops.h").read_text() + (native.module_folder() / "shim.h").read_text()
-    names = set(re.findall(r"\b(aoti_torch_\w+)\(", text))
+    text = (native.module_folder() / "shim.h").read_text()
+    names = {*re.findall(r"\b(aoti_torch_\w+)\(", text), *native.operator_groups()}
     for macro in ("item", "scalar_to_tensor"):
         names |= {f"aoti_torch_{macro}_{dtype}" for dtype in re.findall(r"AOTPACK_ITEM\((\w+),", text)}
     return frozenset(names)

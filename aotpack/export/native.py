@@ -9,7 +9,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
-_GROUP = re.compile(r"^// group: (\w+)$", re.MULTILINE)
 _FUNCTION = re.compile(r"\b(aoti_torch_\w+)\(")
 
 # What every module links.
@@ -25,7 +24,7 @@ def source_root() -> Path:
     """
     package = Path(__file__).resolve().parent.parent
     for candidate in (package.parent / "csrc", package / "_csrc"):
-        if (candidate / "module" / "ops.h").is_file():
+        if (candidate / "module" / "operators.h").is_file():
             return candidate.resolve()
     raise FileNotFoundError(f"the C++ sources of aotpack are missing from {package}; install the package again")
 
@@ -42,25 +41,24 @@ def include_folders() -> list[Path]:
 
 @lru_cache(maxsize=1)
 def operator_groups() -> dict[str, str]:
-    """Operator function → the group (file in module/ops) that implements it."""
-    text = (module_folder() / "ops.h").read_text()
-    heads = list(_GROUP.finditer(text))
+    """Operator function → the group (module/declare/<group>.h, module/ops/<group>.cpp) that implements it."""
     groups: dict[str, str] = {}
-    for index, head in enumerate(heads):
-        end = heads[index + 1].start() if index + 1 < len(heads) else len(text)
-        for name in _FUNCTION.findall(text[head.end() : end]):
-            groups[name] = head[1]
+    for header in sorted((module_folder() / "declare").glob("*.h")):
+        groups.update(dict.fromkeys(_FUNCTION.findall(header.read_text()), header.stem))
     return groups
+
+
+def groups_of(shims: Iterable[str]) -> list[str]:
+    """The groups whose operators are among `shims`, in a fixed order."""
+    groups = operator_groups()
+    return sorted({groups[shim] for shim in shims if shim in groups})
 
 
 def sources_for(shims: Iterable[str]) -> list[Path]:
     """The .cpp files that a module which calls `shims` links, in a fixed order."""
     folder = module_folder()
     wanted = {folder / name for name in _BASE}
-    groups = operator_groups()
-    for shim in shims:
-        if shim in groups:
-            wanted.add(folder / "ops" / f"{groups[shim]}.cpp")
+    wanted |= {folder / "ops" / f"{group}.cpp" for group in groups_of(shims)}
     closed: set[Path] = set()
     while wanted:
         source = wanted.pop()
@@ -100,11 +98,14 @@ def content_hash(source: Path) -> str:
     return digest.hexdigest()
 
 
-@lru_cache(maxsize=1)
-def headers_hash() -> str:
-    """SHA-256 over everything that generated code may include."""
+@cache
+def headers_hash(groups: frozenset[str] = frozenset()) -> str:
+    """SHA-256 over everything that generated code which calls the operators of `groups` may include."""
     digest = hashlib.sha256()
     root = source_root()
-    for header in sorted([*(root / "module").rglob("*.h"), *(root / "include").rglob("*.h")]):
+    module = root / "module"
+    headers = [path for path in module.rglob("*.h") if path.parent not in (module / "declare", module / "ops")]
+    headers += [module / "declare" / f"{group}.h" for group in groups]
+    for header in sorted([*headers, *(root / "include").rglob("*.h")]):
         digest.update(str(header.relative_to(root)).encode() + b"\0" + header.read_bytes())
     return digest.hexdigest()

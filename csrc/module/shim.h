@@ -349,5 +349,3 @@ inline double div_floor_floating(double a, double b) {
 }  // namespace c10
 
 inline int64_t align(int64_t nbytes) { return (nbytes + 63) & -64; }
-
-#include "ops.h"

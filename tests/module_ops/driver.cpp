@@ -1,4 +1,9 @@
 // The operators on tensors of any meaning: scans, sorts, indexing.
+#include "declare/index.h"
+#include "declare/mask.h"
+#include "declare/scan.h"
+#include "declare/scatter.h"
+#include "declare/sort.h"
 #include "driver.h"
 
 namespace {

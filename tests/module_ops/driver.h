@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "operators.h"
 #include "shim.h"
 
 using aotpack::module::Call;

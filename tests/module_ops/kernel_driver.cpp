@@ -1,4 +1,13 @@
 // The operators over kernels: products, convolutions, attention, recurrent layers, packing.
+#include "declare/attention.h"
+#include "declare/conv.h"
+#include "declare/embedding.h"
+#include "declare/embedding_bag.h"
+#include "declare/gemm.h"
+#include "declare/layout.h"
+#include "declare/linear.h"
+#include "declare/pack.h"
+#include "declare/rnn.h"
 #include "driver.h"
 
 namespace {

@@ -3,7 +3,7 @@
 TorchInductor compiles for one call at a time and may *guard*: assume what holds for the example call, and compile again
 where it does not. An archive is compiled once. So nothing is assumed of dynamic sizes here (torch calls that oblivious:
 what is not known is answered as for sizes in general), where TorchInductor must have an answer it gets an expression,
-and the lowerings that fix sizes are replaced by decompositions (aotpack/export/inductor/decompositions.py).
+and the lowerings that fix sizes are replaced by decompositions (aotpack/export/inductor/decompositions/).
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.sizevars.SizeVarAllocator.{evaluate_min, evaluate_max, guard_int_seq}

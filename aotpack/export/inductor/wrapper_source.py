@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from aotpack.errors import LoweringError
 from aotpack.export.inductor.source import blank_literals, remove_definition
+from aotpack.export.native import groups_of
 
 _INTERFACE = re.compile(r"// Definition of AOTI runtime interface functions.*?\n\} // extern \"C\"\n", re.DOTALL)
 _CONSTANT = re.compile(r"auto& (\w+) = constants_->at\((\d+)\);")
@@ -80,11 +81,14 @@ def transform(generated: str, *, target: str, num_inputs: int, num_outputs: int)
         text = _DEVICE_HEADER + "\n" + text
     if re.search(r"\b(?:at|c10)::", text):
         text = _ELEMENT_TYPES + text
+    shims = frozenset(_SHIM.findall(blank_literals(text)))
+    declared = "".join(f'#include "declare/{group}.h"\n' for group in groups_of(shims))
+    text = text.replace(_DEVICE_HEADER + "\n", _DEVICE_HEADER + "\n" + declared, 1)
     text += f'\n#include "entry.h"\nAOTPACK_DEFINE_MODULE("{target}", {num_inputs}, {num_outputs}, {len(constants)})\n'
     return Wrapper(
         text=text,
         constants=tuple(constants[index] for index in range(len(constants))),
-        shims=frozenset(_SHIM.findall(blank_literals(text))),
+        shims=shims,
         kernels=tuple(_kernels(text)),
     )
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "ops.h"
+#include "declare/attention.h"
 #include "ops/common.h"
 #include "trace.h"
 

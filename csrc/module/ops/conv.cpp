@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ops.h"
+#include "declare/conv.h"
 #include "ops/common.h"
 #include "ops/pack.h"
 #include "trace.h"

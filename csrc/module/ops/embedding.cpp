@@ -1,7 +1,7 @@
 // Lookup in a table that is stored as a packed linear weight [rows/32][k][32].
 #include <omp.h>
 
-#include "ops.h"
+#include "declare/embedding.h"
 #include "ops/common.h"
 #include "trace.h"
 

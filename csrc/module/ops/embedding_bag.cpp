@@ -1,7 +1,7 @@
 // Embedding bags.
 #include "kernels/embedding_bag.h"
 
-#include "ops.h"
+#include "declare/embedding_bag.h"
 #include "ops/common.h"
 #include "shim.h"
 #include "trace.h"

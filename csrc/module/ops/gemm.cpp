@@ -2,7 +2,7 @@
 #include "kernels/gemm.h"
 
 #include "kernels/gemm_plain.h"
-#include "ops.h"
+#include "declare/gemm.h"
 #include "ops/common.h"
 #include "shim.h"
 #include "trace.h"

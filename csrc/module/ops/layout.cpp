@@ -1,7 +1,7 @@
 // Brings a tensor into a given dense layout.
 #include <algorithm>
 
-#include "ops.h"
+#include "declare/layout.h"
 #include "trace.h"
 
 using namespace aotpack::module;

@@ -1,7 +1,7 @@
 // Linear with a packed weight.
 #include "kernels/linear.h"
 
-#include "ops.h"
+#include "declare/linear.h"
 #include "ops/common.h"
 #include "trace.h"
 

@@ -4,7 +4,7 @@
 #include "kernels/conv_layout.h"
 #include "kernels/pack_weight.h"
 #include "kernels/transpose_copy.h"
-#include "ops.h"
+#include "declare/pack.h"
 #include "trace.h"
 
 namespace kernels = aotpack::kernels;

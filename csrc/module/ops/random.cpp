@@ -1,5 +1,5 @@
 // Random integers.
-#include "ops.h"
+#include "declare/random.h"
 
 using namespace aotpack::module;
 

@@ -1,7 +1,7 @@
 // One layer of an LSTM or GRU in one direction.
 #include "kernels/rnn.h"
 
-#include "ops.h"
+#include "declare/rnn.h"
 #include "ops/common.h"
 #include "trace.h"
 

@@ -1,5 +1,5 @@
 // Running sums, products, maxima and their kin along one dim. Results are contiguous.
-#include "ops.h"
+#include "declare/scan.h"
 #include "ops/slices.h"
 
 using namespace aotpack::module;

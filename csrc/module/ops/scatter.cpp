@@ -3,7 +3,7 @@
 // All indices are checked before anything is written. Slices that differ in another dim than the scattered one never
 // meet, so they are spread over threads; within a slice sources go in order, so the last of equal indices wins and sums
 // do not depend on the number of threads.
-#include "ops.h"
+#include "declare/scatter.h"
 #include "ops/slices.h"
 #include "shim.h"
 

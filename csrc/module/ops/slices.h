@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ops.h"
+#include "operators.h"
 #include "ops/dtype.h"
 
 namespace aotpack::module {

@@ -1,0 +1,22 @@
+"""Reductions, right also where nothing is reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from aotpack.export.inductor.decompositions.table import aten, decomposes, fixed
+
+
+@decomposes(aten.var_mean.correction)
+def _var_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Any:
+    # TorchInductor computes both at once and gives 0 for the mean of nothing, which is NaN.
+    axes = range(x.dim()) if dim is None else dim
+    if fixed(*(x.shape[axis] for axis in axes)):
+        return NotImplemented
+    mean = x.mean(list(axes), keepdim=keepdim)
+    return aten.var.correction(x, dim, correction=correction, keepdim=keepdim), mean

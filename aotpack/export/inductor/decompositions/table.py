@@ -1,0 +1,62 @@
+"""The table of decompositions that TorchInductor gets from us.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._inductor.compile_fx.select_decomp_table   its table is what AOTAutograd decomposes by
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+aten = torch.ops.aten
+
+_TABLE: dict[Any, Callable[..., Any]] = {}
+
+
+def decomposes(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function as the decomposition of `operators`, before TorchInductor's own.
+
+    It may return `NotImplemented` to leave a call to TorchInductor.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        _TABLE.update(dict.fromkeys(operators, function))
+        return function
+
+    return register
+
+
+@contextlib.contextmanager
+def our_decompositions() -> Iterator[None]:
+    """While active, TorchInductor decomposes by our table too."""
+    from torch._inductor import compile_fx
+
+    original: Any = compile_fx.select_decomp_table  # type: ignore[attr-defined]
+
+    @functools.wraps(original)
+    def select() -> dict[Any, Any]:
+        table = original()
+        return {**table, **{op: _else(function, table.get(op)) for op, function in _TABLE.items()}}
+
+    with mock.patch.object(compile_fx, "select_decomp_table", select):
+        yield
+
+
+def _else(function: Callable[..., Any], other: Callable[..., Any] | None) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def decompose(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        return other(*args, **kwargs) if result is NotImplemented and other is not None else result
+
+    return decompose
+
+
+def fixed(*sizes: Any) -> bool:
+    """Whether none of these sizes is dynamic."""
+    return not any(isinstance(size, torch.SymInt) for size in sizes)

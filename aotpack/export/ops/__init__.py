@@ -1,0 +1,28 @@
+"""Our operators, `torch.ops.aotpack.*`: what passes and decompositions put into a graph and kernels of ours compute."""
+
+from aotpack.export.ops.activations import ACTIVATIONS
+from aotpack.export.ops.attention import attention
+from aotpack.export.ops.conv import conv_sizes, packed_conv
+from aotpack.export.ops.embedding_bag import embedding_bag
+from aotpack.export.ops.layout import channels_last_strides, dense_strides, to_layout
+from aotpack.export.ops.linear import pack_conv, pack_linear, packed_embedding, packed_linear
+from aotpack.export.ops.registry import C_SHIMS
+from aotpack.export.ops.rnn import gru_layer, lstm_layer
+
+__all__ = [
+    "ACTIVATIONS",
+    "C_SHIMS",
+    "attention",
+    "channels_last_strides",
+    "conv_sizes",
+    "dense_strides",
+    "embedding_bag",
+    "gru_layer",
+    "lstm_layer",
+    "pack_conv",
+    "pack_linear",
+    "packed_conv",
+    "packed_embedding",
+    "packed_linear",
+    "to_layout",
+]

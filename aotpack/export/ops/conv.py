@@ -1,0 +1,83 @@
+"""Convolution with a packed weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from aotpack.export.ops.activations import BY_NUMBER
+from aotpack.export.ops.layout import channels_last_strides
+from aotpack.export.ops.registry import define
+from aotpack.export.packing import unpack_conv
+
+
+def conv_sizes(
+    x: Tensor,
+    out_channels: int,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+) -> list[int | torch.SymInt]:
+    """The result's sizes; torch.nn.Conv2d and ConvTranspose2d state the formulas."""
+    sizes: list[int | torch.SymInt] = [x.shape[0], out_channels]
+    for d, size in enumerate(x.shape[2:]):
+        reach = dilation[d] * (kernel[d] - 1) + 1
+        if transposed:
+            sizes.append((size - 1) * stride[d] - 2 * padding[d] + reach + output_padding[d])
+        else:
+            sizes.append((size + 2 * padding[d] - reach) // stride[d] + 1)
+    return sizes
+
+
+def _conv(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    out_channels: int,
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+    act: int,
+) -> Tensor:
+    dense = unpack_conv(weight, out_channels, groups, kernel, transposed)
+    y = torch.convolution(x, dense, bias, stride, padding, dilation, transposed, output_padding, groups)
+    y = BY_NUMBER[act](y if residual is None else y + residual)
+    return torch.empty_strided(y.shape, channels_last_strides(y.shape), dtype=y.dtype).copy_(y)
+
+
+def _conv_fake(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    out_channels: int,
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+    act: int,
+) -> Tensor:
+    sizes = conv_sizes(x, out_channels, kernel, stride, padding, dilation, transposed, output_padding)
+    return x.new_empty_strided(sizes, channels_last_strides(sizes))
+
+
+packed_conv = define(
+    "packed_conv(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int out_channels, int[] kernel, "
+    "int[] stride, int[] padding, int[] dilation, bool transposed, int[] output_padding, int groups, int act) "
+    "-> Tensor",
+    _conv,
+    _conv_fake,
+)

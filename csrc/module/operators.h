@@ -1,0 +1,12 @@
+// operators.h: what declarations of operators have in common.
+//
+// declare/<group>.h has the operators that generated code may call, by the names and signatures that it uses; they are
+// implemented in ops/<group>.cpp. The build reads the names declared there to know what is supported: an operator that
+// is not listed stops a build before anything is compiled. A module compiles and links only the groups that its model
+// calls. All operators throw module::Error. A `Tensor**` argument is an optional tensor: null pointer for none. Results
+// come through the last arguments and belong to the caller.
+#pragma once
+
+#include "tensor.h"
+
+using AotpackTensor = aotpack::module::Tensor*;
