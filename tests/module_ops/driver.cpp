@@ -1,10 +1,11 @@
 // The operators on tensors of any meaning: scans, sorts, indexing.
+#include "driver.h"
+
 #include "declare/index.h"
 #include "declare/mask.h"
 #include "declare/scan.h"
 #include "declare/scatter.h"
 #include "declare/sort.h"
-#include "driver.h"
 
 namespace {
 

@@ -1,7 +1,8 @@
 // Lookup in a table that is stored as a packed linear weight [rows/32][k][32].
+#include "declare/embedding.h"
+
 #include <omp.h>
 
-#include "declare/embedding.h"
 #include "ops/common.h"
 #include "trace.h"
 

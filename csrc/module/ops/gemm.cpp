@@ -1,8 +1,8 @@
 // Matrix products of two computed operands: mm, addmm, bmm, baddbmm.
 #include "kernels/gemm.h"
 
-#include "kernels/gemm_plain.h"
 #include "declare/gemm.h"
+#include "kernels/gemm_plain.h"
 #include "ops/common.h"
 #include "shim.h"
 #include "trace.h"

@@ -3,6 +3,7 @@
 // The indexed dims of a tensor become the broadcast shape of their indices, in place where they are adjacent and in
 // front where they are not (numpy's rule). All indices are checked before anything is written.
 #include "declare/index.h"
+
 #include "ops/nonzero.h"
 #include "ops/slices.h"
 #include "shim.h"

@@ -1,7 +1,8 @@
 // Brings a tensor into a given dense layout.
+#include "declare/layout.h"
+
 #include <algorithm>
 
-#include "declare/layout.h"
 #include "trace.h"
 
 using namespace aotpack::module;

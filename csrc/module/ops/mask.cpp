@@ -1,5 +1,6 @@
 // Operators whose result's size depends on values: what a mask selects, where the non-zeros are, how often to repeat.
 #include "declare/mask.h"
+
 #include "ops/nonzero.h"
 #include "ops/slices.h"
 

@@ -1,10 +1,10 @@
 // Packing of weights at run time.
 #include "ops/pack.h"
 
+#include "declare/pack.h"
 #include "kernels/conv_layout.h"
 #include "kernels/pack_weight.h"
 #include "kernels/transpose_copy.h"
-#include "declare/pack.h"
 #include "trace.h"
 
 namespace kernels = aotpack::kernels;

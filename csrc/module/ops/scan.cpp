@@ -1,5 +1,6 @@
 // Running sums, products, maxima and their kin along one dim. Results are contiguous.
 #include "declare/scan.h"
+
 #include "ops/slices.h"
 
 using namespace aotpack::module;

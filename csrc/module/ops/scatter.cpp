@@ -4,6 +4,7 @@
 // meet, so they are spread over threads; within a slice sources go in order, so the last of equal indices wins and sums
 // do not depend on the number of threads.
 #include "declare/scatter.h"
+
 #include "ops/slices.h"
 #include "shim.h"
 

@@ -3,6 +3,7 @@
 // Elements become unsigned keys in the order of torch (NaN greatest, -0 equal to 0) and are sorted together with their
 // places, which makes every order total: stable for free, and the same whatever the number of threads.
 #include "declare/sort.h"
+
 #include "ops/slices.h"
 #include "shim.h"
 
