@@ -21,7 +21,7 @@ INSTALLED := $(VENV)/.aotpack-installed
 # What the installed package is compiled from; Python sources are used in place.
 NATIVE := $(wildcard CMakeLists.txt cmake/*) \
           $(shell find csrc \( -name '*.cpp' -o -name '*.h' -o -name '*.hpp' -o -name '*.map' -o -name '*.inc' -o -name CMakeLists.txt \) 2>/dev/null)
-CPP_SOURCES = $(shell git ls-files '*.cpp' '*.h' '*.hpp' | grep -v dlpack.h)
+CPP_SOURCES = $(shell git ls-files '*.cpp' '*.h' '*.hpp' | grep -v -e dlpack.h -e third_party)
 
 DOCTEST := doctest/doctest.h
 DOCTEST_LOCAL := build/deps/usr/include
