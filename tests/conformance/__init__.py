@@ -1,0 +1,1 @@
+"""Conformance: PyTorch's own operator database against archives. `python -m tests.conformance.opinfo --help`."""

@@ -1,0 +1,143 @@
+"""`python -m tests.conformance.opinfo`: PyTorch's operator database against archives that run without torch."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tests.conformance.schedule import Entry, Schedule
+from tests.conformance.task import BACKWARD, FORWARD, SKIPPED, Record
+
+DTYPES = ("float32", "int64", "bool", "bfloat16", "float16")
+_MOST = 200
+
+
+def entries(names: re.Pattern[str], dtypes: Sequence[str], samples: int | None, mode: str) -> list[Entry]:
+    """What there is to run of operators whose names match."""
+    from tests.conformance.samples import cases_of, chosen, operators, supported
+
+    found = []
+    backward = mode == BACKWARD
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for dtype in dtypes:
+            for name, op in sorted(operators().items()):
+                if not names.search(name) or not supported(op, dtype, backward=backward):
+                    continue
+                cases = cases_of(op, dtype, backward=backward)
+                count = sum(case.samples for case in cases)
+                found.append(Entry(name, dtype, count, len(cases), chosen(len(cases), samples)))
+    return found
+
+
+def sliced(found: Sequence[Entry], number: int, of: int) -> list[Entry]:
+    """Every `of`-th entry of each dtype, from the `number`-th on: operators of all kinds, for names are sorted."""
+    positions: Counter[str] = Counter()
+    kept = []
+    for entry in found:
+        if positions[entry.dtype] % of == number % of:
+            kept.append(entry)
+        positions[entry.dtype] += 1
+    return kept
+
+
+class Results:
+    """Records as JSON lines: what is there is not run again."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.known: dict[tuple[str, str, str], Record] = {}
+        if path is not None and path.exists():
+            for line in path.read_text().splitlines():
+                try:
+                    record = Record.from_json(json.loads(line))
+                except (ValueError, TypeError):
+                    continue  # A killed run's last line.
+                self.known[record.op, record.dtype, record.mode] = record
+
+    def add(self, record: Record) -> None:
+        self.known[record.op, record.dtype, record.mode] = record
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps(dataclasses.asdict(record)) + "\n")
+
+
+def run(
+    found: Iterable[Entry], mode: str, results: Results, *, jobs: int, cache: Path | None, quiet: bool
+) -> list[Record]:
+    """Runs what is not among the results yet; the records of all entries."""
+    found = list(found)
+    todo = []
+    for entry in found:
+        known = results.known.get((*entry.key, mode))
+        if known is None or known.chosen != len(entry.chosen) or known.cases != entry.cases:
+            todo.append(entry)
+    schedule = Schedule(todo, mode, jobs=jobs, cache=cache)
+    start = time.time()
+    for done, record in enumerate(schedule.records(), start=1):
+        results.add(record)
+        if not quiet:
+            show(record, f"[{done}/{len(todo)} {time.time() - start:.0f}s]")
+    if todo and not quiet:
+        spent = ", ".join(f"{name} {seconds:.0f}" for name, seconds in schedule.seconds.most_common())
+        print(f"{time.time() - start:.0f} s; seconds of workers: {spent}", file=sys.stderr)
+    return [results.known[*entry.key, mode] for entry in found if (*entry.key, mode) in results.known]
+
+
+def show(record: Record, prefix: str = "") -> None:
+    """One line, and one for each reason."""
+    counts = ", ".join(f"{number} {kind}" for kind, number in record.endings.items())
+    print(f"{prefix} {record.op} {record.dtype}: {record.verdict} ({counts})", flush=True)
+    for kind, text, number, case in record.reasons:
+        if kind != SKIPPED:
+            print(f"    {kind} × {number}, e.g. case {case}: {text}", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.opinfo", description=__doc__)
+    parser.add_argument("--ops", default="", metavar="REGEX", help="operators whose names match (re.search); all")
+    parser.add_argument("--dtypes", default=",".join(DTYPES), help="comma-separated; default: %(default)s")
+    parser.add_argument(
+        "--samples",
+        default="all",
+        metavar="N|all",
+        help=f"cases of an operator and dtype, evenly chosen; 'all' stops at {_MOST}, 'every' does not",
+    )
+    parser.add_argument("--slice", metavar="N/M", help="the N-th of M parts (0 to M-1), stratified")
+    parser.add_argument("--jobs", type=int, default=2, help="workers at a time; default: %(default)s")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="keeps results there; a killed run goes on from them")
+    parser.add_argument("--cache", type=Path, metavar="DIR", help="build cache; by default the user's")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="writes all records there")
+    parser.add_argument("--backward", action="store_true", help="gradients, by torch.autograd.grad in the function")
+    parser.add_argument("--quiet", action="store_true", help="the summary alone")
+    options = parser.parse_args(arguments)
+    mode = BACKWARD if options.backward else FORWARD
+    samples = {"all": _MOST, "every": None}.get(options.samples, None if options.samples == "every" else -1)
+    if samples == -1:
+        samples = int(options.samples)
+    found = entries(re.compile(options.ops), options.dtypes.split(","), samples, mode)
+    if options.slice:
+        number, _, of = options.slice.partition("/")
+        found = sliced(found, int(number), int(of))
+    if options.work is not None:
+        options.work.mkdir(parents=True, exist_ok=True)
+    results = Results(options.work / "results.jsonl" if options.work else None)
+    records = run(found, mode, results, jobs=options.jobs, cache=options.cache, quiet=options.quiet)
+    if options.json is not None:
+        options.json.write_text(json.dumps([dataclasses.asdict(record) for record in records], indent=1) + "\n")
+    verdicts = Counter((record.dtype, record.verdict.partition(" ")[0]) for record in records)
+    for (dtype, verdict), number in sorted(verdicts.items()):
+        print(f"{dtype} {verdict}: {number}")
+    return 1 if any(record.verdict == "fails" for record in records) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,319 @@
+"""Cases of all operators are put into groups that share an archive; a group that fails is divided until a case is left.
+
+Workers (worker.py) are processes; one that dies or takes too long has failed its task, and another takes its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.task import (
+    BUILD_ERROR,
+    CRASH,
+    FAILURES,
+    OK,
+    REFUSED,
+    SKIPPED,
+    TIMEOUT,
+    TORCH_CANNOT,
+    Ending,
+    Outcome,
+    Part,
+    Record,
+    Task,
+)
+from tests.support.torchless import ROOT, receive, send
+
+# Cases of one archive. More save little: an archive costs about as much as ten cases.
+_GROUP = 80
+# Tasks that an operator and dtype may cost beyond its groups, to find the cases at fault.
+_DIVISIONS = 24
+# Seconds that a task may take, and that each of its cases adds.
+_SECONDS, _SECONDS_OF_CASE = 240.0, 4.0
+# Resident memory beyond which a worker is replaced.
+_MEMORY = 3 << 30
+
+Name = tuple[str, str, int]
+
+
+@dataclass
+class Entry:
+    """An operator in a dtype, with what is to be run of it."""
+
+    op: str
+    dtype: str
+    samples: int
+    cases: int
+    chosen: tuple[int, ...]
+    alone: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.op, self.dtype)
+
+
+@dataclass
+class _Progress:
+    """What is known of an entry while it is run."""
+
+    entry: Entry
+    endings: dict[int, Ending] = field(default_factory=dict)
+    divisions: int = 0
+    seconds: float = 0.0
+    stock: dict[str, str | None] = field(default_factory=dict)
+
+
+class Worker:
+    """The process of a worker."""
+
+    def __init__(self, cache: Path | None) -> None:
+        command = [sys.executable, "-m", "tests.conformance.worker", *([str(cache)] if cache else [])]
+        environment = os.environ | {
+            "OMP_WAIT_POLICY": "passive",
+            "OMP_NUM_THREADS": "2",
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        }
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=ROOT,
+            env=environment,
+            start_new_session=True,
+        )
+
+    def ask(self, command: str, *arguments: Any, seconds: float) -> Any:
+        """Raises EOFError when the process dies, TimeoutError when it takes too long; it is of no use afterwards."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            send(self._process.stdin, (command, arguments))
+        except BrokenPipeError:
+            raise EOFError from None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            if not selector.select(seconds):
+                raise TimeoutError
+        return receive(self._process.stdout)
+
+    def full(self) -> bool:
+        """Whether its memory has grown so much that another should go on."""
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+            return pages * os.sysconf("SC_PAGE_SIZE") > _MEMORY
+        return False
+
+    def close(self) -> None:
+        """Ends the process and those that it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+class Schedule:
+    """Runs entries and gives their records as they are complete."""
+
+    def __init__(
+        self, entries: Iterable[Entry], mode: str, *, jobs: int = 2, cache: Path | None = None, worker: Any = None
+    ) -> None:
+        self._mode = mode
+        self._jobs = jobs
+        self._make: Callable[[], Any] = worker or (lambda: Worker(cache))
+        self._known = {entry.key: _Progress(entry) for entry in entries}
+        self._tasks = list(reversed(list(self._groups())))
+        self._lock = threading.Condition()
+        self._running = 0
+        self._records: queue.Queue[Record | BaseException | None] = queue.Queue()
+        self.seconds: Counter[str] = Counter()
+
+    def records(self) -> Iterator[Record]:
+        """The records, in the order in which they are complete."""
+        for progress in self._known.values():
+            self._finish(progress)
+        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self._jobs)]
+        for thread in threads:
+            thread.start()
+        left = len(threads)
+        while left:
+            item = self._records.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                left -= 1
+            else:
+                yield item
+
+    # ---- groups -----------------------------------------------------------------------------------------------------
+
+    def _groups(self) -> Iterator[Task]:
+        waiting: dict[str, list[Part]] = defaultdict(list)
+        for progress in self._known.values():
+            entry = progress.entry
+            for start in range(0, len(entry.chosen), _GROUP):
+                part = Part(entry.op, entry.dtype, entry.chosen[start : start + _GROUP])
+                if entry.alone or len(part.cases) == _GROUP:
+                    yield Task((part,), self._mode)
+                    continue
+                parts = waiting[entry.dtype]
+                if sum(len(p.cases) for p in parts) + len(part.cases) > _GROUP:
+                    yield Task(tuple(parts), self._mode)
+                    parts.clear()
+                parts.append(part)
+        for parts in waiting.values():
+            if parts:
+                yield Task(tuple(parts), self._mode)
+
+    # ---- workers ----------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        worker = None
+        try:
+            while (task := self._next()) is not None:
+                worker = worker or self._make()
+                try:
+                    if not self._do(worker, task) or worker.full():
+                        worker.close()
+                        worker = None
+                finally:
+                    with self._lock:
+                        self._running -= 1
+                        self._lock.notify_all()
+        except BaseException as error:
+            self._records.put(error)
+        finally:
+            if worker is not None:
+                worker.close()
+            self._records.put(None)
+
+    def _next(self) -> Task | None:
+        with self._lock:
+            while not self._tasks and self._running:
+                self._lock.wait()
+            if not self._tasks:
+                return None
+            self._running += 1
+            return self._tasks.pop()
+
+    def _do(self, worker: Any, task: Task) -> bool:
+        """Runs a task; whether the worker can go on."""
+        alive = True
+        try:
+            outcome = worker.ask("run", task, seconds=_SECONDS + _SECONDS_OF_CASE * task.size)
+        except (EOFError, TimeoutError) as error:
+            alive = False
+            ending = (
+                Ending(TIMEOUT, "takes too long")
+                if isinstance(error, TimeoutError)
+                else Ending(CRASH, "the process that builds crashes")
+            )
+            outcome = Outcome({}, ending)
+        if alive and outcome.failure is not None and task.size == 1:
+            outcome, alive = self._against_stock(worker, task, outcome)
+        with self._lock:
+            self._take(task, outcome)
+        return alive
+
+    def _against_stock(self, worker: Any, task: Task, outcome: Outcome) -> tuple[Outcome, bool]:
+        """A case that cannot be built is not ours to blame where torch cannot compile it either."""
+        failure, part = outcome.failure, task.parts[0]
+        assert failure is not None
+        if failure.kind not in (REFUSED, BUILD_ERROR):
+            return outcome, True
+        known = self._known[part.key].stock
+        if failure.text not in known:
+            try:
+                known[failure.text] = worker.ask("stock", part, self._mode, seconds=_SECONDS)
+            except (EOFError, TimeoutError) as error:
+                known[failure.text] = f"torch {'crashes' if isinstance(error, EOFError) else 'takes too long'}"
+                return Outcome(outcome.endings, _torch_cannot(known[failure.text])), False
+        reason = known[failure.text]
+        return (outcome if reason is None else Outcome(outcome.endings, _torch_cannot(reason))), True
+
+    # ---- what tasks gave --------------------------------------------------------------------------------------------
+
+    def _take(self, task: Task, outcome: Outcome) -> None:
+        total = sum(outcome.seconds.values())
+        self.seconds.update(outcome.seconds)
+        for part in task.parts:
+            self._known[part.key].seconds += total * len(part.cases) / max(task.size, 1)
+        for (op, dtype, case), ending in outcome.endings.items():
+            self._known[op, dtype].endings[case] = ending
+        if outcome.failure is not None:
+            self._divide(task, outcome.failure)
+            self._lock.notify_all()
+        for part in task.parts:
+            self._finish(self._known[part.key])
+
+    def _divide(self, task: Task, failure: Ending) -> None:
+        left = [
+            Part(p.op, p.dtype, tuple(c for c in p.cases if c not in self._known[p.key].endings)) for p in task.parts
+        ]
+        left = [part for part in left if part.cases]
+        if len(left) > 1:
+            self._tasks += [Task((part,), task.mode) for part in reversed(left)]
+            return
+        for part in left:
+            progress = self._known[part.key]
+            if len(part.cases) == 1 and task.size == 1:
+                progress.endings[part.cases[0]] = failure
+                continue
+            progress.divisions += 1
+            if progress.divisions > _DIVISIONS:
+                for case in part.cases:
+                    progress.endings[case] = failure
+                continue
+            middle = (len(part.cases) + 1) // 2
+            halves = [part.cases[:middle], part.cases[middle:]]
+            self._tasks += [Task((Part(*part.key, half),), task.mode) for half in reversed(halves) if half]
+
+    def _finish(self, progress: _Progress) -> None:
+        entry = progress.entry
+        if len(progress.endings) == len(entry.chosen):
+            self._records.put(_record(progress, self._mode))
+
+
+def _torch_cannot(reason: str) -> Ending:
+    line = next((line.strip() for line in reason.splitlines() if line.strip()), reason)
+    return Ending(TORCH_CANNOT, line[:300])
+
+
+def _record(progress: _Progress, mode: str) -> Record:
+    entry, endings = progress.entry, progress.endings
+    kinds = Counter(ending.kind for ending in endings.values())
+    rules = Counter(ending.text for ending in endings.values() if ending.kind == OK)
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for case, ending in sorted(endings.items()):
+        if ending.kind != OK:
+            groups[ending.kind, ending.text].append(case)
+    order = [*FAILURES, REFUSED, TORCH_CANNOT, SKIPPED]
+    reasons = [
+        (kind, text, len(cases), cases[0])
+        for (kind, text), cases in sorted(groups.items(), key=lambda item: (order.index(item[0][0]), item[1][0]))
+    ]
+    operators = sorted({name for ending in endings.values() for name in ending.operators})
+    return Record(
+        op=entry.op,
+        dtype=entry.dtype,
+        mode=mode,
+        samples=entry.samples,
+        cases=entry.cases,
+        chosen=len(entry.chosen),
+        endings=dict(sorted(kinds.items())),
+        rules=dict(sorted(rules.items())),
+        reasons=reasons,
+        operators=operators,
+        seconds=round(progress.seconds, 2),
+    )

@@ -1,0 +1,262 @@
+"""The process that builds archives of cases and compares them with eager.
+
+It answers tasks on stdin (tests/support/torchless.py has the way of messages). Archives run in another process, which
+has no torch: tests/support/torchless_worker.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aotpack.errors import (
+    AotpackError,
+    CaptureError,
+    ExecutionError,
+    InputError,
+    UnsupportedOperatorError,
+)
+from aotpack.export import BuildOptions, aot_export, build_archive
+from tests.conformance import stock
+from tests.conformance.compare import Wrong, compare
+from tests.conformance.expectations import check, expectation
+from tests.conformance.program import Call, copies, in_precision, joined, observed
+from tests.conformance.samples import Case, cases_of, operators
+from tests.conformance.task import (
+    BACKWARD,
+    BUILD_ERROR,
+    CALL_ERROR,
+    CRASH,
+    OK,
+    REFUSED,
+    SKIPPED,
+    WRONG,
+    Ending,
+    Outcome,
+    Part,
+    Task,
+)
+from tests.support.torchless import Torchless, receive, send
+
+Name = tuple[str, str, int]
+
+
+class Worker:
+    """Builds and runs tasks, one at a time.
+
+    `find` gives the operator of a name: an entry of the database, or something like one.
+    """
+
+    def __init__(self, folder: Path, find: Any = None, cache: Path | None = None) -> None:
+        self._folder = folder
+        self._cache = cache
+        self._find = find or (lambda name: operators()[name])
+        self._runner: Torchless | None = None
+        self._cases = lru_cache(maxsize=64)(self._cases_of)
+
+    def run(self, task: Task) -> Outcome:
+        """Builds one archive of all cases of the task, runs it and compares."""
+        clock = _Clock()
+        endings: dict[Name, Ending] = {}
+        calls: dict[Name, Call] = {}
+        with clock.time("eager"):
+            for part in task.parts:
+                for name, call in self._calls(part, task.mode, endings):
+                    calls[name] = call
+        if not calls:
+            return Outcome(endings, None, clock.seconds)
+        path = self._folder / f"{os.getpid()}.aotpack"
+        try:
+            self._build(list(calls.values()), path, clock)
+        except Exception as error:
+            return Outcome(endings, _build_ending(error), clock.seconds)
+        try:
+            with clock.time("run"):
+                failure = self._compare(calls, path, endings)
+        finally:
+            path.unlink(missing_ok=True)
+        return Outcome(endings, failure, clock.seconds)
+
+    def stock(self, part: Part, mode: str) -> str | None:
+        """Why torch itself cannot compile the only case of `part`; None when it can."""
+        calls = [call for _, call in self._calls(part, mode, {})]
+        if not calls:
+            return None
+        return stock.refusal(joined(calls), copies(calls[0].inputs(calls[0].case.values[0])))
+
+    def _calls(self, part: Part, mode: str, endings: dict[Name, Ending]) -> Iterator[tuple[Name, Call]]:
+        op = self._find(part.op)
+        cases = self._cases(part.op, part.dtype, mode)
+        for index in part.cases:
+            name = (*part.key, index)
+            try:
+                with torch.set_grad_enabled(mode == BACKWARD):
+                    call = observed(op, cases[index], mode)
+            except Exception as error:
+                endings[name] = Ending(SKIPPED, f"eager fails: {_first_line(error)}")
+                continue
+            if call.results:
+                yield name, call
+            else:
+                endings[name] = Ending(SKIPPED, "returns neither tensors nor numbers")
+
+    def _cases_of(self, op: str, dtype: str, mode: str) -> list[Case]:
+        return cases_of(self._find(op), dtype, backward=mode == BACKWARD)
+
+    def _build(self, calls: list[Call], path: Path, clock: _Clock) -> None:
+        tensors = [t for call in calls for t in copies(call.inputs(call.case.values[0]))]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with clock.time("capture"):
+                program = aot_export(joined(calls), tensors, name="operators")
+            report = build_archive(program, path, options=BuildOptions(goldens=False, jobs=1, cache_dir=self._cache))
+        for phase, seconds in report.seconds.items():
+            clock.add(phase, seconds)
+
+    def _compare(self, calls: dict[Name, Call], path: Path, endings: dict[Name, Ending]) -> Ending | None:
+        """Runs the archive with all values, and compares. Returns why it cannot be run."""
+        rules: dict[Name, str] = {}
+        sets = {name: self._usable(call) for name, call in calls.items()}
+        try:
+            model = self._torchless().load(path, num_threads=2)
+        except EOFError:
+            return self._crashed("the process crashes as it loads the archive")
+        except AotpackError as error:
+            return Ending(CALL_ERROR, f"loading: {_first_line(error)}")
+        for turn in range(max(len(values) for values in sets.values())):
+            inputs = {name: values[min(turn, len(values) - 1)] for name, values in sets.items()}
+            flat = [t for values in inputs.values() for t in values]
+            try:
+                results = list(model(*[t.detach() for t in flat]))
+            except EOFError:
+                return self._crashed("the process crashes in the call")
+            except (ExecutionError, InputError, MemoryError) as error:
+                return Ending(CALL_ERROR, _first_line(error))
+            for name, call in calls.items():
+                found, results = results[: call.results], results[call.results :]
+                if name in endings or (turn and turn >= len(sets[name])):
+                    continue
+                try:
+                    rule = _judge(call, name[0], inputs[name], found)
+                except Wrong as error:
+                    endings[name] = Ending(WRONG, str(error))
+                else:
+                    if rules.get(name, "tolerance") == "tolerance":
+                        rules[name] = rule
+        for name in calls:
+            endings.setdefault(name, Ending(OK, rules.get(name, "tolerance")))
+        return None
+
+    def _usable(self, call: Call) -> list[list[torch.Tensor]]:
+        """The inputs of the first values, and of all others for which eager has an answer."""
+        usable = [call.inputs(call.case.values[0])]
+        for values in call.case.values[1:]:
+            try:
+                inputs = call.inputs(values)
+                _eager(call, inputs)
+            except Exception:
+                continue
+            usable.append(inputs)
+        return usable
+
+    def _torchless(self) -> Torchless:
+        if self._runner is None:
+            self._runner = Torchless({"OMP_WAIT_POLICY": "passive"})
+        return self._runner
+
+    def _crashed(self, text: str) -> Ending:
+        assert self._runner is not None
+        with contextlib.suppress(OSError):
+            self._runner.close()
+        self._runner = None
+        return Ending(CRASH, text)
+
+
+def _judge(call: Call, op: str, inputs: Sequence[torch.Tensor], found: Sequence[Any]) -> str:
+    expected = _eager(call, inputs)
+
+    def precise() -> list[Any] | None:
+        try:
+            return _eager(call, in_precision(inputs))
+        except Exception:
+            return None
+
+    try:
+        return compare(call.op, found, expected, precise)
+    except Wrong:
+        known = expectation(op)
+        if known is None or len(found) != len(expected):
+            raise
+        return check(known, call, inputs, found, expected)
+
+
+def _eager(call: Call, inputs: Sequence[torch.Tensor]) -> list[Any]:
+    torch.manual_seed(0)
+    with torch.set_grad_enabled(call.mode == BACKWARD), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return call.results_of(copies(inputs))
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def add(self, name: str, seconds: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+    @contextlib.contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(name, time.perf_counter() - start)
+
+
+def _build_ending(error: Exception) -> Ending:
+    """A clean refusal, or an error of the build that is none."""
+    if isinstance(error, UnsupportedOperatorError):
+        return Ending(REFUSED, "no kernel: " + ", ".join(error.operators), tuple(error.operators))
+    text = f"{type(error).__name__}: {_first_line(error)}"
+    return Ending(REFUSED if type(error) is CaptureError else BUILD_ERROR, text)
+
+
+def _first_line(error: Exception) -> str:
+    """The message's first line, without what differs from run to run."""
+    text = str(error).strip() or type(error).__name__
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if line.endswith(":") and len(text.splitlines()) > 1:
+        line += " " + text.splitlines()[1].strip()
+    return re.sub(r"0x[0-9a-f]+|/\S+/", "…", line)[:300]
+
+
+def main() -> None:
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr
+    logging.disable(logging.ERROR)
+    torch.set_num_threads(1)
+    cache = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    with tempfile.TemporaryDirectory(prefix="aotpack-conformance-") as folder:
+        worker = Worker(Path(folder), cache=cache)
+        while True:
+            try:
+                command, arguments = receive(requests)
+            except EOFError:
+                return
+            send(answers, getattr(worker, command)(*arguments))
+
+
+if __name__ == "__main__":
+    main()
