@@ -17,7 +17,7 @@ import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
-from aotpack.export import eager, structure
+from aotpack.export import eager, gradients, structure
 from aotpack.export.autocast import autocast_inside
 from aotpack.export.functional import functional_graph
 from aotpack.export.interface import Call, Results, make_program, manifest_dtype, memory_order
@@ -209,15 +209,36 @@ def _forward(
     *,
     answer: Callable[[], Any] | None = None,
 ) -> Program:
-    outputs = eager.run(module, call.args, call.kwargs) if answer is None else answer()
+    if answer is None:
+        module, outputs = _answered(module, call)
+    else:
+        outputs = answer()
     structure.register_dataclasses(outputs)
-    with torch.no_grad(), captured_whole():
+    # The whole recurrent layer has no backward.
+    how = portable_operators() if gradients.takes_gradients(module) else captured_whole()
+    with torch.no_grad(), how:
         traced = trace(module, call, dynamic_shapes)
     program = _forward_program(traced.exported, call, name, outputs)
     program = replace(program, notes=(*traced.notes, *program.notes))
     return probed(
         program, _in_order(call, traced.exported), partial(eager.leaves, module), module, values=answer is None
     )
+
+
+def _answered(module: torch.nn.Module, call: Call) -> tuple[torch.nn.Module, Any]:
+    """What the example call returns, and the module as it must be called: one that computes gradients, with these
+    enabled.
+    """
+    with gradients.watched() as seen:
+        try:
+            outputs = eager.run(module, call.args, call.kwargs)
+        except CaptureError:
+            if not seen.any:
+                raise
+        if not seen.any:
+            return module, outputs
+        module = gradients.with_gradients(module)
+        return module, eager.run(module, call.args, call.kwargs)
 
 
 def _forward_program(exported: ExportedProgram, call: Call, name: str, outputs: Any) -> Program:

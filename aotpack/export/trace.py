@@ -11,6 +11,7 @@ import inspect
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import sympy
@@ -19,7 +20,7 @@ import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
-from aotpack.export import eager
+from aotpack.export import eager, gradients
 from aotpack.export.checks import messages_noted
 from aotpack.export.custom_ops import custom_operators_inlined
 from aotpack.export.editing import is_dense
@@ -124,13 +125,26 @@ def _ones_fixed(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> tup
 
 def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict: bool = False) -> ExportedProgram:
     # Calls bring inputs into dense memory; strides of an example that is not dense would be taken for granted.
+    if gradients.takes_gradients(module):
+        if strict:
+            raise CaptureError("Dynamo does not follow a model that computes gradients itself")
+        export = gradients.export
+    else:
+        export = partial(torch.export.export, strict=strict)
     args, kwargs = pytree.tree_map_only(torch.Tensor, _dense, (call.args, call.kwargs))
     try:
         # Dynamo knows the functions of `math` itself.
         followed = contextlib.nullcontext() if strict else _followed_by_hand()
-        with warnings.catch_warnings(), sym_functions_allowed(), followed:
+        with warnings.catch_warnings(), sym_functions_allowed(), followed, gradients.watched() as seen:
             warnings.simplefilter("ignore")
-            return torch.export.export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes, strict=strict)
+            exported = export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes)
+        if seen.backward and not gradients.takes_gradients(module):
+            # torch has taken what it could not follow for constants.
+            raise CaptureError(
+                "the model computes gradients itself, which its example call did not",
+                hint="capture it without `weights`, and with an example that takes the same way through the model",
+            )
+        return exported
     except CaptureError:
         raise
     except Exception as error:
