@@ -14,7 +14,17 @@ from __future__ import annotations
 
 from aotpack.export.build import BuildOptions, BuildReport, build_archive
 from aotpack.export.capture import aot_export, load_exported
+from aotpack.export.custom_kernels import custom_kernel
 from aotpack.export.program import Program
 from aotpack.export.streaming import without_weights
 
-__all__ = ["BuildOptions", "BuildReport", "Program", "aot_export", "build_archive", "load_exported", "without_weights"]
+__all__ = [
+    "BuildOptions",
+    "BuildReport",
+    "Program",
+    "aot_export",
+    "build_archive",
+    "custom_kernel",
+    "load_exported",
+    "without_weights",
+]

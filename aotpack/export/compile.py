@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
 from aotpack.errors import CompileError
-from aotpack.export import native, toolchain
+from aotpack.export import custom_units, native, toolchain
 from aotpack.export.cache import BuildCache
 from aotpack.export.lower import Lowered
 from aotpack.export.toolchain import Compiler
@@ -29,13 +30,14 @@ _WRAPPER_O0 = 400_000
 
 @dataclass(frozen=True)
 class _Unit:
-    """One compiler call: a source text or file, and its flags."""
+    """One compiler call: a source text or file, its flags, and what to do when it fails."""
 
     name: str
     flags: tuple[str, ...]
     key: str
     text: str | None = None
     path: Path | None = None
+    hint: str | None = None
 
 
 def compile_module(
@@ -60,6 +62,7 @@ def compile_module(
     """
     compiler = compiler or toolchain.find_compiler()
     units = _units(lowered, compiler)
+    given = custom_units.objects(lowered.custom, lowered.target)
 
     def build(unit: _Unit) -> Path:
         path = cache.get(unit.key, ".o", partial(_compile, compiler, unit))
@@ -69,8 +72,8 @@ def compile_module(
 
     with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool:
         objects = list(pool.map(build, units))
-    key = _digest(["link", compiler.version, _EXPORT_MAP, *(unit.key for unit in units)])
-    return cache.get(key, ".so", lambda output: _link(compiler, objects, output)).read_bytes()
+    key = _digest(["link", compiler.version, _EXPORT_MAP, *(unit.key for unit in units), *map(_file_digest, given)])
+    return cache.get(key, ".so", lambda output: _link(compiler, [*objects, *given], output)).read_bytes()
 
 
 @contextmanager
@@ -110,13 +113,29 @@ def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
             text=lowered.wrapper,
         ),
     ]
-    return [*units, *_library_units(target, lowered.shims, compiler, halves=lowered.halves)]
+    units += _library_units(target, lowered.shims, compiler, halves=lowered.halves, custom=bool(lowered.custom))
+    return [*units, *(_custom_unit(unit, compiler) for unit in custom_units.units(lowered.custom, target))]
 
 
-def _library_units(target: str, shims: Iterable[str], compiler: Compiler, *, halves: frozenset[str]) -> list[_Unit]:
+def _custom_unit(unit: custom_units.CustomUnit, compiler: Compiler) -> _Unit:
+    """A source of the user, known by its text with everything that it includes."""
+    found = _Unit(unit.name, unit.flags, "", text=unit.text, hint=unit.advice)
+    with tempfile.TemporaryDirectory(prefix="aotpack-") as folder:
+        preprocessed = Path(folder) / "preprocessed"
+        _compile(compiler, replace(found, flags=(*unit.flags, "-E", "-P")), preprocessed)
+        return replace(found, key=_digest([compiler.version, *_portable(unit.flags), preprocessed.read_text()]))
+
+
+def _file_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _library_units(
+    target: str, shims: Iterable[str], compiler: Compiler, *, halves: frozenset[str], custom: bool = False
+) -> list[_Unit]:
     kernels = native.source_root() / "kernels"
     units = []
-    for source in native.sources_for(shims):
+    for source in [*native.sources_for(shims), *([native.module_folder() / "custom.cpp"] if custom else [])]:
         name = str(source.relative_to(native.source_root()))
         # Outside the kernels little time is spent: -O3 would cost more to build than it gains.
         optimize = "-O3" if kernels in source.parents else "-O2"
@@ -145,7 +164,7 @@ def _compile(compiler: Compiler, unit: _Unit, output: Path) -> None:
         source = unit.name if unit.path is None else str(unit.path)
         if unit.text is not None:
             (Path(folder) / unit.name).write_text(unit.text)
-        _run([compiler.path, *unit.flags, "-c", source, "-o", str(output)], folder, f"compiling {unit.name}")
+        _run([compiler.path, *unit.flags, "-c", source, "-o", str(output)], folder, f"compiling {unit.name}", unit.hint)
 
 
 def _link(compiler: Compiler, objects: Sequence[Path], output: Path) -> None:
@@ -156,12 +175,25 @@ def _link(compiler: Compiler, objects: Sequence[Path], output: Path) -> None:
         _run(command, folder, "linking the module")
 
 
-def _run(command: list[str], folder: str, what: str) -> None:
+_SAYS_WHY = re.compile(r"\berror\b|undefined|multiple definition|cannot find")
+_UNDEFINED = re.compile(r"undefined reference to [`'](.+)'|undefined symbol: (.+)")
+
+
+def _run(command: list[str], folder: str, what: str, hint: str | None = None) -> None:
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if result.returncode != 0:
-        errors = [line for line in result.stderr.splitlines() if "error" in line or "undefined" in line]
+        errors = [line for line in result.stderr.splitlines() if _SAYS_WHY.search(line)]
         shown = "\n".join((errors or result.stderr.splitlines())[:8])
-        raise CompileError(f"{what} failed:\n{shown}", hint=f"the command was: {' '.join(command[:1])} … ({what})")
+        undefined = sorted({first or second for first, second in _UNDEFINED.findall(result.stderr)})
+        if undefined:
+            raise CompileError(
+                f"{what} failed: nothing defines {', '.join(undefined[:8])}",
+                hint="an archive carries all of its code: give custom_kernel the sources, objects or static archives "
+                "(.a) that define it",
+            )
+        raise CompileError(
+            f"{what} failed:\n{shown}", hint=hint or f"the command was: {' '.join(command[:1])} … ({what})"
+        )
 
 
 def _digest(parts: Sequence[str]) -> str:

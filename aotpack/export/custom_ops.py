@@ -2,8 +2,8 @@
 
 An operator defined by `torch.library.custom_op` is opaque to torch.export, which asks its fake implementation for the
 result. An archive needs what it computes. So while a model is traced, a call of it runs its implementation for the CPU
-on the traced tensors. In a joint capture an operator with a backward of its own stays a call until AOTAutograd has
-taken that backward, and is decomposed then.
+on the traced tensors, unless it has a kernel of the user (custom_kernels.py). In a joint capture an operator with a
+backward of its own stays a call until AOTAutograd has taken that backward, and is decomposed then.
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._library.custom_ops.OPDEFS, and of its values: _init_fn, _backend_fns, _backward_fn, _opoverload, _qualname
@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-import torch.fx
 from torch._library.custom_ops import OPDEFS
 from torch.overrides import TorchFunctionMode
 
 from aotpack.errors import CaptureError
+from aotpack.export.custom_kernels import kernel_of
 from aotpack.export.eager import model_line
 
 
@@ -35,9 +35,9 @@ def custom_operators_inlined() -> Iterator[None]:
         yield
 
 
-def decompositions(graph: torch.fx.Graph) -> dict[torch._ops.OpOverload, Callable[..., Any]]:
-    """The implementations of the custom operators that are left in a graph."""
-    found = {node.target: _definition(node.target) for node in graph.nodes if node.op == "call_function"}
+def decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+    """The implementations of all custom operators that have no kernel: backwards may call any of them."""
+    found = {known._opoverload: _definition(known._opoverload) for known in list(OPDEFS.values())}
     return {op: functools.partial(_traced, known) for op, known in found.items() if known is not None}
 
 
@@ -67,7 +67,10 @@ def _definition(func: Any) -> Any:
         known = OPDEFS.get(func._qualified_op_name)
     else:
         return None
-    return None if known is None or known._init_fn.__module__.partition(".")[0] == "torch" else known
+    if known is None or known._init_fn.__module__.partition(".")[0] == "torch":
+        return None
+    # Also if the kernel is for other devices: that is said when the archive is built.
+    return None if kernel_of(known._opoverload) is not None else known
 
 
 def _traced(known: Any, *args: Any, **kwargs: Any) -> Any:

@@ -170,7 +170,7 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
     no_gradient = mock.patch.object(torch.SymInt, "requires_grad", False, create=True)
     with mode, torch.enable_grad(), portable_operators(), _first_traces() as first, no_gradient:
         traced, signature = aot_export_module(
-            module, fakes, trace_joint=True, output_loss_index=loss, decompositions=decompositions(forward)
+            module, fakes, trace_joint=True, output_loss_index=loss, decompositions=decompositions()
         )
     if not isinstance(traced, torch.fx.GraphModule):
         raise CaptureError(f"AOTAutograd produced a {type(traced).__name__}, expected a graph module")

@@ -9,7 +9,9 @@ from functools import lru_cache
 import torch
 
 from aotpack.errors import UnsupportedOperatorError
-from aotpack.export import native, ops
+from aotpack.export import custom_glue, native, ops
+from aotpack.export.custom_glue import Glue
+from aotpack.export.custom_kernels import operators_with_kernels
 from aotpack.export.editing import is_dense
 from aotpack.export.inductor import kernel_source, wrapper_source
 from aotpack.export.inductor.codegen import GeneratedCode, generate
@@ -38,7 +40,10 @@ class LoweredConstant:
 
 @dataclass(frozen=True)
 class Lowered:
-    """Sources of one module, before compiling. `checks`: what calls must satisfy beyond what the program says."""
+    """Sources of one module, before compiling.
+
+    `checks`: what calls must satisfy beyond what the program says. `custom`: operators with kernels of the user.
+    """
 
     target: str
     wrapper: str
@@ -48,6 +53,7 @@ class Lowered:
     kernels: tuple[tuple[str, tuple[str, ...]], ...]
     halves: frozenset[str]
     checks: tuple[Check, ...] = ()
+    custom: tuple[Glue, ...] = ()
 
 
 def lower(program: Program, target: str, *, weights_known: bool = True) -> Lowered:
@@ -60,9 +66,23 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
         LoweringError: code generation failed.
     """
     inputs = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
+    custom = operators_with_kernels()
+    called: list[Glue] = []
+
+    def define(shims: frozenset[str]) -> str:
+        called.extend(custom_glue.of_shims(custom, shims))
+        return custom_glue.wrapper_text(called)
+
     fold = weights_known and not _has_state_of_one_element(program)
     with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
-        code = generate(_with_room(program), inputs, target, fold=fold, wording=wording(program))
+        code = generate(
+            _with_room(program),
+            inputs,
+            target,
+            fold=fold,
+            wording=wording(program),
+            custom={op: custom_glue.shim_name(op) for op in custom},
+        )
     refuse_specialization(program, "TorchInductor")
     checks = later_checks(program, "TorchInductor")
     wrapper = wrapper_source.transform(
@@ -70,8 +90,9 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
         target=target,
         num_inputs=len(program.signature.inputs),
         num_outputs=len(program.signature.outputs),
+        custom=define,
     )
-    _refuse_unsupported(code, wrapper.shims)
+    _refuse_unsupported(code, wrapper.shims - {glue.shim_name for glue in called})
     return Lowered(
         target=target,
         wrapper=wrapper.text,
@@ -81,6 +102,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
         kernels=wrapper.kernels,
         halves=used_halves(program),
         checks=checks,
+        custom=tuple(called),
     )
 
 

@@ -133,6 +133,11 @@ def generated_flags(target: str, *, optimize: str) -> list[str]:
     ]
 
 
+def custom_flags(target: str) -> list[str]:
+    """For kernels of the user: rounding as it is written, also where compilers would contract by themselves."""
+    return [*_COMMON, *target_flags(target), "-O2", "-ffp-contract=off"]
+
+
 def link_flags(export_map: Path) -> list[str]:
     """One exported symbol; libstdc++ and libgcc inside; nothing undefined beyond libc, libm and OpenMP."""
     return [

@@ -16,7 +16,7 @@ import functools
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -27,6 +27,7 @@ from aotpack.errors import LoweringError
 from aotpack.export import ops
 from aotpack.export.editing import fake_mode
 from aotpack.export.inductor.asserts import Wording, worded_asserts
+from aotpack.export.inductor.custom_calls import custom_calls
 from aotpack.export.inductor.decompositions import our_decompositions
 from aotpack.export.inductor.layout import chosen_layouts
 from aotpack.export.inductor.numbers import numbers_allowed
@@ -56,7 +57,9 @@ def supported_targets() -> tuple[str, ...]:
     return tuple(_ISA_CLASSES)
 
 
-def _config(bits: int, *, fold: bool) -> dict[str, Any]:
+def _config(bits: int, *, fold: bool, custom: Mapping[torch._ops.OpOverload, str]) -> dict[str, Any]:
+    # Their declarations are part of the wrapper already: the text is a comment.
+    declared = {op: [f"/* {name} */"] for op, name in custom.items()}
     return {
         "cpp_wrapper": True,
         "force_disable_caches": True,
@@ -87,7 +90,7 @@ def _config(bits: int, *, fold: bool) -> dict[str, Any]:
         "fallback_random": False,
         "max_autotune": False,
         "comprehensive_padding": False,
-        "aot_inductor.custom_ops_to_c_shims": ops.C_SHIMS,
+        "aot_inductor.custom_ops_to_c_shims": {**ops.C_SHIMS, **declared},
     }
 
 
@@ -161,6 +164,7 @@ def generate(
     *,
     fold: bool = True,
     wording: Wording | None = None,
+    custom: Mapping[torch._ops.OpOverload, str] | None = None,
 ) -> GeneratedCode:
     """Generates C++ for `gm`, a flat graph over tensors.
 
@@ -171,6 +175,7 @@ def generate(
         target: one of `supported_targets()`.
         fold: whether the values of constants of one element may become part of the code.
         wording: how the checks of the model are worded.
+        custom: operators with kernels of the user → the C functions by which they are called.
 
     Raises:
         LoweringError: Inductor could not generate code; the cause is chained.
@@ -184,13 +189,14 @@ def generate(
         torch.no_grad(),
         warnings.catch_warnings(),
         _fixed_isa(target) as bits,
-        config.patch(_config(bits, fold=fold)),
+        config.patch(_config(bits, fold=fold, custom=custom or {})),
         _serial_when_small(),
         open_sizes(),
         worded_asserts(wording or Wording()),
         our_decompositions(),
         chosen_layouts(gm),
         numbers_allowed(),
+        custom_calls(custom or {}),
         _intercepted(result),
     ):
         # Inductor's own deprecated calls are nothing that a user can act on.

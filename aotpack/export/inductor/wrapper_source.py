@@ -8,6 +8,7 @@ kept: the interface is ours (csrc/module/entry.h), constants come from the manif
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from aotpack.errors import LoweringError
@@ -61,8 +62,15 @@ class Wrapper:
     kernels: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def transform(generated: str, *, target: str, num_inputs: int, num_outputs: int) -> Wrapper:
-    """The wrapper of a module for `target`.
+def transform(
+    generated: str,
+    *,
+    target: str,
+    num_inputs: int,
+    num_outputs: int,
+    custom: Callable[[frozenset[str]], str] = lambda _: "",
+) -> Wrapper:
+    """The wrapper of a module for `target`. `custom` defines those C functions that kernels of the user are behind.
 
     Raises:
         LoweringError: the generated text has another shape than expected.
@@ -83,6 +91,7 @@ def transform(generated: str, *, target: str, num_inputs: int, num_outputs: int)
         text = _ELEMENT_TYPES + text
     shims = frozenset(_SHIM.findall(blank_literals(text)))
     declared = "".join(f'#include "declare/{group}.h"\n' for group in groups_of(shims))
+    declared += custom(shims)
     text = text.replace(_DEVICE_HEADER + "\n", _DEVICE_HEADER + "\n" + declared, 1)
     text += f'\n#include "entry.h"\nAOTPACK_DEFINE_MODULE("{target}", {num_inputs}, {num_outputs}, {len(constants)})\n'
     return Wrapper(
