@@ -113,13 +113,28 @@ class CaptureError(BuildError):
 
 
 class UnsupportedOperatorError(BuildError):
-    """The model uses operators that have no implementation. `operators` names them all."""
+    """The model uses operators that have no kernel.
+
+    Attributes:
+        operators: their names, `aten.bincount`.
+        uses: every place that needs one: (operator, path and class of the module around it, line of the model); the
+            latter two are "" where that is not known.
+    """
 
     operators: tuple[str, ...]
+    uses: tuple[tuple[str, str, str], ...]
 
-    def __init__(self, message: str, *, operators: tuple[str, ...] = (), hint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        operators: tuple[str, ...] = (),
+        uses: tuple[tuple[str, str, str], ...] = (),
+        hint: str | None = None,
+    ) -> None:
         super().__init__(message, hint=hint)
         self.operators = tuple(operators)
+        self.uses = tuple(uses)
 
 
 class SourceFreedError(AotpackError, RuntimeError):

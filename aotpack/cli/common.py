@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 
-from aotpack.errors import AotpackError
+from aotpack.errors import AotpackError, UnsupportedOperatorError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +53,10 @@ def _report(error: BaseException, *, as_json: bool) -> None:
     message = str(error) or type(error).__name__
     hint = getattr(error, "hint", None)
     if as_json:
-        print_json({"error": {"type": type(error).__name__, "message": message, "hint": hint}})
+        described: dict[str, Any] = {"type": type(error).__name__, "message": message, "hint": hint}
+        if isinstance(error, UnsupportedOperatorError):
+            described["operators"] = [dict(zip(("operator", "module", "line"), use, strict=True)) for use in error.uses]
+        print_json({"error": described})
     console = stderr_console()
     console.print("error:", style="bold red", end=" ")
     console.print(message, markup=False, highlight=False, soft_wrap=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aotpack.errors import BuildError
+from aotpack.errors import BuildError, UnsupportedOperatorError
 from aotpack.export import toolchain
 from aotpack.export.autocast import no_autocast
 from aotpack.export.cache import BuildCache
@@ -20,6 +20,7 @@ from aotpack.export.lower import Lowered, kernel_shims, lower, used_halves
 from aotpack.export.pack import CompiledUnit, pack
 from aotpack.export.passes import select
 from aotpack.export.program import PassReport, Program
+from aotpack.export.refusals import OperatorUse, refuse
 from aotpack.export.runner import run_passes
 from aotpack.export.shared import Identities, share_state
 from aotpack.export.toolchain import Compiler
@@ -135,12 +136,14 @@ def build_archive(
     identities = Identities()
     with no_autocast():
         units, weights = _prepare(program, options, identities, clock)
-        compiled = []
-        for unit in units:
-            about = f"{unit.label} " if len(units) > 1 else ""
-            lowered = _lower(unit.program, names, cache, compiler, clock, weights_known=weights is None, about=about)
-            objects = _compile(lowered, cache, compiler, clock, options.jobs, about=about)
-            compiled.append(CompiledUnit(unit, lowered, objects))
+        about = {unit.label: f"{unit.label} " if len(units) > 1 else "" for unit in units}
+        lowered = _lower_all(units, names, cache, compiler, clock, weights_known=weights is None, about=about)
+        compiled = [
+            CompiledUnit(
+                unit, modules, _compile(modules, cache, compiler, clock, options.jobs, about=about[unit.label])
+            )
+            for unit, modules in zip(units, lowered, strict=True)
+        ]
         with clock.phase("pack"):
             size = pack(
                 compiled,
@@ -173,6 +176,32 @@ def _prepare(
         if weights.fold is not None:
             units.append(Unit(weights.fold, DEFAULT, (), weights.fold))
     return units, weights
+
+
+def _lower_all(
+    units: Sequence[Unit],
+    targets: Sequence[str],
+    cache: BuildCache,
+    compiler: Compiler,
+    clock: _Clock,
+    *,
+    weights_known: bool,
+    about: Mapping[str, str],
+) -> list[tuple[Lowered, ...]]:
+    """All units' sources, before any is compiled: operators without a kernel are told for all of them at once."""
+    lowered: list[tuple[Lowered, ...]] = []
+    uses: list[OperatorUse] = []
+    for unit in units:
+        try:
+            lowered.append(
+                _lower(
+                    unit.program, targets, cache, compiler, clock, weights_known=weights_known, about=about[unit.label]
+                )
+            )
+        except UnsupportedOperatorError as error:
+            uses += [OperatorUse(*use) for use in error.uses]
+    refuse(uses)
+    return lowered
 
 
 def _lower(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +12,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from aotpack.errors import CaptureError
-from aotpack.export import structure
+from aotpack.export import model_lines, structure
 from aotpack.export.state import state_put_back
 
 
@@ -165,9 +163,6 @@ def _single_backward() -> Iterator[None]:
 
 
 def model_line(error: BaseException) -> str:
-    """` (model.py:12, in forward: x = y)`: the innermost frame outside torch and this package."""
-    inside = (os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__)), "<")
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith(inside) and not frame.filename.endswith(("contextlib.py", "_ops.py")):
-            return f"\n  at {frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}"
-    return ""
+    """Where in the model an error came from, as the end of a message: "" or a line of its own."""
+    line = model_lines.of_error(error)
+    return "" if line is None else f"\n  at {line.full}"

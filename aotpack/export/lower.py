@@ -8,7 +8,6 @@ from functools import lru_cache
 
 import torch
 
-from aotpack.errors import UnsupportedOperatorError
 from aotpack.export import custom_glue, native, ops
 from aotpack.export.custom_glue import Glue
 from aotpack.export.custom_kernels import operators_with_kernels
@@ -17,6 +16,7 @@ from aotpack.export.inductor import kernel_source, wrapper_source
 from aotpack.export.inductor.codegen import GeneratedCode, generate
 from aotpack.export.naming import wording
 from aotpack.export.program import ConstantInfo, Program, get_attribute, set_attribute
+from aotpack.export.refusals import refuse, uses_of
 from aotpack.export.runner import refuse_specialization
 from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.later_guards import later_checks
@@ -182,18 +182,8 @@ _DISPATCHER = frozenset(["aoti_torch_new_uninitialized_tensor", "aoti_torch_prox
 
 
 def _refuse_unsupported(code: GeneratedCode, shims: frozenset[str]) -> None:
-    missing = sorted(_operator_name(shim) for shim in shims - supported_shims() - _DISPATCHER)
-    missing += sorted(set(code.dispatcher_calls))
-    if not missing and shims & _DISPATCHER:
-        missing = ["an operator that TorchInductor does not name"]
-    if missing:
-        listed = "\n".join(f"  - {operator}" for operator in missing)
-        raise UnsupportedOperatorError(
-            f"the model needs {len(missing)} operator(s) that have no kernel yet:\n{listed}",
-            operators=tuple(missing),
-            hint="replace them in the model by supported operators, or leave that part outside the archive",
-        )
-
-
-def _operator_name(shim: str) -> str:
-    return "aten." + shim.removeprefix("aoti_torch_").removeprefix("cpu_").removesuffix("_out")
+    missing = shims - supported_shims() - _DISPATCHER
+    dispatched = list(code.dispatcher_calls)
+    if not missing and not dispatched and shims & _DISPATCHER:
+        dispatched = ["an operator that TorchInductor does not name"]
+    refuse(uses_of(code.operators, missing, dispatched))

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import re
-
 import sympy
 import torch
 
+from aotpack.export import model_lines
 from aotpack.export.checks import messages
 from aotpack.export.inductor.asserts import Wording
 from aotpack.export.program import Program
 from aotpack.export.sizes.shape_env import expression, graph_environment
 from aotpack.spec import DimRef
-
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
-_INSIDE = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, "<")
 
 
 def wording(program: Program) -> Wording:
@@ -42,15 +37,7 @@ def _origins(graph: torch.fx.Graph) -> dict[sympy.Symbol, str]:
     origins: dict[sympy.Symbol, str] = {}
     for node in graph.nodes:
         for symbol in node.meta.get("unbacked_bindings") or {}:
-            line = _line(node.meta.get("stack_trace") or "")
-            origins[symbol] = f"out of the data: {line or str(node.target).removesuffix('.default')}"
+            line = model_lines.of_trace(node.meta.get("stack_trace") or "")
+            known = line.short if line is not None else str(node.target).removesuffix(".default")
+            origins[symbol] = f"out of the data: {known}"
     return origins
-
-
-def _line(trace: str) -> str | None:
-    """`k = x.item(), model.py:12`: the innermost line of the model. Not the whole path: it is the builder's."""
-    found = [frame for frame in _FRAME.findall(trace) if not frame[0].startswith(_INSIDE)]
-    if not found:
-        return None
-    path, number, _, text = found[-1]
-    return f"{text.strip()}, {os.path.basename(path)}:{number}"

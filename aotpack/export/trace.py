@@ -58,7 +58,8 @@ def trace(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> Traced:
         CaptureError: it cannot be captured; the message names the line of the model, the hint the way out.
     """
     if dynamic_shapes is None:
-        return Traced(_export(module, call, None))
+        with shape_env.lines_of_the_model():
+            return Traced(_export(module, call, None))
     named: list[sympy.Symbol] = []
     try:
         with shape_env.sizes_from_zero(), shape_env.lines_of_the_model(), _stated(module, call, named):

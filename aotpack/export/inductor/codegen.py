@@ -29,6 +29,7 @@ from aotpack.export.editing import fake_mode
 from aotpack.export.inductor.asserts import Wording, worded_asserts
 from aotpack.export.inductor.custom_calls import custom_calls
 from aotpack.export.inductor.decompositions import our_decompositions
+from aotpack.export.inductor.fallbacks import Fallback, fallbacks
 from aotpack.export.inductor.layout import chosen_layouts
 from aotpack.export.inductor.numbers import numbers_allowed
 from aotpack.export.inductor.sizes import open_sizes
@@ -50,6 +51,7 @@ class GeneratedCode:
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     constant_origins: dict[str, str] = field(default_factory=dict)
     dispatcher_calls: list[str] = field(default_factory=list)
+    operators: list[Fallback] = field(default_factory=list)
 
 
 def supported_targets() -> tuple[str, ...]:
@@ -141,6 +143,7 @@ def _intercepted(result: list[GeneratedCode]) -> Iterator[None]:
                 constants=dict(graph.constants),
                 constant_origins=dict(getattr(graph, "allocated_constant_name", {})),
                 dispatcher_calls=_dispatcher_calls(serialized_extern_kernel_nodes),
+                operators=fallbacks(graph),
             )
         )
         return "generated"

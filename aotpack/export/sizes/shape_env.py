@@ -18,7 +18,6 @@ Private interfaces touched (torch 2.11 to 2.13):
 from __future__ import annotations
 
 import contextlib
-import linecache
 import os
 import sys
 import types
@@ -39,11 +38,12 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.symbol import SymT
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
+from aotpack.export import model_lines
+from aotpack.export.recorded_lines import lines_recorded
+
 _TRACERS = tuple(
     os.path.join("aotpack", "export", f"{name}.py") for name in ("trace", "joint", "functional", "runner", "lower")
 )
-_HELPERS = ("contextlib.py", "mock.py", "functools.py")
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _LAYERS = os.path.join(_TORCH, "nn", "")
 _COMPILER = os.path.join(_TORCH, "_inductor", "")
@@ -235,14 +235,14 @@ def value_range(expr: sympy.Basic, ranges: Mapping[sympy.Symbol, tuple[int | Non
 
 @contextlib.contextmanager
 def lines_of_the_model() -> Iterator[None]:
-    """While active, each assumption is kept with the line of the model that is running."""
+    """While active, each assumption and each node is kept with the line of the model that is running."""
     original: Any = ShapeEnv._get_sloc
 
     def watch(self: ShapeEnv, *args: Any, **kwargs: Any) -> Any:
         found = original(self, *args, **kwargs)
         return type(found)(found.framework_loc, _asking(found.maybe_user_loc))
 
-    with mock.patch.object(ShapeEnv, "_get_sloc", watch):
+    with mock.patch.object(ShapeEnv, "_get_sloc", watch), lines_recorded():
         yield
 
 
@@ -268,24 +268,13 @@ def _asking(known: str | None) -> _Where:
             if not layer and path.startswith(_LAYERS):
                 layer = f"torch/{path.removeprefix(_TORCH)}:{frame.f_lineno}, in {frame.f_code.co_name}"
             in_compiler = in_compiler or (path.startswith(_COMPILER) and not in_operator)
-        elif (line := _model_line(frame)) is not None:
-            known = line
+        elif (line := model_lines.of_frame(frame)) is not None:
+            known = line.full
             break
         frame = frame.f_back
     where = _Where(known or layer)
     where.inside = not in_compiler and (in_operator or not in_python)
     return where
-
-
-def _model_line(frame: types.FrameType) -> str | None:
-    path = frame.f_code.co_filename
-    if path.startswith((_PACKAGE, "<eval_with_key")) or path.endswith(_HELPERS):
-        return None
-    text = linecache.getline(path, frame.f_lineno).strip()
-    # Notebooks have sources under such names, generated functions have none.
-    if path.startswith("<") and not text:
-        return None
-    return f"{path}:{frame.f_lineno}, in {frame.f_code.co_name}: {text}"
 
 
 def _origin(sloc: Any) -> Origin:

@@ -1,0 +1,83 @@
+"""Lines of the model: which frames of a stack are the user's, and how messages quote them.
+
+What counts as the model is everything outside torch, this package and the standard library's wrappers: the user's own
+files, notebooks, and the libraries that models are made of, such as torchvision and transformers.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import traceback
+import types
+from dataclasses import dataclass
+
+import torch
+
+_OUTSIDE = (
+    os.path.dirname(torch.__file__) + os.sep,
+    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+    "<eval_with_key",
+)
+_HELPERS = tuple(os.sep + name for name in ("contextlib.py", "functools.py", os.path.join("unittest", "mock.py")))
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
+
+
+@dataclass(frozen=True)
+class ModelLine:
+    """One line of the model: its file, its number from 1, the function that it is in, and its text."""
+
+    path: str
+    number: int
+    function: str
+    text: str
+
+    @property
+    def full(self) -> str:
+        """`/home/me/model.py:12, in forward: k = x.item()`; for messages while building."""
+        return f"{self.path}:{self.number}, in {self.function}: {self.text}"
+
+    @property
+    def short(self) -> str:
+        """`k = x.item(), model.py:12`; for what is stored in archives, which do not tell the builder's folders."""
+        return f"{self.text}, {os.path.basename(self.path)}:{self.number}"
+
+
+def is_model(path: str) -> bool:
+    """Whether code of this file is the model's."""
+    return not path.startswith(_OUTSIDE) and not path.endswith(_HELPERS)
+
+
+def of_frame(frame: types.FrameType) -> ModelLine | None:
+    """The line that a frame is at; None unless it is the model's."""
+    code = frame.f_code
+    return _line(code.co_filename, frame.f_lineno, code.co_name, "")
+
+
+def of_error(error: BaseException) -> ModelLine | None:
+    """The innermost line of the model that an error went through."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        line = _line(frame.filename, frame.lineno or 0, frame.name, frame.line or "")
+        if line is not None:
+            return line
+    return None
+
+
+def of_trace(trace: str) -> ModelLine | None:
+    """The innermost line of the model in the text of a stack, as nodes of graphs have it (`stack_trace`)."""
+    for path, number, function, text in reversed(_FRAME.findall(trace)):
+        line = _line(path, int(number), function, text)
+        if line is not None:
+            return line
+    return None
+
+
+def _line(path: str, number: int, function: str, text: str) -> ModelLine | None:
+    if not is_model(path):
+        return None
+    text = (text or linecache.getline(path, number)).strip()
+    # Notebooks have sources under such names, generated functions have none.
+    if path.startswith("<") and not text:
+        return None
+    return ModelLine(path, number, function, text)
