@@ -5,7 +5,24 @@ fixed and TorchInductor has code of its own, that is left to it. A file of this 
 in the table.
 """
 
-from aotpack.export.inductor.decompositions import activations, adaptive_pooling, fft, order, reductions, unique
+from aotpack.export.inductor.decompositions import (
+    activations,
+    adaptive_pooling,
+    fft,
+    order,
+    pooling,
+    reductions,
+    unique,
+)
 from aotpack.export.inductor.decompositions.table import our_decompositions
 
-__all__ = ["activations", "adaptive_pooling", "fft", "order", "our_decompositions", "reductions", "unique"]
+__all__ = [
+    "activations",
+    "adaptive_pooling",
+    "fft",
+    "order",
+    "our_decompositions",
+    "pooling",
+    "reductions",
+    "unique",
+]

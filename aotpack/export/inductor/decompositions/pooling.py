@@ -1,0 +1,214 @@
+"""Pooling with windows that TorchInductor does not unroll, and the backward of all poolings.
+
+Averages are sums over views: padding and `unfold` are inlined into the loops that read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotpack.export.inductor.decompositions.table import aten, decomposes
+from aotpack.export.inductor.decompositions.windows import (
+    UNROLLED,
+    gathered,
+    laid_like,
+    pooled_size,
+    scattered,
+    spread,
+    wide,
+    window_dims,
+)
+
+
+def _divisors(
+    x: Tensor,
+    counts: Sequence[Any],
+    kernel: Sequence[Any],
+    stride: Sequence[Any],
+    padding: Sequence[Any],
+    count_padding: bool,
+    override: int | None,
+) -> int | Tensor:
+    """What the sum of each window is divided by, [n_1, n_2, ...] or one number."""
+    if override is not None:
+        return override
+    divisor = torch.ones((), dtype=torch.int64, device=x.device)
+    for d, count in enumerate(counts):
+        size = x.shape[x.dim() - len(counts) + d]
+        start = torch.arange(count, device=x.device) * stride[d] - padding[d]
+        # Padding counts, but not what a last window has beyond it.
+        end = torch.minimum(start + kernel[d], torch.full_like(start, size + padding[d]))
+        if not count_padding:
+            start, end = start.clamp_min(0), torch.minimum(end, torch.full_like(end, size))
+        divisor = divisor * (end - start).view(-1, *([1] * (len(counts) - 1 - d)))
+    return divisor
+
+
+def _quotient(total: Tensor, divisor: int | Tensor, dtype: torch.dtype) -> Tensor:
+    return (total / divisor if dtype.is_floating_point else torch.div(total, divisor, rounding_mode="trunc")).to(dtype)
+
+
+def _avg_pool(
+    x: Tensor,
+    spatial: int,
+    kernel_size: Sequence[Any],
+    stride: Sequence[Any],
+    padding: int | Sequence[Any],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Any:
+    kernel = spread(kernel_size, spatial)
+    if x.dtype.is_floating_point and prod(kernel) <= UNROLLED:
+        return NotImplemented
+    steps, pads = spread(stride, spatial, kernel), spread(padding, spatial)
+    sizes = x.shape[-spatial:]
+    counts = [pooled_size(*numbers, 1, ceil_mode) for numbers in zip(sizes, kernel, steps, pads, strict=True)]
+    behind = [(n - 1) * s + k - size - p for n, s, k, size, p in zip(counts, steps, kernel, sizes, pads, strict=True)]
+    values = x.to(wide(x.dtype))
+    if any(not isinstance(pad, int) or pad != 0 for pad in (*pads, *behind)):
+        both = [pad for pair in reversed(list(zip(pads, behind, strict=True))) for pad in pair]
+        values = aten.constant_pad_nd.default(values, both)
+    for d in range(spatial):
+        values = values.unfold(x.dim() - spatial + d, kernel[d], steps[d])
+    total = values.sum(list(range(x.dim(), x.dim() + spatial)))
+    divisor = _divisors(x, counts, kernel, steps, pads, count_include_pad, divisor_override)
+    return laid_like(_quotient(total, divisor, x.dtype), x)
+
+
+@decomposes(aten.avg_pool2d.default)
+def _avg_pool2d(
+    x: Tensor,
+    kernel_size: Sequence[Any],
+    stride: Sequence[Any] = (),
+    padding: int | Sequence[Any] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    return _avg_pool(x, 2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@decomposes(aten.avg_pool3d.default)
+def _avg_pool3d(
+    x: Tensor,
+    kernel_size: Sequence[Any],
+    stride: Sequence[Any] = (),
+    padding: int | Sequence[Any] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    return _avg_pool(x, 3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def _avg_pool_backward(
+    gradient: Tensor,
+    x: Tensor,
+    spatial: int,
+    kernel_size: Sequence[Any],
+    stride: Sequence[Any],
+    padding: int | Sequence[Any],
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Any:
+    kernel = spread(kernel_size, spatial)
+    steps, pads = spread(stride, spatial, kernel), spread(padding, spatial)
+    counts = gradient.shape[-spatial:]
+    shares = gradient.to(wide(x.dtype))
+    divisor = _divisors(x, counts, kernel, steps, pads, count_include_pad, divisor_override)
+    shares = _quotient(shares, divisor, shares.dtype)
+    # The place i of x is in the windows from ceil((i + p - k + 1) / s) to floor((i + p) / s).
+    starts, ends, widths = [], [], []
+    for d in range(spatial):
+        each = torch.arange(x.shape[x.dim() - spatial + d], device=x.device) + pads[d]
+        starts.append(((each - kernel[d]) // steps[d] + 1).clamp_min(0))
+        ends.append(torch.minimum(each // steps[d] + 1, torch.full_like(each, counts[d])))
+        widths.append((kernel[d] + steps[d] - 1) // steps[d])
+    values, _, _ = gathered(shares, starts, ends, widths, 0.0)
+    return laid_like(values.sum(window_dims(x.dim(), spatial)).to(x.dtype), x)
+
+
+@decomposes(aten.avg_pool2d_backward.default)
+def _avg_pool2d_backward(
+    gradient: Tensor,
+    x: Tensor,
+    kernel_size: Sequence[Any],
+    stride: Sequence[Any],
+    padding: int | Sequence[Any],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Any:
+    return _avg_pool_backward(gradient, x, 2, kernel_size, stride, padding, count_include_pad, divisor_override)
+
+
+@decomposes(aten.avg_pool3d_backward.default)
+def _avg_pool3d_backward(
+    gradient: Tensor,
+    x: Tensor,
+    kernel_size: Sequence[Any],
+    stride: Sequence[Any],
+    padding: int | Sequence[Any],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Any:
+    return _avg_pool_backward(gradient, x, 3, kernel_size, stride, padding, count_include_pad, divisor_override)
+
+
+@decomposes(aten.max_pool2d_with_indices_backward.default)
+def _max_pool2d_backward(
+    gradient: Tensor,
+    x: Tensor,
+    kernel_size: Sequence[Any],
+    stride: Sequence[Any],
+    padding: int | Sequence[Any],
+    dilation: int | Sequence[Any],
+    ceil_mode: bool,
+    indices: Tensor,
+) -> Any:
+    kernel = spread(kernel_size, 2)
+    steps = spread(stride, 2, kernel)
+    if all(d == 1 for d in spread(dilation, 2)):
+        # So many windows overlap, for which TorchInductor has code of its own.
+        overlap = prod(
+            max(1, *(h // s - max(0, (h - k) // s) for h in range(2 * k))) for k, s in zip(kernel, steps, strict=True)
+        )
+        listed = (kernel_size, padding, dilation)
+        if overlap <= UNROLLED and all(not isinstance(v, int) and len(v) == 2 for v in listed) and len(stride) != 1:
+            return NotImplemented
+    return laid_like(scattered(gradient, indices, x, 2), x)
+
+
+@decomposes(aten.max_pool3d_with_indices_backward.default)
+def _max_pool3d_backward(
+    gradient: Tensor,
+    x: Tensor,
+    kernel_size: Sequence[Any],
+    stride: Sequence[Any],
+    padding: int | Sequence[Any],
+    dilation: int | Sequence[Any],
+    ceil_mode: bool,
+    indices: Tensor,
+) -> Any:
+    return laid_like(scattered(gradient, indices, x, 3), x)
+
+
+@decomposes(aten.fractional_max_pool2d_backward.default)
+def _fractional_max_pool2d_backward(
+    gradient: Tensor, x: Tensor, kernel_size: Sequence[Any], output_size: Sequence[Any], indices: Tensor
+) -> Any:
+    return scattered(gradient, indices, x, 2)
+
+
+@decomposes(aten.fractional_max_pool3d_backward.default)
+def _fractional_max_pool3d_backward(
+    gradient: Tensor, x: Tensor, kernel_size: Sequence[Any], output_size: Sequence[Any], indices: Tensor
+) -> Any:
+    return scattered(gradient, indices, x, 3)
