@@ -16,6 +16,7 @@ from aotpack.export import structure
 from aotpack.export.editing import as_node, bound_arguments, is_dense
 from aotpack.export.numbers import NUMBER_DTYPES, as_tensor, constant, factors_as_tensors, number_kind
 from aotpack.export.program import ConstantInfo, Program, Reference
+from aotpack.export.randomness import is_random
 from aotpack.export.sizes.declared import Declared
 from aotpack.export.sizes.dims import DimTable
 from aotpack.spec import DimRef, DType, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf
@@ -206,9 +207,7 @@ def draws_random_numbers(graph_module: torch.fx.GraphModule) -> bool:
 
 
 def _is_random(node: torch.fx.Node) -> bool:
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    if torch.Tag.nondeterministic_seeded not in node.target.tags:
+    if not is_random(node.target):
         return False
     # Dropout, alone or inside attention and recurrent networks, is random in training only.
     arguments = bound_arguments(node)

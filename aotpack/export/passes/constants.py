@@ -18,6 +18,7 @@ from torch.fx.node import map_arg
 
 from aotpack.export.editing import Editor, is_dense
 from aotpack.export.program import Program
+from aotpack.export.randomness import is_random
 
 _GROWTH = 1.0
 _SMALL = 64 * 1024
@@ -124,7 +125,7 @@ def _foldable(node: torch.fx.Node) -> bool:
         return True
     if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
         return False
-    if node.target._schema.is_mutable or torch.Tag.nondeterministic_seeded in node.target.tags:
+    if node.target._schema.is_mutable or is_random(node.target):
         return False
     # Batch norm and dropout in training mode, and operators whose result has sizes out of data, keep their place.
     if torch.Tag.data_dependent_output in node.target.tags or torch.Tag.dynamic_output_shape in node.target.tags:

@@ -11,6 +11,7 @@ from aotpack.export.inductor.decompositions import (
     fft,
     order,
     pooling,
+    random,
     reductions,
     unique,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "order",
     "our_decompositions",
     "pooling",
+    "random",
     "reductions",
     "unique",
 ]

@@ -1,0 +1,21 @@
+"""Checks of values, whose failure is the call's."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from aotpack.export.ops.registry import define
+
+
+def _check_bounds(x: Tensor, low: float, high: float, message: str) -> Tensor:
+    if not ((x >= low) & (x <= high)).all():
+        raise RuntimeError(message)
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+check_bounds = define(
+    "check_bounds(Tensor x, float low, float high, str message) -> Tensor",
+    _check_bounds,
+    lambda x, low, high, message: x.new_empty(x.shape),
+)
