@@ -20,8 +20,12 @@ _OUTSIDE = (
     os.path.dirname(os.path.dirname(__file__)) + os.sep,
     "<eval_with_key",
 )
+# Files of ours that have graphs traced: above them in a stack is whoever asks for that, not the model.
+TRACERS = tuple(
+    os.path.join("aotpack", "export", f"{name}.py") for name in ("trace", "joint", "functional", "runner", "lower")
+)
 _HELPERS = tuple(os.sep + name for name in ("contextlib.py", "functools.py", os.path.join("unittest", "mock.py")))
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n\s*(?!File ")(.*))?')
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,12 @@ class ModelLine:
         return f"{self.text}, {os.path.basename(self.path)}:{self.number}"
 
 
-def is_model(path: str) -> bool:
-    """Whether code of this file is the model's."""
-    return not path.startswith(_OUTSIDE) and not path.endswith(_HELPERS)
+def is_model(path: str, text: str | None) -> bool:
+    """Whether a line of this file, with this text, is the model's."""
+    if path.startswith(_OUTSIDE) or path.endswith(_HELPERS):
+        return False
+    # Notebooks have sources under such names, generated functions have none.
+    return bool(text) or not path.startswith("<")
 
 
 def of_frame(frame: types.FrameType) -> ModelLine | None:
@@ -74,10 +81,5 @@ def of_trace(trace: str) -> ModelLine | None:
 
 
 def _line(path: str, number: int, function: str, text: str) -> ModelLine | None:
-    if not is_model(path):
-        return None
     text = (text or linecache.getline(path, number)).strip()
-    # Notebooks have sources under such names, generated functions have none.
-    if path.startswith("<") and not text:
-        return None
-    return ModelLine(path, number, function, text)
+    return ModelLine(path, number, function, text) if is_model(path, text) else None

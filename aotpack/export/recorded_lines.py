@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -20,8 +19,6 @@ from unittest import mock
 from torch.fx.proxy import TracerBase
 
 from aotpack.export import model_lines
-
-_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 @contextlib.contextmanager
@@ -32,13 +29,14 @@ def lines_recorded() -> Iterator[None]:
     @functools.wraps(original)
     def keep(self: Any, summary: traceback.StackSummary) -> traceback.StackSummary:
         kept: traceback.StackSummary = original(self, summary)
-        # Above the last frame of ours is whoever asks for the trace.
-        begin = max((i for i, frame in enumerate(summary) if frame.filename.startswith(_PACKAGE)), default=-1) + 1
+        asking = (i for i, frame in enumerate(summary) if frame.filename.endswith(model_lines.TRACERS))
+        begin = max(asking, default=-1) + 1
         known = {(frame.filename, frame.lineno) for frame in kept}
         return traceback.StackSummary.from_list(
             frame
             for i, frame in enumerate(summary)
-            if (frame.filename, frame.lineno) in known or (i >= begin and model_lines.is_model(frame.filename))
+            if (frame.filename, frame.lineno) in known
+            or (i >= begin and model_lines.is_model(frame.filename, frame.line))
         )
 
     with mock.patch.object(TracerBase, "_filter_traceback_frames", keep):

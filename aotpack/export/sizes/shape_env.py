@@ -41,9 +41,6 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 from aotpack.export import model_lines
 from aotpack.export.recorded_lines import lines_recorded
 
-_TRACERS = tuple(
-    os.path.join("aotpack", "export", f"{name}.py") for name in ("trace", "joint", "functional", "runner", "lower")
-)
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _LAYERS = os.path.join(_TORCH, "nn", "")
 _COMPILER = os.path.join(_TORCH, "_inductor", "")
@@ -258,7 +255,7 @@ def _asking(known: str | None) -> _Where:
     layer, in_python, in_operator, in_compiler = "", False, False, False
     while frame is not None:
         path = frame.f_code.co_filename
-        if path.endswith(_TRACERS):
+        if path.endswith(model_lines.TRACERS):
             # Above it is whoever asks for the trace, not the model.
             break
         if path.startswith(_TORCH):
