@@ -63,6 +63,15 @@ def build(
             "without them, and they are read while the archive is packed.",
         ),
     ] = None,
+    kernel: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kernel",
+            metavar="OPERATOR=FILE[:FUNCTION]",
+            help="The C++ kernel of a custom operator, again for more. Its function has the operator's name by default; "
+            "what the source registers itself goes before.",
+        ),
+    ] = None,
     updatable: Annotated[
         bool,
         typer.Option(
@@ -109,15 +118,18 @@ def build(
         aotpack build exported.pt2 -o model.aotpack --json
         aotpack build model.py -o model.aotpack --updatable --explain
         aotpack build large.py -o large.aotpack --weights model.safetensors.index.json
+        aotpack build model.py -o model.aotpack --kernel vision::nms=nms.cpp
         aotpack build model.py -o slow.aotpack --without fold-batch-norm --without pack-conv
 
     Phases and their times go to stderr. An old archive stays in place until the new one is complete.
     """
     from aotpack.cli.dims import parse_dims
+    from aotpack.cli.kernels import kernels_registered, parse_kernels
     from aotpack.cli.variants import parse_variants
     from aotpack.spec import Target
 
     options = parse_dims(dim)
+    kernels = parse_kernels(kernel)
     variants = parse_variants(variant)
     if select not in ("declared", "tightest"):
         raise typer.BadParameter(f"{select!r} is neither declared nor tightest", param_hint="'--select'")
@@ -138,7 +150,7 @@ def build(
     from aotpack.export import BuildOptions, build_archive
 
     # What the user's model prints while it is captured must not end up in the JSON.
-    with Phases(stderr_console()) as phases, contextlib.redirect_stdout(sys.stderr):
+    with Phases(stderr_console()) as phases, contextlib.redirect_stdout(sys.stderr), kernels_registered(kernels):
         programs, seconds = _capture(source, name, options, weights, variants, select, phases)
         notes = notes_of(programs)
         report = build_archive(

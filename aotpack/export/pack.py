@@ -30,7 +30,7 @@ from aotpack.archive import (
     layout_constants,
     write_archive,
 )
-from aotpack.export import toolchain
+from aotpack.export import custom_units, toolchain
 from aotpack.export.constant_table import ConstantTable
 from aotpack.export.goldens import golden_file, tensor_bytes
 from aotpack.export.interface import manifest_dtype
@@ -221,6 +221,11 @@ def _producer(units: Sequence[CompiledUnit], compiler_version: str) -> dict[str,
         "compiler": compiler_version,
         "flags": " ".join(flag for flag in flags if flag.startswith("-O")),
         "source_sha256": _source_hash(lowered),
+        **{
+            f"kernel {operator}": files
+            for module in lowered
+            for operator, files in custom_units.described(module.custom)
+        },
     }
 
 
