@@ -25,6 +25,7 @@ from aotpack.export.checks import messages_noted
 from aotpack.export.custom_ops import custom_operators_inlined
 from aotpack.export.editing import is_dense
 from aotpack.export.interface import Call
+from aotpack.export.losses import losses_captured
 from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.canonical import conjuncts, is_integer
 from aotpack.export.sizes.declared import Declared, Note
@@ -157,7 +158,7 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
 @contextlib.contextmanager
 def _followed_by_hand() -> Iterator[None]:
     """While active, what torch.export without Dynamo does not follow is followed."""
-    with symbolic_math(), custom_operators_inlined(), messages_noted():
+    with symbolic_math(), custom_operators_inlined(), losses_captured(), messages_noted():
         yield
 
 

@@ -1,0 +1,94 @@
+"""Captures losses that look at values, which a trace does not have.
+
+`torch.nn.functional.gaussian_nll_loss` raises where a variance is negative; `ctc_loss` allocates by the longest target.
+While a model is traced, calls of them become operators of ours, which do so in a call of the archive.
+
+Private interface touched (torch 2.11 to 2.13): torch.nn.functional.gaussian_nll_loss looks at values by `torch.any`
+alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from aotpack.export.ops.bounds import check_bounds
+from aotpack.export.ops.ctc import ctc_loss
+
+_REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+
+
+@contextlib.contextmanager
+def losses_captured() -> Iterator[None]:
+    """While active, calls of losses that look at values can be traced."""
+    with _Losses():
+        yield
+
+
+class _Losses(TorchFunctionMode):
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return _CAPTURED.get(func, func)(*args, **(kwargs or {}))
+
+
+def _gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, *args: Any, **kwargs: Any) -> Any:
+    if isinstance(var, Tensor):
+        var = check_bounds(var, 0.0, math.inf, "var has negative entry/entries")
+    elif var < 0:
+        raise ValueError("var has negative entry/entries")
+    with mock.patch.object(torch, "any", return_value=False):
+        return functional.gaussian_nll_loss(input, target, var, *args, **kwargs)  # type: ignore[arg-type]
+
+
+def _ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[Any],
+    target_lengths: Tensor | Sequence[Any],
+    blank: int = 0,
+    reduction: str | int = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """torch.ctc_loss over the operator of ours. See the documentation of torch for the arguments."""
+    how = _REDUCTIONS[reduction] if isinstance(reduction, str) else reduction
+    batched = log_probs.dim() == 3
+    if not batched:
+        log_probs = log_probs.unsqueeze(1)
+    inputs, lengths = _lengths(input_lengths, log_probs), _lengths(target_lengths, log_probs)
+    loss: Tensor = ctc_loss(log_probs, targets, inputs, lengths, blank, zero_infinity)[0]
+    if zero_infinity:
+        loss = torch.where(loss == math.inf, torch.zeros_like(loss), loss)
+    if how == 1:
+        return (loss / lengths.clamp_min(1).to(loss.dtype)).mean()
+    if how == 2:
+        return loss.sum()
+    return loss if batched else loss.squeeze(0)
+
+
+def _lengths(lengths: Tensor | Sequence[Any], log_probs: Tensor) -> Tensor:
+    if isinstance(lengths, Tensor):
+        if lengths.is_floating_point() or lengths.is_complex():
+            raise RuntimeError("input_lengths and target_lengths must be integral")
+        return lengths.reshape(-1).to(torch.int64)
+    each = [torch.full((1,), length, dtype=torch.int64, device=log_probs.device) for length in lengths]
+    return torch.cat(each) if each else torch.empty(0, dtype=torch.int64, device=log_probs.device)
+
+
+_CAPTURED: dict[Any, Callable[..., Any]] = {
+    functional.gaussian_nll_loss: _gaussian_nll_loss,
+    functional.ctc_loss: _ctc_loss,
+    torch.ctc_loss: _ctc_loss,
+}

@@ -1,0 +1,104 @@
+"""The CTC loss and its gradient against torch in double precision."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from tests.module_ops.cases import arrange, aten
+from tests.module_ops.harness import Driver, OperatorError, compile_driver
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="session")
+def losses(tmp_path_factory: pytest.TempPathFactory) -> Driver:
+    return Driver(compile_driver(tmp_path_factory.mktemp("losses"), "losses_driver", ("ctc",)))
+
+
+def problem(generator: random.Random, dtype: torch.dtype) -> tuple[list[torch.Tensor], int]:
+    """log_probs, targets, input_lengths, target_lengths; blank. Some have no alignment, or nothing to align."""
+    torch.manual_seed(generator.randrange(1 << 30))
+    steps, batch, labels = generator.randint(1, 14), generator.randint(1, 5), generator.randint(2, 6)
+    blank = generator.randrange(labels)
+    lengths = [generator.randint(0, min(steps, 6)) for _ in range(batch)]
+    inputs = [generator.randint(0, steps) for _ in range(batch)]
+    others = torch.tensor([label for label in range(labels) if label != blank])
+    if generator.random() < 0.5:
+        targets = others[torch.randint(0, len(others), (batch, max(lengths) + generator.randint(0, 2)))]
+        for row, length in enumerate(lengths):
+            targets[row, length:] = -100  # padding is never looked at
+    else:
+        targets = others[torch.randint(0, len(others), (sum(lengths),))]
+    log_probs = torch.randn(steps, batch, labels, dtype=torch.float64).log_softmax(-1).to(dtype)
+    kind = generator.choice([torch.int64, torch.int32])
+    arguments = [log_probs, targets.to(kind), torch.tensor(inputs), torch.tensor(lengths)]
+    arguments[0] = arrange(generator, log_probs) if generator.random() < 0.5 else log_probs
+    return arguments, blank
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_ctc_loss(losses: Driver, dtype: torch.dtype) -> None:
+    generator = random.Random(21)
+    tolerance = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-11, "atol": 1e-11}
+    infinite = 0
+    for _ in range(150):
+        arguments, blank = problem(generator, dtype)
+        log_probs, targets, *lengths = arguments
+        wide = [log_probs.double(), targets.long(), *lengths]
+        want, want_alpha = aten._ctc_loss.Tensor(*wide, blank)
+        nll, alpha = losses("ctc_loss", arguments, [blank], threads=generator.choice([1, 3]))
+        assert nll.dtype == dtype
+        torch.testing.assert_close(nll.double(), want, **tolerance)
+        steps, batch = log_probs.shape[:2]
+        assert alpha.shape == (batch, steps, 2 * targets.shape[-1] + 1)
+        infinite += int(want.isinf().sum())
+        for zero_infinity in (False, True):
+            grad = torch.randn(batch, dtype=dtype)
+            want_grad = aten._ctc_loss_backward.Tensor(grad.double(), *wide, want, want_alpha, blank, zero_infinity)
+            (got,) = losses("ctc_loss_backward", [grad, *arguments, nll, alpha], [blank, zero_infinity])
+            torch.testing.assert_close(got.double(), want_grad, equal_nan=True, **tolerance)
+    assert infinite > 20
+
+
+def test_ctc_loss_of_long_sequences_on_several_threads(losses: Driver) -> None:
+    torch.manual_seed(3)
+    log_probs = torch.randn(200, 8, 30).log_softmax(-1)
+    targets, lengths = torch.randint(1, 30, (8, 60)), torch.randint(1, 61, (8,))
+    inputs = torch.randint(150, 201, (8,))
+    once = losses("ctc_loss", [log_probs, targets, inputs, lengths], [0], threads=1)
+    again = losses("ctc_loss", [log_probs, targets, inputs, lengths], [0], threads=3)
+    assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
+    arguments = [torch.ones(8), log_probs, targets, inputs, lengths, *once]
+    grads = [losses("ctc_loss_backward", arguments, [0, 0], threads=t)[0] for t in (1, 3)]
+    assert torch.equal(*grads)
+    want, _ = aten._ctc_loss.Tensor(log_probs.double(), targets, inputs, lengths)
+    torch.testing.assert_close(once[0].double(), want, rtol=1e-5, atol=1e-4)
+
+
+def test_ctc_loss_errors(losses: Driver) -> None:
+    log_probs, two = torch.zeros(5, 2, 3), torch.tensor([2, 2])
+    targets = torch.ones(2, 3, dtype=torch.int64)
+    for arguments, blank, message in (
+        ([log_probs, targets, torch.tensor([6, 1]), two], 0, "input_lengths to have value at most 5, but got value 6"),
+        (
+            [log_probs, targets, torch.tensor([-1, 1]), two],
+            0,
+            "input_lengths to have value at least 0, but got value -1",
+        ),
+        ([log_probs, targets, two, torch.tensor([-1, 1])], 0, "target_lengths to have value at least 0"),
+        ([log_probs, targets, two, torch.tensor([4, 1])], 0, "size at least 4 at dimension 1, but got size 3"),
+        ([log_probs, targets.flatten(), two, two], 0, "to have size 4 at dimension 0, but got size 6"),
+        ([log_probs, targets.flatten(), two, torch.tensor([5, 5])], 0, "size at least 10 at dimension 0"),
+        ([log_probs, targets, two, torch.tensor([1])], 0, "target_lengths must be of size batch_size"),
+        ([log_probs, targets, torch.tensor([1]), two], 0, "input_lengths must be of size batch_size"),
+        ([log_probs, targets, two, two], 3, "blank must be in label range"),
+        ([log_probs, targets * 3, two, two], 0, r"target 3 is not in \[0, 3\)"),
+        ([log_probs, -targets, two, two], 0, r"target -1 is not in \[0, 3\)"),
+        ([log_probs[:0], targets, two * 0, two], 0, "log_probs tensor must not be empty"),
+        ([log_probs, targets[:1], two, two], 0, "to have size 2 at dimension 0, but got size 1"),
+    ):
+        with pytest.raises(OperatorError, match=message):
+            losses("ctc_loss", arguments, [blank])
