@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tests.conformance import properties
 from tests.conformance.compare import Wrong, check_meta
 from tests.conformance.program import Call
 
@@ -65,8 +66,11 @@ def _finite(call: Call, inputs: Sequence[torch.Tensor], actual: Sequence[Any], e
             raise Wrong(f"result {i}: not finite")
 
 
-def _between(low: float, high: float) -> Check:
+def _within(limits: Callable[[Call, Sequence[torch.Tensor]], tuple[float, float]]) -> Check:
+    """All elements in a closed interval, which the arguments may say."""
+
     def check(call: Call, inputs: Sequence[torch.Tensor], actual: Sequence[Any], expected: Sequence[Any]) -> None:
+        low, high = limits(call, inputs)
         for i, a in enumerate(actual):
             if a.numel() and not (bool((a.double() >= low).all()) and bool((a.double() <= high).all())):
                 raise Wrong(f"result {i}: outside [{low}, {high}]")
@@ -74,32 +78,74 @@ def _between(low: float, high: float) -> Check:
     return check
 
 
+def _uniform(call: Call, inputs: Sequence[torch.Tensor]) -> tuple[float, float]:
+    _, args, kwargs = call.case.arguments(inputs)
+    numbers = [*args, *kwargs.values()]
+    return (float(numbers[0]), float(numbers[1])) if len(numbers) > 1 else (0.0, 1.0)
+
+
+def _integers(call: Call, inputs: Sequence[torch.Tensor]) -> tuple[float, float]:
+    """Of randint(low, high, …) and randint(high, …)."""
+    input, args, kwargs = call.case.arguments(inputs)
+    numbers = [x for x in (input, *args) if isinstance(x, (int, float)) and not isinstance(x, bool)]
+    low, high = (0, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
+    return float(kwargs.get("low", low)), float(kwargs.get("high", high)) - 1
+
+
+def _categories(call: Call, inputs: Sequence[torch.Tensor]) -> tuple[float, float]:
+    return 0.0, float(inputs[0].shape[-1] - 1)
+
+
+def _either(call: Call, inputs: Sequence[torch.Tensor], actual: Sequence[Any], expected: Sequence[Any]) -> None:
+    """What a dropout leaves of each element: nothing, or the element over the probability to keep it."""
+    _, args, kwargs = call.case.arguments(inputs)
+    numbers = [x for x in args if isinstance(x, float)]
+    keep = 1.0 - float(kwargs.get("p", numbers[0] if numbers else 0.5))
+    given, found = inputs[0].double(), actual[0].double()
+    scaled = given / keep if keep else torch.zeros_like(given)
+    if not bool((torch.isclose(found, scaled, rtol=2e-2, atol=1e-5) | (found == 0)).all()):
+        raise Wrong("an element is neither 0 nor the input's over the probability to keep it")
+
+
+def _zero_or_one(call: Call, inputs: Sequence[torch.Tensor], actual: Sequence[Any], expected: Sequence[Any]) -> None:
+    if not bool(((actual[0] == 0) | (actual[0] == 1)).all()):
+        raise Wrong("an element is neither 0 nor 1")
+
+
+_VECTORS = "singular and eigenvectors are unique up to a factor"
+_SIGNS = "QR is unique up to signs"
+_TIES = "the order of equal elements is open"
+
+_INFINITY = float("inf")
+
 _KNOWN: dict[str, Expectation] = {
     **{
         name: Expectation(_UNINITIALISED, _anything)
         for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
     },
-    **{name: Expectation(_RANDOM, _between(0, 1)) for name in ("rand_like", "bernoulli")},
+    "bernoulli": Expectation(_RANDOM, _zero_or_one),
+    "uniform": Expectation(_RANDOM, _within(_uniform)),
+    "exponential": Expectation(_RANDOM, _within(lambda call, inputs: (0.0, _INFINITY))),
+    "log_normal": Expectation(_RANDOM, _within(lambda call, inputs: (0.0, _INFINITY))),
+    "geometric": Expectation(_RANDOM, _within(lambda call, inputs: (1.0, _INFINITY))),
+    "randint": Expectation(_RANDOM, _within(_integers)),
+    "randint_like": Expectation(_RANDOM, _within(_integers)),
+    "multinomial": Expectation(_RANDOM, _within(_categories)),
+    **{
+        name: Expectation(_RANDOM, _either)
+        for name in ("nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d")
+    },
     **{
         name: Expectation(_RANDOM, _finite)
         for name in (
             "cauchy",
-            "exponential",
-            "geometric",
-            "log_normal",
             "normal",
             "normal.in_place",
             "normal.number_mean",
+            "rand_like",  # The database calls torch.randn_like.
             "randn",
             "randn_like",
-            "randint",
-            "randint_like",
-            "uniform",
-            "multinomial",
             "nn.functional.alpha_dropout",
-            "nn.functional.dropout",
-            "nn.functional.dropout2d",
-            "nn.functional.dropout3d",
             "nn.functional.feature_alpha_dropout.with_train",
             "nn.functional.fractional_max_pool2d",
             "nn.functional.fractional_max_pool3d",
@@ -108,4 +154,15 @@ _KNOWN: dict[str, Expectation] = {
             "nn.functional.scaled_dot_product_attention",
         )
     },
+    **{name: Expectation(_VECTORS, properties.svd) for name in ("svd", "linalg.svd")},
+    "linalg.eigh": Expectation(_VECTORS, properties.eigh),
+    "linalg.eig": Expectation("eigenvalues have no order, eigenvectors a free factor", properties.eig),
+    "linalg.eigvals": Expectation("eigenvalues have no order", properties.eigenvalues),
+    **{name: Expectation(_SIGNS, properties.qr) for name in ("qr", "linalg.qr")},
+    **{name: Expectation(_TIES, properties.order) for name in ("sort", "argsort", "topk")},
+    **{
+        name: Expectation("any of equal elements may be the one", properties.chosen)
+        for name in ("median", "nanmedian", "mode", "kthvalue")
+    },
+    **{name: Expectation("a random matrix is drawn", _finite) for name in ("svd_lowrank", "pca_lowrank")},
 }

@@ -13,8 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import aotpack
 from tests.conformance.schedule import Entry, Schedule
 from tests.conformance.task import BACKWARD, FORWARD, SKIPPED, Record
+from tests.support.torchless import ROOT
 
 DTYPES = ("float32", "int64", "bool", "bfloat16", "float16")
 _MOST = 200
@@ -101,6 +103,16 @@ def show(record: Record, prefix: str = "") -> None:
             print(f"    {kind} × {number}, e.g. case {case}: {text}", flush=True)
 
 
+def document(results: Results) -> None:
+    """Writes the docs of all results there are, of gradients too."""
+    import torch
+
+    from tests.conformance import report
+
+    versions = {"torch": torch.__version__.partition("+")[0], "aotpack": aotpack.__version__}
+    report.write(list(results.known.values()), ROOT / "docs", versions, _MOST)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.opinfo", description=__doc__)
     parser.add_argument("--ops", default="", metavar="REGEX", help="operators whose names match (re.search); all")
@@ -116,10 +128,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, metavar="DIR", help="keeps results there; a killed run goes on from them")
     parser.add_argument("--cache", type=Path, metavar="DIR", help="build cache; by default the user's")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all records there")
+    parser.add_argument("--doc", action="store_true", help="writes docs/operators.md and .json; after a full run alone")
     parser.add_argument("--backward", action="store_true", help="gradients, by torch.autograd.grad in the function")
     parser.add_argument("--quiet", action="store_true", help="the summary alone")
     options = parser.parse_args(arguments)
     mode = BACKWARD if options.backward else FORWARD
+    full = not options.ops and not options.slice and options.samples == "all" and options.dtypes == ",".join(DTYPES)
+    if options.doc and (options.work is None or not (full or options.backward)):
+        parser.error("--doc takes --work and a full run: no --ops, --slice, --samples or --dtypes")
     samples = {"all": _MOST, "every": None}.get(options.samples, None if options.samples == "every" else -1)
     if samples == -1:
         samples = int(options.samples)
@@ -133,6 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     records = run(found, mode, results, jobs=options.jobs, cache=options.cache, quiet=options.quiet)
     if options.json is not None:
         options.json.write_text(json.dumps([dataclasses.asdict(record) for record in records], indent=1) + "\n")
+    if options.doc:
+        document(results)
     verdicts = Counter((record.dtype, record.verdict.partition(" ")[0]) for record in records)
     for (dtype, verdict), number in sorted(verdicts.items()):
         print(f"{dtype} {verdict}: {number}")

@@ -103,13 +103,13 @@ def _forward(call: Call, tensors: Sequence[torch.Tensor]) -> list[Any]:
 def _backward(call: Call, tensors: Sequence[torch.Tensor]) -> list[Any]:
     count = len(call.case.tensors)
     with torch.enable_grad():
-        given, wanted, results = _differentiated(call, tensors[:count])
+        wanted, results = _differentiated(call, tensors[:count])
         gradients = torch.autograd.grad(results, wanted, list(tensors[count:]), allow_unused=True)
     return [gradient for gradient in gradients if gradient is not None]
 
 
-def _differentiated(call: Call, tensors: Sequence[torch.Tensor]) -> tuple[list[Any], list[Any], list[Any]]:
-    """The tensors as leaves of a graph, those of them that have gradients, and the results that have some."""
+def _differentiated(call: Call, tensors: Sequence[torch.Tensor]) -> tuple[list[Any], list[Any]]:
+    """The tensors that have gradients, as leaves of a graph, and the results that depend on them."""
     first = call.case.values[0]
     given = [t.detach().requires_grad_() if known.requires_grad else t for t, known in zip(tensors, first, strict=True)]
     wanted = [t for t in given if t.requires_grad]
@@ -123,13 +123,13 @@ def _differentiated(call: Call, tensors: Sequence[torch.Tensor]) -> tuple[list[A
     if call.case.process is not None:
         result = call.case.process(result)
     results = [r for r in _leaves(result) if isinstance(r, torch.Tensor) and r.requires_grad]
-    return given, wanted, results
+    return wanted, results
 
 
 def _cotangents(call: Call, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """One for each result that has gradients, of a fixed seed."""
     with torch.enable_grad():
-        _, _, results = _differentiated(call, copies(values))
+        _, results = _differentiated(call, copies(values))
     generator = torch.Generator().manual_seed(len(results))
     return [torch.randn(r.shape, dtype=r.dtype, generator=generator) for r in results]
 

@@ -88,9 +88,10 @@ def cases_of(op: Any, dtype: str, *, backward: bool = False) -> list[Case]:
         key, _, tensors = _case(sample)
         known = cases.get(key)
         # One more than of the first seed alone, and none that is the same.
-        if known is not None and tensors and len(known.values) <= min(known.samples, _MOST_VALUES):
-            if not any(_same(tensors, values) for values in known.values):
-                known.values.append(tensors)
+        if known is None or not tensors or len(known.values) > min(known.samples, _MOST_VALUES):
+            continue
+        if not any(_same(tensors, values) for values in known.values):
+            known.values.append(tensors)
     for case in cases.values():
         if len(case.values) == 1 and case.tensors:
             case.values += [values for values in [_shuffled(case.values[0])] if not _same(values, case.values[0])]
