@@ -13,6 +13,7 @@ from aotpack.export.inductor.decompositions import (
     pooling,
     random,
     reductions,
+    resampling,
     unique,
 )
 from aotpack.export.inductor.decompositions.table import our_decompositions
@@ -26,5 +27,6 @@ __all__ = [
     "pooling",
     "random",
     "reductions",
+    "resampling",
     "unique",
 ]
