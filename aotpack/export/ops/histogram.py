@@ -1,0 +1,46 @@
+"""Histograms, and the order of rows that sets of slices are made by."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from aotpack.export.ops.registry import define
+
+
+def _edges(x: Tensor, bins: list[int], range: list[float]) -> Tensor:
+    edges = torch.ops.aten._histogramdd_bin_edges(x, bins, range=range or None)
+    return torch.cat(edges) if edges else x.new_empty(0)
+
+
+def _edges_fake(x: Tensor, bins: list[int], range: list[float]) -> Tensor:
+    return x.new_empty((sum(bins) + len(bins),))
+
+
+def _counts(x: Tensor, edges: Tensor, bins: list[int], weight: Tensor | None) -> Tensor:
+    parts = edges.split([count + 1 for count in bins])
+    counts: Tensor = torch.ops.aten._histogramdd_from_bin_tensors(x, list(parts), weight=weight)
+    return counts
+
+
+def _counts_fake(x: Tensor, edges: Tensor, bins: list[int], weight: Tensor | None) -> Tensor:
+    return x.new_empty(bins)
+
+
+def _sort_rows(x: Tensor) -> Tensor:
+    order = torch.arange(x.shape[0])
+    for column in reversed(range(x.shape[1])):
+        order = order[x[order, column].argsort(stable=True)]
+    return order
+
+
+def _sort_rows_fake(x: Tensor) -> Tensor:
+    return x.new_empty((x.shape[0],), dtype=torch.int64)
+
+
+# x is [points, dims] in both; a dim's edges lie behind those of the one before (csrc/module/declare/histogram.h).
+histogram_edges = define("histogram_edges(Tensor x, int[] bins, float[] range) -> Tensor", _edges, _edges_fake)
+histogram_counts = define(
+    "histogram_counts(Tensor x, Tensor edges, int[] bins, Tensor? weight) -> Tensor", _counts, _counts_fake
+)
+sort_rows = define("sort_rows(Tensor x) -> Tensor", _sort_rows, _sort_rows_fake)
