@@ -68,7 +68,7 @@ def build(
         typer.Option(
             "--kernel",
             metavar="OPERATOR=FILE[:FUNCTION]",
-            help="The C++ kernel of a custom operator, again for more. Its function has the operator's name by default; "
+            help="The C++ kernel of a custom operator, again for more. By default its function has that name too; "
             "what the source registers itself goes before.",
         ),
     ] = None,

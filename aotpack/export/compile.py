@@ -175,7 +175,7 @@ def _link(compiler: Compiler, objects: Sequence[Path], output: Path) -> None:
         _run(command, folder, "linking the module")
 
 
-_SAYS_WHY = re.compile(r"\berror\b|undefined|multiple definition|cannot find")
+_SAYS_WHY = re.compile(r"\berror\b|undefined|multiple definition|cannot find|not recognized")
 _UNDEFINED = re.compile(r"undefined reference to [`'](.+)'|undefined symbol: (.+)")
 
 

@@ -44,7 +44,7 @@ def units(called: Sequence[Glue], target: str) -> list[CustomUnit]:
                 _refuse_different(found[source][0], glue.kernel, source)
                 continue
             unit = CustomUnit(
-                source.name,
+                _as_source(source.name),
                 f"#include {_quoted(source)}\n",
                 _flags(glue.kernel, [source], target),
                 f"it is one of the sources of {glue.operator}",
@@ -84,10 +84,11 @@ def _with_glue(group: Sequence[Glue], target: str) -> CustomUnit:
         lines += [glue.declaration for glue in group]
     # The user's macros and `using namespace` end here: the glue is complete names in a namespace of its own.
     lines += [f'#line 1 "glue of {glue.operator}"\n{glue.definition}' for glue in group]
-    name = kernel.sources[0].name if kernel.sources else f"{group[0].operator}.cpp"
+    # Compilers go by the ending: of a header they make something else than an object.
+    name = kernel.sources[0].name if kernel.sources else group[0].operator.replace("::", "-")
     wanted = "; ".join(f"{glue.operator} is computed by {glue.signature}" for glue in group)
     flags = _flags(kernel, kernel.sources[:1], target)
-    return CustomUnit(name.replace("::", "-"), "\n".join(lines) + "\n", flags, wanted)
+    return CustomUnit(_as_source(name), "\n".join(lines) + "\n", flags, wanted)
 
 
 def _flags(kernel: CustomKernel, sources: Sequence[Path], target: str) -> tuple[str, ...]:
@@ -104,6 +105,10 @@ def _refuse_different(one: CustomKernel, other: CustomKernel, source: Path | str
             f"{one.operator} and {other.operator} share {source} but differ in flags or include_dirs",
             hint="give both the same; a source is compiled once",
         )
+
+
+def _as_source(name: str) -> str:
+    return name if name.endswith((".cpp", ".cc", ".cxx")) else f"{name}.cpp"
 
 
 def _quoted(path: Path) -> str:
