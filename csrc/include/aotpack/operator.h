@@ -322,7 +322,7 @@ class Call {
       F& f;
       int64_t items, parts;
       std::atomic_flag failed = ATOMIC_FLAG_INIT;
-      std::exception_ptr error;
+      std::exception_ptr error{};
     } work{f, items, parts};
     run_parts(
         parts,
