@@ -50,7 +50,7 @@ def _gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, *args
     elif var < 0:
         raise ValueError("var has negative entry/entries")
     with mock.patch.object(torch, "any", return_value=False):
-        return functional.gaussian_nll_loss(input, target, var, *args, **kwargs)  # type: ignore[arg-type]
+        return functional.gaussian_nll_loss(input, target, var, *args, **kwargs)
 
 
 def _ctc_loss(

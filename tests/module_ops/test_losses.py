@@ -1,4 +1,4 @@
-"""The CTC loss and its gradient against torch in double precision."""
+"""The CTC loss, reductions of segments, and their gradients, against torch in double precision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture(scope="session")
 def losses(tmp_path_factory: pytest.TempPathFactory) -> Driver:
-    return Driver(compile_driver(tmp_path_factory.mktemp("losses"), "losses_driver", ("ctc",)))
+    return Driver(compile_driver(tmp_path_factory.mktemp("losses"), "losses_driver", ("ctc", "segment")))
 
 
 def problem(generator: random.Random, dtype: torch.dtype) -> tuple[list[torch.Tensor], int]:
@@ -102,3 +102,69 @@ def test_ctc_loss_errors(losses: Driver) -> None:
     ):
         with pytest.raises(OperatorError, match=message):
             losses("ctc_loss", arguments, [blank])
+
+
+# ---- reductions of segments -----------------------------------------------------------------------------------------
+
+
+def segments(generator: random.Random, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Data, lengths, axis; some lengths are 0."""
+    torch.manual_seed(generator.randrange(1 << 30))
+    sizes = [generator.randint(1, 3) for _ in range(generator.randint(1, 4))]
+    axis = generator.randrange(len(sizes))
+    sizes[axis] = generator.randint(1, 9)
+    cuts = torch.randint(0, sizes[axis] + 1, (*sizes[:axis], generator.randint(0, 4))).sort(-1).values
+    ends = torch.cat([torch.zeros(*sizes[:axis], 1), cuts, torch.full((*sizes[:axis], 1), sizes[axis])], -1).long()
+    data = torch.randint(-3, 4, sizes).to(dtype)
+    return data, ends.diff(dim=-1), axis
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_segment_reduce(losses: Driver, dtype: torch.dtype, reduce: str) -> None:
+    generator = random.Random(22)
+    tolerance = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2, torch.float16: 3e-3}[dtype]
+    close = {"rtol": tolerance, "atol": tolerance, "equal_nan": True}
+    for _ in range(80):
+        data, lengths, axis = segments(generator, dtype)
+        if generator.random() < 0.2:
+            data.view(-1)[generator.randrange(data.numel())] = float("nan")
+        given = arrange(generator, data)
+        wide, by = given.double(), {"lengths": lengths}
+        tensors: list[torch.Tensor | None] = [given, lengths.to(generator.choice([torch.int32, torch.int64])), None]
+        if generator.random() < 0.5:
+            first = torch.zeros(*lengths.shape[:-1], 1, dtype=torch.int64)
+            by = {"offsets": torch.cat([first, lengths.cumsum(-1)], -1)}
+            tensors = [given, None, by["offsets"]]
+        initial = generator.choice([None, 2.0])
+        ints = [axis, 0, initial is not None]
+        options = {"axis": axis, "initial": initial, **by}
+        want = torch.segment_reduce(wide, reduce, **options)
+        (got,) = losses("segment_reduce", tensors, ints, real=initial or 0.0, text=reduce, threads=2)
+        assert got.dtype == dtype
+        torch.testing.assert_close(got.double(), want, **close)
+        grad = torch.randn(want.shape).to(dtype)
+        want_grad = aten._segment_reduce_backward(grad.double(), want, wide.contiguous(), reduce, **options)
+        arguments = [grad, want.to(dtype), *tensors]
+        (got,) = losses("segment_reduce_backward", arguments, ints, real=initial or 0.0, text=reduce)
+        torch.testing.assert_close(got.double(), want_grad, **(close | {"rtol": 4 * tolerance, "atol": 4 * tolerance}))
+
+
+def test_segment_reduce_errors(losses: Driver) -> None:
+    data = torch.ones(4, 2)
+    lengths = lambda *values: torch.tensor(values)  # noqa: E731
+    for given, message in (
+        ([data, lengths(2, 3), None], "to sum to data.size"),
+        ([data, lengths(2, 1), None], "to sum to data.size"),
+        ([data, lengths(5, -1), None], "lengths contains negative value!|to sum to data.size"),
+        ([data, lengths(-1, 5), None], "lengths contains negative value!"),
+        ([data, None, lengths(0, 3, 2)], "must not fall"),
+        ([data, None, lengths(-1, 3)], "must not be negative"),
+        ([data, None, lengths(0, 5)], "to sum to data.size"),
+        ([data, None, None], "Either lengths or offsets must be defined"),
+    ):
+        with pytest.raises(OperatorError, match=message):
+            losses("segment_reduce", given, [0, 0, 0], text="sum")
+    # As in torch, data beyond the segments is left out where that is said to be intended.
+    (got,) = losses("segment_reduce", [data, lengths(2, 1), None], [0, 1, 0], text="sum")
+    assert torch.equal(got, torch.tensor([[2.0, 2.0], [1.0, 1.0]]))

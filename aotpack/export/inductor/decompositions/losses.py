@@ -1,0 +1,111 @@
+"""Losses, and embeddings whose rows are kept short.
+
+Private interfaces touched (torch 2.13; earlier ones have neither):
+  torch.ops.torch_nn._linear_cross_entropy_batch_chunked, ..._no_reduction: what F.linear_cross_entropy calls
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotpack.export.inductor.decompositions.table import aten, decomposes
+
+
+@decomposes(aten.embedding_renorm.default)
+def _embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
+    """Rows that are looked up are scaled down to `max_norm`."""
+    looked_up = torch.zeros(weight.shape[0], dtype=torch.bool, device=weight.device)
+    index = indices.reshape(-1)
+    looked_up = aten.index_put.default(looked_up, [index], torch.ones_like(index, dtype=torch.bool))
+    norm = torch.linalg.vector_norm(weight, norm_type, dim=1, keepdim=True)
+    scale = torch.where(norm > max_norm, max_norm / (norm.double() + 1e-7), 1.0).to(weight.dtype)
+    return torch.where(looked_up[:, None], weight * scale, weight)
+
+
+# ---- cross entropy of a linear layer's results -----------------------------------------------------------------------
+
+
+def _rows(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor | None,
+    ignore_index: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """log softmax [N, C], in float32 at least; the weight of each row, and its target; both 0 where it is ignored."""
+    wide = torch.float64 if input.dtype == torch.float64 else torch.float32
+    logits = torch.mm(input, linear_weight.to(input.dtype).T).to(wide)
+    if linear_bias is not None:
+        logits = logits + linear_bias.to(wide)
+    kept = target != ignore_index
+    target = torch.where(kept, target, 0)
+    ones = torch.ones_like(target, dtype=wide)
+    row_weight = torch.where(kept, ones if weight is None else weight.to(wide)[target], 0)
+    return logits.log_softmax(1), row_weight, target
+
+
+def _linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    batch_chunk_size: int,
+    acc_policy: str,
+    acc_dtype: torch.dtype,
+    allow_retain_graph: bool,
+    *compute: bool,
+) -> Any:
+    """The loss, and its gradients by input, linear_weight and linear_bias where `compute` says so."""
+    if label_smoothing > 0 or reduction not in ("mean", "sum"):
+        return NotImplemented
+    log_softmax, row_weight, target = _rows(input, linear_weight, target, linear_bias, weight, ignore_index)
+    loss = -(log_softmax.gather(1, target[:, None]).squeeze(1) * row_weight).sum()
+    if reduction == "mean":
+        total = row_weight.sum()
+        loss = loss / total
+        row_weight = row_weight / total
+    of_logits = log_softmax.exp() - torch.nn.functional.one_hot(target, linear_weight.shape[0])
+    of_logits = of_logits * row_weight[:, None]
+    gradients: Sequence[tuple[bool, Any, int]] = (
+        (compute[0], lambda: torch.mm(of_logits.to(input.dtype), linear_weight.to(input.dtype)), 2),
+        (compute[1], lambda: torch.mm(of_logits.to(input.dtype).T, input), 2),
+        (compute[2], lambda: of_logits.sum(0).to(input.dtype), 1),
+    )
+    return (
+        loss.to(input.dtype),
+        *(make() if wanted else input.new_empty((0,) * rank) for wanted, make, rank in gradients),
+    )
+
+
+def _linear_cross_entropy_rows(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor | None,
+    ignore_index: int,
+    batch_chunk_size: int,
+    acc_policy: str,
+    acc_dtype: torch.dtype,
+) -> Any:
+    log_softmax, row_weight, target = _rows(input, linear_weight, target, linear_bias, weight, ignore_index)
+    return (-log_softmax.gather(1, target[:, None]).squeeze(1) * row_weight).to(input.dtype)
+
+
+try:
+    importlib.import_module("torch.nn.modules.linear_cross_entropy")
+except ImportError:
+    pass
+else:
+    decomposes(torch.ops.torch_nn._linear_cross_entropy_batch_chunked.default)(_linear_cross_entropy)
+    decomposes(torch.ops.torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default)(_linear_cross_entropy_rows)
