@@ -65,7 +65,8 @@ def to_array(tensor: Any) -> Array:
     tensor = tensor.detach()
     extent = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     extent = extent if tensor.numel() else 0
-    flat = torch.as_strided(tensor, (extent,), (1,), tensor.storage_offset()).contiguous()
+    flat = torch.as_strided(tensor, (extent,), (1,), tensor.storage_offset())
+    flat = flat.resolve_conj().resolve_neg().contiguous()
     raw = flat.view(torch.uint8).numpy().tobytes() if extent else b""
     return Array(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tensor.stride(), raw)
 

@@ -27,6 +27,7 @@ from aotpack.errors import LoweringError
 from aotpack.export import ops
 from aotpack.export.editing import fake_mode
 from aotpack.export.inductor.asserts import Wording, worded_asserts
+from aotpack.export.inductor.complex_graph import simplify_complex
 from aotpack.export.inductor.custom_calls import custom_calls
 from aotpack.export.inductor.decompositions import our_decompositions
 from aotpack.export.inductor.fallbacks import Fallback, fallbacks
@@ -92,6 +93,7 @@ def _config(bits: int, *, fold: bool, custom: Mapping[torch._ops.OpOverload, str
         "fallback_random": False,
         "max_autotune": False,
         "comprehensive_padding": False,
+        "post_grad_custom_pre_pass": simplify_complex,
         "aot_inductor.custom_ops_to_c_shims": {**ops.C_SHIMS, **declared},
     }
 

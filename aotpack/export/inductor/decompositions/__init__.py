@@ -8,6 +8,8 @@ in the table.
 from aotpack.export.inductor.decompositions import (
     activations,
     adaptive_pooling,
+    complex_math,
+    complex_moves,
     distances,
     fft,
     histograms,
@@ -26,6 +28,8 @@ from aotpack.export.inductor.decompositions.table import our_decompositions
 __all__ = [
     "activations",
     "adaptive_pooling",
+    "complex_math",
+    "complex_moves",
     "distances",
     "fft",
     "histograms",
