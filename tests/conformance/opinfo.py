@@ -11,7 +11,9 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import aotpack
 from tests.conformance.schedule import Entry, Schedule
@@ -72,6 +74,18 @@ class Results:
                 file.write(json.dumps(dataclasses.asdict(record)) + "\n")
 
 
+@lru_cache(maxsize=1)
+def recorded() -> dict[str, Any]:
+    """docs/operators.json: what the last full run found."""
+    path = ROOT / "docs" / "operators.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def passed(entry: Entry, mode: str) -> bool:
+    """Whether the last full run has nothing against building the entry together with others."""
+    return recorded().get(mode, {}).get(entry.dtype, {}).get(entry.op, "passes") in ("passes", "nothing to run")
+
+
 def run(
     found: Iterable[Entry], mode: str, results: Results, *, jobs: int, cache: Path | None, quiet: bool
 ) -> list[Record]:
@@ -82,6 +96,8 @@ def run(
         known = results.known.get((*entry.key, mode))
         if known is None or known.chosen != len(entry.chosen) or known.cases != entry.cases:
             todo.append(entry)
+    for entry in todo:
+        entry.alone = entry.alone or not passed(entry, mode)
     schedule = Schedule(todo, mode, jobs=jobs, cache=cache)
     start = time.time()
     for done, record in enumerate(schedule.records(), start=1):

@@ -1,8 +1,8 @@
-"""Cases as one function that is captured: each calls its operator, results are its tensors and numbers."""
+"""Cases as one module that is captured: each calls its operator, results are its tensors and numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,19 +66,34 @@ def observed(op: Any, case: Case, mode: str) -> Call:
     return call
 
 
-def joined(calls: Sequence[Call]) -> Callable[..., tuple[Any, ...]]:
-    """A function over all calls' tensors, one after the other, which returns all their results."""
-    counts = [len(call.inputs(call.case.values[0])) for call in calls]
+class Joined(torch.nn.Module):
+    """A module over all calls' tensors, one after the other, which returns all their results.
 
-    def operators(*tensors: torch.Tensor) -> tuple[Any, ...]:
+    Each call is a module inside of it, by whose name (`call12`) an error can say which one it is about.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        super().__init__()
+        self._counts = [len(call.inputs(call.case.values[0])) for call in calls]
+        for i, call in enumerate(calls):
+            self.add_module(f"call{i}", _Module(call))
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[Any, ...]:
         results: list[Any] = []
         start = 0
-        for call, count in zip(calls, counts, strict=True):
-            results += call.results_of(tensors[start : start + count])
+        for module, count in zip(self.children(), self._counts, strict=True):
+            results += module(*tensors[start : start + count])
             start += count
         return tuple(results)
 
-    return operators
+
+class _Module(torch.nn.Module):
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self._call = call
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[Any, ...]:
+        return tuple(self._call.results_of(tensors))
 
 
 def copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

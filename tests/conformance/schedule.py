@@ -73,6 +73,7 @@ class _Progress:
     divisions: int = 0
     seconds: float = 0.0
     stock: dict[str, str | None] = field(default_factory=dict)
+    done: bool = False
 
 
 class Worker:
@@ -135,6 +136,7 @@ class Schedule:
         self._known = {entry.key: _Progress(entry) for entry in entries}
         self._tasks = list(reversed(list(self._groups())))
         self._lock = threading.Condition()
+        self._tried: list[Part] = []
         self._running = 0
         self._records: queue.Queue[Record | BaseException | None] = queue.Queue()
         self.seconds: Counter[str] = Counter()
@@ -203,6 +205,8 @@ class Schedule:
             while not self._tasks and self._running:
                 self._lock.wait()
             if not self._tasks:
+                self._join_tried()
+            if not self._tasks:
                 return None
             self._running += 1
             return self._tasks.pop()
@@ -220,27 +224,32 @@ class Schedule:
                 else Ending(CRASH, "the process that builds crashes")
             )
             outcome = Outcome({}, ending)
-        if alive and outcome.failure is not None and task.size == 1:
-            outcome, alive = self._against_stock(worker, task, outcome)
+        if alive and outcome.failure is not None:
+            rest = _rest(task, outcome)
+            if rest.size == 1:
+                failure, alive = self._against_stock(worker, rest.parts[0], outcome.failure)
+                outcome = Outcome(outcome.endings, failure, outcome.seconds)
         with self._lock:
             self._take(task, outcome)
         return alive
 
-    def _against_stock(self, worker: Any, task: Task, outcome: Outcome) -> tuple[Outcome, bool]:
-        """A case that cannot be built is not ours to blame where torch cannot compile it either."""
-        failure, part = outcome.failure, task.parts[0]
-        assert failure is not None
-        if failure.kind not in (REFUSED, BUILD_ERROR):
-            return outcome, True
+    def _against_stock(self, worker: Any, part: Part, failure: Ending) -> tuple[Ending, bool]:
+        """A case that cannot be built is not ours to blame where torch cannot compile it either.
+
+        Returns how it ended, and whether the worker can go on.
+        """
+        # What has no kernel, torch has generated code for.
+        if failure.kind not in (REFUSED, BUILD_ERROR) or failure.operators:
+            return failure, True
+        alive = True
         known = self._known[part.key].stock
         if failure.text not in known:
             try:
                 known[failure.text] = worker.ask("stock", part, self._mode, seconds=_SECONDS)
             except (EOFError, TimeoutError) as error:
                 known[failure.text] = f"torch {'crashes' if isinstance(error, EOFError) else 'takes too long'}"
-                return Outcome(outcome.endings, _torch_cannot(known[failure.text])), False
-        reason = known[failure.text]
-        return (outcome if reason is None else Outcome(outcome.endings, _torch_cannot(reason))), True
+                alive = False
+        return _blamed(failure, known), alive
 
     # ---- what tasks gave --------------------------------------------------------------------------------------------
 
@@ -251,38 +260,59 @@ class Schedule:
             self._known[part.key].seconds += total * len(part.cases) / max(task.size, 1)
         for (op, dtype, case), ending in outcome.endings.items():
             self._known[op, dtype].endings[case] = ending
+        rest = _rest(task, outcome)
         if outcome.failure is not None:
-            self._divide(task, outcome.failure)
-            self._lock.notify_all()
+            self._divide(rest, outcome.failure)
+        elif task.probe:
+            self._tried += rest.parts
+            if sum(len(part.cases) for part in self._tried) >= _GROUP:
+                self._join_tried()
+        self._lock.notify_all()
         for part in task.parts:
             self._finish(self._known[part.key])
 
     def _divide(self, task: Task, failure: Ending) -> None:
-        left = [
-            Part(p.op, p.dtype, tuple(c for c in p.cases if c not in self._known[p.key].endings)) for p in task.parts
-        ]
-        left = [part for part in left if part.cases]
-        if len(left) > 1:
-            self._tasks += [Task((part,), task.mode) for part in reversed(left)]
+        """Puts parts of a task that failed in its place; or ends what is left of it, when it is one case."""
+        if not task.parts:
             return
-        for part in left:
-            progress = self._known[part.key]
-            if len(part.cases) == 1 and task.size == 1:
-                progress.endings[part.cases[0]] = failure
-                continue
-            progress.divisions += 1
-            if progress.divisions > _DIVISIONS:
-                for case in part.cases:
-                    progress.endings[case] = failure
-                continue
-            middle = (len(part.cases) + 1) // 2
-            halves = [part.cases[:middle], part.cases[middle:]]
-            self._tasks += [Task((Part(*part.key, half),), task.mode) for half in reversed(halves) if half]
+        if len(task.parts) > 1:
+            # Most parts are not at fault. Trying them costs less than an archive for each.
+            probe = failure.kind in (REFUSED, BUILD_ERROR) and not task.probed
+            self._tasks += [Task((part,), task.mode, probe=probe) for part in reversed(task.parts)]
+            return
+        part = task.parts[0]
+        progress = self._known[part.key]
+        progress.divisions += 1
+        if len(part.cases) == 1 or progress.divisions > _DIVISIONS:
+            progress.endings |= dict.fromkeys(part.cases, _blamed(failure, progress.stock))
+            return
+        middle = (len(part.cases) + 1) // 2
+        halves = [part.cases[:middle], part.cases[middle:]]
+        self._tasks += [Task((Part(*part.key, half),), task.mode, task.probe) for half in reversed(halves)]
+
+    def _join_tried(self) -> None:
+        """Puts what could be built alone into a group of its own."""
+        if self._tried:
+            self._tasks.append(Task(tuple(self._tried), self._mode, probed=True))
+            self._tried = []
 
     def _finish(self, progress: _Progress) -> None:
         entry = progress.entry
-        if len(progress.endings) == len(entry.chosen):
+        if len(progress.endings) == len(entry.chosen) and not progress.done:
+            progress.done = True
             self._records.put(_record(progress, self._mode))
+
+
+def _rest(task: Task, outcome: Outcome) -> Task:
+    """What of a task has not ended."""
+    left = [Part(p.op, p.dtype, tuple(c for c in p.cases if (*p.key, c) not in outcome.endings)) for p in task.parts]
+    return Task(tuple(part for part in left if part.cases), task.mode, task.probe, task.probed)
+
+
+def _blamed(failure: Ending, stock: dict[str, str | None]) -> Ending:
+    """The failure, or that torch cannot do it either, as far as that was tried for such a failure."""
+    reason = stock.get(failure.text)
+    return failure if reason is None else _torch_cannot(reason)
 
 
 def _torch_cannot(reason: str) -> Ending:

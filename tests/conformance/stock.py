@@ -1,4 +1,4 @@
-"""Whether torch itself can compile a function: torch.export, then TorchInductor's AOT code generation as it comes.
+"""Whether torch itself can compile a module: torch.export, then TorchInductor's AOT code generation as it comes.
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.aot_compile
@@ -9,24 +9,15 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
 import torch
 
 
-class _Module(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        return self.function(*tensors)
-
-
-def refusal(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> str | None:
-    """Why torch cannot compile the function for these tensors; None when it can."""
+def refusal(module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> str | None:
+    """Why torch cannot compile the module for these tensors; None when it can."""
     from torch._inductor import codecache
 
     def generated(cls: type[Any], /, *args: Any, **kwargs: Any) -> str:
@@ -41,7 +32,7 @@ def refusal(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> st
             mock.patch.object(codecache.AotCodeCompiler, "compile", classmethod(generated)),
         ):
             warnings.simplefilter("ignore")
-            exported = torch.export.export(_Module(function), tuple(tensors))
+            exported = torch.export.export(module, tuple(tensors))
             options = {"cpp.vec_isa_ok": True, "compile_threads": 1, "force_disable_caches": True}
             torch._inductor.aot_compile(exported.module(), tuple(tensors), options=options)
     except Exception as error:

@@ -38,10 +38,19 @@ class Part:
 
 @dataclass(frozen=True)
 class Task:
-    """What is built into one archive."""
+    """What is built into one archive.
+
+    Attributes:
+        parts: cases of operators.
+        mode: `forward` or `backward`.
+        probe: find out whether code can be generated for it, and no more.
+        probed: each part has been tried so alone.
+    """
 
     parts: tuple[Part, ...]
     mode: str = FORWARD
+    probe: bool = False
+    probed: bool = False
 
     @property
     def size(self) -> int:
@@ -70,19 +79,6 @@ class Outcome:
     endings: dict[tuple[str, str, int], Ending] = field(default_factory=dict)
     failure: Ending | None = None
     seconds: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which samples are run.
-
-    Attributes:
-        samples: at most so many cases of an operator in a dtype, evenly chosen; None: all of them.
-        mode: `forward` or `backward`.
-    """
-
-    samples: int | None
-    mode: str = FORWARD
 
 
 @dataclass(frozen=True)

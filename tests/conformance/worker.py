@@ -29,10 +29,15 @@ from aotpack.errors import (
     UnsupportedOperatorError,
 )
 from aotpack.export import BuildOptions, aot_export, build_archive
+from aotpack.export.autocast import no_autocast
+from aotpack.export.lower import lower
+from aotpack.export.passes import select
+from aotpack.export.runner import run_passes
+from aotpack.spec import Target
 from tests.conformance import stock
 from tests.conformance.compare import Wrong, compare
 from tests.conformance.expectations import check, expectation
-from tests.conformance.program import Call, copies, in_precision, joined, observed
+from tests.conformance.program import Call, Joined, copies, in_precision, observed
 from tests.conformance.samples import Case, cases_of, operators
 from tests.conformance.task import (
     BACKWARD,
@@ -52,6 +57,9 @@ from tests.support.torchless import Torchless, receive, send
 
 Name = tuple[str, str, int]
 
+# What asking a process raises that has crashed.
+_GONE = (EOFError, BrokenPipeError)
+
 
 class Worker:
     """Builds and runs tasks, one at a time.
@@ -67,7 +75,7 @@ class Worker:
         self._cases = lru_cache(maxsize=64)(self._cases_of)
 
     def run(self, task: Task) -> Outcome:
-        """Builds one archive of all cases of the task, runs it and compares."""
+        """Builds one archive of all cases of the task, runs it and compares; for a probe, it generates code alone."""
         clock = _Clock()
         endings: dict[Name, Ending] = {}
         calls: dict[Name, Call] = {}
@@ -75,13 +83,19 @@ class Worker:
             for part in task.parts:
                 for name, call in self._calls(part, task.mode, endings):
                     calls[name] = call
-        if not calls:
-            return Outcome(endings, None, clock.seconds)
         path = self._folder / f"{os.getpid()}.aotpack"
-        try:
-            self._build(list(calls.values()), path, clock)
-        except Exception as error:
-            return Outcome(endings, _build_ending(error), clock.seconds)
+        while calls:
+            try:
+                self._build(list(calls.values()), path, clock, probe=task.probe)
+                break
+            except Exception as error:
+                refused = _refused(error, list(calls))
+                if not refused:
+                    return Outcome(endings, _build_ending(error), clock.seconds)
+                endings |= refused
+                calls = {name: call for name, call in calls.items() if name not in refused}
+        if task.probe or not calls:
+            return Outcome(endings, None, clock.seconds)
         try:
             with clock.time("run"):
                 failure = self._compare(calls, path, endings)
@@ -94,7 +108,7 @@ class Worker:
         calls = [call for _, call in self._calls(part, mode, {})]
         if not calls:
             return None
-        return stock.refusal(joined(calls), copies(calls[0].inputs(calls[0].case.values[0])))
+        return stock.refusal(Joined(calls), copies(calls[0].inputs(calls[0].case.values[0])))
 
     def _calls(self, part: Part, mode: str, endings: dict[Name, Ending]) -> Iterator[tuple[Name, Call]]:
         op = self._find(part.op)
@@ -115,13 +129,18 @@ class Worker:
     def _cases_of(self, op: str, dtype: str, mode: str) -> list[Case]:
         return cases_of(self._find(op), dtype, backward=mode == BACKWARD)
 
-    def _build(self, calls: list[Call], path: Path, clock: _Clock) -> None:
-        tensors = [t for call in calls for t in copies(call.inputs(call.case.values[0]))]
+    def _build(self, calls: list[Call], path: Path, clock: _Clock, *, probe: bool) -> None:
+        tensors = [t.detach() for call in calls for t in copies(call.inputs(call.case.values[0]))]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with clock.time("capture"):
-                program = aot_export(joined(calls), tensors, name="operators")
-            report = build_archive(program, path, options=BuildOptions(goldens=False, jobs=1, cache_dir=self._cache))
+                program = aot_export(Joined(calls), tensors, name="operators")
+            if probe:
+                with clock.time("lower"), no_autocast():
+                    lower(run_passes(program, select(())), Target.parse("native").name)
+                return
+            options = BuildOptions(goldens=False, jobs=1, cache_dir=self._cache)
+            report = build_archive(program, path, options=options)
         for phase, seconds in report.seconds.items():
             clock.add(phase, seconds)
 
@@ -131,7 +150,7 @@ class Worker:
         sets = {name: self._usable(call) for name, call in calls.items()}
         try:
             model = self._torchless().load(path, num_threads=2)
-        except EOFError:
+        except _GONE:
             return self._crashed("the process crashes as it loads the archive")
         except AotpackError as error:
             return Ending(CALL_ERROR, f"loading: {_first_line(error)}")
@@ -140,7 +159,7 @@ class Worker:
             flat = [t for values in inputs.values() for t in values]
             try:
                 results = list(model(*[t.detach() for t in flat]))
-            except EOFError:
+            except _GONE:
                 return self._crashed("the process crashes in the call")
             except (ExecutionError, InputError, MemoryError) as error:
                 return Ending(CALL_ERROR, _first_line(error))
@@ -225,10 +244,25 @@ class _Clock:
             self.add(name, time.perf_counter() - start)
 
 
+def _refused(error: Exception, names: Sequence[Name]) -> dict[Name, Ending]:
+    """The cases that an error names, each with the operators that it lacks; none where the error does not say."""
+    found: dict[Name, set[str]] = {}
+    for use in getattr(error, "uses", ()):
+        match = re.search(r"\bcall(\d+)\b", use.module)
+        if match is None:
+            return {}
+        found.setdefault(names[int(match[1])], set()).add(use.operator)
+    return {name: _no_kernel(sorted(operators)) for name, operators in found.items()}
+
+
+def _no_kernel(operators: Sequence[str]) -> Ending:
+    return Ending(REFUSED, "no kernel: " + ", ".join(operators), tuple(operators))
+
+
 def _build_ending(error: Exception) -> Ending:
     """A clean refusal, or an error of the build that is none."""
     if isinstance(error, UnsupportedOperatorError):
-        return Ending(REFUSED, "no kernel: " + ", ".join(error.operators), tuple(error.operators))
+        return _no_kernel(error.operators)
     text = f"{type(error).__name__}: {_first_line(error)}"
     return Ending(REFUSED if type(error) is CaptureError else BUILD_ERROR, text)
 
