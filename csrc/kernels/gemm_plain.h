@@ -31,7 +31,8 @@ struct Accumulator {
 };
 template <class Y>
 struct Accumulator<Y, true> {
-  using type = std::make_unsigned_t<Y>;  // wraps without undefined behaviour
+  // Wraps without undefined behaviour: nothing narrower, whose products would be ints.
+  using type = std::make_unsigned_t<std::conditional_t<(sizeof(Y) < 4), int32_t, Y>>;
 };
 }  // namespace detail
 

@@ -56,13 +56,17 @@ def test_resample(resampler: Driver, mode: int, dtype: torch.dtype) -> None:
         if mode >= LINEAR:
             wanted = resample(wider, size, mode, align, given)
             (got,) = resampler("resample", [x], [*size, *options], threads=threads)
-            assert got.dtype == dtype and got.is_contiguous() and got.shape == wanted.shape
+            assert got.dtype == dtype
+            assert got.is_contiguous()
+            assert got.shape == wanted.shape
             close(got, wanted, dtype)
         gradient = arrange(generator, torch.randn([*sizes, *size]).to(dtype))
         wider = gradient.float() if dtype in (torch.bfloat16, torch.float16) else gradient
         wanted = resample_backward(wider, inner, mode, align, given)
         (got,) = resampler("resample_backward", [gradient], [*inner, *options], threads=threads)
-        assert got.dtype == dtype and got.is_contiguous() and got.shape == wanted.shape
+        assert got.dtype == dtype
+        assert got.is_contiguous()
+        assert got.shape == wanted.shape
         close(got, wanted, dtype)
 
 
@@ -94,10 +98,7 @@ def test_grid_sampler(resampler: Driver, spatial: int, dtype: torch.dtype) -> No
                 grid = (torch.rand(batch, *points, spatial) * 5 - 2.5).to(dtype)
                 gradient = torch.randn(batch, 3, *points).to(dtype)
                 tensors = [arrange(generator, t) for t in (gradient, x, grid)]
-                if dtype in (torch.float32, torch.float64):
-                    wider = tensors
-                else:
-                    wider = [t.float() for t in tensors]
+                wider = tensors if dtype in (torch.float32, torch.float64) else [t.float() for t in tensors]
                 options = [mode, padding, align]
                 if spatial == 3:
                     (got,) = resampler("grid_sampler_3d", tensors[1:], options, threads=2)
@@ -107,7 +108,8 @@ def test_grid_sampler(resampler: Driver, spatial: int, dtype: torch.dtype) -> No
                 operator = aten.grid_sampler_2d_backward if spatial == 2 else aten.grid_sampler_3d_backward
                 results = resampler(f"grid_sampler_{spatial}d_backward", tensors, options, threads=2)
                 for got, wanted in zip(results, operator(*wider, *options, [True, True]), strict=True):
-                    assert got.dtype == dtype and got.shape == wanted.shape
+                    assert got.dtype == dtype
+                    assert got.shape == wanted.shape
                     close(got, wanted, dtype)
 
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "declare/conv.h"
+#include "kernels/conv_plain.h"
 #include "ops/common.h"
 #include "ops/pack.h"
 #include "trace.h"
@@ -53,11 +54,38 @@ bool is_transformed(const Tensor* packed, const int64_t* kernel, int64_t rank) {
   return packed->rank == 5 && rank == 2 && kernel[0] == 3 && kernel[1] == 3 && packed->sizes[2] == 16;
 }
 
+// The numbers of each dim into a kernel's arguments, and the sizes of the result.
+template <class Args>
+void fit(const Tensor* x, const Shape& shape, Args* args, int64_t* sizes) {
+  const int spatial = x->rank - 2;
+  if (spatial < 1 || spatial > 3) throw_invalid("convolution of a tensor of rank " + std::to_string(x->rank));
+  sizes[0] = x->sizes[0];
+  sizes[1] = shape.out_channels;
+  for (int d = 0; d < 3; ++d) {
+    const int s = d - (3 - spatial);  // the kernel counts depth, height, width; missing ones come first
+    args->in[d] = s < 0 ? 1 : x->sizes[2 + s];
+    args->kernel[d] = s < 0 ? 1 : shape.kernel[s];
+    args->stride[d] = s < 0 ? 1 : shape.stride[s];
+    args->padding[d] = s < 0 ? 0 : shape.padding[s];
+    args->dilation[d] = s < 0 ? 1 : shape.dilation[s];
+    const int64_t reach = args->dilation[d] * (args->kernel[d] - 1) + 1;
+    if (s < 0) {
+      args->out[d] = 1;
+    } else if (shape.transposed) {
+      args->out[d] = (args->in[d] - 1) * args->stride[d] - 2 * args->padding[d] + reach + shape.output_padding[s];
+    } else {
+      args->out[d] = args->in[d] + 2 * args->padding[d] < reach
+                         ? -1
+                         : (args->in[d] + 2 * args->padding[d] - reach) / args->stride[d] + 1;
+    }
+    if (args->out[d] < 0) throw_invalid("convolution: the kernel is larger than the padded input");
+    if (s >= 0) sizes[2 + s] = args->out[d];
+  }
+}
+
 Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, const Shape& shape, kernels::Act act,
                  Trace& trace) {
   Call& call = Call::current();
-  const int spatial = x->rank - 2;
-  if (spatial < 1 || spatial > 3) throw_invalid("convolution of a tensor of rank " + std::to_string(x->rank));
   Owned source(channels_last(x));
   kernels::ConvArgs args{};
   args.dtype = kernel_dtype(x, "convolution");
@@ -67,27 +95,8 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
   args.groups = shape.groups;
   args.transposed = shape.transposed;
   args.winograd = shape.winograd;
-  int64_t sizes[AOTPACK_MAX_RANK] = {x->sizes[0], shape.out_channels};
-  for (int d = 0; d < 3; ++d) {
-    const int s = d - (3 - spatial);  // the kernel counts depth, height, width; missing ones come first
-    args.in[d] = s < 0 ? 1 : x->sizes[2 + s];
-    args.kernel[d] = s < 0 ? 1 : shape.kernel[s];
-    args.stride[d] = s < 0 ? 1 : shape.stride[s];
-    args.padding[d] = s < 0 ? 0 : shape.padding[s];
-    args.dilation[d] = s < 0 ? 1 : shape.dilation[s];
-    const int64_t reach = args.dilation[d] * (args.kernel[d] - 1) + 1;
-    if (s < 0) {
-      args.out[d] = 1;
-    } else if (shape.transposed) {
-      args.out[d] = (args.in[d] - 1) * args.stride[d] - 2 * args.padding[d] + reach + shape.output_padding[s];
-    } else {
-      args.out[d] = args.in[d] + 2 * args.padding[d] < reach
-                        ? -1
-                        : (args.in[d] + 2 * args.padding[d] - reach) / args.stride[d] + 1;
-    }
-    if (args.out[d] < 0) throw_invalid("convolution: the kernel is larger than the padded input");
-    if (s >= 0) sizes[2 + s] = args.out[d];
-  }
+  int64_t sizes[AOTPACK_MAX_RANK];
+  fit(x, shape, &args, sizes);
   if (args.winograd && !kernels::takes_winograd(args)) {
     throw_invalid("packed_conv: the weight is transformed, which only a dense fp32 convolution of stride 1 can have");
   }
@@ -112,6 +121,55 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
   return y.release();
 }
 
+// Doubles and integers, for which there is no tuned kernel. Contiguous.
+template <class T>
+Tensor* convolve_plain(Tensor* x, Tensor* weight, Tensor* bias, const Shape& shape, Trace& trace) {
+  Call& call = Call::current();
+  kernels::PlainConvArgs<T> args{};
+  int64_t sizes[AOTPACK_MAX_RANK];
+  fit(x, shape, &args, sizes);
+  Owned source(contiguous(x)), dense(contiguous(weight)), added(bias == nullptr ? nullptr : contiguous(bias));
+  trace.tensor("x", x, source.get());
+  trace.tensor("weight", weight, dense.get());
+  trace.tensor("bias", bias, added.get());
+  Owned y(call.empty_contiguous(x->rank, sizes, x->dtype));
+  args.n = x->sizes[0];
+  args.c = x->sizes[1];
+  args.oc = shape.out_channels;
+  args.groups = shape.groups;
+  args.transposed = shape.transposed;
+  args.x = source->as<T>();
+  args.w = dense->as<T>();
+  args.bias = bias == nullptr ? nullptr : added->as<T>();
+  args.y = y->as<T>();
+  args.num_threads = call.num_threads();
+  kernels::conv_plain(args);
+  return y.release();
+}
+
+Tensor* convolve_plain(Tensor* x, Tensor* weight, Tensor* bias, const Shape& shape, Trace& trace) {
+  switch (x->dtype) {
+    case AOTPACK_DTYPE_FLOAT64:
+      return convolve_plain<double>(x, weight, bias, shape, trace);
+    case AOTPACK_DTYPE_INT64:
+      return convolve_plain<int64_t>(x, weight, bias, shape, trace);
+    case AOTPACK_DTYPE_INT32:
+      return convolve_plain<int32_t>(x, weight, bias, shape, trace);
+    case AOTPACK_DTYPE_INT16:
+      return convolve_plain<int16_t>(x, weight, bias, shape, trace);
+    case AOTPACK_DTYPE_INT8:
+      return convolve_plain<int8_t>(x, weight, bias, shape, trace);
+    case AOTPACK_DTYPE_UINT8:
+      return convolve_plain<uint8_t>(x, weight, bias, shape, trace);
+    default:
+      throw_invalid(std::string("convolution does not support ") + dtype_name(x->dtype));
+  }
+}
+
+bool has_kernel(int32_t dtype) {
+  return dtype == AOTPACK_DTYPE_FLOAT32 || dtype == AOTPACK_DTYPE_BFLOAT16 || dtype == AOTPACK_DTYPE_FLOAT16;
+}
+
 }  // namespace
 
 void aoti_torch_cpu_packed_conv(AotpackTensor x, AotpackTensor weight, AotpackTensor* bias, AotpackTensor* residual,
@@ -132,19 +190,26 @@ void aoti_torch_cpu_convolution(AotpackTensor input, AotpackTensor weight, Aotpa
                                 int32_t transposed, const int64_t* output_padding, int64_t, int64_t groups,
                                 AotpackTensor* ret0) {
   Trace trace("convolution");
+  const int64_t out_channels = transposed != 0 ? weight->sizes[1] * groups : weight->sizes[0];
+  const Shape shape{weight->sizes + 2, stride,          padding, dilation,
+                    output_padding,    transposed != 0, groups,  out_channels};
+  // Generated code expects the layout of torch's result: the input's.
+  const bool plain = input->rank > 2 && input->is_contiguous();
+  if (!has_kernel(input->dtype)) {
+    Owned y(convolve_plain(input, weight, optional(bias), shape, trace));
+    Owned laid(plain ? y.release() : channels_last(y.get()));
+    *ret0 = laid.release();
+    return;
+  }
   trace.moved("weight", weight);
   const PackedConv sizes = packed_conv_sizes(weight, groups, transposed != 0, "convolution");
   Scratch packed(sizes.numel() * element_size(weight->dtype));
   pack_conv(weight, groups, transposed != 0, packed.get());
-  const int64_t out_channels = transposed != 0 ? weight->sizes[1] * groups : weight->sizes[0];
-  const Shape shape{weight->sizes + 2, stride,          padding, dilation,
-                    output_padding,    transposed != 0, groups,  out_channels};
   Owned y(convolve(input, packed.get(), optional(bias), nullptr, shape, kernels::Act::none, trace));
-  // Generated code expects the layout of torch's result: the input's.
-  if (input->rank > 2 && input->is_contiguous()) {
-    Owned plain(contiguous(y.get()));
-    trace.tensor("result", plain.get(), y.get());
-    *ret0 = plain.release();
+  if (plain) {
+    Owned copy(contiguous(y.get()));
+    trace.tensor("result", copy.get(), y.get());
+    *ret0 = copy.release();
   } else {
     *ret0 = y.release();
   }

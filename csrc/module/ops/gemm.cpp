@@ -94,7 +94,11 @@ void multiply(Tensor* out, Tensor* added, Tensor* first, Tensor* second, double 
       return plain<int32_t>(y, bias, a, b, beta, alpha);
     case AOTPACK_DTYPE_INT8:
       if (out->dtype == AOTPACK_DTYPE_INT32) return plain<int8_t, int32_t>(y, bias, a, b, beta, alpha);
-      break;
+      return plain<int8_t>(y, bias, a, b, beta, alpha);
+    case AOTPACK_DTYPE_INT16:
+      return plain<int16_t>(y, bias, a, b, beta, alpha);
+    case AOTPACK_DTYPE_UINT8:
+      return plain<uint8_t>(y, bias, a, b, beta, alpha);
     default:
       break;
   }
