@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import torch
 
 from aotpack.errors import BuildError
+from aotpack.export import native
 from aotpack.spec import Target
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -121,6 +122,11 @@ def custom_kernel(
     _refuse_composite(operator)
     _registered[operator] = kernel
     return kernel
+
+
+def kernel_include_dir() -> Path:
+    """The folder with `aotpack/operator.h`, for those who compile objects of kernels themselves (`-std=c++20 -fPIC`)."""
+    return native.source_root() / "include"
 
 
 @contextlib.contextmanager

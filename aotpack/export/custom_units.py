@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotpack.errors import BuildError
-from aotpack.export import native, toolchain
+from aotpack.export import toolchain
 from aotpack.export.custom_glue import Glue
-from aotpack.export.custom_kernels import CustomKernel
+from aotpack.export.custom_kernels import CustomKernel, kernel_include_dir
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _flags(kernel: CustomKernel, sources: Sequence[Path], target: str) -> tuple[
     # Messages and __FILE__ name files without the folders of whoever builds.
     mapped = [f"-ffile-prefix-map={source.parent}=." for source in sources]
     folders = [flag for folder in kernel.include_dirs for flag in ("-I", str(folder))]
-    header = ["-I", str(native.source_root() / "include")]
+    header = ["-I", str(kernel_include_dir())]
     return (*toolchain.custom_flags(target), *mapped, *header, *folders, *kernel.flags)
 
 

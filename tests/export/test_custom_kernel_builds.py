@@ -14,7 +14,7 @@ from torch import Tensor
 
 import aotpack
 from aotpack.errors import BuildError, CompileError, UnsupportedOperatorError
-from aotpack.export import BuildReport, aot_export, build_archive, custom_kernel, toolchain
+from aotpack.export import BuildReport, aot_export, build_archive, custom_kernel, kernel_include_dir, toolchain
 from aotpack.export.build import BuildOptions
 from aotpack.export.custom_glue import glue, shim_name
 from aotpack.export.custom_kernels import custom_kernels_restored
@@ -180,9 +180,7 @@ def aot_target() -> str:
 
 
 def include() -> str:
-    from aotpack.export import native
-
-    return str(native.source_root() / "include")
+    return str(kernel_include_dir())
 
 
 # ---- what the compiler refuses --------------------------------------------------------------------------------------
