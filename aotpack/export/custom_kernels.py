@@ -125,7 +125,7 @@ def custom_kernel(
 
 
 def kernel_include_dir() -> Path:
-    """The folder with `aotpack/operator.h`, for those who compile objects of kernels themselves (`-std=c++20 -fPIC`)."""
+    """The folder with `aotpack/operator.h`, for those who compile objects themselves (`-std=c++20 -fPIC`)."""
     return native.source_root() / "include"
 
 

@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -104,3 +105,17 @@ def test_the_kernel_on_the_command_line(archive: Path, tmp_path: Path) -> None:
     missing = attempt("--kernel", "vision::nms=none.cpp")
     assert missing.returncode == 1
     assert "none.cpp" in missing.stderr
+
+
+def test_the_example_of_the_docs(tmp_path: Path) -> None:
+    text = (EXAMPLES.parent / "docs" / "custom_ops.md").read_text()
+    python, cpp = (re.search(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("python", "cpp"))
+    assert python is not None
+    assert cpp is not None
+    (tmp_path / "model.py").write_text(python[1])
+    (tmp_path / "rms_norm.cpp").write_text(cpp[1])
+    archive = build(tmp_path / "model.py", tmp_path / "model.aotpack")
+    assert "✓" in run(sys.executable, "-m", "aotpack.cli.app", "verify", archive)
+    x = np.random.default_rng(0).normal(size=(8, 64)).astype(np.float32)
+    expected = x / np.sqrt((x.astype(np.float64) ** 2).mean(-1, keepdims=True) + 1e-6) + x
+    np.testing.assert_allclose(aotpack.load(archive)(x), expected, rtol=1e-5, atol=1e-6)
