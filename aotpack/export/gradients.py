@@ -8,6 +8,7 @@ autograd calls. It holds none that are composed of others: those have been taken
 Private interfaces touched (torch 2.11 to 2.13):
   torch.autograd._engine_run_backward, torch.autograd.forward_ad.enter_dual_level   watched: every reverse and every
     forward derivative goes through them
+  torch._C._functorch.is_functorch_wrapped_tensor
   torch.export._trace._export with pre_dispatch=False   torch.export.export without its choice of where to trace
 """
 
@@ -95,6 +96,12 @@ def with_gradients(module: torch.nn.Module) -> torch.nn.Module:
 def takes_gradients(module: torch.nn.Module) -> bool:
     """Whether `with_gradients` made this module."""
     return _MARK in module.__dict__
+
+
+def kept_wrapped(exported: ExportedProgram) -> bool:
+    """Whether torch.export took operators under vmap as they were written, over tensors that exist there only."""
+    values = pytree.tree_leaves([node.meta.get("val") for node in exported.graph.nodes])
+    return any(isinstance(v, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(v) for v in values)
 
 
 def export(

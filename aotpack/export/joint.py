@@ -67,11 +67,11 @@ def joint_graph(
 
 @contextlib.contextmanager
 def portable_operators() -> Iterator[None]:
-    """While active, torch chooses operators that have a backward out of plain ATen over fused ones of one library."""
+    """While active, torch chooses operators whose backward has kernels here over those of one library."""
     with warnings.catch_warnings():
         # Setting one flag of oneDNN makes torch speak of others, for devices that are not there.
         warnings.simplefilter("ignore")
-        with torch.backends.mkldnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH):
+        with torch.backends.mkldnn.flags(enabled=False), sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
             yield
 
 

@@ -10,6 +10,13 @@ import torch
 import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from aotpack.errors import CaptureError
+
+# Operators over functions, for which TorchInductor's code would call into libtorch.
+_REFUSED = {
+    "flex_attention": "call F.scaled_dot_product_attention, with the score and block masks as a tensor for attn_mask"
+}
+
 
 @contextlib.contextmanager
 def state_put_back(module: torch.nn.Module) -> Iterator[None]:
@@ -31,6 +38,8 @@ def state_put_back(module: torch.nn.Module) -> Iterator[None]:
 class _Written(TorchDispatchMode):
     """Copies a parameter right before an operator writes to it for the first time."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, parameters: list[torch.nn.Parameter]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._storages = {p.untyped_storage()._cdata: p.untyped_storage() for p in parameters}
@@ -38,6 +47,10 @@ class _Written(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            if func.name() in _REFUSED:
+                raise CaptureError(f"{func.name()} has no kernel", hint=_REFUSED[func.name()])
+            return func(*args, **kwargs)
         if func._schema.is_mutable:
             for position, argument in enumerate(func._schema.arguments):
                 if argument.alias_info is not None and argument.alias_info.is_write:

@@ -26,6 +26,7 @@ from aotpack.export.custom_ops import custom_operators_inlined
 from aotpack.export.editing import is_dense
 from aotpack.export.interface import Call
 from aotpack.export.losses import losses_captured
+from aotpack.export.respelled import functions_respelled
 from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.canonical import conjuncts, is_integer
 from aotpack.export.sizes.declared import Declared, Note
@@ -140,6 +141,9 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
         with warnings.catch_warnings(), sym_functions_allowed(), followed, gradients.watched() as seen:
             warnings.simplefilter("ignore")
             exported = export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes)
+            if gradients.kept_wrapped(exported):
+                below = gradients.with_gradients(module)
+                return gradients.export(below, args, kwargs or None, dynamic_shapes=dynamic_shapes)
         if seen.backward and not gradients.takes_gradients(module):
             # torch has taken what it could not follow for constants.
             raise CaptureError(
@@ -158,7 +162,7 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
 @contextlib.contextmanager
 def _followed_by_hand() -> Iterator[None]:
     """While active, what torch.export without Dynamo does not follow is followed."""
-    with symbolic_math(), custom_operators_inlined(), losses_captured(), messages_noted():
+    with symbolic_math(), custom_operators_inlined(), losses_captured(), functions_respelled(), messages_noted():
         yield
 
 

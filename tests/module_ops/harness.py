@@ -51,11 +51,17 @@ class OperatorError(Exception):
     """What an operator reported."""
 
 
-def compile_driver(folder: Path, driver: str, groups: Sequence[str], defines: Sequence[str] = ()) -> Path:
+def compile_driver(
+    folder: Path,
+    driver: str,
+    groups: Sequence[str],
+    defines: Sequence[str] = (),
+    kernel_flags: Sequence[str] = ("-O2",),
+) -> Path:
     """Builds `driver`.cpp with the operators of `groups` and all that they need into `folder`.
 
     Operators are built under UBSan, which ends the process at the first finding; kernels, whose own tests run under
-    sanitizers, optimised.
+    sanitizers, as `kernel_flags` say.
     """
     sources = [Path(__file__).with_name(f"{driver}.cpp"), *native.sources_for(_functions(groups))]
     flags = ["-std=c++20", "-g1", "-fPIC", "-fopenmp", "-Wall", "-Wextra", "-Werror", *(f"-D{d}" for d in defines)]
@@ -65,7 +71,7 @@ def compile_driver(folder: Path, driver: str, groups: Sequence[str], defines: Se
     for number, source in enumerate(sources):
         if len(jobs) >= 2:
             assert jobs.pop(0).wait() == 0
-        how = ["-O2"] if source.parent == KERNELS else ["-O1", *sanitize]
+        how = kernel_flags if source.parent == KERNELS else ["-O1", *sanitize]
         objects.append(folder / f"{number}.o")
         jobs.append(subprocess.Popen([compiler, *flags, *how, *INCLUDES, "-c", str(source), "-o", str(objects[-1])]))
     assert all(job.wait() == 0 for job in jobs)

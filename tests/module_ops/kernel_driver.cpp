@@ -67,13 +67,6 @@ const std::map<std::string, Entry> kOperators = {
         aoti_torch_cpu_attention(a.tensors[0], a.tensors[1], a.tensors[2], a.optional(3),
                                  static_cast<int32_t>(a.ints[0]), a.real, &r[0]);
       }}},
-    {"flash_attention",
-     {2,
-      [](Arguments& a, Tensor** r) {
-        aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(a.tensors[0], a.tensors[1], a.tensors[2], 0,
-                                                                   static_cast<int32_t>(a.ints[0]), a.optional(3),
-                                                                   nullptr, &r[0], &r[1]);
-      }}},
     // x, w_ih, w_hh, b_ih?, b_hh?, h0, c0; hidden, reverse
     {"lstm_layer",
      {3,

@@ -1,7 +1,7 @@
 """Our operators, `torch.ops.aotpack.*`: what passes and decompositions put into a graph and kernels of ours compute."""
 
 from aotpack.export.ops.activations import ACTIVATIONS
-from aotpack.export.ops.attention import attention
+from aotpack.export.ops.attention import attention, attention_with_lse
 from aotpack.export.ops.conv import conv_sizes, packed_conv
 from aotpack.export.ops.embedding_bag import embedding_bag
 from aotpack.export.ops.layout import channels_last_strides, dense_strides, to_layout
@@ -13,6 +13,7 @@ __all__ = [
     "ACTIVATIONS",
     "C_SHIMS",
     "attention",
+    "attention_with_lse",
     "channels_last_strides",
     "conv_sizes",
     "dense_strides",

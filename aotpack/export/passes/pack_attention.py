@@ -13,7 +13,7 @@ from aotpack.export.sizes.dims import expression
 
 aten = torch.ops.aten
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def pack_attention(program: Program) -> Program:
@@ -29,7 +29,7 @@ def pack_attention(program: Program) -> Program:
         head_dim = shape_of(q)[3]
         scale = arguments["scale"]
         if scale is None:
-            if isinstance(head_dim, torch.SymInt):
+            if isinstance(head_dim, torch.SymInt) or head_dim == 0:
                 continue
             scale = 1.0 / math.sqrt(head_dim)
         if not isinstance(scale, (int, float)):

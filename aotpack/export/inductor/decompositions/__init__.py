@@ -8,6 +8,7 @@ in the table.
 from aotpack.export.inductor.decompositions import (
     activations,
     adaptive_pooling,
+    attention,
     complex_math,
     complex_moves,
     distances,
@@ -29,6 +30,7 @@ from aotpack.export.inductor.decompositions.table import our_decompositions
 __all__ = [
     "activations",
     "adaptive_pooling",
+    "attention",
     "complex_math",
     "complex_moves",
     "distances",
