@@ -252,13 +252,16 @@ void aoti_torch_cpu_topk(AotpackTensor self, int64_t k, int64_t dim, int32_t lar
   Owned values(call.empty_contiguous(self->rank, sizes, self->dtype));
   Owned indices(call.empty_contiguous(self->rank, sizes, AOTPACK_DTYPE_INT64));
   select_slices(self, values.get(), indices.get(), axis, k, largest != 0, "topk", 5.0,
-                [&](auto* items, auto* spare, int64_t count) {
+                [&](auto* items, auto*, int64_t count) {
+                  // By values alone, and by the functions that torch calls: so of equal values the same ones are named,
+                  // and what is not sorted comes in the same order.
+                  const auto less = [](const auto& a, const auto& b) { return a.key() < b.key(); };
                   if (k * 64 <= count) {
-                    std::partial_sort(items, items + k, items + count);
+                    std::partial_sort(items, items + k, items + count, less);
                     return;
                   }
-                  if (k < count) std::nth_element(items, items + k, items + count);
-                  if (sorted != 0) sort_items(items, spare, k);
+                  std::nth_element(items, items + k - 1, items + count, less);
+                  if (sorted != 0) std::sort(items, items + k - 1, less);
                 });
   *ret0 = values.release();
   *ret1 = indices.release();

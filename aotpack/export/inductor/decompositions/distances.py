@@ -80,7 +80,11 @@ def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tenso
 def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
     """The rows of all pairs (i, j), i < j, in order: two of [n (n - 1) / 2]."""
     n = x.shape[0]
-    i, j = torch.triu_indices(n, n, 1, device=x.device)
+    if fixed(n):
+        i, j = torch.triu_indices(n, n, 1, device=x.device)
+        return i, j
+    places = torch.arange(n, device=x.device)
+    i, j = torch.nonzero_static(places.unsqueeze(1) < places, size=n * (n - 1) // 2).unbind(1)
     return i, j
 
 

@@ -9,29 +9,7 @@ import torch
 from torch import Tensor
 
 from aotpack.export.inductor.decompositions.table import aten, decomposes
-from aotpack.export.ops.histogram import histogram_counts, histogram_edges
-
-
-def _points(x: Tensor) -> Tensor:
-    return x.reshape(-1, x.shape[-1])
-
-
-def _counted(x: Tensor, edges: Sequence[Tensor], weight: Tensor | None, density: bool) -> Tensor:
-    """How many of the points `x`, [points, dims], are in each bin; as a density if so asked."""
-    bins = [edge.shape[0] - 1 for edge in edges]
-    flat = None if weight is None else weight.reshape(-1)
-    counts: Tensor = histogram_counts(x, torch.cat(list(edges)), bins, flat)
-    if not density:
-        return counts
-    counts = counts / counts.sum()
-    for d, edge in enumerate(edges):
-        counts = counts / (edge[1:] - edge[:-1]).reshape([-1 if axis == d else 1 for axis in range(len(edges))])
-    return counts
-
-
-def _edges(x: Tensor, bins: Sequence[int], bounds: Sequence[float] | None) -> list[Tensor]:
-    edges = histogram_edges(x, list(bins), list(bounds or ()))
-    return list(edges.split([count + 1 for count in bins]))
+from aotpack.export.ops.histogram import counted, edges_of
 
 
 @decomposes(aten.histogram.bin_ct)
@@ -44,13 +22,13 @@ def _histogram(
     density: bool = False,
 ) -> Any:
     points = x.reshape(-1, 1)
-    (edges,) = _edges(points, [bins], range)
-    return _counted(points, [edges], weight, density), edges.clone()
+    (edges,) = edges_of(points, [bins], range)
+    return counted(points, [edges], weight, density), edges.clone()
 
 
 @decomposes(aten.histogram.bins_tensor)
 def _histogram_of_edges(x: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False) -> Any:
-    return _counted(x.reshape(-1, 1), [bins], weight, density), bins.clone()
+    return counted(x.reshape(-1, 1), [bins], weight, density), bins.clone()
 
 
 @decomposes(aten._histogramdd_bin_edges.default)
@@ -62,7 +40,7 @@ def _bin_edges(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> Any:
-    return [edges.clone() for edges in _edges(_points(x), bins, range)]
+    return [edges.clone() for edges in edges_of(x, bins, range)]
 
 
 @decomposes(aten._histogramdd_from_bin_cts.default)
@@ -74,12 +52,12 @@ def _from_counts(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> Any:
-    return _counted(_points(x), _edges(_points(x), bins, range), weight, density)
+    return counted(x, edges_of(x, bins, range), weight, density)
 
 
 @decomposes(aten._histogramdd_from_bin_tensors.default)
 def _from_edges(x: Tensor, bins: Sequence[Tensor], *, weight: Tensor | None = None, density: bool = False) -> Any:
-    return _counted(_points(x), bins, weight, density)
+    return counted(x, bins, weight, density)
 
 
 @decomposes(aten.bincount.default)

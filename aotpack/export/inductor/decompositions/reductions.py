@@ -16,7 +16,8 @@ def _var_mean(
 ) -> Any:
     # TorchInductor computes both at once and gives 0 for the mean of nothing, which is NaN.
     axes = range(x.dim()) if dim is None else dim
-    if fixed(*(x.shape[axis] for axis in axes)):
+    sizes = [x.shape[axis] for axis in axes]
+    if fixed(*sizes) and 0 not in sizes:
         return NotImplemented
     mean = x.mean(list(axes), keepdim=keepdim)
     return aten.var.correction(x, dim, correction=correction, keepdim=keepdim), mean
