@@ -1,0 +1,49 @@
+// cholesky.h: A = L L^H, as LAPACK's potrf.
+#ifndef AOTPACK_KERNELS_LINALG_CHOLESKY_H_
+#define AOTPACK_KERNELS_LINALG_CHOLESKY_H_
+
+#include "kernels/linalg/product.h"
+
+namespace aotpack::linalg {
+
+template <typename T>
+int64_t cholesky_room(int64_t n) {
+  return n <= kBlock ? 0 : product_room<T>(n, n, kBlock);
+}
+
+/// The lower triangle of A (n x n, column-major) becomes L; what the other holds is lost. Returns the order of the
+/// first leading minor that is not positive definite, or 0.
+template <typename T>
+int32_t cholesky(View<T> a, Arena arena) {
+  using R = Real<T>;
+  const int64_t n = a.rows;
+  for (int64_t k0 = 0; k0 < n; k0 += kBlock) {
+    const int64_t width = std::min(kBlock, n - k0), end = k0 + width;
+    for (int64_t k = k0; k < end; ++k) {
+      const R pivot = real(a(k, k));
+      if (!(pivot > R(0))) return static_cast<int32_t>(k + 1);  // or NaN
+      const R root = std::sqrt(pivot);
+      T* column = a.column(k);
+      column[k] = T(root);
+      scale(end - k - 1, R(1) / root, column + k + 1);
+      for (int64_t j = k + 1; j < end; ++j) add_scaled(end - j, -conj(column[j]), column + j, a.column(j) + j);
+    }
+    const int64_t rest = n - end;
+    if (rest == 0) break;
+    const View<T> below = a.block(end, k0, rest, width);
+    // X L^H = B is conj(L) X^T = B^T.
+    View<const T> factor = a.block(k0, k0, width, width).reading();
+    factor.conjugate = is_complex<T>;
+    solve_triangular(factor, true, false, below.transposed(), arena);
+    for (int64_t j = 0; j < rest; j += kBlock) {
+      const int64_t cols = std::min(kBlock, rest - j);
+      add_product(a.block(end + j, end + j, rest - j, cols), R(-1), below.block(j, 0, rest - j, width).reading(),
+                  below.block(j, 0, cols, width).adjoint().reading(), arena);
+    }
+  }
+  return 0;
+}
+
+}  // namespace aotpack::linalg
+
+#endif  // AOTPACK_KERNELS_LINALG_CHOLESKY_H_
