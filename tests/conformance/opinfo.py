@@ -36,7 +36,7 @@ def entries(names: re.Pattern[str], dtypes: Sequence[str], samples: int | None, 
             for name, op in sorted(operators().items()):
                 if not names.search(name) or not supported(op, dtype, backward=backward):
                     continue
-                cases = cases_of(op, dtype, backward=backward)
+                cases = cases_of(op, dtype, backward=backward, other_values=False)
                 count = sum(case.samples for case in cases)
                 found.append(Entry(name, dtype, count, len(cases), chosen(len(cases), samples)))
     return found

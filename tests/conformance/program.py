@@ -42,9 +42,11 @@ class Call:
         return [*values, *_cotangents(self, values)]
 
     def results_of(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        """What the operator returns: its tensors and numbers, in order."""
-        given = [t.clone() if i in self.written else t for i, t in enumerate(tensors)]
-        results = _forward(self, given) if self.mode != BACKWARD else _backward(self, given)
+        """What the operator returns, or its gradients: tensors and numbers, in order."""
+        if self.mode == BACKWARD:
+            results = _backward(self, tensors)
+        else:
+            results = _forward(self, [t.clone() if i in self.written else t for i, t in enumerate(tensors)])
         return [r.clone() if i in self.aliases else r for i, r in enumerate(results)]
 
 
@@ -55,15 +57,25 @@ def observed(op: Any, case: Case, mode: str) -> Call:
         Exception: what eager raises.
     """
     call = Call(op, case, mode)
-    tensors = copies(call.inputs(case.values[0]))
+    try:
+        _observe(call)
+    except RuntimeError as error:
+        if mode != BACKWARD or "leaf Variable" not in str(error):
+            raise
+        call.written = frozenset(range(len(case.tensors)))
+        _observe(call)
+    return call
+
+
+def _observe(call: Call) -> None:
+    tensors = copies(call.inputs(call.case.values[0]))
     before = [t._version for t in tensors]
     results = call.results_of(tensors)
     after = [t._version for t in tensors]
     memory = {_storage(t) for t in tensors} - {None}
-    call.written = frozenset(i for i, (b, a) in enumerate(zip(before, after, strict=True)) if a != b)
+    call.written |= frozenset(i for i, (b, a) in enumerate(zip(before, after, strict=True)) if a != b)
     call.aliases = frozenset(i for i, r in enumerate(results) if isinstance(r, torch.Tensor) and _storage(r) in memory)
     call.results = len(results)
-    return call
 
 
 class Joined(torch.nn.Module):
@@ -120,7 +132,8 @@ def _backward(call: Call, tensors: Sequence[torch.Tensor]) -> list[Any]:
     with torch.enable_grad():
         wanted, results = _differentiated(call, tensors[:count])
         gradients = torch.autograd.grad(results, wanted, list(tensors[count:]), allow_unused=True)
-    return [gradient for gradient in gradients if gradient is not None]
+    # A gradient that is known to be zero may have no memory.
+    return [g + 0 if g._is_zerotensor() else g for g in gradients if g is not None]
 
 
 def _differentiated(call: Call, tensors: Sequence[torch.Tensor]) -> tuple[list[Any], list[Any]]:
@@ -131,9 +144,7 @@ def _differentiated(call: Call, tensors: Sequence[torch.Tensor]) -> tuple[list[A
     input, args, kwargs = call.case.arguments(given)
     if call.written:
         # A leaf cannot be written to.
-        input, args, kwargs = pytree.tree_map_only(
-            torch.Tensor, lambda t: t.clone() if t.requires_grad else t, (input, args, kwargs)
-        )
+        input, args, kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (input, args, kwargs))
     result = call.op(input, *args, **kwargs)
     if call.case.process is not None:
         result = call.case.process(result)

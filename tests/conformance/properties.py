@@ -29,6 +29,16 @@ def svd(call: Call, inputs: Sequence[torch.Tensor], actual: Sequence[Any], expec
     _orthonormal(vh.mH, unit)
 
 
+def low_rank(call: Call, inputs: Sequence[torch.Tensor], actual: Sequence[Any], expected: Sequence[Any]) -> None:
+    """U diag(S) Vh is eager's: the samples have no more than the rank that is asked for."""
+    (u, s, v), (eager_u, eager_s, eager_v) = _wide(*actual), _wide(*expected)
+    unit = _unit(inputs[0])
+    wanted = (eager_u * eager_s.unsqueeze(-2)) @ eager_v.mH
+    limit = unit * _norm(wanted)
+    _near((u * s.unsqueeze(-2)) @ v.mH, wanted, limit, "U S Vh")
+    _near(s, eager_s, limit, "singular values")
+
+
 def eigh(call: Call, inputs: Sequence[torch.Tensor], actual: Sequence[Any], expected: Sequence[Any]) -> None:
     """A V is V diag(L), V has orthonormal columns, L is eager's; A is what one triangle of the input says."""
     (matrix, values, vectors), unit = _wide(inputs[0], *actual), _unit(inputs[0])

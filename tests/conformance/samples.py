@@ -75,8 +75,11 @@ def supported(op: Any, dtype: str, *, backward: bool = False) -> bool:
     return wanted in op.supported_dtypes("cpu")
 
 
-def cases_of(op: Any, dtype: str, *, backward: bool = False) -> list[Case]:
-    """All cases of an operator, in the order of the samples. The same in every process."""
+def cases_of(op: Any, dtype: str, *, backward: bool = False, other_values: bool = True) -> list[Case]:
+    """All cases of an operator, in the order of the samples. The same in every process.
+
+    `other_values`: with values of another seed, which takes as long again.
+    """
     cases: dict[Any, Case] = {}
     for sample in _samples(op, dtype, 0, backward):
         key, case, tensors = _case(sample)
@@ -84,6 +87,8 @@ def cases_of(op: Any, dtype: str, *, backward: bool = False) -> list[Case]:
         case.samples += 1
         if len(case.values) < _MOST_VALUES:
             case.values.append(tensors)
+    if not other_values:
+        return list(cases.values())
     for sample in _samples(op, dtype, 1, backward):
         key, _, tensors = _case(sample)
         known = cases.get(key)
