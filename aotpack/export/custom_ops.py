@@ -7,6 +7,8 @@ backward of its own stays a call until AOTAutograd has taken that backward, and 
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._library.custom_ops.OPDEFS, and of its values: _init_fn, _backend_fns, _backward_fn, _opoverload, _qualname
+  torch._functorch.config.decompose_custom_triton_ops
+  torch._library.triton, the module's name
 """
 
 from __future__ import annotations
@@ -17,12 +19,23 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+import torch._functorch.config
 from torch._library.custom_ops import OPDEFS
 from torch.overrides import TorchFunctionMode
 
 from aotpack.errors import CaptureError
 from aotpack.export.custom_kernels import kernel_of
 from aotpack.export.eager import model_line
+
+# Where torch.library.triton_op wraps implementations.
+_TRITON = "torch._library.triton"
+
+
+@contextlib.contextmanager
+def triton_operators_kept() -> Iterator[None]:
+    """While active, operators with Triton kernels stay calls: their implementations launch these, on a CPU too."""
+    with torch._functorch.config.patch(decompose_custom_triton_ops=False):
+        yield
 
 
 @contextlib.contextmanager
@@ -67,10 +80,12 @@ def _definition(func: Any) -> Any:
         known = OPDEFS.get(func._qualified_op_name)
     else:
         return None
-    if known is None or known._init_fn.__module__.partition(".")[0] == "torch":
+    # A kernel of the user may be one for other devices: that is said when the archive is built.
+    if known is None or kernel_of(known._opoverload) is not None:
         return None
-    # Also if the kernel is for other devices: that is said when the archive is built.
-    return None if kernel_of(known._opoverload) is not None else known
+    if known._init_fn.__module__ == _TRITON:
+        return known if "cpu" in known._backend_fns else None
+    return None if known._init_fn.__module__.partition(".")[0] == "torch" else known
 
 
 def _traced(known: Any, *args: Any, **kwargs: Any) -> Any:

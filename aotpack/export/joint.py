@@ -32,7 +32,7 @@ from torch.export.graph_signature import InputKind, InputSpec, SymIntArgument, T
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aotpack.errors import CaptureError
-from aotpack.export.custom_ops import decompositions
+from aotpack.export.custom_ops import decompositions, triton_operators_kept
 
 aten = torch.ops.aten
 
@@ -168,7 +168,14 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
     mode = modes[0] if modes else contextlib.nullcontext()
     # AOTAutograd traces with SymInts, but asks each argument at the end whether it wants a gradient.
     no_gradient = mock.patch.object(torch.SymInt, "requires_grad", False, create=True)
-    with mode, torch.enable_grad(), portable_operators(), _first_traces() as first, no_gradient:
+    with (
+        mode,
+        torch.enable_grad(),
+        portable_operators(),
+        _first_traces() as first,
+        no_gradient,
+        triton_operators_kept(),
+    ):
         traced, signature = aot_export_module(
             module, fakes, trace_joint=True, output_loss_index=loss, decompositions=decompositions()
         )

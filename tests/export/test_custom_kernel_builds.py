@@ -290,15 +290,36 @@ def test_every_operator_has_a_function_of_its_own() -> None:
     assert len({shim_name(op) for op in names}) == len(names)
 
 
-def test_a_kernel_for_gpus_alone_is_refused_on_cpus(archive: Any) -> None:
-    def triton_kernel() -> None: ...
+@torch.library.triton_op("aotpack_builds::launched", mutates_args={})
+def launched(x: Tensor, factor: float) -> Tensor:
+    """An operator with a Triton kernel, which cannot be launched where there is no GPU."""
+    raise RuntimeError("a Triton kernel was launched")
 
-    custom_kernel(OPERATOR, triton=triton_kernel)
+
+def test_a_triton_kernel_is_refused_on_cpus(folder: Path, archive: Any, cache_dir: Path) -> None:
+    """By name and line, unless there is a C++ kernel beside it, or an implementation for the CPU over torch."""
+
+    class Launching(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return launched(x, 2.0)
+
+    def build() -> float:
+        program = aot_export(Launching(), (torch.ones(3, 4),))
+        report = build_archive(program, folder / "out.aotpack", options=BuildOptions(cache_dir=cache_dir))
+        return result(report.path)
+
+    launched.register_fake(lambda x, factor: x.new_empty(x.shape))
+    launched.register_kernel("cpu")(lambda x, factor: x * factor * 2)
+    assert build() == 4
+    custom_kernel("aotpack_builds::launched", triton=launched)
     with pytest.raises(UnsupportedOperatorError) as caught:
-        archive()
-    assert caught.value.operators == ("aotpack_builds.scale",)
-    assert "test_custom_kernel_builds.py" in str(caught.value)
-    assert "Triton" in str(caught.value.hint) and "sources=" in str(caught.value.hint)
+        build()
+    assert caught.value.operators == ("aotpack_builds.launched",)
+    assert "return launched(x, 2.0)" in str(caught.value)
+    assert "Triton" in str(caught.value.hint)
+    assert "sources=" in str(caught.value.hint)
+    custom_kernel("aotpack_builds::launched", sources=folder / "scale.cpp", function="scale", triton=launched)
+    assert build() == 2
 
 
 def test_without_a_kernel_the_operator_is_refused_by_name(archive: Any) -> None:

@@ -26,15 +26,26 @@ from unittest import mock
 import torch
 
 from aotpack.export.custom_kernels import qualified_name
+from aotpack.export.custom_ops import triton_operators_kept
 
 
 @contextlib.contextmanager
 def custom_calls(names: Mapping[torch._ops.OpOverload, str]) -> Iterator[None]:
-    """While active, generated code calls each operator of `names` by the C function that is named there."""
+    """While active, generated code calls each operator of `names` by the C function that is named there.
+
+    Operators with Triton kernels stay whole, so that they are called likewise, or refused by name.
+    """
     if not names:
-        yield
+        with triton_operators_kept():
+            yield
         return
-    with _named(names), _results_checked(names), _strings_escaped(), _without_out_variants(names):
+    with (
+        triton_operators_kept(),
+        _named(names),
+        _results_checked(names),
+        _strings_escaped(),
+        _without_out_variants(names),
+    ):
         yield
 
 
