@@ -10,7 +10,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,33 +24,41 @@ DTYPES = ("float32", "int64", "bool", "bfloat16", "float16")
 _MOST = 200
 
 
-def entries(names: re.Pattern[str], dtypes: Sequence[str], samples: int | None, mode: str) -> list[Entry]:
-    """What there is to run of operators whose names match."""
-    from tests.conformance.samples import cases_of, chosen, operators, supported
+def matching(names: re.Pattern[str], dtypes: Sequence[str], mode: str) -> list[tuple[str, str]]:
+    """Operators whose names match, with the dtypes that the database has them for."""
+    from tests.conformance.samples import operators, supported
 
-    found = []
-    backward = mode == BACKWARD
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for dtype in dtypes:
-            for name, op in sorted(operators().items()):
-                if not names.search(name) or not supported(op, dtype, backward=backward):
-                    continue
-                cases = cases_of(op, dtype, backward=backward, other_values=False)
-                count = sum(case.samples for case in cases)
-                found.append(Entry(name, dtype, count, len(cases), chosen(len(cases), samples)))
-    return found
+    known = sorted(operators().items())
+    return [
+        (name, dtype)
+        for dtype in dtypes
+        for name, op in known
+        if names.search(name) and supported(op, dtype, backward=mode == BACKWARD)
+    ]
 
 
-def sliced(found: Sequence[Entry], number: int, of: int) -> list[Entry]:
-    """Every `of`-th entry of each dtype, from the `number`-th on: operators of all kinds, for names are sorted."""
+def sliced(pairs: Sequence[tuple[str, str]], number: int, of: int) -> list[tuple[str, str]]:
+    """Every `of`-th operator of each dtype, from the `number`-th on: operators of all kinds, for names are sorted."""
     positions: Counter[str] = Counter()
     kept = []
-    for entry in found:
-        if positions[entry.dtype] % of == number % of:
-            kept.append(entry)
-        positions[entry.dtype] += 1
+    for name, dtype in pairs:
+        if positions[dtype] % of == number % of:
+            kept.append((name, dtype))
+        positions[dtype] += 1
     return kept
+
+
+def entries(pairs: Iterable[tuple[str, str]], samples: int | None, mode: str) -> Iterator[Entry]:
+    """What there is to run of operators; their samples are counted when it is asked for."""
+    from tests.conformance.samples import cases_of, chosen, operators
+
+    for name, dtype in pairs:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            cases = cases_of(operators()[name], dtype, backward=mode == BACKWARD, other_values=False)
+        count = sum(case.samples for case in cases)
+        entry = Entry(name, dtype, count, len(cases), chosen(len(cases), samples))
+        yield dataclasses.replace(entry, alone=not passed(entry, mode))
 
 
 class Results:
@@ -87,27 +95,37 @@ def passed(entry: Entry, mode: str) -> bool:
 
 
 def run(
-    found: Iterable[Entry], mode: str, results: Results, *, jobs: int, cache: Path | None, quiet: bool
+    pairs: Sequence[tuple[str, str]],
+    samples: int | None,
+    mode: str,
+    results: Results,
+    *,
+    jobs: int = 2,
+    cache: Path | None = None,
+    quiet: bool = False,
 ) -> list[Record]:
-    """Runs what is not among the results yet; the records of all entries."""
-    found = list(found)
-    todo = []
-    for entry in found:
-        known = results.known.get((*entry.key, mode))
-        if known is None or known.chosen != len(entry.chosen) or known.cases != entry.cases:
-            todo.append(entry)
-    for entry in todo:
-        entry.alone = entry.alone or not passed(entry, mode)
-    schedule = Schedule(todo, mode, jobs=jobs, cache=cache)
+    """Runs what is not among the results yet; the records of all pairs."""
+    records = []
+
+    def left() -> Iterator[Entry]:
+        for entry in entries(pairs, samples, mode):
+            known = results.known.get((*entry.key, mode))
+            if known is not None and (known.chosen, known.cases) == (len(entry.chosen), entry.cases):
+                records.append(known)
+            else:
+                yield entry
+
+    schedule = Schedule(left(), mode, jobs=jobs, cache=cache)
     start = time.time()
-    for done, record in enumerate(schedule.records(), start=1):
+    for record in schedule.records():
+        records.append(record)
         results.add(record)
         if not quiet:
-            show(record, f"[{done}/{len(todo)} {time.time() - start:.0f}s]")
-    if todo and not quiet:
+            show(record, f"[{len(records)}/{len(pairs)} {time.time() - start:.0f}s]")
+    if schedule.seconds and not quiet:
         spent = ", ".join(f"{name} {seconds:.0f}" for name, seconds in schedule.seconds.most_common())
         print(f"{time.time() - start:.0f} s; seconds of workers: {spent}", file=sys.stderr)
-    return [results.known[*entry.key, mode] for entry in found if (*entry.key, mode) in results.known]
+    return sorted(records, key=lambda record: pairs.index((record.op, record.dtype)))
 
 
 def show(record: Record, prefix: str = "") -> None:
@@ -155,14 +173,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     samples = {"all": _MOST, "every": None}.get(options.samples, None if options.samples == "every" else -1)
     if samples == -1:
         samples = int(options.samples)
-    found = entries(re.compile(options.ops), options.dtypes.split(","), samples, mode)
+    pairs = matching(re.compile(options.ops), options.dtypes.split(","), mode)
     if options.slice:
         number, _, of = options.slice.partition("/")
-        found = sliced(found, int(number), int(of))
+        pairs = sliced(pairs, int(number), int(of))
     if options.work is not None:
         options.work.mkdir(parents=True, exist_ok=True)
     results = Results(options.work / "results.jsonl" if options.work else None)
-    records = run(found, mode, results, jobs=options.jobs, cache=options.cache, quiet=options.quiet)
+    records = run(pairs, samples, mode, results, jobs=options.jobs, cache=options.cache, quiet=options.quiet)
     if options.json is not None:
         options.json.write_text(json.dumps([dataclasses.asdict(record) for record in records], indent=1) + "\n")
     if options.doc:

@@ -133,8 +133,10 @@ class Schedule:
         self._mode = mode
         self._jobs = jobs
         self._make: Callable[[], Any] = worker or (lambda: Worker(cache))
-        self._known = {entry.key: _Progress(entry) for entry in entries}
-        self._tasks = list(reversed(list(self._groups())))
+        self._known: dict[tuple[str, str], _Progress] = {}
+        # Those that are divided come first; groups are made when there is nothing else to do.
+        self._tasks: list[Task] = []
+        self._groups = self._grouped(entries)
         self._lock = threading.Condition()
         self._tried: list[Part] = []
         self._running = 0
@@ -143,8 +145,6 @@ class Schedule:
 
     def records(self) -> Iterator[Record]:
         """The records, in the order in which they are complete."""
-        for progress in self._known.values():
-            self._finish(progress)
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self._jobs)]
         for thread in threads:
             thread.start()
@@ -160,10 +160,11 @@ class Schedule:
 
     # ---- groups -----------------------------------------------------------------------------------------------------
 
-    def _groups(self) -> Iterator[Task]:
+    def _grouped(self, entries: Iterable[Entry]) -> Iterator[Task]:
         waiting: dict[str, list[Part]] = defaultdict(list)
-        for progress in self._known.values():
-            entry = progress.entry
+        for entry in entries:
+            self._known[entry.key] = _Progress(entry)
+            self._finish(self._known[entry.key])
             for start in range(0, len(entry.chosen), _GROUP):
                 part = Part(entry.op, entry.dtype, entry.chosen[start : start + _GROUP])
                 if entry.alone or len(part.cases) == _GROUP:
@@ -202,12 +203,16 @@ class Schedule:
 
     def _next(self) -> Task | None:
         with self._lock:
-            while not self._tasks and self._running:
-                self._lock.wait()
-            if not self._tasks:
-                self._join_tried()
-            if not self._tasks:
-                return None
+            while not self._tasks:
+                group = next(self._groups, None)
+                if group is not None:
+                    self._tasks.append(group)
+                elif self._running:
+                    self._lock.wait()
+                elif self._tried:
+                    self._join_tried()
+                else:
+                    return None
             self._running += 1
             return self._tasks.pop()
 
@@ -292,9 +297,8 @@ class Schedule:
 
     def _join_tried(self) -> None:
         """Puts what could be built alone into a group of its own."""
-        if self._tried:
-            self._tasks.append(Task(tuple(self._tried), self._mode, probed=True))
-            self._tried = []
+        self._tasks.append(Task(tuple(self._tried), self._mode, probed=True))
+        self._tried = []
 
     def _finish(self, progress: _Progress) -> None:
         entry = progress.entry
