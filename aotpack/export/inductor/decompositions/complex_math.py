@@ -89,6 +89,39 @@ def _div(a: Any, b: Any) -> Any:
     return joined(x / y)
 
 
+@complex_decomposes(aten.addcmul.default)
+def _addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Any:
+    start, p, q = operands(x, a, b)
+    return joined(start + _times(p, value) * q)
+
+
+@complex_decomposes(aten.addcdiv.default)
+def _addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Any:
+    start, p, q = operands(x, a, b)
+    return joined(start + _times(p, value) / q)
+
+
+@complex_decomposes(aten.lerp.Scalar, aten.lerp.Tensor)
+def _lerp(start: Tensor, end: Tensor, weight: Any) -> Any:
+    a, b = operands(start, end)
+    w = operand(weight, start.dtype)
+    way, one = b - a, Pair(1.0, 0.0)
+    # From the nearer end, as torch does.
+    near, far = a + w * way, b - way * (one - w)
+    if isinstance(weight, Tensor):
+        first = numbers.magnitude(w) < 0.5
+        return joined(Pair(torch.where(first, near.re, far.re), torch.where(first, near.im, far.im)))
+    return joined(near if abs(weight) < 0.5 else far)
+
+
+@complex_decomposes(aten.ldexp.Tensor)
+def _ldexp(x: Tensor, exponent: Tensor) -> Any:
+    if exponent.is_complex():
+        return x * torch.pow(2.0, exponent)
+    z = pair(x)
+    return joined(z.scaled(torch.pow(2.0, exponent).to(z.re.dtype)))
+
+
 _POWERS: dict[Any, Callable[[Pair], Pair]] = {
     0.5: numbers.sqrt,
     -0.5: numbers.rsqrt,
@@ -163,7 +196,7 @@ def _of_truth(operator: Any) -> Callable[..., Any]:
 for _operator in (
     aten.logical_and.default, aten.logical_or.default, aten.logical_xor.default, aten.logical_not.default,
     aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims,
-    aten.nonzero.default, aten.count_nonzero.dim_IntList, aten.count_nonzero.default,
+    aten.nonzero.default, aten.nonzero_static.default, aten.count_nonzero.dim_IntList, aten.count_nonzero.default,
 ):  # fmt: skip
     complex_decomposes(_operator)(_of_truth(_operator))
 

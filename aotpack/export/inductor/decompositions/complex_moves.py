@@ -21,7 +21,7 @@ from aotpack.export.inductor.decompositions.table import aten, decomposes
 
 prims = torch.ops.prims
 
-# What has no complex argument but those whose elements it moves. Numbers among the arguments are elements, too.
+# What has no complex argument but tensors whose elements it moves, and no number that becomes an element.
 _BY_PARTS = (
     aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten._reshape_alias.default,
     aten.slice.Tensor, aten.select.int, aten.permute.default, aten.transpose.int, aten.t.default,
@@ -30,11 +30,11 @@ _BY_PARTS = (
     aten.split_with_sizes.default, aten.unbind.int, aten.clone.default, aten.lift_fresh_copy.default,
     aten.flip.default, aten.roll.default, aten.repeat.default, aten.index.Tensor, aten._unsafe_index.Tensor,
     aten.index_select.default, aten.gather.default, aten.tril.default, aten.triu.default, aten.stack.default,
-    aten.index_put.default, aten._unsafe_index_put.default, aten.scatter.src, aten.scatter.value,
+    aten.index_put.default, aten._unsafe_index_put.default, aten.scatter.src,
     aten.scatter_add.default, aten.slice_scatter.default, aten.select_scatter.default,
+    aten._unsafe_masked_index_put_accumulate.default,
     aten.diagonal_scatter.default, aten.masked_scatter.default, aten.masked_select.default, aten.take.default,
-    aten.index_add.default, aten.index_copy.default, aten.index_fill.int_Scalar, aten.index_fill.int_Tensor,
-    aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.constant_pad_nd.default, aten.trace.default,
+    aten.index_copy.default, aten.trace.default,
     aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default,
     aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default,
     aten.select_backward.default, aten.slice_backward.default, aten.diagonal_backward.default,
@@ -43,6 +43,36 @@ _BY_PARTS = (
 )  # fmt: skip
 for _operator in _BY_PARTS:
     complex_decomposes(_operator)(by_parts(_operator))
+
+
+def _with_value(operator: Any, position: int) -> Any:
+    """`operator` on both parts; its argument at `position`, a number or a tensor, goes to where elements are."""
+
+    def decompose(x: Tensor, *args: Any) -> Any:
+        if not x.is_complex():
+            return NotImplemented
+        z = pair(x)
+        # Only padding may go without: with 0.
+        value = operand(args[position - 1] if len(args) >= position else 0, x.dtype)
+        before, after = args[: position - 1], args[position:]
+        return joined(Pair(*(operator(part, *before, v, *after) for part, v in ((z.re, value.re), (z.im, value.im)))))
+
+    return decompose
+
+
+for _operator, _position in (
+    (aten.masked_fill.Scalar, 2), (aten.masked_fill.Tensor, 2), (aten.constant_pad_nd.default, 2),
+    (aten.index_fill.int_Scalar, 3), (aten.index_fill.int_Tensor, 3), (aten.scatter.value, 3),
+    (aten._unsafe_masked_index.default, 3),
+):  # fmt: skip
+    complex_decomposes(_operator)(_with_value(_operator, _position))
+
+
+@complex_decomposes(aten.index_add.default)
+def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Any:
+    if isinstance(alpha, complex):
+        source, alpha = source * alpha, 1
+    return by_parts(aten.index_add.default)(x, dim, index, source, alpha=alpha)
 
 
 # A conjugate or negated view is computed: what asks for it to be resolved finds it so.

@@ -26,7 +26,9 @@ def decomposes(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., 
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        _TABLE.update(dict.fromkeys(operators, function))
+        for operator in operators:
+            # Two topics may have to do with one operator, each with calls of its own.
+            _TABLE[operator] = _else(function, _TABLE.get(operator))
         return function
 
     return register
