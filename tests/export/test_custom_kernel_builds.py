@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import re
 import subprocess
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from aotpack.export import BuildReport, aot_export, build_archive, custom_kernel
 from aotpack.export.build import BuildOptions
 from aotpack.export.custom_glue import glue, shim_name
 from aotpack.export.custom_kernels import custom_kernels_restored
+from aotpack.export.inductor.custom_calls import _literal
 from tests.support.building import manifest_of
 
 OPERATOR = "aotpack_builds::scale"
@@ -327,3 +330,33 @@ def test_without_a_kernel_the_operator_is_refused_by_name(archive: Any) -> None:
         archive()
     assert caught.value.operators == ("aotpack_builds.scale",)
     assert "custom_ops.md" in str(caught.value.hint)
+
+
+# ---- torch ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_calls_of_kernels_need_of_torch_is_there() -> None:
+    """Private interfaces that aotpack/export/inductor/custom_calls.py and custom_ops.py patch."""
+    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+    from torch._inductor.ir import ExternKernel, MultiOutput
+
+    def parameters(function: Any) -> list[str]:
+        return list(inspect.signature(function).parameters)
+
+    assert parameters(ExternKernel.set_cpp_kernel_name) == ["self", "cpp_kernel_name"]
+    assert parameters(MultiOutput.codegen) == ["self", "wrapper"]
+    assert parameters(CppWrapperCpu.val_to_arg_str_for_prim_type) == ["self", "val", "type_"]
+    assert CppWrapperCpu.get_c_shim_func_name("aoti_torch_cpu_custom_x", "cpu") == "aoti_torch_cpu_custom_x"
+    assert isinstance(torch._functorch.config.decompose_custom_triton_ops, bool)
+    assert launched._init_fn.__module__ == "torch._library.triton"
+    if importlib.util.find_spec("torch._library._out_variant") is not None:
+        module = importlib.import_module("torch._library._out_variant")
+        assert parameters(module.to_out_variant) and parameters(module.lookup_manual_out_variant)
+
+
+def test_strings_arrive_as_c_literals() -> None:
+    for text in ("", "plain", 'a "b" \\n', "line\nbreak", "größe", "\x011", "??=", "%d"):
+        literal = _literal(text)
+        assert re.fullmatch(r'"(?:[^"\\]|\\[0-7]{3})*"', literal)
+        decoded = re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), literal[1:-1].encode())
+        assert decoded == text.encode()
