@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from aotpack import Dim
 from aotpack.errors import CaptureError
-from aotpack.export import aot_export
+from aotpack.export import aot_export, gradients
 from tests.export.conftest import Build, assert_close
 
 
@@ -117,3 +118,34 @@ def test_gradients_off_the_way_of_the_example_are_refused(tmp_path: Path) -> Non
     save_file(dict(model.state_dict()), tmp_path / "weights.safetensors")
     with pytest.raises(CaptureError, match="computes gradients itself"):
         aot_export(model, (torch.randn(3),), weights=tmp_path / "weights.safetensors")
+
+
+def test_what_is_touched_of_torch() -> None:
+    """Fails loudly where torch moves one of the private interfaces that gradients.py names."""
+    from torch.autograd import forward_ad
+    from torch.export._trace import _export
+
+    parameters = inspect.signature(_export).parameters
+    assert list(parameters)[:4] == ["mod", "args", "kwargs", "dynamic_shapes"]
+    assert {"strict", "pre_dispatch"} <= set(parameters)
+    assert torch._C._functorch.is_functorch_wrapped_tensor(torch.ones(2)) is False
+    autograd: Any = torch.autograd
+    assert autograd._engine_run_backward is torch.autograd.graph._engine_run_backward
+    assert callable(forward_ad.enter_dual_level)
+    x = torch.ones(2, requires_grad=True)
+    ways = {
+        "grad": lambda: torch.autograd.grad(x.sum(), x),
+        "func.grad": lambda: grad(torch.sum)(x.detach()),
+        "vjp": lambda: vjp(torch.sin, x.detach())[1](x.detach()),
+        "jvp": lambda: jvp(torch.sin, (x.detach(),), (x.detach(),)),
+    }
+    for name, way in ways.items():
+        with gradients.watched() as seen:
+            way()
+        assert seen.any, name
+        assert seen.backward == (name != "jvp")
+    with gradients.watched() as seen, pytest.raises(CaptureError):
+        x.sum().backward()
+    with gradients.watched() as seen:
+        vmap(torch.sin)(x)
+    assert not seen.any
