@@ -4,6 +4,8 @@ Generated code calls `aoti_torch_cpu_custom_<name>` with the arguments that Torc
 function is `Glue.shim`, in the wrapper: it turns them into those of aotpack/operator.h and calls a function of the
 namespace `aotpack::op::glue`. That one is `Glue.definition`, behind the user's source: it checks the signature of the
 user's function and calls it. The two are the same for every target.
+
+Private interface touched (torch 2.11 to 2.13): an operator's _schema, and the types of its arguments and results
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@
 
 A kernel is compiled into each archive whose model calls the operator, for each of its targets. docs/custom_ops.md
 teaches how one is written (`aotpack/operator.h`).
+
+Private interface touched (torch 2.11 to 2.13): torch._C._dispatch_has_kernel_for_dispatch_key
 """
 
 from __future__ import annotations
