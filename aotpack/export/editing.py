@@ -230,5 +230,6 @@ def _is_impure(node: torch.fx.Node) -> bool:
     if isinstance(node.target, torch._ops.OpOverload):
         # Assertions, what they say of sizes out of data, and mutations have no users and must stay.
         name = node.target._schema.name
-        return node.target._schema.is_mutable or "assert" in name or "sym_constrain" in name
+        kept = ("assert", "sym_constrain", "check_errors")
+        return node.target._schema.is_mutable or any(part in name for part in kept)
     return node.is_impure()

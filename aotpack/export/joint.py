@@ -33,6 +33,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aotpack.errors import CaptureError
 from aotpack.export.custom_ops import decompositions, triton_operators_kept
+from aotpack.export.inductor.effects import checks_without_tokens
 
 aten = torch.ops.aten
 
@@ -175,6 +176,7 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
         _first_traces() as first,
         no_gradient,
         triton_operators_kept(),
+        checks_without_tokens(),
     ):
         traced, signature = aot_export_module(
             module, fakes, trace_joint=True, output_loss_index=loss, decompositions=decompositions()

@@ -25,6 +25,7 @@ from aotpack.export.checks import messages_noted
 from aotpack.export.custom_ops import custom_operators_inlined
 from aotpack.export.editing import is_dense
 from aotpack.export.interface import Call
+from aotpack.export.least_squares import least_squares_captured
 from aotpack.export.losses import losses_captured
 from aotpack.export.respelled import functions_respelled
 from aotpack.export.sizes import shape_env
@@ -162,7 +163,14 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
 @contextlib.contextmanager
 def _followed_by_hand() -> Iterator[None]:
     """While active, what torch.export without Dynamo does not follow is followed."""
-    with symbolic_math(), custom_operators_inlined(), losses_captured(), functions_respelled(), messages_noted():
+    with (
+        symbolic_math(),
+        custom_operators_inlined(),
+        losses_captured(),
+        least_squares_captured(),
+        functions_respelled(),
+        messages_noted(),
+    ):
         yield
 
 

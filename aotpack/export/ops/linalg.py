@@ -49,7 +49,32 @@ def _real(dtype: torch.dtype) -> torch.dtype:
 
 
 def _broadcast(*batches: Sequence[Any]) -> Sequence[Any]:
-    return torch.broadcast_shapes(*batches)  # type: ignore[no-any-return, no-untyped-call]
+    batch: Sequence[Any] = torch.broadcast_shapes(*batches)
+    return batch
+
+
+_SAMPLE = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
+# Some versions of torch factor contiguous real matrices transposed, to save a copy, and their backwards use the factors
+# accordingly. The first pivot of the sample is 3, that of its transpose 2.
+_TRANSPOSING = frozenset(
+    op
+    for op, lu in (
+        (aten._linalg_det.default, aten._linalg_det.default(_SAMPLE)[1]),
+        (aten._linalg_slogdet.default, aten._linalg_slogdet.default(_SAMPLE)[2]),
+        (aten._linalg_solve_ex.default, aten._linalg_solve_ex.default(_SAMPLE, _SAMPLE)[1]),
+    )
+    if lu[0, 0].item() != 3.0
+)
+
+
+def factors_transpose(op: torch._ops.OpOverload, a: Tensor) -> bool:
+    """Whether this operator of aten, called on `a`, returns the LU factors of `a` transposed."""
+    return op in _TRANSPOSING and a.is_contiguous() and not a.dtype.is_complex
+
+
+def solves_vectors(a: Tensor, b: Tensor) -> bool:
+    """Whether A X = B has vectors for B, as torch.linalg.solve decides it."""
+    return b.dim() == 1 or (a.dim() - 1 == b.dim() and tuple(b.shape) == tuple(a.shape[:-1]))
 
 
 # ---- LU -------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from aotpack.export.passes.flat_products import unflatten_products
 from aotpack.export.passes.fuse_linears import fuse_linears
 from aotpack.export.passes.gelu import recompose_gelu
 from aotpack.export.passes.layout import lay_out
+from aotpack.export.passes.linalg_transposes import settle_factors
 from aotpack.export.passes.noops import remove_noops
 from aotpack.export.passes.norm_scales import scale_batch_norm
 from aotpack.export.passes.output_layout import keep_output_layout
@@ -34,6 +35,8 @@ from aotpack.export.runner import Pass
 PASSES: tuple[Pass, ...] = (
     # First: all others read arguments and readers.
     Pass(canonicalize),
+    # While strides are those that the backwards were traced with.
+    Pass(settle_factors, always=True),
     # Patterns are not interrupted by calls that compute nothing, to which removed dropouts add none.
     Pass(remove_dropout),
     Pass(remove_noops),

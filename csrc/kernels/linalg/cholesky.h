@@ -19,14 +19,17 @@ int32_t cholesky(View<T> a, Arena arena) {
   const int64_t n = a.rows;
   for (int64_t k0 = 0; k0 < n; k0 += kBlock) {
     const int64_t width = std::min(kBlock, n - k0), end = k0 + width;
+    // Column by column: where it fails, the columns to the right are as LAPACK leaves them.
     for (int64_t k = k0; k < end; ++k) {
-      const R pivot = real(a(k, k));
+      T* column = a.column(k);
+      R pivot = real(column[k]);
+      for (int64_t j = k0; j < k; ++j) pivot -= square(a(k, j));
+      column[k] = T(pivot);
       if (!(pivot > R(0))) return static_cast<int32_t>(k + 1);  // or NaN
       const R root = std::sqrt(pivot);
-      T* column = a.column(k);
       column[k] = T(root);
+      for (int64_t j = k0; j < k; ++j) add_scaled(end - k - 1, -conj(a(k, j)), a.column(j) + k + 1, column + k + 1);
       scale(end - k - 1, R(1) / root, column + k + 1);
-      for (int64_t j = k + 1; j < end; ++j) add_scaled(end - j, -conj(column[j]), column + j, a.column(j) + j);
     }
     const int64_t rest = n - end;
     if (rest == 0) break;

@@ -16,18 +16,12 @@ int64_t exponential_room(int64_t n) {
 namespace detail {
 
 inline constexpr int kDegrees[] = {1, 2, 4, 8, 12, 18};
-template <typename R>
-inline constexpr R kBounds[6] = {};
-template <>
-inline constexpr float kBounds<float>[6] = {1.192092800768788e-07f, 5.978858893805233e-04f, 5.116619363445086e-02f,
-                                            5.800524627688768e-01f, 1.461661507209034e+00f, 3.010066362817634e+00f};
-template <>
-inline constexpr double kBounds<double>[6] = {2.220446049250313e-16, 2.580956802971767e-08, 3.397168839976962e-04,
-                                              4.991228871115323e-02, 2.996158913811580e-01, 1.090863719290036e+00};
+inline constexpr double kBounds[] = {2.220446049250313e-16, 2.580956802971767e-08, 3.397168839976962e-04,
+                                     4.991228871115323e-02, 2.996158913811580e-01, 1.090863719290036e+00};
 
 }  // namespace detail
 
-/// out := exp(A), both n x n; `out` is column-major.
+/// out := exp(A), both n x n, of double or Complex<double>; `out` is column-major.
 template <typename T>
 void exponential(View<const T> a, View<T> out, Arena arena) {
   using R = Real<T>;
@@ -40,10 +34,10 @@ void exponential(View<const T> a, View<T> out, Arena arena) {
   }
   if (!std::isfinite(norm)) return fill(out, T(std::numeric_limits<R>::quiet_NaN()));
   int index = 0, squarings = 0;
-  while (index < 5 && norm > detail::kBounds<R>[index]) ++index;
+  while (index < 5 && norm > detail::kBounds[index]) ++index;
   const int degree = detail::kDegrees[index];
-  if (norm > detail::kBounds<R>[5])
-    squarings = std::max(0, static_cast<int>(std::ceil(std::log2(norm / detail::kBounds<R>[5]))));
+  if (norm > detail::kBounds[5])
+    squarings = std::max(0, static_cast<int>(std::ceil(std::log2(norm / detail::kBounds[5]))));
   int step = 1;
   while (step * step < degree) ++step;
   View<T> powers[6];

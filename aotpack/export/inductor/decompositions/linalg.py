@@ -23,11 +23,6 @@ def _check_errors(info: Tensor, api_name: str, *, is_matrix: bool) -> None:
 # ---- LU -------------------------------------------------------------------------------------------------------------
 
 
-def of_transpose(a: Tensor) -> bool:
-    """Whether aten factors A transposed, which its backwards count on. They decide by the strides of A."""
-    return a.is_contiguous() and not a.dtype.is_complex
-
-
 @decomposes(aten.linalg_lu_factor_ex.default)
 def _lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
     lu, pivots, info = linalg.lu_factor(a)
@@ -44,12 +39,12 @@ def _lu(a: Tensor, *, pivot: bool = True) -> Any:
 
 @decomposes(aten._linalg_det.default)
 def _det(a: Tensor) -> Any:
-    return linalg.det(a.mT if of_transpose(a) else a)
+    return linalg.det(a.mT if linalg.factors_transpose(aten._linalg_det.default, a) else a)
 
 
 @decomposes(aten._linalg_slogdet.default)
 def _slogdet(a: Tensor) -> Any:
-    return linalg.slogdet(a.mT if of_transpose(a) else a)
+    return linalg.slogdet(a.mT if linalg.factors_transpose(aten._linalg_slogdet.default, a) else a)
 
 
 @decomposes(aten.linalg_inv_ex.default)
@@ -62,9 +57,10 @@ def _inv_ex(a: Tensor, *, check_errors: bool = False) -> Any:
 
 @decomposes(aten._linalg_solve_ex.default)
 def _solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
-    vectors = b.dim() == 1 or (a.dim() - 1 == b.dim() and tuple(b.shape) == tuple(a.shape[:-1]))
+    vectors = linalg.solves_vectors(a, b)
     sides = b.unsqueeze(-1) if vectors else b
-    result, lu, pivots, info = linalg.solve(a, sides, True if vectors else left, of_transpose(a))
+    transposed = linalg.factors_transpose(aten._linalg_solve_ex.default, a)
+    result, lu, pivots, info = linalg.solve(a, sides, vectors or left, transposed)
     if vectors:
         # aten gives vectors strides as if they were columns of one matrix.
         result = result.squeeze(-1)
