@@ -2,6 +2,7 @@
 #include "kernels/gemm.h"
 
 #include "declare/gemm.h"
+#include "kernels/gemm_int8.h"
 #include "kernels/gemm_plain.h"
 #include "ops/common.h"
 #include "shim.h"
@@ -64,6 +65,24 @@ void plain(const Matrix& y, const Matrix& bias, const Matrix& a, const Matrix& b
   kernels::gemm_plain(args);
 }
 
+// int8, of one batch.
+void into_int32(const Matrix& y, const Matrix& a, const Matrix& b) {
+  kernels::Int8GemmArgs args{};
+  args.m = y.sizes[1];
+  args.n = y.sizes[2];
+  args.k = a.sizes[2];
+  args.a = static_cast<const int8_t*>(a.data);
+  args.a_row = a.strides[1], args.a_col = a.strides[2];
+  args.b = static_cast<const int8_t*>(b.data);
+  args.b_row = b.strides[1], args.b_col = b.strides[2];
+  args.y = static_cast<int32_t*>(y.data);
+  args.y_row = y.strides[1], args.y_col = y.strides[2];
+  args.num_threads = Call::current().num_threads();
+  Scratch scratch(static_cast<int64_t>(kernels::gemm_int8_scratch_bytes(args)));
+  args.scratch = scratch.get();
+  kernels::gemm_int8(args);
+}
+
 Tensor* as_float(Tensor* source) {
   Owned copy(Call::current().empty_contiguous(source->rank, source->sizes, AOTPACK_DTYPE_FLOAT32));
   aoti_torch_copy_(copy.get(), source, 0);
@@ -93,7 +112,7 @@ void multiply(Tensor* out, Tensor* added, Tensor* first, Tensor* second, double 
     case AOTPACK_DTYPE_INT32:
       return plain<int32_t>(y, bias, a, b, beta, alpha);
     case AOTPACK_DTYPE_INT8:
-      if (out->dtype == AOTPACK_DTYPE_INT32) return plain<int8_t, int32_t>(y, bias, a, b, beta, alpha);
+      if (out->dtype == AOTPACK_DTYPE_INT32) return into_int32(y, a, b);
       return plain<int8_t>(y, bias, a, b, beta, alpha);
     case AOTPACK_DTYPE_INT16:
       return plain<int16_t>(y, bias, a, b, beta, alpha);
