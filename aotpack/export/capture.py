@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
+import inspect
 import os
 import types
 import warnings
@@ -29,6 +32,7 @@ from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.loaded_guards import restore_guards
 from aotpack.export.sizes.probe import probed
 from aotpack.export.sizes.shapes import parse
+from aotpack.export.sparse import refuse_sparse_inputs, refuse_sparse_values
 from aotpack.export.streaming import StreamedWeights, WeightFiles
 from aotpack.export.trace import message, trace
 from aotpack.export.variants import Variants, with_variants
@@ -37,11 +41,18 @@ __all__ = ["aot_export", "load_exported", "manifest_dtype"]
 
 
 class _Function(torch.nn.Module):
-    """A plain function as a module, which torch.export asks for. Its parameters' names stay visible."""
+    """A plain function as a module, which torch.export asks for."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
+        # torch.export names arguments after the parameters of `forward`, and asks so for sizes that vary.
+        with contextlib.suppress(TypeError, ValueError):
+            signature = inspect.signature(function)
+            own = types.MethodType(_Function.forward, self)
+            forward = functools.wraps(own)(lambda *args, **kwargs: function(*args, **kwargs))
+            forward.__signature__ = signature  # type: ignore[attr-defined]
+            self.forward = forward  # type: ignore[method-assign]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -108,6 +119,7 @@ def aot_export(
     if method != "forward":
         module = _with_method(module, method, is_module=is_module)
     function = module.forward if is_module else model
+    refuse_sparse_inputs(module, (args, kwargs))
     call_args, call_kwargs = eager.detached((tuple(args), dict(kwargs or {})))
     structure.register_dataclasses((call_args, call_kwargs))
     streamed = _streamed(module, weights, mode, is_module=is_module)
@@ -242,6 +254,7 @@ def _answered(module: torch.nn.Module, call: Call) -> tuple[torch.nn.Module, Any
 
 
 def _forward_program(exported: ExportedProgram, call: Call, name: str, outputs: Any) -> Program:
+    refuse_sparse_values(exported)
     with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
         exported, graph_module = functional_graph(exported)
     results = Results(exported.call_spec.out_spec, pytree.tree_leaves(outputs), {})
@@ -256,6 +269,7 @@ def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) 
     with torch.enable_grad(), portable_operators():
         traced = trace(module, call, dynamic_shapes)
     exported = traced.exported
+    refuse_sparse_values(exported)
     ordered = _in_order(call, exported)
     names = call.leaf_names()
     known = dict(module.named_parameters())
