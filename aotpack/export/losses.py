@@ -1,7 +1,9 @@
 """Captures losses that look at values, which a trace does not have.
 
 `torch.nn.functional.gaussian_nll_loss` raises where a variance is negative; `ctc_loss` allocates by the longest target.
-While a model is traced, calls of them become operators of ours, which do so in a call of the archive.
+While a model is traced, calls of them become operators of ours, which do so in a call of the archive. torch (2.11 to
+2.13) traces `multilabel_margin_loss` into operators that sum over what follows the first -1 of a target too: here it is
+traced into others.
 
 Private interface touched (torch 2.11 to 2.13): torch.nn.functional.gaussian_nll_loss looks at values by `torch.any`
 alone.
@@ -87,8 +89,43 @@ def _lengths(lengths: Tensor | Sequence[Any], log_probs: Tensor) -> Tensor:
     return torch.cat(each) if each else torch.empty(0, dtype=torch.int64, device=log_probs.device)
 
 
+def margins_of_labels(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The multilabel margin loss of each row, and which classes of it are targets.
+
+    Args:
+        input: [N, C].
+        target: [N, C], int64: classes up to the first -1; what follows does not count.
+    """
+    classes = input.shape[1]
+    most = classes - 1 if isinstance(classes, int) else math.inf
+    target = check_bounds(target, -1.0, most, "target out of range")
+    index = torch.arange(classes, device=target.device)
+    valid = index < torch.where(target == -1, index, classes).amin(-1, keepdim=True)
+    picked = input.gather(1, torch.where(valid, target, 0))
+    is_target = (torch.where(valid, target, -1)[:, :, None] == index).any(1)
+    margin = torch.relu(1 - picked[:, :, None] + input[:, None, :])
+    counted = valid[:, :, None] & ~is_target[:, None, :]
+    return torch.where(counted, margin, 0).sum((1, 2)) / classes, is_target
+
+
+def _multilabel_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    if size_average is not None or reduce is not None:
+        reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
+    losses, _ = margins_of_labels(torch.atleast_2d(input), torch.atleast_2d(target))
+    if reduction == "none":
+        return losses if input.dim() == 2 else losses.squeeze(0)
+    return losses.mean() if reduction == "mean" else losses.sum()
+
+
 _CAPTURED: dict[Any, Callable[..., Any]] = {
     functional.gaussian_nll_loss: _gaussian_nll_loss,
     functional.ctc_loss: _ctc_loss,
     torch.ctc_loss: _ctc_loss,
+    functional.multilabel_margin_loss: _multilabel_margin_loss,
 }

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from aotpack.export.inductor.decompositions.table import aten, decomposes
+from aotpack.export.losses import margins_of_labels
 
 
 @decomposes(aten.embedding_renorm.default)
@@ -25,6 +26,16 @@ def _embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_typ
     norm = torch.linalg.vector_norm(weight, norm_type, dim=1, keepdim=True)
     scale = torch.where(norm > max_norm, max_norm / (norm.double() + 1e-7), 1.0).to(weight.dtype)
     return torch.where(looked_up[:, None], weight * scale, weight)
+
+
+@decomposes(aten.multilabel_margin_loss_forward.default)
+def _multilabel_margin_loss(input: Tensor, target: Tensor, reduction: int) -> Any:
+    losses, is_target = margins_of_labels(torch.atleast_2d(input), torch.atleast_2d(target))
+    if reduction == 0:
+        loss = losses if input.dim() == 2 else losses.squeeze(0)
+    else:
+        loss = losses.mean() if reduction == 1 else losses.sum()
+    return loss, is_target.to(input.dtype).reshape(target.shape)
 
 
 # ---- cross entropy of a linear layer's results -----------------------------------------------------------------------
