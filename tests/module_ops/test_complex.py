@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from aotpack.export.ops.complex_scan import complex_cumprod
+from aotpack.export.ops.complex import complex_cumprod
 from tests.module_ops.cases import arrange, shapes
 from tests.module_ops.harness import Driver, OperatorError, compile_driver
 
@@ -48,6 +48,17 @@ def test_running_products(ops: Driver, dtype: torch.dtype) -> None:
             want = torch.cumprod(z.to(torch.complex128), dim)
             torch.testing.assert_close(got.to(torch.complex128), want, rtol=tolerance, atol=tolerance)
             assert got.is_contiguous()
+
+
+def test_writes(ops: Driver) -> None:
+    generator = random.Random(3)
+    for sizes in shapes(generator, 30):
+        source = arrange(generator, torch.randn(sizes, dtype=torch.complex64))
+        # A transposed one, where there is more than one dim.
+        state = torch.zeros(sizes[::-1], dtype=torch.complex64).permute(list(range(len(sizes)))[::-1])
+        [got] = ops("store", [state, source])
+        assert torch.equal(got, source)
+        assert torch.equal(state, source)
 
 
 def test_refusals(ops: Driver) -> None:

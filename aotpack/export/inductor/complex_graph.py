@@ -18,6 +18,8 @@ import torch
 import torch.fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from aotpack.export.ops.complex import complex_store
+
 aten = torch.ops.aten
 
 
@@ -26,6 +28,9 @@ def simplify_complex(graph: torch.fx.Graph) -> None:
     _cancel(graph)
     for node in graph.find_nodes(op="call_function", target=aten.complex.default):
         _interleave(graph, node)
+    for node in graph.find_nodes(op="call_function", target=aten.copy_.default):
+        if node.args[0].meta["val"].is_complex():
+            _store(graph, node)
     graph.eliminate_dead_code()
     graph.lint()
 
@@ -73,6 +78,16 @@ def _order(value: torch.Tensor) -> list[int]:
             order[i - 1], order[i] = order[i], order[i - 1]
             i -= 1
     return order
+
+
+def _store(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    """Writes to state, which come last, by an operator of ours."""
+    state = node.args[0]
+    assert isinstance(state, torch.fx.Node)
+    with graph.inserting_before(node):
+        graph.call_function(complex_store, node.args[:2])
+    node.replace_all_uses_with(state)
+    graph.erase_node(node)
 
 
 def _call(graph: torch.fx.Graph, target: Any, args: tuple[Any, ...]) -> torch.fx.Node:

@@ -2,6 +2,7 @@
 #include "declare/complex.h"
 
 #include "ops/slices.h"
+#include "shim.h"
 
 using namespace aotpack::module;
 
@@ -81,6 +82,10 @@ void aoti_torch_cpu_permute(AotpackTensor self, const int64_t* dims, int64_t dim
     view->strides[d] = self->strides[from];
   }
   *ret0 = view.release();
+}
+
+void aoti_torch_cpu_complex_store(AotpackTensor self, AotpackTensor source, void*) {
+  aoti_torch_copy_(self, source, 0);
 }
 
 void aoti_torch_cpu_complex_cumprod(AotpackTensor self, int64_t dim, AotpackTensor* ret0) {
