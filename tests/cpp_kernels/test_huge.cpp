@@ -4,6 +4,7 @@
 #include "attention.h"
 #include "embedding_bag.h"
 #include "gemm.h"
+#include "gemm_int8.h"
 #include "linear.h"
 #include "transpose_copy.h"
 #include "util.h"
@@ -60,6 +61,31 @@ TEST_CASE("huge: rows, tables and batches far apart") {
     g.scratch = scratch.data();
     gemm(g);
     for (int i = 0; i < 24; ++i) CHECK(y[static_cast<size_t>(i)] == static_cast<float>(i / 8 * 10 + i % 8));
+  }
+  SUBCASE("gemm_int8") {  // rows of a, columns of b and rows of y far apart; few rows and many
+    auto* bytes = reinterpret_cast<int8_t*>(memory.data());
+    auto* y = reinterpret_cast<int32_t*>(memory.data()) + 64;
+    for (int row = 0; row < 2; ++row) {
+      for (int i = 0; i < 8; ++i) bytes[row * 4 * kFar + i] = static_cast<int8_t>(row * 10 + i);
+    }
+    for (int64_t rows : {int64_t{2}, int64_t{64}}) {
+      // With many rows all but the first two are the second one again.
+      std::vector<int8_t> b(8 * 2, 1);
+      Int8GemmArgs g = {2, 2, 8, bytes, 4 * kFar, 1, b.data(), 1, 8, y, kFar, 1, 2, nullptr};
+      if (rows > 2) {
+        g = {rows, 2, 8, bytes + 4 * kFar, 0, 1, bytes, 1, 4 * kFar, y, 2, 1, 2, nullptr};
+      }
+      std::vector<char> scratch(gemm_int8_scratch_bytes(g));
+      g.scratch = scratch.data();
+      gemm_int8(g);
+      if (rows == 2) {
+        CHECK(y[0] == 28);
+        CHECK(y[kFar + 1] == 108);
+      } else {
+        CHECK(y[2 * (rows - 1)] == 420);
+        CHECK(y[2 * (rows - 1) + 1] == 1500);
+      }
+    }
   }
   SUBCASE("attention") {  // equal keys: the mean of the values
     std::vector<float> q(8, 1.0f), y(8);
