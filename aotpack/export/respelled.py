@@ -5,6 +5,9 @@ or a size that need not come out of data at all (`torch.combinations`). They are
 The results are the same, and so is where they fail, but what `narrow` takes from a place out of data is a copy.
 
 What `torch.cov` does is stated in torch's documentation of it.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._C._VariableFunctions.{unique_consecutive, unique_dim}   what torch.unique and torch.unique_consecutive call
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from torch.overrides import TorchFunctionMode
 from aotpack.export.ops.histogram import counted, edges_of
 
 _TABLE: dict[Any, Callable[..., Any]] = {}
+# Where torch's Python functions find those that they wrap.
+_functions: Any = torch._C._VariableFunctions
 
 
 @contextlib.contextmanager
@@ -105,6 +110,23 @@ def _one_hot(input: Tensor, num_classes: int = -1) -> Any:
     classes: Any = (input.max() + 1).clamp(min=0).item()
     torch._check(classes >= 0)
     return (input.unsqueeze(-1) == torch.arange(classes, device=input.device)).to(torch.int64)
+
+
+# torch takes the size of what these return from the wrong end where `dim` is negative.
+
+
+@_spells(_functions.unique_consecutive)
+def _unique_consecutive(input: Tensor, *args: Any, dim: int | None = None, **kwargs: Any) -> Any:
+    if dim is None or dim >= 0:
+        return NotImplemented
+    return _functions.unique_consecutive(input, *args, dim=dim + max(input.dim(), 1), **kwargs)
+
+
+@_spells(_functions.unique_dim)
+def _unique_dim(input: Tensor, dim: int, *args: Any, **kwargs: Any) -> Any:
+    if dim >= 0:
+        return NotImplemented
+    return _functions.unique_dim(input, dim + max(input.dim(), 1), *args, **kwargs)
 
 
 @_spells(torch.cdist)

@@ -169,7 +169,14 @@ void aoti_torch_cpu_histogram_counts(AotpackTensor x, AotpackTensor edges, const
         // The last bin has its right edge; edges that fall may give a place before the first.
         bin = bin * bins[d] + std::clamp<int64_t>(above - edge - 1, 0, bins[d] - 1);
       }
-      if (inside) counts[bin] += weights.get() == nullptr ? 1.0 : static_cast<double>(weights->as<T>()[i]);
+      if (!inside) continue;
+      if (weights.get() == nullptr) {
+        counts[bin] += 1;
+      } else {
+        // Rounded as torch rounds it: where weights cancel out, that is most of a density.
+        const C sum = static_cast<C>(counts[bin]) + static_cast<C>(weights->as<T>()[i]);
+        counts[bin] = static_cast<double>(sum);
+      }
     }
   });
   *ret0 = rounded(counts, static_cast<int32_t>(bins_len), bins, x->dtype, "histogram");
