@@ -30,7 +30,8 @@ void exponential(View<const T> a, View<T> out, Arena arena) {
   for (int64_t j = 0; j < n; ++j) {
     R sum = 0;
     for (int64_t i = 0; i < n; ++i) sum += abs(a(i, j));
-    if (!(sum <= norm)) norm = sum;  // NaN stays
+    if (std::isnan(sum)) return fill(out, T(sum));
+    norm = std::max(norm, sum);
   }
   if (!std::isfinite(norm)) return fill(out, T(std::numeric_limits<R>::quiet_NaN()));
   int index = 0, squarings = 0;

@@ -136,7 +136,8 @@ Real<T> norm(int64_t n, const T* x) {
   R greatest = 0;
   for (int64_t i = 0; i < n; ++i) {
     const R a = abs1(x[i]);
-    if (!(a <= greatest)) greatest = a;  // NaN stays
+    if (std::isnan(a)) return a;
+    greatest = std::max(greatest, a);
   }
   if (greatest == R(0) || !std::isfinite(greatest)) return greatest;
   sum = 0;
