@@ -211,7 +211,8 @@ def generate(
         # Inductor's own deprecated calls are nothing that a user can act on.
         warnings.simplefilter("ignore")
         try:
-            with _symbols_of(gm):
+            # Else it takes recurrent layers to oneDNN's, of which there is no kernel.
+            with _symbols_of(gm), torch.backends.mkldnn.flags(enabled=False):
                 compile_fx_aot(gm, list(inputs))
         except Exception as error:
             raise LoweringError(f"TorchInductor could not generate code for this model: {error}") from error

@@ -28,6 +28,7 @@ from aotpack.export.inductor.decompositions import (
     random,
     reductions,
     resampling,
+    rnn,
     unique,
 )
 from aotpack.export.inductor.decompositions.table import our_decompositions
@@ -56,5 +57,6 @@ __all__ = [
     "random",
     "reductions",
     "resampling",
+    "rnn",
     "unique",
 ]
