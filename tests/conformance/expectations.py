@@ -26,10 +26,13 @@ class Expectation:
     Attributes:
         reason: why they may.
         check: raises Wrong when (call, inputs, actual, expected) do not fit. Shapes and dtypes were compared before.
+        when: `always`: results are not compared with eager's at all. `differs`: where they are not eager's. `random`:
+            if eager's own differ from seed to seed, otherwise they must be eager's.
     """
 
     reason: str
     check: Check
+    when: str = "differs"
 
 
 def expectation(name: str, mode: str = FORWARD) -> Expectation | None:
@@ -41,7 +44,7 @@ def expectation(name: str, mode: str = FORWARD) -> Expectation | None:
     known = _KNOWN.get(name)
     if mode == FORWARD or known is None:
         return known
-    return Expectation(known.reason, _finite) if known.reason in (_RANDOM, _DRAWN) else None
+    return Expectation(known.reason, _finite, "random") if known.reason in (_RANDOM, _DRAWN) else None
 
 
 def check(known: Expectation, call: Call, inputs: Sequence[Any], actual: Sequence[Any], expected: Sequence[Any]) -> str:
@@ -129,23 +132,23 @@ _INFINITY = float("inf")
 
 _KNOWN: dict[str, Expectation] = {
     **{
-        name: Expectation(_UNINITIALISED, _anything)
+        name: Expectation(_UNINITIALISED, _anything, "always")
         for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
     },
-    "bernoulli": Expectation(_RANDOM, _zero_or_one),
-    "uniform": Expectation(_RANDOM, _within(_uniform)),
-    "exponential": Expectation(_RANDOM, _within(lambda call, inputs: (0.0, _INFINITY))),
-    "log_normal": Expectation(_RANDOM, _within(lambda call, inputs: (0.0, _INFINITY))),
-    "geometric": Expectation(_RANDOM, _within(lambda call, inputs: (1.0, _INFINITY))),
-    "randint": Expectation(_RANDOM, _within(_integers)),
-    "randint_like": Expectation(_RANDOM, _within(_integers)),
-    "multinomial": Expectation(_RANDOM, _within(_categories)),
+    "bernoulli": Expectation(_RANDOM, _zero_or_one, "always"),
+    "uniform": Expectation(_RANDOM, _within(_uniform), "always"),
+    "exponential": Expectation(_RANDOM, _within(lambda call, inputs: (0.0, _INFINITY)), "always"),
+    "log_normal": Expectation(_RANDOM, _within(lambda call, inputs: (0.0, _INFINITY)), "always"),
+    "geometric": Expectation(_RANDOM, _within(lambda call, inputs: (1.0, _INFINITY)), "always"),
+    "randint": Expectation(_RANDOM, _within(_integers), "always"),
+    "randint_like": Expectation(_RANDOM, _within(_integers), "always"),
+    "multinomial": Expectation(_RANDOM, _within(_categories), "always"),
     **{
-        name: Expectation(_RANDOM, _either)
+        name: Expectation(_RANDOM, _either, "random")
         for name in ("nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d")
     },
     **{
-        name: Expectation(_RANDOM, _finite)
+        name: Expectation(_RANDOM, _finite, "always")
         for name in (
             "cauchy",
             "normal",
@@ -154,6 +157,11 @@ _KNOWN: dict[str, Expectation] = {
             "rand_like",  # The database calls torch.randn_like.
             "randn",
             "randn_like",
+        )
+    },
+    **{
+        name: Expectation(_RANDOM, _finite, "random")
+        for name in (
             "nn.functional.alpha_dropout",
             "nn.functional.feature_alpha_dropout.with_train",
             "nn.functional.fractional_max_pool2d",

@@ -21,7 +21,7 @@ from tests.conformance.task import BACKWARD, FORWARD, SKIPPED, Record
 from tests.support.torchless import ROOT
 
 DTYPES = ("float32", "int64", "bool", "bfloat16", "float16")
-_MOST = 200
+_MOST = 100
 
 
 def matching(names: re.Pattern[str], dtypes: Sequence[str], mode: str) -> list[tuple[str, str]]:

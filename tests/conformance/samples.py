@@ -6,6 +6,7 @@ generator too, by another seed, so that nothing that depends on values can have 
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch.testing._internal.common_methods_invocations.op_db
+  torch.testing._internal.common_methods_invocations.wrapper_set_seed   replaced: random operators are to be random
   torch.testing._internal.opinfo.core.{OpInfo, SampleInput}
 """
 
@@ -58,10 +59,12 @@ class Case:
 @lru_cache(maxsize=1)
 def operators() -> dict[str, Any]:
     """The database by name: `sum`, `std.unbiased`."""
-    from torch.testing._internal.common_methods_invocations import op_db
+    from torch.testing._internal import common_methods_invocations
 
+    database: Any = common_methods_invocations
+    database.wrapper_set_seed = lambda function, *args, **kwargs: function(*args, **kwargs)
     found: dict[str, Any] = {}
-    for op in op_db:
+    for op in database.op_db:
         name = f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
         found.setdefault(name, op)
     return found

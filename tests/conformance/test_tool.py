@@ -356,6 +356,16 @@ def test_differences_are_wrong(actual: Any, expected: Any) -> None:
         judged(actual, expected, expected.double() if isinstance(expected, torch.Tensor) else None)
 
 
+def test_sums_of_products_may_round_otherwise() -> None:
+    ours, eager, precise = torch.tensor([1.00003, 300.0]), torch.tensor([1.00001, 300.0]), torch.ones(2).double()
+    precise[1] = 300
+    assert compare(operators()["matmul"], [ours], [eager], lambda: [precise]) == "rounding"
+    with pytest.raises(Wrong):
+        compare(operators()["mul"], [ours], [eager], lambda: [precise])
+    with pytest.raises(Wrong):
+        compare(operators()["matmul"], [ours + 0.001], [eager], lambda: [precise])
+
+
 def test_farther_than_eager_is_wrong() -> None:
     with pytest.raises(Wrong):
         judged(torch.ones(3) + 0.03, torch.ones(3) + 0.02, torch.ones(3).double())
