@@ -50,7 +50,8 @@ def _lstsq(
         solution = _full_rank(input, sides)
     else:
         cutoff = rcond if rcond is not None else torch.finfo(input.dtype).eps * torch.sym_max(m, n)
-        solution = _pseudoinverse(input, cutoff) @ sides
+        # Column-major, as LAPACK leaves it.
+        solution = (_pseudoinverse(input, cutoff) @ sides).mT.contiguous().mT
         found = torch.linalg.svdvals(input.detach())
         greatest = found.amax(-1, keepdim=True) if 0 not in (m, n) else found.new_zeros((*found.shape[:-1], 1))
         rank = (found > cutoff * greatest).sum(-1)
