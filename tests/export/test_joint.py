@@ -14,7 +14,7 @@ from torch.export import Dim
 
 import aotpack
 from aotpack.errors import CaptureError, UnsupportedOperatorError
-from aotpack.export import aot_export, build_archive
+from aotpack.export import aot_export, build_archive, lower
 from aotpack.export.editing import layer_of
 from aotpack.export.passes.convolution_backward import lower_convolution_backward
 from aotpack.export.program import Program
@@ -377,7 +377,12 @@ class TestErrors:
             aot_export(Inverse(4, 4), (torch.randn(4, 4),), mode="joint")
         assert 'mode="forward"' in str(caught.value.hint)
 
-    def test_an_operator_whose_backward_has_no_kernel_is_named(self, tmp_path: Any) -> None:
+    def test_an_operator_whose_backward_has_no_kernel_is_named(
+        self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shims = lower.supported_shims() - {"aoti_torch_cpu_grid_sampler_2d_backward"}
+        monkeypatch.setattr(lower, "supported_shims", lambda: shims)
+
         class Sampled(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
