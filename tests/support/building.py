@@ -76,6 +76,9 @@ def assert_close(actual: Any, expected: Any, tolerance: float = 1e-4) -> None:
             assert a == e, f"output {index}: {a!r} instead of {e!r}"
             continue
         assert tuple(a.shape) == tuple(e.shape), f"output {index}: {tuple(a.shape)} instead of {tuple(e.shape)}"
+        assert a.is_complex() == e.is_complex(), f"output {index}: {a.dtype} instead of {e.dtype}"
+        if e.is_complex():
+            a, e = (torch.view_as_real(t.resolve_conj()) for t in (a, e))
         if not e.is_floating_point():
             assert torch.equal(a, e), f"output {index} differs"
             continue
