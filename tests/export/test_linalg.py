@@ -42,7 +42,9 @@ def test_results_and_errors(build: Build) -> None:
         assert [g.stride() for g in got] == [w.stride() for w in want]
     a, b, v, p = _inputs()
     a[1] = 0
-    with pytest.raises(AotpackError, match=r"linalg\.inv: \(Batch element 1\): The diagonal element 1 is zero"):
+    # Of several checks that fail, generated code may come to any first.
+    singular = r"\(Batch element 1\): (The diagonal element 1 is zero|The solver failed|U\[1,1\] is zero)"
+    with pytest.raises(AotpackError, match=singular):
         archive(a, b, v, p)
     a, b, v, p = _inputs()
     p[0, 2, 2] = -5
