@@ -30,8 +30,8 @@ from aotpack.export.inductor.asserts import Wording, worded_asserts
 from aotpack.export.inductor.complex_graph import simplify_complex
 from aotpack.export.inductor.custom_calls import custom_calls
 from aotpack.export.inductor.decompositions import our_decompositions
-from aotpack.export.inductor.effects import checks_without_tokens
 from aotpack.export.inductor.device_asserts import asserts_checked
+from aotpack.export.inductor.effects import checks_without_tokens
 from aotpack.export.inductor.fallbacks import Fallback, fallbacks
 from aotpack.export.inductor.layout import chosen_layouts
 from aotpack.export.inductor.numbers import numbers_allowed
