@@ -81,7 +81,7 @@ class TestSignatures:
         with codegen._fixed_isa(target) as bits, config.patch(codegen._config(bits, fold=True)):
             assert cpu_vec_isa.pick_vec_isa().bit_width() == bits
 
-    @pytest.mark.parametrize("key", codegen._config(256, fold=True, custom={}))
+    @pytest.mark.parametrize("key", codegen._config(256, fold=True))
     def test_config_keys(self, key: str) -> None:
         from torch._inductor import config
 

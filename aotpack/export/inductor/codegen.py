@@ -63,9 +63,9 @@ def supported_targets() -> tuple[str, ...]:
     return tuple(_ISA_CLASSES)
 
 
-def _config(bits: int, *, fold: bool, custom: Mapping[torch._ops.OpOverload, str]) -> dict[str, Any]:
+def _config(bits: int, *, fold: bool, custom: Mapping[torch._ops.OpOverload, str] | None = None) -> dict[str, Any]:
     # Their declarations are part of the wrapper already: the text is a comment.
-    declared = {op: [f"/* {name} */"] for op, name in custom.items()}
+    declared = {op: [f"/* {name} */"] for op, name in (custom or {}).items()}
     return {
         "cpp_wrapper": True,
         "force_disable_caches": True,
@@ -197,7 +197,7 @@ def generate(
         torch.no_grad(),
         warnings.catch_warnings(),
         _fixed_isa(target) as bits,
-        config.patch(_config(bits, fold=fold, custom=custom or {})),
+        config.patch(_config(bits, fold=fold, custom=custom)),
         _serial_when_small(),
         open_sizes(),
         worded_asserts(wording or Wording()),
