@@ -237,7 +237,7 @@ def _weights(t: Tensor) -> Tensor:
 
 
 def test_every_core_operator_is_listed() -> None:
-    core = set()
+    core: set[str] = set()
     for name in dir(aten):
         packet = getattr(aten, name)
         if isinstance(packet, torch._ops.OpOverloadPacket):

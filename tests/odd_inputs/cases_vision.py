@@ -132,10 +132,17 @@ def _attention() -> Iterator[Case]:
             for mask in (None, added):
                 arguments = (q, k, v, mask, False, 0.3)
                 yield Case(f"{_CPU}attention_with_lse", ops.attention_with_lse, arguments, tolerance=loose)
+            name = "_scaled_dot_product_flash_attention_for_cpu"
+            arguments = (q, k, v, 0.0, length == keys, None, None)
+            yield Case(_CPU + name, _flash, arguments, tolerance=loose)
             y, lse = ops.attention_with_lse(q, k, v, None, False, 0.3)
             backward = (values(*y.shape, dtype=dtype), q, k, v, y, lse, 0.0, False, None, 0.3)
             name = "_scaled_dot_product_flash_attention_for_cpu_backward"
             yield Case(_CPU + name, _attention_gradient, backward, (1, 2, 3, 4, 5), tolerance=loose)
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor, dropout: float, causal: bool, mask: Any, scale: Any) -> Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, dropout, causal, scale=scale)
 
 
 def _attention_gradient(

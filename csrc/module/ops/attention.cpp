@@ -7,6 +7,7 @@
 #include "kernels/attention_backward.h"
 #include "kernels/attention_double.h"
 #include "ops/common.h"
+#include "ops/slices.h"
 #include "trace.h"
 
 using namespace aotpack::module;
@@ -129,6 +130,23 @@ void aoti_torch_cpu_attention_with_lse(AotpackTensor q, AotpackTensor k, Aotpack
   copy_strided(permuted.get(), lse);
   *ret0 = result.release();
   *ret1 = permuted.release();
+}
+
+void aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(AotpackTensor query, AotpackTensor key,
+                                                                AotpackTensor value, double dropout_p,
+                                                                int32_t is_causal, AotpackTensor* attn_mask,
+                                                                double* scale, AotpackTensor* ret0,
+                                                                AotpackTensor* ret1) {
+  if (dropout_p != 0) throw_invalid("attention with dropout");
+  Tensor *y = nullptr, *lse = nullptr;
+  aoti_torch_cpu_attention_with_lse(query, key, value, attn_mask, is_causal, scale, &y, &lse);
+  Owned result(y), sums(lse);
+  int64_t strides[4];
+  dense_strides(4, query->sizes, query->strides, strides);
+  Owned laid(Call::current().empty(4, y->sizes, strides, y->dtype));
+  copy_strided(laid.get(), y);
+  *ret0 = laid.release();
+  *ret1 = sums.release();
 }
 
 void aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu_backward(
