@@ -93,5 +93,5 @@ LOSSES = (
     program("triplet_margin_loss", F.triplet_margin_loss, "b n", "b n", "b n"),
     program("poisson_nll_loss", lambda x, y: F.poisson_nll_loss(x, y), "b n", positive("b n")),
     program("soft_margin_loss", lambda x, y: F.soft_margin_loss(x, y.sign()), "b n", "b n"),
-    program("gaussian_nll_loss", F.gaussian_nll_loss, "b n", "b n", positive("b n"), refused="data-dependent"),
+    program("gaussian_nll_loss", F.gaussian_nll_loss, "b n", "b n", positive("b n")),
 )
