@@ -90,7 +90,7 @@ def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
         # An input that the model writes to must be no leaf; its gradient is that of the value that was passed in.
         fresh = {i: t.view_as(t) for i, t in inputs.items()}
         passed = pytree.tree_unflatten([fresh.get(i, t) for i, t in enumerate(flat)], pytree.tree_structure(call))
-        with _single_backward():
+        with _single_backward(), _no_backward_of_its_own():
             outputs = _called(module, *passed)
         position, loss = _loss(outputs)
         try:
@@ -159,6 +159,26 @@ def _single_backward() -> Iterator[None]:
         )
 
     with mock.patch.object(torch.autograd, "grad", refuse), mock.patch.object(torch.autograd, "backward", refuse):
+        yield
+
+
+@contextlib.contextmanager
+def _no_backward_of_its_own() -> Iterator[None]:
+    """While active, a `torch.autograd.Function` is refused: torch.export captures what its forward computes, and the
+    gradients would be those of that, not the ones that its backward gives.
+    """
+    function: Any = torch.autograd.Function
+    original: Any = function.apply.__func__
+
+    def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+        if not cls.__module__.startswith("torch."):
+            raise CaptureError(
+                f"{cls.__qualname__} is a torch.autograd.Function, whose own backward torch.export does not capture",
+                hint="define it as a custom operator: torch.library.custom_op with register_autograd",
+            )
+        return original(cls, *args, **kwargs)
+
+    with mock.patch.object(function, "apply", classmethod(apply)):
         yield
 
 

@@ -368,14 +368,39 @@ class TestErrors:
         with pytest.raises(CaptureError, match="double backward is not supported"):
             aot_export(Penalty(3, 3), (torch.randn(2, 3),), mode="joint")
 
-    def test_a_backward_that_torch_cannot_trace(self) -> None:
-        class Inverse(nn.Linear):
+    def test_a_backward_that_torch_cannot_trace(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Total(nn.Linear):
             def forward(self, x: Tensor) -> Tensor:
-                return torch.linalg.inv(super().forward(x)).sum()
+                return super().forward(x).sum()
 
+        # None is known, so torch fails for one.
+        def fail(*_: Any, **__: Any) -> Any:
+            raise RuntimeError("no")
+
+        monkeypatch.setattr("torch._functorch.aot_autograd.aot_export_module", fail)
         with pytest.raises(CaptureError, match="AOTAutograd cannot trace the backward") as caught:
-            aot_export(Inverse(4, 4), (torch.randn(4, 4),), mode="joint")
+            aot_export(Total(4, 4), (torch.randn(4, 4),), mode="joint")
         assert 'mode="forward"' in str(caught.value.hint)
+
+    def test_a_backward_that_torch_would_drop(self) -> None:
+        class Rounded(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Tensor) -> Tensor:
+                return x.round()
+
+            @staticmethod
+            def backward(ctx: Any, gradient: Tensor) -> Tensor:
+                return gradient
+
+        class Straight(nn.Linear):
+            def forward(self, x: Tensor) -> Tensor:
+                return Rounded.apply(super().forward(x)).sum()
+
+        with pytest.raises(CaptureError, match=r"Rounded is a torch.autograd.Function") as caught:
+            aot_export(Straight(4, 4), (torch.randn(4, 4),), mode="joint")
+        assert "custom_op" in str(caught.value.hint)
+        # Without gradients there is nothing to lose.
+        aot_export(Straight(4, 4), (torch.randn(4, 4),))
 
     def test_an_operator_whose_backward_has_no_kernel_is_named(
         self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
