@@ -22,7 +22,9 @@ _DEFAULT_TOLERANCE = 1e-4
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """The bytes of a tensor in the order of its memory; it must be dense."""
-    flat = tensor.detach().as_strided((tensor.numel(),), (1,)) if tensor.numel() else tensor.detach().reshape(0)
+    if not tensor.numel():
+        return memoryview(b"")
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
     # Conjugate and negated views have bytes of their own only once they are resolved.
     plain = flat.resolve_conj().resolve_neg().contiguous()
     array: Any = plain.view(torch.uint8).numpy()  # numpy's stubs do not declare the buffer
