@@ -23,6 +23,7 @@ from aotpack.errors import CaptureError
 from aotpack.export import eager, gradients
 from aotpack.export.checks import messages_noted
 from aotpack.export.custom_ops import custom_operators_inlined
+from aotpack.export.distributions import distributions_captured
 from aotpack.export.editing import is_dense
 from aotpack.export.interface import Call
 from aotpack.export.least_squares import least_squares_captured
@@ -169,6 +170,7 @@ def _followed_by_hand() -> Iterator[None]:
         losses_captured(),
         least_squares_captured(),
         functions_respelled(),
+        distributions_captured(),
         messages_noted(),
     ):
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from tests.odd_inputs.harness import Case
 from tests.odd_inputs.tensors import around, positive
@@ -20,6 +21,11 @@ def cases() -> Iterator[Case]:
             for name in ("poisson", "gamma", "dirichlet"):
                 yield _case(name, rate, seed)
             yield _case("binomial", (rate * 5).floor(), rate / 2, seed)
+            for spread in (0.3, 3.0, 40.0):
+                alpha, sample = rate * spread, positive(*sizes, dtype=dtype) * spread
+                yield Case(f"{_CPU}standard_gamma_grad", _gamma_gradient, (alpha, sample))
+                share = (torch.rand(sizes, dtype=torch.float64) * 0.98 + 0.01).to(dtype)
+                yield Case(f"{_CPU}dirichlet_grad", _dirichlet_gradient, (share, alpha, alpha + sample))
             if sizes[-1] > 1 and sizes[0]:
                 yield _case("multinomial", rate, 2, False, seed)
                 yield _case("multinomial", rate, 9, True, seed)
@@ -34,3 +40,11 @@ def cases() -> Iterator[Case]:
 def _case(name: str, *args: object) -> Case:
     fixed = tuple(range(len(args)))
     return Case(f"{_CPU}random_{name}", getattr(torch.ops.aotpack, f"random_{name}"), args, fixed, compare=False)
+
+
+def _gamma_gradient(alpha: Tensor, sample: Tensor) -> Tensor:
+    return torch._standard_gamma_grad(alpha.double(), sample.double()).to(alpha.dtype)
+
+
+def _dirichlet_gradient(x: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
+    return torch._dirichlet_grad(x.double(), alpha.double(), total.double()).to(alpha.dtype)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from aotpack.export.inductor.decompositions.table import aten, decomposes
 from aotpack.export.ops import random as ours
+from aotpack.export.ops import sampler_gradients
 from aotpack.export.ops.bounds import check_bounds
 
 _INT64 = torch.iinfo(torch.int64)
@@ -301,14 +302,24 @@ def _binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Any:
     return ours.random_binomial(count, prob.expand(count.shape), _seed(count.device))
 
 
-@decomposes(aten._standard_gamma.default)
+@decomposes(aten._standard_gamma.default, sampler_gradients.sample_gamma)
 def _standard_gamma(alpha: Tensor, generator: Any = None) -> Any:
     return ours.random_gamma(alpha, _seed(alpha.device))
 
 
-@decomposes(aten._sample_dirichlet.default)
+@decomposes(aten._sample_dirichlet.default, sampler_gradients.sample_dirichlet)
 def _sample_dirichlet(alpha: Tensor, generator: Any = None) -> Any:
     return ours.random_dirichlet(alpha, _seed(alpha.device))
+
+
+@decomposes(aten._standard_gamma_grad.default)
+def _standard_gamma_grad(alpha: Tensor, sample: Tensor) -> Any:
+    return sampler_gradients.standard_gamma_grad(alpha, sample)
+
+
+@decomposes(aten._dirichlet_grad.default)
+def _dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor) -> Any:
+    return sampler_gradients.dirichlet_grad(x, alpha, total)
 
 
 # ---- operators with a generator, which is none in a graph ------------------------------------------------------------
