@@ -1,7 +1,8 @@
 """Functions that torch.export does not follow, spelled by others that it does.
 
 Some compute a Python bool (`torch.equal`), a place that torch binds to no tensor (`torch.narrow` from one out of data),
-or a size that need not come out of data at all (`torch.combinations`). They are replaced while a model is traced.
+a size that need not come out of data at all (`torch.combinations`), or have a name that is none in a graph
+(`Tensor.random_(from, to)`). They are replaced while a model is traced.
 The results are the same, and so is where they fail, but what `narrow` takes from a place out of data is a copy.
 
 What `torch.cov` does is stated in torch's documentation of it.
@@ -23,6 +24,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from aotpack.export.ops.histogram import counted, edges_of
+from aotpack.export.ops.random import last_integer, random_between
 
 _TABLE: dict[Any, Callable[..., Any]] = {}
 # Where torch's Python functions find those that they wrap.
@@ -136,6 +138,34 @@ def _cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_f
     if p != 2 or "necessary" not in compute_mode or not any(isinstance(size, torch.SymInt) for size in rows):
         return NotImplemented
     return torch.cdist(x1, x2, p, "donot_use_mm_for_euclid_dist")
+
+
+# ---- draws ----------------------------------------------------------------------------------------------------------
+
+
+@_spells(Tensor.random_)
+def _random_(input: Tensor, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
+    named = dict(zip(("from", "to"), args, strict=False)) | kwargs
+    if generator is not None or len(named) < 2 or input.is_complex():
+        return NotImplemented
+    low, to = named["from"], named["to"]
+    full = to is None and isinstance(low, int) and low == torch.iinfo(torch.int64).min
+    if full and input.dtype not in (torch.int64, torch.float64, torch.float32, torch.bfloat16):
+        raise RuntimeError("random_ of all of int64 handles only int64, double, float and bfloat16")
+    last = torch.iinfo(torch.int64).max if full else last_integer(input.dtype) if to is None else to - 1
+    if isinstance(low, int) and isinstance(last, int):
+        if low > last:
+            raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={to}")
+        least, most = (0, 1) if input.dtype == torch.bool else _range(input.dtype)
+        for name, value in (("from", low), ("to - 1", last)):
+            if not least <= value <= most:
+                raise RuntimeError(f"{name} is out of bounds for {input.dtype}")
+    return input.copy_(random_between(input, low, last))
+
+
+def _range(dtype: torch.dtype) -> tuple[float, float]:
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return limits.min, limits.max
 
 
 # ---- statistics -----------------------------------------------------------------------------------------------------

@@ -197,6 +197,83 @@ def test_draws_are_independent(draws: aotpack.Model, results: list[dict[str, tor
     assert float(off_diagonal.abs().max()) * math.sqrt(N) < 4.5
 
 
+INTEGERS: dict[str, tuple[torch.dtype, tuple[Any, ...], int, int]] = {
+    "from to": (torch.int64, (-3, 5), -3, 4),
+    "to": (torch.int32, (7,), 0, 6),
+    "uint8": (torch.uint8, (), 0, 255),
+    "uint8 from": (torch.uint8, (5, None), 5, 255),
+    "int8": (torch.int8, (), 0, 127),
+    "int8 from to": (torch.int8, (-128, 128), -128, 127),
+    "int16": (torch.int16, (-40, 2), -40, 1),
+    "int64": (torch.int64, (), 0, (1 << 63) - 1),
+    "int64 full": (torch.int64, (-(1 << 63), None), -(1 << 63), (1 << 63) - 1),
+    "int32 from": (torch.int32, (-1, None), -1, (1 << 31) - 1),
+    "bool": (torch.bool, (), 0, 1),
+    "bool to": (torch.bool, (2,), 0, 1),
+    "bool from to": (torch.bool, (0, 2), 0, 1),
+    "half": (torch.float16, (), 0, 2048),
+    "half from to": (torch.float16, (-9, 10), -9, 9),
+    "bfloat16": (torch.bfloat16, (), 0, 256),
+    "bfloat16 from": (torch.bfloat16, (250, None), 250, 256),
+    "float": (torch.float32, (), 0, 1 << 24),
+    "float from to": (torch.float32, (100, 120), 100, 119),
+    "float full": (torch.float32, (-(1 << 63), None), -(1 << 63), 1 << 63),
+    "double": (torch.float64, (), 0, 1 << 53),
+    "double from to": (torch.float64, (-(1 << 40), 1 << 40), -(1 << 40), (1 << 40) - 1),
+    "rounded bfloat16": (torch.bfloat16, (2049, 6000), 2064, 5984),
+    "rounded half": (torch.float16, (-5001, 5002), -5000, 5000),
+}
+
+
+class Integers(nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        # Rows that are every second of a tensor, so that what lies between them shows if it is written.
+        held = {name: x.new_full((x.shape[0], 2), 1.0).to(dtype) for name, (dtype, *_) in INTEGERS.items()}
+        for name, (_, bounds, *_) in INTEGERS.items():
+            held[name][:, 0].random_(*bounds)
+        return held
+
+
+def test_random_of_every_dtype(build: Build) -> None:
+    rows = aotpack.Dim("rows", min=0)
+    model = build(Integers(), (torch.empty(N),), dynamic_shapes={"x": {0: rows}})
+    context = model.context(seed=5)
+    result = context(torch.empty(2 * N))
+    again = context(torch.empty(2 * N))
+    for name, (dtype, _, low, high) in INTEGERS.items():
+        assert result[name].dtype == dtype
+        assert (result[name][:, 1] == 1).all(), name
+        values = result[name][:, 0].double()
+        assert not torch.equal(values, again[name][:, 0].double()), name
+        # The ends of a short range are met; of a long one something near them is.
+        span = high - low
+        assert low <= values.min() <= low + span / 100, name
+        assert high - span / 100 <= values.max() <= high, name
+        if name.startswith("rounded"):
+            continue
+        if span < 100:
+            assert st.chisquare(torch.bincount((values - low).long(), minlength=span + 1)).pvalue > 1e-4, name
+        elif span > 1 << 16:
+            assert st.kstest(((values - float(low)) / float(span)).numpy(), st.uniform.cdf).pvalue > 1e-4, name
+    assert model(torch.empty(0))["float full"].shape == (0, 2)
+
+
+def test_random_out_of_the_range_of_a_dtype() -> None:
+    from aotpack.errors import CaptureError
+    from aotpack.export import aot_export
+
+    for dtype, bounds, message in (
+        (torch.uint8, (-1, 5), "from is out of bounds"),
+        (torch.int8, (0, 129), "to - 1 is out of bounds"),
+        (torch.bool, (0, 3), "to - 1 is out of bounds"),
+        (torch.float16, (-70000, 5), "from is out of bounds"),
+        (torch.int64, (3, 3), "less than 'to'"),
+        (torch.int32, (-(1 << 63), None), "handles only"),
+    ):
+        with pytest.raises(CaptureError, match=message):
+            aot_export(lambda x, d=dtype, b=bounds: x.to(d).random_(*b), (torch.ones(3),))
+
+
 class Refusing(nn.Module):
     def forward(self, which: torch.Tensor, values: torch.Tensor, limit: torch.Tensor) -> Any:
         return (

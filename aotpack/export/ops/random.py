@@ -31,6 +31,27 @@ random_integers = define(
 )
 
 
+def last_integer(dtype: torch.dtype) -> int:
+    """The end, inclusive, of what `Tensor.random_` draws where nothing is said of it."""
+    if dtype == torch.bool:
+        return 1
+    # Of floats: as far as they have every integer.
+    return int(2 / torch.finfo(dtype).eps) if dtype.is_floating_point else torch.iinfo(dtype).max
+
+
+def _between(x: Tensor, low: int, last: int) -> Tensor:
+    return torch.empty_like(x).random_(low, None if last == torch.iinfo(torch.int64).max else last + 1)
+
+
+# `Tensor.random_(from, to)`, of whose operator torch writes a graph that is no Python (`from`).
+random_between = define(
+    "random_between(Tensor x, SymInt low, SymInt last) -> Tensor",
+    _between,
+    lambda x, low, last: torch.empty_like(x),
+    tags=(torch.Tag.nondeterministic_seeded,),
+)
+
+
 def _permutation(n: int, seed: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.randperm(n, generator=_generator(seed), dtype=dtype)
 

@@ -256,25 +256,34 @@ def _with_strides_of(x: Tensor, values: Tensor) -> Tensor:
     return aten.copy.default(torch.empty_like(x, dtype=values.dtype), values)  # type: ignore[no-any-return]
 
 
+def _at_most(value: int, dtype: torch.dtype) -> int:
+    """The greatest integer up to `value` that `dtype` has."""
+    step = max(value.bit_length() - _DIGITS[dtype], 0) if dtype.is_floating_point else 0
+    return value >> step << step
+
+
 def _random(x: Tensor, low: Any, last: Any) -> Tensor:
-    return _with_strides_of(x, ours.random_integers(low, last, x.shape, _seed(x.device)).to(x.dtype))
-
-
-def _last(dtype: torch.dtype) -> int:
-    """The end of the range that `random_` takes for a dtype."""
-    if dtype == torch.bool:
-        return 1
-    return 1 << _DIGITS[dtype] if dtype.is_floating_point else torch.iinfo(dtype).max
+    if isinstance(low, int) and isinstance(last, int):
+        # What is drawn is rounded, and must not leave the range.
+        least, most = -_at_most(-low, x.dtype), _at_most(last, x.dtype)
+        low, last = (least, most) if least <= most else (low, last)
+    values = ours.random_integers(low, last, x.shape, _seed(x.device)).to(x.dtype)
+    return _with_strides_of(x, values)
 
 
 @decomposes(aten.random.default)
 def _random_default(x: Tensor, *, generator: Any = None) -> Any:
-    return _random(x, 0, _last(x.dtype))
+    return _random(x, 0, ours.last_integer(x.dtype))
 
 
 @decomposes(aten.random.to)
 def _random_to(x: Tensor, to: Any, *, generator: Any = None) -> Any:
     return _random(x, 0, to - 1)
+
+
+@decomposes(ours.random_between)
+def _random_between(x: Tensor, low: Any, last: Any) -> Any:
+    return _random(x, low, last)
 
 
 @decomposes(aten.randperm.default)
