@@ -90,6 +90,10 @@ def _conv() -> Iterator[Case]:
                     arguments = (x, packed, bias, None, cout, list(kernel), *how, 1)
                     yield Case(f"{_CPU}packed_conv", ops.packed_conv, arguments, packed=(1,), tolerance=_loose(dtype))
                     if batch == 2:
+                        one = ([stride[0]], [padding[0]], [dilation[0]], transposed, [0], groups)  # for all dims
+                        yield Case(
+                            f"{_CPU}convolution", torch.convolution, (x, weight, bias, *one), tolerance=_loose(dtype)
+                        )
                         yield Case(f"{_CPU}pack_conv", ops.pack_conv, (weight, groups, transposed))
 
 

@@ -42,8 +42,22 @@ Tensor* channels_last(Tensor* source) {
   return copy.release();
 }
 
+// A number for each spatial dim, or one for all of them, as torch takes both.
+struct PerDim {
+  const int64_t* values;
+  int64_t count;
+
+  int64_t at(int dim, int spatial) const {
+    if (count != 1 && count != spatial) {
+      throw_invalid("convolution: " + std::to_string(count) + " numbers for " + std::to_string(spatial) + " dims");
+    }
+    return values[count == 1 ? 0 : dim];
+  }
+};
+
 struct Shape {
-  const int64_t *kernel, *stride, *padding, *dilation, *output_padding;
+  const int64_t* kernel;
+  PerDim stride, padding, dilation, output_padding;
   bool transposed;
   int64_t groups, out_channels;
   bool winograd = false;
@@ -65,14 +79,15 @@ void fit(const Tensor* x, const Shape& shape, Args* args, int64_t* sizes) {
     const int s = d - (3 - spatial);  // the kernel counts depth, height, width; missing ones come first
     args->in[d] = s < 0 ? 1 : x->sizes[2 + s];
     args->kernel[d] = s < 0 ? 1 : shape.kernel[s];
-    args->stride[d] = s < 0 ? 1 : shape.stride[s];
-    args->padding[d] = s < 0 ? 0 : shape.padding[s];
-    args->dilation[d] = s < 0 ? 1 : shape.dilation[s];
+    args->stride[d] = s < 0 ? 1 : shape.stride.at(s, spatial);
+    args->padding[d] = s < 0 ? 0 : shape.padding.at(s, spatial);
+    args->dilation[d] = s < 0 ? 1 : shape.dilation.at(s, spatial);
     const int64_t reach = args->dilation[d] * (args->kernel[d] - 1) + 1;
     if (s < 0) {
       args->out[d] = 1;
     } else if (shape.transposed) {
-      args->out[d] = (args->in[d] - 1) * args->stride[d] - 2 * args->padding[d] + reach + shape.output_padding[s];
+      args->out[d] =
+          (args->in[d] - 1) * args->stride[d] - 2 * args->padding[d] + reach + shape.output_padding.at(s, spatial);
     } else {
       args->out[d] = args->in[d] + 2 * args->padding[d] < reach
                          ? -1
@@ -174,25 +189,37 @@ bool has_kernel(int32_t dtype) {
 
 void aoti_torch_cpu_packed_conv(AotpackTensor x, AotpackTensor weight, AotpackTensor* bias, AotpackTensor* residual,
                                 int64_t out_channels, const int64_t* kernel, int64_t rank, const int64_t* stride,
-                                int64_t, const int64_t* padding, int64_t, const int64_t* dilation, int64_t,
-                                int32_t transposed, const int64_t* output_padding, int64_t, int64_t groups, int64_t act,
-                                AotpackTensor* ret0) {
-  const Shape shape{kernel,   stride,         padding,
-                    dilation, output_padding, transposed != 0,
-                    groups,   out_channels,   is_transformed(weight, kernel, rank)};
+                                int64_t strides, const int64_t* padding, int64_t paddings, const int64_t* dilation,
+                                int64_t dilations, int32_t transposed, const int64_t* output_padding,
+                                int64_t output_paddings, int64_t groups, int64_t act, AotpackTensor* ret0) {
+  const Shape shape{kernel,
+                    {stride, strides},
+                    {padding, paddings},
+                    {dilation, dilations},
+                    {output_padding, output_paddings},
+                    transposed != 0,
+                    groups,
+                    out_channels,
+                    is_transformed(weight, kernel, rank)};
   Trace trace("packed_conv");
   trace.in_place("weight", weight);
   *ret0 = convolve(x, weight->data, optional(bias), optional(residual), shape, static_cast<kernels::Act>(act), trace);
 }
 
 void aoti_torch_cpu_convolution(AotpackTensor input, AotpackTensor weight, AotpackTensor* bias, const int64_t* stride,
-                                int64_t, const int64_t* padding, int64_t, const int64_t* dilation, int64_t,
-                                int32_t transposed, const int64_t* output_padding, int64_t, int64_t groups,
-                                AotpackTensor* ret0) {
+                                int64_t strides, const int64_t* padding, int64_t paddings, const int64_t* dilation,
+                                int64_t dilations, int32_t transposed, const int64_t* output_padding,
+                                int64_t output_paddings, int64_t groups, AotpackTensor* ret0) {
   Trace trace("convolution");
   const int64_t out_channels = transposed != 0 ? weight->sizes[1] * groups : weight->sizes[0];
-  const Shape shape{weight->sizes + 2, stride,          padding, dilation,
-                    output_padding,    transposed != 0, groups,  out_channels};
+  const Shape shape{weight->sizes + 2,
+                    {stride, strides},
+                    {padding, paddings},
+                    {dilation, dilations},
+                    {output_padding, output_paddings},
+                    transposed != 0,
+                    groups,
+                    out_channels};
   // Generated code expects the layout of torch's result: the input's.
   const bool plain = input->rank > 2 && input->is_contiguous();
   if (!has_kernel(input->dtype)) {
