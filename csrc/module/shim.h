@@ -187,6 +187,17 @@ AOTPACK_ITEM(int64, int64_t)
 AOTPACK_ITEM(bool, bool)
 #undef AOTPACK_ITEM
 
+// Halves come out as types of torch's headers, which generated code includes where it needs them.
+template <typename Half>
+void aoti_torch_item_bfloat16(AtenTensorHandle tensor, Half* out) {
+  static_assert(sizeof(Half) == 2);
+  std::memcpy(out, tensor->data, sizeof(Half));
+}
+template <typename Half>
+void aoti_torch_item_float16(AtenTensorHandle tensor, Half* out) {
+  aoti_torch_item_bfloat16(tensor, out);
+}
+
 // ---- handles
 // -------------------------------------------------------------------------------------------------------------------
 
