@@ -36,6 +36,7 @@ from aotpack.export.inductor.fallbacks import Fallback, fallbacks
 from aotpack.export.inductor.layout import chosen_layouts
 from aotpack.export.inductor.numbers import numbers_allowed
 from aotpack.export.inductor.reuse import pieces_left_alone
+from aotpack.export.inductor.shims import shims_of_later_versions
 from aotpack.export.inductor.sizes import open_sizes
 
 # Loops are divided as for this many threads, whatever the build host has: a build must not depend on its host.
@@ -207,6 +208,7 @@ def generate(
         chosen_layouts(gm),
         numbers_allowed(),
         pieces_left_alone(),
+        shims_of_later_versions(),
         custom_calls(custom or {}),
         _intercepted(result),
     ):
