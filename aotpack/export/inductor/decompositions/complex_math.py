@@ -12,7 +12,7 @@ from aotpack.export.inductor.decompositions import complex_numbers as numbers
 from aotpack.export.inductor.decompositions.complex_numbers import Pair, joined, pair, real_dtype
 from aotpack.export.inductor.decompositions.complex_table import by_parts, complex_decomposes, operand, operands
 from aotpack.export.inductor.decompositions.table import aten, decomposes
-from aotpack.export.ops.complex import complex_cumprod
+from aotpack.export.ops.complex import complex_cumprod, complex_logcumsumexp
 
 for _operator in (aten.neg.default, aten.mean.default, aten.mean.dim, aten.sum.default, aten.cumsum.default):
     complex_decomposes(_operator)(by_parts(_operator))
@@ -239,6 +239,11 @@ def _vector_norm(
 @complex_decomposes(aten.cumprod.default)
 def _cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     return complex_cumprod(joined(operand(x, dtype or x.dtype)), dim)
+
+
+@complex_decomposes(aten.logcumsumexp.default)
+def _logcumsumexp(z: Tensor, dim: int) -> Any:
+    return complex_logcumsumexp(z, dim)
 
 
 @complex_decomposes(aten.prod.default)

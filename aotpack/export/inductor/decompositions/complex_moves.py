@@ -82,7 +82,10 @@ def _resolve(z: Tensor) -> Any:
 
 
 @complex_decomposes(aten._conj.default, aten.conj_physical.default, aten._conj_physical.default)
-def _conj(z: Tensor) -> Any:
+def _conj(z: Tensor | complex) -> Any:
+    if not isinstance(z, Tensor):
+        # In a backward, of a number that the model multiplied by.
+        return torch.full((), z.conjugate(), dtype=torch.complex128)
     return joined(pair(z).conj())
 
 

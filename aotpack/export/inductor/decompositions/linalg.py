@@ -147,6 +147,9 @@ def _eigvals(a: Tensor) -> Any:
 
 @decomposes(aten.linalg_matrix_exp.default)
 def _matrix_exp(a: Tensor) -> Any:
+    # Halves in single precision: eager has them, LAPACK's kind of kernels do not.
+    if a.dtype in (torch.bfloat16, torch.float16):
+        return linalg.matrix_exp(a.float()).to(a.dtype)
     return linalg.matrix_exp(a)
 
 
