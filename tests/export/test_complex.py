@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -106,3 +108,58 @@ def test_gradients(build: Build) -> None:
     for _ in range(2):
         x, w = torch.randn(2, 6, 10), torch.randn(6, dtype=torch.complex64) * 0.1
         assert_close(archive(x, w), model(x, w), 1e-3)
+
+
+def test_complex_numbers_in_a_backward(build: Build) -> None:
+    """The backward of a product with a number is one with its conjugate."""
+
+    def model(z: Tensor, x: Tensor) -> list[Tensor]:
+        z, x = z.detach().requires_grad_(), x.detach().requires_grad_()
+        results = [z * (2 + 3j), z / (1 - 2j), (1 + 1j) / z, z + 1j, (3 - 1j) - z, z**2, x * (0.1 + 3j), x / (1 - 1j)]
+        weights = torch.arange(1.0, 9.0, dtype=x.dtype).reshape(2, 4)
+        return [
+            gradient
+            for result in results
+            for gradient in torch.autograd.grad((result.real * weights + result.imag).sum(), (z, x), allow_unused=True)
+            if gradient is not None
+        ]
+
+    z, x = torch.randn(2, 4, dtype=torch.complex64), torch.randn(2, 4)
+    archive = build(model, (z, x))
+    for _ in range(2):
+        got, wanted = archive(z, x), model(z.to(torch.complex128), x.double())
+        assert len(wanted) == 8
+        assert_close(got, wanted, 1e-5)
+        assert [g.dtype for g in got] == [torch.complex64] * 6 + [torch.float32] * 2
+        z, x = torch.randn(2, 4, dtype=torch.complex64), torch.randn(2, 4)
+
+
+def test_logcumsumexp(build: Build) -> None:
+    def model(z: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        w = w.detach().requires_grad_()
+        sums = torch.logcumsumexp(w, 1)
+        (gradient,) = torch.autograd.grad((sums * sums.conj()).real.sum() + sums.imag[:, 2].sum(), w)
+        return torch.logcumsumexp(z, 0), torch.logcumsumexp(z, -1), gradient
+
+    def values(rows: int) -> tuple[Tensor, Tensor]:
+        return torch.randn(rows, 5, dtype=torch.complex64) * 5, torch.randn(rows, 5, dtype=torch.complex128)
+
+    archive = build(model, values(3), dynamic_shapes={"z": {0: Dim("rows", max=64)}, "w": {0: Dim("rows", max=64)}})
+    for rows in (3, 1, 40):
+        z, w = values(rows)
+        assert_close(archive(z, w), model(z.to(torch.complex128), w), 2e-6)
+        assert_close(archive(z.flip(1), w.t().contiguous().t()), model(z.to(torch.complex128).flip(1), w), 2e-6)
+    # Infinite and no numbers, in every order of two and then one more.
+    parts = torch.tensor([math.inf, -math.inf, math.nan, 1.0, -0.0])
+    each = torch.complex(*torch.meshgrid(parts, parts, indexing="ij")).flatten()
+    for third in (0.5 + 1j, complex(-math.inf, 2.0)):
+        pairs = torch.cartesian_prod(each, each)[:, [0, 1, 1]].contiguous()
+        pairs[:, 2] = third
+        for block in pairs.split(64):
+            z = torch.nn.functional.pad(block, (0, 2))
+            got, wanted = archive(z, z.to(torch.complex128))[1], torch.logcumsumexp(z, 1)
+            assert torch.equal(got.isnan(), wanted.isnan())
+            torch.testing.assert_close(got.real, wanted.real, equal_nan=True)
+            # Where the sum is 0 or infinite the angle is whatever came of it.
+            finite = wanted.real.isfinite()
+            torch.testing.assert_close(got.imag[finite], wanted.imag[finite], equal_nan=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from tests.odd_inputs.harness import Case
 from tests.odd_inputs.tensors import around, values
@@ -26,9 +27,15 @@ def cases() -> Iterator[Case]:
                         yield Case(f"{_CPU}fft_r2c", ours.fft_r2c, (x, dims, 2, False, order))
                         yield Case(f"{_CPU}fft_c2r", ours.fft_c2r, (z, dims, 2, 2 * sizes[dims[-1]] - 1, order))
             yield Case(f"{_CPU}complex_cumprod", ours.complex_cumprod, (z, 1))
+            for dim in (0, 1, -1):
+                yield Case(f"{_CPU}complex_logcumsumexp", _logcumsumexp, (z, dim))
             yield Case(f"{_CPU}permute", aten.permute, (z, [2, 0, 1]))
             # Writes to its first argument.
             yield Case(f"{_CPU}complex_store", lambda to, x: [], (values(*sizes, dtype=cplx), z), fixed=(0,))
             yield Case(f"{_CPU}view_as_real", aten.view_as_real, (z,))
     pairs = values(4, 3, 2)
     yield Case(f"{_CPU}view_as_complex", aten.view_as_complex, (pairs,))
+
+
+def _logcumsumexp(z: Tensor, dim: int) -> Tensor:
+    return torch.logcumsumexp(z.to(torch.complex128), dim).to(z.dtype)

@@ -1,4 +1,6 @@
-"""What is left to do on complex tensors themselves: running products, which no real scan computes, and writing them."""
+"""What is left to do on complex tensors themselves: running products and sums of exponentials, which no real scan
+computes, and writing them.
+"""
 
 from __future__ import annotations
 
@@ -25,5 +27,10 @@ def _store_fake(z: Tensor, source: Tensor) -> None:
 
 
 complex_cumprod = define("complex_cumprod(Tensor self, int dim) -> Tensor", _reference, _fake)
+complex_logcumsumexp = define(
+    "complex_logcumsumexp(Tensor self, int dim) -> Tensor",
+    lambda z, dim: torch.logcumsumexp(z, dim).contiguous(),
+    _fake,
+)
 # What `copy_` does; TorchInductor calls that of complex tensors through libtorch's dispatcher.
 complex_store = define("complex_store(Tensor(a!) self, Tensor source) -> ()", _store, _store_fake)

@@ -14,4 +14,6 @@ void aoti_torch_cpu_permute(AotpackTensor self, const int64_t* dims, int64_t dim
 void aoti_torch_cpu_complex_store(AotpackTensor self, AotpackTensor source, void* none = nullptr);
 /// Running products along `dim`, contiguous.
 void aoti_torch_cpu_complex_cumprod(AotpackTensor self, int64_t dim, AotpackTensor* ret0);
+/// log(cumsum(exp(self))) along `dim`, computed in double; contiguous.
+void aoti_torch_cpu_complex_logcumsumexp(AotpackTensor self, int64_t dim, AotpackTensor* ret0);
 // clang-format on
