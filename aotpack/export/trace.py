@@ -23,11 +23,8 @@ from aotpack.errors import CaptureError
 from aotpack.export import eager, gradients
 from aotpack.export.checks import messages_noted
 from aotpack.export.custom_ops import custom_operators_inlined
-from aotpack.export.distributions import distributions_captured
 from aotpack.export.editing import is_dense
 from aotpack.export.interface import Call
-from aotpack.export.least_squares import least_squares_captured
-from aotpack.export.losses import losses_captured
 from aotpack.export.respelled import functions_respelled
 from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.canonical import conjuncts, is_integer
@@ -164,15 +161,7 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
 @contextlib.contextmanager
 def _followed_by_hand() -> Iterator[None]:
     """While active, what torch.export without Dynamo does not follow is followed."""
-    with (
-        symbolic_math(),
-        custom_operators_inlined(),
-        losses_captured(),
-        least_squares_captured(),
-        functions_respelled(),
-        distributions_captured(),
-        messages_noted(),
-    ):
+    with symbolic_math(), custom_operators_inlined(), functions_respelled(), messages_noted():
         yield
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from aotpack.export.inductor.decompositions.table import aten, decomposes
-from aotpack.export.losses import margins_of_labels
+from aotpack.export.respelled.losses import margins_of_labels
 
 
 @decomposes(aten.embedding_renorm.default)

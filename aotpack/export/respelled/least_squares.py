@@ -1,39 +1,24 @@
-"""Captures `torch.linalg.lstsq`, which torch cannot trace: sizes of its results depend on the driver, some on values.
+"""`torch.linalg.lstsq`, which torch cannot trace: sizes of its results depend on the driver, some on values.
 
-While a model is traced, calls of it become factorizations that can be: for the driver gels, which takes full rank for
-granted, a QR; for the others, which find the solution of least norm, the pseudoinverse. Both have gradients.
+Calls of it become factorizations: for the driver gels, which takes full rank for granted, a QR; for the others, which
+find the solution of least norm, the pseudoinverse. Both have gradients.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from aotpack.errors import CaptureError
 from aotpack.export.ops.linalg import check_errors
+from aotpack.export.respelled.table import respells
 
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
-@contextlib.contextmanager
-def least_squares_captured() -> Iterator[None]:
-    """While active, calls of `torch.linalg.lstsq` can be traced."""
-    with _LeastSquares():
-        yield
-
-
-class _LeastSquares(TorchFunctionMode):
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        return (_lstsq if func is torch.linalg.lstsq else func)(*args, **(kwargs or {}))
-
-
+@respells(torch.linalg.lstsq)
 def _lstsq(
     input: Tensor, b: Tensor | None = None, rcond: Any = None, *, driver: str | None = None, **kwargs: Any
 ) -> Any:

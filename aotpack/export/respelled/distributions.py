@@ -1,4 +1,4 @@
-"""Captures torch.distributions.
+"""torch.distributions.
 
 What they check of their parameters and of values becomes a check of the call, in words that are known when the model is
 traced: torch's quote the values. Samples of a Gamma and of a Dirichlet, which others are made of, are drawn by
@@ -12,36 +12,20 @@ Private interfaces touched (torch 2.11 to 2.13):
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, dirichlet
-from torch.overrides import TorchFunctionMode
 
 from aotpack.export.ops.sampler_gradients import sample_dirichlet, sample_gamma
+from aotpack.export.respelled.table import replaces, respells
+
+_SOURCE = inspect.getsourcefile(Distribution)
 
 
-@contextlib.contextmanager
-def distributions_captured() -> Iterator[None]:
-    """While active, calls of torch.distributions can be traced."""
-    with _Distributions(), mock.patch.object(dirichlet, "_Dirichlet", _Dirichlet):
-        yield
-
-
-class _Distributions(TorchFunctionMode):
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        captured = _CAPTURED.get(func)
-        result = NotImplemented if captured is None else captured(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {})) if result is NotImplemented else result
-
-
+@respells(torch._is_all_true)
 def _is_all_true(valid: Tensor) -> Any:
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename != _SOURCE:
@@ -61,20 +45,15 @@ def _is_all_true(valid: Tensor) -> Any:
     return True
 
 
+@respells(torch._standard_gamma)
 def _standard_gamma(alpha: Tensor, generator: Any = None) -> Any:
     return NotImplemented if generator is not None else sample_gamma(alpha)
 
 
+@replaces(dirichlet, "_Dirichlet")
 class _Dirichlet:
     """In the place of torch's autograd.Function, whose backward torch.export drops."""
 
     @staticmethod
     def apply(concentration: Tensor) -> Tensor:
         return sample_dirichlet(concentration)  # type: ignore[no-any-return]
-
-
-_SOURCE = inspect.getsourcefile(Distribution)
-_CAPTURED: dict[Any, Callable[..., Any]] = {
-    torch._is_all_true: _is_all_true,
-    torch._standard_gamma: _standard_gamma,
-}

@@ -1,9 +1,8 @@
-"""Captures losses that look at values, which a trace does not have.
+"""Losses that look at values.
 
 `torch.nn.functional.gaussian_nll_loss` raises where a variance is negative; `ctc_loss` allocates by the longest target.
-While a model is traced, calls of them become operators of ours, which do so in a call of the archive. torch (2.11 to
-2.13) traces `multilabel_margin_loss` into operators that sum over what follows the first -1 of a target too: here it is
-traced into others.
+Calls of them become operators of ours, which do so in a call of the archive. torch (2.11 to 2.13) traces
+`multilabel_margin_loss` into operators that sum over what follows the first -1 of a target too: here it becomes others.
 
 Private interface touched (torch 2.11 to 2.13): torch.nn.functional.gaussian_nll_loss looks at values by `torch.any`
 alone.
@@ -11,41 +10,23 @@ alone.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from aotpack.export.ops.bounds import check_bounds
 from aotpack.export.ops.ctc import ctc_loss
+from aotpack.export.respelled.table import respells
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
 
-@contextlib.contextmanager
-def losses_captured() -> Iterator[None]:
-    """While active, calls of losses that look at values can be traced."""
-    with _Losses():
-        yield
-
-
-class _Losses(TorchFunctionMode):
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        return _CAPTURED.get(func, func)(*args, **(kwargs or {}))
-
-
+@respells(functional.gaussian_nll_loss)
 def _gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, *args: Any, **kwargs: Any) -> Any:
     if isinstance(var, Tensor):
         var = check_bounds(var, 0.0, math.inf, "var has negative entry/entries")
@@ -55,6 +36,7 @@ def _gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, *args
         return functional.gaussian_nll_loss(input, target, var, *args, **kwargs)
 
 
+@respells(functional.ctc_loss, torch.ctc_loss)
 def _ctc_loss(
     log_probs: Tensor,
     targets: Tensor,
@@ -108,6 +90,7 @@ def margins_of_labels(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(counted, margin, 0).sum((1, 2)) / classes, is_target
 
 
+@respells(functional.multilabel_margin_loss)
 def _multilabel_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -121,11 +104,3 @@ def _multilabel_margin_loss(
     if reduction == "none":
         return losses if input.dim() == 2 else losses.squeeze(0)
     return losses.mean() if reduction == "mean" else losses.sum()
-
-
-_CAPTURED: dict[Any, Callable[..., Any]] = {
-    functional.gaussian_nll_loss: _gaussian_nll_loss,
-    functional.ctc_loss: _ctc_loss,
-    torch.ctc_loss: _ctc_loss,
-    functional.multilabel_margin_loss: _multilabel_margin_loss,
-}

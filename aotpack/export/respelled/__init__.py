@@ -1,0 +1,21 @@
+"""Functions that torch.export does not follow, spelled by others that it does.
+
+Some look at values, which a trace does not have; some have a size that torch cannot tell, or that a trace would fix.
+They are replaced while a model is traced, one topic a file. The results are the same, and so is where they fail. A file
+of this folder that is not imported here is not in the table.
+"""
+
+from aotpack.export.respelled import bools, distributions, histograms, least_squares, losses, random, sizes, statistics
+from aotpack.export.respelled.table import functions_respelled
+
+__all__ = [
+    "bools",
+    "distributions",
+    "functions_respelled",
+    "histograms",
+    "least_squares",
+    "losses",
+    "random",
+    "sizes",
+    "statistics",
+]
