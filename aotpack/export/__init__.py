@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from aotpack.export.build import BuildOptions, BuildReport, build_archive
 from aotpack.export.capture import aot_export, load_exported
-from aotpack.export.custom_kernels import custom_kernel, kernel_include_dir
+from aotpack.export.custom.kernels import custom_kernel, kernel_include_dir
 from aotpack.export.program import Program
 from aotpack.export.streaming import without_weights
 

@@ -17,8 +17,9 @@ from pathlib import Path
 import torch
 
 from aotpack.errors import CompileError
-from aotpack.export import custom_units, native, toolchain
+from aotpack.export import native, toolchain
 from aotpack.export.cache import BuildCache
+from aotpack.export.custom import units as custom_units
 from aotpack.export.lower import Lowered
 from aotpack.export.toolchain import Compiler
 

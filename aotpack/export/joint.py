@@ -32,7 +32,7 @@ from torch.export.graph_signature import InputKind, InputSpec, SymIntArgument, T
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aotpack.errors import CaptureError
-from aotpack.export.custom_ops import decompositions, triton_operators_kept
+from aotpack.export.custom.inlining import decompositions, triton_operators_kept
 from aotpack.export.inductor.effects import checks_without_tokens
 
 aten = torch.ops.aten

@@ -8,9 +8,10 @@ from functools import lru_cache
 
 import torch
 
-from aotpack.export import custom_glue, native, ops
-from aotpack.export.custom_glue import Glue
-from aotpack.export.custom_kernels import operators_with_kernels
+from aotpack.export import native, ops
+from aotpack.export.custom import glue
+from aotpack.export.custom.glue import Glue
+from aotpack.export.custom.kernels import operators_with_kernels
 from aotpack.export.editing import is_dense
 from aotpack.export.inductor import kernel_source, wrapper_source
 from aotpack.export.inductor.codegen import GeneratedCode, generate
@@ -70,8 +71,8 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
     called: list[Glue] = []
 
     def define(shims: frozenset[str]) -> str:
-        called.extend(custom_glue.of_shims(custom, shims))
-        return custom_glue.wrapper_text(called)
+        called.extend(glue.of_shims(custom, shims))
+        return glue.wrapper_text(called)
 
     fold = weights_known and not _has_state_of_one_element(program)
     with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
@@ -81,7 +82,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
             target,
             fold=fold,
             wording=wording(program),
-            custom={op: custom_glue.shim_name(op) for op in custom},
+            custom={op: glue.shim_name(op) for op in custom},
         )
     refuse_specialization(program, "TorchInductor")
     checks = later_checks(program, "TorchInductor")
@@ -92,7 +93,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
         num_outputs=len(program.signature.outputs),
         custom=define,
     )
-    _refuse_unsupported(code, wrapper.shims - {glue.shim_name for glue in called})
+    _refuse_unsupported(code, wrapper.shims - {each.shim_name for each in called})
     return Lowered(
         target=target,
         wrapper=wrapper.text,

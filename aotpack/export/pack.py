@@ -30,8 +30,9 @@ from aotpack.archive import (
     layout_constants,
     write_archive,
 )
-from aotpack.export import custom_units, toolchain
+from aotpack.export import toolchain
 from aotpack.export.constant_table import ConstantTable
+from aotpack.export.custom import units as custom_units
 from aotpack.export.goldens import golden_file, tensor_bytes
 from aotpack.export.interface import manifest_dtype
 from aotpack.export.lower import Lowered

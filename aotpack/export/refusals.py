@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from aotpack.errors import UnsupportedOperatorError
-from aotpack.export import custom_kernels
+from aotpack.export.custom.kernels import advice
 from aotpack.export.inductor.fallbacks import Fallback, key
 
 _SHOWN_PLACES = 3
@@ -66,7 +66,7 @@ def refuse(uses: Sequence[OperatorUse]) -> None:
         f"the model needs {count} no kernel:\n" + "\n".join(lines),
         operators=operators,
         uses=tuple(dict.fromkeys(uses)),
-        hint=custom_kernels.advice(operators) or _HINT,
+        hint=advice(operators) or _HINT,
     )
 
 

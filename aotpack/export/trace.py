@@ -22,7 +22,7 @@ from torch.export import ExportedProgram
 from aotpack.errors import CaptureError
 from aotpack.export import eager, gradients
 from aotpack.export.checks import messages_noted
-from aotpack.export.custom_ops import custom_operators_inlined
+from aotpack.export.custom.inlining import custom_operators_inlined
 from aotpack.export.editing import is_dense
 from aotpack.export.interface import Call
 from aotpack.export.respelled import functions_respelled

@@ -18,8 +18,8 @@ import aotpack
 from aotpack.errors import BuildError, CompileError, UnsupportedOperatorError
 from aotpack.export import BuildReport, aot_export, build_archive, custom_kernel, kernel_include_dir, toolchain
 from aotpack.export.build import BuildOptions
-from aotpack.export.custom_glue import glue, shim_name
-from aotpack.export.custom_kernels import custom_kernels_restored
+from aotpack.export.custom.glue import glue, shim_name
+from aotpack.export.custom.kernels import custom_kernels_restored
 from aotpack.export.inductor.custom_calls import _literal
 from tests.support.building import manifest_of
 
@@ -336,7 +336,7 @@ def test_without_a_kernel_the_operator_is_refused_by_name(archive: Any) -> None:
 
 
 def test_what_calls_of_kernels_need_of_torch_is_there() -> None:
-    """Private interfaces that aotpack/export/inductor/custom_calls.py and custom_ops.py patch."""
+    """Private interfaces that aotpack/export/inductor/custom_calls.py and custom/inlining.py patch."""
     from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
     from torch._inductor.ir import ExternKernel, MultiOutput
 

@@ -25,8 +25,8 @@ from unittest import mock
 
 import torch
 
-from aotpack.export.custom_kernels import qualified_name
-from aotpack.export.custom_ops import triton_operators_kept
+from aotpack.export.custom.inlining import triton_operators_kept
+from aotpack.export.custom.kernels import qualified_name
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 An operator defined by `torch.library.custom_op` is opaque to torch.export, which asks its fake implementation for the
 result. An archive needs what it computes. So while a model is traced, a call of it runs its implementation for the CPU
-on the traced tensors, unless it has a kernel of the user (custom_kernels.py). In a joint capture an operator with a
+on the traced tensors, unless it has a kernel of the user (kernels.py). In a joint capture an operator with a
 backward of its own stays a call until AOTAutograd has taken that backward, and is decomposed then.
 
 Private interfaces touched (torch 2.11 to 2.13):
@@ -24,7 +24,7 @@ from torch._library.custom_ops import OPDEFS
 from torch.overrides import TorchFunctionMode
 
 from aotpack.errors import CaptureError
-from aotpack.export.custom_kernels import kernel_of
+from aotpack.export.custom.kernels import kernel_of
 from aotpack.export.eager import model_line
 
 # Where torch.library.triton_op wraps implementations.

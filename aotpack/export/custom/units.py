@@ -10,8 +10,8 @@ from pathlib import Path
 
 from aotpack.errors import BuildError
 from aotpack.export import toolchain
-from aotpack.export.custom_glue import Glue
-from aotpack.export.custom_kernels import CustomKernel, kernel_include_dir
+from aotpack.export.custom.glue import Glue
+from aotpack.export.custom.kernels import CustomKernel, kernel_include_dir
 
 
 @dataclass(frozen=True)

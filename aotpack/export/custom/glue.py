@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from aotpack.errors import BuildError
-from aotpack.export.custom_kernels import CustomKernel, qualified_name
+from aotpack.export.custom.kernels import CustomKernel, qualified_name
 
 _PREFIX = "aoti_torch_cpu_"
 # What stands unqualified in types.
