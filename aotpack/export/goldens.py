@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from aotpack.archive import FileSource, Golden, GoldenTensor
-from aotpack.export.capture import manifest_dtype
+from aotpack.export.capture.interface import manifest_dtype
 from aotpack.export.program import Program
 
 # Larger results are sampled: every `step`-th element, so that about this many bytes are kept.

@@ -31,10 +31,10 @@ from aotpack.archive import (
     write_archive,
 )
 from aotpack.export import toolchain
+from aotpack.export.capture.interface import manifest_dtype
 from aotpack.export.constant_table import ConstantTable
 from aotpack.export.custom import units as custom_units
 from aotpack.export.goldens import golden_file, tensor_bytes
-from aotpack.export.interface import manifest_dtype
 from aotpack.export.lower import Lowered
 from aotpack.export.shared import Identities
 from aotpack.export.source_module import SourceTensors

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aotpack.errors import BuildError
-from aotpack.export.interface import manifest_dtype, memory_order
+from aotpack.export.capture.interface import manifest_dtype, memory_order
 from aotpack.export.passes.noops import remove_noops
 from aotpack.export.program import Program, identity
 from aotpack.export.runner import run_passes

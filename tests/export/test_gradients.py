@@ -16,7 +16,8 @@ from torch.utils.checkpoint import checkpoint
 
 from aotpack import Dim
 from aotpack.errors import CaptureError
-from aotpack.export import aot_export, gradients
+from aotpack.export import aot_export
+from aotpack.export.capture import gradients
 from tests.export.conftest import Build, assert_close
 
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from aotpack.errors import LoweringError
-from aotpack.export import aot_export, recurrent
+from aotpack.export import aot_export
+from aotpack.export.capture import recurrent
 from aotpack.export.editing import bound_arguments, fake_mode
 from aotpack.export.inductor import codegen, kernel_source, wrapper_source
 from aotpack.export.inductor.codegen import GeneratedCode, generate

@@ -16,7 +16,7 @@ from aotpack import DYNAMIC, Dim
 from aotpack.archive import Entry, Guard
 from aotpack.errors import BuildError, CaptureError, InputError
 from aotpack.export import BuildOptions, aot_export, build_archive, load_exported, without_weights
-from aotpack.export.variants import resized
+from aotpack.export.capture.variants import resized
 from tests.support.building import Pack, assert_close, check_joint, in_double, manifest_of
 
 pytestmark = pytest.mark.torch
@@ -343,7 +343,7 @@ def test_a_variant_that_is_another_entry_is_refused(special: Callable[[Tensor], 
 
 def _force(forward: Callable[[Tensor], Any], shapes: Any) -> None:
     """Captures a variant out of the general one's range, as the same entry."""
-    from aotpack.export.same_entry import as_entry
+    from aotpack.export.capture.same_entry import as_entry
 
     general = aot_export(forward, (torch.randn(8),), dynamic_shapes=shapes)
     as_entry(aot_export(forward, (torch.randn(5),)), general.signature, "batch=5")

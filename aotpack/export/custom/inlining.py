@@ -24,8 +24,8 @@ from torch._library.custom_ops import OPDEFS
 from torch.overrides import TorchFunctionMode
 
 from aotpack.errors import CaptureError
+from aotpack.export.capture.eager import model_line
 from aotpack.export.custom.kernels import kernel_of
-from aotpack.export.eager import model_line
 
 # Where torch.library.triton_op wraps implementations.
 _TRITON = "torch._library.triton"

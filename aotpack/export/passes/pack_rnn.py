@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from aotpack.export import ops, recurrent
+from aotpack.export import ops
+from aotpack.export.capture import recurrent
 from aotpack.export.editing import Editor, bound_arguments, dtype_of, shape_of
 from aotpack.export.program import Program
 

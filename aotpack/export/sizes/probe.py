@@ -21,12 +21,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aotpack.archive.code import UndefinedError, evaluate
 from aotpack.errors import AotpackError, CaptureError
-from aotpack.export.interface import Call, draws_random_numbers
+from aotpack.export.capture.interface import Call, draws_random_numbers
+from aotpack.export.capture.state import state_put_back
 from aotpack.export.program import Program
 from aotpack.export.sizes.declared import Note
 from aotpack.export.sizes.guards import check_of, dim_symbol
 from aotpack.export.sizes.shape_env import expression
-from aotpack.export.state import state_put_back
 from aotpack.spec import Dim, DimRef, ShapeElement, Spec, TensorLeaf, TensorSpec, ValueLeaf, children
 
 Answer = Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]]

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from aotpack.export.capture.recurrent import gru, lstm
 from aotpack.export.inductor.decompositions.table import decomposes, fixed
-from aotpack.export.recurrent import gru, lstm
 
 _State = tuple[Tensor, ...]
 # The state after a step, from what the step's input has contributed to the gates and the state before; h comes first.

@@ -20,11 +20,11 @@ import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
-from aotpack.export import eager, gradients
+from aotpack.export.capture import eager, gradients
+from aotpack.export.capture.interface import Call
 from aotpack.export.checks import messages_noted
 from aotpack.export.custom.inlining import custom_operators_inlined
 from aotpack.export.editing import is_dense
-from aotpack.export.interface import Call
 from aotpack.export.respelled import functions_respelled
 from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.canonical import conjuncts, is_integer

@@ -14,8 +14,8 @@ import torch
 import torch.fx
 
 from aotpack.errors import BuildError
+from aotpack.export.capture.numbers import NUMBER_DTYPES
 from aotpack.export.editing import fake_mode
-from aotpack.export.numbers import NUMBER_DTYPES
 from aotpack.export.program import Program, Reference
 from aotpack.spec import CallSpec, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf, children
 

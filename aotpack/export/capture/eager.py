@@ -13,7 +13,7 @@ import torch.utils._pytree as pytree
 
 from aotpack.errors import CaptureError
 from aotpack.export import model_lines, structure
-from aotpack.export.state import state_put_back
+from aotpack.export.capture.state import state_put_back
 
 
 def detached(value: Any) -> Any:

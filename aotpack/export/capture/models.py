@@ -20,24 +20,25 @@ import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
-from aotpack.export import eager, gradients, structure
+from aotpack.export import structure
 from aotpack.export.autocast import autocast_inside
-from aotpack.export.functional import functional_graph
-from aotpack.export.interface import Call, Results, make_program, manifest_dtype, memory_order
-from aotpack.export.joint import joint_graph, portable_operators
-from aotpack.export.numbers import constant, taking_tensors
+from aotpack.export.capture import eager, gradients
+from aotpack.export.capture.functional import functional_graph
+from aotpack.export.capture.interface import Call, Results, make_program, memory_order
+from aotpack.export.capture.joint import joint_graph, portable_operators
+from aotpack.export.capture.numbers import constant, taking_tensors
+from aotpack.export.capture.recurrent import captured_whole
+from aotpack.export.capture.sparse import refuse_sparse_inputs, refuse_sparse_values
+from aotpack.export.capture.streaming import StreamedWeights, WeightFiles
+from aotpack.export.capture.trace import message, trace
+from aotpack.export.capture.variants import Variants, with_variants
 from aotpack.export.program import Program
-from aotpack.export.recurrent import captured_whole
 from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.loaded_guards import restore_guards
 from aotpack.export.sizes.probe import probed
 from aotpack.export.sizes.shapes import parse
-from aotpack.export.sparse import refuse_sparse_inputs, refuse_sparse_values
-from aotpack.export.streaming import StreamedWeights, WeightFiles
-from aotpack.export.trace import message, trace
-from aotpack.export.variants import Variants, with_variants
 
-__all__ = ["aot_export", "load_exported", "manifest_dtype"]
+__all__ = ["aot_export", "load_exported"]
 
 
 class _Function(torch.nn.Module):

@@ -13,8 +13,8 @@ from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
 from aotpack.export import structure
+from aotpack.export.capture.numbers import NUMBER_DTYPES, as_tensor, constant, factors_as_tensors, number_kind
 from aotpack.export.editing import as_node, bound_arguments, is_dense
-from aotpack.export.numbers import NUMBER_DTYPES, as_tensor, constant, factors_as_tensors, number_kind
 from aotpack.export.program import ConstantInfo, Program, Reference
 from aotpack.export.randomness import is_random
 from aotpack.export.sizes.declared import Declared
