@@ -1,4 +1,4 @@
-"""torch.distributions.
+"""Samples and checks of torch.distributions.
 
 What they check of their parameters and of values becomes a check of the call, in words that are known when the model is
 traced: torch's quote the values. Samples of a Gamma and of a Dirichlet, which others are made of, are drawn by
