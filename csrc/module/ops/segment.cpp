@@ -65,12 +65,24 @@ struct Segments {
     }
   }
 
-  int64_t begin(int64_t o, int64_t s) const { return bounds_->as<int64_t>()[o * (count + 1) + s]; }
-  int64_t end(int64_t o, int64_t s) const { return begin(o, s + 1); }
   int64_t rows() const { return outer * count; }
-  int64_t parts() const {
-    return parts_for(
-        rows(), 2.0 * static_cast<double>(outer * size * inner) / std::max<double>(1.0, static_cast<double>(rows())));
+
+  // Calls `f(place, length, at)` for each place of the result, [outer, count, inner]: as many elements of the data as
+  // `length` belong to it, and `at(j)` is where the j-th of them is.
+  template <typename F>
+  void for_each(F f) const {
+    const double work = 2.0 * static_cast<double>(outer * size * inner);
+    const int64_t parts = parts_for(rows(), work / std::max<double>(1.0, static_cast<double>(rows())));
+    for_parts(parts, rows(), [&](int64_t, int64_t first, int64_t last) {
+      for (int64_t row = first; row < last; ++row) {
+        const int64_t o = row / count;
+        const int64_t* bounds = bounds_->as<int64_t>() + o * (count + 1) + row % count;
+        for (int64_t i = 0; i < inner; ++i) {
+          f(row * inner + i, bounds[1] - bounds[0],
+            [start = o * size + bounds[0], i, this](int64_t j) { return (start + j) * inner + i; });
+        }
+      }
+    });
   }
 
  private:
@@ -131,19 +143,12 @@ void aoti_torch_cpu_segment_reduce(AotpackTensor data, const char* reduce, Aotpa
     using C = Compute<T>;
     const T* from = s.data->template as<T>();
     T* to = result->as<T>();
-    for_parts(s.parts(), s.rows(), [&](int64_t, int64_t first, int64_t last) {
-      for (int64_t row = first; row < last; ++row) {
-        const int64_t o = row / s.count, begin = s.begin(o, row % s.count), end = s.end(o, row % s.count);
-        for (int64_t i = 0; i < s.inner; ++i) {
-          C value = start_of<C>(how, initial);
-          for (int64_t j = begin; j < end; ++j) {
-            value = joined(how, value, static_cast<C>(from[(o * s.size + j) * s.inner + i]));
-          }
-          if (how == Reduce::mean && end == begin && initial == nullptr) value = std::numeric_limits<C>::quiet_NaN();
-          if (how == Reduce::mean && end > begin) value /= static_cast<C>(end - begin);
-          to[row * s.inner + i] = convert<T>(value);
-        }
-      }
+    s.for_each([&](int64_t place, int64_t length, auto at) {
+      C value = start_of<C>(how, initial);
+      for (int64_t j = 0; j < length; ++j) value = joined(how, value, static_cast<C>(from[at(j)]));
+      if (how == Reduce::mean && length == 0 && initial == nullptr) value = std::numeric_limits<C>::quiet_NaN();
+      if (how == Reduce::mean && length > 0) value /= static_cast<C>(length);
+      to[place] = convert<T>(value);
     });
   });
   *ret0 = result.release();
@@ -166,43 +171,37 @@ void aoti_torch_cpu__segment_reduce_backward(AotpackTensor grad, AotpackTensor o
     using C = Compute<T>;
     const T* from = s.data->template as<T>();
     T* to = result->as<T>();
-    for_parts(s.parts(), s.rows(), [&](int64_t, int64_t first, int64_t last) {
-      for (int64_t row = first; row < last; ++row) {
-        const int64_t o = row / s.count, begin = s.begin(o, row % s.count), end = s.end(o, row % s.count);
-        for (int64_t i = 0; i < s.inner; ++i) {
-          const C g = static_cast<C>(grads->as<T>()[row * s.inner + i]);
-          const C value = static_cast<C>(reduced->as<T>()[row * s.inner + i]);
-          auto at = [&](int64_t j) { return (o * s.size + j) * s.inner + i; };
-          // Several may equal the result.
-          auto chosen = [&](int64_t j) {
-            const C x = static_cast<C>(from[at(j)]);
-            return std::isnan(x) || x == value;
-          };
-          int64_t sharing = 0;
-          if (how == Reduce::max || how == Reduce::min) {
-            for (int64_t j = begin; j < end; ++j) sharing += chosen(j) ? 1 : 0;
-          }
-          // torch (2.11 to 2.13) divides a positive gradient alone; results are to be those of training with it.
-          const C shared = g > C(0) && sharing > 1 ? g / static_cast<C>(sharing) : g;
-          for (int64_t j = begin; j < end; ++j) {
-            C out = g;
-            if (how == Reduce::mean) out = g / static_cast<C>(end - begin);
-            if (how == Reduce::max || how == Reduce::min) out = chosen(j) ? shared : C(0);
-            if (how == Reduce::prod) {
-              const C x = static_cast<C>(from[at(j)]);
-              if (std::isnan(x) || x == C(0)) {
-                C others = start_of<C>(how, initial);
-                for (int64_t k = begin; k < end; ++k) {
-                  if (k != j) others *= static_cast<C>(from[at(k)]);
-                }
-                out = g * others;
-              } else {
-                out = g * value / x;
-              }
+    s.for_each([&](int64_t place, int64_t length, auto at) {
+      const C g = static_cast<C>(grads->as<T>()[place]);
+      const C value = static_cast<C>(reduced->as<T>()[place]);
+      // Several may equal the result.
+      auto chosen = [&](int64_t j) {
+        const C x = static_cast<C>(from[at(j)]);
+        return std::isnan(x) || x == value;
+      };
+      int64_t sharing = 0;
+      if (how == Reduce::max || how == Reduce::min) {
+        for (int64_t j = 0; j < length; ++j) sharing += chosen(j) ? 1 : 0;
+      }
+      // torch (2.11 to 2.13) divides a positive gradient alone; results are to be those of training with it.
+      const C shared = g > C(0) && sharing > 1 ? g / static_cast<C>(sharing) : g;
+      for (int64_t j = 0; j < length; ++j) {
+        C out = g;
+        if (how == Reduce::mean) out = g / static_cast<C>(length);
+        if (how == Reduce::max || how == Reduce::min) out = chosen(j) ? shared : C(0);
+        if (how == Reduce::prod) {
+          const C x = static_cast<C>(from[at(j)]);
+          if (std::isnan(x) || x == C(0)) {
+            C others = start_of<C>(how, initial);
+            for (int64_t k = 0; k < length; ++k) {
+              if (k != j) others *= static_cast<C>(from[at(k)]);
             }
-            to[at(j)] = convert<T>(out);
+            out = g * others;
+          } else {
+            out = g * value / x;
           }
         }
+        to[at(j)] = convert<T>(out);
       }
     });
   });

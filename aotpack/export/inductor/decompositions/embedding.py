@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -15,16 +16,18 @@ _SUM, _MEAN, _MAX = range(3)
 
 
 def _bags(
+    every_offset: bool,
     weight: Tensor,
     indices: Tensor,
     offsets: Tensor,
-    mode: int,
-    per_sample_weights: Tensor | None,
-    include_last_offset: bool,
-    padding_idx: int,
-    every_offset: bool,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The four results, with the sizes that ATen's have."""
+    """The four results, with the sizes that ATen's have: with `every_offset`, the last offset too has a count."""
     arguments = (weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding_idx)
     bags, bag_of, counts, sources = embedding_bag_full(*arguments)
     # ATen does not say where a sum's indices went when its fastest kernel takes it: the backward finds out itself.
@@ -41,34 +44,8 @@ def _bags(
     return bags, bag_of, counts, sources
 
 
-@decomposes(aten._embedding_bag.default)
-def _embedding_bag(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> Any:
-    return _bags(weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding_idx, False)
-
-
-@decomposes(aten._embedding_bag_forward_only.default)
-def _embedding_bag_forward_only(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> Any:
-    return _bags(weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding_idx, True)
+decomposes(aten._embedding_bag.default)(functools.partial(_bags, False))
+decomposes(aten._embedding_bag_forward_only.default)(functools.partial(_bags, True))
 
 
 @decomposes(aten._embedding_bag_backward.default)

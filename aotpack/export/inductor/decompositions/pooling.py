@@ -5,6 +5,7 @@ Averages are sums over views: padding and `unfold` are inlined into the loops th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -54,14 +55,14 @@ def _quotient(total: Tensor, divisor: int | Tensor, dtype: torch.dtype) -> Tenso
 
 
 def _avg_pool(
-    x: Tensor,
     spatial: int,
+    x: Tensor,
     kernel_size: Sequence[Any],
-    stride: Sequence[Any],
-    padding: int | Sequence[Any],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
+    stride: Sequence[Any] = (),
+    padding: int | Sequence[Any] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Any:
     kernel = spread(kernel_size, spatial)
     if x.dtype.is_floating_point and prod(kernel) <= UNROLLED:
@@ -81,39 +82,14 @@ def _avg_pool(
     return laid_like(_quotient(total, divisor, x.dtype), x)
 
 
-@decomposes(aten.avg_pool2d.default)
-def _avg_pool2d(
-    x: Tensor,
-    kernel_size: Sequence[Any],
-    stride: Sequence[Any] = (),
-    padding: int | Sequence[Any] = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Any:
-    return _avg_pool(x, 2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-
-@decomposes(aten.avg_pool3d.default)
-def _avg_pool3d(
-    x: Tensor,
-    kernel_size: Sequence[Any],
-    stride: Sequence[Any] = (),
-    padding: int | Sequence[Any] = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Any:
-    return _avg_pool(x, 3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-
 def _avg_pool_backward(
+    spatial: int,
     gradient: Tensor,
     x: Tensor,
-    spatial: int,
     kernel_size: Sequence[Any],
     stride: Sequence[Any],
     padding: int | Sequence[Any],
+    ceil_mode: bool,
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Any:
@@ -132,34 +108,6 @@ def _avg_pool_backward(
         widths.append((kernel[d] + steps[d] - 1) // steps[d])
     values, _, _ = gathered(shares, starts, ends, widths, 0.0)
     return laid_like(values.sum(window_dims(x.dim(), spatial)).to(x.dtype), x)
-
-
-@decomposes(aten.avg_pool2d_backward.default)
-def _avg_pool2d_backward(
-    gradient: Tensor,
-    x: Tensor,
-    kernel_size: Sequence[Any],
-    stride: Sequence[Any],
-    padding: int | Sequence[Any],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Any:
-    return _avg_pool_backward(gradient, x, 2, kernel_size, stride, padding, count_include_pad, divisor_override)
-
-
-@decomposes(aten.avg_pool3d_backward.default)
-def _avg_pool3d_backward(
-    gradient: Tensor,
-    x: Tensor,
-    kernel_size: Sequence[Any],
-    stride: Sequence[Any],
-    padding: int | Sequence[Any],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Any:
-    return _avg_pool_backward(gradient, x, 3, kernel_size, stride, padding, count_include_pad, divisor_override)
 
 
 @decomposes(aten.max_pool2d_with_indices_backward.default)
@@ -200,15 +148,16 @@ def _max_pool3d_backward(
     return laid_like(scattered(gradient, indices, x, 3), x)
 
 
-@decomposes(aten.fractional_max_pool2d_backward.default)
-def _fractional_max_pool2d_backward(
-    gradient: Tensor, x: Tensor, kernel_size: Sequence[Any], output_size: Sequence[Any], indices: Tensor
+def _fractional_max_pool_backward(
+    spatial: int, gradient: Tensor, x: Tensor, kernel_size: Sequence[Any], output_size: Sequence[Any], indices: Tensor
 ) -> Any:
-    return scattered(gradient, indices, x, 2)
+    return scattered(gradient, indices, x, spatial)
 
 
-@decomposes(aten.fractional_max_pool3d_backward.default)
-def _fractional_max_pool3d_backward(
-    gradient: Tensor, x: Tensor, kernel_size: Sequence[Any], output_size: Sequence[Any], indices: Tensor
-) -> Any:
-    return scattered(gradient, indices, x, 3)
+for _spatial, _pool, _average_backward, _fractional_backward in (
+    (2, aten.avg_pool2d, aten.avg_pool2d_backward, aten.fractional_max_pool2d_backward),
+    (3, aten.avg_pool3d, aten.avg_pool3d_backward, aten.fractional_max_pool3d_backward),
+):
+    decomposes(_pool.default)(functools.partial(_avg_pool, _spatial))
+    decomposes(_average_backward.default)(functools.partial(_avg_pool_backward, _spatial))
+    decomposes(_fractional_backward.default)(functools.partial(_fractional_max_pool_backward, _spatial))
