@@ -55,6 +55,12 @@ def _resampled() -> Iterator[Case]:
                     arguments = (gradient, [size, 5], *how)
                     yield Case(f"{_CPU}resample_backward", ours.resample_backward, arguments)
 
+    for batch, channels, size in around(2, 5, 9, zeros=(0,)):
+        x = torch.randint(0, 256, (batch, channels, size, 300), dtype=torch.uint8)
+        for mode in (4, 5):
+            for to in ([3, 301], [20, 40], [size, 7], [1, 300]):
+                yield Case(f"{_CPU}resample", ours.resample, (x, to, mode, False, [0.0, 0.0]))
+
 
 def _counted() -> Iterator[Case]:
     for points, dims in around(20, 2):

@@ -183,12 +183,65 @@ void along(int32_t dim, bool backward, Mode mode, bool align_corners, double giv
   (backward ? backward_pass<C> : forward_pass<C>)(table, shape.outer, shape.inner, x->as<C>(), y->as<C>());
 }
 
+// Of bytes, with antialiasing: weights are rounded to int16, sums are whole numbers and each dim's result is rounded to
+// bytes, as in Pillow and, bit for bit, in torch (UpSampleKernel.cpp, "Weights computation for uint8_t").
+void along_bytes(int32_t dim, Mode mode, bool align_corners, double given, const Tensor* x, Tensor* y) {
+  Table<double> table{};
+  table.inputs = x->sizes[dim], table.outputs = y->sizes[dim];
+  const double scale = scale_of<double>(table.inputs, table.outputs, align_corners, given);
+  table.most = taps_of(mode, scale);
+  const int64_t taps = table.outputs * table.most;
+  Scratch places(taps * 8), weights(taps * 8), counts(table.outputs * 8), rounded(taps * 4);
+  table.places = places.as<int64_t>(), table.weights = weights.as<double>(), table.counts = counts.as<int64_t>();
+  double most = 0;
+  for (int64_t i = 0; i < table.outputs; ++i) {
+    fill(&table, mode, align_corners, given, scale, i);
+    for (int64_t j = 0; j < table.counts[i]; ++j) most = std::max(most, table.weights[i * table.most + j]);
+  }
+  // As many binary digits as the greatest weight leaves of 15.
+  int precision = 0;
+  while (precision < 22 && static_cast<int>(0.5 + most * (1 << (precision + 1))) < (1 << 15)) ++precision;
+  int32_t* whole = rounded.as<int32_t>();
+  for (int64_t i = 0; i < table.outputs; ++i) {
+    for (int64_t j = i * table.most; j < i * table.most + table.counts[i]; ++j) {
+      const double weight = table.weights[j] * (1 << precision);
+      whole[j] = static_cast<int16_t>(weight < 0 ? weight - 0.5 : weight + 0.5);
+    }
+  }
+  const Around shape(x, dim);
+  const int64_t rows = shape.outer * table.outputs, inner = shape.inner;
+  const uint8_t* from = x->as<uint8_t>();
+  uint8_t* to = y->as<uint8_t>();
+  const int64_t parts = parts_for(rows, static_cast<double>(inner * table.most) * 0.5);
+  for_parts(parts, rows, [&](int64_t, int64_t begin, int64_t end) {
+    constexpr int64_t kStrip = 256;
+    int32_t sums[kStrip];
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t i = row % table.outputs;
+      const uint8_t* source = from + row / table.outputs * table.inputs * inner;
+      for (int64_t start = 0; start < inner; start += kStrip) {
+        const int64_t width = std::min(kStrip, inner - start);
+        std::fill(sums, sums + width, 1 << (precision - 1));
+        for (int64_t j = 0; j < table.counts[i]; ++j) {
+          const int32_t weight = whole[i * table.most + j];
+          const uint8_t* line = source + table.places[i * table.most + j] * inner + start;
+          for (int64_t k = 0; k < width; ++k) sums[k] += weight * line[k];
+        }
+        for (int64_t k = 0; k < width; ++k) {
+          to[row * inner + start + k] = static_cast<uint8_t>(std::clamp(sums[k] >> precision, 0, 255));
+        }
+      }
+    }
+  });
+}
+
 Tensor* resample(Tensor* x, const int64_t* size, int64_t spatial, int64_t mode_number, bool align_corners,
                  const double* scales, bool backward) {
-  if (!is_floating_dtype(x->dtype)) throw_invalid(std::string("resampling of ") + dtype_name(x->dtype));
   const auto mode = static_cast<Mode>(mode_number);
+  const bool bytes = x->dtype == AOTPACK_DTYPE_UINT8 && mode >= Mode::linear_aa && !backward;
+  if (!is_floating_dtype(x->dtype) && !bytes) throw_invalid(std::string("resampling of ") + dtype_name(x->dtype));
   const int32_t first = x->rank - static_cast<int32_t>(spatial);
-  const int32_t wide = x->dtype == AOTPACK_DTYPE_FLOAT64 ? AOTPACK_DTYPE_FLOAT64 : AOTPACK_DTYPE_FLOAT32;
+  const int32_t wide = bytes || x->dtype == AOTPACK_DTYPE_FLOAT64 ? x->dtype : AOTPACK_DTYPE_FLOAT32;
   Tensor* dense = wide == x->dtype ? contiguous(x) : convert_contiguous(x, wide);
   bool same = true;
   for (int64_t d = 0; d < spatial; ++d) {
@@ -210,7 +263,9 @@ Tensor* resample(Tensor* x, const int64_t* size, int64_t spatial, int64_t mode_n
     sizes[d] = size[d - first];
     Owned target(Call::current().empty_contiguous(x->rank, sizes, wide));
     const double given = scales[d - first];
-    if (wide == AOTPACK_DTYPE_FLOAT64) {
+    if (bytes) {
+      along_bytes(d, mode, align_corners, given, source.get(), target.get());
+    } else if (wide == AOTPACK_DTYPE_FLOAT64) {
       along<double>(d, backward, mode, align_corners, given, source.get(), target.get());
     } else {
       along<float>(d, backward, mode, align_corners, given, source.get(), target.get());

@@ -16,6 +16,7 @@ from aotpack.export.inductor.decompositions.windows import gathered, laid_like, 
 from aotpack.export.ops import resampling
 
 _REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_ANTIALIASED = (resampling.LINEAR_AA, resampling.CUBIC_AA, resampling.LANCZOS_AA)
 
 
 def _given(scales: Sequence[float | None]) -> list[float]:
@@ -24,7 +25,8 @@ def _given(scales: Sequence[float | None]) -> list[float]:
 
 def _forward(operator: Any, mode: int) -> None:
     def resampled(x: Tensor, output_size: Sequence[Any], align_corners: bool, *scales: float | None) -> Any:
-        if x.dtype not in _REAL:
+        # Of bytes torch rounds the weights too.
+        if x.dtype not in _REAL and not (x.dtype == torch.uint8 and mode in _ANTIALIASED):
             return NotImplemented
         given = _given(scales or [None] * len(output_size))
         return laid_like(resampling.resample(x, list(output_size), mode, align_corners, given), x)
