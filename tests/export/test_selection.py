@@ -58,7 +58,10 @@ FLOATS = Functions(
     unique_dim=lambda x, y, w: [
         torch.unique(x.round(), dim=d, return_inverse=True, return_counts=True) for d in (0, -1)
     ],
-    runs=lambda x, y, w: torch.unique_consecutive(x.round(), dim=-2, return_inverse=True, return_counts=True),
+    runs=lambda x, y, w: [
+        torch.unique_consecutive(x.round(), dim=d, return_inverse=True, return_counts=True) for d in (0, -1, -2)
+    ],
+    runs_of_method=lambda x, y, w: x.sign().unique_consecutive(dim=-1),
     topk_unsorted=lambda x, y, w: torch.topk(x, 3, sorted=False),
     topk_of_ties=lambda x, y, w: torch.topk(x.round(), 3, dim=0),
     cov=lambda x, y, w: (torch.cov(x), torch.cov(x.t(), aweights=w, correction=0), torch.corrcoef(x)),

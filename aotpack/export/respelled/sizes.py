@@ -1,9 +1,6 @@
 """Functions whose sizes torch cannot tell, gets wrong, or has a trace fix.
 
 What `narrow` takes from a place out of data, to which torch binds no tensor, is a copy.
-
-Private interfaces touched (torch 2.11 to 2.13):
-  torch._C._VariableFunctions.{unique_consecutive, unique_dim}   what torch.unique and torch.unique_consecutive call
 """
 
 from __future__ import annotations
@@ -16,9 +13,6 @@ import torch
 from torch import Tensor
 
 from aotpack.export.respelled.table import respells
-
-# Where torch's Python functions find those that they wrap.
-_functions: Any = torch._C._VariableFunctions
 
 
 @respells(torch.masked_select, Tensor.masked_select)
@@ -63,18 +57,18 @@ def _one_hot(input: Tensor, num_classes: int = -1) -> Any:
 # torch takes the size of what these return from the wrong end where `dim` is negative.
 
 
-@respells(_functions.unique_consecutive)
+@respells(torch.unique_consecutive, Tensor.unique_consecutive)
 def _unique_consecutive(input: Tensor, *args: Any, dim: int | None = None, **kwargs: Any) -> Any:
     if dim is None or dim >= 0:
         return NotImplemented
-    return _functions.unique_consecutive(input, *args, dim=dim + max(input.dim(), 1), **kwargs)
+    return torch.unique_consecutive(input, *args, dim=dim + max(input.dim(), 1), **kwargs)
 
 
-@respells(_functions.unique_dim)
-def _unique_dim(input: Tensor, dim: int, *args: Any, **kwargs: Any) -> Any:
-    if dim >= 0:
+@respells(torch.unique, Tensor.unique)
+def _unique(input: Tensor, *args: Any, dim: int | None = None, **kwargs: Any) -> Any:
+    if dim is None or dim >= 0:
         return NotImplemented
-    return _functions.unique_dim(input, dim + max(input.dim(), 1), *args, **kwargs)
+    return torch.unique(input, *args, dim=dim + max(input.dim(), 1), **kwargs)
 
 
 @respells(torch.cdist)
