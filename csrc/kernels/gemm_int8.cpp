@@ -173,7 +173,11 @@ Buffers carve(const Int8GemmArgs& g, void* scratch) {
 
 void widen_row(const Int8GemmArgs& g, int64_t row, int16_t* to) {
   const int8_t* from = g.a + row * g.a_row;
-  for (int64_t i = 0; i < g.k; ++i) to[i] = from[i * g.a_col];
+  if (g.a_unsigned) {
+    for (int64_t i = 0; i < g.k; ++i) to[i] = static_cast<uint8_t>(from[i * g.a_col]);
+  } else {
+    for (int64_t i = 0; i < g.k; ++i) to[i] = from[i * g.a_col];
+  }
   for (int64_t i = g.k; i < row_stride(g); ++i) to[i] = 0;
 }
 

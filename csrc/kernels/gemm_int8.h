@@ -1,4 +1,4 @@
-// gemm_int8.h: matrix products of int8 into int32.
+// gemm_int8.h: matrix products of int8, or of uint8 by int8, into int32.
 #ifndef AOTPACK_KERNELS_GEMM_INT8_H_
 #define AOTPACK_KERNELS_GEMM_INT8_H_
 
@@ -16,7 +16,8 @@ struct Int8GemmArgs {
   int32_t* y;
   int64_t y_row, y_col;
   int num_threads;
-  void* scratch;  // gemm_int8_scratch_bytes of it, any alignment
+  void* scratch;            // gemm_int8_scratch_bytes of it, any alignment
+  bool a_unsigned = false;  // a is uint8_t
 };
 
 size_t gemm_int8_scratch_bytes(const Int8GemmArgs& args);

@@ -83,13 +83,15 @@ def test_quantized_linears(build: Build) -> None:
         by_token = x.abs().amax(-1, keepdim=True).clamp_min(1e-5) / 127.5
         q = torch.clamp(torch.round(x / by_token), -128, 127).to(torch.int8)
         dynamic = torch._int_mm(q, w.t()).to(x.dtype) * by_token * scales
+        # As torchao spells the product for a CPU.
+        shifted = torch._int_mm((q.to(torch.int32) + 128).to(torch.uint8), w.t()) - 128 * w.sum(1, dtype=torch.int32)
         weights_only = F.linear(x, w.to(x.dtype)) * scales
         scale, zero = quantized.choose_qparams_per_token_asymmetric(x, torch.int8)
         tokens = quantized.quantize_per_token(x, scale, zero, -128, 127, torch.int8)
         back = quantized.dequantize_per_token(tokens, scale, zero, -128, 127, torch.int8, torch.float32)
         packed = aten._weight_int8pack_mm(x.bfloat16(), w, scales.bfloat16())
         fake, mask = aten.fake_quantize_per_tensor_affine_cachemask(x, 0.1, 3, -128, 127)
-        return dynamic, weights_only, tokens, back, packed.float(), fake, mask
+        return dynamic, shifted, weights_only, tokens, back, packed.float(), fake, mask
 
     def inputs() -> tuple[Tensor, ...]:
         w = torch.randint(-128, 128, (40, 64), dtype=torch.int8)

@@ -38,6 +38,9 @@ def _gemm() -> Iterator[Case]:
     for m, k, n in around(20, 32, 24, zeros=()):
         a, b = values(m, k, dtype=torch.int8), values(k, n, dtype=torch.int8)
         yield Case(f"{_CPU}_int_mm_out", lambda a, b: a.int() @ b.int(), (a, b))
+        # Beyond what int8 holds.
+        unsigned = torch.randint(0, 256, (m, k), dtype=torch.uint8)
+        yield Case(f"{_CPU}_int_mm_out", lambda a, b: a.int() @ b.int(), (unsigned, b))
 
 
 def _addmm(operator: Any) -> Any:

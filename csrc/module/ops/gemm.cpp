@@ -65,8 +65,8 @@ void plain(const Matrix& y, const Matrix& bias, const Matrix& a, const Matrix& b
   kernels::gemm_plain(args);
 }
 
-// int8, of one batch.
-void into_int32(const Matrix& y, const Matrix& a, const Matrix& b) {
+// int8, or uint8 by int8, of one batch.
+void into_int32(const Matrix& y, const Matrix& a, const Matrix& b, bool a_unsigned) {
   kernels::Int8GemmArgs args{};
   args.m = y.sizes[1];
   args.n = y.sizes[2];
@@ -78,6 +78,7 @@ void into_int32(const Matrix& y, const Matrix& a, const Matrix& b) {
   args.y = static_cast<int32_t*>(y.data);
   args.y_row = y.strides[1], args.y_col = y.strides[2];
   args.num_threads = Call::current().num_threads();
+  args.a_unsigned = a_unsigned;
   Scratch scratch(static_cast<int64_t>(kernels::gemm_int8_scratch_bytes(args)));
   args.scratch = scratch.get();
   kernels::gemm_int8(args);
@@ -104,6 +105,10 @@ void multiply(Tensor* out, Tensor* added, Tensor* first, Tensor* second, double 
     bias = as_matrix(added);
     broadcast(&bias, y.sizes[0], y.sizes[1], y.sizes[2]);
   }
+  const bool by_signed = first->dtype == AOTPACK_DTYPE_UINT8 && out->dtype == AOTPACK_DTYPE_INT32;
+  if (second->dtype != (by_signed ? static_cast<int32_t>(AOTPACK_DTYPE_INT8) : first->dtype)) {
+    throw_invalid(std::string("matrix product of ") + dtype_name(first->dtype) + " by " + dtype_name(second->dtype));
+  }
   switch (first->dtype) {
     case AOTPACK_DTYPE_FLOAT64:
       return plain<double>(y, bias, a, b, beta, alpha);
@@ -112,11 +117,12 @@ void multiply(Tensor* out, Tensor* added, Tensor* first, Tensor* second, double 
     case AOTPACK_DTYPE_INT32:
       return plain<int32_t>(y, bias, a, b, beta, alpha);
     case AOTPACK_DTYPE_INT8:
-      if (out->dtype == AOTPACK_DTYPE_INT32) return into_int32(y, a, b);
+      if (out->dtype == AOTPACK_DTYPE_INT32) return into_int32(y, a, b, false);
       return plain<int8_t>(y, bias, a, b, beta, alpha);
     case AOTPACK_DTYPE_INT16:
       return plain<int16_t>(y, bias, a, b, beta, alpha);
     case AOTPACK_DTYPE_UINT8:
+      if (out->dtype == AOTPACK_DTYPE_INT32) return into_int32(y, a, b, true);
       return plain<uint8_t>(y, bias, a, b, beta, alpha);
     default:
       break;
