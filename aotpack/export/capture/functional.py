@@ -28,7 +28,7 @@ def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.
     """
     graph_module = _flat(exported)
     _replace_private_writes(graph_module)
-    if any(_writes(node) or node.target in _REGIONS for node in graph_module.graph.nodes):
+    if any(_writes(node) or node.target in _REGIONS or _opens_subclass(node) for node in graph_module.graph.nodes):
         with sizes_from_zero(), lines_of_the_model(), sym_functions_allowed():
             exported = exported.run_decompositions({})
         graph_module = _flat(exported)
@@ -54,6 +54,13 @@ def _flat(exported: ExportedProgram) -> torch.fx.GraphModule:
 
 def _writes(node: torch.fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _opens_subclass(node: torch.fx.Node) -> bool:
+    """Whether it takes a tensor out of one of a class of its own, as torchao's quantized weights are. The second trace
+    has these tensors as parameters, and no others.
+    """
+    return str(node.target).startswith("export.access_subclass_inner_tensor")
 
 
 def _replace_private_writes(graph_module: torch.fx.GraphModule) -> None:
