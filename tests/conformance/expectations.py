@@ -181,5 +181,6 @@ _KNOWN: dict[str, Expectation] = {
         name: Expectation("any of equal elements may be the one", properties.chosen)
         for name in ("median", "nanmedian", "mode", "kthvalue")
     },
-    **{name: Expectation(_DRAWN, properties.low_rank) for name in ("svd_lowrank", "pca_lowrank")},
+    "svd_lowrank": Expectation(_DRAWN, properties.svd_lowrank),
+    "pca_lowrank": Expectation(_DRAWN, properties.low_rank),
 }

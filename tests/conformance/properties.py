@@ -39,6 +39,27 @@ def low_rank(call: Call, inputs: Sequence[torch.Tensor], actual: Sequence[Any], 
     _near(s, eager_s, limit, "singular values")
 
 
+def svd_lowrank(call: Call, inputs: Sequence[torch.Tensor], actual: Sequence[Any], expected: Sequence[Any]) -> None:
+    """As `low_rank`; with M, A - M has a higher rank than is asked for, and the range is found by a random draw.
+
+    Then U and V have orthonormal columns, U^H (A - M) V is diag(S), and what is left of A - M is not much more than the
+    best approximation of this rank leaves.
+    """
+    a, args, kwargs = call.case.arguments(inputs)
+    if kwargs.get("M") is None:
+        return low_rank(call, inputs, actual, expected)
+    a, b, m, u, s, v = _wide(a, args[0], kwargs["M"], *actual)
+    unit, product = _unit(inputs[0]), a @ b.mT
+    limit = unit * (_norm(product) + _norm(m))
+    _orthonormal(u, unit)
+    _orthonormal(v, unit)
+    _near(u.mH @ (product - m) @ v, torch.diag_embed(s).to(u.dtype), limit, "U^H (A - M) V")
+    left = torch.linalg.matrix_norm(product - m - (u * s.unsqueeze(-2)) @ v.mH)
+    best = torch.linalg.svdvals(product - m)[..., s.shape[-1] :].square().sum(-1).sqrt()
+    if not bool((left <= 10 * best + limit[..., 0, 0]).all()):
+        raise Wrong(f"U S Vh leaves {left.max().item():.3g}, the best {best.max().item():.3g}")
+
+
 def eigh(call: Call, inputs: Sequence[torch.Tensor], actual: Sequence[Any], expected: Sequence[Any]) -> None:
     """A V is V diag(L), V has orthonormal columns, L is eager's; A is what one triangle of the input says."""
     (matrix, values, vectors), unit = _wide(inputs[0], *actual), _unit(inputs[0])

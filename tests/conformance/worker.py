@@ -24,8 +24,6 @@ import torch
 from aotpack.errors import (
     AotpackError,
     CaptureError,
-    ExecutionError,
-    InputError,
     UnsupportedOperatorError,
 )
 from aotpack.export import BuildOptions, aot_export, build_archive
@@ -161,7 +159,7 @@ class Worker:
                 results = list(model(*[t.detach() for t in flat]))
             except _GONE:
                 return self._crashed("the process crashes in the call")
-            except (ExecutionError, InputError, MemoryError) as error:
+            except (AotpackError, MemoryError) as error:
                 return Ending(CALL_ERROR, _first_line(error))
             for name, call in calls.items():
                 found, results = results[: call.results], results[call.results :]
