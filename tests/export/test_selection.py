@@ -178,3 +178,15 @@ def test_division_by_zero_fails_the_call(build: Build) -> None:
     for thread in threads:
         thread.join()
     assert not failed
+
+
+def test_distances_beside_a_tensor_that_the_model_makes(build: Build) -> None:
+    """torch writes into what `torch.tensor` makes, for which the graph is traced a second time."""
+
+    def model(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.take(x, torch.tensor([0, 4])), F.pdist(x.t().contiguous().t())
+
+    archive = build(model, (torch.randn(5, 3),), dynamic_shapes={"x": {0: Dim("rows", min=2)}})
+    for rows in (5, 2, 9):
+        x = torch.randn(rows, 3)
+        assert_close(archive(x), model(x), 1e-5)

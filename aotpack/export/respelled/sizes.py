@@ -78,3 +78,11 @@ def _cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_f
     if p != 2 or "necessary" not in compute_mode or not any(isinstance(size, torch.SymInt) for size in rows):
         return NotImplemented
     return torch.cdist(x1, x2, p, "donot_use_mm_for_euclid_dist")
+
+
+@respells(torch.pdist)
+def _pdist(input: Tensor, p: float = 2.0) -> Any:
+    # Where a graph is traced a second time torch decomposes it for the example's number of rows.
+    if input.dim() != 2 or not input.is_floating_point() or p < 0:
+        return NotImplemented
+    return torch.ops.aten._pdist_forward.default(input.contiguous(), p)
