@@ -309,6 +309,12 @@ size_t gemm_int8_scratch_bytes(const Int8GemmArgs& args) {
 
 void gemm_int8(const Int8GemmArgs& args) {
   if (args.m <= 0 || args.n <= 0) return;
+  if (args.k <= 0) {  // operands without elements may have no address
+    for (int64_t i = 0; i < args.m; ++i) {
+      for (int64_t j = 0; j < args.n; ++j) args.y[i * args.y_row + j * args.y_col] = 0;
+    }
+    return;
+  }
   has_fused() ? run<true>(args) : run<false>(args);
 }
 
