@@ -74,7 +74,8 @@ def _euclidean(x1: Tensor, x2: Tensor) -> Any:
 @decomposes(aten._cdist_backward.default)
 def _cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float, cdist: Tensor) -> Any:
     difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
-    return _gradient(difference, p, grad.unsqueeze(-1), cdist.unsqueeze(-1)).sum(-2)
+    # Batches may have been broadcast.
+    return _gradient(difference, p, grad.unsqueeze(-1), cdist.unsqueeze(-1)).sum(-2).sum_to_size(x1.shape)
 
 
 def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:

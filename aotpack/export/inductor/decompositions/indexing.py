@@ -27,3 +27,11 @@ def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any
     added = added.reshape((*rows.shape[:dim], index.numel(), *rows.shape[dim + 1 :]))
     places = [None] * dim + [index.reshape(-1)]
     return aten.index_put.default(rows, places, added, True).reshape(x.shape)
+
+
+@decomposes(aten.scatter_add.default)
+def _scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
+    # `gather` takes indices of every integer dtype, and this is its backward.
+    if index.dtype in (torch.int32, torch.int64):
+        return NotImplemented
+    return aten.scatter_add.default(x, dim, index.to(torch.int64), source)
