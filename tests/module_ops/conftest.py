@@ -1,20 +1,33 @@
-from __future__ import annotations
+"""Libraries that several test files call, and how one is made."""
+
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from tests.module_ops.harness import Driver, compile_driver
+from aotpack.export.cache import BuildCache
+from tests.module_ops.harness import Driver, MakeDriver, compile_driver
 
 
 @pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
+def make_driver(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> MakeDriver:
+    """Compiles a driver with operators (compile_driver), from objects that all drivers of a run share."""
+
+    def make(driver: str, groups: Sequence[str], kernel_flags: Sequence[str] | None = None) -> Driver:
+        folder = tmp_path_factory.mktemp(driver)
+        return Driver(compile_driver(BuildCache(cache_dir), folder, driver, groups, kernel_flags))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def driver(make_driver: MakeDriver) -> Driver:
     """The operators on tensors of any meaning."""
-    groups = ("scan", "sort", "index", "mask", "scatter")
-    return Driver(compile_driver(tmp_path_factory.mktemp("module_ops"), "driver", groups))
+    return make_driver("driver", ("scan", "sort", "index", "mask", "scatter"))
 
 
 @pytest.fixture(scope="session")
-def kernel_driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
-    """The operators over kernels, which note their calls (csrc/module/trace.h)."""
+def kernel_driver(make_driver: MakeDriver) -> Driver:
+    """The operators over kernels."""
     groups = ("linear", "embedding", "layout", "pack", "conv", "attention", "rnn", "gemm", "embedding_bag")
-    folder = tmp_path_factory.mktemp("kernel_ops")
-    return Driver(compile_driver(folder, "kernel_driver", groups, ["AOTPACK_TRACE"]))
+    return make_driver("kernel_driver", groups)

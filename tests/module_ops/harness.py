@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
 from aotpack.export import native
+from aotpack.export.cache import BuildCache
+from tests.support.operators.descriptors import Descriptor
+from tests.support.operators.dtypes import DTYPES, TORCH_DTYPES
+from tests.support.operators.library import link_library
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = ROOT / "csrc" / "module"
 KERNELS = ROOT / "csrc" / "kernels"
 INCLUDES = [f"-I{MODULE}", f"-I{ROOT / 'csrc' / 'include'}", f"-I{ROOT / 'csrc'}"]
-MAX_RANK = 16
-DTYPES = {
-    torch.uint8: 0,
-    torch.int8: 1,
-    torch.int16: 2,
-    torch.int32: 3,
-    torch.int64: 4,
-    torch.float16: 5,
-    torch.float32: 6,
-    torch.float64: 7,
-    torch.complex64: 9,
-    torch.complex128: 10,
-    torch.bool: 11,
-    torch.bfloat16: 15,
-}
-TORCH_DTYPES = {number: dtype for dtype, number in DTYPES.items()}
-
-
-class Descriptor(ctypes.Structure):
-    """aotpack_module_tensor of module_abi.h."""
-
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("block", ctypes.c_void_p),
-        ("dtype", ctypes.c_int32),
-        ("rank", ctypes.c_int32),
-        ("sizes", ctypes.c_int64 * MAX_RANK),
-        ("strides", ctypes.c_int64 * MAX_RANK),
-    ]
+# The fixture `make_driver`: what compile_driver takes after the folder → Driver.
+MakeDriver = Callable[..., "Driver"]
 
 
 class OperatorError(Exception):
@@ -52,32 +27,24 @@ class OperatorError(Exception):
 
 
 def compile_driver(
-    folder: Path,
-    driver: str,
-    groups: Sequence[str],
-    defines: Sequence[str] = (),
-    kernel_flags: Sequence[str] = ("-O2",),
+    cache: BuildCache, folder: Path, driver: str, groups: Sequence[str], kernel_flags: Sequence[str] | None = None
 ) -> Path:
     """Builds `driver`.cpp with the operators of `groups` and all that they need into `folder`.
 
-    Operators are built under UBSan, which ends the process at the first finding; kernels, whose own tests run under
-    sanitizers, as `kernel_flags` say.
+    All of it is built under UBSan, which ends the process at the first finding; kernels as `kernel_flags` say where
+    these are given. Operators note their calls where they are asked to (csrc/module/trace.h).
     """
-    sources = [Path(__file__).with_name(f"{driver}.cpp"), *native.sources_for(_functions(groups))]
-    flags = ["-std=c++20", "-g1", "-fPIC", "-fopenmp", "-Wall", "-Wextra", "-Werror", *(f"-D{d}" for d in defines)]
+    common = ["-std=c++20", "-g1", "-fPIC", "-fopenmp", "-Wall", "-Wextra", "-Werror", "-DAOTPACK_TRACE", *INCLUDES]
     sanitize = ["-fsanitize=undefined", "-fno-sanitize=vptr", "-fno-sanitize-recover=all"]
-    compiler = os.environ.get("CXX", "g++")
-    objects, jobs = [], []
-    for number, source in enumerate(sources):
-        if len(jobs) >= 2:
-            assert jobs.pop(0).wait() == 0
-        how = kernel_flags if source.parent == KERNELS else ["-O1", *sanitize]
-        objects.append(folder / f"{number}.o")
-        jobs.append(subprocess.Popen([compiler, *flags, *how, *INCLUDES, "-c", str(source), "-o", str(objects[-1])]))
-    assert all(job.wait() == 0 for job in jobs)
-    library = folder / "driver.so"
-    subprocess.run([compiler, *flags, *sanitize, "-shared", *map(str, objects), "-o", str(library)], check=True)
-    return library
+
+    def flags(source: Path) -> list[str]:
+        if source.parent != KERNELS:
+            # Optimised a little: some warnings come of it, and nothing else compiles these with warnings.
+            return [*common, "-O1", *sanitize]
+        return [*common, *(["-O0", *sanitize] if kernel_flags is None else kernel_flags)]
+
+    source = Path(__file__).with_name(f"{driver}.cpp")
+    return link_library(cache, folder / f"{driver}.so", source, _functions(groups), flags)
 
 
 def _functions(groups: Sequence[str]) -> list[str]:
@@ -89,8 +56,8 @@ class Driver:
 
     def __init__(self, library: Path) -> None:
         self._lib = ctypes.CDLL(str(library))
-        self._lib.driver_free.argtypes = [ctypes.c_void_p]
-        self._lib.driver_live_blocks.restype = ctypes.c_int64
+        self._lib.operators_release.argtypes = [ctypes.c_void_p]
+        self._lib.operators_live_blocks.restype = ctypes.c_int64
 
     def __call__(
         self,
@@ -105,7 +72,7 @@ class Driver:
         numbers = (ctypes.c_int64 * max(len(ints), 1))(*ints)
         results = (Descriptor * 4)()
         message = ctypes.create_string_buffer(1024)
-        before = self._lib.driver_live_blocks()
+        before = self._lib.operators_live_blocks()
         count = self._lib.driver_run(
             name.encode(),
             descriptors,
@@ -120,7 +87,7 @@ class Driver:
             len(message),
         )
         outputs = [self._take(results[i]) for i in range(count)] if count >= 0 else []
-        assert self._lib.driver_live_blocks() == before, f"{name} leaked memory"
+        assert self._lib.operators_live_blocks() == before, f"{name} leaked memory"
         if count < 0:
             raise OperatorError(message.value.decode())
         return outputs
@@ -128,19 +95,13 @@ class Driver:
     @staticmethod
     def _describe(tensor: torch.Tensor | None) -> Descriptor:
         if tensor is None:
-            return Descriptor(dtype=-1)
-        descriptor = Descriptor(data=tensor.data_ptr(), dtype=DTYPES[tensor.dtype], rank=tensor.dim())
-        descriptor.sizes[: tensor.dim()] = tensor.shape
-        descriptor.strides[: tensor.dim()] = tensor.stride()
-        return descriptor
+            return Descriptor.absent()
+        return Descriptor.of(tensor.data_ptr(), DTYPES[tensor.dtype], tensor.shape, tensor.stride())
 
     def _take(self, descriptor: Descriptor) -> torch.Tensor:
-        sizes, strides = descriptor.sizes[: descriptor.rank], descriptor.strides[: descriptor.rank]
-        dtype = TORCH_DTYPES[descriptor.dtype]
-        result = torch.empty_strided(sizes, strides, dtype=dtype)
-        extent = 0 if 0 in sizes else 1 + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
-        if extent:
-            ctypes.memmove(result.data_ptr(), descriptor.data, extent * result.element_size())
+        sizes, strides = descriptor.layout
+        result = torch.empty_strided(sizes, strides, dtype=TORCH_DTYPES[descriptor.dtype])
+        ctypes.memmove(result.data_ptr(), descriptor.data, descriptor.nbytes)
         if descriptor.block:
-            self._lib.driver_free(descriptor.block)
+            self._lib.operators_release(descriptor.block)
         return result

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from tests.module_ops.cases import arrange
-from tests.module_ops.harness import Driver, OperatorError, compile_driver
+from tests.module_ops.harness import Driver, MakeDriver, OperatorError
 
 
-@pytest.fixture(scope="module", params=["-O1 -fsanitize=undefined -fno-sanitize-recover=all", "-O2 -march=native"])
-def attention_driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Driver:
-    folder = tmp_path_factory.mktemp("attention_ops")
-    return Driver(compile_driver(folder, "attention_driver", ["attention"], (), request.param.split()))
+@pytest.fixture(scope="module", params=[None, ("-O2", "-march=native")], ids=["sanitized", "native"])
+def attention_driver(request: pytest.FixtureRequest, make_driver: MakeDriver) -> Driver:
+    return make_driver("attention_driver", ["attention"], request.param)
 
 
 def reference(

@@ -9,14 +9,14 @@ import torch
 
 from aotpack.export.ops.complex import complex_cumprod
 from tests.module_ops.cases import arrange, shapes
-from tests.module_ops.harness import Driver, OperatorError, compile_driver
+from tests.module_ops.harness import Driver, MakeDriver, OperatorError
 
 DTYPES = [torch.complex64, torch.complex128]
 
 
 @pytest.fixture(scope="module")
-def ops(tmp_path_factory: pytest.TempPathFactory) -> Driver:
-    return Driver(compile_driver(tmp_path_factory.mktemp("complex"), "complex_driver", ("complex",)))
+def ops(make_driver: MakeDriver) -> Driver:
+    return make_driver("complex_driver", ("complex",))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from tests.module_ops.cases import INTEGERS, arrange, aten
-from tests.module_ops.harness import Driver, compile_driver
+from tests.module_ops.harness import Driver, MakeDriver
 
 pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Driver:
-    return Driver(compile_driver(tmp_path_factory.mktemp("plain"), "conv_plain_driver", ("conv", "gemm")))
+def plain(make_driver: MakeDriver) -> Driver:
+    return make_driver("conv_plain_driver", ("conv", "gemm"))
 
 
 def values(generator: random.Random, sizes: list[int], dtype: torch.dtype) -> torch.Tensor:

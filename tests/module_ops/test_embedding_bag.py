@@ -9,7 +9,7 @@ import torch
 
 from aotpack.export.ops.embedding_bag import embedding_bag_full
 from tests.module_ops.cases import FLOATS, arrange, aten
-from tests.module_ops.harness import Driver, OperatorError, compile_driver
+from tests.module_ops.harness import Driver, MakeDriver, OperatorError
 
 pytestmark = pytest.mark.torch
 
@@ -17,9 +17,8 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2, to
 
 
 @pytest.fixture(scope="module")
-def bags(tmp_path_factory: pytest.TempPathFactory) -> Driver:
-    folder = tmp_path_factory.mktemp("embedding_bag")
-    return Driver(compile_driver(folder, "embedding_bag_driver", ("embedding_bag_grad",)))
+def bags(make_driver: MakeDriver) -> Driver:
+    return make_driver("embedding_bag_driver", ("embedding_bag_grad",))
 
 
 def close(got: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype) -> None:

@@ -10,7 +10,7 @@ import torch
 from aotpack.export import ops
 from aotpack.export.ops.fft import fft_c2c, fft_c2r, fft_r2c
 from tests.module_ops.cases import arrange
-from tests.module_ops.harness import Driver, OperatorError, compile_driver
+from tests.module_ops.harness import Driver, MakeDriver, OperatorError
 
 aten = torch.ops.aten
 REALS = [torch.float32, torch.float64]
@@ -20,8 +20,8 @@ LENGTHS += [1021, 2048, 2053, 6007]
 
 
 @pytest.fixture(scope="module")
-def fft(tmp_path_factory: pytest.TempPathFactory) -> Driver:
-    return Driver(compile_driver(tmp_path_factory.mktemp("fft"), "fft_driver", ("fft",)))
+def fft(make_driver: MakeDriver) -> Driver:
+    return make_driver("fft_driver", ("fft",))
 
 
 def random_values(sizes: list[int], dtype: torch.dtype) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.module_ops.cases import arrange
-from tests.module_ops.harness import Driver, OperatorError, compile_driver
+from tests.module_ops.harness import Driver, MakeDriver, OperatorError
 
 pytestmark = pytest.mark.torch
 
@@ -24,8 +24,8 @@ SIZES = [0, 1, 2, 5, 17, 33, 70, 130]
 
 
 @pytest.fixture(scope="module")
-def linalg(tmp_path_factory: pytest.TempPathFactory) -> Driver:
-    return Driver(compile_driver(tmp_path_factory.mktemp("linalg"), "linalg_driver", GROUPS))
+def linalg(make_driver: MakeDriver) -> Driver:
+    return make_driver("linalg_driver", GROUPS)
 
 
 def rounding(dtype: torch.dtype) -> float:

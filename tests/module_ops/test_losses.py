@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from tests.module_ops.cases import arrange, aten
-from tests.module_ops.harness import Driver, OperatorError, compile_driver
+from tests.module_ops.harness import Driver, MakeDriver, OperatorError
 
 pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="session")
-def losses(tmp_path_factory: pytest.TempPathFactory) -> Driver:
-    return Driver(compile_driver(tmp_path_factory.mktemp("losses"), "losses_driver", ("ctc", "segment")))
+def losses(make_driver: MakeDriver) -> Driver:
+    return make_driver("losses_driver", ("ctc", "segment"))
 
 
 def problem(generator: random.Random, dtype: torch.dtype) -> tuple[list[torch.Tensor], int]:

@@ -12,7 +12,7 @@ import scipy.stats as st
 import torch
 
 from tests.module_ops.cases import arrange
-from tests.module_ops.harness import DTYPES, Driver, OperatorError, compile_driver
+from tests.module_ops.harness import DTYPES, Driver, MakeDriver, OperatorError
 
 pytestmark = pytest.mark.torch
 
@@ -21,8 +21,8 @@ COUNT = 20_000
 
 
 @pytest.fixture(scope="session")
-def draws(tmp_path_factory: pytest.TempPathFactory) -> Driver:
-    return Driver(compile_driver(tmp_path_factory.mktemp("random_ops"), "random_driver", ("random_draws", "bounds")))
+def draws(make_driver: MakeDriver) -> Driver:
+    return make_driver("random_driver", ("random_draws", "bounds"))
 
 
 def seed(value: int) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 
 from aotpack.export.ops.resampling import CUBIC, LINEAR, LINEAR_AA, resample, resample_backward
 from tests.module_ops.cases import FLOATS, arrange, assert_same, aten
-from tests.module_ops.harness import Driver, OperatorError, compile_driver
+from tests.module_ops.harness import Driver, MakeDriver, OperatorError
 
 pytestmark = pytest.mark.torch
 
@@ -17,9 +17,8 @@ TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10, torch.bfloat16: 4e-2, to
 
 
 @pytest.fixture(scope="module")
-def resampler(tmp_path_factory: pytest.TempPathFactory) -> Driver:
-    folder = tmp_path_factory.mktemp("resample")
-    return Driver(compile_driver(folder, "resample_driver", ("resample", "grid_sampler")))
+def resampler(make_driver: MakeDriver) -> Driver:
+    return make_driver("resample_driver", ("resample", "grid_sampler"))
 
 
 def close(got: torch.Tensor, wanted: torch.Tensor, dtype: torch.dtype) -> None:

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from tests.module_ops.cases import INTEGERS, REALS, arrange, assert_same, aten, finite, make, shapes
-from tests.module_ops.harness import Driver, OperatorError, compile_driver
+from tests.module_ops.harness import Driver, MakeDriver, OperatorError
 
 pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="session")
-def selection(tmp_path_factory: pytest.TempPathFactory) -> Driver:
+def selection(make_driver: MakeDriver) -> Driver:
     groups = ("mode", "histogram", "lexsort", "integers", "sort")
-    return Driver(compile_driver(tmp_path_factory.mktemp("selection"), "selection_driver", groups))
+    return make_driver("selection_driver", groups)
 
 
 @pytest.mark.parametrize("dtype", REALS, ids=str)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from aotpack.export import native
 
@@ -95,7 +96,7 @@ def driver_source(names: Iterable[str]) -> str:
     called = [functions()[name] for name in sorted(names)]
     groups = sorted({function.group for function in called})
     lines = [f'#include "declare/{group}.h"' for group in groups]
-    lines += ['#include "odd.h"', "", "const std::map<std::string, Call1> kCalls = {"]
+    lines += [f'#include "{Path(__file__).with_name("odd.h")}"', "", "const std::map<std::string, Call1> kCalls = {"]
     for function in called:
         arguments = [
             f"v.{kind}({i})" + (f", v.length({i})" if kind in _LISTS else "") for i, kind in enumerate(function.kinds)

@@ -9,7 +9,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,28 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotpack.export import compile as compiling
 from aotpack.export import toolchain
+from aotpack.export.cache import BuildCache
 from aotpack.spec import Target
 from tests.odd_inputs.declarations import Function, driver_source, functions
+from tests.support.operators.descriptors import extent
+from tests.support.operators.dtypes import DTYPES, TORCH_DTYPES
+from tests.support.operators.library import link_library
 
-_HERE = Path(__file__).parent
+_ROOT = Path(__file__).resolve().parents[2]
+_HALVES = frozenset(["bf16", "f16"])
 _SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize=vptr", "-fno-sanitize-recover=all", "-g1"]
-DTYPES = {
-    torch.uint8: 0,
-    torch.int8: 1,
-    torch.int16: 2,
-    torch.int32: 3,
-    torch.int64: 4,
-    torch.float16: 5,
-    torch.float32: 6,
-    torch.float64: 7,
-    torch.complex64: 9,
-    torch.complex128: 10,
-    torch.bool: 11,
-    torch.bfloat16: 15,
-}
-_BY_NUMBER = {number: dtype for dtype, number in DTYPES.items()}
 TOLERANCE = {
     torch.float16: 4e-3,
     torch.bfloat16: 3e-2,
@@ -75,31 +63,14 @@ class Case:
     refused: bool = False
 
 
-def build(folder: Path, names: Sequence[str]) -> Path:
+def build(folder: Path, cache: BuildCache, names: Sequence[str]) -> Path:
     """A library of these functions, all that they need, and the driver, under ASan and UBSan."""
-    target = Target.parse("native").name
-    compiler = toolchain.find_compiler()
-    units = compiling._library_units(target, names, compiler, halves=frozenset(["bf16", "f16"]))
-    (folder / "odd_driver.cpp").write_text(driver_source(names))
-    own = [*toolchain.library_flags(target, halves=frozenset(["bf16", "f16"]), optimize="-O1"), "-I", str(_HERE)]
-    jobs = [(folder / "odd_driver.cpp", own), *((unit.path, list(unit.flags)) for unit in units)]
-
-    def run(job: tuple[int, tuple[Path, list[str]]]) -> str:
-        number, (source, flags) = job
-        output = folder / f"{number}.o"
-        # Optimising takes most of the time under sanitizers, more than it saves in running; and what is optimised away
-        # is not checked.
-        flags = ["-O0" if flag in ("-O1", "-O2", "-O3") else flag for flag in flags]
-        subprocess.run([compiler.path, *flags, *_SANITIZE, "-c", str(source), "-o", str(output)], check=True)
-        return str(output)
-
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        objects = list(pool.map(run, enumerate(jobs)))
-    library = folder / "operators.so"
-    subprocess.run(
-        [compiler.path, "-shared", "-fopenmp", *_SANITIZE, *objects, "-o", str(library)], check=True, cwd=folder
-    )
-    return library
+    driver = folder / "odd_driver.cpp"
+    driver.write_text(driver_source(names))
+    # Optimising takes most of the time under sanitizers, more than it saves in running; and what is optimised away is
+    # not checked.
+    flags = toolchain.library_flags(Target.parse("native").name, halves=_HALVES, optimize="-O0")
+    return link_library(cache, folder / "operators.so", driver, names, lambda _: [*flags, *_SANITIZE])
 
 
 def layouts(case: Case, generator: random.Random) -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -174,10 +145,10 @@ def plain(value: Any) -> Any:
 def _tensor(tensor: Tensor) -> dict[str, Any]:
     shift = tensor.element_size() if isinstance(tensor, Shifted) else 0
     x = tensor.as_subclass(Tensor)
-    extent = 0 if x.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
-    flat = torch.as_strided(x, (extent,), (1,)).contiguous() if extent else x.new_empty(0)
+    length = extent(x.shape, x.stride())
+    flat = torch.as_strided(x, (length,), (1,)).contiguous() if length else x.new_empty(0)
     return {
-        "data": bytes(flat.view(torch.uint8).numpy()) if extent else b"",
+        "data": bytes(flat.view(torch.uint8).numpy()) if length else b"",
         "offset": 0,
         "sizes": list(x.shape),
         "strides": list(x.stride()),
@@ -212,7 +183,7 @@ def listed(result: Any) -> list[Tensor]:
 
 def rebuilt(answer: dict[str, Any]) -> Tensor:
     """A tensor that the worker returned."""
-    dtype = _BY_NUMBER[answer["dtype"]]
+    dtype = TORCH_DTYPES[answer["dtype"]]
     if not answer["data"]:
         return torch.empty(answer["sizes"], dtype=dtype)
     flat = torch.frombuffer(bytearray(answer["data"]), dtype=dtype)
@@ -232,8 +203,8 @@ def run(library: Path, folder: Path, calls: Sequence[tuple[str, str, list[Any], 
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "OMP_WAIT_POLICY": "passive",
     }
-    command = [sys.executable, str(_HERE / "worker.py"), str(library), str(given), str(results)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=900)
+    command = [sys.executable, "-m", "tests.odd_inputs.worker", str(library), str(given), str(results)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=900, cwd=_ROOT)
     if done.returncode != 0:
         labels = Path(str(results) + ".label")
         last = labels.read_text().splitlines()[-1] if labels.is_file() else "before the first call"

@@ -3,19 +3,12 @@
 // noticed.
 #pragma once
 
-#include <cstdlib>
-#include <cstring>
 #include <list>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "operators.h"
-#include "shim.h"
-
-using aotpack::module::Call;
-using aotpack::module::Error;
-using aotpack::module::Tensor;
+#include "../support/operators/call.h"
 
 // What Python hands over (worker.py). A value that is absent has `count` -1.
 struct Value {
@@ -32,8 +25,7 @@ class Values {
     for (size_t i = 0; i < values_.size(); ++i) {
       if (values_[i].tensors == nullptr) continue;
       for (int64_t j = 0; j < values_[i].count; ++j) {
-        const aotpack_module_tensor& given = values_[i].tensors[j];
-        tensors_[i].push_back(given.dtype < 0 ? nullptr : call.borrow(given));
+        tensors_[i].push_back(borrow(call, values_[i].tensors[j]));
       }
       for (Tensor*& tensor : tensors_[i]) optional_[i].push_back(tensor == nullptr ? nullptr : &tensor);
     }
@@ -74,59 +66,26 @@ class Values {
 using Call1 = void (*)(Values& v, Tensor** r);
 extern const std::map<std::string, Call1> kCalls;
 
-namespace {
-
-int64_t live_blocks = 0;
-
-void* allocate(void*, size_t bytes) {
-  void* block = nullptr;
-  if (posix_memalign(&block, 64, bytes) != 0) return nullptr;
-  std::memset(block, 0xa5, bytes);  // what was not written shows
-  ++live_blocks;
-  return block;
-}
-void release(void*, void* block) {
-  std::free(block);
-  --live_blocks;
-}
-void fail(void*, int32_t, const char*, size_t) {}
-uint64_t seed(void*) { return 1; }
-
-void* const kImports[] = {reinterpret_cast<void*>(allocate), reinterpret_cast<void*>(release),
-                          reinterpret_cast<void*>(fail), reinterpret_cast<void*>(seed)};
-
-}  // namespace
-
 #pragma GCC visibility push(default)
 extern "C" {
 
 // Returns 0, or -1 with `message` filled in.
 int odd_run(const char* name, const Value* values, int value_count, int threads, int result_count,
             aotpack_module_tensor* results, char* message, int message_size) {
-  aotpack_module_call arguments{};
-  arguments.struct_size = sizeof(arguments);
-  arguments.imports = kImports;
-  arguments.num_threads = threads;
-  Call call(&arguments);
-  try {
+  return in_call(threads, message, message_size, [&](Call& call) {
     Values given(call, values, value_count);
     std::vector<Tensor*> made(static_cast<size_t>(result_count) + 1, nullptr);
     kCalls.at(name)(given, made.data());
     call.give(made.data(), static_cast<uint32_t>(result_count), results);
     return 0;
-  } catch (const Error& error) {
-    std::strncpy(message, error.message().c_str(), static_cast<size_t>(message_size) - 1);
-    return -1;
-  }
+  });
 }
 
-// Exactly `bytes` bytes, `shift` behind a block's start, so that what comes before is noticed too only for shift 0.
+// A block for an input, of exactly `bytes` bytes.
 void* odd_allocate(int64_t bytes) {
   void* block = nullptr;
   return posix_memalign(&block, 64, static_cast<size_t>(bytes)) == 0 ? block : nullptr;
 }
 void odd_free(void* block) { std::free(block); }
-void odd_release(void* block) { release(nullptr, block); }
-int64_t odd_live_blocks() { return live_blocks; }
 }
 #pragma GCC visibility pop

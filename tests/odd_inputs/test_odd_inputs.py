@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from aotpack.export.cache import BuildCache
 from tests.odd_inputs import (
     cases_elements,
     cases_linalg,
@@ -36,8 +37,8 @@ TOPICS: dict[str, Callable[[], Iterator[Case]]] = {
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("odd"), sorted(covered()))
+def library(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> Path:
+    return build(tmp_path_factory.mktemp("odd"), BuildCache(cache_dir), sorted(covered()))
 
 
 def covered() -> set[str]:

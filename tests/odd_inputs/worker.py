@@ -1,4 +1,6 @@
-"""Runs calls of operators in a process without torch, under sanitizers: `python worker.py LIBRARY CALLS RESULTS`.
+"""Runs calls of operators in a process without torch, under sanitizers.
+
+`python -m tests.odd_inputs.worker LIBRARY CALLS RESULTS`
 
 CALLS is a pickle of a list of (label, function, values, result count, threads). A value is ("tensors", [tensor, None
 for an absent one]), ("ints", [..]), ("reals", [..]), ("text", "..") or None. A tensor is a dict: data (bytes), offset
@@ -17,20 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MAX_RANK = 16
-
-
-class Descriptor(ctypes.Structure):
-    """aotpack_module_tensor of module_abi.h."""
-
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("block", ctypes.c_void_p),
-        ("dtype", ctypes.c_int32),
-        ("rank", ctypes.c_int32),
-        ("sizes", ctypes.c_int64 * MAX_RANK),
-        ("strides", ctypes.c_int64 * MAX_RANK),
-    ]
+from tests.support.operators.descriptors import Descriptor
 
 
 class Value(ctypes.Structure):
@@ -45,9 +34,6 @@ class Value(ctypes.Structure):
     ]
 
 
-ITEM_SIZES = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 2, 6: 4, 7: 8, 9: 8, 10: 16, 11: 1, 15: 2}
-
-
 class Runner:
     """One loaded library of operators."""
 
@@ -56,8 +42,8 @@ class Runner:
         self._lib.odd_allocate.restype = ctypes.c_void_p
         self._lib.odd_allocate.argtypes = [ctypes.c_int64]
         self._lib.odd_free.argtypes = [ctypes.c_void_p]
-        self._lib.odd_release.argtypes = [ctypes.c_void_p]
-        self._lib.odd_live_blocks.restype = ctypes.c_int64
+        self._lib.operators_release.argtypes = [ctypes.c_void_p]
+        self._lib.operators_live_blocks.restype = ctypes.c_int64
 
     def run(self, function: str, values: list[Any], result_count: int, threads: int) -> Any:
         given: list[tuple[Any, Descriptor, int]] = []
@@ -65,7 +51,7 @@ class Runner:
         array = (Value * max(len(values), 1))(*(self._value(value, given, keep) for value in values))
         results = (Descriptor * max(result_count, 1))()
         message = ctypes.create_string_buffer(1024)
-        before = self._lib.odd_live_blocks()
+        before = self._lib.operators_live_blocks()
         code = self._lib.odd_run(
             function.encode(), array, len(values), threads, result_count, results, message, len(message)
         )
@@ -75,7 +61,7 @@ class Runner:
             answer = (made, [self._read(descriptor) for _, descriptor, _ in given])
         for _, _, block in given:
             self._lib.odd_free(block)
-        if self._lib.odd_live_blocks() != before:
+        if self._lib.operators_live_blocks() != before:
             raise AssertionError(f"{function} leaked memory")
         return answer
 
@@ -96,30 +82,25 @@ class Runner:
 
     def _tensor(self, tensor: Any, given: list[tuple[Any, Descriptor, int]]) -> Descriptor:
         if tensor is None:
-            return Descriptor(dtype=-1)
+            return Descriptor.absent()
         data, shift = tensor["data"], tensor["shift"]
         block = self._lib.odd_allocate(len(data) + shift)
         ctypes.memmove(block + shift, data, len(data))
-        descriptor = Descriptor(
-            data=block + shift + tensor["offset"] * tensor["item"], dtype=tensor["dtype"], rank=len(tensor["sizes"])
-        )
-        descriptor.sizes[: len(tensor["sizes"])] = tensor["sizes"]
-        descriptor.strides[: len(tensor["sizes"])] = tensor["strides"]
+        first = block + shift + tensor["offset"] * tensor["item"]
+        descriptor = Descriptor.of(first, tensor["dtype"], tensor["sizes"], tensor["strides"])
         given.append((tensor, descriptor, block))
         return descriptor
 
     def _take(self, descriptor: Descriptor) -> dict[str, Any]:
         tensor = self._read(descriptor)
         if descriptor.block:
-            self._lib.odd_release(descriptor.block)
+            self._lib.operators_release(descriptor.block)
         return tensor
 
     @staticmethod
     def _read(descriptor: Descriptor) -> dict[str, Any]:
-        sizes = list(descriptor.sizes[: descriptor.rank])
-        strides = list(descriptor.strides[: descriptor.rank])
-        extent = 0 if 0 in sizes else 1 + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
-        data = ctypes.string_at(descriptor.data, extent * ITEM_SIZES[descriptor.dtype]) if extent else b""
+        sizes, strides = descriptor.layout
+        data = ctypes.string_at(descriptor.data, descriptor.nbytes) if descriptor.nbytes else b""
         return {"data": data, "sizes": sizes, "strides": strides, "dtype": descriptor.dtype}
 
 

@@ -1,0 +1,53 @@
+"""Libraries of operators for tests: each source is compiled once a run, whoever needs it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from aotpack.export import native, toolchain
+from aotpack.export.cache import BuildCache
+
+
+def link_library(
+    cache: BuildCache,
+    output: Path,
+    driver: Path,
+    functions: Iterable[str],
+    flags_for: Callable[[Path], Sequence[str]],
+) -> Path:
+    """A library of these C functions and of all that they need, with a driver that Python calls.
+
+    Args:
+        cache: where objects come from and go to; tests of one run share it (the fixture `cache_dir`).
+        output: where the library goes.
+        driver: C++ that includes call.h.
+        functions: `aoti_torch_…`, as csrc/module/declare has them.
+        flags_for: the compiler's flags for a source; those of the driver link the library too.
+    """
+    compiler = toolchain.find_compiler()
+
+    def build(source: Path) -> str:
+        flags = list(flags_for(source))
+        digest = hashlib.sha256("\0".join([compiler.version, *flags, source.name]).encode())
+        digest.update(native.content_hash(source).encode())
+
+        def run(to: Path) -> None:
+            subprocess.run([compiler.path, *flags, "-c", str(source), "-o", str(to)], check=True)
+
+        return str(cache.get(digest.hexdigest(), ".o", run))
+
+    # The longest first, so that none runs alone at the end.
+    sources = sorted([driver, *native.sources_for(functions)], key=_length, reverse=True)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        objects = list(pool.map(build, sources))
+    subprocess.run([compiler.path, *flags_for(driver), "-shared", *objects, "-o", str(output)], check=True)
+    return output
+
+
+def _length(source: Path) -> int:
+    return sum(path.stat().st_size for path in [source, *native.local_includes(source)])
