@@ -85,7 +85,7 @@ def cases_of(op: Any, dtype: str, *, backward: bool = False, other_values: bool 
     """
     cases: dict[Any, Case] = {}
     for sample in _samples(op, dtype, 0, backward):
-        key, case, tensors = _case(sample)
+        key, case, tensors = _case(op.name, sample)
         case = cases.setdefault(key, case)
         case.samples += 1
         if len(case.values) < _MOST_VALUES:
@@ -93,7 +93,7 @@ def cases_of(op: Any, dtype: str, *, backward: bool = False, other_values: bool 
     if not other_values:
         return list(cases.values())
     for sample in _samples(op, dtype, 1, backward):
-        key, _, tensors = _case(sample)
+        key, _, tensors = _case(op.name, sample)
         known = cases.get(key)
         # One more than of the first seed alone, and none that is the same.
         if known is None or not tensors or len(known.values) > min(known.samples, _MOST_VALUES):
@@ -121,14 +121,26 @@ def _samples(op: Any, dtype: str, seed: int, backward: bool) -> list[Any]:
     return list(op.sample_inputs("cpu", getattr(torch, dtype), requires_grad=backward))
 
 
-def _case(sample: Any) -> tuple[Any, Case, list[torch.Tensor]]:
+def _case(name: str, sample: Any) -> tuple[Any, Case, list[torch.Tensor]]:
     leaves, tree = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     tensors = [_plain(leaves[i]) for i in positions]
     key = (tuple(_tensor_key(leaf) if isinstance(leaf, torch.Tensor) else _plain_key(leaf) for leaf in leaves), tree)
     rest = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    case = Case(rest, tree, positions, process=getattr(sample, "output_process_fn_grad", None))
+    case = Case(rest, tree, positions, process=_PROCESSES.get(name, getattr(sample, "output_process_fn_grad", None)))
     return (key[0], str(tree)), case, tensors
+
+
+def _ordered(result: Any) -> Any:
+    """Eigenvalues, and the lengths of what their vectors are made of, in an order that the values alone settle."""
+    values, *vectors = result if isinstance(result, tuple) else (result,)
+    order = (values.real + 0.618 * values.imag).argsort(-1)
+    lengths = [v.abs().gather(-1, order.unsqueeze(-2).expand_as(v)) for v in vectors]
+    return values.gather(-1, order), *lengths
+
+
+# What is differentiated instead of results that no two implementations need have in common.
+_PROCESSES: dict[str, Callable[[Any], Any]] = {"linalg.eig": _ordered, "linalg.eigvals": _ordered}
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
