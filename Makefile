@@ -4,12 +4,15 @@
 #   VENV         the virtual environment
 #   PIP_FLAGS    for pip, e.g. an index with CPU builds of torch
 #   PYTEST_FLAGS, JOBS
+#   PYTEST_WORKERS  processes that share the Python tests; 0: none but pytest's own, as a debugger needs
 
 PYTHON ?= python3
 VENV ?= .venv
 PIP_FLAGS ?=
 PYTEST_FLAGS ?=
 JOBS ?= $(shell nproc)
+# Each has torch in its memory.
+PYTEST_WORKERS ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
 
 BIN := $(VENV)/bin
 PY := $(BIN)/python
@@ -90,7 +93,7 @@ test: test-cpp test-asan test-tsan test-py
 	@echo "C++ tests passed: plain, ASan+UBSan, TSan. Python tests passed (summary above)."
 
 test-py: setup
-	$(PY) -m pytest $(PYTEST_FLAGS) tests
+	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_FLAGS) tests
 
 # $(call run_cpp_tests,source folder,build folder,build type,other options)
 define run_cpp_tests

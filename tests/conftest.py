@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.archives import CompileC, make_archive
+from tests.support.once import run_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,8 +36,21 @@ def compile_c(tmp_path_factory: pytest.TempPathFactory) -> CompileC:
 
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build cache for the whole run: kernels are compiled once."""
-    return tmp_path_factory.mktemp("build-cache")
+    """A build cache for the whole run and all its processes: kernels are compiled once."""
+    folder = run_folder(tmp_path_factory) / "build-cache"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def surroundings(cache_dir: Path) -> Iterator[None]:
+    """What commands of ours take from the environment: the run's build cache, not the one at home; no terminal's width,
+    which workers of pytest-xdist have there.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AOTPACK_CACHE_DIR", str(cache_dir))
+        patch.delenv("COLUMNS", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session")

