@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,9 @@ def names_of(records: Iterable[Record], mode: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def write(records: Sequence[Record], folder: Path, versions: dict[str, str], limit: int | None) -> None:
+def write(records: Sequence[Record], folder: Path, versions: dict[str, str], limits: Mapping[str, int]) -> None:
     """Writes both files."""
-    text = document(records, versions, limit)
+    text = document(records, versions, limits)
     (folder / "operators.md").write_text(text)
     value: dict[str, Any] = {"versions": versions}
     for mode in (FORWARD, BACKWARD):
@@ -50,9 +50,13 @@ def write(records: Sequence[Record], folder: Path, versions: dict[str, str], lim
     (folder / "operators.json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
-def document(records: Sequence[Record], versions: dict[str, str], limit: int | None) -> str:
+def document(records: Sequence[Record], versions: dict[str, str], limits: Mapping[str, int]) -> str:
     """docs/operators.md."""
-    limited = f"Of operators with more than {limit} cases, {limit} were run, evenly chosen." if limit else ""
+    dtypes: dict[int, list[str]] = {}
+    for dtype, limit in limits.items():
+        dtypes.setdefault(limit, []).append(dtype)
+    most = ", ".join(f"{limit} for {' and '.join(names)}" for limit, names in dtypes.items())
+    limited = f"Of an operator with more cases, so many were run, evenly chosen: {most}." if limits else ""
     parts = [_HEAD.format(limit=limited).rstrip() + "\n"]
     parts.append("Made with " + ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) + ".\n")
     for mode, title in ((FORWARD, "Results"), (BACKWARD, "Gradients")):

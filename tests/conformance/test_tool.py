@@ -388,8 +388,8 @@ def test_the_page_counts() -> None:
             unknown_to_torch=frozenset("d"),
         ).values()
     )
-    text = report.document(records, {"torch": "2.13.0"}, 200)
-    assert text == report.document(list(reversed(records)), {"torch": "2.13.0"}, 200)
+    text = report.document(records, {"torch": "2.13.0"}, {"float32": 200, "int64": 7})
+    assert text == report.document(list(reversed(records)), {"torch": "2.13.0"}, {"float32": 200, "int64": 7})
     assert "| float32 | 5 | 4 | 1 | 25.0% | 95% | 1 | 1 | 1 | 0 | 0 |" in text
     assert "| `a` | passes |" in text
     assert "| `c` | **fails** (wrong) |" in text
