@@ -22,7 +22,7 @@ from tests.support.torchless import ROOT
 
 DTYPES = ("float32", "int64", "bool", "bfloat16", "float16")
 # Cases of an operator that are run by default: halves share their code with float32.
-_MOST = {"float32": 100, "int64": 100, "bool": 100, "bfloat16": 12, "float16": 12}
+_MOST = {"float32": 100, "int64": 100, "bool": 100, "bfloat16": 6, "float16": 6}
 _MOST_OF_OTHERS = 100
 
 Limit = int | Mapping[str, int] | None
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--samples",
         default="all",
         metavar="N|all",
-        help="cases of an operator and dtype, evenly chosen; 'all' stops at 100 (12 of halves), 'every' does not",
+        help="cases of an operator and dtype, evenly chosen; 'all' stops at 100 (6 of halves), 'every' does not",
     )
     parser.add_argument("--slice", metavar="N/M", help="the N-th of M parts (0 to M-1), stratified")
     parser.add_argument("--jobs", type=int, default=2, help="workers at a time; default: %(default)s")
