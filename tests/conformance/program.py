@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +49,11 @@ class Call:
         else:
             results = _forward(self, [t.clone() if i in self.written else t for i, t in enumerate(tensors)])
         return [r.clone() if i in self.aliases else r for i, r in enumerate(results)]
+
+    def in_precision(self) -> Call:
+        """The same call but for dtypes among its arguments: those are float64 or complex128."""
+        leaves = [_precise(leaf) if isinstance(leaf, torch.dtype) else leaf for leaf in self.case.leaves]
+        return dataclasses.replace(self, case=dataclasses.replace(self.case, leaves=leaves))
 
 
 def observed(op: Any, case: Case, mode: str) -> Call:
@@ -115,11 +121,11 @@ def copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 def in_precision(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors in float64 or complex128 where they are floating or complex."""
-    result = []
-    for t in tensors:
-        dtype = torch.complex128 if t.is_complex() else torch.float64 if t.is_floating_point() else t.dtype
-        result.append(t.detach().to(dtype).requires_grad_(t.requires_grad))
-    return result
+    return [t.detach().to(_precise(t.dtype)).requires_grad_(t.requires_grad) for t in tensors]
+
+
+def _precise(dtype: torch.dtype) -> torch.dtype:
+    return torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
 
 
 def _forward(call: Call, tensors: Sequence[torch.Tensor]) -> list[Any]:

@@ -216,7 +216,7 @@ def _judge(call: Call, op: str, inputs: Sequence[torch.Tensor], found: Sequence[
 
     def precise() -> list[Any] | None:
         try:
-            return _eager(call, in_precision(inputs))
+            return _eager(call.in_precision(), in_precision(inputs))
         except Exception:
             return None
 

@@ -87,6 +87,7 @@ def _embedding_bag_backward(
 def _embedding_renorm(table: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
     used = torch.zeros(table.shape[0], dtype=torch.bool, device=table.device)
     used = used.index_put((indices.flatten(),), torch.ones((), dtype=torch.bool, device=table.device))
-    norm = torch.linalg.vector_norm(table.to(wide(table.dtype)), norm_type, dim=1)
-    scale = torch.where(used & (norm > max_norm), max_norm / (norm + 1e-7), torch.ones_like(norm))
+    computed = wide(table.dtype)
+    norm = torch.linalg.vector_norm(table.to(computed), norm_type, dim=1)
+    scale = torch.where(used & (norm > max_norm), max_norm / (norm.double() + 1e-7), 1.0).to(computed)
     return (table * scale[:, None]).to(table.dtype)

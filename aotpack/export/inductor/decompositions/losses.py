@@ -1,4 +1,4 @@
-"""Losses, and embeddings whose rows are kept short.
+"""Losses.
 
 Private interfaces touched (torch 2.13; earlier ones have neither):
   torch.ops.torch_nn._linear_cross_entropy_batch_chunked, ..._no_reduction: what F.linear_cross_entropy calls
@@ -15,17 +15,6 @@ from torch import Tensor
 
 from aotpack.export.inductor.decompositions.table import aten, decomposes
 from aotpack.export.respelled.losses import margins_of_labels
-
-
-@decomposes(aten.embedding_renorm.default)
-def _embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
-    """Rows that are looked up are scaled down to `max_norm`."""
-    looked_up = torch.zeros(weight.shape[0], dtype=torch.bool, device=weight.device)
-    index = indices.reshape(-1)
-    looked_up = aten.index_put.default(looked_up, [index], torch.ones_like(index, dtype=torch.bool))
-    norm = torch.linalg.vector_norm(weight, norm_type, dim=1, keepdim=True)
-    scale = torch.where(norm > max_norm, max_norm / (norm.double() + 1e-7), 1.0).to(weight.dtype)
-    return torch.where(looked_up[:, None], weight * scale, weight)
 
 
 @decomposes(aten.multilabel_margin_loss_forward.default)
