@@ -83,6 +83,14 @@ def _embedding_bag_backward(
     )
 
 
+@decomposes(aten.embedding.default)
+def _embedding(
+    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Any:
+    # Only a gradient is sparse, and that is its own operator.
+    return aten.embedding.default(weight, indices, padding_idx, scale_grad_by_freq) if sparse else NotImplemented
+
+
 @decomposes(aten.embedding_renorm.default)
 def _embedding_renorm(table: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
     used = torch.zeros(table.shape[0], dtype=torch.bool, device=table.device)
