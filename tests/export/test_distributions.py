@@ -115,5 +115,5 @@ def test_parameters_and_values_are_checked_in_the_call(build: Build) -> None:
         model(x, x - 1, x)
     with pytest.raises(ExecutionError, match=r"value argument to be within the support .* of the distribution Expon"):
         model(x, x + 1, -1 - x)
-    with pytest.raises(ExecutionError, match=r"parameter loc of distribution Normal .* Real\(\)"):
+    with pytest.raises(ExecutionError, match=r"parameter (loc|logits) of distribution (Normal|Cat).* Real\(\)"):
         model(torch.full((3, 4), torch.nan), x + 1, x)
