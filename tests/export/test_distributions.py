@@ -117,3 +117,17 @@ def test_parameters_and_values_are_checked_in_the_call(build: Build) -> None:
         model(x, x + 1, -1 - x)
     with pytest.raises(ExecutionError, match=r"parameter (loc|logits) of distribution (Normal|Cat).* Real\(\)"):
         model(torch.full((3, 4), torch.nan), x + 1, x)
+
+
+def test_checks_do_not_depend_on_what_was_compiled_before(build: Build) -> None:
+    """TorchDynamo turns the checks of distributions off for the whole process."""
+    value = torch.distributions.Distribution._validate_args
+    try:
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+        assert not torch.distributions.Distribution._validate_args
+        x = torch.rand(3, 4)
+        model = build(Checked(), (x, x + 1, x))
+        with pytest.raises(ExecutionError, match=r"parameter (rate|scale) of distribution (Normal|Exponential)"):
+            model(x, x - 1, x)
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(value)

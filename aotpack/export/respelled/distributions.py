@@ -7,12 +7,14 @@ operators of ours, which keep their gradients.
 Private interfaces touched (torch 2.11 to 2.13):
   torch._is_all_true   what Distribution.__init__ (with locals `param`, `constraint`) and Distribution._validate_sample
     (with `support`) ask of a tensor of bools before they raise
+  torch._dynamo.eval_frame.TorchPatcher.patch   turns all checks of distributions off, for good
   torch._standard_gamma, torch.distributions.dirichlet._Dirichlet.apply   what torch.distributions draw by
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any
 
 import torch
@@ -20,9 +22,25 @@ from torch import Tensor
 from torch.distributions import Distribution, dirichlet
 
 from aotpack.export.ops.sampler_gradients import sample_dirichlet, sample_gamma
-from aotpack.export.respelled.table import replaces, respells
+from aotpack.export.respelled.table import replaces, respells, sets
 
 _SOURCE = inspect.getsourcefile(Distribution)
+
+
+def _touched() -> bool:
+    """Whether TorchDynamo has been at work in this process."""
+    patcher = sys.modules.get("torch._dynamo.eval_frame")
+    return patcher is not None and patcher.TorchPatcher.patch.cache_info().currsize > 0
+
+
+# Whether distributions check what they are given, as the user has it.
+_CHECKED: bool = __debug__ if _touched() else Distribution._validate_args
+
+
+@sets(Distribution, "_validate_args")
+def _checked() -> bool:
+    # What a model computes must not depend on what else was compiled before.
+    return _CHECKED if _touched() else Distribution._validate_args
 
 
 @respells(torch._is_all_true)

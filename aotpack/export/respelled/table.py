@@ -10,7 +10,7 @@ from unittest import mock
 from torch.overrides import TorchFunctionMode
 
 _TABLE: dict[Any, Callable[..., Any]] = {}
-_REPLACED: list[tuple[Any, str, Any]] = []
+_REPLACED: list[tuple[Any, str, Callable[[], Any]]] = []
 
 
 def respells(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -37,8 +37,18 @@ def replaces(owner: Any, name: str) -> Callable[[Any], Any]:
     """Registers what stands in the place of an attribute of `owner`: for what torch shows to no mode."""
 
     def register(replacement: Any) -> Any:
-        _REPLACED.append((owner, name, replacement))
+        _REPLACED.append((owner, name, lambda: replacement))
         return replacement
+
+    return register
+
+
+def sets(owner: Any, name: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+    """Registers what tells, when a trace begins, the value that an attribute of `owner` has in it."""
+
+    def register(value: Callable[[], Any]) -> Callable[[], Any]:
+        _REPLACED.append((owner, name, value))
+        return value
 
     return register
 
@@ -48,7 +58,7 @@ def functions_respelled() -> Iterator[None]:
     """While active, calls of functions of the table run what is registered for them."""
     with contextlib.ExitStack() as stack:
         for owner, name, replacement in _REPLACED:
-            stack.enter_context(mock.patch.object(owner, name, replacement))
+            stack.enter_context(mock.patch.object(owner, name, replacement()))
         stack.enter_context(_Respelling())
         yield
 
