@@ -17,6 +17,7 @@ _CPU = "aoti_torch_cpu_"
 
 def cases() -> Iterator[Case]:
     yield from _gemm()
+    yield from _grouped()
     yield from _linear()
     yield from _conv()
     yield from _recurrent()
@@ -41,6 +42,20 @@ def _gemm() -> Iterator[Case]:
         # Beyond what int8 holds.
         unsigned = torch.randint(0, 256, (m, k), dtype=torch.uint8)
         yield Case(f"{_CPU}_int_mm_out", lambda a, b: a.int() @ b.int(), (unsigned, b))
+
+
+def _grouped() -> Iterator[Case]:
+    for dtype in (*KERNEL_DTYPES, torch.float64):
+        for rows, k, n in around(9, 33, 18):
+            x = values(rows, k, dtype=dtype)
+            # Groups that are empty, at both ends too, and rows that none has.
+            for ends in ([0, rows // 2, rows // 2, rows], [rows // 3, rows // 3], [rows], []):
+                where = torch.tensor(ends, dtype=torch.int32 if rows else torch.int64)
+                w = values(len(ends), k, n, dtype=dtype)
+                yield Case(f"{_CPU}grouped_mm", ops.grouped_mm, (x, w, where), fixed=(2,))
+                if ends:
+                    rows_of_b = values(rows, n, dtype=dtype)
+                    yield Case(f"{_CPU}grouped_outer", ops.grouped_outer, (x.t(), rows_of_b, where), fixed=(2,))
 
 
 def _addmm(operator: Any) -> Any:

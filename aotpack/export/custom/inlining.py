@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 from aotpack.errors import CaptureError
 from aotpack.export.capture.eager import model_line
 from aotpack.export.custom.kernels import kernel_of
+from aotpack.export.custom.known import IMPLEMENTATIONS
 
 # Where torch.library.triton_op wraps implementations.
 _TRITON = "torch._library.triton"
@@ -90,7 +91,8 @@ def _definition(func: Any) -> Any:
 
 def _traced(known: Any, *args: Any, **kwargs: Any) -> Any:
     kernels = known._backend_fns
-    implementation = kernels.get("cpu", kernels.get(None, known._init_fn))
+    own = kernels.get("cpu", kernels.get(None, known._init_fn))
+    implementation = IMPLEMENTATIONS.get(known._qualname, own)
     try:
         return implementation(*args, **kwargs)
     except CaptureError:

@@ -4,6 +4,7 @@ from aotpack.export.ops.activations import ACTIVATIONS
 from aotpack.export.ops.attention import attention, attention_with_lse
 from aotpack.export.ops.conv import conv_sizes, packed_conv
 from aotpack.export.ops.embedding_bag import embedding_bag
+from aotpack.export.ops.grouped import grouped_mm, grouped_outer
 from aotpack.export.ops.layout import channels_last_strides, dense_strides, to_layout
 from aotpack.export.ops.linear import pack_conv, pack_linear, packed_embedding, packed_linear
 from aotpack.export.ops.registry import C_SHIMS
@@ -18,6 +19,8 @@ __all__ = [
     "conv_sizes",
     "dense_strides",
     "embedding_bag",
+    "grouped_mm",
+    "grouped_outer",
     "gru_layer",
     "lstm_layer",
     "pack_conv",
