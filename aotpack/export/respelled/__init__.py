@@ -5,7 +5,18 @@ They are replaced while a model is traced, one topic a file. The results are the
 of this folder that is not imported here is not in the table.
 """
 
-from aotpack.export.respelled import bools, distributions, histograms, least_squares, losses, random, sizes, statistics
+from aotpack.export.respelled import (
+    bools,
+    distributions,
+    histograms,
+    least_squares,
+    losses,
+    products,
+    random,
+    sizes,
+    statistics,
+    window_functions,
+)
 from aotpack.export.respelled.table import functions_respelled
 
 __all__ = [
@@ -15,7 +26,9 @@ __all__ = [
     "histograms",
     "least_squares",
     "losses",
+    "products",
     "random",
     "sizes",
     "statistics",
+    "window_functions",
 ]

@@ -13,10 +13,12 @@ from aotpack.export.inductor.decompositions import (
     complex_math,
     complex_moves,
     convolution,
+    copies,
     distances,
     division,
     embedding,
     fft,
+    foreach,
     histograms,
     indexing,
     integers,
@@ -32,6 +34,7 @@ from aotpack.export.inductor.decompositions import (
     resampling,
     rnn,
     unique,
+    window_functions,
 )
 from aotpack.export.inductor.decompositions.table import our_decompositions
 
@@ -43,10 +46,12 @@ __all__ = [
     "complex_math",
     "complex_moves",
     "convolution",
+    "copies",
     "distances",
     "division",
     "embedding",
     "fft",
+    "foreach",
     "histograms",
     "indexing",
     "integers",
@@ -63,4 +68,5 @@ __all__ = [
     "resampling",
     "rnn",
     "unique",
+    "window_functions",
 ]

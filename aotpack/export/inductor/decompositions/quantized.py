@@ -76,6 +76,77 @@ def _fake_quantize_per_channel(
     return _fake_quantized(x, 1.0 / each, each, zero, quant_min, quant_max)
 
 
+@decomposes(aten._fake_quantize_learnable_per_tensor_affine.default)
+def _learnable_per_tensor(
+    x: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, grad_factor: float = 1.0
+) -> Any:
+    each = scale.reshape(-1)[0].float()
+    zero = zero_point.reshape(-1)[0].float().round().clamp(quant_min, quant_max)
+    return _fake_quantized(x, 1.0 / each, each, zero, quant_min, quant_max)[0]
+
+
+@decomposes(aten._fake_quantize_learnable_per_channel_affine.default)
+def _learnable_per_channel(
+    x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int, grad_factor: float = 1.0
+) -> Any:
+    zero = zero_point.round().clamp(quant_min, quant_max)
+    return _fake_quantize_per_channel(x, scale, zero, axis, quant_min, quant_max)[0]
+
+
+@decomposes(aten._fake_quantize_learnable_per_tensor_affine_backward.default)
+def _learnable_per_tensor_backward(
+    grad: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    quant_min: int,
+    quant_max: int,
+    grad_factor: float = 1.0,
+) -> Any:
+    each = scale.reshape(-1)[0]
+    # Here eager rounds the zero point by adding a half.
+    zero = (zero_point.reshape(-1)[0] + 0.5).clamp(quant_min, quant_max).trunc()
+    parts = _learnable_gradients(grad, x, each, zero, quant_min, quant_max, grad_factor)
+    return parts[0], parts[1].sum().unsqueeze(0), parts[2].sum().unsqueeze(0)
+
+
+@decomposes(aten._fake_quantize_learnable_per_channel_affine_backward.default)
+def _learnable_per_channel_backward(
+    grad: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    grad_factor: float = 1.0,
+) -> Any:
+    axis = axis % x.dim()
+    sizes = [-1 if d == axis else 1 for d in range(x.dim())]
+    others = [d for d in range(x.dim()) if d != axis]
+    zero = zero_point.view(sizes).round().clamp(quant_min, quant_max)
+    parts = _learnable_gradients(grad, x, scale.view(sizes), zero, quant_min, quant_max, grad_factor)
+    return parts[0], *(part.sum(others) if others else part for part in parts[1:])
+
+
+def _learnable_gradients(
+    grad: Tensor, x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int, factor: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What x, the scale and the zero point get of each element."""
+    inverse = 1.0 / scale
+    # The sum is rounded, not the quotient, and it is a fused one: this decides on which side halves go.
+    steps = (zero.double() + x.double() * inverse.double()).to(inverse.dtype).round()
+    inside = (steps >= low) & (steps <= high)
+    bound = steps.clamp(low, high) - zero
+    of_scale = torch.where(inside, (bound * scale - x) * inverse, bound)
+    nothing = torch.zeros_like(grad)
+    return (
+        torch.where(inside, grad, nothing),
+        grad * of_scale * factor,
+        torch.where(inside, nothing, grad * -scale * factor),
+    )
+
+
 @decomposes(aten._weight_int8pack_mm.default)
 def _weight_int8pack_mm(x: Tensor, weight: Tensor, scales: Tensor) -> Any:
     # Sums in float, scaled before they are rounded.

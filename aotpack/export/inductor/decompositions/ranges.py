@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -37,6 +38,34 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = N
     step = (last - first) / (steps - 1)
     index = torch.arange(steps, dtype=torch.int64, device=device).to(torch.float64)
     return torch.where(index < steps // 2, first + step * index, last - step * (steps - 1 - index)).to(dtype)
+
+
+@decomposes(aten.range.default, aten.range.step)
+def _range(start: Any, end: Any, step: Any = 1, *, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+    # Its end belongs to it, and its numbers are floats unless it is told otherwise.
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not all(isinstance(number, (int, float)) for number in (start, end, step)):
+        return NotImplemented
+    count = math.floor((end - start) / step) + 1
+    exact = torch.float64 if dtype.is_floating_point else torch.int64
+    return (torch.arange(count, dtype=exact, device=kwargs.get("device")) * step + start).to(dtype)
+
+
+@decomposes(aten.fft_fftfreq.default)
+def fftfreq(n: Any, d: float = 1.0, *, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+    place = torch.arange(n, device=kwargs.get("device"))
+    return _frequencies(torch.where(place < (n + 1) // 2, place, place - n), n, d, dtype)
+
+
+@decomposes(aten.fft_rfftfreq.default)
+def rfftfreq(n: Any, d: float = 1.0, *, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+    return _frequencies(torch.arange(n // 2 + 1, device=kwargs.get("device")), n, d, dtype)
+
+
+def _frequencies(place: Tensor, n: Any, d: float, dtype: torch.dtype | None) -> Any:
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    # As eager has it, the factor is rounded, not each of the quotients.
+    return place.to(dtype) * (1.0 / (n * d))
 
 
 def _ends(start: Any, end: Any, dtype: torch.dtype, device: Any) -> tuple[Tensor, Tensor]:

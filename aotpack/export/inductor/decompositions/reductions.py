@@ -21,3 +21,23 @@ def _var_mean(
         return NotImplemented
     mean = x.mean(list(axes), keepdim=keepdim)
     return aten.var.correction(x, dim, correction=correction, keepdim=keepdim), mean
+
+
+@decomposes(aten._aminmax.default)
+def _aminmax(x: Tensor) -> Any:
+    return tuple(aten.aminmax.default(x))
+
+
+@decomposes(aten._aminmax.dim)
+def _aminmax_of_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    return tuple(aten.aminmax.default(x, dim=dim, keepdim=keepdim))
+
+
+@decomposes(aten._is_all_true.default)
+def _is_all_true(x: Tensor) -> Any:
+    return x.all()
+
+
+@decomposes(aten._is_any_true.default)
+def _is_any_true(x: Tensor) -> Any:
+    return x.any()
