@@ -38,7 +38,7 @@ _BEYOND = """### Refusals beyond the database
 |---|---|
 | tensors of complex32, uint16, uint32, uint64 | an archive has no such dtype |
 | sparse, nested and quantized tensors as inputs or results | tensors are strided and dense |
-| `_weight_int4pack_mm_for_cpu`, `_dyn_quant_matmul_4bit` | weights of four bits are packed as the CPU that packs wants it |
+| `_weight_int4pack_mm_for_cpu`, `_dyn_quant_matmul_4bit` | four bits are packed as the CPU wants them |
 | packed sequences (`torch.nn.utils.rnn`) | their sizes are data |
 | `_fused_adam` and its like, `fused_moving_avg_obs_fake_quant` | no part of forward and joint captures |
 | `flex_attention` and other operators that take functions, where torch cannot inline them | nothing to lower |
