@@ -11,6 +11,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from aotpack.errors import BuildError, PassError
 from aotpack.export.editing import fake_mode
+from aotpack.export.older_torch import captures_mended
 from aotpack.export.program import Program
 from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.dims import expression
@@ -99,6 +100,7 @@ def refuse_specialization(program: Program, where: str) -> None:
                 )
 
 
+@captures_mended()
 def propagate(program: Program) -> None:
     """Recomputes the fake tensors of all nodes, so that strides follow the operators that a pass put in."""
     mode = fake_mode(program.graph_module)

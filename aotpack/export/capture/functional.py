@@ -12,6 +12,7 @@ import torch.fx
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
+from aotpack.export.older_torch import captures_mended
 from aotpack.export.sizes.shape_env import lines_of_the_model, sizes_from_zero
 from aotpack.export.sizes.symbolic_math import sym_functions_allowed
 
@@ -20,6 +21,7 @@ from aotpack.export.sizes.symbolic_math import sym_functions_allowed
 _REGIONS = (torch.ops.higher_order.wrap_with_autocast, torch.ops.higher_order.wrap_with_set_grad_enabled)
 
 
+@captures_mended()
 def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.fx.GraphModule]:
     """The program (possibly functionalized) and its flat graph.
 

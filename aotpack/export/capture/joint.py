@@ -34,6 +34,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from aotpack.errors import CaptureError
 from aotpack.export.custom.inlining import decompositions, triton_operators_kept
 from aotpack.export.inductor.effects import checks_without_tokens
+from aotpack.export.older_torch import captures_mended
 
 aten = torch.ops.aten
 
@@ -177,6 +178,7 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
         no_gradient,
         triton_operators_kept(),
         checks_without_tokens(),
+        captures_mended(),
     ):
         traced, signature = aot_export_module(
             module, fakes, trace_joint=True, output_loss_index=loss, decompositions=decompositions()

@@ -25,6 +25,7 @@ from aotpack.export.capture.interface import Call
 from aotpack.export.checks import messages_noted
 from aotpack.export.custom.inlining import custom_operators_inlined
 from aotpack.export.editing import is_dense
+from aotpack.export.older_torch import captures_mended
 from aotpack.export.respelled import functions_respelled
 from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.canonical import conjuncts, is_integer
@@ -137,7 +138,13 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
     try:
         # Dynamo knows the functions of `math` itself.
         followed = contextlib.nullcontext() if strict else _followed_by_hand()
-        with warnings.catch_warnings(), sym_functions_allowed(), followed, gradients.watched() as seen:
+        with (
+            warnings.catch_warnings(),
+            captures_mended(),
+            sym_functions_allowed(),
+            followed,
+            gradients.watched() as seen,
+        ):
             warnings.simplefilter("ignore")
             exported = export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes)
             if gradients.kept_wrapped(exported):

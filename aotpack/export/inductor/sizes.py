@@ -28,6 +28,7 @@ from torch.fx.experimental import _config
 from torch.utils._sympy.functions import Max, Min
 
 from aotpack.export.inductor.size_printer import sizes_in_cpp
+from aotpack.export.older_torch import lowering_mended
 
 
 @contextlib.contextmanager
@@ -48,6 +49,7 @@ def open_sizes() -> Iterator[None]:
         ),
         mock.patch.object(reinplace, "graph_call_function", _of_any_size(reinplace.graph_call_function)),
         sizes_in_cpp(),
+        lowering_mended(),
     ):
         yield
 

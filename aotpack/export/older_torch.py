@@ -1,0 +1,204 @@
+"""What older versions of torch have wrong and 2.13 does right, mended while a model is captured and lowered.
+
+Nothing here is active with torch 2.13.
+
+Private interfaces touched (torch 2.11 and 2.12):
+  torch._subclasses.fake_impls._compute_slice_index, .op_implementations_dict
+  torch.nn.modules.module._global_buffer_registration_hooks
+  torch._decomp.decompositions.one_layer_lstm
+  torch._inductor.lowering.lowerings, torch._inductor.ir.{DynamicSliceSize, SliceView, TensorBox}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import sympy
+import torch
+from torch import Tensor
+from torch.nn.modules import module
+
+aten = torch.ops.aten
+_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+
+
+@contextlib.contextmanager
+def captures_mended() -> Iterator[None]:
+    """While active, sizes and dtypes of results are those of 2.13."""
+    with contextlib.ExitStack() as stack:
+        if _VERSION < (2, 13):
+            _mend_dtypes(stack)
+        if _VERSION < (2, 12):
+            _mend_sizes(stack)
+        yield
+
+
+def _mend_dtypes(stack: contextlib.ExitStack) -> None:
+    from torch._decomp import decompositions
+    from torch._subclasses import fake_impls
+
+    known: Any = fake_impls.op_implementations_dict
+    states = _of_one_step(decompositions.one_layer_lstm)
+    stack.enter_context(mock.patch.object(decompositions, "one_layer_lstm", states))
+    stack.enter_context(mock.patch.dict(known, {aten.bincount.default: _of_weights(known[aten.bincount.default])}))
+    # A trace that fails leaves a hook there, by which no module can be given a buffer any more.
+    stack.enter_context(mock.patch.dict(module._global_buffer_registration_hooks))
+
+
+def _mend_sizes(stack: contextlib.ExitStack) -> None:
+    from torch._subclasses import fake_impls
+
+    known: Any = fake_impls.op_implementations_dict
+    sets = (aten._unique2.default, aten.unique_dim.default, aten.unique_consecutive.default)
+    fakes = {aten.slice.Tensor: _slice, **{op: _with_integers(known[op]) for op in sets}}
+    stack.enter_context(mock.patch.object(fake_impls, "_compute_slice_index", _slice_index))
+    stack.enter_context(mock.patch.dict(known, fakes))
+
+
+@contextlib.contextmanager
+def lowering_mended() -> Iterator[None]:
+    """While active, slices whose bounds vary are lowered as they were captured."""
+    if _VERSION >= (2, 12):
+        with captures_mended():
+            yield
+        return
+    from torch._inductor import lowering
+
+    known: Any = lowering.lowerings
+    slices = (aten.slice, aten.slice.Tensor)
+    with captures_mended(), mock.patch.dict(known, {op: _sliced(known[op]) for op in slices if op in known}):
+        yield
+
+
+def _slice_index(size: Any, index: Any) -> Any:
+    """Where in a dim an index of a slice is, also where that depends on the size; None where its sign is not known."""
+    from torch.fx.experimental.symbolic_shapes import guard_or_false, sym_and
+
+    if guard_or_false(sym_and(index >= 0, index <= size)):
+        return index
+    if guard_or_false(sym_and(index < 0, index >= -size)):
+        return index + size
+    if guard_or_false(index < -size):
+        return 0
+    if guard_or_false(index > size):
+        return size
+    if guard_or_false(index >= 0):
+        return torch.sym_min(index, size)
+    return torch.sym_max(index + size, 0) if guard_or_false(index < 0) else None
+
+
+def _slice(
+    fake_mode: Any, func: Any, x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Tensor:
+    from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
+
+    if x.dim() == 0:
+        raise RuntimeError("slice() cannot be applied to a 0-dim tensor.")
+    if step <= 0:
+        raise RuntimeError("slice step must be positive")
+    if not -x.dim() <= dim < x.dim():
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-x.dim()}, {x.dim() - 1}], got {dim})")
+    sizes, strides, axis = list(x.size()), list(x.stride()), dim % x.dim()
+    size: Any = sizes[axis]
+    first = 0 if start is None else _slice_index(size, start)
+    last = size if end is None or statically_known_true(end == sys.maxsize) else _slice_index(size, end)
+    made: Any = None
+    if first is not None and last is not None:
+        if guard_or_false(last >= first):
+            made = (last - first + step - 1) // step
+        elif guard_or_false(first >= last):
+            made = 0
+        else:
+            made = (torch.sym_max(last - first, 0) + step - 1) // step
+    if made is None:
+        made = fake_mode.shape_env.create_unbacked_symint()
+        torch._check(made >= 0)
+        torch._check(made <= size)
+    if first is None:
+        offset = fake_mode.shape_env.create_unbacked_symint()
+        torch._check(offset >= 0)
+    else:
+        offset = x.storage_offset() + first * strides[axis]
+    sizes[axis] = made
+    strides[axis] = strides[axis] * step
+    return x.as_strided(sizes, strides, offset)
+
+
+def _with_integers(original: Callable[..., Any]) -> Callable[..., Any]:
+    def unique(*args: Any, **kwargs: Any) -> Any:
+        # 2.11 takes places and counts for values.
+        values, *others = original(*args, **kwargs)
+        return values, *(other.to(torch.int64) for other in others)
+
+    return unique
+
+
+def _of_one_step(original: Callable[..., Any]) -> Callable[..., Any]:
+    def one_layer_lstm(*args: Any, **kwargs: Any) -> Any:
+        # These take off the batch in the place of the steps: the last state is [1, batch, size] there.
+        out, states = original(*args, **kwargs)
+        return out, tuple(state.squeeze(0) if state.dim() == 3 else state for state in states)
+
+    return one_layer_lstm
+
+
+def _of_weights(original: Callable[..., Any]) -> Callable[..., Any]:
+    def bincount(fake_mode: Any, func: Any, inputs: Tensor, weights: Tensor | None = None, minlength: Any = 0) -> Any:
+        # These take counts for integers, also those of weights.
+        result = original(fake_mode, func, inputs, weights, minlength)
+        if weights is None:
+            return result.to(torch.int64)
+        return result.to(torch.float32 if weights.dtype == torch.float32 else torch.float64)
+
+    return bincount
+
+
+def _sliced(original: Callable[..., Any]) -> Callable[..., Any]:
+    from torch._inductor import ir
+    from torch._inductor.virtualized import V
+    from torch.fx.experimental.symbolic_shapes import CallMethodKey, resolve_unbacked_bindings
+    from torch.utils import _pytree as pytree
+    from torch.utils._sympy.functions import Max, Min
+
+    expr: Any = sympy  # its relations have no types
+
+    def resolved(index: Any, size: Any, default: Any) -> Any:
+        if index is None or (isinstance(index, (int, sympy.Integer)) and index >= sys.maxsize):
+            return default
+        index, size = sympy.expand(index), sympy.expand(size)
+        holds: Any = V.graph.sizevars.guard_or_false
+        if holds(expr.And(expr.Ge(index, 0), expr.Le(index, size))):
+            return index
+        if holds(expr.And(expr.Lt(index, 0), expr.Ge(index, -size))):
+            return index + size
+        if holds(expr.Gt(index, size)):
+            return size
+        if holds(expr.Lt(index, -size)):
+            return sympy.Integer(0)
+        if holds(expr.Ge(index, 0)):
+            return Min(index, size)
+        return Max(index + size, 0) if holds(expr.Lt(index, 0)) else None
+
+    def slice_(x: Any, dim: int = 0, start: Any = 0, end: Any = None, step: Any = 1, clamp: bool = True) -> Any:
+        axis = dim % len(x.get_size())
+        size = x.get_size()[axis]
+        first, last = resolved(start, size, sympy.Integer(0)), resolved(end, size, size)
+        if not clamp or first is None or last is None:
+            return original(x, dim, start, 2**63 if end is None else end, step, clamp)
+        node = V.graph.current_node
+        bindings = resolve_unbacked_bindings(
+            V.graph.sizevars.shape_env, node.meta.get("unbacked_bindings", {}) if node is not None else {}
+        )
+        for symbol, path in (bindings or {}).items():
+            # Known by now, but others count with the size that the trace made up.
+            if path == (CallMethodKey("size"), pytree.SequenceKey(axis)):
+                made: Any = ir.DynamicSliceSize(symbol, first, last, step, size)
+                made.name = V.graph.register_buffer(made)
+                V.graph.register_operation(made)
+        return ir.TensorBox(ir.SliceView.create(x.data, axis, first, last, step, clamp=clamp))
+
+    return slice_
