@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.export.conftest import Build, assert_close
+from tests.support.torch_version import needs_torch
 
 aten = torch.ops.aten
 
@@ -75,6 +76,7 @@ def test_convolutions_of_doubles_and_integers(build: Build) -> None:
     agree(build, convolved, inputs(), inputs(), 1e-6)
 
 
+@needs_torch(2, 12, "multiplies no uint8 by int8")
 def test_quantized_linears(build: Build) -> None:
     """What torchao's configurations for int8 weights lower to, and PT2 exports with parameters of tokens."""
     quantized = torch.ops.quantized_decomposed

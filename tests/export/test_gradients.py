@@ -19,6 +19,7 @@ from aotpack.errors import CaptureError
 from aotpack.export import aot_export
 from aotpack.export.capture import gradients
 from tests.export.conftest import Build, assert_close
+from tests.support.torch_version import needs_torch
 
 
 class Derivatives(nn.Module):
@@ -105,6 +106,7 @@ def test_backward_is_refused() -> None:
     assert "torch.autograd.grad" in str(caught.value.hint)
 
 
+@needs_torch(2, 13, "refuses it first, in its own words")
 def test_gradients_off_the_way_of_the_example_are_refused(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 

@@ -20,6 +20,7 @@ from aotpack.errors import AotpackError, CaptureError, InputError
 from aotpack.export import BuildOptions, aot_export, build_archive, load_exported, without_weights
 from aotpack.spec import DimRef, DType, TensorLeaf, ValueLeaf
 from tests.export.conftest import Build, assert_close
+from tests.support.torch_version import needs_torch
 
 X = torch.rand(5, 3) + 0.1
 
@@ -159,6 +160,7 @@ def test_python_code_that_needs_dynamo(build: Build) -> None:
 # ---- floats and bools -----------------------------------------------------------------------------------------------
 
 
+@needs_torch(2, 13, "asks for the value of a float that varies")
 def test_floats(build: Build) -> None:
     def function(x: Tensor, f: float) -> tuple[Any, ...]:
         # fmt: off
@@ -180,6 +182,7 @@ def test_scores_over_a_temperature(build: Build) -> None:
     check(build, function, (X, 0.7, 2), {"temperature": DYNAMIC, "n": DYNAMIC}, *calls)
 
 
+@needs_torch(2, 13, "asks for the value of a float that varies")
 def test_functions_of_floats(build: Build) -> None:
     def function(x: Tensor, f: float) -> tuple[Any, ...]:
         return x * math.sqrt(f), math.floor(f), math.ceil(f), round(f), math.cos(f), -1 / f**1.0
