@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -85,7 +86,8 @@ def document(records: Sequence[Record], versions: dict[str, str], limits: Mappin
         if mode == BACKWARD:
             parts.append(
                 "`torch.autograd.grad` inside the captured function: gradients of the results with respect to all "
-                "floating inputs, for random cotangents.\n"
+                "floating inputs, for random cotangents. Of an operator with more cases, "
+                f"{max(record.chosen for record in chosen)} were run, evenly chosen.\n"
             )
         parts += _summary(chosen)
         parts += _problems(chosen)
@@ -160,8 +162,11 @@ def _reasons(records: Sequence[Record], kinds: Sequence[str]) -> list[str]:
     return lines
 
 
+_ADDRESSES = re.compile(r"\b0x[0-9a-f]+|\b\d{12,}\b")
+
+
 def _plain(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+    return _ADDRESSES.sub("…", text).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
 
 
 # ---- the table ------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ _OTHER_TENSORS += ("_to_dense", "values", "q_per_channel")
 _WHY = {
     "captured otherwise: a respelling or another operator comes in its place": (
         "_cholesky_solve_helper _ctc_loss _ctc_loss_backward _logcumsumexp linalg_lstsq randint_like random "
-        "upsample_bicubic2d upsample_bilinear2d _unique multi_margin_loss_backward multilabel_margin_loss_backward"
+        "upsample_bicubic2d upsample_bilinear2d multi_margin_loss_backward multilabel_margin_loss_backward"
     ),
     "called by other operators' implementations alone": (
         "_compute_linear_combination _efficientzerotensor _fw_primal _fw_primal_copy _grid_sampler_2d_cpu_fallback "

@@ -66,6 +66,8 @@ def test_unique_values(build: Build) -> None:
         counts=lambda x: torch.unique(x, return_counts=True),
         consecutive=lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True),
         runs=lambda x: torch.unique_consecutive(x),
+        # The backward of index_fill calls it.
+        older=lambda x: torch.ops.aten._unique(x, True, True),
     )
     xs = [torch.randint(-3, 3, (n, 2)) for n in (7, 30, 1)] + [torch.full((4, 2), 5)]
     check(build, model, [(x,) for x in xs], {"args": ({0: Dim("n")},)})

@@ -71,14 +71,14 @@ Sloped<C> padded(Sloped<C> at, int64_t size, const Options& options) {
 
 int64_t inside(int64_t place, int64_t size) { return place >= 0 && place < size ? place : -1; }
 
-// Keys' cubic convolution with a = -3/4, as resampling has it, and its derivative by t.
+// Keys' cubic convolution with a = -3/4, as resampling has it, and its derivative by t. In double: terms cancel.
 template <typename C>
-void cubic(C t, C* weights, C* slopes) {
-  const C a = C(-0.75);
-  const auto near = [&](C x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };
-  const auto far = [&](C x) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; };
-  const auto near_slope = [&](C x) { return (3 * (a + 2) * x - 2 * (a + 3)) * x; };
-  const auto far_slope = [&](C x) { return (3 * a * x - 10 * a) * x + 8 * a; };
+void cubic(double t, C* weights, C* slopes) {
+  const double a = -0.75;
+  const auto near = [&](double x) { return static_cast<C>(((a + 2) * x - (a + 3)) * x * x + 1); };
+  const auto far = [&](double x) { return static_cast<C>(((a * x - 5 * a) * x + 8 * a) * x - 4 * a); };
+  const auto near_slope = [&](double x) { return static_cast<C>((3 * (a + 2) * x - 2 * (a + 3)) * x); };
+  const auto far_slope = [&](double x) { return static_cast<C>((3 * a * x - 10 * a) * x + 8 * a); };
   weights[0] = far(t + 1), weights[1] = near(t), weights[2] = near(1 - t), weights[3] = far(2 - t);
   slopes[0] = far_slope(t + 1), slopes[1] = near_slope(t);
   slopes[2] = -near_slope(1 - t), slopes[3] = -far_slope(2 - t);
@@ -193,7 +193,7 @@ void backward(const Sampling<C>& s, const C* gradient, C* input_gradient, C* gri
       Taps<C> taps[N];
       s.template taps<N>(item, point, taps);
       const C* outer = gradient + item * s.channels * s.points + point;
-      C slopes[N] = {};
+      double slopes[N] = {};  // of both signs, and often nearly cancelling
       each_tap<N>(taps, s.sizes, [&](int64_t offset, const int* j) {
         const int64_t first = item * s.channels * s.volume + offset;
         const C weight = weight_of<N>(taps, j);
@@ -203,9 +203,9 @@ void backward(const Sampling<C>& s, const C* gradient, C* input_gradient, C* gri
           product += g * s.input[first + c * s.volume];
           if (input_gradient != nullptr) input_gradient[first + c * s.volume] += g * weight;
         }
-        for (int d = 0; d < N; ++d) slopes[d] += product * weight_of<N>(taps, j, d);
+        for (int d = 0; d < N; ++d) slopes[d] += static_cast<double>(product) * weight_of<N>(taps, j, d);
       });
-      for (int d = 0; d < N; ++d) grid_gradient[at * N + N - 1 - d] = slopes[d];
+      for (int d = 0; d < N; ++d) grid_gradient[at * N + N - 1 - d] = static_cast<C>(slopes[d]);
     }
   });
 }

@@ -58,6 +58,11 @@ def _unique2(x: Tensor, sorted: bool = True, return_inverse: bool = False, retur
     return values[starts], inverse, counts if return_counts else _none(x)
 
 
+@decomposes(aten._unique.default)
+def _unique(x: Tensor, sorted: bool = True, return_inverse: bool = False) -> Any:
+    return aten._unique2.default(x, sorted, return_inverse)[:2]
+
+
 # Along a dim torch gives inverse and counts on a CPU whether they are asked for or not.
 
 
