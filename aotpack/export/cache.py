@@ -41,15 +41,28 @@ class BuildCache:
 
     def get(self, key: str, suffix: str, make: Callable[[Path], None]) -> Path:
         """The file for `key`; when there is none, `make(path)` writes it to a temporary path first."""
-        path = self.folder / key[:2] / f"{key}{suffix}"
+        return self._obtain(key, suffix, make, self._note)
+
+    def aside(self, key: str, suffix: str, make: Callable[[Path], None]) -> Path:
+        """Like `get`, for what no archive is made of: neither hit nor miss."""
+        return self._obtain(key, suffix, make, lambda *_: None)
+
+    def path(self, key: str, suffix: str) -> Path:
+        """Where the file for `key` is, or would be."""
+        return self.folder / key[:2] / f"{key}{suffix}"
+
+    def _obtain(
+        self, key: str, suffix: str, make: Callable[[Path], None], note: Callable[[str, set[str]], None]
+    ) -> Path:
+        path = self.path(key, suffix)
         if path.exists():
-            self._note(key, self._found)
+            note(key, self._found)
             return path
         with FileLock(str(self.folder / "locks" / f"{key[:32]}.lock")):
             if path.exists():
-                self._note(key, self._found)
+                note(key, self._found)
                 return path
-            self._note(key, self._made)
+            note(key, self._made)
             path.parent.mkdir(exist_ok=True)
             temporary = self.folder / "tmp" / f"{key[:16]}-{os.getpid()}-{secrets.token_hex(4)}{suffix}"
             try:

@@ -20,7 +20,9 @@ from aotpack.errors import CompileError
 from aotpack.export import native, toolchain
 from aotpack.export.cache import BuildCache
 from aotpack.export.custom import units as custom_units
+from aotpack.export.inductor import kernel_source, wrapper_source
 from aotpack.export.lower import Lowered
+from aotpack.export.precompiled import Precompiled, compile_ahead, include_flags, precompiled
 from aotpack.export.toolchain import Compiler
 
 _EXPORT_MAP = "{ global: aotpack_module_query; local: *; };\n"
@@ -31,13 +33,14 @@ _WRAPPER_O0 = 400_000
 
 @dataclass(frozen=True)
 class _Unit:
-    """One compiler call: a source text or file, its flags, and what to do when it fails."""
+    """One compiler call: a source text or file, its flags, what it includes at its top, what to do when it fails."""
 
     name: str
     flags: tuple[str, ...]
     key: str
     text: str | None = None
     path: Path | None = None
+    header: Precompiled | None = None
     hint: str | None = None
 
 
@@ -66,7 +69,7 @@ def compile_module(
     given = custom_units.objects(lowered.custom, lowered.target)
 
     def build(unit: _Unit) -> Path:
-        path = cache.get(unit.key, ".o", partial(_compile, compiler, unit))
+        path = cache.get(unit.key, ".o", partial(_compile_with_header, compiler, unit, cache))
         if progress is not None:
             progress(unit.name)
         return path
@@ -81,13 +84,17 @@ def compile_module(
 def kernels_ahead(
     shims: Iterable[str], targets: Sequence[str], cache: BuildCache, *, compiler: Compiler, halves: frozenset[str]
 ) -> Iterator[None]:
-    """Compiles our kernels for `shims` into the cache in the background, while code generation keeps one core busy."""
+    """Compiles our kernels for `shims`, and headers, into the cache in the background, while code generation keeps one
+    core busy.
+    """
     pool = ThreadPoolExecutor(1)
     try:
         for target in targets:
             for unit in _library_units(target, shims, compiler, halves=halves):
                 # What fails here fails again, and is reported, when the module is compiled.
                 pool.submit(cache.get, unit.key, ".o", partial(_compile, compiler, unit))
+            headers = (_kernel_header(target, compiler), _wrapper_header(target, compiler))
+            compile_ahead(headers, cache, compiler, pool)
         yield
     finally:
         # The one that is being compiled goes on; whoever needs it waits at its lock.
@@ -96,15 +103,22 @@ def kernels_ahead(
 
 def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
     target = lowered.target
-    size = "-O0" if len(lowered.wrapper) > _WRAPPER_O0 else "-O1"
-    wrapper_flags = tuple(toolchain.generated_flags(target, optimize=size))
-    kernel_flags = tuple(toolchain.generated_flags(target, optimize="-O3"))
+    small = len(lowered.wrapper) <= _WRAPPER_O0
+    wrapper_flags = _wrapper_flags(target) if small else tuple(toolchain.generated_flags(target, optimize="-O0"))
+    kernel_flags = _kernel_flags(target)
+    kernel_header = _kernel_header(target, compiler)
     common = [compiler.version, native.headers_hash(), torch.__version__]
     declared = native.headers_hash(frozenset(native.groups_of(lowered.shims)))
     units = [
         # The longest first, so that it does not run alone at the end.
         *(
-            _Unit(f"kernels{i}.cpp", kernel_flags, _digest([*common, *_portable(kernel_flags), text]), text=text)
+            _Unit(
+                f"kernels{i}.cpp",
+                kernel_flags,
+                _digest([*common, *_portable(kernel_flags), text]),
+                text=text,
+                header=kernel_header,
+            )
             for i, text in sorted(enumerate(lowered.units), key=lambda item: -len(item[1]))
         ),
         _Unit(
@@ -112,10 +126,27 @@ def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
             wrapper_flags,
             _digest([*common, declared, *_portable(wrapper_flags), lowered.wrapper]),
             text=lowered.wrapper,
+            header=_wrapper_header(target, compiler) if small else None,
         ),
     ]
     units += _library_units(target, lowered.shims, compiler, halves=lowered.halves, custom=bool(lowered.custom))
     return [*units, *(_custom_unit(unit, compiler) for unit in custom_units.units(lowered.custom, target))]
+
+
+def _kernel_flags(target: str) -> tuple[str, ...]:
+    return tuple(toolchain.generated_flags(target, optimize="-O3"))
+
+
+def _wrapper_flags(target: str) -> tuple[str, ...]:
+    return tuple(toolchain.generated_flags(target, optimize="-O1"))
+
+
+def _kernel_header(target: str, compiler: Compiler) -> Precompiled | None:
+    return precompiled(kernel_source.PREFIX + "\n", _kernel_flags(target), compiler)
+
+
+def _wrapper_header(target: str, compiler: Compiler) -> Precompiled | None:
+    return precompiled(wrapper_source.HEADERS, _wrapper_flags(target), compiler)
 
 
 def _custom_unit(unit: custom_units.CustomUnit, compiler: Compiler) -> _Unit:
@@ -158,6 +189,17 @@ def _portable(flags: Sequence[str]) -> list[str]:
         else:
             kept.append(flag)
     return kept
+
+
+def _compile_with_header(compiler: Compiler, unit: _Unit, cache: BuildCache, output: Path) -> None:
+    include = include_flags(unit.header, cache) if unit.header is not None else ()
+    if include:
+        try:
+            return _compile(compiler, replace(unit, flags=(*unit.flags, *include)), output)
+        except CompileError:
+            # Perhaps the compiler cannot use the file here. If not that, then this says what it is.
+            pass
+    _compile(compiler, unit, output)
 
 
 def _compile(compiler: Compiler, unit: _Unit, output: Path) -> None:

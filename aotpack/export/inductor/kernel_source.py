@@ -12,7 +12,8 @@ import re
 
 from aotpack.export.inductor.source import blank_literals, closing_brace
 
-_PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
+# What every kernel source begins with.
+PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
 _FUNCTION = re.compile(r'^(?:extern "C"|static|inline|template|void|[a-z])[^;{}]*\b(\w+)\([^;{}]*\)\s*\{', re.MULTILINE)
 _CHECK = re.compile(r"\bAOTI_TORCH_CHECK\(|\bTORCH_CHECK\(")
 # "index out of bounds: 0 <= tmp2 < 30522L" speaks of the generated code's variables.
@@ -28,7 +29,7 @@ _PRAGMA_HEAD = re.compile(r"#pragma omp [^\n]*\n\s*$")
 
 def split(kernels: str) -> list[str]:
     """One piece of text per kernel, each without the include line."""
-    pieces = [piece.strip() for piece in kernels.split(_PREFIX)]
+    pieces = [piece.strip() for piece in kernels.split(PREFIX)]
     return [piece for piece in pieces if piece and blank_literals(piece).strip()]
 
 
@@ -99,4 +100,4 @@ def translation_units(kernels: str, limit: int) -> list[str]:
 
 
 def _unit(pieces: list[str]) -> str:
-    return "\n\n".join([_PREFIX, *pieces]) + "\n"
+    return "\n\n".join([PREFIX, *pieces]) + "\n"

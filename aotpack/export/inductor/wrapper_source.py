@@ -51,6 +51,9 @@ _ELEMENT_TYPES = """#include <c10/util/BFloat16.h>
 namespace at { using namespace c10; }
 """
 
+# What most wrappers include, as far as it is long.
+HEADERS = "\n".join([*re.findall("#include .*", _ELEMENT_TYPES), _DEVICE_HEADER]) + "\n"
+
 
 @dataclass(frozen=True)
 class Wrapper:

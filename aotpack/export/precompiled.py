@@ -1,0 +1,84 @@
+"""Precompiled headers. Generated code includes torch's vector library, and parsing that takes longer than to compile
+most kernels.
+
+They only save time: an object is the same without. So the first build with a compiler and target does not wait for
+them, nor does any other. That first one leaves a note in the build cache; the next makes them in the background. Each
+takes 50 to 150 MB there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from aotpack.errors import BuildError
+from aotpack.export import native
+from aotpack.export.cache import BuildCache
+from aotpack.export.toolchain import Compiler
+
+_HEADER, _COMPILED, _NOTE = ".h", ".h.gch", ".wanted"
+
+
+@dataclass(frozen=True)
+class Precompiled:
+    """What sources with the same `flags` include at their top. `key` is its name in the build cache."""
+
+    text: str
+    flags: tuple[str, ...]
+    key: str
+
+
+def precompiled(text: str, flags: Iterable[str], compiler: Compiler) -> Precompiled | None:
+    """The header with `text` for sources compiled with `flags`. None for clang: its own depend on files' times."""
+    if compiler.is_clang:
+        return None
+    digest = hashlib.sha256()
+    # With the folders in `flags`: nothing checks later whether the headers in them are still the same.
+    for part in (compiler.path, compiler.version, torch.__version__, native.headers_hash(), text, *flags):
+        digest.update(part.encode() + b"\0")
+    return Precompiled(text, tuple(flags), digest.hexdigest())
+
+
+def include_flags(header: Precompiled, cache: BuildCache) -> tuple[str, ...]:
+    """For the compiler, where `header` has been compiled; else none."""
+    text, compiled = cache.path(header.key, _HEADER), cache.path(header.key, _COMPILED)
+    return ("-include", str(text)) if text.exists() and compiled.exists() else ()
+
+
+def compile_ahead(headers: Iterable[Precompiled | None], cache: BuildCache, compiler: Compiler, pool: Executor) -> None:
+    """Leaves a note of each header, or compiles it in `pool` where an earlier build has left one."""
+    for header in headers:
+        if header is None or include_flags(header, cache):
+            continue
+        note = cache.path(header.key, _NOTE)
+        if note.exists():
+            pool.submit(_compile, header, cache, compiler)
+        else:
+            cache.aside(header.key, _NOTE, Path.touch)
+
+
+def _compile(header: Precompiled, cache: BuildCache, compiler: Compiler) -> None:
+    text = cache.aside(header.key, _HEADER, lambda path: _write(path, header.text))
+
+    def make(output: Path) -> None:
+        command = [compiler.path, *header.flags, "-x", "c++-header", str(text), "-o", str(output)]
+        with tempfile.TemporaryDirectory(prefix="aotpack-") as folder:
+            done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+        if done.returncode != 0:
+            raise BuildError("the compiler does not precompile headers")
+
+    # Nothing is lost but time.
+    with contextlib.suppress(BuildError, OSError):
+        cache.aside(header.key, _COMPILED, make)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)

@@ -1,0 +1,147 @@
+"""Precompiled headers: made by the second build, used by later ones, in objects that are the same without them."""
+
+from __future__ import annotations
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from aotpack.export import aot_export, compile, precompiled, toolchain
+from aotpack.export.cache import BuildCache
+from aotpack.export.lower import Lowered, lower
+from aotpack.export.toolchain import Compiler
+from aotpack.spec import Target
+
+TARGET = Target.host().name
+COMPILER = toolchain.find_compiler()
+HEADERS = [compile._kernel_header(TARGET, COMPILER), compile._wrapper_header(TARGET, COMPILER)]
+
+pytestmark = pytest.mark.skipif(COMPILER.is_clang, reason="clang compiles without")
+
+
+def ahead(cache: BuildCache) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        precompiled.compile_ahead(HEADERS, cache, COMPILER, pool)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def has_all(cache: BuildCache) -> bool:
+    return all(header is not None and precompiled.include_flags(header, cache) for header in HEADERS)
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with both headers."""
+    cache = BuildCache(tmp_path_factory.mktemp("headers"))
+    ahead(cache)
+    assert not has_all(cache), "who builds once must not pay for headers"
+    ahead(cache)
+    assert has_all(cache)
+    return cache.folder
+
+
+@pytest.fixture(scope="module")
+def lowered() -> Lowered:
+    """A module with several kernels, half precision, checks of indices, random numbers and products."""
+
+    def model(x: torch.Tensor, i: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = (x.softmax(-1) + torch.rand_like(x)) @ w
+        return y.to(torch.bfloat16).tanh(), x[i].cumsum(0), x.to(torch.cfloat).exp().imag
+
+    example = (torch.randn(32, 48), torch.tensor([3, 1]), torch.randn(48, 48))
+    return lower(aot_export(model, example, name="headers"), TARGET)
+
+
+@pytest.fixture(scope="module")
+def cold(lowered: Lowered, tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
+    """A cache without headers in which the module was compiled."""
+    cache = BuildCache(tmp_path_factory.mktemp("cold"))
+    assert not any("-include" in command for command in compiled(lowered, cache))
+    return cache
+
+
+def compiled(lowered: Lowered, cache: BuildCache) -> list[list[str]]:
+    """Compiles the module; the commands that compile generated code."""
+    commands: list[list[str]] = []
+    run = subprocess.run
+
+    def noting(command: list[str], *args: object, **options: object) -> object:
+        if "-c" in command and command[command.index("-c") + 1].startswith(("kernels", "wrapper")):
+            commands.append(command)
+        return run(command, *args, **options)  # type: ignore[call-overload]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compile.subprocess, "run", noting)
+        compile.compile_module(lowered, cache, compiler=COMPILER)
+    return commands
+
+
+def objects_of_generated_code(lowered: Lowered, cache: BuildCache) -> list[bytes]:
+    return [cache.path(unit.key, ".o").read_bytes() for unit in compile._units(lowered, COMPILER) if unit.text]
+
+
+def without_generated_code(lowered: Lowered, cold: BuildCache, folder: Path) -> BuildCache:
+    """A cache that has the objects of our own sources alone."""
+    cache = BuildCache(folder)
+    for unit in compile._units(lowered, COMPILER):
+        if unit.path is not None:
+            cache.aside(unit.key, ".o", lambda path, key=unit.key: path.symlink_to(cold.path(key, ".o")))  # type: ignore[misc]
+    return cache
+
+
+def test_objects_are_the_same_without(lowered: Lowered, cold: BuildCache, warm: Path, tmp_path: Path) -> None:
+    cache = without_generated_code(lowered, cold, tmp_path)
+    for path in warm.glob("??/*"):
+        (tmp_path / path.parent.name).mkdir(exist_ok=True)
+        (tmp_path / path.relative_to(warm)).symlink_to(path)
+    commands = compiled(lowered, cache)
+    assert len(commands) == len(lowered.units) + 1
+    assert all("-include" in command for command in commands)
+    assert objects_of_generated_code(lowered, cache) == objects_of_generated_code(lowered, cold)
+
+
+def test_the_compiler_takes_them(lowered: Lowered, warm: Path, tmp_path: Path) -> None:
+    # GCC says by -H which files it reads: "! path" is a precompiled header that it uses, "x path" one that it does not.
+    for header, text in zip(HEADERS, [lowered.units[0], lowered.wrapper], strict=True):
+        assert header is not None
+        source = tmp_path / "source.cpp"
+        source.write_text(text)
+        include = precompiled.include_flags(header, BuildCache(warm))
+        command = [COMPILER.path, *header.flags, *include, "-H", "-c", str(source), "-o", str(tmp_path / "source.o")]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        assert f"! {include[1]}.gch" in told.splitlines()[0]
+        assert "cpp_prefix.h" not in told and "shim.h" not in told
+
+
+def test_a_damaged_header_costs_time_alone(lowered: Lowered, cold: BuildCache, warm: Path, tmp_path: Path) -> None:
+    cache = without_generated_code(lowered, cold, tmp_path)
+    for header in HEADERS:
+        assert header is not None
+        cache.aside(header.key, ".h", lambda path: _write(path, b"#error not to be read\n"))
+        part = BuildCache(warm).path(header.key, ".h.gch").read_bytes()[:100_000]
+        cache.aside(header.key, ".h.gch", lambda path, part=part: _write(path, part))  # type: ignore[misc]
+    assert has_all(cache)
+    commands = compiled(lowered, cache)
+    assert len(commands) == 2 * (len(lowered.units) + 1), "each fails once"
+    assert objects_of_generated_code(lowered, cache) == objects_of_generated_code(lowered, cold)
+
+
+def test_other_headers_compilers_and_flags_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(compiler: Compiler = COMPILER, flags: tuple[str, ...] = ("-O1",), text: str = "#include <a.h>") -> str:
+        header = precompiled.precompiled(text, flags, compiler)
+        assert header is not None
+        return header.key
+
+    keys = {key(), key(Compiler(COMPILER.path, "g++ 99")), key(Compiler("/other/g++", COMPILER.version))}
+    keys |= {key(flags=("-O2",)), key(text="#include <b.h>")}
+    with monkeypatch.context() as patch:
+        patch.setattr(precompiled.native, "headers_hash", lambda: "changed")
+        keys.add(key())
+    assert len(keys) == 6
+    assert precompiled.precompiled("", (), Compiler("clang++", "Debian clang version 19.1")) is None
