@@ -73,6 +73,23 @@ class TestFuseLinears:
         after = run(model, args, *PASSES, dynamic_shapes=shapes, other_args=other)
         assert count(after, ops.packed_linear) == 2
 
+    def test_fused_products_that_read_a_fused_product(self) -> None:
+        """As the bottlenecks of MobileBERT do."""
+
+        class Bottleneck(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+                self.second = nn.ModuleList(nn.Linear(8, 4) for _ in range(2))
+
+            def forward(self, x: Tensor) -> Tensor:
+                shared, skipped = (linear(x) for linear in self.first)
+                query, key = (linear(shared) for linear in self.second)
+                return torch.cat([query.softmax(-1) * key, skipped], -1)
+
+        after = run(Bottleneck().eval(), (torch.randn(2, 5, 8),), fuse_linears)
+        assert products(after) == 2
+
     @pytest.mark.parametrize(
         "function",
         [

@@ -118,7 +118,10 @@ def _fuse(editor: Editor, members: Sequence[_Member]) -> bool:
     slicings = [Slicing(editor, member.result, _total(members)) for member in members]
     first = members[0].product.node
     weight, bias = _constants(editor, members, first)
-    whole = editor.call(aten.linear.default, (members[0].product.x, weight, bias), first)
+    # What the products read may itself have been fused meanwhile.
+    read = product_of(editor, first)
+    assert read is not None
+    whole = editor.call(aten.linear.default, (read.x, weight, bias), first)
     activation = members[0].activation
     if activation is not None:
         whole = editor.call(activation.target, (whole, *activation.args[1:]), first, **activation.kwargs)
