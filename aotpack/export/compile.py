@@ -142,11 +142,11 @@ def _wrapper_flags(target: str) -> tuple[str, ...]:
 
 
 def _kernel_header(target: str, compiler: Compiler) -> Precompiled | None:
-    return precompiled(kernel_source.PREFIX + "\n", _kernel_flags(target), compiler)
+    return precompiled(kernel_source.PREFIX, _kernel_flags(target), compiler)
 
 
 def _wrapper_header(target: str, compiler: Compiler) -> Precompiled | None:
-    return precompiled(wrapper_source.HEADERS, _wrapper_flags(target), compiler)
+    return precompiled(wrapper_source.DEVICE_HEADER, _wrapper_flags(target), compiler)
 
 
 def _custom_unit(unit: custom_units.CustomUnit, compiler: Compiler) -> _Unit:

@@ -1,9 +1,10 @@
 """Precompiled headers. Generated code includes torch's vector library, and parsing that takes longer than to compile
 most kernels.
 
-They only save time: an object is the same without. So the first build with a compiler and target does not wait for
-them, nor does any other. That first one leaves a note in the build cache; the next makes them in the background. Each
-takes 50 to 150 MB there.
+They only save time: an object is the same without, as long as the header has nothing that a source does not include
+itself (c10's element types, say, bring a constructor of iostream's along). So the first build with a compiler and target
+does not wait for them, nor does any other. That first one leaves a note in the build cache; the next makes them in the
+background. Each takes 50 to 150 MB there.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ _HEADER, _COMPILED, _NOTE = ".h", ".h.gch", ".wanted"
 
 @dataclass(frozen=True)
 class Precompiled:
-    """What sources with the same `flags` include at their top. `key` is its name in the build cache."""
+    """A line that all sources with these `flags` include. `key` is its name in the build cache."""
 
-    text: str
+    line: str
     flags: tuple[str, ...]
     key: str
 
 
-def precompiled(text: str, flags: Iterable[str], compiler: Compiler) -> Precompiled | None:
-    """The header with `text` for sources compiled with `flags`. None for clang: its own depend on files' times."""
+def precompiled(line: str, flags: Iterable[str], compiler: Compiler) -> Precompiled | None:
+    """The header that includes by `line`. None for clang: its own depend on files' times."""
     if compiler.is_clang:
         return None
     digest = hashlib.sha256()
     # With the folders in `flags`: nothing checks later whether the headers in them are still the same.
-    for part in (compiler.path, compiler.version, torch.__version__, native.headers_hash(), text, *flags):
+    for part in (compiler.path, compiler.version, torch.__version__, native.headers_hash(), line, *flags):
         digest.update(part.encode() + b"\0")
-    return Precompiled(text, tuple(flags), digest.hexdigest())
+    return Precompiled(line, tuple(flags), digest.hexdigest())
 
 
 def include_flags(header: Precompiled, cache: BuildCache) -> tuple[str, ...]:
@@ -66,7 +67,7 @@ def compile_ahead(headers: Iterable[Precompiled | None], cache: BuildCache, comp
 
 
 def _compile(header: Precompiled, cache: BuildCache, compiler: Compiler) -> None:
-    text = cache.aside(header.key, _HEADER, lambda path: _write(path, header.text))
+    text = cache.aside(header.key, _HEADER, lambda path: _write(path, header.line))
 
     def make(output: Path) -> None:
         command = [compiler.path, *header.flags, "-x", "c++-header", str(text), "-o", str(output)]
@@ -80,5 +81,5 @@ def _compile(header: Precompiled, cache: BuildCache, compiler: Compiler) -> None
         cache.aside(header.key, _COMPILED, make)
 
 
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
+def _write(path: Path, line: str) -> None:
+    path.write_text(line + "\n")

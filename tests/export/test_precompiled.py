@@ -46,16 +46,22 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cache.folder
 
 
-@pytest.fixture(scope="module")
-def lowered() -> Lowered:
-    """A module with several kernels, half precision, checks of indices, random numbers and products."""
+def _floats(x: torch.Tensor, i: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Several kernels, checks of indices, random numbers, a product."""
+    return (x.softmax(-1) + torch.rand_like(x)) @ w, x[i].cumsum(0)
 
-    def model(x: torch.Tensor, i: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        y = (x.softmax(-1) + torch.rand_like(x)) @ w
-        return y.to(torch.bfloat16).tanh(), x[i].cumsum(0), x.to(torch.cfloat).exp().imag
 
+def _others(x: torch.Tensor, i: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Its wrapper includes torch's element types."""
+    return (x @ w).to(torch.bfloat16).tanh(), x.to(torch.cfloat).exp().imag[i]
+
+
+@pytest.fixture(scope="module", params=[_floats, _others])
+def lowered(request: pytest.FixtureRequest) -> Lowered:
     example = (torch.randn(32, 48), torch.tensor([3, 1]), torch.randn(48, 48))
-    return lower(aot_export(model, example, name="headers"), TARGET)
+    found = lower(aot_export(request.param, example, name="headers"), TARGET)
+    assert ("c10/util" in found.wrapper) == (request.param is _others)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -133,13 +139,13 @@ def test_a_damaged_header_costs_time_alone(lowered: Lowered, cold: BuildCache, w
 
 
 def test_other_headers_compilers_and_flags_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    def key(compiler: Compiler = COMPILER, flags: tuple[str, ...] = ("-O1",), text: str = "#include <a.h>") -> str:
-        header = precompiled.precompiled(text, flags, compiler)
+    def key(compiler: Compiler = COMPILER, flags: tuple[str, ...] = ("-O1",), line: str = "#include <a.h>") -> str:
+        header = precompiled.precompiled(line, flags, compiler)
         assert header is not None
         return header.key
 
     keys = {key(), key(Compiler(COMPILER.path, "g++ 99")), key(Compiler("/other/g++", COMPILER.version))}
-    keys |= {key(flags=("-O2",)), key(text="#include <b.h>")}
+    keys |= {key(flags=("-O2",)), key(line="#include <b.h>")}
     with monkeypatch.context() as patch:
         patch.setattr(precompiled.native, "headers_hash", lambda: "changed")
         keys.add(key())

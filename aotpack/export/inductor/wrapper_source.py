@@ -40,7 +40,8 @@ _DROPPED_LINES = re.compile(
     re.MULTILINE,
 )
 
-_DEVICE_HEADER = "#include <torch/csrc/inductor/aoti_include/cpu.h>"
+# What every wrapper includes.
+DEVICE_HEADER = "#include <torch/csrc/inductor/aoti_include/cpu.h>"
 
 # Kernels' declarations name torch's element types.
 _ELEMENT_TYPES = """#include <c10/util/BFloat16.h>
@@ -50,9 +51,6 @@ _ELEMENT_TYPES = """#include <c10/util/BFloat16.h>
 #include <c10/util/Float8_e5m2.h>
 namespace at { using namespace c10; }
 """
-
-# What most wrappers include, as far as it is long.
-HEADERS = "\n".join([*re.findall("#include .*", _ELEMENT_TYPES), _DEVICE_HEADER]) + "\n"
 
 
 @dataclass(frozen=True)
@@ -87,15 +85,15 @@ def transform(
     constants = {int(index): name for name, index in _CONSTANT.findall(text)}
     if sorted(constants) != list(range(len(constants))):
         raise LoweringError("TorchInductor's generated wrapper numbers its constants in an unknown way")
-    if _DEVICE_HEADER not in text:
+    if DEVICE_HEADER not in text:
         # torch 2.11 leaves it out of a model that computes nothing.
-        text = _DEVICE_HEADER + "\n" + text
+        text = DEVICE_HEADER + "\n" + text
     if re.search(r"\b(?:at|c10)::", text):
         text = _ELEMENT_TYPES + text
     shims = frozenset(_SHIM.findall(blank_literals(text)))
     declared = "".join(f'#include "declare/{group}.h"\n' for group in groups_of(shims))
     declared += custom(shims)
-    text = text.replace(_DEVICE_HEADER + "\n", _DEVICE_HEADER + "\n" + declared, 1)
+    text = text.replace(DEVICE_HEADER + "\n", DEVICE_HEADER + "\n" + declared, 1)
     text += f'\n#include "entry.h"\nAOTPACK_DEFINE_MODULE("{target}", {num_inputs}, {num_outputs}, {len(constants)})\n'
     return Wrapper(
         text=text,
