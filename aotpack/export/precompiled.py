@@ -3,8 +3,8 @@ most kernels.
 
 They only save time: an object is the same without, as long as the header has nothing that a source does not include
 itself (c10's element types, say, bring a constructor of iostream's along). So no build waits for them. The first
-one with a compiler and target leaves a note in the build cache; the next makes them in the background. Each takes 50 to 150 MB
-there.
+with a compiler and target leaves a note in the build cache; the next makes them in the background. Each takes 50 to
+150 MB there.
 """
 
 from __future__ import annotations
