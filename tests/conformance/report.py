@@ -41,7 +41,7 @@ _BEYOND = """### Refusals beyond the database
 | sparse, nested and quantized tensors as inputs or results | tensors are strided and dense |
 | `_weight_int4pack_mm_for_cpu`, `_dyn_quant_matmul_4bit` | four bits are packed as the CPU wants them |
 | packed sequences (`torch.nn.utils.rnn`) | their sizes are data |
-| `_fused_adam` and its like, `fused_moving_avg_obs_fake_quant` | no part of forward and joint captures |
+| `_fused_adam` and its like | no part of forward and joint captures |
 | `flex_attention` and other operators that take functions, where torch cannot inline them | nothing to lower |
 | custom operators with Triton kernels | there is no target yet that runs them |
 | a `torch.autograd.Function` where gradients are captured | `torch.export` drops its backward |

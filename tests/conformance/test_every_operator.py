@@ -55,7 +55,7 @@ _WHY = {
     "refused (docs/operators.md)": (
         "_dyn_quant_matmul_4bit _dyn_quant_pack_4bit_weight _convert_weight_to_int4pack_for_cpu from_file hash_tensor "
         "_pack_padded_sequence _philox_normal _philox_uniform quantized_gru quantized_lstm _foreach_addcdiv "
-        "_foreach_addcmul _fused_moving_avg_obs_fq_helper_functional"
+        "_foreach_addcmul"
     ),
 }
 _KNOWN = {name for names in _WHY.values() for name in names.split()}
