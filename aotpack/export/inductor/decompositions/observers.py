@@ -39,11 +39,9 @@ def _observed_fake_quantization(
         low, high = rows.amin(1), rows.amax(1)
     else:
         low, high = x.amin().reshape(running_min.shape), x.amax().reshape(running_max.shape)
-    seen = [
-        torch.where(observes, _averaged(old, new.to(old.dtype), averaging_const), old)
-        for old, new in ((running_min, low), (running_max, high))
-    ]
-    chosen, zero = _parameters(*seen, quant_min, quant_max, symmetric_quant)
+    low = torch.where(observes, _averaged(running_min, low, averaging_const), running_min)
+    high = torch.where(observes, _averaged(running_max, high, averaging_const), running_max)
+    chosen, zero = _parameters(low, high, quant_min, quant_max, symmetric_quant)
     chosen = torch.where(quantizes, chosen.to(scale.dtype).reshape(scale.shape), scale)
     zero = torch.where(quantizes, zero.to(zero_point.dtype).reshape(zero_point.shape), zero_point)
     if per_row_fake_quant:
@@ -51,11 +49,12 @@ def _observed_fake_quantization(
     else:
         one = chosen.reshape(-1)[0]
         result, mask = _fake_quantized(x, 1.0 / one, one, zero.reshape(-1)[0], quant_min, quant_max)
-    return torch.where(quantizes, result, x), mask | ~quantizes, *seen, chosen, zero
+    return torch.where(quantizes, result, x), mask | ~quantizes, low, high, chosen, zero
 
 
 def _averaged(old: Tensor, new: Tensor, weight: float) -> Tensor:
     """The first range as it is, later ones with their weight."""
+    new = new.to(old.dtype)
     return torch.where(old.isinf(), new, old + weight * (new - old))
 
 
