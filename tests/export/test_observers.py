@@ -22,7 +22,7 @@ pytestmark = pytest.mark.torch
 
 observed = torch.ops.aten._fused_moving_avg_obs_fq_helper_functional.default
 # (quant_min, quant_max, symmetric, by row)
-KINDS = list(itertools.product([(0, 255), (-128, 127), (-7, 8)], [False, True], [False, True]))
+KINDS = list(itertools.product([(0, 255), (-7, 8)], [False, True], [False, True]))
 
 
 def every_kind(x: Tensor, switches: Tensor, low: Tensor, high: Tensor, scale: Tensor, zero: Tensor) -> list[Any]:
