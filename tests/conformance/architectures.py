@@ -6,6 +6,7 @@ Each is built in a process of its own, and its archive is called with the exampl
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import re
 import subprocess
@@ -50,6 +51,7 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "big_bird": {"attention_type": "original_full"},
     "deepseek_v3": {"head_dim": None, "num_key_value_heads": 4},
     "funnel": {"block_sizes": [1, 1], "d_head": 8, "d_inner": 64},
+    "glpn": {"num_attention_heads": [1, 2, 4, 8]},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "levit": {"image_size": 64, "patch_size": 16, "hidden_sizes": [16, 32, 48], "num_attention_heads": [2, 4, 6]},
     "mamba2": {"num_heads": 8, "n_groups": 1, "chunk_size": 4},
@@ -105,6 +107,8 @@ def inputs_of(model: Any) -> dict[str, Any]:
     if main == "input_values":
         return {main: torch.randn(2, 4000)}
     inputs = {main: torch.randint(4, 100, (2, 12))}
+    if "attention_mask" in inspect.signature(model.forward).parameters:
+        inputs["attention_mask"] = torch.ones(2, 12, dtype=torch.int64)
     if getattr(model.config, "is_encoder_decoder", False):
         inputs["decoder_input_ids"] = torch.randint(4, 100, (2, 7))
     return inputs
