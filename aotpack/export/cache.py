@@ -7,10 +7,11 @@ none) lets two builds that need the same file make it once.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from filelock import FileLock
@@ -26,6 +27,15 @@ def default_folder() -> Path:
         return Path(explicit)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "aotpack"
+
+
+def digest_of(parts: Iterable[str]) -> str:
+    """The key of what is made of these texts: SHA-256, in hexadecimal."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()
 
 
 class BuildCache:

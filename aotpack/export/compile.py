@@ -18,7 +18,7 @@ import torch
 
 from aotpack.errors import CompileError
 from aotpack.export import native, toolchain
-from aotpack.export.cache import BuildCache
+from aotpack.export.cache import BuildCache, digest_of
 from aotpack.export.custom import units as custom_units
 from aotpack.export.inductor import kernel_source, wrapper_source
 from aotpack.export.lower import Lowered
@@ -76,7 +76,7 @@ def compile_module(
 
     with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool:
         objects = list(pool.map(build, units))
-    key = _digest(["link", compiler.version, _EXPORT_MAP, *(unit.key for unit in units), *map(_file_digest, given)])
+    key = digest_of(["link", compiler.version, _EXPORT_MAP, *(unit.key for unit in units), *map(_file_digest, given)])
     return cache.get(key, ".so", lambda output: _link(compiler, [*objects, *given], output)).read_bytes()
 
 
@@ -115,7 +115,7 @@ def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
             _Unit(
                 f"kernels{i}.cpp",
                 kernel_flags,
-                _digest([*common, *_portable(kernel_flags), text]),
+                digest_of([*common, *_portable(kernel_flags), text]),
                 text=text,
                 header=kernel_header,
             )
@@ -124,7 +124,7 @@ def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
         _Unit(
             "wrapper.cpp",
             wrapper_flags,
-            _digest([*common, declared, *_portable(wrapper_flags), lowered.wrapper]),
+            digest_of([*common, declared, *_portable(wrapper_flags), lowered.wrapper]),
             text=lowered.wrapper,
             header=_wrapper_header(target, compiler) if small else None,
         ),
@@ -155,7 +155,7 @@ def _custom_unit(unit: custom_units.CustomUnit, compiler: Compiler) -> _Unit:
     with tempfile.TemporaryDirectory(prefix="aotpack-") as folder:
         preprocessed = Path(folder) / "preprocessed"
         _compile(compiler, replace(found, flags=(*unit.flags, "-E", "-P")), preprocessed)
-        return replace(found, key=_digest([compiler.version, *_portable(unit.flags), preprocessed.read_text()]))
+        return replace(found, key=digest_of([compiler.version, *_portable(unit.flags), preprocessed.read_text()]))
 
 
 def _file_digest(path: Path) -> str:
@@ -172,7 +172,7 @@ def _library_units(
         # Outside the kernels little time is spent: -O3 would cost more to build than it gains.
         optimize = "-O3" if kernels in source.parents else "-O2"
         flags = tuple(toolchain.library_flags(target, halves=halves, optimize=optimize))
-        key = _digest([compiler.version, *_portable(flags), name, native.content_hash(source)])
+        key = digest_of([compiler.version, *_portable(flags), name, native.content_hash(source)])
         units.append(_Unit(name, flags, key, path=source))
     # The longest first, so that it does not run alone at the end.
     return sorted(units, key=lambda unit: -unit.path.stat().st_size if unit.path else 0)
@@ -237,11 +237,3 @@ def _run(command: list[str], folder: str, what: str, hint: str | None = None) ->
         raise CompileError(
             f"{what} failed:\n{shown}", hint=hint or f"the command was: {' '.join(command[:1])} … ({what})"
         )
-
-
-def _digest(parts: Sequence[str]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode())
-        digest.update(b"\0")
-    return digest.hexdigest()

@@ -10,7 +10,6 @@ with a compiler and target leaves a note in the build cache; the next makes them
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import subprocess
 import tempfile
 from collections.abc import Iterable
@@ -22,7 +21,7 @@ import torch
 
 from aotpack.errors import BuildError
 from aotpack.export import native
-from aotpack.export.cache import BuildCache
+from aotpack.export.cache import BuildCache, digest_of
 from aotpack.export.toolchain import Compiler
 
 _HEADER, _COMPILED, _NOTE = ".h", ".h.gch", ".wanted"
@@ -41,11 +40,9 @@ def precompiled(line: str, flags: Iterable[str], compiler: Compiler) -> Precompi
     """The header that includes by `line`. None for clang: its own depend on files' times."""
     if compiler.is_clang:
         return None
-    digest = hashlib.sha256()
     # With the folders in `flags`: nothing checks later whether the headers in them are still the same.
-    for part in (compiler.path, compiler.version, torch.__version__, native.headers_hash(), line, *flags):
-        digest.update(part.encode() + b"\0")
-    return Precompiled(line, tuple(flags), digest.hexdigest())
+    key = digest_of([compiler.path, compiler.version, torch.__version__, native.headers_hash(), line, *flags])
+    return Precompiled(line, tuple(flags), key)
 
 
 def include_flags(header: Precompiled, cache: BuildCache) -> tuple[str, ...]:

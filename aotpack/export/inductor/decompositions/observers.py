@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotpack.export.inductor.decompositions.quantized import _fake_quantize_per_channel, _fake_quantized
+from aotpack.export.inductor.decompositions.quantized import fake_quantize_per_channel, fake_quantized
 from aotpack.export.inductor.decompositions.table import aten, decomposes
 
 # Scales below it, of which float16 would make subnormal numbers, are not used: FBGEMM's SMALL_SCALE_THRESHOLD, a float.
@@ -45,10 +45,10 @@ def _observed_fake_quantization(
     chosen = torch.where(quantizes, chosen.to(scale.dtype).reshape(scale.shape), scale)
     zero = torch.where(quantizes, zero.to(zero_point.dtype).reshape(zero_point.shape), zero_point)
     if per_row_fake_quant:
-        result, mask = _fake_quantize_per_channel(x, chosen, zero, ch_axis, quant_min, quant_max)
+        result, mask = fake_quantize_per_channel(x, chosen, zero, ch_axis, quant_min, quant_max)
     else:
         one = chosen.reshape(-1)[0]
-        result, mask = _fake_quantized(x, 1.0 / one, one, zero.reshape(-1)[0], quant_min, quant_max)
+        result, mask = fake_quantized(x, 1.0 / one, one, zero.reshape(-1)[0], quant_min, quant_max)
     return torch.where(quantizes, result, x), mask | ~quantizes, low, high, chosen, zero
 
 

@@ -43,7 +43,7 @@ def _choose_qparams_symmetric(x: Tensor, qmin: int, qmax: int, eps: float, dtype
     return scale.to(torch.float64), torch.full((1,), middle, dtype=torch.int64, device=x.device)
 
 
-def _fake_quantized(x: Tensor, inverse: Any, scale: Any, zero_point: Any, low: int, high: int) -> tuple[Tensor, Tensor]:
+def fake_quantized(x: Tensor, inverse: Any, scale: Any, zero_point: Any, low: int, high: int) -> tuple[Tensor, Tensor]:
     steps = torch.round(x.to(wide(x.dtype)) * inverse) + zero_point
     mask = (steps >= low) & (steps <= high)
     return ((steps.clamp(low, high) - zero_point) * scale).to(x.dtype), mask
@@ -55,25 +55,25 @@ def _fake_quantize_per_tensor(x: Tensor, scale: float, zero_point: int, quant_mi
     rounded = torch.tensor(scale, dtype=torch.float32)
     inverse = 1.0 / rounded
     numbers = (inverse.item(), rounded.item()) if not isinstance(scale, torch.SymFloat) else (1.0 / scale, scale)
-    return _fake_quantized(x, *numbers, zero_point, quant_min, quant_max)
+    return fake_quantized(x, *numbers, zero_point, quant_min, quant_max)
 
 
 @decomposes(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default)
 def _fake_quantize_by_tensors(
     x: Tensor, scale: Tensor, zero_point: Tensor, enabled: Tensor, quant_min: int, quant_max: int
 ) -> Any:
-    result, mask = _fake_quantized(x, 1.0 / scale, scale, zero_point, quant_min, quant_max)
+    result, mask = fake_quantized(x, 1.0 / scale, scale, zero_point, quant_min, quant_max)
     on = enabled[0] != 0
     return torch.where(on, result, x), mask | ~on
 
 
 @decomposes(aten.fake_quantize_per_channel_affine_cachemask.default)
-def _fake_quantize_per_channel(
+def fake_quantize_per_channel(
     x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
 ) -> Any:
     sizes = [-1 if d == axis % x.dim() else 1 for d in range(x.dim())]
     each, zero = scale.view(sizes), zero_point.view(sizes)
-    return _fake_quantized(x, 1.0 / each, each, zero, quant_min, quant_max)
+    return fake_quantized(x, 1.0 / each, each, zero, quant_min, quant_max)
 
 
 @decomposes(aten._fake_quantize_learnable_per_tensor_affine.default)
@@ -82,7 +82,7 @@ def _learnable_per_tensor(
 ) -> Any:
     each = scale.reshape(-1)[0].float()
     zero = zero_point.reshape(-1)[0].float().round().clamp(quant_min, quant_max)
-    return _fake_quantized(x, 1.0 / each, each, zero, quant_min, quant_max)[0]
+    return fake_quantized(x, 1.0 / each, each, zero, quant_min, quant_max)[0]
 
 
 @decomposes(aten._fake_quantize_learnable_per_channel_affine.default)
@@ -90,7 +90,7 @@ def _learnable_per_channel(
     x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int, grad_factor: float = 1.0
 ) -> Any:
     zero = zero_point.round().clamp(quant_min, quant_max)
-    return _fake_quantize_per_channel(x, scale, zero, axis, quant_min, quant_max)[0]
+    return fake_quantize_per_channel(x, scale, zero, axis, quant_min, quant_max)[0]
 
 
 @decomposes(aten._fake_quantize_learnable_per_tensor_affine_backward.default)
