@@ -7,6 +7,10 @@ trace.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+
 import torch
 import torch.fx
 from torch.export import ExportedProgram
@@ -31,10 +35,24 @@ def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.
     graph_module = _flat(exported)
     _replace_private_writes(graph_module)
     if any(_writes(node) or node.target in _REGIONS or _opens_subclass(node) for node in graph_module.graph.nodes):
-        with sizes_from_zero(), lines_of_the_model(), sym_functions_allowed():
+        with sizes_from_zero(), lines_of_the_model(), sym_functions_allowed(), _guards_not_run(exported):
             exported = exported.run_decompositions({})
         graph_module = _flat(exported)
     return exported, graph_module
+
+
+@contextlib.contextmanager
+def _guards_not_run(exported: ExportedProgram) -> Iterator[None]:
+    """While active, the second trace leaves out what the first one has assumed.
+
+    The shape environment knows it already. torch states it as Python code, in which `or`, `max` and `min` of sizes
+    decide by the sizes of the example: each decision would narrow the sizes further.
+    """
+    exported.module = partial(exported.module, check_guards=False)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del exported.module
 
 
 def _flat(exported: ExportedProgram) -> torch.fx.GraphModule:

@@ -220,8 +220,8 @@ def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
     """The dims from outermost to innermost in memory; row-major where strides say nothing."""
     strides = [int(s) if not isinstance(s, torch.SymInt) else s.node.hint for s in tensor.stride()]
     sizes = [int(s) if not isinstance(s, torch.SymInt) else s.node.hint for s in tensor.shape]
-    known = [s for s in strides if s is not None]
-    if len(known) != len(strides) or tensor.is_contiguous():
+    known = all(number is not None for number in (*sizes, *strides))
+    if not known or _row_major(sizes, strides):
         return tuple(range(tensor.dim()))
     # A size-1 dim may carry any stride: it stays next to its neighbour in the row-major order.
     movable = [d for d in range(tensor.dim()) if sizes[d] != 1]
@@ -231,6 +231,16 @@ def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
     if len(movable) >= 2 and movable[0] == 1 and tensor.dim() in (4, 5) and strides[1] == 1:
         return (0, *range(2, tensor.dim()), 1)
     return tuple(next(ordered) if d in movable else d for d in range(tensor.dim()))
+
+
+def _row_major(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a tensor of these sizes is contiguous. A fake tensor, asked itself, would make the answer a guard."""
+    step = 1
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        if size != 1 and stride != step:
+            return 0 in sizes
+        step *= size
+    return True
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ and the lowerings that fix sizes are replaced by decompositions (aotpack/export/
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.sizevars.SizeVarAllocator.{evaluate_min, evaluate_max, guard_int_seq}
   torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.codegen_dynamic_slice_size
-  torch._inductor.fx_passes.reinplace.graph_call_function
+  torch._inductor.fx_passes.reinplace.{graph_call_function, compute_overlapping_tensors}
   torch.fx.experimental._config.backed_size_oblivious
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +26,7 @@ import sympy
 import torch
 from torch._inductor.virtualized import V
 from torch.fx.experimental import _config
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._sympy.functions import Max, Min
 
 from aotpack.export.inductor.size_printer import sizes_in_cpp
@@ -48,6 +50,7 @@ def open_sizes() -> Iterator[None]:
             CppWrapperCpu, "codegen_dynamic_slice_size", _with_ends(CppWrapperCpu.codegen_dynamic_slice_size)
         ),
         mock.patch.object(reinplace, "graph_call_function", _of_any_size(reinplace.graph_call_function)),
+        mock.patch.object(reinplace, _OVERLAPPING, _for_all_sizes(getattr(reinplace, _OVERLAPPING))),
         sizes_in_cpp(),
         lowering_mended(),
     ):
@@ -92,6 +95,35 @@ def _of_any_size(original: Any) -> Any:
         return node
 
     return call
+
+
+_OVERLAPPING = "compute_overlapping_tensors"
+
+
+def _for_all_sizes(original: Any) -> Any:
+    """Which of several tensors in one storage overlap: of dynamic ones all that may overlap for some sizes. torch would
+    answer for the sizes of the example.
+    """
+
+    @functools.wraps(original)
+    def overlapping(tensors: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        spans = [_span(tensor) for tensor in tensors]
+        if all(isinstance(end, int) for span in spans for end in span):
+            return original(tensors, *args, **kwargs)
+        found: set[int] = set()
+        for (i, (first, end)), (j, (other, last)) in itertools.combinations(enumerate(spans), 2):
+            if not statically_known_true(end <= other) and not statically_known_true(last <= first):
+                found |= {i, j}
+        return found
+
+    return overlapping
+
+
+def _span(tensor: torch.Tensor) -> tuple[Any, Any]:
+    """Where the elements of a tensor begin and end in its storage."""
+    first: Any = tensor.storage_offset()
+    reach = [(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    return first, first + sum(reach) + 1
 
 
 def _or_expression(original: Any, function: Any) -> Any:
