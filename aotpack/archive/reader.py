@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from aotpack.archive import layout
-from aotpack.archive.manifest import FileEntry, Manifest
+from aotpack.archive.manifest import Constant, FileEntry, Manifest
 from aotpack.archive.node import malformed
 from aotpack.errors import (
     ArchiveIOError,
@@ -25,6 +25,7 @@ from aotpack.errors import (
     TruncatedArchiveError,
     UnsupportedVersionError,
 )
+from aotpack.spec import DType
 
 _CHUNK = 1 << 20
 
@@ -84,7 +85,7 @@ class ArchiveReader:
 
         Raises:
             TamperedArchiveError: a hash or checksum does not match.
-            MalformedArchiveError: padding is not zero.
+            MalformedArchiveError: padding is not zero, or a bool constant has bytes other than 0 and 1.
         """
         for record in self._records:
             gap = self._data[record.data_offset - record.padding : record.data_offset]
@@ -99,7 +100,13 @@ class ArchiveReader:
                 digests[key] = self._sha256(self._record(constant.file), constant.offset, constant.nbytes)
             if digests[key] != constant.sha256:
                 _tampered(f"the constant {constant.name!r} does not match its hash")
+            if constant.dtype is DType.BOOL and not self._are_bools(constant):
+                malformed(f"the constant {constant.name!r} is bool, but has bytes other than 0 and 1")
         return self.size
+
+    def _are_bools(self, constant: Constant) -> bool:
+        chunks = self._chunks(self._record(constant.file), constant.offset, constant.nbytes)
+        return not any(chunk.translate(None, b"\0\1") for chunk in chunks)
 
     def _record(self, file: int | str) -> layout.Record:
         if isinstance(file, str):

@@ -27,7 +27,11 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     flat = tensor.detach().as_strided((tensor.numel(),), (1,))
     # Conjugate and negated views have bytes of their own only once they are resolved.
     plain = flat.resolve_conj().resolve_neg().contiguous()
-    array: Any = plain.view(torch.uint8).numpy()  # numpy's stubs do not declare the buffer
+    raw = plain.view(torch.uint8)
+    if plain.dtype == torch.bool:
+        # A tensor made of foreign bytes may have others than 0 and 1, which compiled code must never see.
+        raw = raw.ne(0).view(torch.uint8)
+    array: Any = raw.numpy()  # numpy's stubs do not declare the buffer
     return memoryview(array)
 
 

@@ -13,7 +13,27 @@ std::string listed(const Sizes& sizes) {
   return text + "]";
 }
 
+void make_bools(uint8_t* data, const int64_t* sizes, const int64_t* strides, int32_t rank) noexcept {
+  if (rank == 0) {
+    *data = *data != 0;
+    return;
+  }
+  for (int64_t i = 0; i < sizes[0]; ++i) {
+    uint8_t* const at = data + i * strides[0];
+    if (rank == 1) {
+      *at = *at != 0;
+    } else {
+      make_bools(at, sizes + 1, strides + 1, rank - 1);
+    }
+  }
+}
+
 }  // namespace
+
+void make_bools(const Tensor* tensor) noexcept {
+  if (tensor->dtype != AOTPACK_DTYPE_BOOL) return;
+  make_bools(tensor->as<uint8_t>(), tensor->sizes, tensor->strides, tensor->rank);
+}
 
 void throw_custom(const char* name, int32_t code, const char* what) {
   throw Error(code, std::string(name) + ": " + what);
@@ -93,6 +113,7 @@ void CustomCall::finish(const std::vector<op::Tensor>& results, Tensor** const* 
       throw_custom(name_, AOTPACK_MODULE_FAILED,
                    "a result is an argument, or another result; results are made by call.empty, one for each");
     }
+    make_bools(tensor);
     made_.erase(found);
     *out[i] = tensor;
   }

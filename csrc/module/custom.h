@@ -55,6 +55,30 @@ inline op::Tensor custom_view(const Tensor* tensor, bool writable) {
           const_cast<Tensor*>(tensor)};
 }
 
+/// Every byte of a bool tensor other than 0 becomes 1: code that is generated for bools relies on it, and a kernel may
+/// write what it likes. Other tensors stay as they are.
+void make_bools(const Tensor* tensor) noexcept;
+
+/// An argument that the kernel writes to: its bools are mended when the kernel has ended, however it ended.
+class CustomWritten {
+ public:
+  explicit CustomWritten(Tensor* tensor) : one_(tensor), tensors_(&one_), count_(1) {}
+  explicit CustomWritten(Tensor* const* optional) : tensors_(optional), count_(optional != nullptr) {}
+  CustomWritten(Tensor* const* tensors, int64_t count) : tensors_(tensors), count_(count) {}
+  ~CustomWritten() {
+    for (int64_t i = 0; i < count_; ++i) {
+      if (tensors_[i] != nullptr) make_bools(tensors_[i]);
+    }
+  }
+  CustomWritten(const CustomWritten&) = delete;
+  CustomWritten& operator=(const CustomWritten&) = delete;
+
+ private:
+  Tensor* one_ = nullptr;
+  Tensor* const* tensors_;
+  int64_t count_;
+};
+
 /// Calls kernel(op::Call&), which returns its results, and translates what it throws into errors that name the
 /// operator.
 template <typename Kernel, typename... Results>

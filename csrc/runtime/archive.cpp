@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bools.h"
 #include "crc32.h"
 #include "status.h"
 
@@ -40,6 +41,7 @@ Archive::Archive(const char* path, aotpack_verify verify)
       check_padding(map_.bytes(), container_);
       check_constants();
     }
+    check_bools();
     const auto& constants = manifest_.constants;
     if (std::none_of(constants.begin(), constants.end(), is_worth_mapping)) map_.close_descriptor();
   });
@@ -91,6 +93,17 @@ void Archive::check_constants() const {
   for (const ConstantRecord& constant : manifest_.constants) {
     if (sha256(file(constant.file).subspan(constant.offset, constant.nbytes)) != constant.digest) {
       tampered("constant '" + constant.name + "'", "SHA-256 in the manifest");
+    }
+  }
+}
+
+// Always: a module may read outside of its tensors by a bool that is neither 0 nor 1. It costs reading the constants
+// that are bools, which are few.
+void Archive::check_bools() const {
+  for (const ConstantRecord& constant : manifest_.constants) {
+    if (!constant.dtype->is_bool()) continue;
+    if (!are_bools(file(constant.file).data() + constant.offset, constant.nbytes)) {
+      fail(AOTPACK_MALFORMED_ARCHIVE, "constant '%s' is bool, but has bytes other than 0 and 1", constant.name.c_str());
     }
   }
 }

@@ -36,6 +36,7 @@ class Archive {
   void check_files(aotpack_verify verify) const;
   void check_file(size_t index) const;
   void check_constants() const;
+  void check_bools() const;
 
   std::string path_;
   FileMap map_;

@@ -16,6 +16,8 @@ struct DType {
   uint32_t size;        // bytes of one element
   uint32_t alignment;   // that a pointer to it must have
   DLDataType dlpack;
+
+  bool is_bool() const noexcept { return dlpack.code == kDLBool; }
 };
 
 // NULL when there is no such type.

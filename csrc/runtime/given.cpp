@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "aotpack/module_abi.h"
+#include "bools.h"
 #include "dltensor.h"
 #include "status.h"
 #include "strided.h"
@@ -86,11 +87,13 @@ GivenTensors match_given(const std::vector<WantedTensor>& wanted, const char* co
   return given;
 }
 
-void copy_given(const DLTensor& given, void* destination, const int64_t* strides, size_t item) noexcept {
+void copy_given(const DLTensor& given, const DType& dtype, void* destination, const int64_t* strides,
+                size_t bytes) noexcept {
   int64_t compact[AOTPACK_MAX_RANK];
   const int64_t* given_strides = nullptr;
   if (!strides_of(given, compact, &given_strides)) return;  // match_given has seen to it
-  strided_copy(destination, strides, data_of(given), given_strides, given.shape, given.ndim, item);
+  strided_copy(destination, strides, data_of(given), given_strides, given.shape, given.ndim, dtype.size);
+  if (dtype.is_bool()) make_bools(destination, bytes);
 }
 
 bool same_bytes(const DLTensor& a, const DLTensor& b, size_t item) noexcept {

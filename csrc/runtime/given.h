@@ -41,8 +41,9 @@ struct GivenTensors {
 GivenTensors match_given(const std::vector<WantedTensor>& wanted, const char* const* names,
                          const DLTensor* const* tensors, size_t count, Problems* problems);
 
-// Copies a tensor that passed `match_given` into another layout.
-void copy_given(const DLTensor& given, void* destination, const int64_t* strides, size_t item) noexcept;
+// Copies a tensor that passed `match_given` into another layout that spans `bytes`. Bools become 0 and 1.
+void copy_given(const DLTensor& given, const DType& dtype, void* destination, const int64_t* strides,
+                size_t bytes) noexcept;
 // Whether two such of the same dtype and shape hold the same bytes.
 bool same_bytes(const DLTensor& a, const DLTensor& b, size_t item) noexcept;
 

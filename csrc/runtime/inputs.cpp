@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bools.h"
 #include "bytes.h"
 #include "describe.h"
 #include "dltensor.h"
@@ -191,6 +192,21 @@ void BoundInputs::copy_in(size_t index, const DLTensor& given, const int64_t* st
   tensor.data = block;
 }
 
+// All inputs are placed: dense, and so one run of bytes, of one byte an element.
+void BoundInputs::normalise_bools(const DLTensor* const* inputs, Pool* pool) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const InputPlan& plan = plan_->inputs()[i];
+    if (!plan.is_bool) continue;
+    aotpack_module_tensor& tensor = tensors_[i];
+    size_t count = 1;
+    for (int32_t axis = 0; axis < plan.rank; ++axis) count *= static_cast<size_t>(tensor.sizes[axis]);
+    if (are_bools(tensor.data, count)) continue;
+    // Never in the caller's memory, which others may be reading.
+    if (copies_[i].block == nullptr) copy_in(i, *inputs[i], tensor.strides, count, pool);
+    make_bools(copies_[i].block, count);
+  }
+}
+
 size_t BoundInputs::bind(const DLTensor* const* inputs, size_t count, Pool* pool) {
   check_kinds(inputs, count);
   sizes_.solve(inputs);
@@ -203,6 +219,7 @@ size_t BoundInputs::bind(const DLTensor* const* inputs, size_t count, Pool* pool
       if (!use_in_place(plan_->inputs()[i], *inputs[i], &tensors_[i])) [[unlikely]]
         place(i, *inputs[i], pool);
     }
+    if (plan_->has_bool_inputs()) normalise_bools(inputs, pool);
   } catch (...) {
     release();
     throw;

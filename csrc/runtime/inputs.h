@@ -18,8 +18,9 @@ class BoundInputs {
   explicit BoundInputs(const EntryPlan& plan);
 
   // Checks everything, then fills tensors() and sizes(); returns the index of the variant that fits. Tensors that are
-  // not dense in the model's order, or misaligned, are copied into memory of `pool`. Throws INVALID_ARGUMENT in the
-  // user's names, or OUT_OF_MEMORY; nothing stays held then.
+  // not dense in the model's order, or misaligned, or bools of other bytes than 0 and 1, are copied into memory of
+  // `pool`; such bytes are 1 in the copy. Throws INVALID_ARGUMENT in the user's names, or OUT_OF_MEMORY; nothing stays
+  // held then.
   size_t bind(const DLTensor* const* inputs, size_t count, Pool* pool);
   // After a call that succeeded: what the model wrote into copies goes to the caller's buffers.
   void write_back() noexcept;
@@ -36,6 +37,7 @@ class BoundInputs {
   void check_sharing(const DLTensor* const* inputs) const;
   void place(size_t index, const DLTensor& given, Pool* pool);
   void copy_in(size_t index, const DLTensor& given, const int64_t* strides, size_t bytes, Pool* pool);
+  void normalise_bools(const DLTensor* const* inputs, Pool* pool);
   [[noreturn]] void wrong_size(size_t index, const DLTensor& given) const;
 
   const EntryPlan* plan_;

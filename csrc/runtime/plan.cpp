@@ -96,6 +96,7 @@ void EntryPlan::make_inputs() {
     input.first_slot = slot;
     input.is_static = true;
     input.is_mutated = value.mutated;
+    input.is_bool = value.dtype->is_bool();
     input.is_row_major = std::is_sorted(value.order.begin(), value.order.end());
     input.order = value.order.data();
     for (const SizeRecord& size : value.shape) {
@@ -109,6 +110,7 @@ void EntryPlan::make_inputs() {
            record_->name.c_str());
     }
     has_mutated_inputs_ = has_mutated_inputs_ || value.mutated;
+    has_bool_inputs_ = has_bool_inputs_ || input.is_bool;
     inputs_.push_back(input);
     input_templates_.push_back(tensor);
   }

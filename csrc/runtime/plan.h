@@ -57,6 +57,7 @@ struct InputPlan {
   bool is_static;
   bool is_mutated;
   bool is_row_major;
+  bool is_bool;
   size_t bytes;           // of the dense tensor, where the shape is static
   const uint32_t* order;  // outermost to innermost
 };
@@ -88,6 +89,7 @@ class EntryPlan {
   // Inputs as a module sees them, without data; sizes and strides are complete where the shape is static.
   const std::vector<aotpack_module_tensor>& input_templates() const noexcept { return input_templates_; }
   bool has_mutated_inputs() const noexcept { return has_mutated_inputs_; }
+  bool has_bool_inputs() const noexcept { return has_bool_inputs_; }
 
  private:
   void find_dim_sources();
@@ -106,6 +108,7 @@ class EntryPlan {
   std::vector<InputPlan> inputs_;
   std::vector<aotpack_module_tensor> input_templates_;
   bool has_mutated_inputs_ = false;
+  bool has_bool_inputs_ = false;
   std::vector<std::vector<aotpack_dim_info>> dim_infos_;  // what the value infos point to
   std::vector<aotpack_value_info> input_infos_;
   std::vector<aotpack_value_info> output_infos_;

@@ -15,6 +15,13 @@ namespace {
   fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes for this context's copy of '%s'", bytes, record.name.c_str());
 }
 
+// The bytes that shape and stride span.
+size_t size_of(const ConstantRecord& record) {
+  uint64_t extent = 0;
+  (void)extent_of(record.shape, record.stride, &extent);  // the manifest's reader has checked that it fits
+  return static_cast<size_t>(extent * record.dtype->size);
+}
+
 }  // namespace
 
 void State::ensure(const WeightSet& weights, Pool* pool) {
@@ -37,10 +44,8 @@ void State::make(size_t constant, const WeightSet& weights, Pool* pool) {
   copy.data = copy.map.data();
   if (copy.data != nullptr) return;
   const ConstantRecord& record = archive.manifest().constants[constant];
-  // The bytes that shape and stride span: an update has no more, and a module reads no more.
-  uint64_t extent = 0;
-  (void)extent_of(record.shape, record.stride, &extent);  // the manifest's reader has checked that it fits
-  const auto bytes = static_cast<size_t>(extent * record.dtype->size);
+  // No more: an update has no more, and a module reads no more.
+  const size_t bytes = size_of(record);
   copy.data = pool->allocate(bytes);
   if (copy.data == nullptr) no_memory(bytes, record);
   std::memcpy(copy.data, weights.data(constant), bytes);
@@ -93,7 +98,8 @@ void State::load(const char* const* names, const DLTensor* const* tensors, size_
   ensure(weights, pool);
   for (size_t i = 0; i < wanted.size(); ++i) {
     const uint32_t constant = model_.state()[i];
-    copy_given(*given.tensors[i], data(constant), records[constant].stride.data(), wanted[i].dtype->size);
+    copy_given(*given.tensors[i], *wanted[i].dtype, data(constant), records[constant].stride.data(),
+               size_of(records[constant]));
   }
 }
 

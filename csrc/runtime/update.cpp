@@ -89,7 +89,7 @@ class Update {
     uint64_t elements = 1;
     for (const int64_t size : record.shape) elements *= static_cast<uint64_t>(size);
     if (elements != extent) std::memset(memory.get(), 0, bytes);  // strides may leave gaps
-    copy_given(*source_[constant], memory.get(), record.stride.data(), record.dtype->size);
+    copy_given(*source_[constant], *record.dtype, memory.get(), record.stride.data(), bytes);
     data_[constant] = memory.get();
     owned_.push_back(std::move(memory));
   }

@@ -42,6 +42,10 @@ class _Kind:
     wrapper: str
     convert: str
 
+    def passed(self, name: str) -> str:
+        """The shim's parameters as arguments."""
+        return ", ".join(part.split()[-1] for part in self.wrapper.format(name).split(", "))
+
 
 _SCALARS = {
     "Tensor": _Kind("const Tensor&", "Tensor", "AtenTensorHandle {0}", "custom_view({0}, {writable})"),
@@ -151,6 +155,11 @@ def glue(op: torch._ops.OpOverload, kernel: CustomKernel) -> Glue:
     parameters = ", ".join(["Call& call", *(f"const {k.exact}& {n}" for k, n in zip(kinds, names, strict=True))])
     returns = "void" if result == "void" else "std::vector<Tensor>"
     declaration = f"{returns} {identifier}({parameters})"
+    guards = [
+        f"  const CustomWritten {n}written({k.passed(n)});\n"
+        for k, n, w in zip(kinds, names, writable, strict=True)
+        if w and "{writable}" in k.convert
+    ]
     converted = [k.convert.format(n, writable=str(w).lower()) for k, n, w in zip(kinds, names, writable, strict=True)]
     passed = [*(k.wrapper.format(n) for k, n in zip(kinds, names, strict=True)), "Results... results"]
     handed = "" if result == "void" else ", results..."
@@ -158,6 +167,7 @@ def glue(op: torch._ops.OpOverload, kernel: CustomKernel) -> Glue:
         f"namespace aotpack::op::inline v1::glue {{\n{declaration};\n}}\n"
         "namespace aotpack::module {\n"
         f"template <typename... Results>\ninline void {_PREFIX}custom_{identifier}({', '.join(passed)}) {{\n"
+        f"{''.join(guards)}"
         f"  run_custom({_quoted(name)}, [&](aotpack::op::Call& call) {{\n"
         f"    return aotpack::op::glue::{identifier}({', '.join(['call', *converted])});\n  }}{handed});\n}}\n}}\n"
         f"using aotpack::module::{_PREFIX}custom_{identifier};\n"

@@ -6,7 +6,9 @@ namespace aotpack::module {
 
 Tensor* places_of_nonzero(const Tensor* source) {
   Tensor* result = nullptr;
-  dispatch(source->dtype, "nonzero", [&]<typename T>(T) {
+  // Bools as bytes: the count must be that of the places below, whatever the bytes are.
+  const int32_t dtype = source->dtype == AOTPACK_DTYPE_BOOL ? AOTPACK_DTYPE_UINT8 : source->dtype;
+  dispatch(dtype, "nonzero", [&]<typename T>(T) {
     const T* x = source->as<T>();
     const int64_t n = source->numel();
     auto holds = [&](int64_t i) { return static_cast<Compute<T>>(x[i]) != Compute<T>(0); };
