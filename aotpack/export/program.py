@@ -130,6 +130,10 @@ class Program:
     def with_report(self, report: PassReport) -> Program:
         return replace(self, reports=(*self.reports, report))
 
+    def constant_names(self) -> list[str]:
+        """The attributes that the graph reads, each once."""
+        return list(dict.fromkeys(str(node.target) for node in self.graph.find_nodes(op="get_attr")))
+
     def constant_info(self, attribute: str) -> ConstantInfo:
         """What is known of a constant; an attribute of the source model describes itself."""
         known = self.constants.get(attribute)

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from aotpack.errors import BuildError
 from aotpack.export.program import Program, identity
+from aotpack.export.rebase import over_one_base
 
 
 class Identities:
@@ -78,34 +78,25 @@ def frozen(value: Any) -> Hashable:
 
 
 def share_state(programs: Sequence[Program]) -> list[Program]:
-    """The programs, in each of which what any of them writes to is state: never folded, packed or compiled in.
+    """The programs, in each of which what any of them writes to is state: never folded, packed or compiled in. What
+    shares memory with state is a view of it.
 
     Raises:
-        BuildError: one program writes to memory that another sees as a tensor of another shape.
+        BuildError: tensors of different dtypes share memory with state.
     """
-    written: dict[tuple[object, ...], str] = {}
-    for program in programs:
-        for attribute in _constants(program):
-            if program.constant_info(attribute).mutated:
-                written.setdefault(identity(program.original(attribute)), attribute)
-    memory = {key[0]: name for key, name in written.items()}
+    programs = over_one_base(programs)
+    written = {
+        identity(program.original(attribute))
+        for program in programs
+        for attribute in program.constant_names()
+        if program.constant_info(attribute).mutated
+    }
     result = []
     for program in programs:
-        marked = {}
-        for attribute in _constants(program):
-            info = program.constant_info(attribute)
-            key = identity(program.original(attribute))
-            if key in written:
-                marked[attribute] = replace(info, mutated=True)
-            elif key[0] in memory and program.original(attribute).numel():
-                raise BuildError(
-                    f"{attribute!r}, which the entry {program.signature.name!r} reads, shares memory with the state "
-                    f"{memory[key[0]]!r}, but is not the same tensor",
-                    hint="register the tensor that is written to as a buffer, and take views of it in the calls",
-                )
+        marked = {
+            attribute: replace(program.constant_info(attribute), mutated=True)
+            for attribute in program.constant_names()
+            if identity(program.original(attribute)) in written
+        }
         result.append(replace(program, constants={**program.constants, **marked}) if marked else program)
     return result
-
-
-def _constants(program: Program) -> list[str]:
-    return list(dict.fromkeys(str(node.target) for node in program.graph.find_nodes(op="get_attr")))

@@ -6,7 +6,7 @@ weights in, folded and packed constants out. The runtime runs it when weights ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from aotpack.errors import BuildError
 from aotpack.export.capture.interface import manifest_dtype, memory_order
+from aotpack.export.memory import storage_key
 from aotpack.export.passes.noops import remove_noops
 from aotpack.export.program import Program, identity
 from aotpack.export.runner import run_passes
@@ -60,10 +61,11 @@ def replaceable(programs: Sequence[Program], identities: Identities) -> Replacea
 
     Raises:
         BuildError: no program comes from a model with a state dict; two models have different tensors of one name; an
-            entry has the name of the fold.
+            entry has the name of the fold; tensors of the state dict are different views of memory that is state.
     """
     state = _state(programs)
     read = _read(programs, identities)
+    _refuse_views_of_state(state, read)
     holders: dict[tuple[object, ...], Holder] = {}
     for program, name in read:
         for root in program.roots(name):
@@ -110,6 +112,18 @@ def _read(programs: Sequence[Program], identities: Identities) -> list[Holder]:
         for node in program.graph.find_nodes(op="get_attr"):
             read.setdefault(identities.number(program, str(node.target)), (program, str(node.target)))
     return list(read.values())
+
+
+def _refuse_views_of_state(state: Mapping[str, torch.Tensor], read: Sequence[Holder]) -> None:
+    """An update gives a value to each tensor; for two that overlap, which one holds would depend on their order."""
+    written = {storage_key(p.original(name)): p.original(name) for p, name in read if p.constant_info(name).mutated}
+    for name, tensor in state.items():
+        base = written.get(storage_key(tensor))
+        if base is not None and storage_key(base) is not None and identity(tensor) != identity(base):
+            raise BuildError(
+                f"{name!r} shares memory with state of another shape, so it cannot be made replaceable",
+                hint="register one of them with persistent=False, or build without `updatable`",
+            )
 
 
 class _Fold:

@@ -149,22 +149,6 @@ def test_the_reader_may_come_first(pack: Pack) -> None:
         assert_close(context.entry("read")(x), net.read(x))
 
 
-class Slice(nn.Module):
-    def __init__(self, memory: Memory) -> None:
-        super().__init__()
-        self.part = nn.Buffer(memory.total[:2])
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.part
-
-
-def test_another_view_of_the_state_is_refused(tmp_path: Path) -> None:
-    net, x = Memory(), torch.randn(4, 4)
-    programs = [aot_export(net, (x,), method="add"), aot_export(Slice(net), (torch.randn(2, 4),))]
-    with pytest.raises(BuildError, match=r"'part', which the entry 'forward' reads, shares memory with the state"):
-        build_archive(programs, tmp_path / "x.aotpack")
-
-
 def test_entries_need_names_of_their_own(tmp_path: Path) -> None:
     program = aot_export(twin(), (torch.randn(1, 8, 4),))
     with pytest.raises(BuildError, match="two programs are the entry 'forward'"):

@@ -114,7 +114,7 @@ def _is_private(source: object) -> bool:
         return False
     # A view shares memory with its source; composite operators such as reshape may return one.
     returns_alias = any(result.alias_info is not None for result in source.target._schema.returns)
-    return not returns_alias and source.target.namespace == "aten" and _allocates(source.target)
+    return not returns_alias and source.target.namespace == "aten" and allocates(source.target)
 
 
 _ALLOCATING = frozenset(
@@ -136,5 +136,5 @@ _ALLOCATING = frozenset(
 )
 
 
-def _allocates(op: torch._ops.OpOverload) -> bool:
+def allocates(op: torch._ops.OpOverload) -> bool:
     return op._schema.name in _ALLOCATING

@@ -23,6 +23,7 @@ from aotpack.errors import CaptureError
 from aotpack.export import structure
 from aotpack.export.autocast import autocast_inside
 from aotpack.export.capture import eager, gradients
+from aotpack.export.capture.aliases import unify_aliases
 from aotpack.export.capture.functional import functional_graph
 from aotpack.export.capture.interface import Call, Results, make_program, memory_order
 from aotpack.export.capture.joint import joint_graph, portable_operators
@@ -256,6 +257,7 @@ def _answered(module: torch.nn.Module, call: Call) -> tuple[torch.nn.Module, Any
 
 def _forward_program(exported: ExportedProgram, call: Call, name: str, outputs: Any) -> Program:
     refuse_sparse_values(exported)
+    unify_aliases(exported)
     with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
         exported, graph_module = functional_graph(exported)
     results = Results(exported.call_spec.out_spec, pytree.tree_leaves(outputs), {})
@@ -271,6 +273,7 @@ def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) 
         traced = trace(module, call, dynamic_shapes)
     exported = traced.exported
     refuse_sparse_values(exported)
+    unify_aliases(exported)
     ordered = _in_order(call, exported)
     names = call.leaf_names()
     known = dict(module.named_parameters())

@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
 from aotpack.export.capture import eager, gradients
+from aotpack.export.capture.helper_objects import helpers_follow
 from aotpack.export.capture.interface import Call
 from aotpack.export.checks import messages_noted
 from aotpack.export.custom.inlining import custom_operators_inlined
@@ -136,8 +137,8 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
         export = partial(torch.export.export, strict=strict)
     args, kwargs = pytree.tree_map_only(torch.Tensor, _dense, (call.args, call.kwargs))
     try:
-        # Dynamo knows the functions of `math` itself.
-        followed = contextlib.nullcontext() if strict else _followed_by_hand()
+        # Dynamo knows the functions of `math`, and where tensors are, itself.
+        followed = contextlib.nullcontext() if strict else _followed_by_hand(module)
         with (
             warnings.catch_warnings(),
             captures_mended(),
@@ -166,9 +167,9 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
 
 
 @contextlib.contextmanager
-def _followed_by_hand() -> Iterator[None]:
+def _followed_by_hand(module: torch.nn.Module) -> Iterator[None]:
     """While active, what torch.export without Dynamo does not follow is followed."""
-    with symbolic_math(), custom_operators_inlined(), functions_respelled(), messages_noted():
+    with helpers_follow(module), symbolic_math(), custom_operators_inlined(), functions_respelled(), messages_noted():
         yield
 
 

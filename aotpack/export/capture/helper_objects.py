@@ -1,0 +1,127 @@
+"""Tensors that a model holds twice: as a parameter or buffer, and as an attribute of an object that helps it.
+
+A cache whose tensors are registered as buffers is such an object. While a model is traced, torch.export puts fake
+tensors in the places of parameters and buffers, but not into other objects: what the model does to the tensors there is
+done to real ones, and their values are taken for constants. So these places hold the same fake tensors meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import types
+from collections.abc import Callable, Iterator, MutableMapping, MutableSequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from aotpack.export.memory import storage_key
+from aotpack.export.program import identity
+
+# Objects of helpers, below which there may be tensors; deeper ones are not looked for.
+_DEPTH = 8
+
+_OPAQUE = (
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    torch.nn.Module,
+    torch.dtype,
+    torch.device,
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an object holds a tensor, and how to put another one there."""
+
+    tensor: torch.Tensor
+    put: Callable[[Any], None]
+
+
+def tensor_places(module: torch.nn.Module) -> list[Place]:
+    """The tensors in attributes of the module, of its submodules and of objects below, that are not registered."""
+    places: list[Place] = []
+    seen: set[int] = set()
+    for part in module.modules():
+        own = ("_parameters", "_buffers", "_modules")
+        _look(part, {key: value for key, value in vars(part).items() if key not in own}, places, seen, _DEPTH)
+    return places
+
+
+def _look(owner: Any, attributes: dict[str, Any], places: list[Place], seen: set[int], depth: int) -> None:
+    for name, value in attributes.items():
+        _visit(value, partial(operator.setitem, vars(owner), name), places, seen, depth)
+
+
+def _visit(value: Any, put: Callable[[Any], None], places: list[Place], seen: set[int], depth: int) -> None:
+    if isinstance(value, torch.Tensor):
+        places.append(Place(value, put))
+        return
+    if value is None or depth == 0 or isinstance(value, _OPAQUE) or id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, MutableMapping):
+        for key, item in list(value.items()):
+            _visit(item, partial(operator.setitem, value, key), places, seen, depth - 1)
+    elif isinstance(value, MutableSequence):
+        for index, item in enumerate(list(value)):
+            _visit(item, partial(operator.setitem, value, index), places, seen, depth - 1)
+    elif isinstance(value, (tuple, frozenset, set)):
+        for item in value:
+            # A tensor right inside cannot be replaced; one in an object below can.
+            if not isinstance(item, torch.Tensor):
+                _visit(item, put, places, seen, depth - 1)
+    attributes = getattr(value, "__dict__", None)
+    if isinstance(attributes, dict):
+        _look(value, dict(attributes), places, seen, depth - 1)
+
+
+@contextlib.contextmanager
+def helpers_follow(module: torch.nn.Module) -> Iterator[None]:
+    """While active, a call of the module begins with the parameters and buffers that it has at that time in all places
+    that hold the same tensors; afterwards these hold what they did.
+    """
+    registered: dict[object, str] = {}
+    originals: dict[str, torch.Tensor] = {}
+    for name, tensor in _registered(module).items():
+        if tensor.layout == torch.strided and storage_key(tensor) is not None:
+            registered.setdefault(identity(tensor), name)
+            originals[name] = tensor
+    followed = [
+        (place, registered[identity(place.tensor)])
+        for place in tensor_places(module)
+        if place.tensor.layout == torch.strided and identity(place.tensor) in registered
+    ]
+
+    def follow(called: torch.nn.Module, args: Any) -> None:
+        now = _registered(called)
+        for place, name in followed:
+            tensor = now.get(name)
+            if tensor is not None and tensor is not originals[name]:
+                # Another tensor over a parameter's memory, as `.data` is, has no gradient.
+                cut = tensor.requires_grad and not place.tensor.requires_grad
+                place.put(tensor.detach() if cut else tensor)
+
+    hook = module.register_forward_pre_hook(follow) if followed else None
+    try:
+        yield
+    finally:
+        if hook is not None:
+            hook.remove()
+        for place, _ in followed:
+            place.put(place.tensor)
+
+
+def _registered(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    named: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    return named | dict(module.named_buffers(remove_duplicate=False))
