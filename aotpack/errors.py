@@ -151,3 +151,7 @@ class LoweringError(BuildError):
 
 class CompileError(BuildError):
     """The compiler refused the generated sources."""
+
+
+class GoldenError(BuildError):
+    """The finished archive does not answer the example call as eager PyTorch did. It was not written."""

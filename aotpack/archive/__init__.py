@@ -22,7 +22,7 @@ from aotpack.archive.manifest import (
     WeightTensor,
 )
 from aotpack.archive.reader import ArchiveReader, read_manifest
-from aotpack.archive.writer import FileSource, write_archive
+from aotpack.archive.writer import FileSource, StagedArchive, stage_archive, write_archive
 
 __all__ = [
     "ArchiveReader",
@@ -39,10 +39,12 @@ __all__ = [
     "Manifest",
     "Module",
     "Placement",
+    "StagedArchive",
     "Variant",
     "WeightTensor",
     "Weights",
     "layout_constants",
     "read_manifest",
+    "stage_archive",
     "write_archive",
 ]

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from aotpack.archive.layout import MANIFEST_NAME, MAX_ENTRIES, Record, end_records, path_problem
 from aotpack.archive.manifest import FileEntry, Manifest
@@ -69,6 +69,38 @@ def as_bytes(data: Buffer) -> memoryview:
     return view if view.format == "B" and view.ndim == 1 and view.contiguous else view.cast("B")
 
 
+class StagedArchive:
+    """A complete archive in a temporary file beside its output, which it becomes by `commit`.
+
+    As a context manager it removes the temporary file at the end, unless that has become the output.
+
+    Attributes:
+        path: of the temporary file.
+        size: in bytes.
+    """
+
+    def __init__(self, path: Path, output: Path, size: int) -> None:
+        self.path = path
+        self.size = size
+        self._output = output
+
+    def commit(self) -> None:
+        """Puts the archive in the place of its output.
+
+        Raises:
+            OSError: that is not possible; the output is as it was before.
+        """
+        os.replace(self.path, self._output)
+        _sync_folder(self._output.parent)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+
+
 def write_archive(output: str | os.PathLike[str], manifest: Manifest, sources: Sequence[FileSource]) -> int:
     """Writes an archive of `sources`, in this order, and returns its size in bytes.
 
@@ -80,6 +112,13 @@ def write_archive(output: str | os.PathLike[str], manifest: Manifest, sources: S
         MalformedArchiveError: the manifest would not be readable.
         OSError: the file cannot be written. The output is then as it was before.
     """
+    with stage_archive(output, manifest, sources) as staged:
+        staged.commit()
+        return staged.size
+
+
+def stage_archive(output: str | os.PathLike[str], manifest: Manifest, sources: Sequence[FileSource]) -> StagedArchive:
+    """Like `write_archive`, but the output stays as it is until `StagedArchive.commit`."""
     names = [MANIFEST_NAME] + [source.path for source in sources]
     if len(names) > MAX_ENTRIES:
         raise ValueError(f"{len(names)} entries; an archive has at most {MAX_ENTRIES}")
@@ -105,13 +144,11 @@ def write_archive(output: str | os.PathLike[str], manifest: Manifest, sources: S
             size = _write(file, [first, *sources], first.sha256)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, output)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    _sync_folder(output.parent)
-    return size
+    return StagedArchive(temporary, output, size)
 
 
 def _write(file: BinaryIO, sources: Sequence[FileSource], manifest_sha256: str) -> int:

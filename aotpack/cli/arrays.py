@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +98,16 @@ def as_numbers(array: Array, dtype: DType) -> Array:
 
 def golden_inputs(reader: ArchiveReader, golden: Golden) -> list[Array]:
     """The inputs of a golden, writable."""
-    return [golden_array(reader, tensor).reshape(tensor.shape) for tensor in golden.inputs]
+
+    def read(tensor: GoldenTensor) -> bytes:
+        return reader.read(tensor.file, tensor.offset, tensor.nbytes)
+
+    return [golden_array(tensor, read).reshape(tensor.shape) for tensor in golden.inputs]
 
 
-def golden_array(reader: ArchiveReader, tensor: GoldenTensor) -> Array:
-    """The elements of a golden tensor that the archive holds, flat."""
-    data = bytearray(reader.read(tensor.file, tensor.offset, tensor.nbytes))
-    return np.frombuffer(data, dtype=tensor.dtype.numpy_name)
+def golden_array(tensor: GoldenTensor, read: Callable[[GoldenTensor], bytes]) -> Array:
+    """The elements of a golden tensor that are kept, flat and writable. `read` returns its bytes."""
+    return np.frombuffer(bytearray(read(tensor)), dtype=tensor.dtype.numpy_name)
 
 
 def summary(spec: TensorSpec, array: Array) -> dict[str, Any]:

@@ -51,6 +51,9 @@ def build(
     goldens: Annotated[
         bool, typer.Option("--goldens/--no-goldens", help="Keep the example call, for `aotpack verify`.")
     ] = True,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Run the example call in the finished archive, and compare.")
+    ] = True,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="Compiler processes at a time.")
     ] = None,
@@ -121,7 +124,9 @@ def build(
         aotpack build model.py -o model.aotpack --kernel vision::nms=nms.cpp
         aotpack build model.py -o slow.aotpack --without fold-batch-norm --without pack-conv
 
-    Phases and their times go to stderr. An old archive stays in place until the new one is complete.
+    Phases and their times go to stderr. The last, `check`, runs the example call in the archive and compares the result
+    with what the model returned; where they differ nothing is written.
+    An old archive stays in place until the new one is complete.
     """
     from aotpack.cli.dims import parse_dims
     from aotpack.cli.kernels import kernels_registered, parse_kernels
@@ -144,7 +149,7 @@ def build(
     import sys
 
     from aotpack.cli.common import format_bytes, format_seconds, print_json, stderr_console, stdout_console
-    from aotpack.cli.notes import notes_of, print_notes
+    from aotpack.cli.notes import notes_of, print_notes, print_unchecked
     from aotpack.cli.passes import print_passes
     from aotpack.cli.progress import Phases
     from aotpack.export import BuildOptions, build_archive
@@ -159,6 +164,7 @@ def build(
             name=name or programs[0].name,
             targets=targets or None,
             options=BuildOptions(
+                check=check,
                 goldens=goldens,
                 jobs=jobs,
                 without=tuple(without or ()),
@@ -172,6 +178,8 @@ def build(
         print_json(result | {"seconds": {"capture": seconds} | dict(result["seconds"]), "notes": notes})
         return
     print_notes(stderr_console(), notes)
+    if check:
+        print_unchecked(stderr_console(), report.check.skipped, report.check.open)
     total = seconds + sum(report.seconds.values())
     if explain:
         print_passes(stdout_console(), report.to_dict()["passes"])

@@ -29,3 +29,12 @@ def print_notes(console: Console, notes: Notes) -> None:
             where = f"{entry}: " if len(notes) > 1 else ""
             console.print("note:", style="bold cyan", end=" ")
             console.print(f"{where}{note['subject']}: {note['text']}", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_unchecked(console: Console, skipped: str | None, accepted: Mapping[str, str]) -> None:
+    """Lines that say why the example calls were not run, or why an answer that differs from eager's was accepted."""
+    lines = [f"the example call was not checked: {skipped}"] if skipped else []
+    lines += [f"{entry}: the result differs from eager PyTorch's, and may: {why}" for entry, why in accepted.items()]
+    for line in lines:
+        console.print("note:", style="bold cyan", end=" ")
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -90,49 +90,21 @@ def verify(archive: ArchivePath, threads: Threads = None, as_json: AsJson = Fals
 
 def _check_entry(reader: ArchiveReader, entry: Entry, runner: RunnableEntry) -> list[dict[str, Any]]:
     """One result per golden and output."""
-    from aotpack.cli.arrays import golden_array, golden_inputs
-    from aotpack.runtime import Context
+    from aotpack.cli.goldens import run_golden
 
     results = []
     for number, golden in enumerate(entry.goldens):
-        # A context of its own: what an earlier call left in buffers that the model writes to does not matter.
-        context = Context(runner, num_threads=runner.num_threads, seed=0)
-        outputs = context.run(golden_inputs(reader, golden))
-        for spec, tensor, output in zip(entry.outputs, golden.outputs, outputs, strict=True):
-            # Rounding is no excuse for an integer.
-            tolerance = golden.tolerance if spec.dtype.is_floating or spec.dtype.is_complex else 0.0
-            problem, error = _compare(output, golden_array(reader, tensor), tensor.shape, tensor.step, spec.dtype)
-            results.append(
-                {
-                    "entry": entry.name,
-                    "golden": number,
-                    "output": spec.name,
-                    "error": error,
-                    "tolerance": tolerance,
-                    "problem": problem,
-                    "ok": problem is None and error <= tolerance,
-                }
-            )
+        found = run_golden(runner, golden, entry.outputs, lambda t: reader.read(t.file, t.offset, t.nbytes))
+        results += [
+            {
+                "entry": entry.name,
+                "golden": number,
+                "output": output.output,
+                "error": output.error,
+                "tolerance": output.tolerance,
+                "problem": output.problem,
+                "ok": output.ok,
+            }
+            for output in found.outputs
+        ]
     return results
-
-
-def _compare(output: Any, expected: Any, shape: tuple[int, ...], step: int, dtype: Any) -> tuple[str | None, float]:
-    """(what is wrong beyond numbers, error relative to the greatest expected magnitude)."""
-    import numpy as np
-
-    from aotpack.cli.arrays import as_numbers
-
-    actual = np.asarray(output)
-    if actual.shape != shape:
-        return f"the shape is {list(actual.shape)} instead of {list(shape)}", float("inf")
-    a = as_numbers(np.ascontiguousarray(actual).reshape(-1)[::step], dtype)
-    b = as_numbers(expected, dtype)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    finite = np.isfinite(a) & np.isfinite(b)
-    if not np.all(same | finite):
-        return "an element is not finite where eager's is, or the other way round", float("inf")
-    finite &= ~same
-    difference = float(np.abs(a[finite] - b[finite]).max()) if finite.any() else 0.0
-    magnitudes = np.abs(b[np.isfinite(b)])
-    scale = float(magnitudes.max()) if magnitudes.size else 0.0
-    return None, difference / scale if scale else difference

@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from aotpack.errors import BuildError, UnsupportedOperatorError
-from aotpack.export import toolchain
+from aotpack.export import self_check, toolchain
 from aotpack.export.autocast import no_autocast
 from aotpack.export.cache import BuildCache
 from aotpack.export.compile import compile_module, kernels_ahead
 from aotpack.export.lower import Lowered, kernel_shims, lower, used_halves
-from aotpack.export.pack import CompiledUnit, pack
+from aotpack.export.pack import CompiledUnit, Draft, pack
 from aotpack.export.passes import select
 from aotpack.export.program import PassReport, Program
 from aotpack.export.refusals import OperatorUse, refuse
 from aotpack.export.runner import run_passes
+from aotpack.export.self_check import CheckReport
 from aotpack.export.shared import Identities, share_state
 from aotpack.export.toolchain import Compiler
 from aotpack.export.units import DEFAULT, Unit, units_of
@@ -36,6 +37,8 @@ class BuildOptions:
     """How to build.
 
     Attributes:
+        check: run the example calls of the finished archive, in a process of their own, and compare the results with
+            eager's; the build fails where they differ.
         goldens: store the example call and eager's answer in the archive, for `aotpack verify`.
         cache_dir: folder of the build cache; by default `$AOTPACK_CACHE_DIR` or the XDG cache folder.
         compiler: path of the C++ compiler; by default $CXX, g++, clang++ or c++.
@@ -47,6 +50,7 @@ class BuildOptions:
             also when the build fails; `program` neither.
     """
 
+    check: bool = True
     goldens: bool = True
     cache_dir: str | os.PathLike[str] | None = None
     compiler: str | None = None
@@ -58,7 +62,9 @@ class BuildOptions:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What a build made, how long each phase took (seconds), and what the passes did: entry → variant → passes."""
+    """What a build made, how long each phase took (seconds), what the passes did (entry → variant → passes), and what
+    the archive answered to its own example calls.
+    """
 
     path: Path
     size: int
@@ -67,6 +73,7 @@ class BuildReport:
     passes: dict[str, dict[str, tuple[PassReport, ...]]]
     cache_hits: int
     cache_misses: int
+    check: CheckReport
 
     def to_dict(self) -> dict[str, Any]:
         """The report for JSON."""
@@ -117,10 +124,11 @@ def build_archive(
         targets: what to compile for, e.g. `["x86-64-v3", "x86-64-v4"]`; by default this host's best.
         options: see `BuildOptions`.
         progress: called with (phase, None, detail) when a phase begins and (phase, seconds, detail) when it ends.
-            Phases: passes, lower, compile, pack. The detail names the entry and variant where there are several.
+            Phases: passes, lower, compile, pack, check. The detail names the entry and variant where there are several.
 
     Raises:
         UnsupportedOperatorError: operators without a kernel, all of them at once, before the model's code is compiled.
+        GoldenError: the archive does not answer the example call as eager did.
         BuildError: any other failure, named by its step.
         UnsupportedTargetError: an unknown target.
         OSError: the output cannot be written.
@@ -136,6 +144,8 @@ def build_archive(
     identities = Identities()
     with no_autocast():
         units, weights = _prepare(program, options, identities, clock)
+        if options.check:
+            self_check.prepare()
         about = {unit.label: f"{unit.label} " if len(units) > 1 else "" for unit in units}
         lowered = _lower_all(units, names, cache, compiler, clock, weights_known=weights is None, about=about)
         compiled = [
@@ -145,20 +155,22 @@ def build_archive(
             for unit, modules in zip(units, lowered, strict=True)
         ]
         with clock.phase("pack"):
-            size = pack(
+            draft = pack(
                 compiled,
                 name or units[0].entry.name,
                 output,
                 identities=identities,
                 replaceable=weights,
-                goldens=options.goldens,
                 free_source=options.free_source,
                 compiler_version=compiler.version,
             )
+    # What folds weights is no entry that users call.
+    labels = [unit.label for unit in units if weights is None or unit.entry is not weights.fold]
+    size, checked = _finish(draft, labels, options, clock)
     passes: dict[str, dict[str, tuple[PassReport, ...]]] = {}
     for unit in units:
         passes.setdefault(unit.name, {})[unit.variant] = unit.program.reports
-    return BuildReport(output, size, names, clock.seconds, passes, cache.hits, cache.misses)
+    return BuildReport(output, size, names, clock.seconds, passes, cache.hits, cache.misses, checked)
 
 
 def _prepare(
@@ -230,6 +242,24 @@ def _compile(
         with clock.phase("compile", about + module.target):
             objects.append(compile_module(module, cache, compiler=compiler, jobs=jobs, progress=clock.unit))
     return tuple(objects)
+
+
+def _finish(draft: Draft, labels: Sequence[str], options: BuildOptions, clock: _Clock) -> tuple[int, CheckReport]:
+    """Writes the archive, checks it, and puts it in its place; its size, and what the check showed."""
+    checked = CheckReport(skipped="check=False", unchecked=tuple(labels))
+    with clock.phase("pack"):
+        staged, examples = draft.stage(goldens=options.goldens)
+    with staged:
+        if options.check:
+            with clock.phase("check"):
+                checked = self_check.check(staged.path, examples, labels)
+        if not checked.open or not options.goldens:
+            staged.commit()
+            return staged.size, checked
+    # `aotpack verify` would take another answer that is as right for a wrong one.
+    with clock.phase("pack"), draft.stage(goldens=True, without=tuple(checked.open))[0] as staged:
+        staged.commit()
+        return staged.size, checked
 
 
 def _target_names(targets: Sequence[str] | None) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, groupby
 from pathlib import Path
@@ -24,11 +24,12 @@ from aotpack.archive import (
     Kernel,
     Manifest,
     Module,
+    StagedArchive,
     Variant,
     Weights,
     WeightTensor,
     layout_constants,
-    write_archive,
+    stage_archive,
 )
 from aotpack.export import toolchain
 from aotpack.export.capture.interface import manifest_dtype
@@ -36,6 +37,7 @@ from aotpack.export.constant_table import ConstantTable
 from aotpack.export.custom import units as custom_units
 from aotpack.export.goldens import golden_file, tensor_bytes
 from aotpack.export.lower import Lowered
+from aotpack.export.self_check import Example
 from aotpack.export.shared import Identities
 from aotpack.export.source_module import SourceTensors
 from aotpack.export.units import DEFAULT, Unit
@@ -63,17 +65,16 @@ def pack(
     *,
     identities: Identities,
     replaceable: Replaceable | None = None,
-    goldens: bool = True,
     free_source: bool = False,
     compiler_version: str,
-) -> int:
-    """Writes the archive and returns its size in bytes.
+) -> Draft:
+    """Brings together what the archive consists of.
 
     Constants are computed one at a time, each once, in the order in which the units read them.
 
     Raises:
         BuildError: two units see one constant in different layouts.
-        OSError: the file, or the temporary one beside it, cannot be written.
+        OSError: a temporary file beside the output cannot be written.
     """
     table = ConstantTable([(unit.unit, unit.lowered) for unit in units], identities, replaceable)
     freed = None
@@ -101,7 +102,7 @@ def pack(
         for constant, key, row in table.named()
     )
     files = _Files(list(layout.segments))
-    entries = [_entry(list(group), table, files, goldens=goldens) for _, group in groupby(units, lambda u: u.unit.name)]
+    entries = [_entry(list(group), table, files) for _, group in groupby(units, lambda u: u.unit.name)]
     report = json.dumps(_report(units), indent=1, sort_keys=True).encode() + b"\n"
     files.add(FileSource.from_bytes("reports/passes.json", report))
     manifest = Manifest(
@@ -112,7 +113,7 @@ def pack(
         report=len(files.sources) - 1,
         weights=None if replaceable is None else _weights(replaceable, table),
     )
-    return write_archive(output, manifest, files.sources)
+    return Draft(output, manifest, files, [compiled.unit for compiled in units])
 
 
 @dataclass
@@ -148,21 +149,68 @@ def _values(table: ConstantTable, freed: SourceTensors | None) -> Iterator[tuple
             _return_memory()
 
 
+@dataclass(frozen=True)
+class Draft:
+    """An archive that is complete but for its goldens.
+
+    Attributes:
+        output: where it is to be.
+        manifest: without files and goldens.
+        files: the files so far.
+        units: what it was made of, of which goldens are examples.
+    """
+
+    output: Path
+    manifest: Manifest
+    files: _Files
+    units: Sequence[Unit]
+
+    def stage(self, *, goldens: bool, without: Collection[str] = ()) -> tuple[StagedArchive, list[Example]]:
+        """Writes the archive to a temporary file beside the output; also the example calls that it is to answer.
+
+        Args:
+            goldens: whether the archive has the example calls.
+            without: labels of units whose example it does not have nevertheless.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        files = _Files(list(self.files.sources))
+        examples: list[Example] = []
+        for unit in self.units:
+            made = golden_file(unit.program, files.path(f"goldens/{_stem(unit)}", ".bin"), len(files.sources))
+            if made is None or unit.label in without:
+                continue
+            golden, file = made
+            if goldens:
+                files.add(file)
+            data = None if goldens else b"".join(bytes(chunk) for chunk in file.chunks())
+            open_reasons = unit.program.reference.open if unit.program.reference is not None else ()
+            examples.append(Example(unit.name, unit.variant, golden, open_reasons, data))
+        entries = tuple(
+            dataclasses.replace(
+                entry, goldens=tuple(example.golden for example in examples if goldens and example.entry == entry.name)
+            )
+            for entry in self.manifest.entries
+        )
+        manifest = dataclasses.replace(self.manifest, entries=entries)
+        return stage_archive(self.output, manifest, files.sources), examples
+
+
 def _return_memory() -> None:
     """Has glibc give freed memory back to the system, of which it keeps blocks below 32 MB."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files, *, goldens: bool) -> Entry:
+def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files) -> Entry:
     """The manifest's entry with these variants; adds its files."""
-    variants, examples = [], []
+    variants = []
     for compiled in units:
         unit = compiled.unit
-        stem = unit.name if unit.variant == DEFAULT else f"{unit.name}.{unit.variant}"
         modules = []
         for module, code in zip(compiled.lowered, compiled.objects, strict=True):
-            path = files.path(f"modules/{module.target}/{stem}", ".so")
+            path = files.path(f"modules/{module.target}/{_stem(unit)}", ".so")
             modules.append(
                 Module(
                     target=module.target,
@@ -176,10 +224,6 @@ def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files, *
         later = [check for module in compiled.lowered for check in module.checks]
         checks = tuple(dict.fromkeys([*unit.program.checks, *later]))
         variants.append(Variant(unit.variant, unit.guards, tuple(modules), checks))
-        example = golden_file(unit.program, files.path(f"goldens/{stem}", ".bin"), len(files.sources))
-        if goldens and example is not None:
-            examples.append(example[0])
-            files.add(example[1])
     signature = units[0].unit.entry.signature
     return Entry(
         name=signature.name,
@@ -189,8 +233,11 @@ def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files, *
         in_spec=signature.in_spec,
         out_spec=signature.out_spec,
         variants=tuple(variants),
-        goldens=tuple(examples),
     )
+
+
+def _stem(unit: Unit) -> str:
+    return unit.name if unit.variant == DEFAULT else f"{unit.name}.{unit.variant}"
 
 
 def _weights(replaceable: Replaceable, table: ConstantTable) -> Weights:

@@ -38,10 +38,14 @@ class ConstantInfo:
 
 @dataclass(frozen=True)
 class Reference:
-    """The example call and what eager PyTorch answered: flat tensors, inputs dense and detached."""
+    """The example call and what eager PyTorch answered: flat tensors, inputs dense and detached.
+
+    `open` has the reasons for which another answer may be as right (capture/open_results.py).
+    """
 
     inputs: tuple[torch.Tensor, ...]
     outputs: tuple[torch.Tensor, ...]
+    open: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

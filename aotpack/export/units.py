@@ -36,7 +36,12 @@ class Unit:
     @property
     def label(self) -> str:
         """For people: `forward`, or `forward[batch=1]`."""
-        return self.name if self.variant == DEFAULT else f"{self.name}[{self.variant}]"
+        return unit_label(self.name, self.variant)
+
+
+def unit_label(entry: str, variant: str) -> str:
+    """For people: `forward`, or `forward[batch=1]`."""
+    return entry if variant == DEFAULT else f"{entry}[{variant}]"
 
 
 def units_of(programs: Sequence[Program]) -> list[Unit]:

@@ -45,11 +45,11 @@ def aotpack(folder: Path, *args: object) -> subprocess.CompletedProcess[str]:
 def build(folder: Path, source: str, *args: object) -> dict[str, Any]:
     result = aotpack(folder, "build", source, "-o", "out.aotpack", "--json", *args)
     assert result.returncode == 0, result.stderr
-    for phase in ("capture", "passes", "lower", "compile", "pack"):
+    for phase in ("capture", "passes", "lower", "compile", "pack", "check"):
         assert phase in result.stderr
     value = json.loads(result.stdout)
     assert isinstance(value, dict)
-    assert list(value["seconds"]) == ["capture", "passes", "lower", "compile", "pack"]
+    assert list(value["seconds"]) == ["capture", "passes", "lower", "compile", "pack", "check"]
     assert value["size"] == (folder / "out.aotpack").stat().st_size
     verified = aotpack(folder, "verify", "out.aotpack", "--json")
     assert verified.returncode == 0, verified.stderr

@@ -142,7 +142,7 @@ def run_one(name: str, cache: Path | None) -> dict[str, Any]:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.aotpack"
-        build_archive(aot_export(whole, (), inputs), path, options=BuildOptions(cache_dir=cache))
+        build_archive(aot_export(whole, (), inputs), path, options=BuildOptions(check=False, cache_dir=cache))
         seconds = time.monotonic() - began
         results = aotpack.load(path)(**inputs)
         error = max(_error(torch.as_tensor(a), b) for a, b in zip(results, expected, strict=True))

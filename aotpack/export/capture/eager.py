@@ -43,7 +43,7 @@ def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         CaptureError: the call fails.
     """
     with state_put_back(module), torch.no_grad():
-        return _called(module, *_copied(args, kwargs))
+        return _kept(module, _called(module, *_copied(args, kwargs)))
 
 
 def leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -92,6 +92,7 @@ def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
         passed = pytree.tree_unflatten([fresh.get(i, t) for i, t in enumerate(flat)], pytree.tree_structure(call))
         with _single_backward(), _no_backward_of_its_own():
             outputs = _called(module, *passed)
+        kept = _kept(module, outputs)
         position, loss = _loss(outputs)
         try:
             gradients = torch.autograd.grad(loss, leaves, torch.ones_like(loss), allow_unused=True)
@@ -101,7 +102,7 @@ def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
                 hint="check the model by calling loss.backward()",
             ) from error
     return JointAnswer(
-        pytree.tree_map_only(torch.Tensor, lambda t: t.detach(), outputs),
+        pytree.tree_map_only(torch.Tensor, lambda t: t.detach(), kept),
         position,
         dict(zip(parameters, gradients[: len(parameters)], strict=True)),
         dict(zip(inputs, gradients[len(parameters) :], strict=True)),
@@ -132,6 +133,17 @@ def _copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, .
         torch.Tensor, lambda t: t.detach().clone().requires_grad_(t.requires_grad), (args, kwargs)
     )
     return copied
+
+
+def _kept(module: torch.nn.Module, outputs: Any) -> Any:
+    """The outputs, with copies of what lies in the module's own memory, which is about to be put back."""
+    own = {t.untyped_storage()._cdata for t in (*module.parameters(), *module.buffers()) if t.layout == torch.strided}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        shared = tensor.layout == torch.strided and tensor.untyped_storage()._cdata in own
+        return tensor.clone() if shared else tensor
+
+    return pytree.tree_map_only(torch.Tensor, keep, outputs)
 
 
 def _called(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -151,7 +151,8 @@ def make_program(
     constants = {
         attribute: ConstantInfo("buffer", (attribute,), True) for attribute in _mutated_attributes(graph_module)
     }
-    repeatable = not (draws_random_numbers(graph_module) or constants or mutated)
+    # What a call writes to has the values of the source model before the first one.
+    repeatable = not draws_random_numbers(graph_module)
     return Program(
         name,
         graph_module,

@@ -22,7 +22,7 @@ from torch.export import ExportedProgram
 from aotpack.errors import CaptureError
 from aotpack.export import structure
 from aotpack.export.autocast import autocast_inside
-from aotpack.export.capture import eager, gradients
+from aotpack.export.capture import eager, gradients, open_results
 from aotpack.export.capture.aliases import unify_aliases
 from aotpack.export.capture.functional import functional_graph
 from aotpack.export.capture.interface import Call, Results, make_program, memory_order
@@ -202,10 +202,11 @@ def load_exported(
     restore_guards(exported)
     args, kwargs = exported.example_inputs
     args, kwargs = eager.detached((tuple(args), dict(kwargs)))
-    outputs = eager.run(exported.module(), args, kwargs)
+    with open_results.watched() as open_reasons:
+        outputs = eager.run(exported.module(), args, kwargs)
     call = Call(args, kwargs, _names_of_exported(exported, len(args)), numbers=_numbers_of_exported(exported))
     program = _forward_program(exported, call, name or Path(path).stem, outputs)
-    program = replace(program, state_dict=dict(exported.state_dict))
+    program = open_results.noted(replace(program, state_dict=dict(exported.state_dict)), open_reasons)
     if variants is None:
         return program
     again = partial(aot_export, exported.module(), name=program.name)
@@ -223,17 +224,18 @@ def _forward(
     *,
     answer: Callable[[], Any] | None = None,
 ) -> Program:
-    if answer is None:
-        module, outputs = _answered(module, call)
-    else:
-        outputs = answer()
+    with open_results.watched() as open_reasons:
+        if answer is None:
+            module, outputs = _answered(module, call)
+        else:
+            outputs = answer()
     structure.register_dataclasses(outputs)
     # The whole recurrent layer has no backward.
     how = portable_operators() if gradients.takes_gradients(module) else captured_whole()
     with torch.no_grad(), how:
         traced = trace(module, call, dynamic_shapes)
     program = _forward_program(traced.exported, call, name, outputs)
-    program = replace(program, notes=(*traced.notes, *program.notes))
+    program = open_results.noted(replace(program, notes=(*traced.notes, *program.notes)), open_reasons)
     return probed(
         program, _in_order(call, traced.exported), partial(eager.leaves, module), module, values=answer is None
     )
@@ -268,7 +270,8 @@ def _forward_program(exported: ExportedProgram, call: Call, name: str, outputs: 
 
 
 def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) -> Program:
-    answer = eager.run_joint(module, call.args, call.kwargs)
+    with open_results.watched() as open_reasons:
+        answer = eager.run_joint(module, call.args, call.kwargs)
     with torch.enable_grad(), portable_operators():
         traced = trace(module, call, dynamic_shapes)
     exported = traced.exported
@@ -302,7 +305,7 @@ def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) 
     orders = {f"output.gradients.{key}": memory_order(known[key]) for key in parameters}
     results = Results(pytree.tree_structure(value), pytree.tree_leaves(value), orders)
     program = make_program("joint", name, exported, graph_module, ordered, results)
-    program = replace(program, notes=(*traced.notes, *program.notes))
+    program = open_results.noted(replace(program, notes=(*traced.notes, *program.notes)), open_reasons)
     return probed(program, ordered, partial(_joint_leaves, module), module, writes=False)
 
 

@@ -16,7 +16,7 @@ import torch.fx
 from aotpack.errors import BuildError
 from aotpack.export.capture.numbers import NUMBER_DTYPES
 from aotpack.export.editing import fake_mode
-from aotpack.export.program import Program, Reference
+from aotpack.export.program import Program
 from aotpack.spec import CallSpec, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf, children
 
 Numbers = dict[int, torch.Tensor]
@@ -41,7 +41,8 @@ def as_entry(program: Program, entry: Signature, name: str) -> Program:
     graph_module.recompile()
     reference = program.reference
     if reference is not None:
-        reference = Reference(_filled(reference.inputs, given), _filled(reference.outputs, returned))
+        inputs_given = _filled(reference.inputs, given)
+        reference = replace(reference, inputs=inputs_given, outputs=_filled(reference.outputs, returned))
     signature = replace(own, inputs=inputs, outputs=outputs, in_spec=entry.in_spec, out_spec=entry.out_spec)
     return replace(program.with_graph(graph_module), signature=signature, reference=reference)
 
