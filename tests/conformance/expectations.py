@@ -36,11 +36,13 @@ class Expectation:
 
 
 def expectation(name: str, mode: str = FORWARD) -> Expectation | None:
-    """What holds of an operator, by its name in the database.
+    """What holds of an operator, by its name in the database; or of a module in training mode, which may drop elements.
 
     Of gradients less is known: those of random operators are random, all others must equal eager's. The database makes
     functions of what is not unique that are, before they are differentiated.
     """
+    if name.endswith(".train"):
+        return Expectation(_RANDOM, _finite, "random")
     known = _KNOWN.get(name)
     if mode == FORWARD or known is None:
         return known

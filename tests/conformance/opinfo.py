@@ -54,12 +54,12 @@ def sliced(pairs: Sequence[tuple[str, str]], number: int, of: int) -> list[tuple
 
 def entries(pairs: Iterable[tuple[str, str]], samples: Limit, mode: str) -> Iterator[Entry]:
     """What there is to run of operators; their samples are counted when it is asked for."""
-    from tests.conformance.samples import cases_of, chosen, operators
+    from tests.conformance.samples import cases_of, chosen, find
 
     for name, dtype in pairs:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            cases = cases_of(operators()[name], dtype, backward=mode == BACKWARD, other_values=False)
+            cases = cases_of(find(name), dtype, backward=mode == BACKWARD, other_values=False)
         count = sum(case.samples for case in cases)
         limit = samples.get(dtype, _MOST_OF_OTHERS) if isinstance(samples, Mapping) else samples
         entry = Entry(name, dtype, count, len(cases), chosen(len(cases), limit))

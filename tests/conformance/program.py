@@ -51,8 +51,8 @@ class Call:
         return [r.clone() if i in self.aliases else r for i, r in enumerate(results)]
 
     def in_precision(self) -> Call:
-        """The same call but for dtypes among its arguments: those are float64 or complex128."""
-        leaves = [_precise(leaf) if isinstance(leaf, torch.dtype) else leaf for leaf in self.case.leaves]
+        """The same call but for dtypes and modules among its arguments: those are of float64 or complex128."""
+        leaves = [_leaf_in_precision(leaf) for leaf in self.case.leaves]
         return dataclasses.replace(self, case=dataclasses.replace(self.case, leaves=leaves))
 
 
@@ -109,6 +109,10 @@ class _Module(torch.nn.Module):
     def __init__(self, call: Call) -> None:
         super().__init__()
         self._call = call
+        # The parameters of a module among the arguments are this one's, too.
+        for i, leaf in enumerate(call.case.leaves):
+            if isinstance(module := getattr(leaf, "module", None), torch.nn.Module):
+                self.add_module(f"argument{i}", module)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[Any, ...]:
         return tuple(self._call.results_of(tensors))
@@ -122,6 +126,12 @@ def copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 def in_precision(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors in float64 or complex128 where they are floating or complex."""
     return [t.detach().to(_precise(t.dtype)).requires_grad_(t.requires_grad) for t in tensors]
+
+
+def _leaf_in_precision(leaf: Any) -> Any:
+    if isinstance(leaf, torch.dtype):
+        return _precise(leaf)
+    return leaf.in_precision() if hasattr(leaf, "in_precision") else leaf
 
 
 def _precise(dtype: torch.dtype) -> torch.dtype:

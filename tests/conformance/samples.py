@@ -70,6 +70,13 @@ def operators() -> dict[str, Any]:
     return found
 
 
+def find(name: str) -> Any:
+    """The operator of this name: of the operator database, or a module of the module database in a mode."""
+    from tests.conformance.modules_database import modules
+
+    return operators().get(name) or modules()[name]
+
+
 def supported(op: Any, dtype: str, *, backward: bool = False) -> bool:
     """Whether the database has the operator for CPU tensors of this dtype."""
     wanted = getattr(torch, dtype)

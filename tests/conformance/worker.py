@@ -36,7 +36,8 @@ from tests.conformance import stock
 from tests.conformance.compare import Wrong, compare
 from tests.conformance.expectations import check, expectation
 from tests.conformance.program import Call, Joined, copies, in_precision, observed
-from tests.conformance.samples import Case, cases_of, operators
+from tests.conformance.samples import Case, cases_of
+from tests.conformance.samples import find as operator_of
 from tests.conformance.task import (
     BACKWARD,
     BUILD_ERROR,
@@ -68,7 +69,7 @@ class Worker:
     def __init__(self, folder: Path, find: Any = None, cache: Path | None = None) -> None:
         self._folder = folder
         self._cache = cache
-        self._find = find or (lambda name: operators()[name])
+        self._find = find or operator_of
         self._runner: Torchless | None = None
         self._cases = lru_cache(maxsize=64)(self._cases_of)
 
