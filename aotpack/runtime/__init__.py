@@ -170,15 +170,23 @@ class Model(Entry):
         self,
         weights: Mapping[str, Any] | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
+        partial: bool = False,
+        base: Literal["current", "archive"] = "current",
+        keep_originals: bool = True,
         num_threads: int = 1,
     ) -> None:
-        """Replaces all weights at once. Other threads may go on calling: each call sees either the old weights or the
-        new ones. A `Context` keeps its state.
+        """Replaces the weights, all or some of them, at once. Other threads may go on calling: each call sees either
+        the old weights or the new ones. A `Context` keeps its state.
 
         Args:
             weights: arrays by name, such as a state dict of the source model; or a `.safetensors` file, the
                 `….safetensors.index.json` of several, or a list of such files. Of the names of tied weights one will
                 do. The arrays may have any strides; they are copied.
+            partial: weights that are not given keep their values. Otherwise a missing weight is an error.
+            base: which values these are: "current", those of the last update, or "archive".
+            keep_originals: keeps a copy of weights that are only needed to compute others (folded and packed ones),
+                so that a later partial update can do without them. With False the model needs less memory, and a
+                later partial update is refused when it needs one of these weights and does not give it.
             num_threads: threads that compute what is derived from the weights.
 
         Raises:
@@ -190,7 +198,37 @@ class Model(Entry):
         """
         from aotpack.runtime.weights import update
 
-        update(self, weights, num_threads)
+        update(self, weights, partial=partial, base=base, keep_originals=keep_originals, num_threads=num_threads)
+
+    def add_lora(
+        self,
+        adapter: Mapping[str, Any] | str | os.PathLike[str],
+        *,
+        scale: float | None = None,
+        fan_in_fan_out: bool | None = None,
+        base: Literal["current", "archive"] = "current",
+        num_threads: int = 1,
+    ) -> None:
+        """Merges a LoRA adapter into the weights: adds `scale * lora_B @ lora_A` to each weight that it changes. It is
+        a partial update, at once for all weights. `base="archive"` replaces an adapter by another.
+
+        Args:
+            adapter: what PEFT saves: a folder with `adapter_model.safetensors` and `adapter_config.json`, or the file
+                in it; or arrays by PEFT's names (`base_model.model.<module>.lora_A.weight`, …; the prefix may be
+                absent). Tensors that are no factors (`modules_to_save`) replace the weights of their names.
+            scale: None: as `adapter_config.json` says, `lora_alpha / r` or what its other fields make of it.
+            fan_in_fan_out: whether weights are [in, out], as in GPT-2. None: as `adapter_config.json` says, or False.
+            base: the weights to which the adapter is added: "current", those of the last update, or "archive".
+            num_threads: threads that compute what is derived from the weights.
+
+        Raises:
+            WeightsError: as for `update_weights`; or a tensor or setting of the adapter is not plain LoRA, such as
+                DoRA's. Nothing has changed.
+            WeightsFileError, WeightsNotFoundError, ExecutionError, OutOfMemoryError: as for `update_weights`.
+        """
+        from aotpack.runtime.weights import add_lora
+
+        add_lora(self, adapter, scale=scale, fan_in_fan_out=fan_in_fan_out, base=base, num_threads=num_threads)
 
     def reset_weights(self) -> None:
         """Goes back to the archive's own weights.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aotpack.archive.manifest import Manifest
-from aotpack.archive.safetensors import open_safetensors
+from aotpack.archive.safetensors import SafetensorsSet, open_safetensors
 from aotpack.errors import WeightsError
 from aotpack.runtime._native import Runner
 from aotpack.spec import TensorSpec, contiguous_order
@@ -22,27 +22,54 @@ def specs(manifest: Manifest) -> dict[str, TensorSpec]:
     }
 
 
-def update(model: Runner, weights: Any, num_threads: int) -> None:
+def update(model: Runner, weights: Any, *, partial: bool, base: str, keep_originals: bool, num_threads: int) -> None:
     """See `Model.update_weights`."""
-    if num_threads < 1:
-        raise ValueError(f"num_threads must be at least 1, got {num_threads}")
+    flags = _flags(partial, base, keep_originals)
+    _check_threads(num_threads)
     if hasattr(weights, "keys"):
         names, arrays = by_name(weights)
-        model._update_weights(names, arrays, False, num_threads)
+        model._update_weights(names, arrays, [], False, flags, num_threads)
     elif isinstance(weights, (str, os.PathLike)) or _are_paths(weights):
         with open_safetensors(weights) as files:
-            found = list(files.names)
-            raw = []
-            for name in found:
-                _check_name(name)
-                dtype, shape = files.spec(name)
-                raw.append((dtype.value, shape, files.bytes(name)))
-            model._update_weights(found, raw, True, num_threads)
+            names, raw = raw_tensors(files)
+            model._update_weights(names, raw, [], True, flags, num_threads)
     else:
         raise WeightsError(
             f"weights must be a mapping from names to arrays, or files of them; got a {type(weights).__name__}",
             hint="a state dict will do, or the path of a .safetensors file or of an index, or a list of paths",
         )
+
+
+def add_lora(
+    model: Runner, adapter: Any, *, scale: float | None, fan_in_fan_out: bool | None, base: str, num_threads: int
+) -> None:
+    """See `Model.add_lora`."""
+    from aotpack.runtime import lora
+
+    flags = _flags(True, base, True)
+    _check_threads(num_threads)
+    if hasattr(adapter, "keys"):
+        found = lora.from_mapping(adapter, scale, fan_in_fan_out)
+        model._update_weights(found.names, found.tensors, found.deltas, found.raw, flags, num_threads)
+    elif isinstance(adapter, (str, os.PathLike)):
+        found, files = lora.from_path(adapter, scale, fan_in_fan_out)
+        with files:
+            model._update_weights(found.names, found.tensors, found.deltas, found.raw, flags, num_threads)
+    else:
+        raise WeightsError(
+            f"an adapter must be a mapping from names to arrays, a folder or a file; got a {type(adapter).__name__}"
+        )
+
+
+def raw_tensors(files: SafetensorsSet) -> tuple[list[str], list[tuple[str, tuple[int, ...], memoryview]]]:
+    """The tensors of files as the native module accepts them: names, and for each dtype, shape and bytes."""
+    names = list(files.names)
+    raw = []
+    for name in names:
+        _check_name(name)
+        dtype, shape = files.spec(name)
+        raw.append((dtype.value, shape, files.bytes(name)))
+    return names, raw
 
 
 def by_name(tensors: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
@@ -60,6 +87,18 @@ def by_name(tensors: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
         names.append(name)
         arrays.append(array)
     return names, arrays
+
+
+def _flags(partial: bool, base: str, keep_originals: bool) -> int:
+    """AOTPACK_UPDATE_PARTIAL and so on (aotpack.h)."""
+    if base not in ("current", "archive"):
+        raise ValueError(f'base must be "current" or "archive", got {base!r}')
+    return (1 if partial else 0) | (2 if base == "archive" else 0) | (0 if keep_originals else 4)
+
+
+def _check_threads(num_threads: int) -> None:
+    if num_threads < 1:
+        raise ValueError(f"num_threads must be at least 1, got {num_threads}")
 
 
 def _check_name(name: str) -> None:

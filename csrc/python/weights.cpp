@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "argument.h"
@@ -64,15 +65,71 @@ void require(bool ok) {
   if (!ok) throw nb::python_error();
 }
 
+// Low-rank changes of weights, from tuples (name, down, up, scale, whether the product is transposed); borrowed for the
+// time of a call.
+class GivenDeltas {
+ public:
+  GivenDeltas(nb::list items, bool raw) : factors_(new Factor[2 * items.size()]), names_(items.size()) {
+    for (size_t i = 0; i < items.size(); ++i) {
+      const auto item = nb::cast<nb::tuple>(items[i]);
+      names_[i] = nb::cast<std::string>(item[0]);
+      const bool transposed = nb::cast<bool>(item[4]);
+      const DLTensor* down = factors_[2 * i].import(item[1].ptr(), names_[i], "lora_A", raw, transposed);
+      const DLTensor* up = factors_[2 * i + 1].import(item[2].ptr(), names_[i], "lora_B", raw, transposed);
+      // (up down)^T is down^T up^T.
+      if (transposed) std::swap(down, up);
+      deltas_.push_back({names_[i].c_str(), down, up, nb::cast<double>(item[3])});
+    }
+  }
+
+  const aotpack_weight_delta* data() const { return deltas_.data(); }
+  size_t size() const { return deltas_.size(); }
+
+ private:
+  class Factor {
+   public:
+    const DLTensor* import(PyObject* array, const std::string& weight, const char* name, bool raw, bool transposed) {
+      const std::string what = std::string(name) + " of " + weight;
+      const Site site{"weight", what.c_str(), "WeightsError"};
+      const DLDataType bfloat16{kDLBfloat, 16, 1};
+      require(raw ? argument_.import_raw(array, site) : argument_.import(array, site, bfloat16, /*writable=*/false));
+      view_ = argument_.tensor();
+      if (!transposed || view_.ndim != 2) return &view_;
+      for (int i = 0; i < 2; ++i) shape_[i] = view_.shape[1 - i];
+      strides_[0] = view_.strides != nullptr ? view_.strides[1] : 1;
+      strides_[1] = view_.strides != nullptr ? view_.strides[0] : view_.shape[1];
+      view_.shape = shape_;
+      view_.strides = strides_;
+      return &view_;
+    }
+
+   private:
+    Argument argument_;
+    DLTensor view_{};
+    int64_t shape_[2];
+    int64_t strides_[2];
+  };
+
+  std::unique_ptr<Factor[]> factors_;
+  std::vector<std::string> names_;
+  std::vector<aotpack_weight_delta> deltas_;
+};
+
 const char* hint_of(const aotpack_model* model) {
   return aotpack_model_is_updatable(model) ? kUpdateHint : kFrozenHint;
 }
 
-void update_weights(const Runner& self, const std::vector<std::string>& names, nb::list arrays, bool raw,
-                    int32_t num_threads) {
+void update_weights(const Runner& self, const std::vector<std::string>& names, nb::list arrays, nb::list deltas,
+                    bool raw, uint64_t flags, int32_t num_threads) {
   aotpack_model* model = self.loaded()->model();
   const Given given(model, "weight", aotpack_model_weight, aotpack_model_weight_count(model), names, arrays, raw);
-  const aotpack_update_options options{sizeof(options), num_threads};
+  const GivenDeltas changes(deltas, raw);
+  aotpack_update_options options{};
+  options.struct_size = sizeof options;
+  options.num_threads = num_threads;
+  options.flags = flags;
+  options.deltas = changes.data();
+  options.delta_count = changes.size();
   aotpack_status* status;
   Py_BEGIN_ALLOW_THREADS;
   status = aotpack_model_update_weights(model, given.names(), given.tensors(), given.size(), &options);
@@ -127,7 +184,7 @@ void reset(const Runner& self) {
 }  // namespace
 
 void bind_weights(nb::class_<Runner>& runner) {
-  runner.def("_update_weights", update_weights, "names"_a, "arrays"_a, "raw"_a, "num_threads"_a)
+  runner.def("_update_weights", update_weights, "names"_a, "arrays"_a, "deltas"_a, "raw"_a, "flags"_a, "num_threads"_a)
       .def("_reset_weights", reset_weights)
       .def_prop_ro("_weight_generation",
                    [](const Runner& self) { return aotpack_model_weight_generation(self.loaded()->model()); })

@@ -58,5 +58,14 @@ static_assert(sizeof(aotpack_weight_info) == 24);
 static_assert(offsetof(aotpack_weight_info, dtype) == 8);
 static_assert(offsetof(aotpack_weight_info, rank) == 12);
 static_assert(offsetof(aotpack_weight_info, sizes) == 16);
-static_assert(sizeof(aotpack_update_options) == 16);
+static_assert(sizeof(aotpack_weight_delta) == 32);
+static_assert(offsetof(aotpack_weight_delta, down) == 8);
+static_assert(offsetof(aotpack_weight_delta, up) == 16);
+static_assert(offsetof(aotpack_weight_delta, scale) == 24);
+// The first two members are all that the first version had, of 16 bytes with the padding that `reserved` is now.
+static_assert(sizeof(aotpack_update_options) == 40);
 static_assert(offsetof(aotpack_update_options, num_threads) == 8);
+static_assert(offsetof(aotpack_update_options, reserved) == 12);
+static_assert(offsetof(aotpack_update_options, flags) == 16);
+static_assert(offsetof(aotpack_update_options, deltas) == 24);
+static_assert(offsetof(aotpack_update_options, delta_count) == 32);

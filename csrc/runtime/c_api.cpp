@@ -8,10 +8,12 @@
 #include "model.h"
 #include "status.h"
 #include "target.h"
+#include "update.h"
 
 using aotpack::runtime::Context;
 using aotpack::runtime::EntryPlan;
 using aotpack::runtime::fail;
+using aotpack::runtime::GivenWeights;
 using aotpack::runtime::guarded;
 using aotpack::runtime::Model;
 
@@ -185,14 +187,21 @@ aotpack_status* aotpack_model_update_weights(aotpack_model* model, const char* c
                                              const aotpack_update_options* options) {
   return guarded([&] {
     require(model != nullptr, "model is NULL");
-    int32_t num_threads = 0;
+    aotpack_update_options all{};
     if (options != nullptr) {
       require(options->struct_size >= offsetof(aotpack_update_options, num_threads) + sizeof options->num_threads,
               "aotpack_update_options.struct_size is not set");
-      num_threads = options->num_threads;
-      require(num_threads >= 0 && num_threads <= Context::kMaxThreads, "num_threads must be in [0, 4096]");
+      // A caller may know fewer members, or more.
+      std::memcpy(&all, options, std::min(options->struct_size, sizeof all));
+      require(all.num_threads >= 0 && all.num_threads <= Context::kMaxThreads, "num_threads must be in [0, 4096]");
     }
-    unwrap(model)->update_weights(names, tensors, count, num_threads == 0 ? 1 : num_threads);
+    constexpr uint64_t kFlags = AOTPACK_UPDATE_PARTIAL | AOTPACK_UPDATE_FROM_ARCHIVE | AOTPACK_UPDATE_DISCARD_ORIGINALS;
+    require((all.flags & ~kFlags) == 0, "aotpack_update_options.flags has a flag that this version does not know");
+    GivenWeights given{names, tensors, count, all.deltas, all.delta_count};
+    given.partial = (all.flags & AOTPACK_UPDATE_PARTIAL) != 0;
+    given.from_archive = (all.flags & AOTPACK_UPDATE_FROM_ARCHIVE) != 0;
+    given.keep_originals = (all.flags & AOTPACK_UPDATE_DISCARD_ORIGINALS) == 0;
+    unwrap(model)->update_weights(given, all.num_threads == 0 ? 1 : all.num_threads);
   });
 }
 

@@ -11,13 +11,14 @@
 #include "strided.h"
 
 namespace aotpack::runtime {
-namespace {
 
 std::string shape_text(const int64_t* sizes, size_t rank) {
   std::string text = "[";
   for (size_t i = 0; i < rank; ++i) text += (i > 0 ? ", " : "") + std::to_string(sizes[i]);
   return text + "]";
 }
+
+namespace {
 
 // Why a tensor is not the wanted one, or "".
 std::string problem_of(const WantedTensor& wanted, const DLTensor* given) {

@@ -11,6 +11,9 @@
 
 namespace aotpack::runtime {
 
+// "[2, 3]"
+std::string shape_text(const int64_t* sizes, size_t rank);
+
 // Refers to a manifest.
 struct WantedTensor {
   const std::string* name;

@@ -14,9 +14,9 @@ Model::Model(const char* path, aotpack_verify verify) : archive_(path, verify) {
   entries_.reserve(manifest.entries.size());
   for (const EntryRecord& record : manifest.entries) add_entry(record);
   add_infos();
-  std::vector<const void*> data;
-  for (size_t i = 0; i < manifest.constants.size(); ++i) data.push_back(archive_.constant(i));
-  original_ = std::make_shared<const WeightSet>(archive_, entries_, 0, std::move(data), std::vector<OwnedMemory>());
+  std::vector<ConstantValue> values;
+  for (size_t i = 0; i < manifest.constants.size(); ++i) values.push_back({archive_.constant(i), nullptr});
+  original_ = std::make_shared<const WeightSet>(archive_, entries_, 0, std::move(values));
   if (manifest.weights) current_ = original_;
 }
 
@@ -88,11 +88,11 @@ void Model::require_updatable() const {
               archive_.path() + ": the archive is frozen (it was built without --updatable): its weights are fixed");
 }
 
-void Model::update_weights(const char* const* names, const DLTensor* const* tensors, size_t count,
-                           int32_t num_threads) {
+void Model::update_weights(const GivenWeights& given, int32_t num_threads) {
   require_updatable();
   const std::lock_guard updating(update_mutex_);
-  swap_weights(make_updated_set(this, next_id_++, names, tensors, count, num_threads));
+  const std::shared_ptr<const WeightSet>& base = given.from_archive ? original_ : current_;
+  swap_weights(make_updated_set(this, *base, next_id_++, given, num_threads));
 }
 
 void Model::reset_weights() {

@@ -16,6 +16,8 @@
 
 namespace aotpack::runtime {
 
+struct GivenWeights;
+
 struct Variant {
   const VariantRecord* record = nullptr;
   const ModuleRecord* module_record = nullptr;
@@ -59,7 +61,7 @@ class Model {
   uint64_t weight_generation() const noexcept { return generation_.load(std::memory_order_acquire); }
   // See aotpack_model_update_weights. Calls go on meanwhile, on the weights that they began with; updates wait for each
   // other.
-  void update_weights(const char* const* names, const DLTensor* const* tensors, size_t count, int32_t num_threads);
+  void update_weights(const GivenWeights& given, int32_t num_threads);
   void reset_weights();
 
  private:

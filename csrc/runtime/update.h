@@ -1,20 +1,34 @@
-// From tensors that a caller gives to a new set of weights.
+// From what a caller gives to a new set of weights.
 #ifndef AOTPACK_RUNTIME_UPDATE_H_
 #define AOTPACK_RUNTIME_UPDATE_H_
 
 #include <cstdint>
 #include <memory>
 
-#include "aotpack/dlpack.h"
+#include "aotpack/aotpack.h"
 #include "model.h"
 
 namespace aotpack::runtime {
 
-// Checks all tensors, copies those that modules read, and runs the fold on `num_threads` threads. Throws
+// Borrowed from the caller.
+struct GivenWeights {
+  const char* const* names;
+  const DLTensor* const* tensors;
+  size_t count;
+  const aotpack_weight_delta* deltas;
+  size_t delta_count;
+  bool partial = false;        // weights that are not given keep the value that they have in the base
+  bool from_archive = false;   // the base is the archive's set instead of the current one
+  bool keep_originals = true;  // also of constants that only the fold reads
+};
+
+// Checks everything, copies the tensors that are to be kept, adds the deltas, and runs the fold on `num_threads`
+// threads if what it reads has changed. Constants that come out as they are in `base` share its memory. Throws
 // INVALID_ARGUMENT with everything that is wrong, OUT_OF_MEMORY, or what the fold's module fails with; nothing has
-// changed then. The model is updatable. What is held at most: the new set, and the scratch memory of the fold.
-std::shared_ptr<const WeightSet> make_updated_set(Model* model, uint64_t id, const char* const* names,
-                                                  const DLTensor* const* tensors, size_t count, int32_t num_threads);
+// changed then. The model is updatable. What is held at most: the new set, the scratch memory of the fold, and the
+// factors of one delta.
+std::shared_ptr<const WeightSet> make_updated_set(Model* model, const WeightSet& base, uint64_t id,
+                                                  const GivenWeights& given, int32_t num_threads);
 
 }  // namespace aotpack::runtime
 

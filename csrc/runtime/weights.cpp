@@ -17,8 +17,8 @@ OwnedMemory allocate_weight(size_t bytes) {
 }
 
 WeightSet::WeightSet(const Archive& archive, const std::vector<ModelEntry>& entries, uint64_t id,
-                     std::vector<const void*> data, std::vector<OwnedMemory> owned)
-    : id_(id), data_(std::move(data)), owned_(std::move(owned)) {
+                     std::vector<ConstantValue> values)
+    : id_(id), values_(std::move(values)) {
   for (const ModelEntry& entry : entries) {
     auto& of_entry = tables_.emplace_back();
     for (const Variant& variant : entry.variants) {
@@ -29,7 +29,7 @@ WeightSet::WeightSet(const Archive& archive, const std::vector<ModelEntry>& entr
         tensor = {};
         // The archive's pages are read-only: a module that writes to a constant that is not flagged as mutated gets a
         // fault, not a silent change for everyone.
-        tensor.data = const_cast<void*>(data_[index]);
+        tensor.data = const_cast<void*>(values_[index].data);
         tensor.dtype = record.dtype->module_code;
         tensor.rank = static_cast<int32_t>(record.shape.size());
         std::copy(record.shape.begin(), record.shape.end(), tensor.sizes);

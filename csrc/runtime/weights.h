@@ -19,16 +19,23 @@ using OwnedMemory = std::unique_ptr<void, void (*)(void*)>;
 // Uninitialised, at a multiple of AOTPACK_ALIGNMENT. Throws std::bad_alloc.
 OwnedMemory allocate_weight(size_t bytes);
 
+// The value of a constant.
+struct ConstantValue {
+  const void* data;             // NULL: not kept; only the fold reads the constant
+  std::shared_ptr<void> owner;  // NULL: the archive's pages
+};
+
 // Immutable, and shared by the calls that run on it: a call sees one set from its beginning to its end. The archive
 // outlives it.
 class WeightSet {
  public:
-  // `data[i]` is where constant i lies, in the archive's pages or in `owned`. No two sets of a model have the same id.
-  WeightSet(const Archive& archive, const std::vector<ModelEntry>& entries, uint64_t id, std::vector<const void*> data,
-            std::vector<OwnedMemory> owned);
+  // `values[i]` is that of constant i; what modules read is there. No two sets of a model have the same id.
+  WeightSet(const Archive& archive, const std::vector<ModelEntry>& entries, uint64_t id,
+            std::vector<ConstantValue> values);
 
   uint64_t id() const noexcept { return id_; }
-  const void* data(size_t constant) const noexcept { return data_[constant]; }
+  const ConstantValue& value(size_t constant) const noexcept { return values_[constant]; }
+  const void* data(size_t constant) const noexcept { return values_[constant].data; }
   // The constants of a variant's module, in the order that it expects. Those that are mutated have the initial value.
   const std::vector<aotpack_module_tensor>& table(size_t entry, size_t variant) const noexcept {
     return tables_[entry][variant];
@@ -36,9 +43,8 @@ class WeightSet {
 
  private:
   uint64_t id_;
-  std::vector<const void*> data_;
+  std::vector<ConstantValue> values_;
   std::vector<std::vector<std::vector<aotpack_module_tensor>>> tables_;  // by entry, by variant
-  std::vector<OwnedMemory> owned_;
 };
 
 // A set for the time of a call. That of a frozen model lives as long as the model and is not counted.

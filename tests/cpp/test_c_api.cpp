@@ -133,10 +133,12 @@ TEST_CASE("weights and state: NULL arguments, options, indices") {
   CHECK(take(aotpack_model_update_weights(model, nullptr, &none, 1, nullptr), AOTPACK_INVALID_ARGUMENT) ==
         "names is NULL");
   CHECK(take(aotpack_context_load_state(context, &name, nullptr, 1), AOTPACK_INVALID_ARGUMENT) == "tensors is NULL");
-  aotpack_update_options options = {4, 1};
+  aotpack_update_options options{};
+  options.struct_size = 4;
   CHECK(take(aotpack_model_update_weights(model, &name, &none, 1, &options), AOTPACK_INVALID_ARGUMENT) ==
         "aotpack_update_options.struct_size is not set");
-  options = {sizeof options, 5000};
+  options.struct_size = sizeof options;
+  options.num_threads = 5000;
   CHECK(take(aotpack_model_update_weights(model, &name, &none, 1, &options), AOTPACK_INVALID_ARGUMENT) ==
         "num_threads must be in [0, 4096]");
   aotpack_context_release(context);

@@ -143,9 +143,33 @@ typedef struct aotpack_weight_info {
   const int64_t* sizes; /* rank of them */
 } aotpack_weight_info;
 
+/* A low-rank change of a weight W: W + scale * up * down, as adapters such as LoRA store it (A is `down`, B is `up`).
+ * W is [out, in...] of a floating-point dtype; `down` is [rank, in...], `up` is [out, rank] or [out, rank, 1...]. Both
+ * are of any floating-point dtype and any strides; a transposed view is how a factor is transposed. */
+typedef struct aotpack_weight_delta {
+  const char* name; /* of the weight */
+  const DLTensor* down;
+  const DLTensor* up;
+  double scale; /* finite */
+} aotpack_weight_delta;
+
+enum {
+  /* Weights that are not given keep their values; without this flag a missing weight is an error. */
+  AOTPACK_UPDATE_PARTIAL = 1,
+  /* They, and the weights under deltas, have the archive's values instead of those of the last update. */
+  AOTPACK_UPDATE_FROM_ARCHIVE = 2,
+  /* Frees memory: a weight that is needed only to compute others is not kept. A later partial update is refused when it
+   * needs one that is not kept; it can give the weight or start from the archive. */
+  AOTPACK_UPDATE_DISCARD_ORIGINALS = 4
+};
+
 typedef struct aotpack_update_options {
-  size_t struct_size;  /* sizeof(aotpack_update_options) */
-  int32_t num_threads; /* threads that compute what is derived from the weights; 0: one */
+  size_t struct_size;                 /* sizeof(aotpack_update_options) */
+  int32_t num_threads;                /* threads that compute what is derived from the weights; 0: one */
+  int32_t reserved;                   /* not read */
+  uint64_t flags;                     /* of AOTPACK_UPDATE_… */
+  const aotpack_weight_delta* deltas; /* added to the weights that are given, or else to those that are kept */
+  size_t delta_count;
 } aotpack_update_options;
 
 /* Whether the archive was built so that its weights can be replaced; else it is frozen. */
@@ -154,11 +178,12 @@ AOTPACK_API bool aotpack_model_is_updatable(const aotpack_model* model);
 AOTPACK_API size_t aotpack_model_weight_count(const aotpack_model* model);
 AOTPACK_API const aotpack_weight_info* aotpack_model_weight(const aotpack_model* model, size_t index);
 
-/* Replaces all weights. `tensors[i]` is the one named `names[i]`; any strides and alignment will do, on the CPU; they
- * are borrowed for the call. Of the names of one tensor (tied weights) at least one must be given, and their bytes must
- * be equal. Everything is checked before anything is done, the message says all that is wrong (the first ten), and an
- * update that fails has changed nothing. Calls may run meanwhile on other threads: each sees either the old weights or
- * the new ones, all of them. Updates wait for each other. `options` may be NULL. */
+/* Replaces all weights, or some of them (`options`). `tensors[i]` is the one named `names[i]`; any strides and
+ * alignment will do, on the CPU; they are borrowed for the call. Of the names of one tensor (tied weights) at least one
+ * must be given, and their bytes must be equal. Everything is checked before anything is done, the message says all
+ * that is wrong (the first ten), and an update that fails has changed nothing. Calls may run meanwhile on other
+ * threads: each sees either the old weights or the new ones, all of them. Updates wait for each other. `options` may be
+ * NULL. */
 AOTPACK_API aotpack_status* aotpack_model_update_weights(aotpack_model* model, const char* const* names,
                                                          const DLTensor* const* tensors, size_t count,
                                                          const aotpack_update_options* options);

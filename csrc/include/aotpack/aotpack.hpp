@@ -186,6 +186,23 @@ class NamedPointers {
 
 enum class Verify { kCode = AOTPACK_VERIFY_CODE, kFull = AOTPACK_VERIFY_FULL };
 
+// A low-rank change of a weight: scale * up * down is added to it. `down` is [rank, in...], `up` is [out, rank].
+struct WeightDelta {
+  std::string name;
+  TensorView down;
+  TensorView up;
+  double scale = 1;
+};
+
+// How Model::update_weights changes the weights; see the flags of aotpack_update_options.
+struct UpdateOptions {
+  int32_t num_threads = 1;
+  bool partial = false;        // weights that are not given keep their values
+  bool from_archive = false;   // they have the archive's values instead of those of the last update
+  bool keep_originals = true;  // false: less memory, but a later partial update may have to give more weights
+  std::vector<WeightDelta> deltas = {};
+};
+
 // A loaded archive. Copies share it.
 class Model {
  public:
@@ -248,11 +265,30 @@ class Model {
   // Throws, and changes nothing, when a tensor is missing, unknown or of another dtype or shape. `num_threads` compute
   // what is derived from the weights.
   void update_weights(const NamedViews& weights, int32_t num_threads = 1) {
-    const detail::NamedPointers given(weights);
-    aotpack_update_options options{};
-    options.struct_size = sizeof options;
+    UpdateOptions options;
     options.num_threads = num_threads;
-    detail::check(aotpack_model_update_weights(handle_, given.names(), given.tensors(), given.size(), &options));
+    update_weights(weights, options);
+  }
+  // The same for some of the weights, or with low-rank changes of them.
+  void update_weights(const NamedViews& weights, const UpdateOptions& options) {
+    const detail::NamedPointers given(weights);
+    std::vector<DLTensor> factors;
+    factors.reserve(2 * options.deltas.size());
+    std::vector<aotpack_weight_delta> deltas;
+    for (const WeightDelta& delta : options.deltas) {
+      const DLTensor* down = &factors.emplace_back(delta.down.dl());
+      const DLTensor* up = &factors.emplace_back(delta.up.dl());
+      deltas.push_back({delta.name.c_str(), down, up, delta.scale});
+    }
+    aotpack_update_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.num_threads = options.num_threads;
+    if (options.partial) raw.flags |= AOTPACK_UPDATE_PARTIAL;
+    if (options.from_archive) raw.flags |= AOTPACK_UPDATE_FROM_ARCHIVE;
+    if (!options.keep_originals) raw.flags |= AOTPACK_UPDATE_DISCARD_ORIGINALS;
+    raw.deltas = deltas.data();
+    raw.delta_count = deltas.size();
+    detail::check(aotpack_model_update_weights(handle_, given.names(), given.tensors(), given.size(), &raw));
   }
   void reset_weights() { detail::check(aotpack_model_reset_weights(handle_)); }
   uint64_t weight_generation() const noexcept { return aotpack_model_weight_generation(handle_); }
