@@ -108,11 +108,13 @@ class Results:
         tree: the structure around the leaves of the graph's output.
         eager: the leaves that eager PyTorch returned for the example call.
         orders: by the name of a result, the layout that it must have instead of the traced one.
+        numbers: by leaf, the kinds of the numbers that the graph returns as tensors of rank 0.
     """
 
     tree: pytree.TreeSpec
     eager: Sequence[Any]
     orders: Mapping[str, tuple[int, ...]]
+    numbers: Mapping[int, str] = field(default_factory=dict)
 
 
 def make_program(
@@ -311,17 +313,17 @@ def _output_leaves(
     leaves: list[Spec] = []
     specs: list[TensorSpec] = []
     kept: list[torch.fx.Node] = []
-    for value, name in zip(flat, names, strict=True):
+    for position, (value, name) in enumerate(zip(flat, names, strict=True)):
         known = constant(value.meta["val"]) if isinstance(value, torch.fx.Node) else value
         if not isinstance(value, torch.fx.Node) or known is not None:
             leaves.append(ValueLeaf(known))
             continue
         fake = value.meta["val"]
-        number = number_kind(fake)
+        number = results.numbers.get(position) or number_kind(fake)
         if number is not None:
             leaves.append(TensorLeaf(len(specs)))
             specs.append(TensorSpec(name, manifest_dtype(NUMBER_DTYPES[number]), (), (), number=number))
-            kept.append(as_tensor(graph_module, value, number))
+            kept.append(value if position in results.numbers else as_tensor(graph_module, value, number))
             continue
         if not isinstance(fake, torch.Tensor):
             raise CaptureError(

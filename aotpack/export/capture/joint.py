@@ -32,6 +32,7 @@ from torch.export.graph_signature import InputKind, InputSpec, SymIntArgument, T
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aotpack.errors import CaptureError
+from aotpack.export.capture.numbers import NUMBER_DTYPES, constant, number_kind
 from aotpack.export.custom.inlining import decompositions, triton_operators_kept
 from aotpack.export.inductor.effects import checks_without_tokens
 from aotpack.export.older_torch import captures_mended
@@ -43,7 +44,7 @@ _ASSIGNMENT = re.compile(r"^\s*(\w+) = [^\n]*\s*\Z", re.MULTILINE)
 
 def joint_graph(
     exported: ExportedProgram, loss: int, parameters: Sequence[torch.Tensor], inputs: Sequence[int]
-) -> torch.fx.GraphModule:
+) -> tuple[torch.fx.GraphModule, dict[int, str]]:
     """The graph of one call and the gradients of its loss.
 
     Args:
@@ -55,16 +56,16 @@ def joint_graph(
     Returns:
         A flat graph in the form of `functional_graph`: a placeholder per user input, parameters as `get_attr`,
         mutations as `copy_` at the end. It returns the results of `exported`, then the gradients of `parameters`, then
-        those of `inputs`, in the given orders.
+        those of `inputs`, in the given orders. Results that are numbers are tensors of rank 0 there: with the graph
+        come their kinds ("int", "float" or "bool"), by position.
 
     Raises:
-        CaptureError: a result is a number, or two inputs or buffers are written with one value, which AOTAutograd does
-            not tell apart.
+        CaptureError: two inputs or buffers are written with one value, which AOTAutograd does not tell apart.
     """
     arguments = _arguments(exported, parameters, inputs)
-    forward, returned = _forward(exported, arguments, loss)
-    traced = _trace(exported, arguments, forward, returned.index(loss))
-    return _assemble(exported, arguments, traced, returned)
+    forward = _forward(exported, arguments, loss)
+    traced = _trace(exported, arguments, forward.graph, forward.returned.index(loss))
+    return _assemble(exported, arguments, traced, forward.returned), forward.numbers
 
 
 @contextlib.contextmanager
@@ -114,8 +115,21 @@ def _arguments(exported: ExportedProgram, parameters: Sequence[torch.Tensor], in
     )
 
 
-def _forward(exported: ExportedProgram, arguments: _Arguments, loss: int) -> tuple[torch.fx.Graph, list[int]]:
-    """The exported graph over the traced arguments, and which of its results it returns: those that are tensors."""
+@dataclass(frozen=True)
+class _Forward:
+    """The exported graph over the traced arguments.
+
+    Attributes:
+        returned: which of the results of the exported graph it returns: those that are not constants.
+        numbers: the kinds of those that were numbers, which it returns as tensors of rank 0.
+    """
+
+    graph: torch.fx.Graph
+    returned: list[int]
+    numbers: dict[int, str]
+
+
+def _forward(exported: ExportedProgram, arguments: _Arguments, loss: int) -> _Forward:
     graph = torch.fx.Graph()
     memo: dict[torch.fx.Node, torch.fx.Node] = {}
     copied: Any = graph.graph_copy(exported.graph, memo)
@@ -130,23 +144,26 @@ def _forward(exported: ExportedProgram, arguments: _Arguments, loss: int) -> tup
     # Results may be placeholders that have just been replaced.
     original: Any = exported.graph.output_node().args[0]
     returned: list[int] = []
+    numbers: dict[int, str] = {}
     outputs: list[torch.fx.Node] = []
     for position, (value, node) in enumerate(zip(copied, original, strict=True)):
-        if not isinstance(value, torch.fx.Node):
+        if not isinstance(value, torch.fx.Node) or constant(node.meta["val"]) is not None:
             continue
-        if not isinstance(node.meta.get("val"), torch.Tensor):
-            raise CaptureError(
-                f"result {position} of the model is a number that is computed in the model",
-                hint="return it as a tensor: torch.tensor(...) or x.new_tensor(...)",
-            )
         if node.op == "placeholder":
             index = exported.graph.find_nodes(op="placeholder").index(node)
             value = placeholders[arguments.source[index]]
         returned.append(position)
-        # AOTAutograd takes the backward of the loss alone; other results carry no gradient.
-        outputs.append(value if position == loss else graph.call_function(aten.detach.default, (value,)))
+        kind = number_kind(node.meta["val"])
+        if kind is not None:
+            # AOTAutograd returns tensors alone.
+            numbers[position] = kind
+            value = graph.call_function(aten.scalar_tensor.default, (value,), {"dtype": NUMBER_DTYPES[kind]})
+        elif position != loss:
+            # AOTAutograd takes the backward of the loss alone; other results carry no gradient.
+            value = graph.call_function(aten.detach.default, (value,))
+        outputs.append(value)
     graph.output(tuple(outputs))
-    return graph, returned
+    return _Forward(graph, returned, numbers)
 
 
 @dataclass(frozen=True)
@@ -266,7 +283,7 @@ def _assemble(
     for target, value in zip(traced.written, results[:count], strict=True):
         graph.call_function(aten.copy_.default, (nodes[target], value)).meta["val"] = arguments.values[target]
     exported_results: Any = exported.graph.output_node().args[0]
-    outputs = list(exported_results)
+    outputs = [constant(v.meta["val"]) if isinstance(v, torch.fx.Node) else v for v in exported_results]
     for position, value in zip(returned, results[count : count + len(returned)], strict=True):
         outputs[position] = value
     # Gradients come in the order of the arguments.

@@ -289,7 +289,7 @@ def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) 
     try:
         with warnings.catch_warnings(), shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
             warnings.simplefilter("ignore")
-            graph_module = joint_graph(exported, answer.loss, [known[key] for key in parameters], positions)
+            graph_module, numbers = joint_graph(exported, answer.loss, [known[key] for key in parameters], positions)
     except CaptureError:
         raise
     except Exception as error:
@@ -303,7 +303,7 @@ def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) 
     value = {"outputs": outputs, **gradients}
     _return_absent(graph_module, out_spec.num_leaves, pytree.tree_leaves(gradients))
     orders = {f"output.gradients.{key}": memory_order(known[key]) for key in parameters}
-    results = Results(pytree.tree_structure(value), pytree.tree_leaves(value), orders)
+    results = Results(pytree.tree_structure(value), pytree.tree_leaves(value), orders, numbers)
     program = make_program("joint", name, exported, graph_module, ordered, results)
     program = open_results.noted(replace(program, notes=(*traced.notes, *program.notes)), open_reasons)
     return probed(program, ordered, partial(_joint_leaves, module), module, writes=False)
