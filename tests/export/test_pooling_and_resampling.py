@@ -81,3 +81,20 @@ def test_resampling_and_sampling(build: Build) -> None:
         return x, v, torch.rand(2, 4, 5, 2) * 3 - 1.5, torch.rand(2, 3, 4, 5, 3) * 3 - 1.5
 
     agree(build, resampled, inputs(), inputs(), 1e-4)
+
+
+def test_fractional_max_pools_with_given_samples(build: Build) -> None:
+    """Each dim has its own number, by which it differs from the others; with and without a batch."""
+
+    def pools(x: Tensor, v: Tensor, xs: Tensor, vs: Tensor) -> tuple[Tensor, ...]:
+        flat = F.fractional_max_pool2d(x, (2, 3), (5, 4), return_indices=True, _random_samples=xs)
+        solid = F.fractional_max_pool3d(v, (2, 3, 1), (4, 5, 6), return_indices=True, _random_samples=vs)
+        single = F.fractional_max_pool3d(v[0], 2, (1, 3, 7), _random_samples=vs[:1])
+        lone = F.fractional_max_pool2d(x[0], 2, (6, 1), _random_samples=xs[:1])
+        return *flat, *solid, single, lone
+
+    x, v = torch.randn(2, 3, 13, 11), torch.randn(2, 3, 9, 12, 10)
+    spread = torch.tensor([0.02, 0.97, 0.5])
+    first = (x, v, spread[:2].expand(2, 3, 2).contiguous(), spread.expand(2, 3, 3).contiguous())
+    others = (x + 1, v * 2, torch.rand(2, 3, 2), torch.rand(2, 3, 3))
+    agree(build, pools, first, others, 0.0)

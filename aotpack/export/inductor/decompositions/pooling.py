@@ -148,16 +148,43 @@ def _max_pool3d_backward(
     return laid_like(scattered(gradient, indices, x, 3), x)
 
 
+def _fractional_max_pool(
+    spatial: int, x: Tensor, kernel_size: Sequence[Any], output_size: Sequence[Any], samples: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Where windows begin follows from `samples`, [batch, channels, spatial] in [0, 1): of three dims their numbers are
+    in the order of the dims, of two in the reverse. TorchInductor (2.11 to 2.13) reverses both.
+    """
+    lead = x.dim() - spatial
+    drawn = samples[0] if lead == 1 else samples
+    index = torch.zeros((), dtype=torch.int64, device=x.device)
+    for d in range(spatial):
+        size, kernel, count = x.shape[lead + d], kernel_size[d], output_size[d]
+        number = drawn[..., d if spatial == 3 else spatial - 1 - d, None]
+        step = samples.new_full((), size - kernel) / samples.new_full((), max(count - 1, 1))
+        each = torch.arange(count, dtype=samples.dtype, device=x.device)
+        start = ((each + number) * step).to(torch.int64) - (number * step).to(torch.int64)
+        start = torch.where(each < count - 1, start, torch.full_like(start, size - kernel))
+        place = start[..., None] + torch.arange(kernel, device=x.device)
+        shape = [1] * (2 * spatial)
+        shape[d], shape[spatial + d] = count, kernel
+        index = index * size + place.view(*place.shape[:-2], *shape)
+    index = index.flatten(lead + spatial)
+    values = x.flatten(lead).gather(-1, index.flatten(lead)).view(index.shape)
+    best, which = values.max(-1)
+    return best, index.gather(-1, which[..., None])[..., 0]
+
+
 def _fractional_max_pool_backward(
     spatial: int, gradient: Tensor, x: Tensor, kernel_size: Sequence[Any], output_size: Sequence[Any], indices: Tensor
 ) -> Any:
     return scattered(gradient, indices, x, spatial)
 
 
-for _spatial, _pool, _average_backward, _fractional_backward in (
-    (2, aten.avg_pool2d, aten.avg_pool2d_backward, aten.fractional_max_pool2d_backward),
-    (3, aten.avg_pool3d, aten.avg_pool3d_backward, aten.fractional_max_pool3d_backward),
+for _spatial, _pool, _average_backward, _fractional, _fractional_backward in (
+    (2, aten.avg_pool2d, aten.avg_pool2d_backward, aten.fractional_max_pool2d, aten.fractional_max_pool2d_backward),
+    (3, aten.avg_pool3d, aten.avg_pool3d_backward, aten.fractional_max_pool3d, aten.fractional_max_pool3d_backward),
 ):
     decomposes(_pool.default)(functools.partial(_avg_pool, _spatial))
     decomposes(_average_backward.default)(functools.partial(_avg_pool_backward, _spatial))
+    decomposes(_fractional.default)(functools.partial(_fractional_max_pool, _spatial))
     decomposes(_fractional_backward.default)(functools.partial(_fractional_max_pool_backward, _spatial))
