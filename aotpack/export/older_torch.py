@@ -1,8 +1,8 @@
-"""What older versions of torch have wrong and 2.13 does right, mended while a model is captured and lowered.
+"""What versions of torch have wrong of the sizes and dtypes of results, mended while a model is captured and lowered.
 
-Nothing here is active with torch 2.13.
+Of this only `_mend_embedding_bags` is active with torch 2.13, which does the rest right.
 
-Private interfaces touched (torch 2.11 and 2.12):
+Private interfaces touched (torch 2.11 to 2.13):
   torch._subclasses.fake_impls._compute_slice_index, .op_implementations_dict
   torch.nn.modules.module._global_buffer_registration_hooks
   torch._decomp.decompositions.one_layer_lstm
@@ -28,13 +28,21 @@ _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 @contextlib.contextmanager
 def captures_mended() -> Iterator[None]:
-    """While active, sizes and dtypes of results are those of 2.13."""
+    """While active, sizes and dtypes of results are those of 2.13, or eager's where that has them wrong."""
     with contextlib.ExitStack() as stack:
+        _mend_embedding_bags(stack)
         if _VERSION < (2, 13):
             _mend_dtypes(stack)
         if _VERSION < (2, 12):
             _mend_sizes(stack)
         yield
+
+
+def _mend_embedding_bags(stack: contextlib.ExitStack) -> None:
+    from torch._subclasses import fake_impls
+
+    known: Any = fake_impls.op_implementations_dict
+    stack.enter_context(mock.patch.dict(known, {aten._embedding_bag_forward_only.default: _bags_forward_only}))
 
 
 def _mend_dtypes(stack: contextlib.ExitStack) -> None:
@@ -126,6 +134,28 @@ def _slice(
     sizes[axis] = made
     strides[axis] = strides[axis] * step
     return x.as_strided(sizes, strides, offset)
+
+
+def _bags_forward_only(
+    fake_mode: Any,
+    func: Any,
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[Tensor, ...]:
+    """As `_embedding_bag`; but of sums the last offset has a count, too. torch (2.11 to 2.13) says so of all modes."""
+    rest = (scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
+    with fake_mode:
+        bags, bag_of, counts, sources = aten._embedding_bag.default(weight, indices, offsets, *rest)
+        if mode == 0 and include_last_offset:
+            counts, sources = (offsets.new_empty(offsets.shape) for _ in range(2))
+    return bags, bag_of, counts, sources
 
 
 def _with_integers(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -54,6 +54,25 @@ def test_embedding_bags_with_their_backward(build: Build) -> None:
     agree(build, bags, inputs(), inputs(), 1e-5)
 
 
+def test_embedding_bags_without_a_backward(build: Build) -> None:
+    """All four results have eager's sizes in every mode, also where the last offset is the end of the last bag."""
+
+    def bags(table: Tensor, indices: Tensor, offsets: Tensor) -> tuple[Tensor, ...]:
+        results: list[Tensor] = []
+        for mode in (0, 1, 2):
+            for last in (False, True):
+                for padding in (-1, 2):
+                    options = (False, mode, False, None, last, padding)
+                    y, bag_of, counts, sources = aten._embedding_bag_forward_only(table, indices, offsets, *options)
+                    results += [y, bag_of, counts, sources] if mode else [y, bag_of, counts * 0, sources * 0]
+        return tuple(results)
+
+    def inputs() -> tuple[Tensor, ...]:
+        return torch.randn(9, 5), torch.randint(0, 9, (12,)), torch.tensor([0, 3, 3, 12])
+
+    agree(build, bags, inputs(), inputs(), 1e-5)
+
+
 def test_convolutions_of_doubles_and_integers(build: Build) -> None:
     def convolved(x: Tensor, w: Tensor, i: Tensor, k: Tensor, t: Tensor) -> tuple[Tensor, ...]:
         y = F.conv2d(x, w, stride=2, padding=1, groups=2)

@@ -27,7 +27,7 @@ def _bags(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The four results, with the sizes that ATen's have: with `every_offset`, the last offset too has a count."""
+    """The four results, with the sizes of ATen's: with `every_offset`, of sums the last offset too has a count."""
     arguments = (weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding_idx)
     bags, bag_of, counts, sources = embedding_bag_full(*arguments)
     # ATen does not say where a sum's indices went when its fastest kernel takes it: the backward finds out itself.
@@ -37,10 +37,10 @@ def _bags(
     if quick and (per_sample_weights is None or per_sample_weights.stride(0) == 1):
         bag_of = offsets.new_empty(0)
     counts = torch.zeros_like(counts) if mode == _SUM else counts
+    if every_offset and include_last_offset and mode == _SUM:
+        counts = torch.cat([counts, counts.new_zeros(1)])
     if mode != _MAX:
         sources = counts.clone()
-    if every_offset and include_last_offset:
-        counts = torch.cat([counts, counts.new_zeros(1)])
     return bags, bag_of, counts, sources
 
 
