@@ -8,6 +8,7 @@ of this folder that is not imported here is not in the table.
 from aotpack.export.respelled import (
     bools,
     distributions,
+    encoders,
     histograms,
     least_squares,
     losses,
@@ -22,6 +23,7 @@ from aotpack.export.respelled.table import functions_respelled
 __all__ = [
     "bools",
     "distributions",
+    "encoders",
     "functions_respelled",
     "histograms",
     "least_squares",
