@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import os
+import re
 import secrets
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -79,10 +81,12 @@ class StagedArchive:
         size: in bytes.
     """
 
-    def __init__(self, path: Path, output: Path, size: int) -> None:
+    def __init__(self, path: Path, output: Path, size: int, lock: int) -> None:
         self.path = path
         self.size = size
         self._output = output
+        # A descriptor: while it is open, no other process takes the file for a leftover.
+        self._lock = lock
 
     def commit(self) -> None:
         """Puts the archive in the place of its output.
@@ -99,6 +103,7 @@ class StagedArchive:
     def __exit__(self, *exception: object) -> None:
         with contextlib.suppress(OSError):
             os.unlink(self.path)
+        os.close(self._lock)
 
 
 def write_archive(output: str | os.PathLike[str], manifest: Manifest, sources: Sequence[FileSource]) -> int:
@@ -137,18 +142,46 @@ def stage_archive(output: str | os.PathLike[str], manifest: Manifest, sources: S
     first = FileSource.from_bytes(MANIFEST_NAME, encoded)
 
     output = Path(output)
-    temporary = output.with_name(f".{output.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    _remove_leftovers(output)
+    temporary, descriptor = _create_beside(output)
+    lock = os.dup(descriptor)
     try:
-        # O_EXCL: never through somebody's link. 0o666: as the umask says, like any other output.
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+        with open(descriptor, "wb") as file:
             size = _write(file, [first, *sources], first.sha256)
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
+        os.close(lock)
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    return StagedArchive(temporary, output, size)
+    return StagedArchive(temporary, output, size, lock)
+
+
+def _create_beside(output: Path) -> tuple[Path, int]:
+    """A new file in the output's folder, locked until its descriptor and all duplicates are closed."""
+    while True:
+        temporary = output.with_name(f".{output.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        # O_EXCL: never through somebody's link. 0o666: as the umask says, like any other output.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Before it was locked, another process may have taken it for a leftover.
+        if os.path.exists(temporary):
+            return temporary, descriptor
+        os.close(descriptor)
+
+
+def _remove_leftovers(output: Path) -> None:
+    """Removes what processes left that were killed while they wrote to `output`."""
+    pattern = re.compile(rf"\.{re.escape(output.name)}\.\d+-[0-9a-f]{{8}}\.tmp")
+    with contextlib.suppress(OSError), os.scandir(output.parent) as found:
+        names = [item.path for item in found if pattern.fullmatch(item.name) and item.is_file(follow_symlinks=False)]
+        for name in names:
+            with contextlib.suppress(OSError), open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW)) as leftover:
+                # The kernel released the lock of a process that is gone.
+                fcntl.flock(leftover, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(name)
 
 
 def _write(file: BinaryIO, sources: Sequence[FileSource], manifest_sha256: str) -> int:

@@ -8,6 +8,7 @@ import typer
 
 from aotpack.cli.bench import bench
 from aotpack.cli.build import build
+from aotpack.cli.cache import app as cache
 from aotpack.cli.doctor import doctor
 from aotpack.cli.inspect import inspect
 from aotpack.cli.run import run
@@ -26,6 +27,7 @@ app = typer.Typer(
 
 for _command in (build, run, bench, inspect, verify, doctor):
     app.command(name=_command.__name__, no_args_is_help=_command is not doctor)(_command)
+app.add_typer(cache)
 
 
 def _version(show: bool) -> None:

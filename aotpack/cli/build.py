@@ -152,10 +152,16 @@ def build(
     from aotpack.cli.notes import notes_of, print_notes, print_unchecked
     from aotpack.cli.passes import print_passes
     from aotpack.cli.progress import Phases
+    from aotpack.cli.signals import terminated_in_order
     from aotpack.export import BuildOptions, build_archive
 
     # What the user's model prints while it is captured must not end up in the JSON.
-    with Phases(stderr_console()) as phases, contextlib.redirect_stdout(sys.stderr), kernels_registered(kernels):
+    with (
+        terminated_in_order(),
+        Phases(stderr_console()) as phases,
+        contextlib.redirect_stdout(sys.stderr),
+        kernels_registered(kernels),
+    ):
         programs, seconds = _capture(source, name, options, weights, variants, select, phases)
         notes = notes_of(programs)
         report = build_archive(

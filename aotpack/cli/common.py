@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 
+from aotpack.cli.signals import Terminated
 from aotpack.errors import AotpackError, UnsupportedOperatorError
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ def reports_errors(command: Callable[Args, None]) -> Callable[Args, None]:
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             raise typer.Exit(130) from None
+        except Terminated:
+            print("terminated", file=sys.stderr)
+            raise typer.Exit(143) from None
 
     return wrapper
 

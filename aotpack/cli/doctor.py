@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import typer
 
@@ -26,6 +24,9 @@ _PROBE = """
 template <std::integral T> int f(T t) { return static_cast<int>(t) + omp_get_max_threads(); }
 int main() { return f(1) == 0; }
 """
+
+
+_COMPILER_HINT = "install g++ (Debian: apt-get install g++) or clang++, or set CXX"
 
 
 @dataclass(frozen=True)
@@ -101,29 +102,24 @@ def _host() -> list[Check]:
 
 
 def _compiler() -> list[Check]:
-    import shutil
-    import subprocess
+    from aotpack.building.compiler import find_compiler
+    from aotpack.errors import CompileError
 
-    wanted = os.environ.get("CXX")
-    names = [wanted] if wanted else ["g++", "clang++", "c++"]
-    path = next((found for found in map(shutil.which, names) if found), None)
-    hint = "install g++ (Debian: apt-get install g++) or clang++, or set CXX"
-    if path is None:
-        return [Check("compiler", "warning", f"no C++ compiler (looked for {', '.join(names)})", hint)]
     try:
-        shown = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        return [Check("compiler", "warning", f"{path} does not run: {error}", hint)]
-    targets = [name for name, march in _MARCH.items() if _compiles(path, march)]
+        found = find_compiler()
+    except CompileError as error:
+        return [Check("compiler", "warning", str(error), _COMPILER_HINT)]
+    path = " ".join(found.command)
+    targets = [name for name, march in _MARCH.items() if _compiles(found.command, march)]
     if not targets:
-        return [Check("compiler", "warning", f"{path} compiles no C++20 with OpenMP", hint)]
-    return [Check("compiler", "ok", f"{path} ({shown.splitlines()[0].strip()}); targets {', '.join(targets)}")]
+        return [Check("compiler", "warning", f"{path} compiles no C++20 with OpenMP", _COMPILER_HINT)]
+    return [Check("compiler", "ok", f"{path} ({found.version}); targets {', '.join(targets)}")]
 
 
-def _compiles(compiler: str, march: str) -> bool:
+def _compiles(compiler: tuple[str, ...], march: str) -> bool:
     import subprocess
 
-    command = [compiler, "-std=c++20", "-fopenmp", march, "-x", "c++", "-", "-c", "-o", os.devnull]
+    command = [*compiler, "-std=c++20", "-fopenmp", march, "-x", "c++", "-", "-c", "-o", os.devnull]
     try:
         return subprocess.run(command, input=_PROBE, capture_output=True, text=True, timeout=60).returncode == 0
     except (OSError, subprocess.SubprocessError):
@@ -171,9 +167,11 @@ def _extras() -> list[Check]:
 
 
 def _cache() -> list[Check]:
+    from aotpack.building.folders import default_folder
+    from aotpack.building.usage import entries, leftovers
     from aotpack.cli.common import format_bytes
 
-    folder = _cache_folder()
+    folder = default_folder()
     hint = "set AOTPACK_CACHE_DIR to a folder that you may write to"
     existing = folder
     while not existing.exists() and existing != existing.parent:
@@ -182,20 +180,6 @@ def _cache() -> list[Check]:
         return [Check("cache", "warning", f"{folder} cannot be written", hint)]
     if existing != folder:
         return [Check("cache", "ok", f"{folder} (not there yet)")]
-    size, count = 0, 0
-    for path in folder.rglob("*"):
-        # Another build may remove it meanwhile.
-        with contextlib.suppress(OSError):
-            if path.is_file():
-                size += path.stat().st_size
-                count += 1
-    return [Check("cache", "ok", f"{folder}: {count} files, {format_bytes(size)}")]
-
-
-def _cache_folder() -> Path:
-    """As `aotpack.export.cache` finds it, which cannot be asked without torch."""
-    explicit = os.environ.get("AOTPACK_CACHE_DIR")
-    if explicit:
-        return Path(explicit)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "aotpack"
+    listed = [*entries(folder), *leftovers(folder)]
+    size = format_bytes(sum(entry.size for entry in listed))
+    return [Check("cache", "ok", f"{folder}: {len(listed)} files, {size}")]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from aotpack.building.processes import ProcessGroup
 from aotpack.errors import BuildError, UnsupportedOperatorError
 from aotpack.export import self_check, toolchain
 from aotpack.export.autocast import no_autocast
@@ -40,8 +41,9 @@ class BuildOptions:
         check: run the example calls of the finished archive, in a process of their own, and compare the results with
             eager's; the build fails where they differ.
         goldens: store the example call and eager's answer in the archive, for `aotpack verify`.
-        cache_dir: folder of the build cache; by default `$AOTPACK_CACHE_DIR` or the XDG cache folder.
-        compiler: path of the C++ compiler; by default $CXX, g++, clang++ or c++.
+        cache_dir: folder of the build cache; by default `$AOTPACK_CACHE_DIR` or the XDG cache folder. A build that adds
+            files to it then removes those unused for longest, beyond `$AOTPACK_CACHE_SIZE` (5 GB).
+        compiler: the C++ compiler, a path or a command such as `ccache g++`; by default $CXX, g++, clang++ or c++.
         jobs: compiler processes at a time; by default one per core.
         without: names of passes to leave out (`aotpack.export.passes.switchable`), or `"all"`.
         updatable: keep the original weights, and the folding as an entry of its own, so that the runtime can replace
@@ -138,11 +140,12 @@ def build_archive(
     output = Path(output)
     if not output.parent.is_dir():
         raise BuildError(f"the folder {output.parent} does not exist", hint="create it, or choose another output")
-    compiler = toolchain.find_compiler(options.compiler)
     cache = BuildCache(Path(options.cache_dir) if options.cache_dir else None)
     clock = _Clock(progress)
     identities = Identities()
-    with no_autocast():
+    # An error, or Ctrl-C, kills every compiler of this build.
+    with ProcessGroup() as group, no_autocast():
+        compiler = toolchain.find_compiler(options.compiler).within(group)
         units, weights = _prepare(program, options, identities, clock)
         if options.check:
             self_check.prepare()
@@ -167,6 +170,8 @@ def build_archive(
     # What folds weights is no entry that users call.
     labels = [unit.label for unit in units if weights is None or unit.entry is not weights.fold]
     size, checked = _finish(draft, labels, options, clock)
+    if cache.misses:
+        cache.trim()
     passes: dict[str, dict[str, tuple[PassReport, ...]]] = {}
     for unit in units:
         passes.setdefault(unit.name, {})[unit.variant] = unit.program.reports

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +14,8 @@ from pathlib import Path
 
 import torch
 
+from aotpack.building.processes import ProcessGroup
+from aotpack.building.temporary import private_folder
 from aotpack.errors import CompileError
 from aotpack.export import native, toolchain
 from aotpack.export.cache import BuildCache, digest_of
@@ -65,19 +65,33 @@ def compile_module(
         CompileError: the compiler failed; the message has its first errors.
     """
     compiler = compiler or toolchain.find_compiler()
+    if compiler.group is None:
+        compiler = compiler.within(ProcessGroup())
     units = _units(lowered, compiler)
     given = custom_units.objects(lowered.custom, lowered.target)
 
-    def build(unit: _Unit) -> Path:
-        path = cache.get(unit.key, ".o", partial(_compile_with_header, compiler, unit, cache))
+    def build(unit: _Unit) -> bytes:
+        content = cache.content(unit.key, ".o", partial(_compile_with_header, compiler, unit, cache))
         if progress is not None:
             progress(unit.name)
-        return path
+        return content
 
-    with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool:
-        objects = list(pool.map(build, units))
-    key = digest_of(["link", compiler.version, _EXPORT_MAP, *(unit.key for unit in units), *map(_file_digest, given)])
-    return cache.get(key, ".so", lambda output: _link(compiler, [*objects, *given], output)).read_bytes()
+    objects = _all_or_none(build, units, compiler, jobs or len(os.sched_getaffinity(0)))
+    key = digest_of(["link", compiler.identity, _EXPORT_MAP, *(unit.key for unit in units), *map(_file_digest, given)])
+    return cache.content(key, ".so", lambda output: _link(compiler, objects, given, output))
+
+
+def _all_or_none(build: Callable[[_Unit], bytes], units: Sequence[_Unit], compiler: Compiler, jobs: int) -> list[bytes]:
+    """Builds the units in parallel. When one fails, or on Ctrl-C, the other compilers are killed."""
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        return list(pool.map(build, units))
+    except BaseException:
+        if compiler.group is not None:
+            compiler.group.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -107,7 +121,7 @@ def _units(lowered: Lowered, compiler: Compiler) -> list[_Unit]:
     wrapper_flags = _wrapper_flags(target) if small else tuple(toolchain.generated_flags(target, optimize="-O0"))
     kernel_flags = _kernel_flags(target)
     kernel_header = _kernel_header(target, compiler)
-    common = [compiler.version, native.headers_hash(), torch.__version__]
+    common = [compiler.identity, native.headers_hash(), torch.__version__]
     declared = native.headers_hash(frozenset(native.groups_of(lowered.shims)))
     units = [
         # The longest first, so that it does not run alone at the end.
@@ -152,10 +166,10 @@ def _wrapper_header(target: str, compiler: Compiler) -> Precompiled | None:
 def _custom_unit(unit: custom_units.CustomUnit, compiler: Compiler) -> _Unit:
     """A source of the user, known by its text with everything that it includes."""
     found = _Unit(unit.name, unit.flags, "", text=unit.text, hint=unit.advice)
-    with tempfile.TemporaryDirectory(prefix="aotpack-") as folder:
-        preprocessed = Path(folder) / "preprocessed"
+    with private_folder() as folder:
+        preprocessed = folder / "preprocessed"
         _compile(compiler, replace(found, flags=(*unit.flags, "-E", "-P")), preprocessed)
-        return replace(found, key=digest_of([compiler.version, *_portable(unit.flags), preprocessed.read_text()]))
+        return replace(found, key=digest_of([compiler.identity, *_portable(unit.flags), preprocessed.read_text()]))
 
 
 def _file_digest(path: Path) -> str:
@@ -172,7 +186,7 @@ def _library_units(
         # Outside the kernels little time is spent: -O3 would cost more to build than it gains.
         optimize = "-O3" if kernels in source.parents else "-O2"
         flags = tuple(toolchain.library_flags(target, halves=halves, optimize=optimize))
-        key = digest_of([compiler.version, *_portable(flags), name, native.content_hash(source)])
+        key = digest_of([compiler.identity, *_portable(flags), name, native.content_hash(source)])
         units.append(_Unit(name, flags, key, path=source))
     # The longest first, so that it does not run alone at the end.
     return sorted(units, key=lambda unit: -unit.path.stat().st_size if unit.path else 0)
@@ -203,27 +217,31 @@ def _compile_with_header(compiler: Compiler, unit: _Unit, cache: BuildCache, out
 
 
 def _compile(compiler: Compiler, unit: _Unit, output: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="aotpack-") as folder:
+    with private_folder() as folder:
         source = unit.name if unit.path is None else str(unit.path)
         if unit.text is not None:
-            (Path(folder) / unit.name).write_text(unit.text)
-        _run([compiler.path, *unit.flags, "-c", source, "-o", str(output)], folder, f"compiling {unit.name}", unit.hint)
+            (folder / unit.name).write_text(unit.text)
+        _run(compiler, [*unit.flags, "-c", source, "-o", str(output)], folder, f"compiling {unit.name}", unit.hint)
 
 
-def _link(compiler: Compiler, objects: Sequence[Path], output: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="aotpack-") as folder:
-        export_map = Path(folder) / "exports.map"
+def _link(compiler: Compiler, objects: Sequence[bytes], given: Sequence[Path], output: Path) -> None:
+    with private_folder() as folder:
+        export_map = folder / "exports.map"
         export_map.write_text(_EXPORT_MAP)
-        command = [compiler.path, *map(str, objects), *toolchain.link_flags(export_map), "-o", str(output)]
-        _run(command, folder, "linking the module")
+        # The bytes that were checked, whatever becomes of the cache meanwhile.
+        inputs = [folder / f"{i}.o" for i in range(len(objects))]
+        for path, content in zip(inputs, objects, strict=True):
+            path.write_bytes(content)
+        flags = [*map(str, [*inputs, *given]), *toolchain.link_flags(export_map), "-o", str(output)]
+        _run(compiler, flags, folder, "linking the module")
 
 
 _SAYS_WHY = re.compile(r"\berror\b|undefined|multiple definition|cannot find|not recognized")
 _UNDEFINED = re.compile(r"undefined reference to [`'](.+)'|undefined symbol: (.+)")
 
 
-def _run(command: list[str], folder: str, what: str, hint: str | None = None) -> None:
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+def _run(compiler: Compiler, arguments: list[str], folder: Path, what: str, hint: str | None = None) -> None:
+    result = compiler.run(arguments, cwd=folder)
     if result.returncode != 0:
         errors = [line for line in result.stderr.splitlines() if _SAYS_WHY.search(line)]
         shown = "\n".join((errors or result.stderr.splitlines())[:8])
@@ -235,5 +253,5 @@ def _run(command: list[str], folder: str, what: str, hint: str | None = None) ->
                 "(.a) that define it",
             )
         raise CompileError(
-            f"{what} failed:\n{shown}", hint=hint or f"the command was: {' '.join(command[:1])} … ({what})"
+            f"{what} failed:\n{shown}", hint=hint or f"the command was: {' '.join(compiler.command)} … ({what})"
         )

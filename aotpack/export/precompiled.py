@@ -10,8 +10,6 @@ with a compiler and target leaves a note in the build cache; the next makes them
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import tempfile
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from aotpack.building.temporary import private_folder
 from aotpack.errors import BuildError
 from aotpack.export import native
 from aotpack.export.cache import BuildCache, digest_of
@@ -41,35 +40,34 @@ def precompiled(line: str, flags: Iterable[str], compiler: Compiler) -> Precompi
     if compiler.is_clang:
         return None
     # With the folders in `flags`: nothing checks later whether the headers in them are still the same.
-    key = digest_of([compiler.path, compiler.version, torch.__version__, native.headers_hash(), line, *flags])
+    key = digest_of([*compiler.command, compiler.version, torch.__version__, native.headers_hash(), line, *flags])
     return Precompiled(line, tuple(flags), key)
 
 
 def include_flags(header: Precompiled, cache: BuildCache) -> tuple[str, ...]:
-    """For the compiler, where `header` has been compiled; else none."""
-    text, compiled = cache.path(header.key, _HEADER), cache.path(header.key, _COMPILED)
-    return ("-include", str(text)) if text.exists() and compiled.exists() else ()
+    """For the compiler, where `header` has been compiled and is whole; else none."""
+    text, compiled = cache.find(header.key, _HEADER), cache.find(header.key, _COMPILED)
+    return ("-include", str(text)) if text and compiled else ()
 
 
 def compile_ahead(headers: Iterable[Precompiled | None], cache: BuildCache, compiler: Compiler, pool: Executor) -> None:
     """Leaves a note of each header, or compiles it in `pool` where an earlier build has left one."""
     for header in headers:
-        if header is None or include_flags(header, cache):
+        if header is None:
             continue
-        note = cache.path(header.key, _NOTE)
-        if note.exists():
-            pool.submit(_compile, header, cache, compiler)
-        else:
+        if cache.find(header.key, _NOTE) is None:
             cache.aside(header.key, _NOTE, Path.touch)
+        else:
+            # There, comparing the header with its hash delays nothing.
+            pool.submit(_compile, header, cache, compiler)
 
 
 def _compile(header: Precompiled, cache: BuildCache, compiler: Compiler) -> None:
     text = cache.aside(header.key, _HEADER, lambda path: _write(path, header.line))
 
     def make(output: Path) -> None:
-        command = [compiler.path, *header.flags, "-x", "c++-header", str(text), "-o", str(output)]
-        with tempfile.TemporaryDirectory(prefix="aotpack-") as folder:
-            done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+        with private_folder() as folder:
+            done = compiler.run([*header.flags, "-x", "c++-header", str(text), "-o", str(output)], cwd=folder)
         if done.returncode != 0:
             raise BuildError("the compiler does not precompile headers")
 

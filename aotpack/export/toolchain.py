@@ -1,18 +1,24 @@
-"""The C++ compiler: finding it, and its flags for each target."""
+"""The C++ compiler's flags for each target."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
+from aotpack.building.compiler import Compiler, find_compiler
 from aotpack.errors import CompileError
 from aotpack.export import native
 
-_CANDIDATES = ("g++", "clang++", "c++")
+__all__ = [
+    "Compiler",
+    "compile_targets",
+    "custom_flags",
+    "find_compiler",
+    "generated_flags",
+    "library_flags",
+    "link_flags",
+    "target_flags",
+]
 
 # -march and the names by which torch's vector headers know the instruction set.
 _TARGETS: dict[str, tuple[str, ...]] = {
@@ -38,44 +44,6 @@ _COMMON = (
     "-DNDEBUG",
     "-w",
 )
-
-
-@dataclass(frozen=True)
-class Compiler:
-    """A C++ compiler: its path and the first line of `--version`."""
-
-    path: str
-    version: str
-
-    @property
-    def is_clang(self) -> bool:
-        return "clang" in self.version
-
-
-@lru_cache(maxsize=4)
-def find_compiler(requested: str | None = None) -> Compiler:
-    """The compiler: `requested`, else $CXX, else the first of g++, clang++, c++ on the path.
-
-    Raises:
-        CompileError: there is none, or it does not run.
-    """
-    wanted = requested or os.environ.get("CXX")
-    names = (wanted,) if wanted else _CANDIDATES
-    for name in names:
-        path = shutil.which(name)
-        if path is None:
-            continue
-        try:
-            output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
-        except (OSError, subprocess.SubprocessError) as error:
-            raise CompileError(f"the C++ compiler {path} does not run: {error}") from error
-        if not output.strip():
-            raise CompileError(f"the C++ compiler {path} does not run: it answers --version by nothing")
-        return Compiler(path, output.strip().splitlines()[0].strip())
-    raise CompileError(
-        f"no C++ compiler found (looked for {', '.join(names)})",
-        hint="install g++ or clang++ (Debian: apt-get install g++), or set CXX",
-    )
 
 
 def target_flags(target: str) -> tuple[str, ...]:

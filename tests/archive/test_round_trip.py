@@ -14,6 +14,7 @@ import pytest
 
 from aotpack.archive import ArchiveReader, FileSource, Manifest, layout, layout_constants, read_manifest, write_archive
 from aotpack.archive.manifest import FileEntry, Kernel
+from aotpack.archive.writer import stage_archive
 from aotpack.errors import MalformedArchiveError
 from aotpack.spec import Expr, TensorLeaf, TupleSpec, ValueLeaf
 from tests.support.archives import Recipe, build_manifest
@@ -211,3 +212,19 @@ def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(MalformedArchiveError, match="out of range"):
         write_archive(tmp_path / "a.aotpack", manifest, sources[:1])
     assert not list(tmp_path.iterdir())
+
+
+def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
+    output = tmp_path / "a.aotpack"
+    manifest, sources = build_manifest(RECIPES["affine"], CODE)
+    dead = [tmp_path / name for name in (".a.aotpack.1-0123abcd.tmp", ".a.aotpack.77-ffffffff.tmp")]
+    others = [tmp_path / name for name in (".b.aotpack.1-0123abcd.tmp", ".a.aotpack.x.tmp", "a.aotpack.1-0123abcd.tmp")]
+    for path in dead + others:
+        path.write_bytes(b"half")
+    with stage_archive(output, manifest, sources) as staged:
+        assert not any(path.exists() for path in dead)
+        # One that a living writer is at stays.
+        write(output)
+        assert staged.path.exists()
+        staged.commit()
+    assert sorted(tmp_path.iterdir()) == sorted([output, *others])

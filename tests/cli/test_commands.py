@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from aotpack.archive import write_archive
+from aotpack.building.cache import BuildCache
 from aotpack.cli.app import app
 from tests.support.archives import Example, build_manifest, floats
 from tests.support.recipes import AFFINE, RECIPES
@@ -240,7 +241,7 @@ def test_inspect_an_archive_for_another_machine(tmp_path: Path) -> None:
 
 def test_doctor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AOTPACK_CACHE_DIR", str(tmp_path))
-    (tmp_path / "object").write_bytes(bytes(2048))
+    BuildCache().get("ab" * 32, ".o", lambda path: path.write_bytes(bytes(2048 - 65)) and None)
     value = invoke_json("doctor")
     assert value["ok"]
     checks = {check["name"]: check for check in value["checks"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -43,7 +44,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert not has_all(cache), "who builds once must not pay for headers"
     ahead(cache)
     assert has_all(cache)
-    return cache.folder
+    return cache.root
 
 
 def _floats(x: torch.Tensor, i: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -75,15 +76,15 @@ def cold(lowered: Lowered, tmp_path_factory: pytest.TempPathFactory) -> BuildCac
 def compiled(lowered: Lowered, cache: BuildCache) -> list[list[str]]:
     """Compiles the module; the commands that compile generated code."""
     commands: list[list[str]] = []
-    run = subprocess.run
+    run = Compiler.run
 
-    def noting(command: list[str], *args: object, **options: object) -> object:
-        if "-c" in command and command[command.index("-c") + 1].startswith(("kernels", "wrapper")):
-            commands.append(command)
-        return run(command, *args, **options)  # type: ignore[call-overload]
+    def noting(self: Compiler, arguments: list[str], *, cwd: Path) -> object:
+        if "-c" in arguments and arguments[arguments.index("-c") + 1].startswith(("kernels", "wrapper")):
+            commands.append(arguments)
+        return run(self, arguments, cwd=cwd)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compile.subprocess, "run", noting)
+        patch.setattr(Compiler, "run", noting)
         compile.compile_module(lowered, cache, compiler=COMPILER)
     return commands
 
@@ -97,15 +98,15 @@ def without_generated_code(lowered: Lowered, cold: BuildCache, folder: Path) -> 
     cache = BuildCache(folder)
     for unit in compile._units(lowered, COMPILER):
         if unit.path is not None:
-            cache.aside(unit.key, ".o", lambda path, key=unit.key: path.symlink_to(cold.path(key, ".o")))  # type: ignore[misc]
+            cache.aside(unit.key, ".o", lambda path, key=unit.key: os.link(cold.path(key, ".o"), path))  # type: ignore[misc]
     return cache
 
 
 def test_objects_are_the_same_without(lowered: Lowered, cold: BuildCache, warm: Path, tmp_path: Path) -> None:
     cache = without_generated_code(lowered, cold, tmp_path)
-    for path in warm.glob("??/*"):
-        (tmp_path / path.parent.name).mkdir(exist_ok=True)
-        (tmp_path / path.relative_to(warm)).symlink_to(path)
+    for path in BuildCache(warm).folder.glob("??/*"):
+        (cache.folder / path.parent.name).mkdir(exist_ok=True)
+        os.link(path, cache.folder / path.parent.name / path.name)
     commands = compiled(lowered, cache)
     assert len(commands) == len(lowered.units) + 1
     assert all("-include" in command for command in commands)
@@ -136,6 +137,24 @@ def test_a_damaged_header_costs_time_alone(lowered: Lowered, cold: BuildCache, w
     commands = compiled(lowered, cache)
     assert len(commands) == 2 * (len(lowered.units) + 1), "each fails once"
     assert objects_of_generated_code(lowered, cache) == objects_of_generated_code(lowered, cold)
+
+
+def test_a_flipped_bit_makes_it_again(warm: Path, tmp_path: Path) -> None:
+    source, cache, header = BuildCache(warm), BuildCache(tmp_path), HEADERS[1]
+    assert header is not None
+    for suffix in (".h", ".h.gch", ".wanted"):
+        cache.aside(header.key, suffix, lambda path, suffix=suffix: _write(path, _content(source, header, suffix)))  # type: ignore[misc]
+    good = _content(cache, header, ".h.gch")
+    path = cache.path(header.key, ".h.gch")
+    path.write_bytes(good[:1000] + bytes([good[1000] ^ 4]) + good[1001:])
+    assert precompiled.include_flags(header, cache) == ()
+    with ThreadPoolExecutor(1) as pool:
+        precompiled.compile_ahead([header], cache, COMPILER, pool)
+    assert precompiled.include_flags(header, cache)
+
+
+def _content(cache: BuildCache, header: precompiled.Precompiled, suffix: str) -> bytes:
+    return cache.path(header.key, suffix).read_bytes()
 
 
 def test_other_headers_compilers_and_flags_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

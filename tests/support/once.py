@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
+
+from aotpack.building.locks import lock
 
 
 def run_folder(factory: pytest.TempPathFactory) -> Path:
@@ -21,7 +22,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     """The run's folder `name`, filled by whoever asks first; `make` gets it empty. Not to be written to afterwards."""
     folder = run_folder(factory) / name
     made = folder.with_name(f"{name}.made")
-    with FileLock(folder.with_name(f"{name}.lock")):
+    with lock(folder.with_name(f"{name}.lock")):
         if not made.exists():
             # A worker that failed or was killed may have left some of it.
             shutil.rmtree(folder, ignore_errors=True)

@@ -35,6 +35,7 @@ from aotpack.export.inductor.effects import checks_without_tokens
 from aotpack.export.inductor.fallbacks import Fallback, fallbacks
 from aotpack.export.inductor.layout import chosen_layouts
 from aotpack.export.inductor.numbers import numbers_allowed
+from aotpack.export.inductor.private_cache import private_cache
 from aotpack.export.inductor.reuse import pieces_left_alone
 from aotpack.export.inductor.shims import shims_of_later_versions
 from aotpack.export.inductor.sizes import open_sizes
@@ -197,6 +198,7 @@ def generate(
     with (
         torch.no_grad(),
         warnings.catch_warnings(),
+        private_cache(),
         _fixed_isa(target) as bits,
         config.patch(_config(bits, fold=fold, custom=custom)),
         _serial_when_small(),

@@ -37,7 +37,7 @@ def link_library(
         digest.update(native.content_hash(source).encode())
 
         def run(to: Path) -> None:
-            subprocess.run([compiler.path, *flags, "-c", str(source), "-o", str(to)], check=True)
+            subprocess.run([*compiler.command, *flags, "-c", str(source), "-o", str(to)], check=True)
 
         return str(cache.get(digest.hexdigest(), ".o", run))
 
@@ -45,7 +45,7 @@ def link_library(
     sources = sorted([driver, *native.sources_for(functions)], key=_length, reverse=True)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         objects = list(pool.map(build, sources))
-    subprocess.run([compiler.path, *flags_for(driver), "-shared", *objects, "-o", str(output)], check=True)
+    subprocess.run([*compiler.command, *flags_for(driver), "-shared", *objects, "-o", str(output)], check=True)
     return output
 
 

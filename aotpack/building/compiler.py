@@ -1,0 +1,117 @@
+"""The C++ compiler: finding it and running it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+
+from aotpack.building.processes import ProcessGroup
+from aotpack.building.temporary import private_folder
+from aotpack.errors import CompileError
+
+_CANDIDATES = ("g++", "clang++", "c++")
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler.
+
+    Attributes:
+        path: the program.
+        version: the first line of `--version`.
+        arguments: what always follows the program: the compiler after a launcher (`ccache g++`), or flags of the user.
+        group: where its processes run; by default in a group of their own.
+    """
+
+    path: str
+    version: str
+    arguments: tuple[str, ...] = ()
+    group: ProcessGroup | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """How a command line begins."""
+        return (self.path, *self.arguments)
+
+    @property
+    def identity(self) -> str:
+        """What its output depends on: the version, and flags of the user. A launcher changes nothing."""
+        return "\0".join([self.version, *(argument for argument in self.arguments if argument.startswith("-"))])
+
+    @property
+    def is_clang(self) -> bool:
+        return "clang" in self.version
+
+    def within(self, group: ProcessGroup) -> Compiler:
+        """This compiler, with its processes in `group`."""
+        return replace(self, group=group)
+
+    def run(self, arguments: Sequence[str], *, cwd: str | Path) -> subprocess.CompletedProcess[str]:
+        """Runs it to its end in a folder, with a temporary folder of its own.
+
+        Raises:
+            CompileError: the group was killed.
+            OSError: it cannot be started.
+        """
+        # A compiler that is killed leaves its temporary files.
+        with private_folder() as temporary:
+            environment = {"TMPDIR": str(temporary)}
+            return (self.group or ProcessGroup()).run([*self.command, *arguments], cwd=cwd, environment=environment)
+
+
+def find_compiler(requested: str | None = None) -> Compiler:
+    """The compiler: `requested`, else $CXX, else the first of g++, clang++, c++ on the path.
+
+    The first two may be a command with arguments, such as `ccache g++`.
+
+    Raises:
+        CompileError: there is none, or it does not run.
+    """
+    return _find(requested or os.environ.get("CXX") or None, os.environ.get("PATH"), os.getcwd())
+
+
+@lru_cache(maxsize=8)
+def _find(wanted: str | None, path: str | None, folder: str) -> Compiler:
+    for name in (wanted,) if wanted else _CANDIDATES:
+        command = _command(name)
+        if command is not None:
+            return Compiler(command[0], _version(command), tuple(command[1:]))
+    raise CompileError(
+        f"no C++ compiler found (looked for {', '.join((wanted,) if wanted else _CANDIDATES)})",
+        hint="install g++ or clang++ (Debian: apt-get install g++), or set CXX",
+    )
+
+
+def _command(text: str) -> list[str] | None:
+    """The words of a command with the first as an absolute path; None if there is no such program."""
+    # A path may have spaces.
+    candidates = [[text]]
+    # ValueError: an open quote. Then it can only be a path.
+    with contextlib.suppress(ValueError):
+        candidates.append(shlex.split(text))
+    for words in candidates:
+        found = shutil.which(words[0]) if words else None
+        if found is not None:
+            # Compilers run in other folders.
+            return [os.path.abspath(found), *words[1:]]
+    return None
+
+
+def _version(command: Sequence[str]) -> str:
+    shown = " ".join(command)
+    try:
+        output = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, errors="replace", timeout=30, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CompileError(f"the C++ compiler {shown} does not run: {error}") from error
+    if not output.strip():
+        raise CompileError(f"the C++ compiler {shown} does not run: --version prints nothing")
+    return output.strip().splitlines()[0].strip()

@@ -1,0 +1,123 @@
+"""Builds that are killed or interrupted, and caches that are damaged: nothing half made, nothing left behind."""
+
+from __future__ import annotations
+
+import glob
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import aotpack
+from aotpack.export import BuildOptions, aot_export, build_archive
+
+
+def test_killed_builds_leave_nothing_half_made(tmp_path: Path) -> None:
+    """Builds are killed at random moments: the output stays as it was, and the next build is not hindered."""
+    cache, output, temporary = tmp_path / "cache", tmp_path / "model.aotpack", tmp_path / "temporary"
+    temporary.mkdir()
+    output.write_bytes(b"the archive from before")
+    command = [sys.executable, "-c", _BUILD_SCRIPT, str(cache), str(output)]
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    generator = random.Random(3)
+    # Each goes further than the one before: the cache has what those finished.
+    for _ in range(3):
+        process = subprocess.Popen(command, env=environment, start_new_session=True)
+        deadline = time.time() + 120
+        while not list(cache.glob("*/tmp/*/*")) and time.time() < deadline and process.poll() is None:
+            time.sleep(0.02)
+        time.sleep(generator.random() * 2)
+        # The process alone: its compilers must go by themselves.
+        process.kill()
+        if process.wait() == 0:
+            break
+        assert output.read_bytes() == b"the archive from before"
+        _wait_for_compilers(temporary)
+    assert subprocess.run(command, env=environment, timeout=300).returncode == 0
+    assert aotpack.load(output, verify="full")(torch.zeros(4, 8)).shape == (4, 8)
+    assert not list(cache.glob("*/tmp/*"))
+    assert not list(cache.glob("*/locks/*"))
+    assert not list(temporary.glob("aotpack-*"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "model.aotpack", "temporary"]
+
+
+def _wait_for_compilers(temporary: Path) -> None:
+    """Until no process works in a folder below."""
+    deadline = time.time() + 60
+    while any(_folder_of(process).startswith(str(temporary)) for process in glob.glob("/proc/[0-9]*")):
+        assert time.time() < deadline, "a compiler outlives its build"
+        time.sleep(0.02)
+
+
+def _folder_of(process: str) -> str:
+    try:
+        return os.readlink(f"{process}/cwd")
+    except OSError:
+        # It has ended, or is another user's.
+        return ""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_build_that_is_interrupted_leaves_nothing(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    cache, temporary = tmp_path / "cache", tmp_path / "temporary"
+    temporary.mkdir()
+    (tmp_path / "net.py").write_text(_SOURCE)
+    environment = os.environ | {"TMPDIR": str(temporary), "AOTPACK_CACHE_DIR": str(cache)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "aotpack.cli.app", "build", "net.py", "-o", "net.aotpack"],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.time() + 120
+    while not list(cache.glob("*/tmp/*/*")) and time.time() < deadline and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == code, errors
+    assert errors.splitlines()[-1] in ("interrupted", "terminated")
+    _wait_for_compilers(temporary)
+    assert not list(cache.glob("*/tmp/*"))
+    assert not list(temporary.glob("aotpack-*"))
+    assert not list(tmp_path.glob("*.aotpack"))
+
+
+def test_a_damaged_cache_changes_no_archive(tmp_path: Path) -> None:
+    folder, generator = tmp_path / "cache", random.Random(5)
+    options = BuildOptions(cache_dir=folder)
+    program = aot_export(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Softmax(-1)), (torch.randn(4, 8),))
+    build_archive(program, tmp_path / "first.aotpack", options=options)
+    entries = sorted(path for path in folder.glob("*/??/*") if path.suffix in (".o", ".so"))
+    assert len(entries) > 3
+    for i, path in enumerate(entries):
+        content = bytearray(path.read_bytes())
+        content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+        path.write_bytes(b"" if i % 2 else content)
+    report = build_archive(program, tmp_path / "second.aotpack", options=options)
+    assert report.cache_hits == 0
+    assert (tmp_path / "first.aotpack").read_bytes() == (tmp_path / "second.aotpack").read_bytes()
+
+
+_SOURCE = """
+import torch
+def model():
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Softmax(-1))
+def example_inputs():
+    return (torch.zeros(4, 8),)
+"""
+
+
+_BUILD_SCRIPT = """
+import sys, torch
+from aotpack.export import BuildOptions, aot_export, build_archive
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Softmax(-1)).eval()
+build_archive(aot_export(model, (torch.zeros(4, 8),)), sys.argv[2], options=BuildOptions(cache_dir=sys.argv[1]))
+"""
