@@ -155,3 +155,22 @@ class CompileError(BuildError):
 
 class GoldenError(BuildError):
     """The finished archive does not answer the example call as eager PyTorch did. It was not written."""
+
+
+class InternalError(BuildError):
+    """A fault of aotpack itself: please report it. The original exception is the cause (`__cause__`).
+
+    Attributes:
+        stage: what was going on: `"capture"`, `"lower"`, `"pack"` and the like.
+        place: operator, path of the module around it, and line of the model; "" where that is not known.
+    """
+
+    stage: str
+    place: tuple[str, str, str]
+
+    def __init__(
+        self, message: str, *, stage: str = "", place: tuple[str, str, str] = ("", "", ""), hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.stage = stage
+        self.place = place

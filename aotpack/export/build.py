@@ -17,6 +17,7 @@ from aotpack.export import self_check, toolchain
 from aotpack.export.autocast import no_autocast
 from aotpack.export.cache import BuildCache
 from aotpack.export.compile import compile_module, kernels_ahead
+from aotpack.export.internal import callers_own, reported
 from aotpack.export.lower import Lowered, kernel_shims, lower, used_halves
 from aotpack.export.pack import CompiledUnit, Draft, pack
 from aotpack.export.passes import select
@@ -93,7 +94,8 @@ class _Clock:
     def phase(self, name: str, detail: str = "") -> Iterator[None]:
         start = time.perf_counter()
         self._tell(name, None, detail)
-        yield
+        with reported(f"{name} {detail}".rstrip()):
+            yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         self._tell(name, self.seconds[name], detail)
 
@@ -103,9 +105,11 @@ class _Clock:
 
     def _tell(self, name: str, seconds: float | None, detail: str) -> None:
         if self.progress is not None:
-            self.progress(name, seconds, detail)
+            with callers_own():
+                self.progress(name, seconds, detail)
 
 
+@reported("build")
 def build_archive(
     program: Program | Sequence[Program],
     output: str | os.PathLike[str],
@@ -132,6 +136,7 @@ def build_archive(
         UnsupportedOperatorError: operators without a kernel, all of them at once, before the model's code is compiled.
         GoldenError: the archive does not answer the example call as eager did.
         BuildError: any other failure, named by its step.
+        InternalError: a fault of aotpack, with the place in the model as far as it is known.
         UnsupportedTargetError: an unknown target.
         OSError: the output cannot be written.
     """

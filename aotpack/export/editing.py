@@ -218,6 +218,31 @@ def same_strides(a: torch.fx.Node, b: torch.fx.Node) -> bool:
     return _same(a.meta["val"].stride(), b.meta["val"].stride())
 
 
+def has_order(value: torch.Tensor, order: Sequence[int]) -> bool:
+    """Whether the strides are those of a dense tensor whose dims lie in this order, from outermost to innermost.
+
+    Sizes are compared by their expressions: unlike `Tensor.is_contiguous`, this never adds a guard, and it answers for
+    sizes that come out of the data.
+    """
+    step: int | torch.SymInt = 1
+    # For sizes that may be 0, torch writes strides with max(1, size): the same wherever there is an element.
+    padded: int | torch.SymInt = 1
+    for d in reversed(order):
+        size, stride = value.shape[d], value.stride(d)
+        if isinstance(size, int) and size == 1:
+            continue
+        if str(stride) not in (str(step), str(padded)):
+            return False
+        step = step * size
+        padded = padded * (max(1, size) if isinstance(size, int) else torch.sym_max(1, size))
+    return True
+
+
+def is_contiguous(value: torch.Tensor) -> bool:
+    """Whether a tensor is row-major for all of its sizes; never adds a guard."""
+    return has_order(value, range(value.dim()))
+
+
 def _same(first: Any, second: Any) -> bool:
     from aotpack.export.sizes.dims import expression
 

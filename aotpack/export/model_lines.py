@@ -15,14 +15,29 @@ from dataclasses import dataclass
 
 import torch
 
+# The folder of this package.
+OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _OUTSIDE = (
     os.path.dirname(torch.__file__) + os.sep,
-    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+    OWN,
     "<eval_with_key",
 )
-# Files of ours that have graphs traced: above them in a stack is whoever asks for that, not the model.
+# Files of ours that have graphs traced, or that users call: above them in a stack is whoever asks for an archive, not
+# the model.
 TRACERS = tuple(
-    os.path.join("aotpack", "export", f"{name}.py") for name in ("trace", "joint", "functional", "runner", "lower")
+    os.path.join("aotpack", "export", *name.split("/")) + ".py"
+    for name in (
+        "build",
+        "capture/functional",
+        "capture/gradients",
+        "capture/joint",
+        "capture/models",
+        "capture/trace",
+        "lower",
+        "runner",
+        "sizes/probe",
+        "sizes/trial",
+    )
 )
 _HELPERS = tuple(os.sep + name for name in ("contextlib.py", "functools.py", os.path.join("unittest", "mock.py")))
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n\s*(?!File ")(.*))?')

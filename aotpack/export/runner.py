@@ -11,6 +11,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from aotpack.errors import BuildError, PassError
 from aotpack.export.editing import fake_mode
+from aotpack.export.internal import REPORT, place_of, summary
 from aotpack.export.older_torch import captures_mended
 from aotpack.export.program import Program
 from aotpack.export.sizes import shape_env
@@ -68,8 +69,10 @@ def run_passes(program: Program, passes: Sequence[Step]) -> Program:
             program = replace(program, checks=(*program.checks, *later)) if later else program
         except BuildError:
             raise
+        except (MemoryError, OSError):
+            raise
         except Exception as error:
-            raise PassError(f"pass {step.__name__} failed: {type(error).__name__}: {error}") from error
+            raise PassError(f"pass {step.__name__} failed: {summary(error)}{place_of(error)}", hint=REPORT) from error
     return program
 
 
@@ -96,7 +99,7 @@ def refuse_specialization(program: Program, where: str) -> None:
             if isinstance(element, DimRef) and not expression(size).free_symbols:
                 raise PassError(
                     f"{where} fixed the dim {element.dim!r} (input {spec.name!r}, axis {axis}) to {size}",
-                    hint="make this dim static in dynamic_shapes, and report this model",
+                    hint="make this dim static in dynamic_shapes, and please report this model",
                 )
 
 

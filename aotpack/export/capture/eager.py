@@ -11,9 +11,15 @@ from unittest import mock
 import torch
 import torch.utils._pytree as pytree
 
-from aotpack.errors import CaptureError
+from aotpack.errors import AotpackError, CaptureError
 from aotpack.export import model_lines, structure
+from aotpack.export.capture.reshaped import inputs_keep_their_shapes
 from aotpack.export.capture.state import state_put_back
+
+_META = (
+    "it has no values: load the weights into the model (model.to_empty(device='cpu'), then load_state_dict), or name "
+    'their file: aot_export(…, weights="model.safetensors"), `aotpack build --weights model.safetensors`'
+)
 
 
 def detached(value: Any) -> Any:
@@ -32,7 +38,7 @@ def check_devices(module: torch.nn.Module, example: Any) -> None:
         if tensor.device.type != "cpu":
             raise CaptureError(
                 f"a tensor of the model or its example inputs is on {tensor.device}",
-                hint="move the model and the inputs to the CPU: model.cpu()",
+                hint=_META if tensor.is_meta else "move the model and the inputs to the CPU: model.cpu()",
             )
 
 
@@ -147,10 +153,19 @@ def _kept(module: torch.nn.Module, outputs: Any) -> Any:
 
 
 def _called(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    names = structure.leaf_names(args, kwargs, structure.positional_names(module.forward, len(args)))
+    leaves = pytree.tree_leaves((args, kwargs))
+    inputs = [(name, leaf) for name, leaf in zip(names, leaves, strict=True) if isinstance(leaf, torch.Tensor)]
     try:
-        outputs = module(*args, **kwargs)
-    except CaptureError:
+        with inputs_keep_their_shapes(inputs):
+            outputs = module(*args, **kwargs)
+    except AotpackError:
         raise
+    except SystemExit as error:
+        raise CaptureError(
+            f"the example call ends the process: the model calls exit({error.code!r}){model_line(error)}",
+            hint="raise an exception in the model instead of calling exit() or sys.exit()",
+        ) from error
     except Exception as error:
         raise CaptureError(
             f"the example call itself fails: {type(error).__name__}: {error}{model_line(error)}",

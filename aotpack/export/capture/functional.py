@@ -16,6 +16,7 @@ import torch.fx
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
+from aotpack.export.capture.quiet import torch_quiet
 from aotpack.export.older_torch import captures_mended
 from aotpack.export.sizes.shape_env import lines_of_the_model, sizes_from_zero
 from aotpack.export.sizes.symbolic_math import sym_functions_allowed
@@ -35,7 +36,13 @@ def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.
     graph_module = _flat(exported)
     _replace_private_writes(graph_module)
     if any(_writes(node) or node.target in _REGIONS or _opens_subclass(node) for node in graph_module.graph.nodes):
-        with sizes_from_zero(), lines_of_the_model(), sym_functions_allowed(), _guards_not_run(exported):
+        with (
+            torch_quiet(),
+            sizes_from_zero(),
+            lines_of_the_model(),
+            sym_functions_allowed(),
+            _guards_not_run(exported),
+        ):
             exported = exported.run_decompositions({})
         graph_module = _flat(exported)
     return exported, graph_module

@@ -14,9 +14,10 @@ from torch.export import ExportedProgram
 from aotpack.errors import CaptureError
 from aotpack.export import structure
 from aotpack.export.capture.numbers import NUMBER_DTYPES, as_tensor, constant, factors_as_tensors, number_kind
-from aotpack.export.editing import as_node, bound_arguments, is_dense
+from aotpack.export.editing import as_node, bound_arguments, has_order, is_dense
 from aotpack.export.program import ConstantInfo, Program, Reference
 from aotpack.export.randomness import is_random
+from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.declared import Declared
 from aotpack.export.sizes.dims import DimTable
 from aotpack.spec import DimRef, DType, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf
@@ -220,30 +221,19 @@ def _is_random(node: torch.fx.Node) -> bool:
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The dims from outermost to innermost in memory; row-major where strides say nothing."""
-    strides = [int(s) if not isinstance(s, torch.SymInt) else s.node.hint for s in tensor.stride()]
-    sizes = [int(s) if not isinstance(s, torch.SymInt) else s.node.hint for s in tensor.shape]
-    known = all(number is not None for number in (*sizes, *strides))
-    if not known or _row_major(sizes, strides):
+    """The dims from outermost to innermost in memory; row-major where strides say nothing. Never adds a guard."""
+    empty = any(isinstance(size, int) and size == 0 for size in tensor.shape)
+    if empty or has_order(tensor, range(tensor.dim())):
         return tuple(range(tensor.dim()))
+    strides = [shape_env.large_value(stride) for stride in tensor.stride()]
     # A size-1 dim may carry any stride: it stays next to its neighbour in the row-major order.
-    movable = [d for d in range(tensor.dim()) if sizes[d] != 1]
+    movable = [d for d in range(tensor.dim()) if shape_env.expression(tensor.shape[d]) != 1]
     ordered = iter(sorted(movable, key=lambda d: (-strides[d], d)))
     if len(movable) == tensor.dim():
         return tuple(ordered)
     if len(movable) >= 2 and movable[0] == 1 and tensor.dim() in (4, 5) and strides[1] == 1:
         return (0, *range(2, tensor.dim()), 1)
     return tuple(next(ordered) if d in movable else d for d in range(tensor.dim()))
-
-
-def _row_major(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether a tensor of these sizes is contiguous. A fake tensor, asked itself, would make the answer a guard."""
-    step = 1
-    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
-        if size != 1 and stride != step:
-            return 0 in sizes
-        step *= size
-    return True
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -27,12 +27,15 @@ from aotpack.export.capture.aliases import unify_aliases
 from aotpack.export.capture.functional import functional_graph
 from aotpack.export.capture.interface import Call, Results, make_program, memory_order
 from aotpack.export.capture.joint import joint_graph, portable_operators
+from aotpack.export.capture.model_files import foreign
 from aotpack.export.capture.numbers import constant, taking_tensors
+from aotpack.export.capture.quiet import torch_quiet
 from aotpack.export.capture.recurrent import captured_whole
 from aotpack.export.capture.sparse import refuse_sparse_inputs, refuse_sparse_values
 from aotpack.export.capture.streaming import StreamedWeights, WeightFiles
 from aotpack.export.capture.trace import message, trace
 from aotpack.export.capture.variants import Variants, with_variants
+from aotpack.export.internal import reported, summary
 from aotpack.export.program import Program
 from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.loaded_guards import restore_guards
@@ -60,6 +63,7 @@ class _Function(torch.nn.Module):
         return self.function(*args, **kwargs)
 
 
+@reported("capture")
 def aot_export(
     model: torch.nn.Module | Callable[..., Any],
     args: Sequence[Any],
@@ -116,6 +120,7 @@ def aot_export(
         )
     if isinstance(args, torch.Tensor):
         raise CaptureError("args must be a tuple of arguments, got a tensor", hint="write (x,) for one argument")
+    _check_call(model, args, kwargs)
     is_module = isinstance(model, torch.nn.Module)
     module = model if isinstance(model, torch.nn.Module) else _Function(model)
     if method != "forward":
@@ -152,6 +157,25 @@ def aot_export(
     return with_variants(program, variants, select, call_args, call_kwargs, again)
 
 
+def _check_call(model: Any, args: Any, kwargs: Any) -> None:
+    if isinstance(model, type):
+        raise CaptureError(
+            f"the model is the class {model.__name__}, not a module", hint=f"make one: {model.__name__}(…)"
+        )
+    if not callable(model):
+        raise CaptureError(
+            f"the model is a {type(model).__name__}", hint="give a torch.nn.Module or a function over tensors"
+        )
+    if not isinstance(args, (tuple, list)):
+        raise CaptureError(
+            f"args must be a tuple of arguments, got a {type(args).__name__}", hint="write (x,) for one argument"
+        )
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise CaptureError(
+            f"kwargs must be a dict of arguments by name, got a {type(kwargs).__name__}", hint='write {"mask": mask}'
+        )
+
+
 def _with_method(module: torch.nn.Module, method: str, *, is_module: bool) -> torch.nn.Module:
     """The module over the same parameters, buffers and children, whose forward is another of its methods."""
     function = getattr(type(module), method, None)
@@ -176,6 +200,7 @@ def _streamed(
     return StreamedWeights(module, weights)
 
 
+@reported("capture")
 def load_exported(
     path: str | os.PathLike[str],
     *,
@@ -189,13 +214,19 @@ def load_exported(
 
     Raises:
         CaptureError: the file is no exported program, or carries no example inputs; a variant cannot be captured.
+        OSError: the file cannot be read.
     """
+    other = foreign(path)
+    if other is not None:
+        raise CaptureError(f"{os.fspath(path)} is no exported program but {other.what}", hint=other.hint)
     try:
-        exported = torch.export.load(path)
+        with torch_quiet():
+            exported = torch.export.load(path)
     except Exception as error:
         raise CaptureError(
-            f"{os.fspath(path)} could not be read as an exported program: {error}",
-            hint="write it by torch.export.save(torch.export.export(model, args), path)",
+            f"{os.fspath(path)} could not be read as an exported program: {summary(error)}",
+            hint="write it again by torch.export.save(torch.export.export(model, args), path), with this version of "
+            f"torch ({torch.__version__})",
         ) from error
     if exported.example_inputs is None:
         raise CaptureError(f"{os.fspath(path)} carries no example inputs", hint="export and save the program again")

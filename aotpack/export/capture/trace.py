@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,9 +19,11 @@ import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
+from aotpack.export import model_lines
 from aotpack.export.capture import eager, gradients
 from aotpack.export.capture.helper_objects import helpers_follow
 from aotpack.export.capture.interface import Call
+from aotpack.export.capture.quiet import torch_quiet
 from aotpack.export.checks import messages_noted
 from aotpack.export.custom.inlining import custom_operators_inlined
 from aotpack.export.editing import is_dense
@@ -35,6 +36,8 @@ from aotpack.export.sizes.symbolic_math import sym_functions_allowed, symbolic_m
 
 # What torch.export appends to its messages.
 _EXPORT_NOISE = (
+    "\n\nconsider using data-dependent friendly",
+    "\nCaused by: ",
     "\n\nThe error above occurred",
     "\nThe following call raised this error",
     "\nTo fix the error",
@@ -60,6 +63,15 @@ def trace(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> Traced:
     Raises:
         CaptureError: it cannot be captured; the message names the line of the model, the hint the way out.
     """
+    try:
+        return _trace(module, call, dynamic_shapes)
+    except CaptureError as error:
+        if error.hint is None and error.__cause__ is not None:
+            error.hint = _advice(module, call, dynamic_shapes)
+        raise
+
+
+def _trace(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> Traced:
     if dynamic_shapes is None:
         with shape_env.lines_of_the_model():
             return Traced(_export(module, call, None))
@@ -140,13 +152,12 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
         # Dynamo knows the functions of `math`, and where tensors are, itself.
         followed = contextlib.nullcontext() if strict else _followed_by_hand(module)
         with (
-            warnings.catch_warnings(),
+            torch_quiet(),
             captures_mended(),
             sym_functions_allowed(),
             followed,
             gradients.watched() as seen,
         ):
-            warnings.simplefilter("ignore")
             exported = export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes)
             if gradients.kept_wrapped(exported):
                 below = gradients.with_gradients(module)
@@ -160,10 +171,13 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
         return exported
     except CaptureError:
         raise
-    except Exception as error:
+    except SystemExit as error:
         raise CaptureError(
-            f"the model cannot be captured: {message(error)}", hint=_export_hint(str(error), call)
+            f"the model ends the process while it is traced, by exit({error.code!r}){eager.model_line(error)}",
+            hint="raise an exception in the model instead of calling exit() or sys.exit()",
         ) from error
+    except Exception as error:
+        raise CaptureError(f"the model cannot be captured: {message(error)}", hint=_export_hint(error, call)) from error
 
 
 @contextlib.contextmanager
@@ -286,18 +300,46 @@ def message(error: Exception) -> str:
     return f"{text or type(error).__name__}{eager.model_line(error)}"
 
 
-def _export_hint(text: str, call: Call) -> str:
+def _export_hint(error: Exception, call: Call) -> str | None:
+    """The way out of a failed trace; None where it is not known."""
+    text = str(error)
     if "data-dependent" in text or "GuardOnDataDependent" in text or "vmap" in text:
+        line = model_lines.of_error(error)
+        if line is not None and line.text.startswith("assert "):
+            return (
+                "an assert on values of tensors cannot be captured: write torch._assert_async(condition, message), "
+                "which archives check in each call, or remove it"
+            )
         numbers = [repr(call.leaf_names()[leaf]) for leaf, kind in call.numbers.items() if kind != "int"]
         if numbers:
             return (
-                "floats, bools and values of tensors cannot decide what Python does: use torch.where or torch.cond, or "
+                "floats, bools and values of tensors cannot decide what Python does: use torch.where, or "
                 f"leave {' or '.join(numbers)} out of dynamic_shapes, which makes it a constant"
             )
         return (
-            "Python control flow on the values of tensors cannot be captured: use torch.where or torch.cond, "
-            "or bound a size that comes out of data by torch._check"
+            "Python control flow on the values of tensors cannot be captured: compute both sides and choose by "
+            "torch.where, or bound a size that comes out of data by torch._check"
         )
     if "Constraints violated" in text or "onstraint" in text:
         return "change dynamic_shapes as the message suggests, or make that dim static"
-    return "torch.export.export(model, args) shows the same error with torch's own advice"
+    if "CondOp" in text or "higher_order_ops" in text:
+        return (
+            "torch.cond and the other operators over functions cannot be built: compute both sides and choose by "
+            "torch.where"
+        )
+    return None
+
+
+def _advice(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> str:
+    """What to do about an error that nothing is known of: torch.export is tried alone, to see whose it is."""
+    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), (call.args, call.kwargs))
+    try:
+        with torch_quiet(), torch.no_grad():
+            torch.export.export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes, strict=False)
+    except Exception as error:
+        text = str(error).strip().partition("\n")[0]
+        return (
+            f"torch.export.export(model, args) alone fails too ({type(error).__name__}{': ' if text else ''}{text}): "
+            "write this part of the model in another way"
+        )
+    return "torch.export.export(model, args) alone captures this model: please report it"

@@ -23,7 +23,7 @@ from unittest import mock
 
 import torch
 
-from aotpack.errors import LoweringError
+from aotpack.errors import AotpackError, LoweringError
 from aotpack.export import ops
 from aotpack.export.editing import fake_mode
 from aotpack.export.inductor.asserts import Wording, worded_asserts
@@ -39,6 +39,7 @@ from aotpack.export.inductor.private_cache import private_cache
 from aotpack.export.inductor.reuse import pieces_left_alone
 from aotpack.export.inductor.shims import shims_of_later_versions
 from aotpack.export.inductor.sizes import open_sizes
+from aotpack.export.internal import REPORT, place_of, summary
 
 # Loops are divided as for this many threads, whatever the build host has: a build must not depend on its host.
 _ASSUMED_THREADS = 8
@@ -220,10 +221,16 @@ def generate(
             # Else it takes recurrent layers to oneDNN's, of which there is no kernel.
             with _symbols_of(gm), torch.backends.mkldnn.flags(enabled=False):
                 compile_fx_aot(gm, list(inputs))
+        except (AotpackError, MemoryError, OSError):
+            raise
         except Exception as error:
-            raise LoweringError(f"TorchInductor could not generate code for this model: {error}") from error
+            raise LoweringError(
+                f"TorchInductor could not generate code for this model: {summary(error)}{place_of(error)}", hint=REPORT
+            ) from error
     if len(result) != 1:
-        raise LoweringError(f"expected one generated program, TorchInductor produced {len(result)}")
+        raise LoweringError(
+            f"expected one generated program, TorchInductor produced {len(result)}", hint="please report this model"
+        )
     return result[0]
 
 

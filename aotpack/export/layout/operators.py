@@ -15,7 +15,7 @@ import torch
 import torch.fx
 
 from aotpack.export import ops
-from aotpack.export.editing import bound_arguments
+from aotpack.export.editing import bound_arguments, same_shape
 from aotpack.export.layout.orders import DimMap, Regroup, channels_last, contiguous, order_of
 from aotpack.export.layout.rules import Demand, Flow, Kind, Need, Rule, tensor_of
 
@@ -154,7 +154,8 @@ def _part(node: torch.fx.Node) -> Rule:
 
 
 def _expand(node: torch.fx.Node) -> Rule:
-    return Rule(Kind.VIEW, _same_dims(node, _argument(node, 0)), loose=_sizes(node) != _sizes(_argument(node, 0)))
+    source = _argument(node, 0)
+    return Rule(Kind.VIEW, _same_dims(node, source), loose=not same_shape(node, source))
 
 
 def _reshape(node: torch.fx.Node) -> Rule:

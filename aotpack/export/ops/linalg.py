@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotpack.export.editing import is_contiguous
 from aotpack.export.ops.registry import define
 
 aten = torch.ops.aten
@@ -69,7 +70,7 @@ _TRANSPOSING = frozenset(
 
 def factors_transpose(op: torch._ops.OpOverload, a: Tensor) -> bool:
     """Whether this operator of aten, called on `a`, returns the LU factors of `a` transposed."""
-    return op in _TRANSPOSING and a.is_contiguous() and not a.dtype.is_complex
+    return op in _TRANSPOSING and is_contiguous(a) and not a.dtype.is_complex
 
 
 def solves_vectors(a: Tensor, b: Tensor) -> bool:

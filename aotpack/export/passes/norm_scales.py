@@ -7,7 +7,7 @@ from functools import partial
 import torch
 import torch.fx
 
-from aotpack.export.editing import Editor, dtype_of, same_strides, shape_of
+from aotpack.export.editing import Editor, dtype_of, is_contiguous, same_strides, shape_of
 from aotpack.export.patterns.batch_norms import BATCH_NORMS, Affine, BatchNorm, batch_norm_of
 from aotpack.export.program import Program
 
@@ -32,7 +32,7 @@ def scale_batch_norm(program: Program) -> Program:
         y = editor.call(aten.add.Tensor, (y, shift), node)
         if dtype_of(result) != arithmetic:
             y = editor.call(aten.to.dtype, (y, dtype_of(result)), node)
-        if not same_strides(y, result) and result.meta["val"].is_contiguous():
+        if not same_strides(y, result) and is_contiguous(result.meta["val"]):
             # Views behind the norm were traced over its strides; a norm of a sliced tensor is dense.
             y = editor.call(aten.clone.default, (y,), node, memory_format=torch.contiguous_format)
         if not same_strides(y, result):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from aotpack.export import ops
-from aotpack.export.editing import Editor
+from aotpack.export.editing import Editor, has_order
 from aotpack.export.program import Program
 from aotpack.export.runner import propagate
 
@@ -20,25 +20,10 @@ def keep_output_layout(program: Program) -> Program:
     returned: Any = output.args[0]
     results = list(returned)
     for index, (node, spec) in enumerate(zip(results, program.signature.outputs, strict=True)):
-        if not isinstance(node, torch.fx.Node) or _has_order(node.meta["val"], spec.order):
+        if not isinstance(node, torch.fx.Node) or has_order(node.meta["val"], spec.order):
             continue
         editor.report(node, f"copied {spec.name} into eager's layout")
         results[index] = editor.call(ops.to_layout, (node, list(spec.order)), output)
         editor.changed += 1
     output.args = (tuple(results),)
     return editor.finish("keep-output-layout", f"restored the layout of {editor.changed} results")
-
-
-def _has_order(value: torch.Tensor, order: tuple[int, ...]) -> bool:
-    step: int | torch.SymInt = 1
-    # For sizes that may be 0, torch writes strides with max(1, size): the same wherever there is an element.
-    padded: int | torch.SymInt = 1
-    for d in reversed(order):
-        size, stride = value.shape[d], value.stride(d)
-        if isinstance(size, int) and size == 1:
-            continue
-        if str(stride) not in (str(step), str(padded)):
-            return False
-        step = step * size
-        padded = padded * (max(1, size) if isinstance(size, int) else torch.sym_max(1, size))
-    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from aotpack.export.editing import Editor
+from aotpack.export.editing import Editor, is_contiguous
 from aotpack.export.program import Program
 
 aten = torch.ops.aten
@@ -19,7 +19,7 @@ def free_views(program: Program) -> Program:
         editor.changed += 1
     for node in editor.nodes(aten.as_strided.default):
         source = node.args[0]
-        if isinstance(source, torch.fx.Node) and source.op == "call_function" and source.meta["val"].is_contiguous():
+        if isinstance(source, torch.fx.Node) and source.op == "call_function" and is_contiguous(source.meta["val"]):
             editor.report(node, f"{node.name} reads a contiguous copy")
             node.args = (
                 editor.call(aten.clone.default, (source,), node, memory_format=torch.contiguous_format),

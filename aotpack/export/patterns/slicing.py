@@ -10,7 +10,7 @@ import torch.fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.node import map_arg
 
-from aotpack.export.editing import Editor
+from aotpack.export.editing import Editor, is_contiguous
 
 aten = torch.ops.aten
 
@@ -95,7 +95,7 @@ class Slicing:
         self._values: dict[torch.fx.Node, Any] = {}
         old = node.meta["val"]
         self.possible = False
-        if not old.is_contiguous() or old.dim() == 0:
+        if not is_contiguous(old) or old.dim() == 0:
             return
         with editor.mode, torch.no_grad(), enable_python_dispatcher():
             whole = old.new_empty((*old.shape[:-1], total))
@@ -115,7 +115,7 @@ class Slicing:
         if is_pointwise(user) or user.target in _READERS:
             return True
         if user.target is aten.contiguous.default:
-            return not node.meta["val"].is_contiguous()  # else it was no copy
+            return not is_contiguous(node.meta["val"])  # else it was no copy
         if user.target not in _VIEWS:
             return False
         known = {**self._values, node: value}

@@ -48,7 +48,9 @@ def later_checks(program: Program, where: str) -> tuple[Check, ...]:
     try:
         found = demands(dims, wanted, explicit_max=False)
     except CaptureError as error:
-        raise LoweringError(f"{where} relies on a size: {error}", hint="report this model") from error
+        raise LoweringError(
+            f"{where} relies on a size: {error}", hint="please report this model; a static dim avoids it"
+        ) from error
     checks = list(found.checks)
     for before, after in zip(dims, found.dims, strict=True):
         symbol = dim_symbol(before.name)

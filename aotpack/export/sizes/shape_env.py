@@ -85,6 +85,18 @@ def expression(size: Any) -> sympy.Expr:
     return sympy.sympify(size)
 
 
+_LARGE = sympy.Integer((1 << 20) + 7)
+
+
+def large_value(size: Any) -> int:
+    """The value of a size where every symbol is large: strides of dense tensors compare as they do for all sizes of at
+    least 2. Symbols of the example's 1 and those that come out of the data have no value that would do.
+    """
+    expr = expression(size)
+    value = expr.xreplace(dict.fromkeys(expr.free_symbols, _LARGE))
+    return int(value) if value.is_number and value.is_finite else 0
+
+
 def first_symbol(size: Any) -> sympy.Symbol | None:
     """The symbol that a size of an input was given when tracing began; None for a constant."""
     raw = size.node._expr if isinstance(size, torch.SymInt) else None
@@ -253,6 +265,8 @@ def _asking(known: str | None) -> _Where:
     """`model.py:12, in forward: y = x.view(-1, 8)`: the innermost frame outside torch and this package."""
     frame: types.FrameType | None = sys._getframe(2)
     layer, in_python, in_operator, in_compiler = "", False, False, False
+    if known and model_lines.OWN in known:
+        known = None  # a wrapper of this package that torch takes for the user's
     while frame is not None:
         path = frame.f_code.co_filename
         if path.endswith(model_lines.TRACERS):

@@ -1,0 +1,51 @@
+"""Keeps torch from writing graphs, tracebacks and warnings of its own to stderr: what matters is in our errors.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch.export._trace   prints the graph so far when a trace fails, by the builtin `print`: given one that does not
+  torch.fx.experimental.symbolic_shapes.log, torch.export.log   silenced below errors
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from torch.export import _trace
+
+_LOGGERS = (
+    "torch.export",
+    "torch.export.pt2_archive._package",
+    "torch.fx.experimental.symbolic_shapes",
+    "torch._export.non_strict_utils",
+)
+
+
+@contextlib.contextmanager
+def torch_quiet() -> Iterator[None]:
+    """While active, torch says nothing on stderr about a trace or a file that it cannot make sense of."""
+    with (
+        warnings.catch_warnings(),
+        mock.patch.object(_trace, "print", _print, create=True),
+        contextlib.ExitStack() as stack,
+    ):
+        warnings.simplefilter("ignore")
+        for name in _LOGGERS:
+            logger = logging.getLogger(name)
+            logger.addFilter(_is_error)
+            stack.callback(logger.removeFilter, _is_error)
+        yield
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
+
+
+def _print(*values: Any, **options: Any) -> None:
+    if options.get("file") is not sys.stderr:
+        builtins.print(*values, **options)

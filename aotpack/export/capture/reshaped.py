@@ -1,0 +1,106 @@
+"""Inputs whose shape, strides or memory the model changes in place: `x.unsqueeze_(0)`, `x.resize_(2)`, `x.data = y`.
+
+Eager does that to the caller's tensor. A call of an archive has nothing that it could change so: the caller's array
+stays as it is, and torch.export fails in many ways. Such a model is refused before it is traced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from aotpack.errors import CaptureError
+from aotpack.export import model_lines
+
+_HINT = "work on a tensor of the model's own: x = x.unsqueeze(0) in place of x.unsqueeze_(0), x = x.clone() before set_"
+
+
+@contextlib.contextmanager
+def inputs_keep_their_shapes(inputs: Sequence[tuple[str, torch.Tensor]]) -> Iterator[None]:
+    """While active, operators that change the shape, strides or memory of one of these tensors are refused.
+
+    Args:
+        inputs: names and tensors of the example call.
+
+    Raises:
+        CaptureError: one was changed; the message has its name, what changed it, and the line of the model.
+    """
+    watched = _Watched(inputs)
+    with _Operators(watched), _Assignments(watched):
+        yield
+
+
+class _Watched:
+    """Tensors that must stay as they are."""
+
+    def __init__(self, inputs: Sequence[tuple[str, torch.Tensor]]) -> None:
+        self._known = [(name, tensor, _described(tensor)) for name, tensor in inputs]
+
+    def refuse_changes(self, what: str) -> None:
+        """Raises CaptureError if one of them has changed, by `what`."""
+        for name, tensor, before in self._known:
+            after = _described(tensor)
+            if after == before:
+                continue
+            change = (
+                f"from shape {list(before[0])} to {list(after[0])}"
+                if after[0] != before[0]
+                else "to other strides or other memory"
+            )
+            line = _line()
+            raise CaptureError(
+                f"{what} changes the input {name!r} in place, {change}, which a call of an archive cannot do to its "
+                f"caller{'' if line is None else f'{chr(10)}  at {line.full}'}",
+                hint=_HINT,
+            )
+
+
+class _Operators(TorchDispatchMode):
+    """Sees the operators that change more of a tensor than its elements."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, watched: _Watched) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._watched = watched
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(func, torch._ops.OpOverload) and torch.Tag.inplace_view in func.tags:
+            self._watched.refuse_changes(func._schema.name.rpartition("::")[2])
+        return result
+
+
+class _Assignments(TorchFunctionMode):
+    """Sees `x.data = y`, which is no operator."""
+
+    def __init__(self, watched: _Watched) -> None:
+        super().__init__()
+        self._watched = watched
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if getattr(func, "__name__", "") == "__set__":
+            self._watched.refuse_changes("an assignment to .data")
+        return result
+
+
+def _described(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.untyped_storage()._cdata
+
+
+def _line() -> model_lines.ModelLine | None:
+    frame: types.FrameType | None = sys._getframe(2)
+    while frame is not None:
+        line = model_lines.of_frame(frame)
+        if line is not None:
+            return line
+        frame = frame.f_back
+    return None
