@@ -349,6 +349,9 @@ def _render(spec: Spec, tensors: tuple[TensorSpec, ...]) -> str:
 # Within an architecture, from the least to the best.
 _LEVELS = {"x86-64": ("x86-64-v3", "x86-64-v4"), "aarch64": ("aarch64",)}
 
+# What archives can be built for by this version.
+BUILDABLE = ("x86-64-v3", "x86-64-v4")
+
 # What /proc/cpuinfo must list for a level (x86-64 psABI, micro-architecture levels).
 _X86_FLAGS = {
     "x86-64-v3": frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"]),
@@ -365,7 +368,7 @@ class Target:
     def __post_init__(self) -> None:
         if self.name not in self.known():
             raise UnsupportedTargetError(
-                f"unknown target {self.name!r}", hint=f"the targets are {', '.join(self.known())}"
+                f"unknown target {self.name!r}", hint=f"this version builds for {', '.join(BUILDABLE)}"
             )
 
     @staticmethod
@@ -381,6 +384,21 @@ class Target:
             UnsupportedTargetError: there is no such target, or this host has none.
         """
         return cls.host() if text == "native" else cls(text)
+
+    @classmethod
+    def buildable(cls, text: str) -> Target:
+        """The target of that name, which this version can build archives for; `native` is this host's best.
+
+        Raises:
+            UnsupportedTargetError: there is no such target, or no code is generated for it.
+        """
+        target = cls.parse(text)
+        if target.name not in BUILDABLE:
+            raise UnsupportedTargetError(
+                f"this version cannot build for the target {target.name!r}",
+                hint=f"it builds for {', '.join(BUILDABLE)}",
+            )
+        return target
 
     @classmethod
     def host(cls) -> Target:

@@ -22,7 +22,7 @@ from aotpack.archive.manifest import (
     WeightTensor,
 )
 from aotpack.archive.reader import ArchiveReader, read_manifest
-from aotpack.archive.writer import FileSource, StagedArchive, stage_archive, write_archive
+from aotpack.archive.writer import FileSource, StagedArchive, check_output, stage_archive, write_archive
 
 __all__ = [
     "ArchiveReader",
@@ -43,6 +43,7 @@ __all__ = [
     "Variant",
     "WeightTensor",
     "Weights",
+    "check_output",
     "layout_constants",
     "read_manifest",
     "stage_archive",

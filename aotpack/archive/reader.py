@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from aotpack.archive import layout
+from aotpack.archive.files import NotRegularError, open_regular
 from aotpack.archive.manifest import Constant, FileEntry, Manifest
 from aotpack.archive.node import malformed
 from aotpack.errors import (
@@ -171,12 +172,14 @@ def _truncated(message: str) -> NoReturn:
 
 def _map(path: Path) -> mmap.mmap | bytes:
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return b""  # which mmap refuses
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError:
         raise ArchiveNotFoundError(f"no such file: {path}") from None
+    except NotRegularError as error:
+        raise ArchiveIOError(str(error)) from None
     except OSError as error:
         raise ArchiveIOError(f"cannot read {path}: {error.strerror or error}") from None
 

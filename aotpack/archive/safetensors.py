@@ -39,6 +39,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from aotpack.archive.files import open_regular
 from aotpack.errors import WeightsFileError, WeightsNotFoundError
 from aotpack.spec import DType
 
@@ -80,7 +81,7 @@ class SafetensorsFile:
         self.path = Path(path)
         self._map: mmap.mmap | None = None
         try:
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = open_regular(self.path)
         except FileNotFoundError:
             raise WeightsNotFoundError(f"no such file: {self.path}") from None
         except OSError as error:

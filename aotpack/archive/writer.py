@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
 
+from aotpack.archive.files import kind_of
 from aotpack.archive.layout import MANIFEST_NAME, MAX_ENTRIES, Record, end_records, path_problem
 from aotpack.archive.manifest import FileEntry, Manifest
+from aotpack.errors import BuildError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -182,6 +184,24 @@ def _remove_leftovers(output: Path) -> None:
                 # The kernel released the lock of a process that is gone.
                 fcntl.flock(leftover, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(name)
+
+
+def check_output(path: str | os.PathLike[str]) -> None:
+    """Finds out before the work whether an archive can be written to `path`.
+
+    Raises:
+        BuildError: `path` is a folder or something else than a file, or its folder does not exist or cannot be written.
+    """
+    output = Path(path)
+    folder = output.parent
+    if not folder.is_dir():
+        raise BuildError(f"the folder {folder} does not exist", hint="create it, or choose another output")
+    if output.is_dir():
+        raise BuildError(f"the output {output} is a folder", hint=f"name the file: {output / 'model.aotpack'}")
+    if output.exists() and not output.is_file():
+        raise BuildError(f"the output {output} is {kind_of(output.stat().st_mode)}, which an archive cannot replace")
+    if not output.name or not os.access(folder, os.W_OK | os.X_OK):
+        raise BuildError(f"the folder {folder} cannot be written", hint="choose another output")
 
 
 def _write(file: BinaryIO, sources: Sequence[FileSource], manifest_sha256: str) -> int:

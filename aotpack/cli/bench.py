@@ -114,7 +114,7 @@ def bench(
     console = stdout_console()
     console.print(table)
     shapes = ", ".join(f"{v.name}{list(a.shape)}" for v, a in zip(description.inputs, arrays, strict=True))
-    console.print(f"inputs ({source}): {shapes}", style="dim", markup=False)
+    console.print(f"inputs ({source}): {shapes}", style="dim")
 
 
 def _quantile(ordered: list[float], q: float) -> float:

@@ -128,9 +128,12 @@ def build(
     with what the model returned; where they differ nothing is written.
     An old archive stays in place until the new one is complete.
     """
+    from aotpack.archive import check_output
     from aotpack.cli.dims import parse_dims
     from aotpack.cli.kernels import kernels_registered, parse_kernels
+    from aotpack.cli.source import as_script, check_source
     from aotpack.cli.variants import parse_variants
+    from aotpack.errors import BuildError
     from aotpack.spec import Target
 
     options = parse_dims(dim)
@@ -138,11 +141,17 @@ def build(
     variants = parse_variants(variant)
     if select not in ("declared", "tightest"):
         raise typer.BadParameter(f"{select!r} is neither declared nor tightest", param_hint="'--select'")
-    targets = [Target.parse(item).name for item in target or []]
+    targets = [Target.buildable(item).name for item in target or []]
     if dim and source.endswith(".pt2"):
         raise typer.BadParameter("an exported program has its dims already", param_hint="'--dim'")
     if weights and source.endswith(".pt2"):
         raise typer.BadParameter("an exported program has its weights already", param_hint="'--weights'")
+    # What is wrong with files is said before torch is imported, and before anything is compiled.
+    check_source(source)
+    check_output(output)
+    for path in (Path(source), *(weights or ())):
+        if output.exists() and path.exists() and output.samefile(path):
+            raise BuildError(f"the output {output} is what the archive is built from", hint="choose another output")
     _require_torch()
 
     import contextlib
@@ -160,6 +169,7 @@ def build(
         terminated_in_order(),
         Phases(stderr_console()) as phases,
         contextlib.redirect_stdout(sys.stderr),
+        as_script(source),
         kernels_registered(kernels),
     ):
         programs, seconds = _capture(source, name, options, weights, variants, select, phases)
@@ -191,7 +201,6 @@ def build(
         print_passes(stdout_console(), report.to_dict()["passes"])
     stdout_console().print(
         f"{report.path}  {format_bytes(report.size)}  {', '.join(report.targets)}  in {format_seconds(total)}",
-        markup=False,
         soft_wrap=True,
     )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 import typer
 
 from aotpack.cli.signals import Terminated
-from aotpack.errors import AotpackError, UnsupportedOperatorError
+from aotpack.errors import AotpackError, BuildError, InternalError, UnsupportedOperatorError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,6 +43,19 @@ def reports_errors(command: Callable[Args, None]) -> Callable[Args, None]:
         except (AotpackError, OSError, MemoryError) as error:
             _report(error, as_json=bool(kwargs.get("as_json")))
             raise typer.Exit(1) from None
+        except SystemExit as error:
+            # Of the user's source, or of what it imports: a command ends by typer.Exit.
+            ended = BuildError(
+                f"the model's code ended the process by exit({error.code!r})",
+                hint="remove the call of exit() or sys.exit()",
+            )
+            _report(ended, as_json=bool(kwargs.get("as_json")))
+            raise typer.Exit(1) from None
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] in ("click", "typer"):
+                raise  # wrong usage, and ends of commands: typer says and does these
+            _report(_unforeseen(error), as_json=bool(kwargs.get("as_json")))
+            raise typer.Exit(1) from None
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             raise typer.Exit(130) from None
@@ -53,7 +66,20 @@ def reports_errors(command: Callable[Args, None]) -> Callable[Args, None]:
     return wrapper
 
 
+def _unforeseen(error: Exception) -> InternalError:
+    wrapped = InternalError(
+        f"the command failed with an error that aotpack did not expect: {type(error).__name__}: {error}",
+        hint="this is a fault of aotpack: please report it with the traceback, which AOTPACK_TRACEBACK=1 shows",
+    )
+    wrapped.__cause__ = error
+    return wrapped
+
+
 def _report(error: BaseException, *, as_json: bool) -> None:
+    if os.environ.get("AOTPACK_TRACEBACK", "") not in ("", "0"):
+        import traceback
+
+        sys.stderr.write("".join(traceback.format_exception(error)))
     message = str(error) or type(error).__name__
     hint = getattr(error, "hint", None)
     if as_json:
@@ -63,15 +89,15 @@ def _report(error: BaseException, *, as_json: bool) -> None:
         print_json({"error": described})
     console = stderr_console()
     console.print("error:", style="bold red", end=" ")
-    console.print(message, markup=False, highlight=False, soft_wrap=True)
+    console.print(message, soft_wrap=True)
     if hint:
         console.print("hint:", style="bold cyan", end=" ")
-        console.print(hint, markup=False, highlight=False, soft_wrap=True)
+        console.print(hint, soft_wrap=True)
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """The one JSON object of a command, on stdout. What JSON has no number for (inf, nan) is null."""
-    typer.echo(json.dumps(_finite(value), indent=2, ensure_ascii=False))
+    """The one JSON object of a command, on stdout, in ASCII. What JSON has no number for (inf, nan) is null."""
+    typer.echo(json.dumps(_finite(value), indent=2))
 
 
 def _finite(value: Any) -> Any:
@@ -93,9 +119,9 @@ def stderr_console() -> Console:
 
 
 def _console(*, stderr: bool) -> Console:
-    from rich.console import Console
+    from aotpack.cli.terminal import SafeConsole
 
-    console = Console(stderr=stderr, highlight=False)
+    console = SafeConsole(stderr=stderr)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         # Into a file or pipe: no line of a table is cut at the width of a terminal that is not there.
         console.width = 160

@@ -15,7 +15,6 @@ _TORCH = ((2, 11), (2, 14))
 _MARCH = {
     "x86-64-v3": "-march=x86-64-v3",
     "x86-64-v4": "-march=x86-64-v4",
-    "aarch64": "-march=armv8.2-a",
 }
 
 _PROBE = """
@@ -60,12 +59,13 @@ def doctor(as_json: AsJson = False) -> None:
         print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
     else:
         console = stdout_console()
-        marks = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failure": "[red]✗[/]"}
+        marks = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failure": ("✗", "red")}
         for item in checks:
-            console.print(marks[item.status], end=" ")
-            console.print(f"{item.name:<10}{item.detail}", markup=False, soft_wrap=True)
+            mark, style = marks[item.status]
+            console.print(mark, style=style, end=" ")
+            console.print(f"{item.name:<10}{item.detail}", soft_wrap=True)
             if item.hint:
-                console.print(f"            hint: {item.hint}", markup=False, style="cyan", soft_wrap=True)
+                console.print(f"            hint: {item.hint}", style="cyan", soft_wrap=True)
     if failed:
         raise typer.Exit(1)
 

@@ -74,12 +74,9 @@ def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
 
 def _passes(reader: ArchiveReader) -> dict[str, Any]:
     """What the passes did, by entry; empty when the archive does not say."""
-    import json
+    from aotpack.archive.report import parse_report
 
-    if reader.manifest.report is None:
-        return {}
-    entries: dict[str, Any] = json.loads(reader.read(reader.manifest.report))["entries"]
-    return entries
+    return {} if reader.manifest.report is None else parse_report(reader.read(reader.manifest.report))
 
 
 def _bytes_below(manifest: Manifest, folder: str) -> int:
@@ -99,9 +96,10 @@ def _print_head(console: Console, reader: ArchiveReader) -> None:
     from rich.text import Text
 
     from aotpack.cli.common import format_bytes
+    from aotpack.cli.terminal import printable
 
     manifest = reader.manifest
-    console.print(Text.assemble((manifest.name, "bold"), f"  {reader.path}"))
+    console.print(Text.assemble((printable(manifest.name), "bold"), f"  {printable(str(reader.path))}"))
     table = _table("", "")
     table.show_header = False
     table.add_row("size", format_bytes(reader.size))
@@ -115,7 +113,7 @@ def _print_head(console: Console, reader: ArchiveReader) -> None:
     table.add_row("targets", ", ".join(manifest.targets))
     table.add_row("format", f"version {manifest.format_version}")
     for key, value in manifest.producer.items():
-        table.add_row(key, Text(value))
+        table.add_row(key, value)
     console.print(table)
 
 
@@ -127,12 +125,11 @@ def _replaceable(manifest: Manifest) -> str:
 
 
 def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
-    from rich.text import Text
 
     from aotpack.cli.common import format_bytes
 
     console.print()
-    console.print(Text(str(entry.signature), style="bold"), soft_wrap=True)
+    console.print(str(entry.signature), style="bold", soft_wrap=True)
     table = _table("", "name", "dtype", "shape", "layout")
     for kind, values in (("in", entry.inputs), ("out", entry.outputs)):
         for value in values:
@@ -140,29 +137,26 @@ def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
             dense = value.order == tuple(range(value.rank))
             layout = "contiguous" if dense else f"order {list(value.order)}"
             if value.number is not None:
-                table.add_row(kind, value.name, value.number, Text(value.dim or ""), "number")
+                table.add_row(kind, value.name, value.number, value.dim or "", "number")
                 continue
-            table.add_row(
-                kind, value.name, str(value.dtype), Text(shape), layout + (", mutated" if value.mutated else "")
-            )
+            table.add_row(kind, value.name, str(value.dtype), shape, layout + (", mutated" if value.mutated else ""))
     console.print(table)
     if entry.dims:
         table = _table("dim", "least", "greatest", "multiple of")
         for dim in entry.dims:
             greatest = "any" if dim.max is None else str(dim.max)
-            table.add_row(Text(dim.name), str(dim.min), greatest, str(dim.multiple_of))
+            table.add_row(dim.name, str(dim.min), greatest, str(dim.multiple_of))
         console.print(table)
     table = _table("variant", "target", "module", "kernels", "when")
     for variant in entry.variants:
         for module in variant.modules:
             size = format_bytes(manifest.files[module.file].size)
-            when = Text(variant.when or "always")
+            when = variant.when or "always"
             table.add_row(variant.name, module.target, size, str(len(module.kernels)), when)
     console.print(table)
 
 
 def _print_kernels(console: Console, entry: Entry) -> None:
-    from rich.text import Text
 
     for variant in entry.variants:
         for module in variant.modules:
@@ -170,12 +164,11 @@ def _print_kernels(console: Console, entry: Entry) -> None:
             console.print(f"kernels of {entry.name}, {variant.name}, {module.target}", style="bold")
             table = _table("#", "kernel", "computes")
             for number, kernel in enumerate(module.kernels):
-                table.add_row(str(number), Text(kernel.name), Text(", ".join(kernel.ops)))
+                table.add_row(str(number), kernel.name, ", ".join(kernel.ops))
             console.print(table)
 
 
 def _print_weights(console: Console, manifest: Manifest) -> None:
-    from rich.text import Text
 
     from aotpack.cli.common import format_bytes
 
@@ -184,12 +177,12 @@ def _print_weights(console: Console, manifest: Manifest) -> None:
     for constant in manifest.constants:
         sources = ", ".join(constant.sources)
         table.add_row(
-            Text(constant.name),
+            constant.name,
             constant.role + (", mutated" if constant.mutated else ""),
             str(constant.dtype),
-            Text(str(list(constant.shape))),
+            str(list(constant.shape)),
             format_bytes(constant.nbytes),
             constant.sha256[:12],
-            Text("" if sources == constant.name else sources),
+            "" if sources == constant.name else sources,
         )
     console.print(table)

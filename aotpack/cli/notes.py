@@ -28,7 +28,7 @@ def print_notes(console: Console, notes: Notes) -> None:
         for note in of_entry:
             where = f"{entry}: " if len(notes) > 1 else ""
             console.print("note:", style="bold cyan", end=" ")
-            console.print(f"{where}{note['subject']}: {note['text']}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"{where}{note['subject']}: {note['text']}", soft_wrap=True)
 
 
 def print_unchecked(console: Console, skipped: str | None, accepted: Mapping[str, str]) -> None:
@@ -37,4 +37,4 @@ def print_unchecked(console: Console, skipped: str | None, accepted: Mapping[str
     lines += [f"{entry}: the result differs from eager PyTorch's, and may: {why}" for entry, why in accepted.items()]
     for line in lines:
         console.print("note:", style="bold cyan", end=" ")
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)

@@ -17,13 +17,13 @@ def print_passes(console: Console, entries: Mapping[str, Mapping[str, Sequence[M
     from rich.table import Table
     from rich.text import Text
 
+    from aotpack.cli.terminal import printable
+
     listed = [(e, v, reports) for e, variants in entries.items() for v, reports in variants.items()]
     for entry, variant, reports in listed:
         console.print()
         console.print(
-            Text(
-                f"passes over {entry}" if len(entries[entry]) == 1 else f"passes over {entry}, {variant}", style="bold"
-            )
+            f"passes over {entry}" if len(entries[entry]) == 1 else f"passes over {entry}, {variant}", style="bold"
         )
         if not reports:
             console.print("  none changed anything")
@@ -32,10 +32,10 @@ def print_passes(console: Console, entries: Mapping[str, Mapping[str, Sequence[M
         for column in ("pass", "layer", "change"):
             table.add_column(column, overflow="fold")
         for report in reports:
-            table.add_row(Text(report["name"], style="bold"), "", Text(report["summary"]))
+            table.add_row(Text(printable(report["name"]), style="bold"), "", report["summary"])
             for change, count in _counted(report["changes"]):
                 note = change["note"] + (f"  ({count} times)" if count > 1 else "")
-                table.add_row("", Text(change["layer"] or "(top)"), Text(note))
+                table.add_row("", change["layer"] or "(top)", note)
         console.print(table)
 
 

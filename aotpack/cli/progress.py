@@ -7,6 +7,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
 from aotpack.cli.common import format_seconds
 
@@ -32,9 +33,9 @@ class Phases:
     def __call__(self, phase: str, seconds: float | None, detail: str) -> None:
         if seconds is None:
             if self._status:
-                self._status.update(f"{phase} [dim]{detail}[/]")
+                self._status.update(Text.assemble(phase, " ", (detail, "dim")))
             return
         # A phase that runs once per target reports its sum.
         own = seconds - self.seconds.get(phase, 0.0)
         self.seconds[phase] = seconds
-        self._console.print(f"  {phase:<10}{format_seconds(own):>10}  {detail}", markup=False, soft_wrap=True)
+        self._console.print(f"  {phase:<10}{format_seconds(own):>10}  {detail}", soft_wrap=True)

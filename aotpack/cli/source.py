@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
+import sysconfig
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +19,16 @@ from typing import Any, NoReturn
 
 import typer
 
+from aotpack.archive.files import kind_of
 from aotpack.errors import BuildError
 
 _HOW = (
     "SOURCE is a model.py with functions model() and example_inputs() or entries(), a package.module:function, or a "
     ".pt2 file that torch.export.save wrote"
 )
+# Files that may be exported programs; what they are is told by their content.
+_EXPORTED = (".pt2", ".pt", ".pth")
+_WEIGHTS = (".safetensors", ".bin", ".ckpt")
 # What `aot_export` is given for an entry.
 _ENTRY_KEYS = ("args", "kwargs", "dynamic_shapes", "method", "mode", "variants", "select")
 
@@ -42,6 +49,40 @@ class Source:
     entries: Mapping[str, Mapping[str, Any]] | None = None
 
 
+def check_source(text: str) -> None:
+    """Says what is wrong with SOURCE as far as that can be seen without running it, and without torch.
+
+    Raises:
+        BuildError: there is no such file.
+        typer.BadParameter: `text` is of none of the three forms.
+    """
+    path = Path(text)
+    if path.suffix in (".py", *_EXPORTED):
+        _require_file(path)
+        return
+    module_name, colon, function = text.partition(":")
+    if colon and function.isidentifier() and all(part.isidentifier() for part in module_name.split(".")):
+        return
+    if path.suffix == ".onnx":
+        raise typer.BadParameter("ONNX files cannot be built by this version", param_hint="SOURCE")
+    if path.suffix in _WEIGHTS:
+        raise typer.BadParameter(
+            f"{text!r} has weights alone: name the model.py as SOURCE, and a .safetensors file by --weights",
+            param_hint="SOURCE",
+        )
+    raise typer.BadParameter(f"{text!r} is not understood: {_HOW}", param_hint="SOURCE")
+
+
+@contextlib.contextmanager
+def as_script(text: str) -> Iterator[None]:
+    """While active, `sys.argv` is that of SOURCE run by itself: what it parses must not be our own arguments."""
+    ours, sys.argv = sys.argv, [text]
+    try:
+        yield
+    finally:
+        sys.argv = ours
+
+
 def load_source(text: str, *, around: AbstractContextManager[Any] | None = None) -> Source:
     """Finds what `text` names and calls its functions, the one that makes the model inside `around`.
 
@@ -50,26 +91,22 @@ def load_source(text: str, *, around: AbstractContextManager[Any] | None = None)
             what.
         typer.BadParameter: `text` is of none of the three forms.
     """
+    check_source(text)
     path = Path(text)
-    if path.suffix == ".pt2":
-        _require_file(path)
+    if path.suffix in _EXPORTED:
         return Source(path.stem, exported=path)
-    if path.suffix == ".py":
-        _require_file(path)
-        return _from_functions(_import_file(path), "model", text, path.stem, around)
-    module_name, colon, function = text.partition(":")
-    if colon and function.isidentifier() and all(part.isidentifier() for part in module_name.split(".")):
+    with as_script(text):
+        if path.suffix == ".py":
+            return _from_functions(_import_file(path), "model", text, path.stem, around)
+        module_name, _, function = text.partition(":")
         return _from_functions(_import_module(module_name), function, text, module_name.rpartition(".")[2], around)
-    if path.suffix == ".onnx":
-        raise typer.BadParameter("ONNX files cannot be built by this version", param_hint="SOURCE")
-    raise typer.BadParameter(f"{text!r} is not understood: {_HOW}", param_hint="SOURCE")
 
 
 def _require_file(path: Path) -> None:
     if not path.exists():
         raise BuildError(f"no such file: {path}", hint=_HOW)
     if not path.is_file():
-        raise BuildError(f"{path} is no file", hint=_HOW)
+        raise BuildError(f"{path} is {kind_of(path.stat().st_mode)}, not a file", hint=_HOW)
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -96,7 +133,7 @@ def _import_module(name: str) -> ModuleType:
                 hint="it is looked for in the current folder and among the installed packages",
             ) from None
         _fail(f"importing {name}", error)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _fail(f"importing {name}", error)
 
 
@@ -136,6 +173,10 @@ def _from_functions(
 
 
 def _check_model(model: Any, where: str) -> None:
+    if isinstance(model, type):
+        raise BuildError(
+            f"{where} returned the class {model.__name__}, not an instance", hint=f"return {model.__name__}(…)"
+        )
     if not callable(model):
         raise BuildError(
             f"{where} returned a {type(model).__name__}", hint="return a torch.nn.Module or a function over tensors"
@@ -193,15 +234,49 @@ def _function(module: ModuleType, name: str, text: str) -> Callable[[], Any]:
 def _guard(function: Callable[[], Any], what: str) -> Any:
     try:
         return function()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _fail(what, error)
 
 
-def _fail(what: str, error: Exception) -> NoReturn:
+def _fail(what: str, error: Exception | SystemExit) -> NoReturn:
     """Says where in the user's code it went wrong, without the frames that led there."""
     frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, SystemExit):
+        # argparse and the like lie between their caller and the end.
+        own = [frame for frame in frames if not _is_library(frame.filename)]
+        place = _place(own[-1] if own else None)
+        raise BuildError(
+            f"{what} ended the process, by exit({error.code!r}){place}",
+            hint="SOURCE is imported, not run as a script, and without arguments: put what parses arguments, runs and "
+            'exits below `if __name__ == "__main__":`',
+        ) from error
     at = next((frame for frame in reversed(frames) if "importlib" not in frame.filename), None)
-    place = f" ({at.filename}:{at.lineno}: {at.line})" if at is not None and at.filename != __file__ else ""
-    if isinstance(error, SyntaxError):
-        place = f" ({error.filename}:{error.lineno})"
-    raise BuildError(f"{what} failed: {type(error).__name__}: {error}{place}") from error
+    place = f" ({error.filename}:{error.lineno})" if isinstance(error, SyntaxError) else _place(at)
+    hint = None
+    if isinstance(error, ImportError) and "relative import" in str(error):
+        hint = (
+            "a file of a package is named as part of it, from the folder above the package: "
+            f"aotpack build {_as_module(at.filename) if at else 'package.module'}:function"
+        )
+    raise BuildError(f"{what} failed: {type(error).__name__}: {error}{place}", hint=hint) from error
+
+
+def _place(frame: traceback.FrameSummary | None) -> str:
+    if frame is None or frame.filename == __file__:
+        return ""
+    return f" ({frame.filename}:{frame.lineno}: {frame.line})"
+
+
+def _is_library(path: str) -> bool:
+    folders = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), os.path.dirname(__file__))
+    return path.startswith(("<", *(folder + os.sep for folder in folders)))
+
+
+def _as_module(path: str) -> str:
+    """The dotted name of a file in the package that its folders make."""
+    file = Path(path).resolve()
+    parts, folder = [file.stem], file.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(parts) if len(parts) > 1 else f"{file.parent.name}.{file.stem}"

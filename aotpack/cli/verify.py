@@ -61,15 +61,16 @@ def verify(archive: ArchivePath, threads: Threads = None, as_json: AsJson = Fals
         )
     else:
         from rich.table import Table
+        from rich.text import Text
 
         console = stdout_console()
-        console.print(f"[green]✓[/] {format_bytes(size)}: every hash matches")
+        console.print(Text.assemble(("✓", "green"), f" {format_bytes(size)}: every hash matches"))
         if results:
             table = Table(box=None, pad_edge=False, header_style="bold")
             for column in ("", "entry", "golden", "output", "error", "tolerance"):
                 table.add_column(column)
             for item in results:
-                mark = "[green]✓[/]" if item["ok"] else "[red]✗[/]"
+                mark = Text("✓", style="green") if item["ok"] else Text("✗", style="red")
                 error_text = item["problem"] or f"{item['error']:.2e}"
                 table.add_row(
                     mark, item["entry"], str(item["golden"]), item["output"], error_text, f"{item['tolerance']:.0e}"
@@ -78,7 +79,7 @@ def verify(archive: ArchivePath, threads: Threads = None, as_json: AsJson = Fals
     console = stderr_console()
     if skipped:
         console.print("warning:", style="bold yellow", end=" ")
-        console.print(f"the goldens were not run: {skipped}", markup=False, soft_wrap=True)
+        console.print(f"the goldens were not run: {skipped}", soft_wrap=True)
     elif not results:
         console.print("warning:", style="bold yellow", end=" ")
         console.print("the archive carries no goldens: nothing was computed", soft_wrap=True)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from aotpack.archive import check_output
 from aotpack.building.processes import ProcessGroup
-from aotpack.errors import BuildError, UnsupportedOperatorError
+from aotpack.errors import UnsupportedOperatorError, UnsupportedTargetError
 from aotpack.export import self_check, toolchain
 from aotpack.export.autocast import no_autocast
 from aotpack.export.cache import BuildCache
@@ -143,8 +144,7 @@ def build_archive(
     options = options or BuildOptions()
     names = _target_names(targets)
     output = Path(output)
-    if not output.parent.is_dir():
-        raise BuildError(f"the folder {output.parent} does not exist", hint="create it, or choose another output")
+    check_output(output)
     cache = BuildCache(Path(options.cache_dir) if options.cache_dir else None)
     clock = _Clock(progress)
     identities = Identities()
@@ -273,7 +273,6 @@ def _finish(draft: Draft, labels: Sequence[str], options: BuildOptions, clock: _
 
 
 def _target_names(targets: Sequence[str] | None) -> tuple[str, ...]:
-    parsed = [Target.parse(target).name for target in (targets or ["native"])]
-    for target in parsed:
-        toolchain.target_flags(target)
-    return tuple(dict.fromkeys(parsed))
+    if isinstance(targets, str):
+        raise UnsupportedTargetError(f"targets is the string {targets!r}", hint=f"give a list: [{targets!r}]")
+    return tuple(dict.fromkeys(Target.buildable(target).name for target in (targets or ["native"])))

@@ -48,3 +48,26 @@ def test_exit_codes(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "error:" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_what_is_wrong_with_paths_is_said_before_torch_is_needed(tmp_path: Path) -> None:
+    source = tmp_path / "net.py"
+    source.write_text("raise AssertionError('the source was run')")
+    for output, message in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "no" / "a.aotpack", "does not exist"),
+        ("/dev/null", "is a device"),
+        (source, "is what the archive is built from"),
+    ):
+        result = run("build", source, "-o", output)
+        assert result.returncode == 1
+        assert message in result.stderr
+    result = run("build", tmp_path / "nothing.py", "-o", tmp_path / "a.aotpack")
+    assert (result.returncode, "no such file" in result.stderr) == (1, True)
+    for target in ("z80", "aarch64"):
+        result = run("build", source, "-o", tmp_path / "a.aotpack", "-t", target)
+        assert result.returncode == 1
+        assert f"{target!r}" in result.stderr
+        assert result.stderr.rstrip().endswith("builds for x86-64-v3, x86-64-v4")
+    result = run("build", tmp_path / "weights.ckpt", "-o", tmp_path / "a.aotpack")
+    assert (result.returncode, "--weights" in result.stderr) == (2, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import typer
 
 from aotpack.cli.dims import DimOption, dynamic_shapes, parse_dims
-from aotpack.cli.source import load_source
+from aotpack.cli.source import check_source, load_source
 from aotpack.cli.variants import parse_variants
 from aotpack.errors import BuildError
 from aotpack.spec import Dim
@@ -92,7 +93,7 @@ def test_wrong_files(tmp_path: Path, code: str, message: str) -> None:
     [
         ("nothing.py", "no such file: nothing.py"),
         ("nothing.pt2", "no such file: nothing.pt2"),
-        ("folder.py", "is no file"),
+        ("folder.py", "is a folder, not a file"),
         ("not_a_module_at_all:model", "no module 'not_a_module_at_all'"),
         ("json:nothing", r"no function nothing\(\)"),
     ],
@@ -218,3 +219,72 @@ def test_variants_are_parsed() -> None:
     for wrong in ("batch", "batch=", "batch=x", "=1", "1=1", "batch=1,", "batch=1,batch=2", ""):
         with pytest.raises(typer.BadParameter):
             parse_variants([wrong])
+
+
+# ---- sources that do more than define a model -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("import sys; sys.exit(0)", "0"),
+        ("exit(3)", "3"),
+        ("raise SystemExit", "None"),
+        ("import sys; sys.exit('no data')", "'no data'"),
+        ("quit()", "None"),
+    ],
+)
+def test_sources_that_exit(tmp_path: Path, line: str, code: str) -> None:
+    (tmp_path / "net.py").write_text(line)
+    with pytest.raises(BuildError, match=re.escape(f"importing net.py ended the process, by exit({code})")) as caught:
+        load_source("net.py")
+    assert "net.py:1" in str(caught.value)
+    assert '__name__ == "__main__"' in (caught.value.hint or "")
+    name = f"made_{abs(hash(line))}"
+    (tmp_path / f"{name}.py").write_text(f"def model():\n    {line}\n")
+    for source in (f"{name}.py", f"{name}:model"):
+        with pytest.raises(BuildError, match=re.escape(f"model() ended the process, by exit({code})")):
+            load_source(source)
+
+
+def test_a_source_parses_its_own_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = ["aotpack", "build", "net.py", "-o", "model.aotpack"]
+    monkeypatch.setattr(sys, "argv", ours)
+    parsing = "import argparse, sys\nparser = argparse.ArgumentParser()\n{}\nargs = parser.parse_args()\n" + GOOD
+    (tmp_path / "net.py").write_text(parsing.format("parser.add_argument('--epochs', default=3)"))
+    (tmp_path / "late.py").write_text("import sys\n" + GOOD.replace("return (1, 2)", "return tuple(sys.argv)"))
+    assert load_source("net.py").args == (1, 2)
+    assert load_source("late.py").args == ("late.py",)
+    assert sys.argv is ours
+    (tmp_path / "needs.py").write_text(parsing.format("parser.add_argument('data')"))
+    with pytest.raises(BuildError, match=r"exit\(2\) .*needs.py:4: args = parser.parse_args\(\)"):
+        load_source("needs.py")
+    assert sys.argv is ours
+
+
+def test_relative_imports_have_a_hint(tmp_path: Path) -> None:
+    folder = tmp_path / "zoo" / "deep"
+    folder.mkdir(parents=True)
+    (tmp_path / "zoo" / "__init__.py").write_text("")
+    (folder / "__init__.py").write_text("")
+    (folder / "net.py").write_text("from .beside import model\n")
+    with pytest.raises(BuildError, match="relative import") as caught:
+        load_source("zoo/deep/net.py")
+    assert "aotpack build zoo.deep.net:function" in (caught.value.hint or "")
+
+
+def test_a_class_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("class Net:\n    pass\n" + GOOD.replace("return len", "return Net"))
+    with pytest.raises(BuildError, match="returned the class Net, not an instance") as caught:
+        load_source("net.py")
+    assert "return Net(…)" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "source", ["nothing.py", "nothing.pt2", "pipe.pt2", "pipe.py", "weights.safetensors", "w.ckpt"]
+)
+def test_files_are_looked_at_without_running_or_torch(tmp_path: Path, source: str) -> None:
+    os.mkfifo(tmp_path / "pipe.pt2")
+    os.mkfifo(tmp_path / "pipe.py")
+    with pytest.raises((BuildError, typer.BadParameter)):
+        check_source(source)

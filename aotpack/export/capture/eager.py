@@ -159,7 +159,10 @@ def _called(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
     try:
         with inputs_keep_their_shapes(inputs):
             outputs = module(*args, **kwargs)
-    except AotpackError:
+    except AotpackError as error:
+        line = model_line(error)
+        if line and "\n  at " not in str(error):
+            error.args = (f"{error}{line}",)
         raise
     except SystemExit as error:
         raise CaptureError(

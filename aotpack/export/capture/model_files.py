@@ -42,10 +42,9 @@ def foreign(path: str | os.PathLike[str]) -> Foreign | None:
     if head.startswith(_PICKLES):
         return Foreign("a pickle, as older versions of torch.save wrote it", _SOURCE)
     if not zipfile.is_zipfile(path):
-        cut = head.startswith(b"PK\x03\x04")
-        return Foreign(
-            "a zip file whose end is missing: its copy is incomplete" if cut else "of an unknown format", _SAVE
-        )
+        if head.startswith(b"PK\x03\x04"):
+            return Foreign("a zip file whose end is missing: its copy is incomplete", _SAVE)
+        return Foreign("a file of an unknown format", _SAVE)
     try:
         with zipfile.ZipFile(path) as archive:
             names = [PurePosixPath(name) for name in archive.namelist()]

@@ -14,7 +14,9 @@ from aotpack.errors import CaptureError
 
 # Operators over functions, for which TorchInductor's code would call into libtorch.
 _REFUSED = {
-    "flex_attention": "call F.scaled_dot_product_attention, with the score and block masks as a tensor for attn_mask"
+    "cond": "compute both sides and choose by torch.where, or leave that part outside the archive",
+    "while_loop": "write the loop in Python, with a number of steps that does not depend on the data",
+    "flex_attention": "call F.scaled_dot_product_attention, with the score and block masks as a tensor for attn_mask",
 }
 
 

@@ -38,6 +38,8 @@ from aotpack.export.sizes.symbolic_math import sym_functions_allowed, symbolic_m
 _EXPORT_NOISE = (
     "\n\nconsider using data-dependent friendly",
     "\nCaused by: ",
+    "\n\n  Developer debug context",
+    "\n\nfrom user code",
     "\n\nThe error above occurred",
     "\nThe following call raised this error",
     "\nTo fix the error",

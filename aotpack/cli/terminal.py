@@ -1,0 +1,50 @@
+"""What the commands print on, and what may be printed: text out of files must not steer the terminal.
+
+Names in an archive, and messages about them, are whatever somebody has written there: escape sequences, text that runs
+from right to left, markup. All output of the commands goes through a `SafeConsole`, on which text is text.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+# Control characters, invisible ones that reorder or hide text, halves of surrogate pairs, line separators.
+_UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def printable(text: str) -> str:
+    r"""The text with every character that could steer a terminal as its escape, `\x1b`; line breaks and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c in "\n\t" or unicodedata.category(c) not in _UNSAFE else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    return (
+        character.encode("ascii", "backslashreplace").decode() if ord(character) > 0x7F else f"\\x{ord(character):02x}"
+    )
+
+
+class SafeConsole(Console):
+    """A console on which strings are plain text: no markup, no emoji codes, no control characters."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """The string as text of this console."""
+        return super().render_str(printable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What is printed for a renderable. What comes in another way than as a string is made safe here."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment(printable(segment.text), segment.style)
