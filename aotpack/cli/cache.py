@@ -50,11 +50,11 @@ def info(as_json: AsJson = False) -> None:
         print_json({"folder": own_part(root), "limit": limit, **total, "kinds": kinds})
         return
     console = stdout_console()
-    console.print(f"folder  {own_part(root)}", markup=False, soft_wrap=True)
-    console.print(f"limit   {format_bytes(limit) if limit else 'none'}", markup=False)
-    console.print(f"size    {format_bytes(total['bytes'])} in {total['files']} entries", markup=False)
+    console.print(f"folder  {own_part(root)}", soft_wrap=True)
+    console.print(f"limit   {format_bytes(limit) if limit else 'none'}")
+    console.print(f"size    {format_bytes(total['bytes'])} in {total['files']} entries")
     for name, kind in sorted(kinds.items(), key=lambda item: -item[1]["bytes"]):
-        console.print(f"  {name:<22}{kind['files']:>6}  {format_bytes(kind['bytes']):>10}", markup=False)
+        console.print(f"  {name:<22}{kind['files']:>6}  {format_bytes(kind['bytes']):>10}")
 
 
 @app.command()
@@ -112,4 +112,4 @@ def _report(removed: Removed, *, as_json: bool) -> None:
         about: dict[str, Any] = {"removed": {"files": removed.files, "bytes": removed.bytes}}
         print_json(about)
     else:
-        stdout_console().print(f"removed {removed.files} entries, {format_bytes(removed.bytes)}", markup=False)
+        stdout_console().print(f"removed {removed.files} entries, {format_bytes(removed.bytes)}")

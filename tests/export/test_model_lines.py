@@ -129,7 +129,7 @@ def test_torch_export_is_named_only_where_it_was_tried(monkeypatch: pytest.Monke
     assert "alone fails too (LookupError: no way to trace this)" in (caught.value.hint or "")
     assert "failing: raise LookupError" in str(caught.value)
 
-    def broken() -> Any:
+    def broken(*_: Any) -> Any:
         raise LookupError("a fault of ours")
 
     monkeypatch.setattr(trace, "_followed_by_hand", broken)
