@@ -29,6 +29,7 @@ from aotpack.export.capture.interface import Call, Results, make_program, memory
 from aotpack.export.capture.joint import joint_graph, portable_operators
 from aotpack.export.capture.model_files import foreign
 from aotpack.export.capture.numbers import constant, taking_tensors
+from aotpack.export.capture.plain import from_plain, returning_plain, taking_plain
 from aotpack.export.capture.quiet import torch_quiet
 from aotpack.export.capture.recurrent import captured_whole
 from aotpack.export.capture.sparse import refuse_sparse_inputs, refuse_sparse_values
@@ -84,7 +85,8 @@ def aot_export(
         model: a module (put it in `eval()` mode for inference) or a plain function over tensors.
         args: example positional arguments: tensors (CPU), None, bool, int, float, str, and tuples, lists, dicts with
             string keys, namedtuples or dataclasses of these. What is no tensor becomes a constant of the signature, but
-            for the numbers that `dynamic_shapes` names.
+            for the numbers that `dynamic_shapes` names. Caches of transformers and registered pytree nodes are plain
+            containers in the archive, and in `dynamic_shapes` too: `{"key_cache": [...], "value_cache": [...]}`.
         kwargs: example keyword arguments, likewise.
         mode: `"forward"`: the program returns what the model returns.
             `"joint"`: it also computes the backward. The first tensor that the model returns is the loss, a floating
@@ -127,8 +129,9 @@ def aot_export(
         module = _with_method(module, method, is_module=is_module)
     function = module.forward if is_module else model
     refuse_sparse_inputs(module, (args, kwargs))
-    call_args, call_kwargs = eager.detached((tuple(args), dict(kwargs or {})))
-    structure.register_dataclasses((call_args, call_kwargs))
+    structure.register_dataclasses((args, kwargs))
+    module, *plain = taking_plain(module, tuple(args), dict(kwargs or {}))
+    call_args, call_kwargs = eager.detached(tuple(plain))
     streamed = _streamed(module, weights, mode, is_module=is_module)
     if streamed is None:
         eager.check_devices(module, (call_args, call_kwargs))
@@ -153,7 +156,12 @@ def aot_export(
         program = replace(program, source_module=model, state_dict=module.state_dict(keep_vars=True))
     if variants is None:
         return program
-    again = partial(aot_export, model, mode=mode, entry=entry, method=method, name=name, weights=weights)
+
+    def again(new_args: Any, new_kwargs: Any, *, dynamic_shapes: Any) -> Program:
+        given = from_plain(new_args, tuple(args)), from_plain(new_kwargs, kwargs or {})
+        options: Any = {"entry": entry, "method": method, "name": name, "weights": weights}
+        return aot_export(model, *given, mode=mode, dynamic_shapes=dynamic_shapes, **options)
+
     return with_variants(program, variants, select, call_args, call_kwargs, again)
 
 
@@ -259,7 +267,7 @@ def _forward(
         if answer is None:
             module, outputs = _answered(module, call)
         else:
-            outputs = answer()
+            module, outputs = returning_plain(module, answer())
     structure.register_dataclasses(outputs)
     # The whole recurrent layer has no backward.
     how = portable_operators() if gradients.takes_gradients(module) else captured_whole()
@@ -282,10 +290,10 @@ def _answered(module: torch.nn.Module, call: Call) -> tuple[torch.nn.Module, Any
         except CaptureError:
             if not seen.any:
                 raise
-        if not seen.any:
-            return module, outputs
-        module = gradients.with_gradients(module)
-        return module, eager.run(module, call.args, call.kwargs)
+        if seen.any:
+            module = gradients.with_gradients(module)
+            outputs = eager.run(module, call.args, call.kwargs)
+        return returning_plain(module, outputs)
 
 
 def _forward_program(exported: ExportedProgram, call: Call, name: str, outputs: Any) -> Program:
@@ -303,6 +311,9 @@ def _forward_program(exported: ExportedProgram, call: Call, name: str, outputs: 
 def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) -> Program:
     with open_results.watched() as open_reasons:
         answer = eager.run_joint(module, call.args, call.kwargs)
+        plain, _ = returning_plain(module, answer.outputs)
+        if plain is not module:
+            module, answer = plain, eager.run_joint(plain, call.args, call.kwargs)
     with torch.enable_grad(), portable_operators():
         traced = trace(module, call, dynamic_shapes)
     exported = traced.exported

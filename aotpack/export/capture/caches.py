@@ -1,0 +1,82 @@
+"""Caches of transformers as plain containers: what an archive takes and returns in their place.
+
+A cache with layers is a dict of lists with an element per layer: `key_cache`, `value_cache`, and whatever else its
+layers hold that changes from call to call (`conv_states`, `recurrent_states`, `cumulative_length`, …); None where a
+layer does not have it. One of an encoder and a decoder is a dict of two, `self_attention_cache` and
+`cross_attention_cache`.
+
+transformers is not imported: a cache is known by the class that it derives from.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+_NAMES = {"keys": "key_cache", "values": "value_cache"}
+_PARTS = ("self_attention_cache", "cross_attention_cache")
+# Numbers in layers that calls change. Others, as the size of a window is, are the same for all calls.
+_COUNTERS = ("cumulative_length", "cumulative_length_int")
+
+
+def is_cache(value: Any) -> bool:
+    """Whether a value is a cache of transformers whose tensors lie in its layers."""
+    known = any((c.__module__, c.__name__) == ("transformers.cache_utils", "Cache") for c in type(value).__mro__)
+    return known and (_has_parts(value) or isinstance(getattr(value, "layers", None), list))
+
+
+def plain_cache(cache: Any) -> dict[str, Any]:
+    """The tensors and counters of a cache."""
+    if _has_parts(cache):
+        return {part: plain_cache(getattr(cache, part)) for part in _PARTS}
+    layers = [_state(layer) for layer in cache.layers]
+    usual = _NAMES if not cache.layers or any(hasattr(layer, "keys") for layer in cache.layers) else {}
+    names = dict.fromkeys((*usual, *(name for layer in layers for name in layer)))
+    return {_NAMES.get(name, name): [layer.get(name) for layer in layers] for name in names}
+
+
+def cache_like(plain: Mapping[str, Any], example: Any) -> Any:
+    """A cache with these tensors and counters that is otherwise as the example; it shares nothing with it that a call
+    changes.
+    """
+    result = copy.copy(example)
+    if _has_parts(example):
+        result.is_updated = dict(example.is_updated)
+        for part in _PARTS:
+            setattr(result, part, cache_like(plain[part], getattr(example, part)))
+        return result
+    result.layers = []
+    for index, layer in enumerate(example.layers):
+        fresh = copy.copy(layer)
+        for name, value in vars(layer).items():
+            if isinstance(value, (dict, list)):
+                setattr(fresh, name, copy.copy(value))
+        for name, value in _state(layer).items():
+            given = plain[_NAMES.get(name, name)][index]
+            is_list = isinstance(value, list)
+            setattr(fresh, name, dict(zip(getattr(layer, name), given, strict=True)) if is_list else given)
+        result.layers.append(fresh)
+    return result
+
+
+def _has_parts(cache: Any) -> bool:
+    return all(is_cache(getattr(cache, part, None)) for part in _PARTS)
+
+
+def _state(layer: Any) -> dict[str, Any]:
+    """What calls change in a layer."""
+    found: dict[str, Any] = {}
+    for name, value in vars(layer).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(value, torch.Tensor):
+            found[name] = value
+        elif isinstance(value, dict) and any(isinstance(item, torch.Tensor) for item in value.values()):
+            # The keys are 0, 1, … as those of a list.
+            found[name] = list(value.values())
+        elif name in _COUNTERS and isinstance(value, (int, torch.SymInt)):
+            found[name] = value
+    return found
