@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import aotpack
 from aotpack.errors import AotpackError, BuildError, CaptureError
 from aotpack.export import aot_export
-from aotpack.export.capture.helper_objects import helpers_follow, tensor_places
+from aotpack.export.capture.helper_objects import helpers_follow, helpers_of
 from aotpack.export.memory import base_of, view_arguments
 from tests.support.building import Pack, assert_close, manifest_of
 
@@ -240,7 +240,7 @@ def test_where_helpers_hold_tensors() -> None:
     net.more = ({"deep": [Holder(a=torch.ones(1))]}, torch.ones(2))
     net.itself = Holder(net=net)
     net.itself.loop = net.itself
-    assert sorted(tuple(place.tensor.shape) for place in tensor_places(net)) == [(), (), (1,), (4, 3), (4, 3)]
+    assert sorted(tuple(place.tensor.shape) for place in helpers_of(net).places) == [(), (), (1,), (4, 3), (4, 3)]
     before = net.cache.layers[0].k
     with helpers_follow(net):
         net.cache.layers[0].k = torch.ones(4, 3)

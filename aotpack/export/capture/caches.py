@@ -10,11 +10,14 @@ transformers is not imported: a cache is known by the class that it derives from
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+
+from aotpack.export.capture.helper_objects import helpers_of
 
 _NAMES = {"keys": "key_cache", "values": "value_cache"}
 _PARTS = ("self_attention_cache", "cross_attention_cache")
@@ -60,6 +63,36 @@ def cache_like(plain: Mapping[str, Any], example: Any) -> Any:
             setattr(fresh, name, dict(zip(getattr(layer, name), given, strict=True)) if is_list else given)
         result.layers.append(fresh)
     return result
+
+
+@contextlib.contextmanager
+def cross_attention_anew(module: torch.nn.Module) -> Iterator[bool]:
+    """While active, every call of the module begins with empty caches for cross-attention, where it holds such that are
+    empty now; yields whether it does.
+
+    The first call fills them, and later ones would read them instead of the encoder's states that they are given. An
+    exported decoder computes them in each call.
+    """
+    empty = [
+        (cache, cache_like(plain_cache(cross), cross))
+        for cache in helpers_of(module).objects
+        if is_cache(cache) and _has_parts(cache)
+        for cross in [cache.cross_attention_cache]
+        if not any(_state(layer) for layer in cross.layers)
+    ]
+
+    def fill_anew(*_: Any) -> None:
+        for cache, example in empty:
+            cache.cross_attention_cache = cache_like(plain_cache(example), example)
+            cache.is_updated = dict.fromkeys(range(len(example.layers)), False)
+
+    hook = module.register_forward_pre_hook(fill_anew) if empty else None
+    try:
+        yield bool(empty)
+    finally:
+        if hook is not None:
+            hook.remove()
+            fill_anew()
 
 
 def _has_parts(cache: Any) -> bool:

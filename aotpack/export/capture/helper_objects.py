@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import operator
 import types
-from collections.abc import Callable, Iterator, MutableMapping, MutableSequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -48,42 +48,54 @@ class Place:
     put: Callable[[Any], None]
 
 
-def tensor_places(module: torch.nn.Module) -> list[Place]:
-    """The tensors in attributes of the module, of its submodules and of objects below, that are not registered."""
-    places: list[Place] = []
-    seen: set[int] = set()
+@dataclass
+class Helpers:
+    """What a module leads to but for other modules, parameters and buffers.
+
+    Attributes:
+        places: of tensors.
+        objects: with attributes.
+    """
+
+    places: list[Place] = field(default_factory=list)
+    objects: list[Any] = field(default_factory=list)
+    _seen: set[int] = field(default_factory=set)
+
+    def add_attributes(self, owner: Any, names: Iterable[str], depth: int) -> None:
+        for name in names:
+            self._add(vars(owner)[name], partial(operator.setitem, vars(owner), name), depth)
+
+    def _add(self, value: Any, put: Callable[[Any], None], depth: int) -> None:
+        if isinstance(value, torch.Tensor):
+            self.places.append(Place(value, put))
+            return
+        if value is None or depth == 0 or isinstance(value, _OPAQUE) or id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        if isinstance(value, MutableMapping):
+            for key, item in list(value.items()):
+                self._add(item, partial(operator.setitem, value, key), depth - 1)
+        elif isinstance(value, MutableSequence):
+            for index, item in enumerate(list(value)):
+                self._add(item, partial(operator.setitem, value, index), depth - 1)
+        elif isinstance(value, (tuple, frozenset, set)):
+            for item in value:
+                # A tensor right inside cannot be replaced; one in an object below can.
+                if not isinstance(item, torch.Tensor):
+                    self._add(item, put, depth - 1)
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict):
+            self.objects.append(value)
+            self.add_attributes(value, list(attributes), depth - 1)
+
+
+def helpers_of(module: torch.nn.Module) -> Helpers:
+    """What is in attributes of the module, of its submodules and of objects below, and is not registered."""
+    found = Helpers()
     for part in module.modules():
         own = ("_parameters", "_buffers", "_modules")
-        _look(part, {key: value for key, value in vars(part).items() if key not in own}, places, seen, _DEPTH)
-    return places
-
-
-def _look(owner: Any, attributes: dict[str, Any], places: list[Place], seen: set[int], depth: int) -> None:
-    for name, value in attributes.items():
-        _visit(value, partial(operator.setitem, vars(owner), name), places, seen, depth)
-
-
-def _visit(value: Any, put: Callable[[Any], None], places: list[Place], seen: set[int], depth: int) -> None:
-    if isinstance(value, torch.Tensor):
-        places.append(Place(value, put))
-        return
-    if value is None or depth == 0 or isinstance(value, _OPAQUE) or id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, MutableMapping):
-        for key, item in list(value.items()):
-            _visit(item, partial(operator.setitem, value, key), places, seen, depth - 1)
-    elif isinstance(value, MutableSequence):
-        for index, item in enumerate(list(value)):
-            _visit(item, partial(operator.setitem, value, index), places, seen, depth - 1)
-    elif isinstance(value, (tuple, frozenset, set)):
-        for item in value:
-            # A tensor right inside cannot be replaced; one in an object below can.
-            if not isinstance(item, torch.Tensor):
-                _visit(item, put, places, seen, depth - 1)
-    attributes = getattr(value, "__dict__", None)
-    if isinstance(attributes, dict):
-        _look(value, dict(attributes), places, seen, depth - 1)
+        found.add_attributes(part, [name for name in vars(part) if name not in own], _DEPTH)
+    return found
 
 
 @contextlib.contextmanager
@@ -99,7 +111,7 @@ def helpers_follow(module: torch.nn.Module) -> Iterator[None]:
             originals[name] = tensor
     followed = [
         (place, registered[identity(place.tensor)])
-        for place in tensor_places(module)
+        for place in helpers_of(module).places
         if place.tensor.layout == torch.strided and identity(place.tensor) in registered
     ]
 

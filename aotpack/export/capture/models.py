@@ -24,6 +24,7 @@ from aotpack.export import structure
 from aotpack.export.autocast import autocast_inside
 from aotpack.export.capture import eager, gradients, open_results
 from aotpack.export.capture.aliases import unify_aliases
+from aotpack.export.capture.caches import cross_attention_anew
 from aotpack.export.capture.functional import functional_graph
 from aotpack.export.capture.interface import Call, Results, make_program, memory_order
 from aotpack.export.capture.joint import joint_graph, portable_operators
@@ -39,6 +40,7 @@ from aotpack.export.capture.variants import Variants, with_variants
 from aotpack.export.internal import reported, summary
 from aotpack.export.program import Program
 from aotpack.export.sizes import shape_env
+from aotpack.export.sizes.declared import Note
 from aotpack.export.sizes.loaded_guards import restore_guards
 from aotpack.export.sizes.probe import probed
 from aotpack.export.sizes.shapes import parse
@@ -137,7 +139,7 @@ def aot_export(
         eager.check_devices(module, (call_args, call_kwargs))
     shapes = parse(function, module.forward, call_args, call_kwargs, dynamic_shapes)
     default = type(model).__name__ if is_module else getattr(model, "__name__", "function")
-    with autocast_inside(module):
+    with autocast_inside(module), cross_attention_anew(module) as anew:
         called, args_taken, kwargs_taken = taking_tensors(module, call_args, call_kwargs, shapes.numbers)
         names = structure.positional_names(function, len(call_args))
         call = Call(args_taken, kwargs_taken, names, shapes.declared, shapes.numbers, shapes.demanded)
@@ -150,6 +152,9 @@ def aot_export(
             program = _forward(called, call, shapes.torch, name or default)
         else:
             program = _joint(called, call, shapes.torch, name or default)
+    if anew:
+        text = "caches of cross-attention, empty in the model, are computed in each call"
+        program = replace(program, notes=(*program.notes, Note("capture", text)))
     default_entry = mode if mode != "forward" else method
     program = replace(program, signature=replace(program.signature, name=entry or default_entry))
     if isinstance(model, torch.nn.Module):
