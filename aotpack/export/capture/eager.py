@@ -10,6 +10,7 @@ from unittest import mock
 
 import torch
 import torch.utils._pytree as pytree
+from torch.nn.parameter import is_lazy
 
 from aotpack.errors import AotpackError, CaptureError
 from aotpack.export import model_lines, structure
@@ -42,6 +43,21 @@ def check_devices(module: torch.nn.Module, example: Any) -> None:
             )
 
 
+def check_initialized(module: torch.nn.Module) -> None:
+    """Refuses lazy modules that were never called.
+
+    Raises:
+        CaptureError: a parameter or buffer has no shape yet.
+    """
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    lazy = [name for name, tensor in tensors if is_lazy(tensor)]
+    if lazy:
+        raise CaptureError(
+            f"the model has lazy modules that were never called: {', '.join(map(repr, lazy[:5]))} has no shape yet",
+            hint="call the model once before capture: the first call makes the parameters",
+        )
+
+
 def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the module returns, without gradients; the module is as before afterwards.
 
@@ -56,6 +72,13 @@ def leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     """The leaves of what the module returns, without gradients. It writes to its arguments, but stays as it was."""
     with state_put_back(module), torch.no_grad():
         return pytree.tree_leaves(module(*args, **kwargs))
+
+
+def again(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, gradients: bool = False) -> Any:
+    """What the module returns. It writes to copies of its arguments, and what it leaves in itself stays there."""
+    with torch.set_grad_enabled(gradients):
+        args, kwargs = _copied(args, kwargs)
+        return module(*args, **kwargs)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ from aotpack.export.capture.joint import joint_graph, portable_operators
 from aotpack.export.capture.model_files import foreign
 from aotpack.export.capture.numbers import constant, taking_tensors
 from aotpack.export.capture.plain import from_plain, returning_plain, taking_plain
+from aotpack.export.capture.python_state import snapshot
+from aotpack.export.capture.python_state.analysis import analysed
 from aotpack.export.capture.quiet import torch_quiet
 from aotpack.export.capture.recurrent import captured_whole
 from aotpack.export.capture.sparse import refuse_sparse_inputs, refuse_sparse_values
@@ -130,6 +132,7 @@ def aot_export(
     if method != "forward":
         module = _with_method(module, method, is_module=is_module)
     function = module.forward if is_module else model
+    eager.check_initialized(module)
     refuse_sparse_inputs(module, (args, kwargs))
     structure.register_dataclasses((args, kwargs))
     module, *plain = taking_plain(module, tuple(args), dict(kwargs or {}))
@@ -139,19 +142,19 @@ def aot_export(
         eager.check_devices(module, (call_args, call_kwargs))
     shapes = parse(function, module.forward, call_args, call_kwargs, dynamic_shapes)
     default = type(model).__name__ if is_module else getattr(model, "__name__", "function")
-    with autocast_inside(module), cross_attention_anew(module) as anew:
+    with autocast_inside(module), cross_attention_anew(module) as anew, snapshot.watching():
         called, args_taken, kwargs_taken = taking_tensors(module, call_args, call_kwargs, shapes.numbers)
         names = structure.positional_names(function, len(call_args))
         call = Call(args_taken, kwargs_taken, names, shapes.declared, shapes.numbers, shapes.demanded)
         if streamed is not None:
             with streamed.stand_ins():
                 answer = partial(streamed.answer, call_args, call_kwargs)
-                program = _forward(called, call, shapes.torch, name or default, answer=answer)
+                program = _forward(called, call, shapes.torch, name or default, model, answer=answer)
             program = streamed.attach(program)
         elif mode == "forward":
-            program = _forward(called, call, shapes.torch, name or default)
+            program = _forward(called, call, shapes.torch, name or default, model)
         else:
-            program = _joint(called, call, shapes.torch, name or default)
+            program = _joint(called, call, shapes.torch, name or default, model)
     if anew:
         text = "caches of cross-attention, empty in the model, are computed in each call"
         program = replace(program, notes=(*program.notes, Note("capture", text)))
@@ -265,14 +268,33 @@ def _forward(
     call: Call,
     dynamic_shapes: Any,
     name: str,
+    model: object,
     *,
     answer: Callable[[], Any] | None = None,
 ) -> Program:
+    if answer is not None:
+        module, outputs = returning_plain(module, answer())
+        return _traced_forward(module, call, dynamic_shapes, name, outputs, [], values=False)
     with open_results.watched() as open_reasons:
-        if answer is None:
-            module, outputs = _answered(module, call)
-        else:
-            module, outputs = returning_plain(module, answer())
+        module, outputs = _answered(module, call)
+    held = analysed(model, module, call.leaves(), partial(eager.again, module, call.args, call.kwargs))
+    if held is None:
+        return _traced_forward(module, call, dynamic_shapes, name, outputs, open_reasons)
+    with held.installed(module):
+        outputs = eager.run(module, call.args, call.kwargs)
+        return held.named(_traced_forward(module, call, dynamic_shapes, name, outputs, open_reasons))
+
+
+def _traced_forward(
+    module: torch.nn.Module,
+    call: Call,
+    dynamic_shapes: Any,
+    name: str,
+    outputs: Any,
+    open_reasons: list[str],
+    *,
+    values: bool = True,
+) -> Program:
     structure.register_dataclasses(outputs)
     # The whole recurrent layer has no backward.
     how = portable_operators() if gradients.takes_gradients(module) else captured_whole()
@@ -280,9 +302,7 @@ def _forward(
         traced = trace(module, call, dynamic_shapes)
     program = _forward_program(traced.exported, call, name, outputs)
     program = open_results.noted(replace(program, notes=(*traced.notes, *program.notes)), open_reasons)
-    return probed(
-        program, _in_order(call, traced.exported), partial(eager.leaves, module), module, values=answer is None
-    )
+    return probed(program, _in_order(call, traced.exported), partial(eager.leaves, module), module, values=values)
 
 
 def _answered(module: torch.nn.Module, call: Call) -> tuple[torch.nn.Module, Any]:
@@ -313,12 +333,29 @@ def _forward_program(exported: ExportedProgram, call: Call, name: str, outputs: 
 # ---- forward and backward -------------------------------------------------------------------------------------------
 
 
-def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str) -> Program:
+def _joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str, model: object) -> Program:
     with open_results.watched() as open_reasons:
         answer = eager.run_joint(module, call.args, call.kwargs)
         plain, _ = returning_plain(module, answer.outputs)
         if plain is not module:
             module, answer = plain, eager.run_joint(plain, call.args, call.kwargs)
+    again = partial(eager.again, module, call.args, call.kwargs, gradients=True)
+    held = analysed(model, module, call.leaves(), again)
+    if held is None:
+        return _traced_joint(module, call, dynamic_shapes, name, answer, open_reasons)
+    with held.installed(module):
+        answer = eager.run_joint(module, call.args, call.kwargs)
+        return held.named(_traced_joint(module, call, dynamic_shapes, name, answer, open_reasons))
+
+
+def _traced_joint(
+    module: torch.nn.Module,
+    call: Call,
+    dynamic_shapes: Any,
+    name: str,
+    answer: eager.JointAnswer,
+    open_reasons: list[str],
+) -> Program:
     with torch.enable_grad(), portable_operators():
         traced = trace(module, call, dynamic_shapes)
     exported = traced.exported

@@ -11,6 +11,7 @@ import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotpack.errors import CaptureError
+from aotpack.export.capture.python_state.snapshot import Change, Snapshot, current, storage_key
 
 # Operators over functions, for which TorchInductor's code would call into libtorch.
 _REFUSED = {
@@ -20,32 +21,83 @@ _REFUSED = {
 }
 
 
-@contextlib.contextmanager
-def state_put_back(module: torch.nn.Module) -> Iterator[None]:
-    """Buffers and parameters are afterwards as before: capture must see the model as the user gave it."""
-    # Batch norm writes to its buffers without saying so; all parameters, copied, would be the model twice.
-    buffers = {key: value.clone() for key, value in module.named_buffers()}
-    written = _Written(list(module.parameters()))
-    try:
-        with written:
-            yield
-    finally:
+class Kept:
+    """The state of a model while a call runs: tensors and Python objects, which are put back."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+        # Batch norm writes to its buffers without saying so; all parameters, copied, would be the model twice.
+        self._buffers = {key: value.clone() for key, value in module.named_buffers()}
+        self._written = _Written(list(module.parameters()))
+        buffers = {storage_key(value) for value in module.buffers()}
+        self.snapshot = Snapshot(module, lambda t: None if storage_key(t) in buffers else self._written.watch(t))
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """While active, the model is called; afterwards it is as before."""
+        try:
+            with self._written, self.snapshot.following():
+                yield
+            watch = current()
+            if watch is not None and not watch.changes:
+                watch.changes = self.changes()
+        finally:
+            self.put_back()
+
+    def changes(self) -> list[Change]:
+        """What the call has changed in Python objects."""
+        return self.snapshot.changes(self._written.changed)
+
+    def put_back(self) -> None:
+        """Makes everything as it was."""
+        self.snapshot.restore()
         with torch.no_grad():
-            for key, value in module.named_buffers():
-                if key in buffers and not torch.equal(value, buffers[key]):
-                    value.copy_(buffers[key])
-        written.put_back()
+            for key, value in self._module.named_buffers():
+                if key in self._buffers and not torch.equal(value, self._buffers[key]):
+                    value.copy_(self._buffers[key])
+        self._written.put_back()
+
+
+@contextlib.contextmanager
+def state_put_back(module: torch.nn.Module) -> Iterator[Kept]:
+    """State of the model is afterwards as before: capture must see the model as the user gave it."""
+    kept = Kept(module)
+    with kept.running():
+        yield kept
+
+
+@contextlib.contextmanager
+def objects_put_back(module: torch.nn.Module) -> Iterator[None]:
+    """Python objects of the model are afterwards as before, for a trace, which writes to no tensor of the model."""
+    snapshot = Snapshot(module)
+    try:
+        yield
+    finally:
+        snapshot.restore()
 
 
 class _Written(TorchDispatchMode):
-    """Copies a parameter right before an operator writes to it for the first time."""
+    """Copies a tensor right before an operator writes to it for the first time."""
 
     supports_higher_order_operators = True
 
     def __init__(self, parameters: list[torch.nn.Parameter]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._storages = {p.untyped_storage()._cdata: p.untyped_storage() for p in parameters}
+        self._storages: dict[int, torch.UntypedStorage] = {}
         self._before: dict[int, torch.UntypedStorage] = {}
+        for parameter in parameters:
+            self.watch(parameter)
+
+    def watch(self, tensor: torch.Tensor) -> None:
+        """Tensors that share memory with this one are copied too."""
+        key = storage_key(tensor)
+        if key is not None:
+            self._storages[key] = tensor.untyped_storage()
+
+    def changed(self, tensor: torch.Tensor) -> bool:
+        """Whether memory of this tensor was written to, and has other bytes now."""
+        before = self._before.get(storage_key(tensor) or 0)
+        return before is not None and not torch.equal(_bytes(before), _bytes(tensor.untyped_storage()))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -53,6 +105,9 @@ class _Written(TorchDispatchMode):
             if func.name() in _REFUSED:
                 raise CaptureError(f"{func.name()} has no kernel", hint=_REFUSED[func.name()])
             return func(*args, **kwargs)
+        if "batch_norm" in func.name():
+            # Their schemas do not say what they write to.
+            self._save((args, kwargs))
         if func._schema.is_mutable:
             for position, argument in enumerate(func._schema.arguments):
                 if argument.alias_info is not None and argument.alias_info.is_write:
@@ -71,3 +126,7 @@ class _Written(TorchDispatchMode):
             key = tensor.untyped_storage()._cdata
             if key in self._storages and key not in self._before:
                 self._before[key] = self._storages[key].clone()
+
+
+def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(storage)

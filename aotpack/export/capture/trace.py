@@ -24,6 +24,7 @@ from aotpack.export.capture import eager, gradients
 from aotpack.export.capture.helper_objects import helpers_follow
 from aotpack.export.capture.interface import Call
 from aotpack.export.capture.quiet import torch_quiet
+from aotpack.export.capture.state import objects_put_back
 from aotpack.export.checks import messages_noted
 from aotpack.export.custom.inlining import custom_operators_inlined
 from aotpack.export.editing import is_dense
@@ -155,6 +156,7 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
         followed = contextlib.nullcontext() if strict else _followed_by_hand(module)
         with (
             torch_quiet(),
+            objects_put_back(module),
             captures_mended(),
             sym_functions_allowed(),
             followed,
