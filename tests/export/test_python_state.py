@@ -8,12 +8,16 @@ import dataclasses
 import types
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 import aotpack
-from tests.support.building import Build, assert_close
+from aotpack.errors import CaptureError
+from aotpack.export import Program, aot_export
+from tests.support.building import Build, Pack, assert_close
 
 pytestmark = pytest.mark.torch
 
@@ -188,53 +192,373 @@ class Masked(nn.Module):
         return weights * 2
 
 
-def replayed(
-    model: aotpack.Model, eager: Any, size: tuple[int, ...], *, calls: int = 4, tolerance: float = 1e-5
-) -> None:
-    """Compares the archive with eager over several calls, in two contexts in turn, and after a reset."""
-    one, two = model.context(), model.context()
-    fresh = copy.deepcopy(eager)
-    other = copy.deepcopy(eager)
-    for _ in range(calls):
-        x, y = torch.randn(size), torch.randn(size)
-        with torch.no_grad():
-            assert_close(one(x), fresh(x), tolerance)
-            assert_close(two(y), other(y), tolerance)
-            assert_close(two(x), other(x), tolerance)
-    one.reset()
-    fresh = copy.deepcopy(eager)
-    for _ in range(2):
-        x = torch.randn(size)
-        with torch.no_grad():
-            assert_close(one(x), fresh(x), tolerance)
+class Tuple(nn.Module):
+    """A tuple of tensors, as recurrent layers return them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(3, 4)
+        self.state = (torch.zeros(1, 4), torch.randn(1, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out, self.state = self.lstm(x, self.state)
+        return out
 
 
-STATE = [
-    (Last, (3,), {"last"}),
-    (Calls, (3,), {"calls"}),
-    (Count, (3,), {"count"}),
-    (
-        Everywhere,
-        (1, 3),
-        {
-            *("inner.memory.hidden", "inner.memory.steps", "history.0", "history.1"),
-            *("stats.sum", "stats.n", "stats.rate", "held.k"),
-        },
+class Cache(nn.Module):
+    """A cache that is no buffer, a view of it, and where it ends as an int."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys = torch.zeros(16, 3)
+        self.first = self.keys[0]
+        self.end = 0
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.keys[self.end : self.end + 1] = x
+        self.end += 1
+        return self.keys.cumsum(0), self.first * 2
+
+
+class Zoo(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        kinds = (Last, Calls, Count, Everywhere, Delayed, Mean, OldAndNew, OfTheClass, Masked, Tuple, Cache)
+        self.parts = nn.ModuleDict({kind.__name__: kind() for kind in kinds})
+        self.step = with_variables()
+
+    def forward(self, x: Tensor) -> tuple[Any, ...]:
+        results = [part(x[None] if name in ("Everywhere", "Tuple") else x) for name, part in self.parts.items()]
+        return *results, with_globals(x), self.step(x)
+
+
+NAMES = {
+    "Last": ("last",),
+    "Calls": ("calls",),
+    "Count": ("count",),
+    "Delayed": ("one", "two"),
+    "Mean": ("mean",),
+    "OldAndNew": ("last",),
+    "Everywhere": (
+        *("inner.memory.hidden", "inner.memory.steps", "history.0", "history.1"),
+        *("stats.sum", "stats.n", "stats.rate", "held.k"),
     ),
-    (Delayed, (3,), {"one", "two"}),
-    (Mean, (3,), {"mean"}),
-    (OldAndNew, (3,), {"last"}),
+    "Tuple": ("state.0", "state.1"),
+    "Cache": ("keys", "end"),
+}
+ALL = {f"parts.{part}.{name}" for part, names in NAMES.items() for name in names}
+
+
+def as_objects(value: nn.Module) -> str:
+    """The state of all objects, as text."""
+    parts = [f"{name}: {vars(part)}" for name, part in value.named_modules() if not isinstance(part, nn.ModuleDict)]
+    return "\n".join([*parts, str(TOTAL), str(SEEN), str(OfTheClass.total), str(vars(value)["step"].__closure__)])
+
+
+def test_state_in_objects_is_state_of_the_archive(build: Build) -> None:
+    torch.manual_seed(3)
+    eager = Zoo()
+    before = as_objects(eager)
+    model = build(eager, (torch.randn(3),))
+    assert as_objects(eager) == before
+    one, two = model.context(), model.context()
+    assert set(one.state()) == ALL | {"TOTAL", "SEEN.calls", "OfTheClass.total", "total", "calls"}
+    calls = [torch.randn(3) for _ in range(4)]
+    with torch.no_grad():
+        wanted = [[leaf.clone() for leaf in pytree.tree_leaves(eager(x))] for x in calls]
+    for x, answer in zip(calls, wanted, strict=True):
+        assert_close(list(pytree.tree_leaves(one(x))), answer, 1e-5)
+    for x, answer in zip(calls[:2], wanted, strict=False):
+        assert_close(list(pytree.tree_leaves(two(x))), answer, 1e-5)
+    kept = {name: value.copy() for name, value in two.state().items()}
+    one.reset()
+    assert_close(list(pytree.tree_leaves(one(calls[0]))), wanted[0], 1e-5)
+    one.load_state(kept)
+    assert_close(list(pytree.tree_leaves(one(calls[2]))), wanted[2], 1e-5)
+    assert_close(list(pytree.tree_leaves(two(calls[2]))), wanted[2], 1e-5)
+    assert one.state()["parts.Calls.calls"] == 3
+
+
+# ---- entries that share state, gradients, dynamic sizes --------------------------------------------------------------
+
+
+class Steps(nn.Module):
+    """Two methods over one state; a third that reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.hidden = torch.zeros(3)
+        self.seen = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.hidden = self.hidden * 0.5 + x * self.scale
+        self.seen += 1
+        return (self.hidden * self.seen).sum()
+
+    def start(self, x: Tensor) -> Tensor:
+        self.hidden, self.seen = x, 1
+        return x * 2
+
+    def grow(self, x: Tensor) -> Tensor:
+        self.hidden = self.hidden + x
+        self.seen += 2
+        return self.hidden * 1
+
+    def read(self, x: Tensor) -> Tensor:
+        return self.hidden + x
+
+
+def test_entries_share_it(pack: Pack) -> None:
+    x = torch.randn(3)
+    model = Steps()
+    programs = [aot_export(model, (x,), method=method) for method in ("grow", "read")]
+    joint = aot_export(model, (x,), mode="joint")
+    context = aotpack.load(pack([*programs, joint]), num_threads=1).context()
+    eager = Steps()
+    for _ in range(3):
+        x = torch.randn(3)
+        assert_close(context.entry("grow")(x), eager.grow(x).detach(), 1e-6)
+        eager.zero_grad()
+        eager.hidden = eager.hidden.detach()
+        loss = eager(x)
+        loss.backward()
+        got = context.entry("joint")(x)
+        assert_close(got["outputs"], loss.detach(), 1e-5)
+        assert_close(got["gradients"]["scale"], eager.scale.grad, 1e-5)
+        assert_close(context.entry("read")(x), eager.read(x).detach(), 1e-5)
+
+
+def replayed(model: nn.Module, *calls: tuple[Tensor, ...], **options: Any) -> Program:
+    """Captures a model, and compares the graph with eager, call after call."""
+    eager = copy.deepcopy(model)
+    program = aot_export(model, calls[0], **options)
+    graph = program.runnable()
+    for args in calls:
+        with torch.no_grad():
+            wanted = pytree.tree_leaves(eager(*args))
+            assert_close([torch.as_tensor(value) for value in graph(*args)], wanted, 1e-5)
+    return program
+
+
+def state_of(program: Program) -> set[str]:
+    names = {str(node.target) for node in program.graph.find_nodes(op="get_attr")}
+    return {name for name in names if program.constant_info(name).mutated}
+
+
+def test_state_beside_dynamic_sizes() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.total = torch.zeros(3)
+            self.rows = 0
+            self.last: Any = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.total = self.total + x.sum(0)
+            self.rows += x.shape[0]
+            self.last = x * 2
+            return self.total / self.rows + self.last
+
+    shapes = {"x": {0: aotpack.Dim("b", 1, 8)}}
+    calls = [(torch.randn(size, 3),) for size in (2, 1, 8, 5)]
+    program = replayed(Model(), *calls, dynamic_shapes=shapes)
+    assert state_of(program) == {"total", "rows"}
+    assert (program.signature.dims[0].min, program.signature.dims[0].max) == (1, 8)
+
+
+def test_what_is_written_before_it_is_read_is_none() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Masked()
+            self.scratch = {"x": torch.zeros(2)}
+            self.trace: list[Any] = []
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.shape = list(x.shape)
+            self.scratch["x"] = x * self.shape[0]
+            self.trace.clear()
+            self.trace.append(self.scratch["x"])
+            self.aux_loss = sum(t.sum() for t in self.trace)
+            return self.inner(self.trace[0]) + self.aux_loss
+
+    model = Model()
+    program = replayed(model, *[(torch.randn(2, 5),) for _ in range(3)])
+    assert state_of(program) == set()
+    assert program.reference is not None
+    assert not hasattr(model, "shape") and model.inner.mask is None and model.inner.losses == []
+
+
+def test_counters_that_nothing_depends_on_build() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps = 0
+            self.shapes: set[Any] = set()
+            self.uses: collections.Counter[str] = collections.Counter()
+            self.mean = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.steps += 1
+            self.uses["x"] += 1
+            self.shapes.add(tuple(x.shape))
+            self.mean = self.mean * 0.9 + x.mean().item() * 0.1
+            return x * 2
+
+    replayed(Model(), *[(torch.randn(2),) for _ in range(2)])
+
+
+# ---- what cannot be state -------------------------------------------------------------------------------------------
+
+
+class Refused(nn.Module):
+    def __init__(self, start: Any, step: Any) -> None:
+        super().__init__()
+        self.kept = start
+        self.step = step
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.step(self, x)
+        return result
+
+
+def lazily(self: Any, x: Tensor) -> Tensor:
+    if self.kept is None:
+        self.kept = x * 2
+    return x + self.kept
+
+
+def hidden(self: Any, x: Tensor) -> Tensor:
+    self.kept = x if self.kept is None else self.kept * 0.5 + x
+    return self.kept * 2
+
+
+def growing(self: Any, x: Tensor) -> Tensor:
+    self.kept = torch.cat([self.kept, x])
+    return x + self.kept.sum()
+
+
+def logging(self: Any, x: Tensor) -> Tensor:
+    self.kept.append(x)
+    return x * len(self.kept)
+
+
+def rarely(self: Any, x: Tensor) -> Tensor:
+    self.kept.append(1)
+    return x * 2 if len(self.kept) > 100 else x
+
+
+def toggling(self: Any, x: Tensor) -> Tensor:
+    self.kept = not self.kept
+    return x * 2 if self.kept else x
+
+
+def only_first(self: Any, x: Tensor) -> Tensor:
+    if self.kept:
+        self.kept = False
+        return x * 2
+    return x
+
+
+def counting(self: Any, x: Tensor) -> Tensor:
+    self.kept += 1
+    return x * 2 if self.kept > 50 else x
+
+
+def in_numpy(self: Any, x: Tensor) -> Tensor:
+    self.kept[0] += 1
+    return x * float(self.kept[0])
+
+
+def by_a_set(self: Any, x: Tensor) -> Tensor:
+    self.kept.add(len(self.kept))
+    return x * 2
+
+
+def passing_on(self: Any, x: Tensor) -> Tensor:
+    self.kept = [[x, *self.kept[0]]]
+    return x + sum(self.kept[0])
+
+
+def by_default(self: Any, x: Tensor, calls: list[int] = []) -> Tensor:  # noqa: B006
+    calls.append(1)
+    return x * len(calls)
+
+
+LINES: list[tuple[Any, Any, str]] = [
+    (None, lazily, "self.kept = x * 2"),
+    (None, hidden, "self.kept = x if self.kept is None else self.kept * 0.5 + x"),
+    (torch.zeros(1), growing, "self.kept = torch.cat([self.kept, x])"),
+    ([], logging, "self.kept.append(x)"),
+    ([], rarely, "self.kept.append(1)"),
+    (False, toggling, "self.kept = not self.kept"),
+    (True, only_first, "self.kept = False"),
+    (0, counting, "return x * 2 if self.kept > 50 else x"),
+    (np.zeros(2), in_numpy, "self.kept[0] += 1"),
+    (set(), by_a_set, "self.kept.add(len(self.kept))"),
+    ([[]], passing_on, "self.kept = [[x, *self.kept[0]]]"),
 ]
 
 
-@pytest.mark.parametrize(("kind", "size", "names"), STATE, ids=[kind.__name__ for kind, _, _ in STATE])
-def test_state_in_objects_is_state_of_the_archive(
-    build: Build, kind: type[nn.Module], size: tuple[int, ...], names: set[str]
-) -> None:
-    torch.manual_seed(3)
-    eager = kind()
-    before = copy.deepcopy(vars(eager))
-    model = build(eager, (torch.randn(size),))
-    assert {key: str(value) for key, value in vars(eager).items()} == {k: str(v) for k, v in before.items()}
-    assert set(model.context().state()) == names
-    replayed(model, eager, size)
+@pytest.mark.parametrize(("start", "step", "line"), LINES, ids=[step.__name__ for _, step, _ in LINES])
+@pytest.mark.parametrize("mode", ["forward", "joint"])
+def test_other_state_is_refused_with_its_line(start: Any, step: Any, line: str, mode: str) -> None:
+    model = Refused(copy.deepcopy(start), step)
+    x = torch.randn(3, requires_grad=mode == "joint")
+    if mode == "joint":
+        model.step = lambda self, x: step(self, x).sum()
+    with pytest.raises(CaptureError) as info:
+        aot_export(model, (x,), mode=mode)
+    assert "self.kept" in str(info.value)
+    assert f": {line}" in str(info.value)
+    assert info.value.hint
+    assert str(model.kept) == str(start)
+
+
+def test_a_default_that_grows_is_refused() -> None:
+    with pytest.raises(CaptureError, match=r"a default of by_default.*\n  at .*: calls.append\(1\)"):
+        aot_export(Refused(None, by_default), (torch.randn(3),))
+    assert by_default.__defaults__ == ([],)
+
+
+def test_a_buffer_that_begins_as_none() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kept", None)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return lazily(self, x)
+
+    with pytest.raises(CaptureError, match=r"self\.kept.*None before the first call(.|\n)*self\.kept = x \* 2"):
+        aot_export(Model(), (torch.randn(3),))
+    warm = Model()
+    with torch.no_grad():
+        warm(torch.randn(3))
+    replayed(warm, *[(torch.randn(3),) for _ in range(2)])
+
+
+def test_state_cannot_follow_a_dynamic_size() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = torch.zeros(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            old, self.last = self.last, x
+            return old.sum() + x
+
+    with pytest.raises(CaptureError, match=r"self\.last is float32\[4, 3\] before this call and float32\["):
+        aot_export(Model(), (torch.randn(4, 3),), dynamic_shapes={"x": {0: aotpack.Dim("b", 1, 8)}})
+    with pytest.raises(CaptureError, match=r"'b'"):
+        aot_export(Delayed(), (torch.randn(3),), dynamic_shapes={"x": {0: aotpack.Dim("b", 1, 8)}})
+
+
+def test_a_lazy_module_that_was_never_called() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.LazyLinear(2))
+    with pytest.raises(CaptureError, match=r"lazy modules.*'1\.weight'.*no shape yet") as info:
+        aot_export(model, (torch.randn(2, 3),))
+    assert "call the model once" in (info.value.hint or "")
+    model(torch.randn(2, 3))
+    replayed(model, (torch.randn(2, 3),))

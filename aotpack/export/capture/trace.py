@@ -23,6 +23,7 @@ from aotpack.export import model_lines
 from aotpack.export.capture import eager, gradients
 from aotpack.export.capture.helper_objects import helpers_follow
 from aotpack.export.capture.interface import Call
+from aotpack.export.capture.python_state.held import holds_state
 from aotpack.export.capture.quiet import torch_quiet
 from aotpack.export.capture.state import objects_put_back
 from aotpack.export.checks import messages_noted
@@ -143,6 +144,8 @@ def _ones_fixed(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> tup
 
 
 def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict: bool = False) -> ExportedProgram:
+    if strict and holds_state(module):
+        raise CaptureError("Dynamo does not follow state in Python objects")
     # Calls bring inputs into dense memory; strides of an example that is not dense would be taken for granted.
     if gradients.takes_gradients(module):
         if strict:

@@ -28,6 +28,7 @@ from aotpack.export import ops
 from aotpack.export.editing import fake_mode
 from aotpack.export.inductor.asserts import Wording, worded_asserts
 from aotpack.export.inductor.complex_graph import simplify_complex
+from aotpack.export.inductor.copies import copies_of_state_kept
 from aotpack.export.inductor.custom_calls import custom_calls
 from aotpack.export.inductor.decompositions import our_decompositions
 from aotpack.export.inductor.device_asserts import asserts_checked
@@ -211,6 +212,7 @@ def generate(
         chosen_layouts(gm),
         numbers_allowed(),
         pieces_left_alone(),
+        copies_of_state_kept(),
         shims_of_later_versions(),
         custom_calls(custom or {}),
         _intercepted(result),

@@ -61,10 +61,14 @@ def _key(place: Place) -> tuple[int, Any]:
 def _only_later(changes: Sequence[Change], again: Sequence[Change]) -> list[Change]:
     """Places that the second call has changed and the first has not, as changes of the first."""
     known = {_key(change.place) for change in changes}
+    whole = {id(change.place.node.owner) for change in changes if change.place.key is CONTENTS}
     return [
         Change(change.place, change.before, change.before, change.written)
         for change in again
-        if _key(change.place) not in known and not _is_buffer(change)
+        if _key(change.place) not in known
+        and id(change.place.node.owner) not in whole
+        and change.place.key is not CONTENTS
+        and not _is_buffer(change)
     ]
 
 

@@ -24,6 +24,7 @@ from aotpack.export.capture.python_state.snapshot import Place
 from aotpack.export.program import Program
 
 _PREFIX = "aotpack_state_"
+_MARK = "_aotpack_holds_state"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ class Piece:
         """A name for each leaf."""
         paths = [path for path, _ in pytree.tree_flatten_with_path(pytree.tree_unflatten(self.initial, self.tree))[0]]
         return [".".join([self.places[0].name, *map(structure.key_text, path)]) for path in paths]
+
+
+def holds_state(module: torch.nn.Module) -> bool:
+    """Whether state of Python objects is held in buffers of this module now."""
+    return _MARK in module.__dict__
 
 
 class Held:
@@ -75,12 +81,13 @@ class Held:
         module._buffers.update(buffers)
         module._non_persistent_buffers_set.update(buffers)
         module.__dict__["forward"] = forward
+        module.__dict__[_MARK] = True
         try:
             yield
         except CaptureError as error:
             raise self._explained(error) from error
         finally:
-            del module.__dict__["forward"]
+            del module.__dict__["forward"], module.__dict__[_MARK]
             if own is not ABSENT:
                 module.__dict__["forward"] = own
             for name in buffers:

@@ -69,19 +69,30 @@ for _name in _OPERATORS:
 
 
 def _refusing(kind: type, name: str, allowed: Iterable[str]) -> type:
-    """A class of containers whose contents cannot be read, but by what `allowed` names."""
-
-    def refuse(self: Any, *_: Any, **__: Any) -> Any:
-        self.note()
-        raise Read
-
+    """A class of containers that cannot be read before they are cleared; `allowed` names what adds to them."""
     kept = {
         *allowed,
         *("__class__", "__new__", "__init__", "__init_subclass__", "__subclasshook__", "__getattribute__"),
-        *("__setattr__", "__delattr__", "__doc__", "__dir__", "__hash__", "__class_getitem__", "__getstate__"),
+        *("__setattr__", "__delattr__", "__doc__", "__dir__", "__hash__", "__class_getitem__", "__getstate__", "clear"),
     }
-    refused = {key: refuse for key in dir(kind) if key not in kept and callable(getattr(kind, key))}
-    return type(name, (kind,), refused)
+
+    def guarded(original: Any) -> Any:
+        @functools.wraps(original)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.unread:
+                self.note()
+                raise Read
+            return original(self, *args, **kwargs)
+
+        return call
+
+    def clear(self: Any) -> None:
+        self.unread = False
+        kind.clear(self)  # type: ignore[attr-defined]
+
+    methods = {key: getattr(kind, key) for key in dir(kind) if key not in kept}
+    refused = {key: guarded(method) for key, method in methods.items() if callable(method)}
+    return type(name, (kind,), {**refused, "clear": clear, "unread": True})
 
 
 _List: Any = _refusing(list, "list", ("append", "extend", "__iadd__"))
