@@ -169,6 +169,7 @@ def _dispatcher_calls(serialized: str | None) -> list[str]:
     return [str(node["node"]["target"]).removeprefix("torch.ops.").replace("::", ".") for node in nodes]
 
 
+@copies_of_state_kept()
 def generate(
     gm: torch.fx.GraphModule,
     inputs: Sequence[Any],
@@ -212,7 +213,6 @@ def generate(
         chosen_layouts(gm),
         numbers_allowed(),
         pieces_left_alone(),
-        copies_of_state_kept(),
         shims_of_later_versions(),
         custom_calls(custom or {}),
         _intercepted(result),
