@@ -185,7 +185,8 @@ class TensorSpec:
 
     `order` lists the dims from outermost to innermost in memory. `mutated` (inputs only): the call writes to the
     caller's buffer. `number`, one of "int", "float" and "bool": callers see a Python number; modules see a tensor of
-    rank 0 and dtype int64, float64 or bool. `dim` (int inputs only): the dim whose value the number is.
+    rank 0 and dtype int64, float64 or bool. `dim` (int inputs only): the dim whose value the number is; or `formula`:
+    what the number must be in each call.
     """
 
     name: str
@@ -195,6 +196,7 @@ class TensorSpec:
     mutated: bool = False
     number: str | None = None
     dim: str | None = None
+    formula: DimRef | Expr | None = None
 
     @property
     def rank(self) -> int:
@@ -202,7 +204,8 @@ class TensorSpec:
 
     def __str__(self) -> str:
         if self.number is not None:
-            return self.number if self.dim is None else f"{self.number}[{self.dim}]"
+            value = self.dim if self.formula is None else self.formula
+            return self.number if value is None else f"{self.number}[{value}]"
         return f"{self.dtype}[{', '.join(str(size) for size in self.shape)}]"
 
 

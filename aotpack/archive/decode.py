@@ -9,7 +9,7 @@ from aotpack.archive.encode import canonical
 from aotpack.archive.entry_json import decode_entry
 from aotpack.archive.fields import overlaps, read_byte_range, read_dtype, read_file, read_integers, read_strings
 from aotpack.archive.layout import CONSTANT_ALIGNMENT, path_problem
-from aotpack.archive.manifest import FORMAT, FORMAT_VERSION, ROLES, Constant, FileEntry, Manifest
+from aotpack.archive.manifest import FORMAT, READABLE_VERSIONS, ROLES, Constant, FileEntry, Manifest
 from aotpack.archive.node import INT64_MAX, Node, malformed, parse_json, unique
 from aotpack.archive.weights_json import decode_weights
 from aotpack.errors import UnsupportedVersionError
@@ -25,9 +25,9 @@ def decode_manifest(data: bytes) -> Manifest:
     version = value.get("format_version")
     if not isinstance(version, int) or isinstance(version, bool) or abs(version) > INT64_MAX:
         malformed(f"manifest: format_version: expected an integer, got {version!r}")
-    if version != FORMAT_VERSION:
+    if version not in READABLE_VERSIONS:
         raise UnsupportedVersionError(
-            f"the archive has format version {version}; this aotpack knows version {FORMAT_VERSION}",
+            f"the archive has format version {version}; this aotpack reads {' and '.join(map(str, READABLE_VERSIONS))}",
             hint="update aotpack, or build the archive again with this version",
         )
     keys = ("format", "format_version", "name", "producer", "files", "constants", "entries", "report", "weights")

@@ -103,7 +103,7 @@ def _value(value: TensorSpec) -> Json:
         "order": list(value.order),
         "mutated": value.mutated,
         "number": value.number,
-        "dim": value.dim,
+        "dim": value.dim if value.formula is None else _size(value.formula),
     }
 
 

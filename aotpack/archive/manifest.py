@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from aotpack.spec import CallSpec, Check, Dim, DType, Signature, Spec, TensorSpec
 
 FORMAT = "aotpack"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+# The versions that can be read.
+READABLE_VERSIONS = (3, 4)
 MAX_RANK = 16
 ROLES = ("parameter", "buffer", "constant", "packed", "folded")
 

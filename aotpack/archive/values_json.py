@@ -51,12 +51,26 @@ def decode_value(node: Node, dims: Collection[str], *, output: bool) -> TensorSp
         members["number"].fail(f"{number} is {NUMBER_DTYPES[number]} of rank 0, not {dtype} of rank {len(shape)}")
     if number is not None and mutated:
         members["mutated"].fail("a number cannot be mutated")
-    dim = None if members["dim"].value is None else members["dim"].string()
-    if dim is not None and (output or number != "int"):
+    if members["dim"].value is not None and (output or number != "int"):
         members["dim"].fail("only an input that is an int gives a dim")
-    if dim is not None and dim not in dims:
-        members["dim"].fail(f"there is no dim {dim!r}")
-    return TensorSpec(members["name"].string(), dtype, shape, order, mutated, number, dim)
+    dim, formula = _number_value(members["dim"], dims)
+    return TensorSpec(members["name"].string(), dtype, shape, order, mutated, number, dim, formula)
+
+
+def _number_value(node: Node, dims: Collection[str]) -> tuple[str | None, DimRef | Expr | None]:
+    """The dim that an int gives, or what it must be."""
+    if node.value is None:
+        return None, None
+    if isinstance(node.value, dict):
+        formula = _size(node, dims, output=False)
+        assert not isinstance(formula, int)
+        if isinstance(formula, DimRef) and formula == DimRef(formula.dim):
+            node.fail("a plain dim is given by its name")
+        return None, formula
+    dim = node.string()
+    if dim not in dims:
+        node.fail(f"there is no dim {dim!r}")
+    return dim, None
 
 
 def check_dims(
@@ -79,7 +93,7 @@ def check_dims(
     for value in inputs:
         determined |= {size.dim for size in value.shape if isinstance(size, DimRef)}
     for value in (*inputs, *outputs):
-        for size in value.shape:
+        for size in (*value.shape, value.formula):
             if isinstance(size, DimRef):
                 used.append(size.dim)
             elif isinstance(size, Expr) and size.code is not None:

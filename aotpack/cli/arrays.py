@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aotpack.archive import ArchiveReader, Entry, Golden, GoldenTensor
-from aotpack.cli.sizes import resolve_dims, size_of
+from aotpack.cli.sizes import number_of, resolve_dims, size_of
 from aotpack.errors import ArchiveNotFoundError, InputError
 from aotpack.spec import DType, Signature, TensorSpec
 
@@ -64,12 +64,15 @@ def random_inputs(entry: Entry, sizes: Mapping[str, int], *, seed: int = 0) -> l
     """
     values = resolve_dims(entry, sizes)
     generator = np.random.default_rng(seed)
-    return [
-        np.array(values[value.dim], np.int64)
-        if value.dim is not None
-        else _random(value, [size_of(size, values) for size in value.shape], generator)
-        for value in entry.inputs
-    ]
+    return [_array(value, values, generator) for value in entry.inputs]
+
+
+def _array(value: TensorSpec, values: Mapping[str, int], generator: np.random.Generator) -> Array:
+    if value.dim is not None:
+        return np.array(values[value.dim], np.int64)
+    if value.formula is not None:
+        return np.array(number_of(value.formula, values), np.int64)
+    return _random(value, [size_of(size, values) for size in value.shape], generator)
 
 
 def _random(value: TensorSpec, shape: list[int], generator: np.random.Generator) -> Array:

@@ -137,7 +137,7 @@ def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
             dense = value.order == tuple(range(value.rank))
             layout = "contiguous" if dense else f"order {list(value.order)}"
             if value.number is not None:
-                table.add_row(kind, value.name, value.number, value.dim or "", "number")
+                table.add_row(kind, value.name, value.number, str(value.dim or value.formula or ""), "number")
                 continue
             table.add_row(kind, value.name, str(value.dtype), shape, layout + (", mutated" if value.mutated else ""))
     console.print(table)

@@ -58,19 +58,27 @@ def size_of(size: ShapeElement, dims: Mapping[str, int]) -> int:
     Raises:
         InputError: it is not defined, or negative.
     """
-    if isinstance(size, int):
-        return size
-    if isinstance(size, DimRef):
-        value = size.mul * dims[size.dim] + size.add
-    else:
-        assert size.code is not None  # inputs have no sizes out of the data
-        try:
-            value = int(evaluate(size.code, dims))
-        except UndefinedError as error:
-            raise InputError(f"the size {size} is not defined for {_given(dims)}: {error}") from None
+    value = number_of(size, dims)
     if value < 0:
         raise InputError(f"the size {size} is {value} for {_given(dims)}")
     return value
+
+
+def number_of(formula: ShapeElement, dims: Mapping[str, int]) -> int:
+    """The value of a formula, which may be negative, in a call with these values of the dims.
+
+    Raises:
+        InputError: it is not defined.
+    """
+    if isinstance(formula, int):
+        return formula
+    if isinstance(formula, DimRef):
+        return formula.mul * dims[formula.dim] + formula.add
+    assert formula.code is not None  # inputs have no sizes out of the data
+    try:
+        return int(evaluate(formula.code, dims))
+    except UndefinedError as error:
+        raise InputError(f"{formula} is not defined for {_given(dims)}: {error}") from None
 
 
 def _given(dims: Mapping[str, int]) -> str:

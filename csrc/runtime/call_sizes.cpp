@@ -35,7 +35,17 @@ void CallSizes::solve(const DLTensor* const* inputs) {
   }
   for (const NumberUse& use : plan_->number_uses()) {
     const int64_t given = number_in(*inputs[use.input], plan_->record().inputs[use.input]);
-    if (given != sizes_[use.dim]) refuse_number(use, given);
+    CodeValue expected;
+    bool defined = true;
+    if (use.formula == nullptr) {
+      expected.integer = sizes_[use.dim];
+    } else if (use.formula->kind == SizeRecord::Kind::kCode) {
+      defined = use.formula->code.evaluate(sizes_.data(), &expected);
+    } else {
+      defined = checked_mul(use.formula->mul, sizes_[use.dim], &expected.integer) &&
+                checked_add(expected.integer, use.formula->add, &expected.integer);
+    }
+    if (!defined || given != expected.integer) refuse_number(use, given, defined, expected.integer);
   }
   for (const DerivedSize& derived : plan_->derived_sizes()) compute(derived);
 }
@@ -90,9 +100,17 @@ void CallSizes::refuse_dim(const DimSource& source, const DLTensor& given, int64
                  name.c_str(), static_cast<ll>(value), violation.c_str()));
 }
 
-void CallSizes::refuse_number(const NumberUse& use, int64_t given) const {
-  invalid(format("input '%s' is %s, got %lld", plan_->record().inputs[use.input].name.c_str(),
-                 describe_dim(*plan_, use.dim, data()).c_str(), static_cast<ll>(given)));
+void CallSizes::refuse_number(const NumberUse& use, int64_t given, bool defined, int64_t expected) const {
+  const std::string where = "input '" + plan_->record().inputs[use.input].name + "'";
+  if (use.formula == nullptr) {
+    invalid(format("%s is %s, got %lld", where.c_str(), describe_dim(*plan_, use.dim, data()).c_str(),
+                   static_cast<ll>(given)));
+  }
+  const std::string formula = describe_size(plan_->record(), *use.formula);
+  const std::string dims = describe_dims(*plan_, dims_of(*use.formula), data());
+  if (!defined) invalid(where + " must be " + formula + ", which cannot be evaluated for " + dims);
+  invalid(format("%s must be %s = %lld (%s), got %lld", where.c_str(), formula.c_str(), static_cast<ll>(expected),
+                 dims.c_str(), static_cast<ll>(given)));
 }
 
 void CallSizes::refuse_derived(const DerivedSize& derived, bool defined, int64_t value) const {

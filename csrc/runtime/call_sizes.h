@@ -27,7 +27,7 @@ class CallSizes {
   int64_t solve_affine(const DimSource& source, int64_t size) const;
   void compute(const DerivedSize& derived);
   [[noreturn]] void refuse_dim(const DimSource& source, const DLTensor& given, int64_t value) const;
-  [[noreturn]] void refuse_number(const NumberUse& use, int64_t given) const;
+  [[noreturn]] void refuse_number(const NumberUse& use, int64_t given, bool defined, int64_t expected) const;
   [[noreturn]] void refuse_derived(const DerivedSize& derived, bool defined, int64_t value) const;
 
   const EntryPlan* plan_;

@@ -13,7 +13,8 @@
 namespace aotpack::runtime {
 namespace {
 
-constexpr int64_t kFormatVersion = 3;
+constexpr int64_t kOldestVersion = 3;
+constexpr int64_t kFormatVersion = 4;
 
 void read_files(const Node& list, Manifest* out) {
   out->files.resize(list.size());
@@ -87,9 +88,10 @@ Manifest parse_manifest(std::string_view text) {
   // The version first: a later version may well have other keys.
   if (root.at("format").string() != "aotpack") root.at("format").error("expected 'aotpack'");
   const int64_t version = root.at("format_version").integer();
-  if (version != kFormatVersion) {
-    fail(AOTPACK_UNSUPPORTED_VERSION, "archive format version %lld; this runtime reads version %lld",
-         static_cast<long long>(version), static_cast<long long>(kFormatVersion));
+  if (version < kOldestVersion || version > kFormatVersion) {
+    fail(AOTPACK_UNSUPPORTED_VERSION, "archive format version %lld; this runtime reads versions %lld to %lld",
+         static_cast<long long>(version), static_cast<long long>(kOldestVersion),
+         static_cast<long long>(kFormatVersion));
   }
   root.keys({"constants", "entries", "files", "format", "format_version", "name", "producer", "report", "weights"});
   Manifest manifest;

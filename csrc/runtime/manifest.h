@@ -63,6 +63,8 @@ struct ValueRecord {
   bool mutated = false;
   aotpack_number number = AOTPACK_NUMBER_NONE;
   uint32_t dim = kNoDim;  // of an int input: the dim that it gives
+  // Of an int input that gives no dim, but must be this: kDim or kCode.
+  std::optional<SizeRecord> formula;
 };
 
 struct GuardRecord {

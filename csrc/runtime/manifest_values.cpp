@@ -113,7 +113,12 @@ void read_number(const Node& node, const EntryRecord& entry, bool output, ValueR
   }
   if (dim.kind() == json::Kind::kNull) return;
   if (output || out->number != AOTPACK_NUMBER_INT) dim.error("only an input that is an int gives a dim");
-  out->dim = find_dim(dim, dim.string(), entry);
+  if (dim.kind() != json::Kind::kObject) {
+    out->dim = find_dim(dim, dim.string(), entry);
+    return;
+  }
+  out->formula = read_size(dim, entry, output);
+  if (out->formula->is_plain_dim()) dim.error("a plain dim is given by its name");
 }
 
 void read_value(const Node& node, const EntryRecord& entry, bool output, ValueRecord* out) {
@@ -195,12 +200,14 @@ void check_determined(const Node& node, const EntryRecord& entry) {
   const auto use_all = [&](const Code& code) {
     for (const uint32_t dim : code.dims()) use(dim);
   };
+  const auto use_size = [&](const SizeRecord& size) {
+    if (size.kind == SizeRecord::Kind::kDim) use(size.dim);
+    use_all(size.code);
+  };
   for (const std::vector<ValueRecord>* values : {&entry.inputs, &entry.outputs}) {
     for (const ValueRecord& value : *values) {
-      for (const SizeRecord& size : value.shape) {
-        if (size.kind == SizeRecord::Kind::kDim) use(size.dim);
-        use_all(size.code);
-      }
+      for (const SizeRecord& size : value.shape) use_size(size);
+      if (value.formula) use_size(*value.formula);
     }
   }
   for (const VariantRecord& variant : entry.variants) {

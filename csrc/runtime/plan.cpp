@@ -9,6 +9,7 @@ namespace aotpack::runtime {
 
 EntryPlan::EntryPlan(const EntryRecord& record) : record_(&record) {
   find_dim_sources();
+  find_formulas();
   initial_sizes_.resize(record.dims.size());
   add_slots(record.inputs, false, &input_slots_);
   add_slots(record.outputs, true, &output_slots_);
@@ -50,8 +51,15 @@ void EntryPlan::find_dim_sources() {
     dim_sources_.push_back(source);
     for (uint32_t input = 0; input < record_->inputs.size(); ++input) {
       const bool is_source = source.axis == DimSource::kNumber && source.input == input;
-      if (record_->inputs[input].dim == dim && !is_source) number_uses_.push_back({input, dim});
+      if (record_->inputs[input].dim == dim && !is_source) number_uses_.push_back({input, dim, nullptr});
     }
+  }
+}
+
+void EntryPlan::find_formulas() {
+  for (uint32_t input = 0; input < record_->inputs.size(); ++input) {
+    const std::optional<SizeRecord>& formula = record_->inputs[input].formula;
+    if (formula) number_uses_.push_back({input, formula->dim, &*formula});
   }
 }
 

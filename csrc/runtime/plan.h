@@ -28,10 +28,11 @@ struct DimSource {
   bool is_plain() const noexcept { return mul == 1 && add == 0; }
 };
 
-// An int input that gives a dim which a size has given already: they must agree.
+// An int input that gives a dim which a size has given already, or that must be what a formula of dims gives.
 struct NumberUse {
   uint32_t input;
   uint32_t dim;
+  const SizeRecord* formula;  // NULL: the dim itself
 };
 
 // A size that is computed from the dims of a call: mul * dims[dim] + add, or by a code.
@@ -93,6 +94,7 @@ class EntryPlan {
 
  private:
   void find_dim_sources();
+  void find_formulas();
   void add_slots(const std::vector<ValueRecord>& values, bool output, std::vector<uint32_t>* out);
   uint32_t slot_of(const SizeRecord& size, const ValueRecord& value, bool output, uint32_t axis);
   void make_inputs();

@@ -27,7 +27,20 @@ STRINGS = ["", "x", "weights/x", "a" * 64]
 VALUES: list[Any] = [None, True, -1, 0, 3, 4096, 2**63, 2**70, 0.5, -0.0, *STRINGS, [], {}, [0], ["x"]]
 # For the items of codes, and for what only some strings say.
 WORDS: list[Any] = ["+", "<", "not", "select", "trunc", "$batch", "$", {"float": 1}, {"float": True}, {"float": "x"}]
-KINDS = {"number": ["int", "float", "bool"], "dim": ["n", "rows", "batch", "length"], "dtype": ["int64", "bool"]}
+FORMULAS = [
+    {"dim": "n", "mul": 2, "add": -1},
+    {"dim": "n", "mul": 1, "add": 0},
+    {"dim": "n", "mul": 0, "add": 1},
+    {"dim": "m", "mul": 2, "add": 0},
+    {"expr": "n", "code": ["$n"]},
+    {"expr": "n", "code": ["$m"]},
+    {"expr": "n", "code": None},
+]
+KINDS = {
+    "number": ["int", "float", "bool"],
+    "dim": ["n", "rows", "batch", "length", *FORMULAS],
+    "dtype": ["int64", "bool"],
+}
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

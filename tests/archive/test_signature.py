@@ -92,6 +92,31 @@ CASES: dict[str, tuple[str, Change, str]] = {
     "dim of a tensor": ("numbers", put("inputs", 0, "dim", "n"), "only an input that is an int gives a dim"),
     "dim of an output": ("numbers", put("outputs", 1, "dim", "n"), "only an input that is an int gives a dim"),
     "number of no dim": ("numbers", put("inputs", 1, "dim", "m"), "there is no dim 'm'"),
+    "formula of no dim": (
+        "numbers",
+        put("inputs", 1, "dim", {"dim": "m", "mul": 2, "add": 0}),
+        "there is no dim 'm'",
+    ),
+    "formula that is a dim": (
+        "numbers",
+        put("inputs", 1, "dim", {"dim": "n", "mul": 1, "add": 0}),
+        "a plain dim is given by its name",
+    ),
+    "formula alone": (
+        "numbers",
+        put("inputs", 1, "dim", {"dim": "n", "mul": 2, "add": 0}),
+        "the dim 'n' is used, but no input determines it",
+    ),
+    "formula of a float": (
+        "numbers",
+        put("inputs", 2, "dim", {"dim": "n", "mul": 2, "add": 0}),
+        "only an input that is an int gives a dim",
+    ),
+    "formula out of the data": (
+        "numbers",
+        put("inputs", 1, "dim", {"expr": "n", "code": None}),
+        "sizes out of the data",
+    ),
     "number that is mutated": ("numbers", put("inputs", 1, "mutated", True), "mutated: a number cannot be mutated"),
     # dims without a value
     "output's dim": ("numbers", put("inputs", 1, "dim", None), "the dim 'n' is used, but no input determines it"),

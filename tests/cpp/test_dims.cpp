@@ -196,3 +196,31 @@ TEST_CASE("outputs have the sizes that their codes say, or the call fails") {
   const aotpack::Error into = error_of([&] { context.run_into(inputs(7, 3, 2), {TensorView(out, {3})}); });
   CHECK(message_of(into) == "output 'output': dim 0 is a//b = 2 in this call, the buffer has 3");
 }
+
+TEST_CASE("an int that must be what dims give") {
+  const std::pair<Json, std::string> formulas[] = {
+      {Json::object({{"dim", "k"}, {"mul", 2}, {"add", -5}}), "2*k - 5"},
+      {expression("k + k - 5", code({"$k", "$k", "+", 5, "-"})), "k + k - 5"}};
+  for (const auto& [formula, text] : formulas) {
+    Context context =
+        trio({dim("k", 0, 9)}, {value("x", "int64", {size("k")}), value("y", "int64", {}), number("n", "int", formula)},
+             size("k"));
+    const auto inputs = [&](int64_t length, const int64_t& n) {
+      return std::vector<TensorView>{tensor({length}), tensor({}), TensorView(&n, {})};
+    };
+    for (int64_t k = 0; k <= 9; ++k) CHECK(context.run(inputs(k, 2 * k - 5))[0].numel() == k);
+    for (const int64_t wrong : {int64_t{2}, int64_t{4}, INT64_MIN, INT64_MAX}) {
+      CHECK(refusal(context, inputs(4, wrong)) ==
+            "input 'n' must be " + text + " = 3 ('k' = 4 by input 'x'), got " + std::to_string(wrong));
+    }
+    CHECK(refusal(context, inputs(10, 15)) == "input 'x': dim 0 ('k') must be in [0, 9], got 10");
+  }
+  Context undefined = trio({dim("k", 0, 9)},
+                           {value("x", "int64", {size("k")}), value("y", "int64", {}),
+                            number("n", "int", expression("12//k", code({12, "$k", "//"})))},
+                           size("k"));
+  const int64_t n = 4;
+  CHECK(undefined.run({tensor({3}), tensor({}), TensorView(&n, {})}).size() == 1);
+  CHECK(refusal(undefined, {tensor({0}), tensor({}), TensorView(&n, {})}) ==
+        "input 'n' must be 12//k, which cannot be evaluated for 'k' = 0 by input 'x'");
+}

@@ -20,7 +20,7 @@ from aotpack.export.randomness import is_random
 from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.declared import Declared
 from aotpack.export.sizes.dims import DimTable
-from aotpack.spec import DimRef, DType, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf
+from aotpack.spec import DimRef, DType, Expr, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf
 
 _DTYPES = {
     torch.float16: DType.FLOAT16,
@@ -249,8 +249,9 @@ def _input_leaves(
         number = call.numbers.get(i)
         if number is not None:
             leaves.append(TensorLeaf(len(inputs)))
-            dim = _number_dim(node, name, table) if number == "int" else None
-            inputs.append(TensorSpec(name, manifest_dtype(NUMBER_DTYPES[number]), (), (), number=number, dim=dim))
+            dim, formula = _int_value(node, name, table) if number == "int" else (None, None)
+            dtype = manifest_dtype(NUMBER_DTYPES[number])
+            inputs.append(TensorSpec(name, dtype, (), (), number=number, dim=dim, formula=formula))
         elif isinstance(value, torch.Tensor):
             fake = node.meta["val"]
             _refuse_constants(fake, name, [axis for leaf, axis in call.demanded if leaf == i])
@@ -268,8 +269,8 @@ def _input_leaves(
     return leaves, inputs
 
 
-def _number_dim(node: torch.fx.Node, name: str, table: DimTable) -> str:
-    """The dim whose value an int input is."""
+def _int_value(node: torch.fx.Node, name: str, table: DimTable) -> tuple[str | None, DimRef | Expr | None]:
+    """The dim whose value an int input is, or what it must be."""
     value = node.meta["val"]
     if constant(value) is not None:
         raise CaptureError(
@@ -277,12 +278,15 @@ def _number_dim(node: torch.fx.Node, name: str, table: DimTable) -> str:
             hint="leave it out of dynamic_shapes, or look for Python code that needs its value",
         )
     element = table.size(value, output=False, where=f"input {name!r}")
-    if not isinstance(element, DimRef) or (element.mul, element.add) != (1, 0):
+    assert not isinstance(element, int)  # that would be a constant
+    if isinstance(element, DimRef) and (element.mul, element.add) == (1, 0):
+        return element.dim, None
+    for dim in table.without_source(element):
         raise CaptureError(
-            f"input {name!r} must be {element} in each call, which an input of its own cannot be",
-            hint="compute it in the model",
+            f"input {name!r} must be {element} in each call, but no input gives {dim!r}",
+            hint=f"pass {dim!r}, as an int or as a size of a tensor, and compute {element} in the model",
         )
-    return element.dim
+    return None, element
 
 
 def _refuse_constants(value: torch.Tensor, name: str, axes: Sequence[int]) -> None:

@@ -182,14 +182,30 @@ def _example_at(
         if spec is None:
             sized.append(value)
         elif spec.number is not None:
-            sized.append(value if spec.dim is None else values[spec.dim])
-            if spec.dim is None or spec.dim in dims:
-                shapes[spec.name] = DYNAMIC if spec.dim is None else dims[spec.dim]
+            number, shape = _number_at(spec, value, values, dims)
+            sized.append(number)
+            if shape is not None:
+                shapes[spec.name] = shape
         else:
             sized.append(resized(value, [element_size(size, values) for size in spec.shape], spec.order))
             if open_axes := _open_axes(spec, dims):
                 shapes[spec.name] = open_axes
     return pytree.tree_unflatten(sized, tree), shapes
+
+
+def _number_at(spec: TensorSpec, value: Any, values: Mapping[str, int], dims: Mapping[str, Dim]) -> tuple[Any, Any]:
+    """A number at these sizes, and what `dynamic_shapes` has for it; None where it is a constant."""
+    if spec.formula is not None:
+        number = element_size(spec.formula, values)
+        if isinstance(spec.formula, DimRef):
+            dim = dims.get(spec.formula.dim)
+            return number, None if dim is None else dim * spec.formula.mul + spec.formula.add
+        varies = any(f"${name}" in (spec.formula.code or ()) for name in dims)
+        # What it depends on is found by the trace.
+        return number, DYNAMIC if varies else None
+    if spec.dim is None:
+        return value, DYNAMIC
+    return values[spec.dim], dims.get(spec.dim)
 
 
 def _leaves(spec: Spec | CallSpec) -> Iterator[TensorLeaf | ValueLeaf]:

@@ -9,6 +9,7 @@ from typing import Any
 import sympy
 import torch
 
+from aotpack.archive.code import dims_of
 from aotpack.errors import CaptureError
 from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.canonical import remainder
@@ -40,6 +41,8 @@ class DimTable:
         self._numbers: set[str] = set()
         # Dims of the user's that are expressions of others, and where.
         self._vanished: dict[str, tuple[sympy.Expr, str]] = {}
+        # Those that a call gives: by a size, or as an int.
+        self._given: set[str] = set()
         self._notes: list[Note] = []
         self._demands = Demands((), (), ())
 
@@ -66,6 +69,10 @@ class DimTable:
         relations = self._name_declared(found)
         self._name_others(found)
         assumptions = [*self._assumptions(found), *relations]
+        for _, axis, size, _ in found:
+            ref = _affine(self._in_dims(expression(size)))
+            if ref is not None and (axis != NUMBER or (ref.mul, ref.add) == (1, 0)):
+                self._given.add(ref.dim)
         order = [symbol.name for _, _, size, _ in found for symbol in _symbols(self._in_dims(expression(size)))]
         dims = {name: self._dims[name] for name in dict.fromkeys(order)}
         self._demands = demands(dims.values(), assumptions, explicit_min=self._declared.explicit_min)
@@ -104,6 +111,14 @@ class DimTable:
                 hint="make this dim static in dynamic_shapes",
             )
         return Expr(written.text, code)
+
+    def without_source(self, element: ShapeElement) -> list[str]:
+        """The dims in it whose value no call gives."""
+        if isinstance(element, DimRef):
+            names = {element.dim}
+        else:
+            names = set(dims_of(element.code or ())) if isinstance(element, Expr) else set()
+        return sorted(names - self._given)
 
     # ---- names ----
 
@@ -188,8 +203,10 @@ class DimTable:
             expr = self._of_dims(assumption)
             if expr is not None:
                 yield Assumption(expr, assumption.origin)
+        # torch gives int arguments the ranges of sizes, also those that are more than a dim by now.
+        numbers = {shape_env.first_symbol(size) for _, axis, size, _ in found if axis == NUMBER}
         for symbol in env.var_to_range:
-            if not shape_env.is_input(env, symbol):
+            if not shape_env.is_input(env, symbol) or symbol in numbers:
                 continue
             expr = self._in_dims(shape_env.resolved(env, symbol))
             if not expr.free_symbols or not self._knows(expr) or self._is_number(expr):

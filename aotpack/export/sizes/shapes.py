@@ -295,12 +295,13 @@ class _Reader:
             low, high = bounds(spec)
             spec = Dim(self.dims.fresh(name), LEAST if low is None else low, high)
         dim = derived(spec)
-        if dim is None or (dim.mul, dim.add) != (1, 0):
+        if dim is None:
             raise CaptureError(
                 f"{where} is an int, for which dynamic_shapes gives {shown(spec)}",
-                hint="give a Dim with the range of the int, its name, or aotpack.DYNAMIC for any value",
+                hint="give a Dim with the range of the int, its name, 2*dim or dim + 1 of another input's dim, "
+                "or aotpack.DYNAMIC for any value",
             )
-        if dim.root.multiple_of != 1:
+        if dim.root.multiple_of != 1 and (dim.mul, dim.add) == (1, 0):
             raise CaptureError(
                 f"{where}: the dim {dim.root.name!r} has multiple_of={dim.root.multiple_of}",
                 hint="a dim that is an int argument has a range alone",

@@ -183,6 +183,8 @@ def _sizes(traced: Any, value: Any) -> list[tuple[Any, int]]:
 def _cut(value: Any, spec: TensorSpec, sizes: Mapping[str, int]) -> Any:
     """An argument in these sizes: cut, or repeated from its beginning."""
     if not isinstance(value, torch.Tensor):
+        if spec.formula is not None:
+            return resolved(spec.formula, sizes)
         return value if spec.dim is None else sizes[spec.dim]
     result = value.detach()
     for axis, element in enumerate(spec.shape):
