@@ -33,7 +33,7 @@ CTEST := $(dir $(CMAKE))ctest
 , := ,
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test test-py test-cpp test-asan test-tsan lint format bench clean doctest
+.PHONY: help setup demo test test-py test-cpp test-asan test-tsan test-fuzz fuzz lint format bench clean doctest
 .NOTPARALLEL:
 
 help:
@@ -42,6 +42,7 @@ help:
 	@echo "make test       all tests: C++ (plain, ASan+UBSan, TSan), then Python"
 	@echo "make test-py    Python tests alone; PYTEST_FLAGS='-k name' chooses"
 	@echo "make test-cpp   C++ tests alone; test-asan and test-tsan run them under sanitizers"
+	@echo "make fuzz       every fuzzer for FUZZ_SECONDS (3600), ASan+UBSan; test-fuzz: a fixed number of runs"
 	@echo "make lint       ruff, mypy, clang-format"
 	@echo "make format     lets ruff and clang-format rewrite the sources"
 	@echo "make bench      aotpack beside eager, AOTInductor and ONNX Runtime; BENCH_FLAGS='--quick --models mlp'"
@@ -87,10 +88,10 @@ bench: setup
 # ---- tests ----------------------------------------------------------------------------------------------------------
 
 # OpenMP threads that spin while they wait make a shared machine crawl.
-test-cpp test-asan test-tsan test-py: export OMP_WAIT_POLICY := passive
+test-cpp test-asan test-tsan test-py test-fuzz fuzz: export OMP_WAIT_POLICY := passive
 
-test: test-cpp test-asan test-tsan test-py
-	@echo "C++ tests passed: plain, ASan+UBSan, TSan. Python tests passed (summary above)."
+test: test-cpp test-asan test-tsan test-fuzz test-py
+	@echo "C++ tests passed: plain, ASan+UBSan, TSan. Fuzzers found nothing. Python tests passed (summary above)."
 
 test-py: setup
 	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_FLAGS) tests
@@ -116,6 +117,32 @@ test-asan: setup
 # Not the kernels: their threads are libgomp's, whose synchronisation TSan does not see.
 test-tsan: setup
 	$(call run_cpp_tests,.,tsan,RelWithDebInfo,$(RUNTIME_TESTS) -DAOTPACK_SANITIZE=thread)
+
+# libFuzzer with clang, a driver of random inputs with GCC; CXX chooses.
+FUZZ_SECONDS ?= 3600
+define build_fuzzers
+	$(CMAKE) -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAOTPACK_BUILD_FUZZERS=ON -DAOTPACK_WERROR=ON \
+	  -DAOTPACK_SANITIZE='address$(,)undefined' >/dev/null
+	$(CMAKE) --build build/fuzz -j $(JOBS)
+endef
+# Runs, then seconds.
+fuzz_options = $(if $(wildcard build/fuzz/tests/fuzz/libfuzzer),-seed=1 -runs=$(1) -max_total_time=$(2),--runs $(1) --seconds $(2))
+
+# The same inputs every time. Python's fuzzers are among the tests of test-py.
+test-fuzz: setup
+	$(call build_fuzzers)
+	build/fuzz/tests/fuzz/fuzz_container $(call fuzz_options,10000,0)
+	build/fuzz/tests/fuzz/fuzz_manifest $(call fuzz_options,3000,0)
+	build/fuzz/tests/fuzz/fuzz_code $(call fuzz_options,50000,0)
+	build/fuzz/tests/fuzz/fuzz_run $(call fuzz_options,1000,0)
+	build/fuzz/tests/fuzz/fuzz_code --emit 20000 1 | $(PY) -m tests.fuzz.codes
+
+fuzz: setup
+	$(call build_fuzzers)
+	for name in container manifest code run; do \
+	  build/fuzz/tests/fuzz/fuzz_$$name $(if $(wildcard build/fuzz/tests/fuzz/libfuzzer),-max_total_time=$(FUZZ_SECONDS),--seed $$(date +%s) --seconds $(FUZZ_SECONDS)) || exit 1; done
+	build/fuzz/tests/fuzz/fuzz_code --emit 1000000 $$(date +%s) | $(PY) -m tests.fuzz.codes
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(PY) -m pytest -n 0 tests/fuzz
 
 lint: setup
 	$(BIN)/ruff check .

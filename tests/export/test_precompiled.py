@@ -120,8 +120,8 @@ def test_the_compiler_takes_them(lowered: Lowered, warm: Path, tmp_path: Path) -
         source = tmp_path / "source.cpp"
         source.write_text(text)
         include = precompiled.include_flags(header, BuildCache(warm))
-        command = [COMPILER.path, *header.flags, *include, "-H", "-c", str(source), "-o", str(tmp_path / "source.o")]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        flags = [*header.flags, *include, "-H", "-c", str(source), "-o", str(tmp_path / "source.o")]
+        told = subprocess.run([*COMPILER.command, *flags], capture_output=True, text=True, check=True).stderr
         assert f"! {include[1]}.gch" in told.splitlines()[0]
         assert "cpp_prefix.h" not in told and "shim.h" not in told
 

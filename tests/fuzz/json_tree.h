@@ -1,0 +1,25 @@
+// JSON trees of archives: building them tersely, and changing them at random.
+#ifndef AOTPACK_TESTS_FUZZ_JSON_TREE_H_
+#define AOTPACK_TESTS_FUZZ_JSON_TREE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "archive_writer.h"
+
+namespace aotpack::fuzz {
+
+using Json = tests::Json;
+
+inline Json list(std::vector<Json> items) { return Json::array(std::move(items)); }
+inline Json object(Json::Members members) { return Json::object(std::move(members)); }
+
+// A code of random items, most of them fitting their stack.
+Json random_code();
+
+// Changes one place of a manifest: a leaf, a list, an object, a code or a shape.
+void mutate(Json& root);
+
+}  // namespace aotpack::fuzz
+
+#endif  // AOTPACK_TESTS_FUZZ_JSON_TREE_H_
