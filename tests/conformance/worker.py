@@ -149,7 +149,7 @@ class Worker:
         rules: dict[Name, str] = {}
         sets = {name: self._usable(call) for name, call in calls.items()}
         try:
-            model = self._torchless().load(path, num_threads=2)
+            model = self._torchless().load(path, num_threads=2).context(num_threads=2)
         except _GONE:
             return self._crashed("the process crashes as it loads the archive")
         except AotpackError as error:
@@ -158,6 +158,8 @@ class Worker:
             inputs = {name: values[min(turn, len(values) - 1)] for name, values in sets.items()}
             flat = [t for values in inputs.values() for t in values]
             try:
+                # Eager's state is put back after each call.
+                model.method("reset")
                 results = list(model(*[t.detach() for t in flat]))
             except _GONE:
                 return self._crashed("the process crashes in the call")
