@@ -84,3 +84,15 @@ def test_in_training_nothing_is_left_out(tmp_path: Path, cache_dir: Path) -> Non
     program = aot_export(model, (x,), {"src_key_padding_mask": padding})
     report = build_archive(program, tmp_path / "a.aotpack", options=BuildOptions(cache_dir=cache_dir))
     assert report.check.outputs == 1
+
+
+def test_a_mask_that_torch_would_look_at(tmp_path: Path, cache_dir: Path) -> None:
+    """Given as an input, whether it is causal or not."""
+    model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True).eval()
+    causal = nn.Transformer.generate_square_subsequent_mask(3)
+    call = (torch.randn(1, 4, 8), torch.randn(1, 3, 8), None, causal)
+    report = build_archive(aot_export(model, call), tmp_path / "a.aotpack", options=BuildOptions(cache_dir=cache_dir))
+    assert report.check.outputs == 1
+    other = torch.zeros(3, 3).masked_fill(torch.eye(3).bool(), -torch.inf)
+    with torch.no_grad():
+        assert_close(aotpack.load(report.path)(*call[:3], other), model(*call[:3], other))

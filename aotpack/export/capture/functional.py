@@ -16,6 +16,7 @@ import torch.fx
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
+from aotpack.export import model_lines
 from aotpack.export.capture.quiet import torch_quiet
 from aotpack.export.older_torch import captures_mended
 from aotpack.export.sizes.shape_env import lines_of_the_model, sizes_from_zero
@@ -34,6 +35,7 @@ def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.
         CaptureError: torch.export produced something else than a graph module.
     """
     graph_module = _flat(exported)
+    _refuse_unseen_writes(graph_module)
     _replace_private_writes(graph_module)
     if any(_writes(node) or node.target in _REGIONS or _opens_subclass(node) for node in graph_module.graph.nodes):
         with (
@@ -46,6 +48,24 @@ def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.
             exported = exported.run_decompositions({})
         graph_module = _flat(exported)
     return exported, graph_module
+
+
+def _refuse_unseen_writes(graph_module: torch.fx.GraphModule) -> None:
+    """Of an instance norm torch does not say that it writes to its running statistics. aot_export respells it; what
+    torch.export has captured by itself has it still.
+
+    Raises:
+        CaptureError: there is one.
+    """
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.ops.aten.instance_norm.default):
+        if node.args[3] is not None and node.args[5]:
+            line = model_lines.of_trace(node.meta.get("stack_trace") or "")
+            where = "" if line is None else f"\n  at {line.full}"
+            raise CaptureError(
+                f"an instance norm in training mode keeps running statistics, which torch.export does not "
+                f"record{where}",
+                hint="call eval() before the export, or capture the module itself by aot_export",
+            )
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import transformer
 
 from aotpack.export.respelled.table import replaces
 
@@ -28,6 +29,12 @@ def _leaves_padding_out(encoder: nn.TransformerEncoder, src: Tensor, mask: Tenso
         and not torch.is_autocast_enabled()
         and not (torch.is_grad_enabled() and any(t.requires_grad for t in (src, *weights)))
     )
+
+
+@replaces(transformer, "_detect_is_causal_mask")
+def _is_causal(mask: Tensor | None, is_causal: bool | None = None, size: int | None = None) -> bool:
+    """What the caller says. torch looks whether the mask is causal, to leave it out then: a hint alone."""
+    return is_causal is True
 
 
 @replaces(nn.TransformerEncoder, "forward")
