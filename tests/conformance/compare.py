@@ -34,9 +34,11 @@ _TESTS = {
 
 
 # Their results are sums of products, which every implementation adds up in an order, or rounds in places, of its own.
+# Polynomials are among them because their recurrences subtract terms far greater than the result: of
+# `special.hermite_polynomial_he` in float32, some elements differ by 1e-5 in eager and in archives alike.
 _SUMS = re.compile(
     r"conv|mm$|bmm$|^matmul|^__rmatmul__|mv$|dot$|^addr$|^inner$|einsum|linear$|bilinear$|attention|tensordot|^linalg\."
-    r"|^cdist$|^corrcoef$|^cov$|histogram|cholesky|^lu_solve$|solve$|matrix_exp|pinverse|ormqr"
+    r"|^cdist$|^corrcoef$|^cov$|histogram|cholesky|^lu_solve$|solve$|matrix_exp|pinverse|ormqr|_polynomial_"
 )
 
 
