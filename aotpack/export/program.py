@@ -10,7 +10,7 @@ import torch
 import torch.fx
 
 from aotpack.archive import Guard
-from aotpack.export.sizes.declared import Note
+from aotpack.export.sizes.declared import Note, Question
 from aotpack.spec import Check, Signature
 
 
@@ -86,6 +86,8 @@ class Program:
         reports: what each pass did, in order.
         checks: what calls must satisfy beyond what `signature` says, for this program to be right.
         notes: what there is to say of the dims: what was fixed, narrowed, or traced in another way, and why.
+        questions: what the trace relies on, until it has been tried out (aotpack/export/sizes/tried.py).
+        promised: names of dims with a bound of the user's: the archive must be right for all of their sizes.
         variants: what is compiled of this entry, in the order in which calls try it. Empty: this program alone. The
             signature is that of the entry in any case.
     """
@@ -102,6 +104,8 @@ class Program:
     load: Callable[[str], torch.Tensor] | None = None
     checks: tuple[Check, ...] = ()
     notes: tuple[Note, ...] = ()
+    questions: tuple[Question, ...] = ()
+    promised: frozenset[str] = frozenset()
     variants: tuple[ProgramVariant, ...] = ()
 
     @property

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from aotpack import Dim
+from aotpack.errors import CaptureError
 from aotpack.export import aot_export
 from aotpack.export.lower import lower
 from aotpack.export.passes import select
 from aotpack.export.program import Program
 from aotpack.export.runner import run_passes
 from aotpack.export.shared import share_state
+from tests.support.building import Build, assert_close
 
 randn = torch.randn
 
@@ -71,3 +75,94 @@ def test_the_layout_of_a_result_is_no_guard() -> None:
     program = aot_export(padded, (randn(2, 21),), dynamic_shapes={"x": {1: Dim("h", 8, 99)}})
     assert str(program.signature.dims[0]) == "h in [8, 99]"
     assert lowered_checks(program) == []
+
+
+# ---- relations ------------------------------------------------------------------------------------------------------
+
+
+class Cache(nn.Module):
+    """Writes rows into a cache from a place on, as decoders do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(2, 16, 4))
+
+    def forward(self, x: torch.Tensor, start: int) -> torch.Tensor:
+        self.rows[:, start : start + x.shape[1]] = x
+        return self.rows * 2
+
+
+def test_a_cache_takes_single_rows_and_is_filled(build: Build) -> None:
+    shapes = {"x": {1: Dim("n", 1, 8)}, "start": Dim("start", 0, 15)}
+    archive, eager = build(Cache(), (randn(2, 3, 4), 5), dynamic_shapes=shapes), Cache()
+    for n, start in [(8, 0), (8, 8), (1, 0), (1, 15), (2, 14), (3, 13), (1, 7), (8, 3)]:
+        x = randn(2, n, 4)
+        assert_close(archive(x, start), eager(x, start))
+    with pytest.raises(ValueError, match="n"):
+        archive(randn(2, 3, 4), 15)
+    with pytest.raises(RuntimeError):
+        eager(randn(2, 3, 4), 15)
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.as_tensor(x.shape[0] / 2)
+
+
+def more_rows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x.sum(0) if x.shape[0] > y.shape[0] else y.sum(0)
+
+
+def viewed(x: torch.Tensor) -> torch.Tensor:
+    return x.view(-1, 4) * 2
+
+
+def without_five(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.shape[0] != 5 else x
+
+
+REFUSED = {
+    "a size as a constant": (scaled, (randn(6, 3),), ({0: Dim("n", 1, 8)},), "as_tensor"),
+    "a branch on two sizes": (more_rows, (randn(6, 3), randn(4, 3)), ({0: Dim("n", 1, 8)}, {0: Dim("m", 1, 8)}), ">"),
+    "a multiple": (viewed, (randn(8),), ({0: Dim("n", 4, 64)},), "multiple of 4"),
+    "a single size": (without_five, (randn(6, 3),), ({0: Dim("n", 1, 8)},), "!= 5"),
+    "sizes that are equal or 1": (
+        lambda x, y: x + y,
+        (randn(6), randn(6)),
+        ({0: Dim("n", 1, 8)}, {0: Dim("m", 1, 8)}),
+        "==",
+    ),
+    "a slice of a table": (lambda x: x + torch.ones(16)[: x.shape[0]], (randn(6),), ({0: Dim("n", 1, 32)},), "ones"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_fewer_sizes_than_declared_are_an_error_with_the_line(name: str) -> None:
+    function, args, shapes, said = REFUSED[name]
+    with pytest.raises(CaptureError, match=rf"(?s){re.escape(said)}.*test_declared_sizes.py:\d+|test_declared.*{said}"):
+        aot_export(function, args, dynamic_shapes=shapes)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_without_bounds_they_are_a_note_or_an_error(name: str) -> None:
+    function, args, _, _ = REFUSED[name]
+    names = iter("nm")
+    try:
+        program = aot_export(function, args, dynamic_shapes=tuple({0: next(names)} for _ in args))
+    except CaptureError:
+        return
+    assert program.notes
+
+
+def chunked(x: torch.Tensor) -> torch.Tensor:
+    """As models with chunked scans write it."""
+    missing = (4 - x.shape[1] % 4) % 4
+    if missing > 0:
+        x = F.pad(x, (0, missing))
+    return x.unflatten(1, (-1, 4)).sum(-1)
+
+
+def test_a_branch_that_skips_nothing() -> None:
+    program = aot_export(chunked, (randn(2, 7),), dynamic_shapes={"x": {1: Dim("n", 1, 32)}})
+    assert str(program.signature.dims[0]) == "n in [1, 32]" and not program.checks
+    with pytest.raises(CaptureError, match="missing > 0"):
+        aot_export(chunked, (randn(2, 8),), dynamic_shapes={"x": {1: Dim("n", 1, 32)}})

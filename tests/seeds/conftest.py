@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from aotpack.export import BuildOptions, aot_export, build_archive
+from aotpack.export import BuildOptions, Program, aot_export, build_archive
+from tests.support.declared import check_declared_sizes
 from tests.support.torchless import RemoteModel, Torchless
 
 
@@ -21,8 +22,8 @@ def torchless() -> Iterator[Torchless]:
 
 
 @pytest.fixture
-def built(tmp_path: Path, cache_dir: Path) -> Callable[..., Path]:
-    """Captures and builds a model; returns the archive's path."""
+def captured(tmp_path: Path, cache_dir: Path) -> Callable[..., tuple[Program, Path]]:
+    """Captures and builds a model; returns the program and the archive's path."""
 
     def run(
         model: Any,
@@ -32,21 +33,32 @@ def built(tmp_path: Path, cache_dir: Path) -> Callable[..., Path]:
         mode: str = "forward",
         dynamic_shapes: Any = None,
         **options: Any,
-    ) -> Path:
+    ) -> tuple[Program, Path]:
         program = aot_export(model, tuple(args), kwargs, mode=mode, dynamic_shapes=dynamic_shapes)
         output = tmp_path / f"{len(list(tmp_path.iterdir()))}.aotpack"
         build_archive(program, output, options=BuildOptions(cache_dir=cache_dir, **options))
-        return output
+        return program, output
 
     return run
 
 
 @pytest.fixture
-def build(built: Callable[..., Path], torchless: Torchless) -> Callable[..., RemoteModel]:
-    """Captures, builds and loads a model in the process without torch; `path` of the result is the archive."""
+def built(captured: Callable[..., tuple[Program, Path]]) -> Callable[..., Path]:
+    """Captures and builds a model; returns the archive's path."""
+    return lambda *args, **options: captured(*args, **options)[1]
 
-    def run(*args: Any, **options: Any) -> RemoteModel:
-        return torchless.load(built(*args, **options), verify="full", num_threads=2)
+
+@pytest.fixture
+def build(captured: Callable[..., tuple[Program, Path]], torchless: Torchless) -> Callable[..., RemoteModel]:
+    """Captures, builds and loads a model in the process without torch; `path` of the result is the archive. It is
+    called with sizes from all over the declared ranges.
+    """
+
+    def run(model: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None, **options: Any) -> RemoteModel:
+        program, path = captured(model, args, kwargs, **options)
+        archive = torchless.load(path, verify="full", num_threads=2)
+        check_declared_sizes(program, model, args, kwargs, path, archive)
+        return archive
 
     return run
 

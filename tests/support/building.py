@@ -14,6 +14,7 @@ import torch.utils._pytree as pytree
 import aotpack
 from aotpack.archive import ArchiveReader, Manifest
 from aotpack.export import BuildOptions, Program, aot_export, build_archive
+from tests.support.declared import check_declared_sizes
 
 Build = Callable[..., aotpack.Model]
 Pack = Callable[..., Path]
@@ -39,7 +40,9 @@ def build(tmp_path: Path, cache_dir: Path) -> Build:
         build_archive(
             program, output, targets=targets, options=BuildOptions(cache_dir=cache_dir, without=tuple(without))
         )
-        return aotpack.load(output, verify=verify, num_threads=2)
+        archive = aotpack.load(output, verify=verify, num_threads=2)
+        check_declared_sizes(program, model, args, kwargs, output, archive)
+        return archive
 
     return run
 

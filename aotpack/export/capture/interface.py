@@ -164,6 +164,8 @@ def make_program(
         _reference(flat, is_input, results, out_leaves, outputs) if repeatable else None,
         checks=table.checks(),
         notes=table.notes(),
+        questions=table.questions(),
+        promised=call.declared.bounded if call.declared is not None else frozenset(),
     )
 
 

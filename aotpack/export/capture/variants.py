@@ -91,7 +91,7 @@ def _captured(
 ) -> Program:
     """The capture at these sizes. It may be right for fewer of the other sizes than the general one is."""
     dims = {dim.name: dim for dim in signature.dims if dim.name not in pins}
-    call, shapes = _example_at(signature, pins, dims, args, kwargs)
+    call, shapes = example_at(signature, pins, dims, args, kwargs)
     try:
         return capture(*call, dynamic_shapes=shapes)
     except CaptureError:
@@ -99,7 +99,7 @@ def _captured(
         open_dims = {name: Dim(name, min(dim.min, 0), None, dim.multiple_of) for name, dim in dims.items()}
         if open_dims == dims:
             raise
-        _, shapes = _example_at(signature, pins, open_dims, args, kwargs)
+        _, shapes = example_at(signature, pins, open_dims, args, kwargs)
         try:
             return capture(*call, dynamic_shapes=shapes)
         except CaptureError:
@@ -164,7 +164,7 @@ def _admitted(variant: ProgramVariant, dims: Sequence[Dim]) -> tuple[int, int]:
 # ---- the example call of a variant ----------------------------------------------------------------------------------
 
 
-def _example_at(
+def example_at(
     signature: Signature,
     pins: Mapping[str, int],
     dims: Mapping[str, Dim],
@@ -173,7 +173,7 @@ def _example_at(
 ) -> tuple[tuple[tuple[Any, ...], dict[str, Any]], dict[str, Any]]:
     """The example call at these sizes, and the dynamic shapes, by input, that leave `dims`, the others, open."""
     flat, tree = pytree.tree_flatten((args, {key: kwargs[key] for key in signature.in_spec.kwargs_keys}))
-    leaves = list(_leaves(signature.in_spec))
+    leaves = list(call_leaves(signature.in_spec))
     specs = [signature.inputs[leaf.index] if isinstance(leaf, TensorLeaf) else None for leaf in leaves]
     values = dim_values(signature, [v for v, spec in zip(flat, specs, strict=True) if spec is not None]) | dict(pins)
     sized: list[Any] = []
@@ -208,11 +208,12 @@ def _number_at(spec: TensorSpec, value: Any, values: Mapping[str, int], dims: Ma
     return values[spec.dim], dims.get(spec.dim)
 
 
-def _leaves(spec: Spec | CallSpec) -> Iterator[TensorLeaf | ValueLeaf]:
+def call_leaves(spec: Spec | CallSpec) -> Iterator[TensorLeaf | ValueLeaf]:
+    """What the arguments of a call are made of, in the order of the pytree."""
     if isinstance(spec, (TensorLeaf, ValueLeaf)):
         yield spec
     for child in children(spec):
-        yield from _leaves(child)
+        yield from call_leaves(child)
 
 
 def _open_axes(spec: TensorSpec, dims: Mapping[str, Dim]) -> dict[int, Any]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import sympy
+
 from aotpack.spec import Dim, DimRef
 
 # The "axis" of an int argument that varies: the number itself.
@@ -31,6 +33,11 @@ class Declared:
     dims: Mapping[str, Dim] = field(default_factory=dict)
     explicit_min: frozenset[str] = frozenset()
 
+    @property
+    def bounded(self) -> frozenset[str]:
+        """The names of dims with a bound of the user's: the program must be right for all of their sizes."""
+        return self.explicit_min | {name for name, dim in self.dims.items() if dim.max is not None}
+
 
 @dataclass(frozen=True)
 class Note:
@@ -41,3 +48,19 @@ class Note:
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something that the trace relies on, to be tried out: the model may work without it.
+
+    Attributes:
+        condition: over the symbols of dims.
+        where: the line of the model that needs it, as the end of a message; "" where it is not known.
+        doubtful: an operator asked, often for a layout that makes no difference to results. Such a condition is among
+            the checks of the program only once a trial has shown that it is needed.
+    """
+
+    condition: sympy.Basic
+    where: str = ""
+    doubtful: bool = False

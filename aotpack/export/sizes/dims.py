@@ -13,7 +13,7 @@ from aotpack.archive.code import dims_of
 from aotpack.errors import CaptureError
 from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.canonical import remainder
-from aotpack.export.sizes.declared import NUMBER, Declared, Note
+from aotpack.export.sizes.declared import NUMBER, Declared, Note, Question
 from aotpack.export.sizes.expressions import write
 from aotpack.export.sizes.guards import Demands, demands, dim_symbol
 from aotpack.export.sizes.shape_env import Assumption, Origin, expression
@@ -33,14 +33,16 @@ class DimTable:
     def __init__(self, declared: Declared | None = None, ranges: Mapping[Any, Any] | None = None) -> None:
         """`ranges`: those of a program of which no shape environment knows more (`.pt2` files), by symbol."""
         self._declared = declared or Declared(())
+        # A program of a file is not tried out.
+        self._settle = declared is None
         self._known_ranges = ranges or {}
         self._env: Any = None
         # What each symbol is in terms of dims.
         self._values: dict[sympy.Symbol, sympy.Expr] = {}
         self._dims: dict[str, Dim] = {}
         self._numbers: set[str] = set()
-        # Dims of the user's that are expressions of others, and where.
-        self._vanished: dict[str, tuple[sympy.Expr, str]] = {}
+        # Dims of the user's that are expressions of others, where they stand, and the line of the model.
+        self._vanished: dict[str, tuple[sympy.Expr, str, str]] = {}
         # Those that a call gives: by a size, or as an int.
         self._given: set[str] = set()
         self._notes: list[Note] = []
@@ -75,7 +77,13 @@ class DimTable:
                 self._given.add(ref.dim)
         order = [symbol.name for _, _, size, _ in found for symbol in _symbols(self._in_dims(expression(size)))]
         dims = {name: self._dims[name] for name in dict.fromkeys(order)}
-        self._demands = demands(dims.values(), assumptions, explicit_min=self._declared.explicit_min)
+        self._demands = demands(
+            dims.values(),
+            assumptions,
+            explicit_min=self._declared.explicit_min,
+            bounded=self._declared.bounded,
+            settle=self._settle,
+        )
         self._tell_torch()
 
     def dims(self) -> tuple[Dim, ...]:
@@ -85,6 +93,14 @@ class DimTable:
     def checks(self) -> tuple[Check, ...]:
         """What calls must satisfy beyond ranges, multiples and the sizes of the inputs."""
         return self._demands.checks
+
+    def questions(self) -> tuple[Question, ...]:
+        """What is to be tried out; also whether dims that have become expressions of others need to be that."""
+        equal = [
+            Question(sympy.Eq(dim_symbol(name), self._in_dims(expr)), line)
+            for name, (expr, _, line) in self._vanished.items()
+        ]
+        return (*self._demands.questions, *equal)
 
     def notes(self) -> tuple[Note, ...]:
         """What became of the dims, for people."""
@@ -141,7 +157,10 @@ class DimTable:
                 relation = sympy.Eq(ref.mul * dim_symbol(ref.dim) + ref.add, expr)
                 assumptions.append(Assumption(relation, Origin(f"dynamic_shapes, {where}")))
             else:
-                self._vanished.setdefault(ref.dim, (sympy.expand((expr - ref.add) / ref.mul), where))
+                value = sympy.expand((expr - ref.add) / ref.mul)
+                alike = [other for _, _, other, _ in found if expression(other) == expression(size)]
+                line = next(filter(None, map(self._because, [size, *alike])), "")
+                self._vanished.setdefault(ref.dim, (value, where, line))
         return assumptions
 
     def _name_others(self, found: Sequence[tuple[str, int, Any, DimRef | None]]) -> None:
@@ -163,7 +182,7 @@ class DimTable:
                         "gives a part",
                         hint="make this dim static in dynamic_shapes",
                     )
-        for dim, (expr, where) in self._vanished.items():
+        for dim, (expr, where, _) in self._vanished.items():
             text = write(self._in_dims(expr)).text
             self._notes.append(Note(dim, f"is always {text} ({where})"))
 
@@ -223,7 +242,7 @@ class DimTable:
                 yield Assumption(sympy.Ge(expr, max(0, shape_env.finite(limits.lower) or 0)))
                 if (last_size := shape_env.finite(limits.upper)) is not None:
                     yield Assumption(sympy.Le(expr, last_size))
-        for name, (value, where) in self._vanished.items():
+        for name, (value, where, _) in self._vanished.items():
             declared = self._declared.dims.get(name)
             if declared is not None:
                 expr = self._in_dims(value)

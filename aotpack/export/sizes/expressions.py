@@ -201,7 +201,9 @@ _SHOWN_SWAPPED = {"<": ">", "<=": ">="}
 
 def _relation(expr: sympy.Rel) -> Written:
     operator, swapped = _RELATIONS[type(expr)]
-    a, b = _alike([_write(argument) for argument in expr.args])
+    # sympy turns `1 < 2*n` into `1/2 < n`.
+    scale = _denominator([term for side in expr.args for term in sympy.Add.make_args(side)])
+    a, b = _alike([_write(sympy.expand(side * scale) if scale > 1 else side) for side in expr.args])
     shown = _SHOWN_SWAPPED[operator] if swapped else operator
     text = f"{a.inside(_SUM)} {shown} {b.inside(_SUM)}"
     return _apply(operator, bool, [b, a] if swapped else [a, b], text, _COMPARE)

@@ -26,7 +26,7 @@ from aotpack.export.sizes.canonical import (
     solved,
     without_special_cases,
 )
-from aotpack.export.sizes.declared import Note
+from aotpack.export.sizes.declared import Note, Question
 from aotpack.export.sizes.expressions import write
 from aotpack.export.sizes.shape_env import Assumption, Origin, value_range
 from aotpack.spec import Check, Dim
@@ -55,6 +55,7 @@ class Demands:
     dims: tuple[Dim, ...]
     checks: tuple[Check, ...]
     notes: tuple[Note, ...]
+    questions: tuple[Question, ...] = ()
 
 
 def demands(
@@ -63,6 +64,8 @@ def demands(
     *,
     explicit_min: frozenset[str] = frozenset(),
     explicit_max: bool = True,
+    bounded: frozenset[str] = frozenset(),
+    settle: bool = True,
 ) -> Demands:
     """The dims with what the assumptions say of them, and the checks that are left.
 
@@ -72,20 +75,26 @@ def demands(
             left out: whether these work is to be tried out (see `probe`).
         explicit_min: names of dims whose least size the user gave.
         explicit_max: whether greatest sizes are the user's.
+        bounded: names of dims with a bound of the user's, which must work for all of their sizes.
+        settle: whether to take for granted what operators ask; otherwise it is left as questions, to be tried out.
 
     Raises:
         CaptureError: an assumption cannot be checked in a call, no size satisfies them, or they take sizes from a dim
             that the user asked for by an explicit bound.
     """
-    solver = _Solver(dims, explicit_min, explicit_max=explicit_max)
+    solver = _Solver(dims, explicit_min, explicit_max=explicit_max, bounded=bounded)
     inside = []
     for assumption in assumptions:
-        if assumption.origin.inside:
-            inside.append(assumption)
-        else:
-            solver.add(assumption)
-    solver.add_doubtful(inside)
-    return solver.result()
+        for part in map(solver.reduced, conjuncts(assumption.expr)):
+            if assumption.origin.inside or (not settle and solver.skips_nothing(part)):
+                inside.append(replace(assumption, expr=part))
+            else:
+                solver.add(replace(assumption, expr=part))
+    if settle:
+        solver.add_doubtful(inside)
+        return solver.result()
+    result = solver.result()
+    return replace(result, questions=(*result.questions, *solver.doubts(inside)))
 
 
 def implied(condition: sympy.Basic, dims: Iterable[Dim], checks: Iterable[Check] = ()) -> bool:
@@ -97,7 +106,15 @@ def implied(condition: sympy.Basic, dims: Iterable[Dim], checks: Iterable[Check]
 
 
 class _Solver:
-    def __init__(self, dims: Iterable[Dim], explicit_min: frozenset[str], *, explicit_max: bool = True) -> None:
+    def __init__(
+        self,
+        dims: Iterable[Dim],
+        explicit_min: frozenset[str],
+        *,
+        explicit_max: bool = True,
+        bounded: frozenset[str] = frozenset(),
+    ) -> None:
+        self._bounded = bounded
         self.dims = {dim.name: dim for dim in dims}
         self._declared = dict(self.dims)
         self._explicit_min = explicit_min
@@ -127,6 +144,26 @@ class _Solver:
                     self.add(part)
             parts = rest
 
+    def doubts(self, assumptions: Iterable[Assumption]) -> list[Question]:
+        """The same as questions, after everything that is sure."""
+        found: dict[sympy.Basic, Question] = {}
+        for assumption in assumptions:
+            for condition in conjuncts(assumption.expr):
+                for part in conjuncts(self.reduced(condition)):
+                    if part != sympy.true and part not in self._pending and not self._of_small_sizes(part):
+                        found.setdefault(part, Question(part, str(assumption.origin), doubtful=True))
+        return list(found.values())
+
+    def skips_nothing(self, condition: sympy.Basic) -> bool:
+        """Whether it is `p > 0` of a computed size that may be 0: `if padding > 0:` most often skips what would do
+        nothing, and the trace has the way that is right for all sizes.
+        """
+        if not isinstance(condition, (sympy.Ge, sympy.Ne)) or condition.rhs != int(isinstance(condition, sympy.Ge)):
+            return False
+        value = condition.lhs
+        low, _ = value_range(value, self._ranges())
+        return not isinstance(value, sympy.Symbol) and low is not None and bool(low >= 0)
+
     def _of_small_sizes(self, condition: sympy.Basic) -> bool:
         dims = [self.dims[symbol.name] for symbol in condition.free_symbols]
         if any(dim.min < 0 for dim in dims):
@@ -143,7 +180,8 @@ class _Solver:
                 self.add(Assumption(condition, origin))
         checks = tuple(self._check(condition, origin) for condition, origin in self._pending.items())
         unique = {check.text: check for check in checks}
-        return Demands(tuple(self.dims.values()), tuple(unique.values()), tuple(self._notes.values()))
+        questions = tuple(Question(condition, str(origin)) for condition, origin in self._pending.items())
+        return Demands(tuple(self.dims.values()), tuple(unique.values()), tuple(self._notes.values()), questions)
 
     def _check(self, condition: sympy.Basic, origin: Origin) -> Check:
         if condition == sympy.false:
@@ -158,6 +196,8 @@ class _Solver:
                 hint="make the dims in it static in dynamic_shapes, or write the model without that condition",
             )
         names = sorted(symbol.name for symbol in condition.free_symbols)
+        if len(names) == 1 and names[0] in self._bounded:
+            _refuse(self._declared[names[0]], f"must satisfy {written.text}", origin)
         self._note(", ".join(names), f"must satisfy {written.text}", origin)
         return Check(written.text, written.code)
 
@@ -241,6 +281,10 @@ class _Solver:
         k = divisor(condition, symbol)
         if k is not None:
             dim = self.dims[name]
+            if name in self._bounded and dim.multiple_of % k:
+                declared = self._declared[name]
+                k = math.lcm(declared.multiple_of, k)
+                _refuse(declared, f"must be a multiple of {k}", origin, hint=_MULTIPLE.format(declared=declared, k=k))
             self.dims[name] = replace(dim, multiple_of=math.lcm(dim.multiple_of, k))
             self._note(name, f"must be a multiple of {k}", origin)
             self._tighten(name)
@@ -324,11 +368,19 @@ class _Solver:
         self._notes[subject, about or text] = Note(subject, f"{text}{origin}")
 
 
-def _refuse(declared: Dim, demand: str, origin: Origin) -> None:
+_NARROWER = (
+    "give the dim that range, or change the model so that it takes the same way for all sizes; a branch on a size is "
+    "captured as the example call takes it"
+)
+_MULTIPLE = (
+    "declare Dim({declared.name!r}, ..., multiple_of={k}), or change the model so that it works for all sizes: pad the "
+    "tensor to a multiple"
+)
+
+
+def _refuse(declared: Dim, demand: str, origin: Origin, *, hint: str = _NARROWER) -> None:
     raise CaptureError(
-        f"dim {declared.name!r} is declared as {declared}, but in what was captured it {demand}{origin}",
-        hint="give the dim that range, or change the model so that it takes the same way for all sizes; a branch on a "
-        "size is captured as the example call takes it",
+        f"dim {declared.name!r} is declared as {declared}, but in what was captured it {demand}{origin}", hint=hint
     )
 
 

@@ -17,7 +17,9 @@ from aotpack.errors import CaptureError, LoweringError
 from aotpack.export.program import Program
 from aotpack.export.sizes import shape_env
 from aotpack.export.sizes.canonical import remainder
+from aotpack.export.sizes.expressions import write
 from aotpack.export.sizes.guards import check_of, demands, dim_symbol, implied
+from aotpack.export.sizes.points import violations
 from aotpack.export.sizes.shape_env import Assumption
 from aotpack.spec import Check, Dim, DimRef
 
@@ -60,7 +62,25 @@ def later_checks(program: Program, where: str) -> tuple[Check, ...]:
         if after.multiple_of != before.multiple_of:
             conditions.append(sympy.Eq(remainder(symbol, sympy.Integer(after.multiple_of)), 0))
         checks += [check_of(condition) for condition in conditions]
+    for assumption in wanted:
+        _refuse_fewer_sizes(program, assumption, where)
     return tuple(check for check in checks if check not in program.checks)
+
+
+def _refuse_fewer_sizes(program: Program, assumption: Assumption, where: str) -> None:
+    """Raises LoweringError where an assumption is false of sizes that the user declared."""
+    names = sorted(symbol.name for symbol in assumption.expr.free_symbols)
+    if not program.promised.issuperset(names):
+        return
+    middle = {
+        dim.name: max(dim.min, 2) if dim.max is None else min(dim.min + 2, dim.max) for dim in program.signature.dims
+    }
+    for sizes in violations(program, assumption.expr, middle):
+        shown = ", ".join(f"{name} = {sizes[name]}" for name in names)
+        raise LoweringError(
+            f"{where} needs {write(assumption.expr).text}, which declared sizes violate: {shown}{assumption.origin}",
+            hint="declare narrower ranges, or change the model so that it takes the same way for all sizes",
+        )
 
 
 class _Usual:

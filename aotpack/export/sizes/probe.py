@@ -1,4 +1,4 @@
-"""Sizes 0 and 1, tried out: what torch takes for granted of them without saying so.
+"""Sizes that are tried out: 0 and 1 first of all, of which torch takes things for granted without saying so.
 
 A trace is made at the sizes of the example. Where a model does something else for a size of 0 or 1 (`squeeze`, a
 broadcast, a reduction of nothing), that is in no guard. So the example call is cut to these sizes, one dim after the
@@ -13,14 +13,15 @@ from dataclasses import replace
 import sympy
 import torch
 
-from aotpack.archive.code import UndefinedError, evaluate
 from aotpack.errors import CaptureError
 from aotpack.export.capture.interface import Call
 from aotpack.export.program import Program
-from aotpack.export.sizes.declared import Note
+from aotpack.export.sizes.declared import Declared, Note
 from aotpack.export.sizes.guards import check_of, dim_symbol
-from aotpack.export.sizes.trial import Answer, Trial, inputs_of, resolved
-from aotpack.spec import Dim, DimRef
+from aotpack.export.sizes.points import admits, fits
+from aotpack.export.sizes.trial import Answer, Trial, example_sizes
+from aotpack.export.sizes.tried import settled
+from aotpack.spec import Dim
 
 _SMALL = (0, 1)
 
@@ -47,48 +48,43 @@ def probed(
     Raises:
         CaptureError: the user asked for such a size by the dim's `min`.
     """
-    sizes = _example_sizes(program, call)
-    explicit = call.declared.explicit_min if call.declared is not None else frozenset()
+    sizes = example_sizes(program, call)
+    declared = call.declared or Declared(())
+    trial = Trial(program, call, answer, module, values, writes)
+    program = settled(program, trial, sizes)
     for dim in program.signature.dims:
         if dim.name not in sizes:
             continue
         problems: dict[int, str] = {}
         for size in _SMALL:
-            if size == sizes[dim.name] or not _admits(dim, size):
+            if size == sizes[dim.name] or not admits(dim, size):
                 continue
             wanted = {**sizes, dim.name: size}
-            if not _fits(program, wanted):
+            if not fits(program, wanted):
                 continue
-            problem = Trial(program, call, answer, module, values, writes).problem(wanted)
+            problem = trial.of(program).outcome(wanted).problem
             if problem is not None:
                 problems[size] = problem
-        program = _without(program, dim, problems, explicit)
+        program = _without(program, dim, problems, declared.explicit_min)
+    _try_least_sizes(program, trial, sizes, declared.bounded)
     return program
 
 
-def _admits(dim: Dim, size: int) -> bool:
-    return dim.min <= size and (dim.max is None or size <= dim.max) and size % dim.multiple_of == 0
-
-
-def _fits(program: Program, sizes: Mapping[str, int]) -> bool:
-    """Whether a call of these sizes is one that the program takes."""
-    try:
-        shapes = [resolved(element, sizes) for spec in program.signature.inputs for element in spec.shape]
-        return min(shapes, default=0) >= 0 and all(evaluate(check.code, sizes) for check in program.checks)
-    except UndefinedError:
-        return False
-
-
-def _example_sizes(program: Program, call: Call) -> dict[str, int]:
-    """The value of each dim in the example call."""
-    found: dict[str, int] = {}
-    for spec, value in zip(program.signature.inputs, inputs_of(call), strict=True):
-        if spec.dim is not None:
-            found[spec.dim] = int(value)
-        for axis, element in enumerate(spec.shape):
-            if isinstance(element, DimRef):
-                found.setdefault(element.dim, (value.shape[axis] - element.add) // element.mul)
-    return found
+def _try_least_sizes(program: Program, trial: Trial, example: Mapping[str, int], promised: frozenset[str]) -> None:
+    """Raises CaptureError where the program is wrong for the least sizes of all declared dims at once."""
+    dims = [dim for dim in program.signature.dims if dim.name in promised and dim.name in example]
+    least = {dim.name: -(-dim.min // dim.multiple_of) * dim.multiple_of for dim in dims}
+    sizes = {**example, **least}
+    # One dim that differs from the example has been tried already.
+    if sum(sizes[name] != example[name] for name in least) < 2 or not fits(program, sizes):
+        return
+    outcome = trial.of(program).outcome(sizes)
+    if not outcome.agrees and not outcome.model_fails:
+        shown = ", ".join(f"{name} = {size}" for name, size in least.items())
+        raise CaptureError(
+            f"the declared sizes {shown} do not work together: {outcome.problem}",
+            hint="give one of these dims a greater min, or let the model do the same for all sizes",
+        )
 
 
 def _without(program: Program, dim: Dim, problems: Mapping[int, str], explicit: frozenset[str]) -> Program:

@@ -39,6 +39,7 @@ from torch.utils._sympy.symbol import SymT
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from aotpack.export import model_lines
+from aotpack.export.inductor.lines import lowered_line
 from aotpack.export.recorded_lines import lines_recorded
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -283,6 +284,8 @@ def _asking(known: str | None) -> _Where:
             known = line.full
             break
         frame = frame.f_back
+    if in_compiler and (lowered := lowered_line()) is not None:
+        known = lowered.full
     where = _Where(known or layer)
     where.inside = not in_compiler and (in_operator or not in_python)
     return where

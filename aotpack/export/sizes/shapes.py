@@ -220,7 +220,10 @@ class _Reader:
     def result(self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Shapes:
         self.dims.check_examples()
         dims = self.dims.dims
-        declared = Declared(tuple(self.sizes), dims, frozenset(name for name, dim in dims.items() if dim.min > 0))
+        ints = {sizes[NUMBER].dim for sizes in self.sizes if NUMBER in sizes}
+        # A size of 0 is often no size of a model's; an int is an int.
+        asked = (name for name, dim in dims.items() if dim.min > 0 or (name in ints and dim.min > LEAST))
+        declared = Declared(tuple(self.sizes), dims, frozenset(asked))
         vary = any(leaf is not None for leaf in self.torch)
         whole = _for_torch(forward, args, dict(kwargs), self.torch) if vary else None
         return Shapes(whole, declared, self.numbers, frozenset(self.demanded))

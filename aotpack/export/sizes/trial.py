@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -30,7 +30,21 @@ aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """Of a trial: why the program cannot be called with the sizes, None if it can; whether the model fails there."""
+
+    problem: str | None = None
+    model_fails: bool = False
+
+    @property
+    def agrees(self) -> bool:
+        return self.problem is None
+
+
+@dataclass(frozen=True)
 class Trial:
+    """Calls of a program beside the model; see `probed` for the attributes."""
+
     program: Program
     call: Call
     answer: Answer
@@ -38,22 +52,25 @@ class Trial:
     values: bool
     writes: bool
 
-    def problem(self, sizes: Mapping[str, int]) -> str | None:
-        """Why the program cannot be called with these sizes; None if it can."""
+    def of(self, program: Program) -> Trial:
+        """The same for the program as it is by now."""
+        return replace(self, program=program)
+
+    def outcome(self, sizes: Mapping[str, int]) -> Outcome:
+        """How the program compares with the model in a call of these sizes."""
         cut = [
             _cut(value, spec, sizes)
             for value, spec in zip(inputs_of(self.call), self.program.signature.inputs, strict=True)
         ]
-        problem, failed = self._compared(cut)
-        if not failed:
-            return problem
+        first = self._compared(cut)
+        if not first.model_fails:
+            return first
         # An index may be too large for a smaller tensor; 0 is none of these.
         zeros = [v.zero_() if isinstance(v, torch.Tensor) and not v.is_floating_point() else v for v in _copied(cut)]
-        again, failed = self._compared(zeros)
-        return problem if failed else again
+        again = self._compared(zeros)
+        return first if again.model_fails else again
 
-    def _compared(self, inputs: Sequence[Any]) -> tuple[str | None, bool]:
-        """How the program differs from the model, and whether the model itself fails."""
+    def _compared(self, inputs: Sequence[Any]) -> Outcome:
         mine, theirs = _copied(inputs), _copied(inputs)
         mode: Any = contextlib.nullcontext()
         if not self.values:
@@ -65,18 +82,18 @@ class Trial:
         except Exception as error:
             cause = error.__cause__ if isinstance(error, AotpackError) and error.__cause__ is not None else error
             text = str(cause).strip().partition("\n")[0]
-            return f"the model fails: {type(cause).__name__}: {text}", True
+            return Outcome(f"the model fails: {type(cause).__name__}: {text}", model_fails=True)
         try:
             graph = self.program.runnable() if self.values else self.program.graph_module
             kept: Any = state_put_back(self.module) if self.values else mode
             with _EmptyAttention(), torch.no_grad(), kept:  # type: ignore[no-untyped-call]
                 returned = _AsTraced(graph, mine).run(*mine)
         except _Otherwise as error:
-            return str(error).partition("\n")[0], False
+            return Outcome(str(error).partition("\n")[0])
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
-            return f"what was captured fails: {type(error).__name__}: {text}", False
-        return self._difference([*expected], [*returned], mine, theirs), False
+            return Outcome(f"what was captured fails: {type(error).__name__}: {text}")
+        return Outcome(self._difference([*expected], [*returned], mine, theirs))
 
     def _difference(
         self, expected: Sequence[Any], returned: Sequence[Any], mine: Sequence[Any], theirs: Sequence[Any]
@@ -236,8 +253,12 @@ def _leaves(spec: Spec) -> Iterator[TensorLeaf | ValueLeaf]:
 
 def inputs_of(call: Call) -> list[Any]:
     """The arguments that are inputs of the program."""
-    leaves = call.leaves()
-    return [leaf for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) or i in call.numbers]
+    return [leaf for i, leaf in enumerate(call.leaves()) if is_input(call, i, leaf)]
+
+
+def is_input(call: Call, position: int, leaf: Any) -> bool:
+    """Whether an argument is an input of the program, not a constant of its signature."""
+    return isinstance(leaf, torch.Tensor) or position in call.numbers
 
 
 def resolved(element: ShapeElement, sizes: Mapping[str, int]) -> int:
@@ -248,3 +269,15 @@ def resolved(element: ShapeElement, sizes: Mapping[str, int]) -> int:
     if element.code is None:
         raise UndefinedError("a size out of the data")
     return int(evaluate(element.code, sizes))
+
+
+def example_sizes(program: Program, call: Call) -> dict[str, int]:
+    """The value of each dim in the example call."""
+    found: dict[str, int] = {}
+    for spec, value in zip(program.signature.inputs, inputs_of(call), strict=True):
+        if spec.dim is not None:
+            found[spec.dim] = int(value)
+        for axis, element in enumerate(spec.shape):
+            if isinstance(element, DimRef):
+                found.setdefault(element.dim, (value.shape[axis] - element.add) // element.mul)
+    return found
