@@ -221,8 +221,8 @@ class _Reader:
         self.dims.check_examples()
         dims = self.dims.dims
         ints = {sizes[NUMBER].dim for sizes in self.sizes if NUMBER in sizes}
-        # A size of 0 is often no size of a model's; an int is an int.
-        asked = (name for name, dim in dims.items() if dim.min > 0 or (name in ints and dim.min > LEAST))
+        # A size is seldom meant to be 0; an int with a range is meant to have all of it.
+        asked = (name for name, dim in dims.items() if dim.min > 0 or (name in ints and dim.max is not None))
         declared = Declared(tuple(self.sizes), dims, frozenset(asked))
         vary = any(leaf is not None for leaf in self.torch)
         whole = _for_torch(forward, args, dict(kwargs), self.torch) if vary else None
