@@ -240,6 +240,18 @@ class ValueLeaf:
         return hash((type(self.value), str(self.value)))
 
 
+def name_of_value(value: object) -> str | None:
+    """The name by which a constant of a signature stands for an object: `Color.RED` for a member of an enum,
+    `torch.float64` for a dtype, and likewise for devices, layouts and memory formats; None for anything else.
+    """
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    # Told by their class's name: this module does not import torch.
+    kind = type(value)
+    named = kind.__module__ == "torch" and kind.__name__ in ("dtype", "device", "layout", "memory_format")
+    return str(value) if named else None
+
+
 @dataclass(frozen=True, slots=True)
 class TupleSpec:
     items: tuple[Spec, ...]

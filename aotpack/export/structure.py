@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections import namedtuple
+from collections import defaultdict, namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -42,7 +42,7 @@ def to_spec(tree: pytree.TreeSpec, leaves: Iterator[Spec], where: str) -> Spec:
         return next(leaves)
     cls, context = tree.type, tree.context
     items = tuple(to_spec(child, leaves, where) for child in tree.children())
-    if cls is tuple:
+    if cls is tuple or cls is torch.Size:
         return TupleSpec(items)
     if cls is list:
         return ListSpec(items)
@@ -56,7 +56,8 @@ def to_spec(tree: pytree.TreeSpec, leaves: Iterator[Spec], where: str) -> Spec:
     if isinstance(cls, type) and dataclasses.is_dataclass(cls):
         return DataclassSpec(type_name(cls), _dataclass_keys(cls, context, len(items)), items)
     if isinstance(cls, type) and issubclass(cls, dict):
-        keys = list(context[1] if isinstance(context, tuple) else context)
+        # Of a defaultdict: its factory, then the keys.
+        keys = list(context[1] if isinstance(context, tuple) or issubclass(cls, defaultdict) else context)
         if not all(isinstance(key, str) for key in keys):
             raise CaptureError(
                 f"{where}: dict keys must be strings, got {keys!r}",

@@ -12,7 +12,17 @@ from typing import Any, NoReturn
 
 from aotpack.archive.manifest import Manifest
 from aotpack.errors import InputError
-from aotpack.spec import CallSpec, DataclassSpec, DictSpec, ListSpec, Spec, TensorLeaf, TupleSpec, ValueLeaf
+from aotpack.spec import (
+    CallSpec,
+    DataclassSpec,
+    DictSpec,
+    ListSpec,
+    Spec,
+    TensorLeaf,
+    TupleSpec,
+    ValueLeaf,
+    name_of_value,
+)
 
 
 @lru_cache(maxsize=16)
@@ -106,7 +116,7 @@ def _flatten(spec: Spec, value: Any, path: str, tensors: dict[int, Any]) -> None
         case TensorLeaf(index):
             tensors[index] = value
         case ValueLeaf(expected):
-            if ValueLeaf(value) != spec:
+            if ValueLeaf(value) != spec and (expected is None or name_of_value(value) != expected):
                 _fail(path, f"must be {expected!r}, the constant that the archive was built with; got {_short(value)}")
         case TupleSpec(items) | ListSpec(items):
             kind = tuple if isinstance(spec, TupleSpec) else list

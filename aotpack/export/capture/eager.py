@@ -16,6 +16,7 @@ from aotpack.errors import AotpackError, CaptureError
 from aotpack.export import model_lines, structure
 from aotpack.export.capture.reshaped import inputs_keep_their_shapes
 from aotpack.export.capture.state import state_put_back
+from aotpack.export.capture.values import refuse_named_results
 
 _META = (
     "it has no values: load the weights into the model (model.to_empty(device='cpu'), then load_state_dict), or name "
@@ -25,7 +26,13 @@ _META = (
 
 def detached(value: Any) -> Any:
     """The value with its tensors cut from their history; whether they require a gradient stays."""
-    return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().requires_grad_(t.requires_grad), value)
+
+    def cut(tensor: torch.Tensor) -> torch.Tensor:
+        # Autograd refuses tensors that were made in inference mode; a copy outside of it is a normal one.
+        free = tensor.detach().clone() if tensor.is_inference() else tensor.detach()
+        return free.requires_grad_(tensor.requires_grad)
+
+    return pytree.tree_map_only(torch.Tensor, cut, value)
 
 
 def check_devices(module: torch.nn.Module, example: Any) -> None:
@@ -198,6 +205,7 @@ def _called(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
             hint="check the example inputs by calling the model with them",
         ) from error
     structure.register_dataclasses(outputs)
+    refuse_named_results(outputs)
     return outputs
 
 

@@ -38,6 +38,7 @@ from aotpack.export.capture.recurrent import captured_whole
 from aotpack.export.capture.sparse import refuse_sparse_inputs, refuse_sparse_values
 from aotpack.export.capture.streaming import StreamedWeights, WeightFiles
 from aotpack.export.capture.trace import message, trace
+from aotpack.export.capture.values import normal_tensors, taking_names
 from aotpack.export.capture.variants import Variants, with_variants
 from aotpack.export.internal import reported, summary
 from aotpack.export.program import Program
@@ -89,8 +90,9 @@ def aot_export(
         model: a module (put it in `eval()` mode for inference) or a plain function over tensors.
         args: example positional arguments: tensors (CPU), None, bool, int, float, str, and tuples, lists, dicts with
             string keys, namedtuples or dataclasses of these. What is no tensor becomes a constant of the signature, but
-            for the numbers that `dynamic_shapes` names. Caches of transformers and registered pytree nodes are plain
-            containers in the archive, and in `dynamic_shapes` too: `{"key_cache": [...], "value_cache": [...]}`.
+            for the numbers that `dynamic_shapes` names. So do dtypes, devices, layouts, memory formats and members of
+            enums, by their names. Caches of transformers and registered pytree nodes are plain containers in the
+            archive, and in `dynamic_shapes` too: `{"key_cache": [...], "value_cache": [...]}`.
         kwargs: example keyword arguments, likewise.
         mode: `"forward"`: the program returns what the model returns.
             `"joint"`: it also computes the backward. The first tensor that the model returns is the loss, a floating
@@ -105,7 +107,7 @@ def aot_export(
 
             Nothing is accumulated: each call returns fresh gradients, and they have no gradients themselves.
         dynamic_shapes: what varies from call to call (docs/dims.md): for each argument, by name or in order, axis →
-            `aotpack.Dim`, the name of a dim, or what torch.export takes; for an int argument a `Dim`, for any number
+            `aotpack.Dim`, the name of a dim, or what torch.export accepts; for an int argument a `Dim`, for any number
             `aotpack.DYNAMIC`. `"auto"`: every size that can vary does. What is not named is fixed; a size that is named
             and that the model fixes is an error. `notes` of the program say what was narrowed and why.
         entry: the name of the archive's entry; by default that of `method`, or `mode` when that is not "forward".
@@ -119,6 +121,7 @@ def aot_export(
     Raises:
         WeightsNotFoundError, WeightsFileError: a file of `weights` cannot be read.
         CaptureError: the model could not be captured; the message names the line of the model, the hint the way out.
+        InternalError: a fault of aotpack, with the place in the model as far as it is known.
     """
     if mode not in ("forward", "joint"):
         raise CaptureError(
@@ -135,14 +138,21 @@ def aot_export(
     eager.check_initialized(module)
     refuse_sparse_inputs(module, (args, kwargs))
     structure.register_dataclasses((args, kwargs))
+    dynamic_shapes = _shapes_of(dynamic_shapes, module, tuple(args), dict(kwargs or {}))
     module, *plain = taking_plain(module, tuple(args), dict(kwargs or {}))
-    call_args, call_kwargs = eager.detached(tuple(plain))
+    module, named_args, named_kwargs, restored = taking_names(module, *plain)
+    call_args, call_kwargs = eager.detached((named_args, named_kwargs))
     streamed = _streamed(module, weights, mode, is_module=is_module)
     if streamed is None:
         eager.check_devices(module, (call_args, call_kwargs))
     shapes = parse(function, module.forward, call_args, call_kwargs, dynamic_shapes)
     default = type(model).__name__ if is_module else getattr(model, "__name__", "function")
-    with autocast_inside(module), cross_attention_anew(module) as anew, snapshot.watching():
+    with (
+        autocast_inside(module),
+        normal_tensors(module),
+        cross_attention_anew(module) as anew,
+        snapshot.watching(),
+    ):
         called, args_taken, kwargs_taken = taking_tensors(module, call_args, call_kwargs, shapes.numbers)
         names = structure.positional_names(function, len(call_args))
         call = Call(args_taken, kwargs_taken, names, shapes.declared, shapes.numbers, shapes.demanded)
@@ -166,11 +176,25 @@ def aot_export(
         return program
 
     def again(new_args: Any, new_kwargs: Any, *, dynamic_shapes: Any) -> Program:
-        given = from_plain(new_args, tuple(args)), from_plain(new_kwargs, kwargs or {})
+        plain_args, plain_kwargs = restored((new_args, new_kwargs))
+        given = from_plain(plain_args, tuple(args)), from_plain(plain_kwargs, kwargs or {})
         options: Any = {"entry": entry, "method": method, "name": name, "weights": weights}
         return aot_export(model, *given, mode=mode, dynamic_shapes=dynamic_shapes, **options)
 
     return with_variants(program, variants, select, call_args, call_kwargs, again)
+
+
+def _shapes_of(given: Any, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`dynamic_shapes` as a structure, of what torch.export has classes for."""
+    if not isinstance(given, (torch.export.ShapesCollection, torch.export.AdditionalInputs)):
+        return given
+    try:
+        return given.dynamic_shapes(module, args, kwargs)  # type: ignore[no-untyped-call]
+    except ValueError as error:
+        raise CaptureError(
+            f"the {type(given).__name__} does not fit the example call: {error}",
+            hint="give dynamic_shapes by the names of the arguments (docs/dims.md)",
+        ) from error
 
 
 def _check_call(model: Any, args: Any, kwargs: Any) -> None:

@@ -45,16 +45,16 @@ def taking_tensors(
     ]
     known = frozenset(pytree.keystr(leaves[leaf][0]) for leaf in given)
     new_args, new_kwargs = pytree.tree_unflatten(tensors, tree)
-    return _unwrapping(module, known), new_args, new_kwargs
-
-
-def _unwrapping(module: torch.nn.Module, paths: frozenset[str]) -> torch.nn.Module:
-    """The module over the same tensors, which takes the elements of the tensors at `paths`."""
 
     def element(path: Any, value: Any) -> Any:
-        is_number = isinstance(value, torch.Tensor) and pytree.keystr(path) in paths
+        is_number = isinstance(value, torch.Tensor) and pytree.keystr(path) in known
         return value.item() if is_number else value
 
+    return with_arguments(module, element), new_args, new_kwargs
+
+
+def with_arguments(module: torch.nn.Module, convert: Callable[[Any, Any], Any]) -> torch.nn.Module:
+    """The module over the same tensors, whose forward gets `convert(path, value)` of each leaf of a call."""
     other = copy.copy(module)
     forward: Any = module.forward
     if isinstance(forward, types.MethodType) and forward.__self__ is module:
@@ -62,7 +62,7 @@ def _unwrapping(module: torch.nn.Module, paths: frozenset[str]) -> torch.nn.Modu
 
         @functools.wraps(function)
         def method(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            args, kwargs = pytree.tree_map_with_path(element, (args, kwargs))
+            args, kwargs = pytree.tree_map_with_path(convert, (args, kwargs))
             return function(self, *args, **kwargs)
 
         replaced: Any = types.MethodType(method, other)
@@ -70,7 +70,7 @@ def _unwrapping(module: torch.nn.Module, paths: frozenset[str]) -> torch.nn.Modu
 
         @functools.wraps(forward)
         def replaced(*args: Any, **kwargs: Any) -> Any:
-            args, kwargs = pytree.tree_map_with_path(element, (args, kwargs))
+            args, kwargs = pytree.tree_map_with_path(convert, (args, kwargs))
             return forward(*args, **kwargs)
 
     other.__dict__ = module.__dict__ | {"forward": replaced}
