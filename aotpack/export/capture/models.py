@@ -139,8 +139,8 @@ def aot_export(
     refuse_sparse_inputs(module, (args, kwargs))
     structure.register_dataclasses((args, kwargs))
     dynamic_shapes = _shapes_of(dynamic_shapes, module, tuple(args), dict(kwargs or {}))
-    module, *plain = taking_plain(module, tuple(args), dict(kwargs or {}))
-    module, named_args, named_kwargs, restored = taking_names(module, *plain)
+    module, plain_args, plain_kwargs = taking_plain(module, tuple(args), dict(kwargs or {}))
+    module, named_args, named_kwargs, restored = taking_names(module, plain_args, plain_kwargs)
     call_args, call_kwargs = eager.detached((named_args, named_kwargs))
     streamed = _streamed(module, weights, mode, is_module=is_module)
     if streamed is None:
@@ -176,8 +176,8 @@ def aot_export(
         return program
 
     def again(new_args: Any, new_kwargs: Any, *, dynamic_shapes: Any) -> Program:
-        plain_args, plain_kwargs = restored((new_args, new_kwargs))
-        given = from_plain(plain_args, tuple(args)), from_plain(plain_kwargs, kwargs or {})
+        old_args, old_kwargs = restored((new_args, new_kwargs))
+        given = from_plain(old_args, tuple(args)), from_plain(old_kwargs, kwargs or {})
         options: Any = {"entry": entry, "method": method, "name": name, "weights": weights}
         return aot_export(model, *given, mode=mode, dynamic_shapes=dynamic_shapes, **options)
 
