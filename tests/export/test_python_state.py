@@ -390,6 +390,20 @@ def test_what_is_written_before_it_is_read_is_none() -> None:
     assert not hasattr(model, "shape") and model.inner.mask is None and model.inner.losses == []
 
 
+@pytest.mark.parametrize("track", [True, False])
+def test_batch_norm_with_a_cumulative_average(track: bool) -> None:
+    model = nn.BatchNorm1d(3, momentum=None, track_running_stats=track)
+    calls = [(torch.randn(4, 3) * 2 + 1,) for _ in range(3)]
+    eager = copy.deepcopy(model)
+    program = replayed(model, *calls)
+    assert state_of(program) == ({"num_batches_tracked", "running_mean", "running_var"} if track else set())
+    if track:
+        for (x,) in calls:
+            eager(x)
+        for name, value in eager.named_buffers():
+            assert_close([program.graph_module.get_buffer(name)], [value], 1e-6)
+
+
 def test_counters_that_nothing_depends_on_build() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:

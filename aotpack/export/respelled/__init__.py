@@ -6,6 +6,7 @@ of this folder that is not imported here is not in the table.
 """
 
 from aotpack.export.respelled import (
+    batch_norm,
     bools,
     distributions,
     encoders,
@@ -22,6 +23,7 @@ from aotpack.export.respelled import (
 from aotpack.export.respelled.table import functions_respelled
 
 __all__ = [
+    "batch_norm",
     "bools",
     "distributions",
     "encoders",
