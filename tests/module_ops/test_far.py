@@ -76,6 +76,28 @@ def test_indices_and_masks(driver: Driver, far: Far, dtype: torch.dtype) -> None
     equal(driver("searchsorted", [far(boundaries), far(x), None], [0, 0]), [torch.searchsorted(boundaries, x)])
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_is_written(driver: Driver, far: Far, dtype: torch.dtype) -> None:
+    x, source = matrix(dtype), matrix(dtype) + 1
+    rows = torch.tensor([2, 0, 2])
+    for accumulate in (0, 1):
+        out = far(x)
+        driver("index_put_out", [out, far(source), rows], [accumulate], copied=False)
+        expected = x.clone()
+        for row, values in zip(rows.tolist(), source, strict=True):
+            expected[row] = expected[row] + values if accumulate else values
+        equal([out.contiguous()], [expected])
+    index = torch.tensor([[2, 0, 1, 2, 0], [1, 1, 2, 0, 1], [0, 2, 0, 1, 2]])
+    out = far(x)
+    driver("scatter_src", [out, far(x), far(index), far(source)], [0], copied=False)
+    equal([out.contiguous()], [x.scatter(0, index, source)])
+    driver("scatter_value", [out, out, far(index[:, :2])], [1], real=1.0, copied=False)
+    equal([out.contiguous()], [x.scatter(0, index, source).scatter(1, index[:, :2], 1)])
+    out = far(x)
+    driver("scatter_reduce", [out, far(x), far(index), far(source)], [0, 1], text="sum", copied=False)
+    equal([out.contiguous()], [x.scatter_reduce(0, index, source, "sum")])
+
+
 def equal(got: Sequence[Any], wanted: Sequence[Any]) -> None:
     assert len(got) == len(wanted)
     for actual, expected in zip(got, wanted, strict=True):
