@@ -40,7 +40,10 @@ Argument::Argument(DLDataType dtype, std::vector<int64_t> shape, bool plain)
       int64_t stride = 1;
       for (size_t i = shape_.size(); i-- > 0;) {
         strides_[i] = stride;
-        stride *= std::max<int64_t>(shape_[i], 1);
+        // Of an empty tensor, they may be anything.
+        if (__builtin_mul_overflow(stride, std::max<int64_t>(shape_[i], 1), &stride)) {
+          stride = 1;
+        }
       }
       tensor_.strides = strides_.data();
     }

@@ -326,6 +326,11 @@ void set_tables(Json& manifest) {
 void read_all(const DLTensor& tensor) {
   int64_t count = 1;
   for (int i = 0; i < tensor.ndim; ++i) {
+    if (tensor.shape[i] == 0) {
+      return;
+    }
+  }
+  for (int i = 0; i < tensor.ndim; ++i) {
     count *= tensor.shape[i];
   }
   const int64_t bytes = count * tensor.dtype.bits / 8;
