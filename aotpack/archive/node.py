@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
@@ -25,8 +26,7 @@ def parse_json(data: bytes) -> Any:
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(items)
         if len(result) != len(items):
-            names = [key for key, _ in items]
-            twice = next(name for name in names if names.count(name) > 1)
+            twice = next(key for key, count in Counter(key for key, _ in items).items() if count > 1)
             malformed(f"manifest: the key {twice!r} appears twice in one object")
         return result
 

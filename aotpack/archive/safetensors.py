@@ -30,10 +30,10 @@ from __future__ import annotations
 
 import builtins
 import json
-import math
 import mmap
 import os
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +44,7 @@ from aotpack.errors import WeightsFileError, WeightsNotFoundError
 from aotpack.spec import DType
 
 MAX_HEADER = 100_000_000
+_LARGE = 1 << 20
 _DTYPES = {
     "F64": DType.FLOAT64,
     "F32": DType.FLOAT32,
@@ -64,7 +65,7 @@ Paths = str | os.PathLike[str]
 
 
 class SafetensorsFile:
-    """One `.safetensors` file, open for reading. The file must not be shortened while it is open.
+    """One `.safetensors` file, open for reading.
 
     Args:
         path: the file.
@@ -79,7 +80,6 @@ class SafetensorsFile:
 
     def __init__(self, path: Paths) -> None:
         self.path = Path(path)
-        self._map: mmap.mmap | None = None
         try:
             self._fd = open_regular(self.path)
         except FileNotFoundError:
@@ -110,24 +110,21 @@ class SafetensorsFile:
         return self._tensors[name][:2]
 
     def bytes(self, name: str) -> memoryview:
-        """The bytes of a tensor, row-major, read-only: a view of the mapped file. Aligned to nothing.
+        """The bytes of a tensor, row-major, read into memory of its own. Aligned to nothing.
 
         Raises:
             KeyError: there is no tensor of this name.
+            WeightsFileError: the file cannot be read, or has become shorter.
         """
         _, _, begin, end = self._tensors[name]
-        if begin == end:
-            return memoryview(b"")
-        if self._map is None:
-            try:
-                self._map = mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
-            except OSError as error:
-                self._fail("io", f"cannot map: {error.strerror or error}")
-        return memoryview(self._map)[self._start + begin : self._start + end]
+        # Large ones from the system, which gives pages of zeros when they are touched; a bytearray would write them.
+        buffer = mmap.mmap(-1, end - begin) if end - begin >= _LARGE else bytearray(end - begin)
+        self.read_into(name, buffer)
+        return memoryview(buffer)
 
     def read_into(self, name: str, buffer: Any) -> None:
-        """Reads the bytes of a tensor into a writable, C-contiguous buffer of exactly their number. Unlike with
-        `bytes`, no page of the file becomes part of this process.
+        """Reads the bytes of a tensor into a writable, C-contiguous buffer of exactly their number. No page of the file
+        becomes part of this process: a file that is written to meanwhile is an error or a mixture, and never a fault.
 
         Raises:
             KeyError: there is no tensor of this name.
@@ -152,11 +149,10 @@ class SafetensorsFile:
             at += count
 
     def close(self) -> None:
-        """Closes the file. Views that `bytes` gave stay valid."""
+        """Closes the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-        self._map = None  # unmapped with the last view of it
 
     def __enter__(self) -> Self:
         return self
@@ -212,15 +208,17 @@ class SafetensorsFile:
             self._fail("tensor-keys", f"tensor {name!r} must have the keys dtype, shape and data_offsets")
         dtype = _DTYPES.get(value["dtype"]) if isinstance(value["dtype"], str) else None
         if dtype is None:
-            self._fail("dtype", f"tensor {name!r} has the dtype {value['dtype']!r}; known are {', '.join(_DTYPES)}")
+            self._fail(
+                "dtype", f"tensor {name!r} has the dtype {_short(value['dtype'])}; known are {', '.join(_DTYPES)}"
+            )
         shape, offsets = value["shape"], value["data_offsets"]
         if not isinstance(shape, list) or not all(_is_size(size) for size in shape):
-            self._fail("shape", f"tensor {name!r} has the shape {shape!r}")
-        nbytes = math.prod(shape) * dtype.itemsize
-        if nbytes > _UINT64_MAX or any(size > _UINT64_MAX for size in shape):
-            self._fail("overflow", f"tensor {name!r} of shape {shape} is larger than 64 bits count")
+            self._fail("shape", f"tensor {name!r} has the shape {_short(shape)}")
+        nbytes = _product(shape, dtype.itemsize)
+        if nbytes is None:
+            self._fail("overflow", f"tensor {name!r} of shape {_short(shape)} is larger than 64 bits count")
         if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_size(offset) for offset in offsets):
-            self._fail("offsets", f"tensor {name!r} has the data_offsets {offsets!r}")
+            self._fail("offsets", f"tensor {name!r} has the data_offsets {_short(offsets)}")
         begin, end = offsets
         if begin > end:
             self._fail("offsets", f"the data of tensor {name!r} ends before it begins: {offsets}")
@@ -312,7 +310,11 @@ def _open_index(path: Path, files: list[SafetensorsFile]) -> SafetensorsSet:
         raise WeightsFileError(f"{path}: {message}", kind=kind)
 
     try:
-        text = path.read_text("utf-8")
+        with open(open_regular(path), "rb") as file:
+            data = file.read(MAX_HEADER + 1)
+        if len(data) > MAX_HEADER:
+            fail("index", f"more than {MAX_HEADER} bytes")
+        text = data.decode("utf-8")
     except FileNotFoundError:
         raise WeightsNotFoundError(f"no such file: {path}") from None
     except OSError as error:
@@ -349,8 +351,8 @@ def _json(text: str, kind: str, fail: Callable[[str, str], NoReturn]) -> dict[st
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(items)
         if len(result) != len(items):
-            names = [key for key, _ in items]
-            fail("duplicate-name", f"{next(n for n in names if names.count(n) > 1)!r} appears twice in one object")
+            twice = next(key for key, count in Counter(key for key, _ in items).items() if count > 1)
+            fail("duplicate-name", f"{twice!r} appears twice in one object")
         return result
 
     try:
@@ -364,6 +366,25 @@ def _json(text: str, kind: str, fail: Callable[[str, str], NoReturn]) -> dict[st
     if isinstance(value, dict):
         return value
     fail(where, f"the {kind} is not an object")
+
+
+def _product(sizes: Iterable[int], start: int) -> int | None:
+    """The product with `start`; None when it, or one of the sizes, does not fit 64 bits."""
+    product, empty = start, False
+    for size in sizes:
+        if size > _UINT64_MAX:
+            return None
+        if size == 0:
+            empty = True
+        elif product <= _UINT64_MAX:  # never a number of many digits
+            product *= size
+    return 0 if empty else product if product <= _UINT64_MAX else None
+
+
+def _short(value: Any) -> str:
+    text = repr(value[:20] if isinstance(value, list) else value)
+    more = len(text) > 200 or (isinstance(value, list) and len(value) > 20)
+    return f"{text[:200]}…" if more else text
 
 
 def _is_size(value: Any) -> bool:

@@ -140,11 +140,12 @@ class Model(Entry):
         path: str | os.PathLike[str],
         *,
         verify: Literal["code", "full"] = "code",
+        copy: bool | None = None,
         num_threads: int | None = None,
     ) -> None:
         if verify not in ("code", "full"):
             raise ValueError(f'verify must be "code" or "full", got {verify!r}')
-        super().__init__(os.fspath(path), full=verify == "full", num_threads=_checked_threads(num_threads))
+        super().__init__(_path(path), full=verify == "full", copy=copy, num_threads=_checked_threads(num_threads))
 
     @property
     def name(self) -> str:
@@ -257,7 +258,11 @@ class Model(Entry):
 
 
 def load(
-    path: str | os.PathLike[str], *, verify: Literal["code", "full"] = "code", num_threads: int | None = None
+    path: str | os.PathLike[str],
+    *,
+    verify: Literal["code", "full"] = "code",
+    copy: bool | None = None,
+    num_threads: int | None = None,
 ) -> Model:
     """Maps an archive and loads the modules in it that suit this machine best.
 
@@ -265,16 +270,29 @@ def load(
         path: the archive.
         verify: "code" checks the structure, the manifest and all that is executable against their hashes; "full" checks
             every byte, the weights too, which takes time in proportion to their size.
+        copy: False maps the file: its pages are shared by all processes, and it must not be written to while the model
+            is in use (replace it by a rename; docs/deployment.md). True reads it into memory of this process, which
+            nothing can change. None: as the environment variable AOTPACK_LOAD says, "map" or "copy"; False without it.
         num_threads: threads inside one call; None: one per core that this process may use.
 
     Raises:
+        ValueError: the path has a null character.
         ArchiveNotFoundError (a FileNotFoundError): there is no such file.
         ForeignArchiveError, TruncatedArchiveError, MalformedArchiveError, TamperedArchiveError,
         UnsupportedVersionError: it is not an archive that this version can use.
         UnsupportedTargetError: it has no module for this machine.
         MissingImportError: a module needs something that this runtime lacks.
     """
-    return Model(path, verify=verify, num_threads=num_threads)
+    return Model(path, verify=verify, copy=copy, num_threads=num_threads)
+
+
+def _path(path: str | os.PathLike[str]) -> str:
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise TypeError(f"the path must be a string or a path of strings, got {text!r}")
+    if "\0" in text:
+        raise ValueError(f"the path {text!r} has a null character")
+    return text
 
 
 def _checked_threads(num_threads: int | None) -> int:

@@ -1,5 +1,6 @@
 #include "argument.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -128,13 +129,22 @@ bool Argument::import(PyObject* object, const Site& site, DLDataType expected, b
   }
   if (!ok) return false;
   if (tensor_.ndim > kMaxRank) return fail_rank(site, tensor_.ndim);
+  own_sizes();
   if (is_bfloat16(expected) && tensor_.dtype == DLDataType{kDLUInt, 16, 1}) tensor_.dtype = expected;
   return true;
 }
 
+// Sizes and strides belong to the array, which code that runs before the call, or beside it, may reshape.
+void Argument::own_sizes() {
+  const auto rank = static_cast<size_t>(tensor_.ndim > 0 ? tensor_.ndim : 0);
+  if (tensor_.shape && tensor_.shape != shape_) tensor_.shape = std::copy_n(tensor_.shape, rank, shape_) - rank;
+  if (tensor_.strides && tensor_.strides != strides_)
+    tensor_.strides = std::copy_n(tensor_.strides, rank, strides_) - rank;
+}
+
 bool Argument::is_array(PyObject* object) const {
   if ((numpy_ready() && is_numpy_array(object)) || tensor_of(object)) return true;
-  const ArrayType& type = array_type(Py_TYPE(object));
+  const ArrayType type = array_type(Py_TYPE(object));
   return type.has_dlpack || type.has_buffer || type.kind.exchange;
 }
 

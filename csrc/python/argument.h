@@ -63,6 +63,7 @@ class Argument {
   bool import_buffer(PyObject* object, const Site& site, bool writable);
   bool import_dlpack(PyObject* object, const Site& site, bool writable);
   bool is_array(PyObject* object) const;
+  void own_sizes();
   void release();
 
   DLTensor tensor_{};

@@ -15,9 +15,9 @@ size_t g_next = 0;
 
 // The top-level package that defines the type or a base of it: subclasses of torch.Tensor are torch's too.
 Framework framework_of(PyTypeObject* type) {
-  PyObject* mro = type->tp_mro;
-  for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); ++i) {
-    Ref module = Ref::take(PyObject_GetAttrString(PyTuple_GET_ITEM(mro, i), "__module__"));
+  const Ref mro = Ref::share(type->tp_mro);
+  for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro.get()); ++i) {
+    Ref module = Ref::take(PyObject_GetAttrString(PyTuple_GET_ITEM(mro.get(), i), "__module__"));
     const char* text = module && PyUnicode_Check(module.get()) ? PyUnicode_AsUTF8(module.get()) : nullptr;
     PyErr_Clear();
     if (!text) continue;
@@ -42,18 +42,22 @@ const ExchangeApi* exchange_of(PyTypeObject* type) {
 
 }  // namespace
 
-const ArrayType& array_type(PyTypeObject* type) {
+ArrayType array_type(PyTypeObject* type) {
   for (const ArrayType& known : g_cache) {
     if (known.type == type) return known;
   }
-  ArrayType& slot = g_cache[g_next++ % kCacheSize];
+  // Learnt before it gets its place: asking may run code of the type's, and other threads, which come here too.
+  ArrayType learnt;
+  learnt.type = type;
+  learnt.kind = {framework_of(type), exchange_of(type)};
+  learnt.has_buffer = type->tp_as_buffer && type->tp_as_buffer->bf_getbuffer;
+  learnt.has_dlpack = PyObject_HasAttrString(reinterpret_cast<PyObject*>(type), "__dlpack__");
   Py_INCREF(type);  // a type that died could come back at the same address as another
-  Py_XDECREF(slot.type);
-  slot.type = type;
-  slot.kind = {framework_of(type), exchange_of(type)};
-  slot.has_buffer = type->tp_as_buffer && type->tp_as_buffer->bf_getbuffer;
-  slot.has_dlpack = PyObject_HasAttrString(reinterpret_cast<PyObject*>(type), "__dlpack__");
-  return slot;
+  ArrayType& slot = g_cache[g_next++ % kCacheSize];
+  PyTypeObject* const before = slot.type;
+  slot = learnt;
+  Py_XDECREF(before);
+  return learnt;
 }
 
 }  // namespace aotpack::python

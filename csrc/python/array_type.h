@@ -9,14 +9,14 @@
 namespace aotpack::python {
 
 struct ArrayType {
-  PyTypeObject* type;
+  PyTypeObject* type = nullptr;
   ArrayKind kind;
-  bool has_dlpack;
-  bool has_buffer;
+  bool has_dlpack = false;
+  bool has_buffer = false;
 };
 
-// Needs the GIL. The reference stays valid until the next call.
-const ArrayType& array_type(PyTypeObject* type);
+// Needs the GIL.
+ArrayType array_type(PyTypeObject* type);
 
 }  // namespace aotpack::python
 

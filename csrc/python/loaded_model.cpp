@@ -6,11 +6,11 @@
 
 namespace aotpack::python {
 
-std::shared_ptr<LoadedModel> LoadedModel::load(const char* path, aotpack_verify verify, int32_t num_threads) {
+std::shared_ptr<LoadedModel> LoadedModel::load(const char* path, const aotpack_load_options& options,
+                                               int32_t num_threads) {
   std::shared_ptr<LoadedModel> loaded(new LoadedModel);
   loaded->path_ = path;
   loaded->num_threads_ = num_threads;
-  const aotpack_load_options options{sizeof(options), verify};
   aotpack_status* status;
   Py_BEGIN_ALLOW_THREADS;
   status = aotpack_model_load(path, &options, &loaded->model_);

@@ -16,7 +16,7 @@ namespace aotpack::python {
 class LoadedModel {
  public:
   // Null, with a Python exception set, on failure. Needs the GIL.
-  static std::shared_ptr<LoadedModel> load(const char* path, aotpack_verify verify, int32_t num_threads);
+  static std::shared_ptr<LoadedModel> load(const char* path, const aotpack_load_options& options, int32_t num_threads);
   ~LoadedModel();
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;

@@ -1,5 +1,6 @@
 // aotpack.runtime._native: the runtime's C interface for Python. aotpack/runtime/ makes it comfortable.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -37,18 +38,26 @@ T require(T value) {
   return value;
 }
 
-void init_load(Runner* self, const char* path, bool full, int32_t num_threads) {
-  const aotpack_verify verify = full ? AOTPACK_VERIFY_FULL : AOTPACK_VERIFY_CODE;
-  auto loaded = require(LoadedModel::load(path, verify, num_threads));
+void init_load(Runner* self, const std::string& path, bool full, std::optional<bool> copy, int32_t num_threads) {
+  if (path.find('\0') != std::string::npos) throw nb::value_error("embedded null character in the path");
+  aotpack_load_options options{};
+  options.struct_size = sizeof(options);
+  options.verify = full ? AOTPACK_VERIFY_FULL : AOTPACK_VERIFY_CODE;
+  if (copy) options.mode = *copy ? AOTPACK_LOAD_COPY : AOTPACK_LOAD_MAP;
+  auto loaded = require(LoadedModel::load(path.c_str(), options, num_threads));
   // "forward" is what a call of the model means; else the first entry.
   size_t entry = 0;
   aotpack_status_release(aotpack_model_find_entry(loaded->model(), "forward", &entry));
   new (self) Runner(std::move(loaded), nullptr, entry);
 }
 
-void init_entry(Runner* self, const Runner& parent, const char* name) {
+void init_entry(Runner* self, const Runner& parent, const std::string& name) {
+  if (name.find('\0') != std::string::npos) {
+    set_error("EntryNotFoundError", "no entry has a null character in its name");
+    throw nb::python_error();
+  }
   size_t entry = 0;
-  aotpack_status* status = aotpack_model_find_entry(parent.loaded()->model(), name, &entry);
+  aotpack_status* status = aotpack_model_find_entry(parent.loaded()->model(), name.c_str(), &entry);
   if (status && aotpack_status_code(status) == AOTPACK_NOT_FOUND) {
     set_error("EntryNotFoundError", aotpack_status_message(status));
     aotpack_status_release(status);
@@ -111,7 +120,7 @@ nb::bytes manifest(const Runner& self) {
 void bind_runner(nb::module_& module) {
   nb::class_<Runner> runner(module, "Runner", nb::type_slots(kRunnerSlots), nb::is_weak_referenceable(),
                             "An entry of a model, ready to call; see aotpack.runtime.");
-  runner.def("__init__", init_load, "path"_a, "full"_a, "num_threads"_a)
+  runner.def("__init__", init_load, "path"_a, "full"_a, "copy"_a.none(), "num_threads"_a)
       .def("__init__", init_entry, "parent"_a, "entry"_a)
       .def("__init__", init_context, "parent"_a, "num_threads"_a)
       .def(

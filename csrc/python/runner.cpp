@@ -128,19 +128,20 @@ PyObject* dict(Outputs* outputs, const ArrayKind& kind, const CallPlan& plan) {
   return result.release();
 }
 
-// Which argument is input i: fills `objects`, borrowed. False when the call is not of this form.
-bool match(const CallPlan& plan, PyObject* args, PyObject* kwargs, PyObject** objects, size_t count) {
+// Which argument is input i: fills `objects`. References of our own: reading one argument runs code of the caller's,
+// which may change the dict of the others. False when the call is not of this form.
+bool match(const CallPlan& plan, PyObject* args, PyObject* kwargs, Ref* objects, size_t count) {
   const auto given = static_cast<size_t>(PyTuple_GET_SIZE(args));
   const size_t named = kwargs ? static_cast<size_t>(PyDict_GET_SIZE(kwargs)) : 0;
   if (given > plan.positional.size() || given + named != count) return false;
   for (size_t p = 0; p < given; ++p) {
-    objects[plan.positional[p]] = PyTuple_GET_ITEM(args, static_cast<Py_ssize_t>(p));
+    objects[plan.positional[p]] = Ref::share(PyTuple_GET_ITEM(args, static_cast<Py_ssize_t>(p)));
   }
   if (named == 0) return true;
   for (size_t i = 0; i < count; ++i) {
     if (objects[i]) continue;
     // As many as are missing were named, so finding each missing one leaves none over.
-    objects[i] = plan.names[i] ? PyDict_GetItemWithError(kwargs, plan.names[i]) : nullptr;
+    objects[i] = Ref::share(plan.names[i] ? PyDict_GetItemWithError(kwargs, plan.names[i]) : nullptr);
     if (!objects[i]) return false;
   }
   return true;
@@ -159,7 +160,7 @@ PyObject* Runner::call(PyObject* self, PyObject* args, PyObject* kwargs) const {
   aotpack_model* model = loaded_->model();
   const size_t num_inputs = aotpack_model_input_count(model, entry_);
   const size_t num_outputs = aotpack_model_output_count(model, entry_);
-  Small<PyObject*> objects(num_inputs);
+  Small<Ref> objects(num_inputs);
   if (!is_plain(plan, num_inputs, num_outputs) || !match(plan, args, kwargs, objects.data(), num_inputs)) {
     // Nested structure, or a call that does not fit, which Python explains best.
     if (PyErr_Occurred()) return nullptr;
@@ -171,7 +172,7 @@ PyObject* Runner::call(PyObject* self, PyObject* args, PyObject* kwargs) const {
 
   Inputs inputs(num_inputs);
   for (size_t i = 0; i < num_inputs; ++i) {
-    if (!inputs.import(i, objects[i], *aotpack_model_input(model, entry_, i))) return nullptr;
+    if (!inputs.import(i, objects[i].get(), *aotpack_model_input(model, entry_, i))) return nullptr;
   }
   Outputs outputs(model, entry_, num_outputs);
   if (!with_context([&](aotpack_context* context) {
@@ -193,8 +194,13 @@ PyObject* Runner::run(PyObject* tensors, PyObject* out) const {
   aotpack_model* model = loaded_->model();
   const size_t num_inputs = aotpack_model_input_count(model, entry_);
   const size_t num_outputs = aotpack_model_output_count(model, entry_);
-  auto fits = [&](PyObject* list, size_t count, const char* what) {
-    const auto given = static_cast<size_t>(PySequence_Fast_GET_SIZE(list));
+  // A tuple of our own: reading an item runs code of the caller's, which may change a list.
+  auto take = [](PyObject* sequence, const char* message) {
+    Ref fast = Ref::take(PySequence_Fast(sequence, message));
+    return Ref::take(fast ? PySequence_Tuple(fast.get()) : nullptr);
+  };
+  auto fits = [&](PyObject* tuple, size_t count, const char* what) {
+    const auto given = static_cast<size_t>(PyTuple_GET_SIZE(tuple));
     if (given == count) return true;
     set_error("InputError", "the entry '" + std::string(aotpack_model_entry_name(model, entry_)) + "' has " +
                                 std::to_string(count) + " " + what + (count == 1 ? "" : "s") + ", got " +
@@ -202,11 +208,11 @@ PyObject* Runner::run(PyObject* tensors, PyObject* out) const {
     return false;
   };
 
-  Ref given = Ref::take(PySequence_Fast(tensors, "the inputs must be a sequence of arrays"));
+  Ref given = take(tensors, "the inputs must be a sequence of arrays");
   if (!given || !fits(given.get(), num_inputs, "input")) return nullptr;
   Inputs inputs(num_inputs);
   for (size_t i = 0; i < num_inputs; ++i) {
-    PyObject* object = PySequence_Fast_GET_ITEM(given.get(), static_cast<Py_ssize_t>(i));
+    PyObject* object = PyTuple_GET_ITEM(given.get(), static_cast<Py_ssize_t>(i));
     if (!inputs.import(i, object, *aotpack_model_input(model, entry_, i))) return nullptr;
   }
 
@@ -218,11 +224,11 @@ PyObject* Runner::run(PyObject* tensors, PyObject* out) const {
     return ok ? sequence(&outputs, inputs.kind(), /*tuple=*/false) : nullptr;
   }
 
-  Ref buffers = Ref::take(PySequence_Fast(out, "out must be a sequence of arrays"));
+  Ref buffers = take(out, "out must be a sequence of arrays");
   if (!buffers || !fits(buffers.get(), num_outputs, "output")) return nullptr;
   Inputs results(num_outputs);
   for (size_t i = 0; i < num_outputs; ++i) {
-    PyObject* object = PySequence_Fast_GET_ITEM(buffers.get(), static_cast<Py_ssize_t>(i));
+    PyObject* object = PyTuple_GET_ITEM(buffers.get(), static_cast<Py_ssize_t>(i));
     if (!results.import_out(i, object, *aotpack_model_output(model, entry_, i))) return nullptr;
   }
   const bool ok = with_context([&](aotpack_context* context) {

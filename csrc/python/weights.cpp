@@ -33,14 +33,15 @@ class Given {
   // `raw`: the arrays are tuples, see Argument::import_raw.
   Given(const aotpack_model* model, const char* role, Info info, size_t info_count,
         const std::vector<std::string>& names, nb::list arrays, bool raw)
-      : arguments_(new Argument[names.size()]) {
+      : arguments_(new Argument[names.size()]), arrays_(arrays) {
+    if (arrays_.size() != names.size()) throw nb::value_error("names and arrays differ in number");
     // uint16 passes for bfloat16 where that is wanted.
     std::unordered_map<std::string_view, DLDataType> dtypes;
     for (size_t i = 0; i < info_count; ++i) dtypes.emplace(info(model, i)->name, info(model, i)->dtype);
     for (size_t i = 0; i < names.size(); ++i) {
       const Site site{role, names[i].c_str(), "WeightsError"};
       const auto expected = dtypes.find(names[i]);
-      PyObject* array = PyList_GET_ITEM(arrays.ptr(), static_cast<Py_ssize_t>(i));
+      PyObject* array = PyTuple_GET_ITEM(arrays_.ptr(), static_cast<Py_ssize_t>(i));
       const bool ok =
           raw ? arguments_[i].import_raw(array, site)
               : arguments_[i].import(array, site, expected != dtypes.end() ? expected->second : DLDataType{},
@@ -57,6 +58,7 @@ class Given {
 
  private:
   std::unique_ptr<Argument[]> arguments_;
+  nb::tuple arrays_;  // what the arguments borrow from; reading one may run code that changes the list
   std::vector<const char*> names_;
   std::vector<const DLTensor*> tensors_;
 };

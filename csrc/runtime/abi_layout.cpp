@@ -35,8 +35,9 @@ static_assert(offsetof(aotpack_module, num_imports) == 28);
 static_assert(offsetof(aotpack_module, import_names) == 32);
 static_assert(offsetof(aotpack_module, run) == 40);
 
-static_assert(sizeof(aotpack_load_options) == 16);
+static_assert(sizeof(aotpack_load_options) == 24);
 static_assert(offsetof(aotpack_load_options, verify) == 8);
+static_assert(offsetof(aotpack_load_options, mode) == 16);  // not in what was the padding of a smaller struct
 static_assert(sizeof(aotpack_context_options) == 16);
 static_assert(offsetof(aotpack_context_options, num_threads) == 8);
 static_assert(sizeof(aotpack_dim_info) == 64);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "bools.h"
 #include "crc32.h"
 #include "status.h"
 
@@ -21,37 +20,66 @@ auto with_path(const char* path, Body&& body) {
 // A mapping costs system calls and faults; below some pages a copy is cheaper.
 bool is_worth_mapping(const ConstantRecord& record) { return record.mutated && record.nbytes >= size_t{64} << 10; }
 
+// Far above what models need: a large one has some megabytes.
+constexpr uint64_t kMaxManifest = uint64_t{64} << 20;
+
 [[noreturn]] void tampered(const std::string& name, const char* what) {
   throw Error(AOTPACK_TAMPERED_ARCHIVE, name + ": its content does not match its " + what);
 }
 
 }  // namespace
 
-Archive::Archive(const char* path, aotpack_verify verify)
-    : path_(path), map_(with_path(path, [&] { return FileMap(path); })) {
+Archive::Archive(const char* path, aotpack_verify verify, FileMap::Mode mode)
+    : path_(path), verify_(verify), map_(with_path(path, [&] { return FileMap(path, mode); })) {
   with_path(path, [&] {
-    container_ = read_container(map_.bytes());
+    container_ = read_container(map_);
     // A copy: zero-terminated for the C interface, and what is hashed is what is parsed even if the file changes.
-    const Bytes text = container_.data(map_.bytes(), 0);
-    manifest_text_.assign(reinterpret_cast<const char*>(text.data()), text.size());
+    const ContainerEntry& entry = container_.entries[0];
+    if (entry.size > kMaxManifest) {
+      fail(AOTPACK_MALFORMED_ARCHIVE, "manifest.json has %llu bytes; at most %llu are allowed",
+           static_cast<unsigned long long>(entry.size), static_cast<unsigned long long>(kMaxManifest));
+    }
+    manifest_text_.resize(entry.size);
+    map_.read(entry.data_offset, {reinterpret_cast<uint8_t*>(manifest_text_.data()), manifest_text_.size()});
     check_manifest_hash();
     manifest_ = parse_manifest(manifest_text_);
-    check_files(verify);
+    check_files();
     if (verify == AOTPACK_VERIFY_FULL) {
-      check_padding(map_.bytes(), container_);
+      for (size_t i = 0; i < manifest_.files.size(); ++i) check_file(i);
+      check_padding(map_, container_);
       check_constants();
     }
     check_bools();
-    const auto& constants = manifest_.constants;
-    if (std::none_of(constants.begin(), constants.end(), is_worth_mapping)) map_.close_descriptor();
   });
+}
+
+SealedFile Archive::code(size_t index) const {
+  return with_path(path_.c_str(), [&] {
+    const ContainerEntry& entry = container_.entries[index + 1];
+    SealedFile code = map_.code(entry.data_offset, entry.size);
+    check_hashes(index, code.hashes());
+    return code;
+  });
+}
+
+void Archive::check_code(const std::vector<bool>& verified) const {
+  if (verify_ == AOTPACK_VERIFY_FULL) return;  // with all other files
+  with_path(path_.c_str(), [&] {
+    for (size_t i = 0; i < manifest_.files.size(); ++i) {
+      if (!verified[i] && manifest_.files[i].path.compare(0, 8, "modules/") == 0) check_file(i);
+    }
+  });
+}
+
+void Archive::end_loading() noexcept {
+  const auto& constants = manifest_.constants;
+  if (std::none_of(constants.begin(), constants.end(), is_worth_mapping)) map_.close_descriptor();
 }
 
 PrivateMap Archive::copy_on_write(size_t index) const noexcept {
   const ConstantRecord& record = manifest_.constants[index];
   if (!is_worth_mapping(record)) return {};
-  const uint64_t start = container_.entries[record.file + 1].data_offset;
-  return map_.map_private(start + record.offset, record.nbytes);
+  return map_.map_private(offset_of(record), record.nbytes);
 }
 
 void Archive::check_manifest_hash() {
@@ -60,7 +88,7 @@ void Archive::check_manifest_hash() {
   if (crc32(text) != container_.entries[0].crc) tampered("manifest.json", "CRC-32");
 }
 
-void Archive::check_files(aotpack_verify verify) const {
+void Archive::check_files() const {
   const auto& files = manifest_.files;
   if (files.size() != container_.entries.size() - 1) {
     fail(AOTPACK_MALFORMED_ARCHIVE, "the manifest names %zu files, the container has %zu", files.size(),
@@ -77,21 +105,22 @@ void Archive::check_files(aotpack_verify verify) const {
            static_cast<unsigned long long>(files[i].size), static_cast<unsigned long long>(entry.size));
     }
   }
-  for (size_t i = 0; i < files.size(); ++i) {
-    const bool executable = files[i].path.compare(0, 8, "modules/") == 0;
-    if (executable || verify == AOTPACK_VERIFY_FULL) check_file(i);
-  }
 }
 
 void Archive::check_file(size_t index) const {
+  const ContainerEntry& entry = container_.entries[index + 1];
+  check_hashes(index, map_.hashes(entry.data_offset, entry.size));
+}
+
+void Archive::check_hashes(size_t index, const Hashes& hashes) const {
   const FileRecord& record = manifest_.files[index];
-  if (sha256(file(index)) != record.digest) tampered(record.path, "SHA-256 in the manifest");
-  if (crc32(file(index)) != container_.entries[index + 1].crc) tampered(record.path, "CRC-32");
+  if (hashes.sha256 != record.digest) tampered(record.path, "SHA-256 in the manifest");
+  if (hashes.crc != container_.entries[index + 1].crc) tampered(record.path, "CRC-32");
 }
 
 void Archive::check_constants() const {
   for (const ConstantRecord& constant : manifest_.constants) {
-    if (sha256(file(constant.file).subspan(constant.offset, constant.nbytes)) != constant.digest) {
+    if (map_.sha256(offset_of(constant), constant.nbytes) != constant.digest) {
       tampered("constant '" + constant.name + "'", "SHA-256 in the manifest");
     }
   }
@@ -102,7 +131,7 @@ void Archive::check_constants() const {
 void Archive::check_bools() const {
   for (const ConstantRecord& constant : manifest_.constants) {
     if (!constant.dtype->is_bool()) continue;
-    if (!are_bools(file(constant.file).data() + constant.offset, constant.nbytes)) {
+    if (!map_.are_bools(offset_of(constant), constant.nbytes)) {
       fail(AOTPACK_MALFORMED_ARCHIVE, "constant '%s' is bool, but has bytes other than 0 and 1", constant.name.c_str());
     }
   }

@@ -3,6 +3,7 @@
 #define AOTPACK_RUNTIME_ARCHIVE_H_
 
 #include <string>
+#include <vector>
 
 #include "aotpack/aotpack.h"
 #include "container.h"
@@ -14,8 +15,17 @@ namespace aotpack::runtime {
 // Immutable and thread-safe. Opening one runs nothing from it.
 class Archive {
  public:
-  // Throws what docs/format.md names under "Reading", or NOT_FOUND or IO_ERROR; every message starts with the path.
-  Archive(const char* path, aotpack_verify verify);
+  // Throws what docs/format.md names under "Reading", or NOT_FOUND, IO_ERROR or OUT_OF_MEMORY; every message starts
+  // with the path. Of what is executable it checks all but the hashes: those are for code() and check_code().
+  Archive(const char* path, aotpack_verify verify, FileMap::Mode mode);
+
+  // The bytes of files[index] of the manifest, below modules/, in memory that cannot change, verified there. Throws
+  // TAMPERED_ARCHIVE or what reading throws.
+  SealedFile code(size_t index) const;
+  // That the files below modules/ are what the manifest says, but for those that code() has verified.
+  void check_code(const std::vector<bool>& verified) const;
+  // After the last of these.
+  void end_loading() noexcept;
 
   const std::string& path() const noexcept { return path_; }
   const std::string& manifest_text() const noexcept { return manifest_text_; }
@@ -32,13 +42,19 @@ class Archive {
   PrivateMap copy_on_write(size_t index) const noexcept;
 
  private:
+  // In the file.
+  uint64_t offset_of(const ConstantRecord& record) const noexcept {
+    return container_.entries[record.file + 1].data_offset + record.offset;
+  }
   void check_manifest_hash();
-  void check_files(aotpack_verify verify) const;
+  void check_files() const;
   void check_file(size_t index) const;
+  void check_hashes(size_t index, const Hashes& hashes) const;
   void check_constants() const;
   void check_bools() const;
 
   std::string path_;
+  aotpack_verify verify_;
   FileMap map_;
   Container container_;
   std::string manifest_text_;

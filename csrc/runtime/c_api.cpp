@@ -1,7 +1,9 @@
 // The C interface over the runtime's classes: checks arguments, catches everything.
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "aotpack/aotpack.h"
 #include "context.h"
@@ -13,6 +15,7 @@
 using aotpack::runtime::Context;
 using aotpack::runtime::EntryPlan;
 using aotpack::runtime::fail;
+using aotpack::runtime::FileMap;
 using aotpack::runtime::GivenWeights;
 using aotpack::runtime::guarded;
 using aotpack::runtime::Model;
@@ -32,6 +35,15 @@ void require(bool condition, const char* what) {
 const EntryPlan* find_plan(const aotpack_model* model, size_t entry) {
   if (model == nullptr || entry >= unwrap(model)->entries().size()) return nullptr;
   return &unwrap(model)->entries()[entry].plan;
+}
+
+FileMap::Mode file_mode(aotpack_load_mode mode) {
+  if (mode != AOTPACK_LOAD_DEFAULT) return mode == AOTPACK_LOAD_COPY ? FileMap::Mode::kCopy : FileMap::Mode::kMap;
+  const char* text = std::getenv("AOTPACK_LOAD");
+  const std::string_view wanted = text != nullptr ? text : "";
+  if (wanted.empty() || wanted == "map") return FileMap::Mode::kMap;
+  if (wanted != "copy") fail(AOTPACK_INVALID_ARGUMENT, "AOTPACK_LOAD must be 'map' or 'copy', got '%s'", text);
+  return FileMap::Mode::kCopy;
 }
 
 }  // namespace
@@ -87,6 +99,7 @@ aotpack_status* aotpack_model_load(const char* path, const aotpack_load_options*
     require(path != nullptr, "path is NULL");
     require(out_model != nullptr, "out_model is NULL");
     aotpack_verify verify = AOTPACK_VERIFY_CODE;
+    aotpack_load_mode mode = AOTPACK_LOAD_DEFAULT;
     if (options != nullptr) {
       require(options->struct_size >= offsetof(aotpack_load_options, verify) + sizeof options->verify,
               "aotpack_load_options.struct_size is not set");
@@ -96,8 +109,14 @@ aotpack_status* aotpack_model_load(const char* path, const aotpack_load_options*
       std::memcpy(&number, &options->verify, sizeof number);
       require(number <= AOTPACK_VERIFY_FULL, "aotpack_load_options.verify is unknown");
       verify = static_cast<aotpack_verify>(number);
+      constexpr size_t kEnd = offsetof(aotpack_load_options, mode) + sizeof options->mode;
+      if (options->struct_size >= kEnd) {  // else the caller is older than this member
+        std::memcpy(&number, &options->mode, sizeof number);
+        require(number <= AOTPACK_LOAD_COPY, "aotpack_load_options.mode is unknown");
+        mode = static_cast<aotpack_load_mode>(number);
+      }
     }
-    *out_model = reinterpret_cast<aotpack_model*>(new Model(path, verify));
+    *out_model = reinterpret_cast<aotpack_model*>(new Model(path, verify, file_mode(mode)));
   });
 }
 

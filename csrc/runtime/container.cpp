@@ -40,16 +40,22 @@ struct EndRecord {
   uint64_t directory_offset = 0;
   uint64_t directory_size = 0;
   uint64_t begin = 0;  // of the first of the end records
-  std::string_view comment;
 };
 
-// The end record is the last thing in the file: the signature whose comment reaches exactly to the file's end.
-bool find_end(Bytes file, size_t* out) noexcept {
-  if (file.size() < kEndBytes) return false;
-  const size_t last = file.size() - kEndBytes;
+std::vector<uint8_t> read_bytes(const Source& file, uint64_t offset, uint64_t size) {
+  std::vector<uint8_t> bytes(size);
+  file.read(offset, bytes);
+  return bytes;
+}
+
+// The end record is the last thing in the file: the signature whose comment reaches exactly to the file's end. `tail`
+// is as much of that end as may matter.
+bool find_end(Bytes tail, size_t* out) noexcept {
+  if (tail.size() < kEndBytes) return false;
+  const size_t last = tail.size() - kEndBytes;
   const size_t first = last > 0xFFFF ? last - 0xFFFF : 0;
   for (size_t at = last + 1; at-- > first;) {
-    if (load<uint32_t>(&file[at]) == kEndSignature && load<uint16_t>(&file[at + 20]) == last - at) {
+    if (load<uint32_t>(&tail[at]) == kEndSignature && load<uint16_t>(&tail[at + 20]) == last - at) {
       *out = at;
       return true;
     }
@@ -58,20 +64,23 @@ bool find_end(Bytes file, size_t* out) noexcept {
 }
 
 // Tells a shortened archive from a file that never was one.
-void check_start(Bytes file) {
+// Returns the file's first bytes.
+std::vector<uint8_t> check_start(const Source& file) {
   static constexpr uint8_t kMagic[4] = {0x50, 0x4b, 0x03, 0x04};
-  if (!std::equal(file.begin(), file.begin() + static_cast<ptrdiff_t>(std::min<size_t>(4, file.size())), kMagic)) {
+  const uint64_t wanted = kLocalBytes + kManifest.size();
+  std::vector<uint8_t> start = read_bytes(file, 0, std::min(file.size(), wanted));
+  if (!std::equal(start.begin(), start.begin() + static_cast<ptrdiff_t>(std::min<size_t>(4, start.size())), kMagic)) {
     throw Error(AOTPACK_FOREIGN_ARCHIVE, "not an aotpack archive: it does not start with a ZIP local header");
   }
-  const size_t name_end = kLocalBytes + kManifest.size();
-  if (file.size() < name_end) {
-    fail(AOTPACK_TRUNCATED_ARCHIVE, "truncated: the file ends after %zu bytes", file.size());
+  if (start.size() < wanted) {
+    fail(AOTPACK_TRUNCATED_ARCHIVE, "truncated: the file ends after %zu bytes", start.size());
   }
+  return start;
 }
 
-bool starts_with_manifest(Bytes file) noexcept {
-  return load<uint16_t>(&file[26]) == kManifest.size() &&
-         std::string_view(reinterpret_cast<const char*>(&file[kLocalBytes]), kManifest.size()) == kManifest;
+bool starts_with_manifest(Bytes start) noexcept {
+  return load<uint16_t>(&start[26]) == kManifest.size() &&
+         std::string_view(reinterpret_cast<const char*>(&start[kLocalBytes]), kManifest.size()) == kManifest;
 }
 
 void check_comment(std::string_view comment, Digest* digest) {
@@ -95,19 +104,23 @@ void check_comment(std::string_view comment, Digest* digest) {
   }
 }
 
-EndRecord read_end(Bytes file, Digest* digest) {
-  check_start(file);
+EndRecord read_end(const Source& file, Digest* digest) {
+  const std::vector<uint8_t> start = check_start(file);
+  constexpr uint64_t kMostBytes = kEnd64Bytes + kLocator64Bytes + kEndBytes + 0xFFFF;
+  const uint64_t tail_size = std::min(file.size(), kMostBytes);
+  const uint64_t tail_begin = file.size() - tail_size;  // in the file; positions below are in the tail
+  const std::vector<uint8_t> tail = read_bytes(file, tail_begin, tail_size);
   size_t at = 0;
-  if (!find_end(file, &at)) {
-    if (!starts_with_manifest(file)) {
+  if (!find_end(tail, &at)) {
+    if (!starts_with_manifest(start)) {
       throw Error(AOTPACK_FOREIGN_ARCHIVE, "not an aotpack archive: its first entry is not manifest.json");
     }
-    fail(AOTPACK_TRUNCATED_ARCHIVE, "truncated: the file ends after %zu bytes without an end record", file.size());
+    fail(AOTPACK_TRUNCATED_ARCHIVE, "truncated: the file ends after %llu bytes without an end record",
+         static_cast<ull>(file.size()));
   }
-  const uint8_t* record = &file[at];
+  const uint8_t* record = &tail[at];
   EndRecord end;
-  end.comment = {reinterpret_cast<const char*>(record + kEndBytes), load<uint16_t>(record + 20)};
-  check_comment(end.comment, digest);
+  check_comment({reinterpret_cast<const char*>(record + kEndBytes), load<uint16_t>(record + 20)}, digest);
 
   end.entries = load<uint16_t>(record + 10);
   if (load<uint16_t>(record + 4) != 0 || load<uint16_t>(record + 6) != 0) malformed("the end record names other disks");
@@ -115,15 +128,15 @@ EndRecord read_end(Bytes file, Digest* digest) {
   if (end.entries == 0 || end.entries == 0xFFFF) malformed("the end record gives an impossible number of entries");
   end.directory_size = load<uint32_t>(record + 12);
   end.directory_offset = load<uint32_t>(record + 16);
-  end.begin = at;
+  end.begin = tail_begin + at;
   if (end.directory_size != kSaturated && end.directory_offset != kSaturated) return end;
 
   if (at < kLocator64Bytes + kEnd64Bytes) malformed("no room for the ZIP64 end record");
   const size_t record64_at = at - kLocator64Bytes - kEnd64Bytes;
-  const uint8_t* locator = &file[at - kLocator64Bytes];
-  const uint8_t* record64 = &file[record64_at];
+  const uint8_t* locator = &tail[at - kLocator64Bytes];
+  const uint8_t* record64 = &tail[record64_at];
   if (load<uint32_t>(locator) != kLocator64Signature || load<uint32_t>(locator + 4) != 0 ||
-      load<uint64_t>(locator + 8) != record64_at || load<uint32_t>(locator + 16) != 1) {
+      load<uint64_t>(locator + 8) != tail_begin + record64_at || load<uint32_t>(locator + 16) != 1) {
     malformed("the ZIP64 locator is wrong");
   }
   if (load<uint32_t>(record64) != kEnd64Signature || load<uint64_t>(record64 + 4) != 44 ||
@@ -139,7 +152,7 @@ EndRecord read_end(Bytes file, Digest* digest) {
   }
   end.directory_size = size;
   end.directory_offset = offset;
-  end.begin = record64_at;
+  end.begin = tail_begin + record64_at;
   return end;
 }
 
@@ -161,7 +174,8 @@ void check_name(std::string_view name, size_t index) {
 
 // One central directory entry and the local header that it points to. `directory` is advanced past the entry,
 // `next_offset` past the entry's data.
-ContainerEntry read_entry(Bytes file, Bytes* directory, const EndRecord& end, size_t index, uint64_t* next_offset) {
+ContainerEntry read_entry(const Source& file, Bytes* directory, const EndRecord& end, size_t index,
+                          uint64_t* next_offset) {
   if (directory->size() < kCentralBytes) malformed(format("the directory ends inside entry %zu", index));
   const uint8_t* central = directory->data();
   if (load<uint32_t>(central) != kCentralSignature)
@@ -222,7 +236,8 @@ ContainerEntry read_entry(Bytes file, Bytes* directory, const EndRecord& end, si
   if (entry.data_offset > end.directory_offset || entry.size > end.directory_offset - entry.data_offset) {
     malformed(format("entry '%s' reaches into the directory", name));
   }
-  const uint8_t* local = &file[offset];
+  const std::vector<uint8_t> header = read_bytes(file, offset, entry.padding_offset - offset);
+  const uint8_t* local = header.data();
   if (load<uint32_t>(local) != kLocalSignature) bad("no local header where the directory says");
   if (load<uint16_t>(local + 4) != (big_size ? 45 : 10)) bad("wrong 'version needed' in the local header");
   for (size_t i = 0; i < 4; ++i) {
@@ -255,19 +270,23 @@ ContainerEntry read_entry(Bytes file, Bytes* directory, const EndRecord& end, si
 
 }  // namespace
 
-Container read_container(Bytes file) {
+Container read_container(const Source& file) {
   Container container;
   const EndRecord end = read_end(file, &container.manifest_digest);
   uint64_t directory_end;
   if (!checked_add(end.directory_offset, end.directory_size, &directory_end) || directory_end > end.begin) {
     fail(AOTPACK_TRUNCATED_ARCHIVE,
-         "truncated: the directory ought to lie at offset %llu and have %llu bytes, but the file has %zu",
-         static_cast<ull>(end.directory_offset), static_cast<ull>(end.directory_size), file.size());
+         "truncated: the directory ought to lie at offset %llu and have %llu bytes, but the file has %llu",
+         static_cast<ull>(end.directory_offset), static_cast<ull>(end.directory_size), static_cast<ull>(file.size()));
   }
   if (directory_end != end.begin) malformed("there is room between the directory and the end record");
   if (end.directory_size / kCentralBytes < end.entries) malformed("the directory is too small for its entries");
 
-  Bytes directory = file.subspan(end.directory_offset, end.directory_size);
+  // Names and extra fields are short, so the directory is too; it is read as a whole.
+  constexpr uint64_t kMostCentralBytes = kCentralBytes + 255 + 28;
+  if (end.directory_size / kMostCentralBytes > end.entries) malformed("the directory is too large for its entries");
+  const std::vector<uint8_t> directory_bytes = read_bytes(file, end.directory_offset, end.directory_size);
+  Bytes directory(directory_bytes);
   container.entries.reserve(end.entries);
   std::unordered_set<std::string_view> names;
   uint64_t next_offset = 0;
@@ -282,9 +301,10 @@ Container read_container(Bytes file) {
   return container;
 }
 
-void check_padding(Bytes file, const Container& container) {
+void check_padding(const Source& file, const Container& container) {
   for (const ContainerEntry& entry : container.entries) {
-    const Bytes padding = file.subspan(entry.padding_offset, entry.data_offset - entry.padding_offset);
+    const std::vector<uint8_t> padding =
+        read_bytes(file, entry.padding_offset, entry.data_offset - entry.padding_offset);
     if (std::any_of(padding.begin(), padding.end(), [](uint8_t byte) { return byte != 0; })) {
       malformed(format("entry '%s': the padding before its data is not zero", entry.name.c_str()));
     }

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "bytes.h"
 #include "sha256.h"
+#include "source.h"
 
 namespace aotpack::runtime {
 
@@ -22,17 +22,20 @@ struct Container {
   std::vector<ContainerEntry> entries;  // the first is manifest.json
   Digest manifest_digest{};
 
+  // Of a file whose structure was checked.
   Bytes data(Bytes file, size_t entry) const noexcept {
     return file.subspan(entries[entry].data_offset, entries[entry].size);
   }
 };
 
-// Checks every byte of every header but the padding, and that the CRCs agree with each other; no data is read.
-// Throws FOREIGN_, TRUNCATED_, MALFORMED_ARCHIVE or UNSUPPORTED_VERSION.
-Container read_container(Bytes file);
+// Checks every byte of every header but the padding, and that the CRCs agree with each other; no data is read, and
+// nothing twice. Throws FOREIGN_, TRUNCATED_, MALFORMED_ARCHIVE or UNSUPPORTED_VERSION, or what the source throws.
+Container read_container(const Source& file);
+inline Container read_container(Bytes file) { return read_container(MemorySource(file)); }
 
 // Throws MALFORMED_ARCHIVE unless all padding is zero.
-void check_padding(Bytes file, const Container& container);
+void check_padding(const Source& file, const Container& container);
+inline void check_padding(Bytes file, const Container& container) { check_padding(MemorySource(file), container); }
 
 }  // namespace aotpack::runtime
 

@@ -29,8 +29,8 @@ constexpr Tables kTables = make_tables();
 
 }  // namespace
 
-uint32_t crc32(Bytes data) noexcept {
-  uint32_t crc = 0xFFFFFFFFu;
+uint32_t crc32(Bytes data, uint32_t crc) noexcept {
+  crc = ~crc;
   const uint8_t* at = data.data();
   size_t left = data.size();
   for (; left >= 8; at += 8, left -= 8) {

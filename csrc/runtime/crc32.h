@@ -6,7 +6,8 @@
 
 namespace aotpack::runtime {
 
-uint32_t crc32(Bytes data) noexcept;
+// Of `before`, whose CRC is `crc`, followed by `data`.
+uint32_t crc32(Bytes data, uint32_t crc = 0) noexcept;
 
 }  // namespace aotpack::runtime
 

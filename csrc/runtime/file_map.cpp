@@ -5,13 +5,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
+#include "bools.h"
 #include "status.h"
 
 namespace aotpack::runtime {
 namespace {
+
+// Stays in the caches of a core.
+constexpr uint64_t kChunk = 256 << 10;
 
 int open_retrying(const char* path) noexcept {
   int fd;
@@ -28,7 +34,7 @@ PrivateMap::~PrivateMap() {
   if (data_ != nullptr) ::munmap(base_, size_);
 }
 
-FileMap::FileMap(const char* path) : fd_(open_retrying(path)) {
+FileMap::FileMap(const char* path, Mode mode) : fd_(open_retrying(path)) {
   try {
     if (fd_ < 0) {
       const int why = errno;
@@ -42,6 +48,11 @@ FileMap::FileMap(const char* path) : fd_(open_retrying(path)) {
     }
     size_ = static_cast<size_t>(info.st_size);
     if (size_ == 0) return;
+    if (mode == Mode::kCopy) {
+      SealedFile copy(*this, 0, size_, SealedFile::Use::kData);
+      close_descriptor();
+      fd_ = copy.release();
+    }
     void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd_, 0);
     if (address == MAP_FAILED) fail(AOTPACK_IO_ERROR, "cannot map: %s", std::strerror(errno));
     data_ = static_cast<const uint8_t*>(address);
@@ -59,6 +70,57 @@ FileMap::~FileMap() {
 void FileMap::close_descriptor() noexcept {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
+}
+
+void FileMap::read(uint64_t offset, std::span<uint8_t> out) const {
+  while (!out.empty()) {
+    const ssize_t count = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(AOTPACK_IO_ERROR, "cannot read: %s", std::strerror(errno));
+    if (count == 0) fail(AOTPACK_TRUNCATED_ARCHIVE, "truncated: the file became shorter while it was read");
+    out = out.subspan(static_cast<size_t>(count));
+    offset += static_cast<uint64_t>(count);
+  }
+}
+
+template <typename Visit>
+void FileMap::read_chunks(uint64_t offset, uint64_t size, Visit visit) const {
+  std::vector<uint8_t> buffer(std::min(size, kChunk));
+  while (size > 0) {
+    const std::span<uint8_t> chunk(buffer.data(), std::min(size, kChunk));
+    read(offset, chunk);
+    if (!visit(Bytes(chunk))) return;
+    offset += chunk.size();
+    size -= chunk.size();
+  }
+}
+
+Hashes FileMap::hashes(uint64_t offset, uint64_t size) const {
+  Hasher hasher;
+  read_chunks(offset, size, [&](Bytes chunk) {
+    hasher.add(chunk);
+    return true;
+  });
+  return hasher.finish();
+}
+
+Digest FileMap::sha256(uint64_t offset, uint64_t size) const {
+  Sha256 hash;
+  read_chunks(offset, size, [&](Bytes chunk) {
+    hash.add(chunk);
+    return true;
+  });
+  return hash.finish();
+}
+
+bool FileMap::are_bools(uint64_t offset, uint64_t size) const {
+  bool good = true;
+  read_chunks(offset, size, [&](Bytes chunk) { return good = runtime::are_bools(chunk.data(), chunk.size()); });
+  return good;
+}
+
+SealedFile FileMap::code(uint64_t offset, uint64_t size) const {
+  return SealedFile(*this, offset, size, SealedFile::Use::kCode);
 }
 
 PrivateMap FileMap::map_private(size_t offset, size_t size) const noexcept {

@@ -1,45 +1,15 @@
 #include "loader.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 #include "gomp.h"
 #include "imports.h"
 #include "status.h"
 
-#ifndef MFD_EXEC
-#define MFD_EXEC 0x0010U
-#endif
-
 namespace aotpack::runtime {
 namespace {
-
-int create_memfd() noexcept {
-  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  // MFD_EXEC asks for an executable file where the system's default is none; kernels before 6.3 do not know it.
-  const int fd = ::memfd_create("aotpack-module", kFlags | MFD_EXEC);
-  return fd >= 0 || errno != EINVAL ? fd : ::memfd_create("aotpack-module", kFlags);
-}
-
-void write_all(int fd, Bytes bytes, const std::string& what) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      const int why = written < 0 ? errno : ENOSPC;
-      const bool memory = why == ENOMEM || why == ENOSPC;
-      fail(memory ? AOTPACK_OUT_OF_MEMORY : AOTPACK_IO_ERROR, "%s: cannot copy the module to memory: %s", what.c_str(),
-           std::strerror(why));
-    }
-    bytes = bytes.subspan(static_cast<size_t>(written));
-  }
-}
 
 [[noreturn]] void open_failed(const std::string& what, const char* reason) {
   const std::string text = reason != nullptr ? reason : "unknown error";
@@ -58,8 +28,9 @@ void write_all(int fd, Bytes bytes, const std::string& what) {
 
 }  // namespace
 
-Module::Module(Bytes bytes, const ModuleRecord& record, size_t num_inputs, size_t num_outputs,
-               const std::string& what) {
+Module::Module(SealedFile code, const ModuleRecord& record, size_t num_inputs, size_t num_outputs,
+               const std::string& what)
+    : code_(std::move(code)) {
   if (record.abi_version > AOTPACK_MODULE_ABI_VERSION) {
     fail(AOTPACK_UNSUPPORTED_VERSION, "%s: module ABI version %u; this runtime knows versions up to %u", what.c_str(),
          record.abi_version, AOTPACK_MODULE_ABI_VERSION);
@@ -73,18 +44,10 @@ Module::Module(Bytes bytes, const ModuleRecord& record, size_t num_inputs, size_
     imports_.push_back(function);
   }
   try {
-    fd_ = create_memfd();
-    if (fd_ < 0) {
-      fail(AOTPACK_IO_ERROR, "%s: cannot create a file in memory: %s; aotpack needs memfd_create (Linux 3.17)",
-           what.c_str(), std::strerror(errno));
-    }
-    write_all(fd_, bytes, what);
-    // Nobody can change the code after it was verified.
-    ::fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
     // The dynamic linker knows libraries by path. The descriptor stays open as long as the module is loaded, so no
     // other module can get the same path meanwhile.
     char path[48];
-    std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd_);
+    std::snprintf(path, sizeof path, "/proc/self/fd/%d", code_.fd());
     const BoundedGompSpin bounded;
     handle_ = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle_ == nullptr) open_failed(what, ::dlerror());
@@ -101,19 +64,17 @@ Module::~Module() { unload(); }
 
 void Module::unload() noexcept {
   if (handle_ != nullptr) ::dlclose(handle_);
-  if (fd_ < 0) return;
+  if (code_.fd() < 0) return;
   // A module may refuse to go (unique symbols, thread-local destructors). Then its path stays taken, and so must its
   // descriptor.
   char path[48];
-  std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd_);
+  std::snprintf(path, sizeof path, "/proc/self/fd/%d", code_.fd());
   void* still = handle_ != nullptr ? ::dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : nullptr;
   if (still != nullptr) {
     ::dlclose(still);
-  } else {
-    ::close(fd_);
+    (void)code_.release();
   }
   handle_ = nullptr;
-  fd_ = -1;
 }
 
 void Module::query(const std::string& what) {

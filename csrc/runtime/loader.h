@@ -6,18 +6,18 @@
 #include <vector>
 
 #include "aotpack/module_abi.h"
-#include "bytes.h"
 #include "manifest.h"
+#include "sealed_file.h"
 
 namespace aotpack::runtime {
 
 // A module in memory. Immutable and thread-safe once made; unloads itself.
 class Module {
  public:
-  // Loads verified bytes; nothing of the module runs before the manifest's ABI version and imports are found
+  // Loads verified code; nothing of the module runs before the manifest's ABI version and imports are found
   // acceptable. `what` names the module in errors. Throws UNSUPPORTED_VERSION, MISSING_IMPORT, MALFORMED_ARCHIVE (the
   // module is not what the manifest says), IO_ERROR.
-  Module(Bytes bytes, const ModuleRecord& record, size_t num_inputs, size_t num_outputs, const std::string& what);
+  Module(SealedFile code, const ModuleRecord& record, size_t num_inputs, size_t num_outputs, const std::string& what);
   ~Module();
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
@@ -33,7 +33,7 @@ class Module {
   void query(const std::string& what);
   void unload() noexcept;
 
-  int fd_ = -1;
+  SealedFile code_;
   void* handle_ = nullptr;
   const aotpack_module* table_ = nullptr;
   std::vector<void*> imports_;

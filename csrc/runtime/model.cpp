@@ -9,10 +9,12 @@
 
 namespace aotpack::runtime {
 
-Model::Model(const char* path, aotpack_verify verify) : archive_(path, verify) {
+Model::Model(const char* path, aotpack_verify verify, FileMap::Mode mode) : archive_(path, verify, mode) {
   const Manifest& manifest = archive_.manifest();
   entries_.reserve(manifest.entries.size());
   for (const EntryRecord& record : manifest.entries) add_entry(record);
+  load_modules();
+  archive_.end_loading();
   add_infos();
   std::vector<ConstantValue> values;
   for (size_t i = 0; i < manifest.constants.size(); ++i) values.push_back({archive_.constant(i), nullptr});
@@ -41,29 +43,52 @@ void Model::add_entry(const EntryRecord& record) {
   for (const VariantRecord& variant : record.variants) entry.variants.push_back(make_variant(record, variant));
 }
 
-Variant Model::make_variant(const EntryRecord& entry, const VariantRecord& record) {
+std::string Model::describe(const EntryRecord& entry, const VariantRecord& variant) const {
   std::string what = archive_.path() + ": entry '" + entry.name + "'";
-  if (entry.variants.size() > 1) what += ", variant '" + record.name + "'";
+  if (entry.variants.size() > 1) what += ", variant '" + variant.name + "'";
+  return what;
+}
+
+Variant Model::make_variant(const EntryRecord& entry, const VariantRecord& record) {
   std::vector<std::string_view> targets;
   for (const ModuleRecord& module : record.modules) targets.push_back(module.target);
-
   Variant variant;
   variant.record = &record;
-  variant.module_record = &record.modules[choose_target(targets, what)];
-  const ModuleRecord& chosen = *variant.module_record;
-  std::unique_ptr<Module>& module = modules_[chosen.file];
-  const std::string module_name = what + ", " + archive_.manifest().files[chosen.file].path;
-  if (module == nullptr) {
-    module = std::make_unique<Module>(archive_.file(chosen.file), chosen, entry.inputs.size(), entry.outputs.size(),
-                                      module_name);
-  } else {
-    module->check(chosen, entry.inputs.size(), entry.outputs.size(), module_name);
-  }
-  variant.module = module.get();
-  for (const uint32_t index : chosen.constants) {
+  variant.module_record = &record.modules[choose_target(targets, describe(entry, record))];
+  for (const uint32_t index : variant.module_record->constants) {
     variant.mutates_constants = variant.mutates_constants || archive_.manifest().constants[index].mutated;
   }
   return variant;
+}
+
+// All code is verified before any of it runs: what this host takes in memory that cannot change, from which it is then
+// loaded, the rest in the file.
+void Model::load_modules() {
+  std::map<uint32_t, SealedFile> code;
+  std::vector<bool> verified(archive_.manifest().files.size());
+  for (const ModelEntry& entry : entries_) {
+    for (const Variant& variant : entry.variants) {
+      const uint32_t file = variant.module_record->file;
+      if (!verified[file]) code.emplace(file, archive_.code(file));
+      verified[file] = true;
+    }
+  }
+  archive_.check_code(verified);
+  for (ModelEntry& entry : entries_) {
+    const EntryRecord& record = entry.plan.record();
+    for (Variant& variant : entry.variants) {
+      const ModuleRecord& chosen = *variant.module_record;
+      const std::string what = describe(record, *variant.record) + ", " + archive_.manifest().files[chosen.file].path;
+      std::unique_ptr<Module>& module = modules_[chosen.file];
+      if (module == nullptr) {
+        module = std::make_unique<Module>(std::move(code[chosen.file]), chosen, record.inputs.size(),
+                                          record.outputs.size(), what);
+      } else {
+        module->check(chosen, record.inputs.size(), record.outputs.size(), what);
+      }
+      variant.module = module.get();
+    }
+  }
 }
 
 size_t Model::find_entry(std::string_view name) const {

@@ -34,7 +34,7 @@ struct ModelEntry {
 class Model {
  public:
   // With one reference. Throws what Archive and Module throw, or UNSUPPORTED_TARGET.
-  Model(const char* path, aotpack_verify verify);
+  Model(const char* path, aotpack_verify verify, FileMap::Mode mode);
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
@@ -69,6 +69,8 @@ class Model {
 
   void add_entry(const EntryRecord& record);
   Variant make_variant(const EntryRecord& entry, const VariantRecord& record);
+  void load_modules();
+  std::string describe(const EntryRecord& entry, const VariantRecord& variant) const;
   void add_infos();
   void require_updatable() const;
   void swap_weights(std::shared_ptr<const WeightSet> next);

@@ -1,5 +1,6 @@
 #include "sha256.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string_view>
@@ -110,17 +111,19 @@ Compress pick_compress() noexcept {
   return compress_portable;
 }
 
-Digest digest_with(Compress compress, Bytes data) noexcept {
-  State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  const size_t whole = data.size() / kBlock;
-  if (whole > 0) compress(state, data.data(), whole);
-  // The rest, a one bit, zeros, and the length in bits, big-endian.
+Compress compress_of_host() noexcept {
+  static const Compress compress = pick_compress();
+  return compress;
+}
+
+// The rest of `size` bytes, a one bit, zeros, and the length in bits, big-endian.
+Digest finish_with(Compress compress, State& state, const uint8_t* rest, uint64_t size) noexcept {
   uint8_t tail[2 * kBlock] = {};
-  const size_t rest = data.size() % kBlock;
-  if (rest > 0) std::memcpy(tail, data.data() + whole * kBlock, rest);
-  tail[rest] = 0x80;
-  const size_t blocks = rest + 9 <= kBlock ? 1 : 2;
-  const uint64_t bits = __builtin_bswap64(static_cast<uint64_t>(data.size()) * 8);
+  const size_t count = size % kBlock;
+  if (count > 0) std::memcpy(tail, rest, count);
+  tail[count] = 0x80;
+  const size_t blocks = count + 9 <= kBlock ? 1 : 2;
+  const uint64_t bits = __builtin_bswap64(size * 8);
   std::memcpy(tail + blocks * kBlock - 8, &bits, 8);
   compress(state, tail, blocks);
   Digest digest;
@@ -133,12 +136,37 @@ Digest digest_with(Compress compress, Bytes data) noexcept {
 
 }  // namespace
 
-Digest sha256(Bytes data) noexcept {
-  static const Compress compress = pick_compress();
-  return digest_with(compress, data);
+void Sha256::add(Bytes data) noexcept {
+  if (data.empty()) return;
+  const size_t held = size_ % kBlock;
+  size_ += data.size();
+  if (held > 0) {
+    const size_t count = std::min(kBlock - held, data.size());
+    std::memcpy(rest_ + held, data.data(), count);
+    data = data.subspan(count);
+    if (held + count < kBlock) return;
+    compress_of_host()(state_, rest_, 1);
+  }
+  const size_t whole = data.size() / kBlock;
+  if (whole > 0) compress_of_host()(state_, data.data(), whole);
+  const Bytes rest = data.subspan(whole * kBlock);
+  if (!rest.empty()) std::memcpy(rest_, rest.data(), rest.size());
 }
 
-Digest sha256_portable(Bytes data) noexcept { return digest_with(compress_portable, data); }
+Digest Sha256::finish() noexcept { return finish_with(compress_of_host(), state_, rest_, size_); }
+
+Digest sha256(Bytes data) noexcept {
+  Sha256 hash;
+  hash.add(data);
+  return hash.finish();
+}
+
+Digest sha256_portable(Bytes data) noexcept {
+  State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  const size_t whole = data.size() / kBlock;
+  if (whole > 0) compress_portable(state, data.data(), whole);
+  return finish_with(compress_portable, state, data.data() + whole * kBlock, data.size());
+}
 
 std::string to_hex(const Digest& digest) {
   constexpr char kDigits[] = "0123456789abcdef";

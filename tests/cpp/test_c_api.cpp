@@ -40,7 +40,7 @@ TEST_CASE("NULL arguments are refused or give nothing") {
   CHECK(model == nullptr);
   CHECK(take(aotpack_model_load(file.path().c_str(), nullptr, nullptr), AOTPACK_INVALID_ARGUMENT) ==
         "out_model is NULL");
-  aotpack_load_options options = {0, AOTPACK_VERIFY_CODE};
+  aotpack_load_options options = {};
   take(aotpack_model_load(file.path().c_str(), &options, &model), AOTPACK_INVALID_ARGUMENT);
   options.struct_size = sizeof options;
   const unsigned seven = 7;

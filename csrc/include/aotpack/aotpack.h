@@ -70,9 +70,19 @@ typedef enum aotpack_verify {
   AOTPACK_VERIFY_FULL = 1  /* also weights, goldens and padding: not one flipped bit passes */
 } aotpack_verify;
 
+typedef enum aotpack_load_mode {
+  AOTPACK_LOAD_DEFAULT = 0, /* what the environment variable AOTPACK_LOAD says, "map" or "copy"; without it, map */
+  /* The file's pages are used in place and shared by all processes. Replace the file by a rename: one that is written
+   * to changes the weights, and one that is shortened ends the process (SIGBUS) at the next call. */
+  AOTPACK_LOAD_MAP = 1,
+  AOTPACK_LOAD_COPY = 2 /* into memory of this process, which nothing can change; takes as much as the file is large */
+} aotpack_load_mode;
+
 typedef struct aotpack_load_options {
   size_t struct_size; /* sizeof(aotpack_load_options) */
   aotpack_verify verify;
+  uint32_t reserved; /* never read: callers that are older than `mode` leave it as it happens to be */
+  aotpack_load_mode mode;
 } aotpack_load_options;
 
 typedef struct aotpack_model aotpack_model;
@@ -196,7 +206,7 @@ AOTPACK_API uint64_t aotpack_model_weight_generation(const aotpack_model* model)
 
 typedef struct aotpack_context_options {
   size_t struct_size;  /* sizeof(aotpack_context_options) */
-  int32_t num_threads; /* threads inside one call; 0: one per core that this process may use */
+  int32_t num_threads; /* threads inside one call; 0: one per core that this process may use (affinity, CPU quotas) */
 } aotpack_context_options;
 
 typedef struct aotpack_context aotpack_context;
@@ -205,6 +215,7 @@ typedef struct aotpack_context aotpack_context;
 AOTPACK_API aotpack_status* aotpack_context_create(aotpack_model* model, const aotpack_context_options* options,
                                                    aotpack_context** out_context);
 AOTPACK_API void aotpack_context_release(aotpack_context* context);
+/* At most what was asked for: fewer where the system cannot create as many. */
 AOTPACK_API int32_t aotpack_context_num_threads(const aotpack_context* context);
 AOTPACK_API aotpack_status* aotpack_context_set_num_threads(aotpack_context* context, int32_t num_threads);
 /* Seeds the random operators: the calls that follow repeat. */

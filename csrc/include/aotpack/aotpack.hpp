@@ -185,6 +185,7 @@ class NamedPointers {
 }  // namespace detail
 
 enum class Verify { kCode = AOTPACK_VERIFY_CODE, kFull = AOTPACK_VERIFY_FULL };
+enum class Load { kDefault = AOTPACK_LOAD_DEFAULT, kMap = AOTPACK_LOAD_MAP, kCopy = AOTPACK_LOAD_COPY };
 
 // A low-rank change of a weight: scale * up * down is added to it. `down` is [rank, in...], `up` is [out, rank].
 struct WeightDelta {
@@ -206,10 +207,15 @@ struct UpdateOptions {
 // A loaded archive. Copies share it.
 class Model {
  public:
-  static Model load(const std::string& path, Verify verify = Verify::kCode) {
+  // See aotpack_load_mode for `mode`. Throws INVALID_ARGUMENT for a path with a zero character.
+  static Model load(const std::string& path, Verify verify = Verify::kCode, Load mode = Load::kDefault) {
+    if (path.find('\0') != std::string::npos) {
+      throw Error(AOTPACK_INVALID_ARGUMENT, "the path holds a zero character");
+    }
     aotpack_load_options options{};
     options.struct_size = sizeof options;
     options.verify = static_cast<aotpack_verify>(verify);
+    options.mode = static_cast<aotpack_load_mode>(mode);
     aotpack_model* handle = nullptr;
     detail::check(aotpack_model_load(path.c_str(), &options, &handle));
     return Model(handle);
