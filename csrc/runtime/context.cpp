@@ -8,6 +8,7 @@
 #include "outputs.h"
 #include "status.h"
 #include "strided.h"
+#include "team.h"
 #include "tensor.h"
 
 namespace aotpack::runtime {
@@ -74,7 +75,7 @@ void Context::set_num_threads(int32_t num_threads) {
   if (num_threads < 0 || num_threads > kMaxThreads) {
     fail(AOTPACK_INVALID_ARGUMENT, "num_threads must be in [0, %d], got %d", kMaxThreads, num_threads);
   }
-  num_threads_ = num_threads == 0 ? std::min(usable_cores(), kMaxThreads) : num_threads;
+  num_threads_ = possible_threads(num_threads == 0 ? std::min(usable_cores(), kMaxThreads) : num_threads);
 }
 
 Context::EntryScratch& Context::prepare(size_t entry, size_t num_outputs) {
@@ -154,7 +155,7 @@ void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weig
   call.inputs = scratch.inputs.tensors();
   call.constants = constants;
   call.outputs = scratch.outputs.data();
-  call.num_threads = num_threads_;
+  call.num_threads = begin_team(num_threads_);
   const int32_t code = variant.module->run(call);
   if (code != AOTPACK_MODULE_OK) execution_failed(model_entry.plan.record(), code);
 }

@@ -4,11 +4,17 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include <algorithm>
 #include <thread>
+
+#include "cpu_quota.h"
 
 namespace aotpack::runtime {
 
-int32_t usable_cores() noexcept {
+namespace {
+
+// By the affinity.
+int32_t cores_of_thread() noexcept {
   // Machines with more cores than a plain cpu_set_t has room for need a bigger set.
   for (int capacity = CPU_SETSIZE; capacity <= 1 << 16; capacity *= 2) {
     cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(capacity));
@@ -20,6 +26,14 @@ int32_t usable_cores() noexcept {
   }
   const unsigned all = std::thread::hardware_concurrency();
   return all > 0 ? static_cast<int32_t>(all) : 1;
+}
+
+}  // namespace
+
+int32_t usable_cores() {
+  static const int32_t quota = cpu_quota();
+  const int32_t cores = cores_of_thread();
+  return quota > 0 ? std::min(quota, cores) : cores;
 }
 
 uint64_t random_seed() noexcept {
