@@ -310,8 +310,8 @@ def _open_index(path: Path, files: list[SafetensorsFile]) -> SafetensorsSet:
         raise WeightsFileError(f"{path}: {message}", kind=kind)
 
     try:
-        with open(open_regular(path), "rb") as file:
-            data = file.read(MAX_HEADER + 1)
+        with open(open_regular(path), "rb") as stream:
+            data = stream.read(MAX_HEADER + 1)
         if len(data) > MAX_HEADER:
             fail("index", f"more than {MAX_HEADER} bytes")
         text = data.decode("utf-8")
