@@ -42,3 +42,8 @@ uint64_t pick(uint64_t n) {
 bool chance(int percent) { return pick(100) < static_cast<uint64_t>(percent); }
 
 }  // namespace aotpack::fuzz
+
+// Shapes that a manifest allows may want more memory than there is: that has to be an error, and not take long.
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
+  return "allocator_may_return_null=1:max_allocation_size_mb=512";
+}
