@@ -13,6 +13,10 @@ from aotpack.errors import MalformedArchiveError
 INT64_MAX = (1 << 63) - 1
 # Deep enough for any model, shallow enough for every reader's stack.
 MAX_DEPTH = 128
+# A value takes many times its text in memory.
+MAX_BYTES = 64 << 20
+MAX_VALUES = 1 << 21
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -39,6 +43,10 @@ def parse_json(data: bytes) -> Any:
             malformed(f"manifest: the number {text} is out of range")
         return value
 
+    if len(data) > MAX_BYTES:
+        malformed(f"manifest: {len(data)} bytes; at most {MAX_BYTES} are allowed")
+    if _values(data) > MAX_VALUES and _values(_STRING.sub(b"0", data)) > MAX_VALUES:
+        malformed(f"manifest: more than {MAX_VALUES} values")
     try:
         text = data.decode("utf-8")
         value = json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_float=real)
@@ -50,6 +58,12 @@ def parse_json(data: bytes) -> Any:
         malformed(f"manifest: not JSON: {error}")
     _check_depth(value)
     return value
+
+
+def _values(data: bytes) -> int:
+    """How many values there are in canonical JSON; where strings have brackets or commas, no fewer."""
+    opened = data.count(b"[") + data.count(b"{")
+    return 1 + data.count(b",") + opened - data.count(b"[]") - data.count(b"{}")
 
 
 def _check_depth(value: Any) -> None:

@@ -17,7 +17,7 @@ from typing import NoReturn, Self
 from aotpack.archive import layout
 from aotpack.archive.files import NotRegularError, open_regular
 from aotpack.archive.manifest import Constant, FileEntry, Manifest
-from aotpack.archive.node import malformed
+from aotpack.archive.node import MAX_BYTES, malformed
 from aotpack.errors import (
     ArchiveIOError,
     ArchiveNotFoundError,
@@ -29,6 +29,8 @@ from aotpack.errors import (
 from aotpack.spec import DType
 
 _CHUNK = 1 << 20
+# How often the file's bytes are read at most for the sake of constants.
+_MAX_READS = 4
 
 
 class ArchiveReader:
@@ -94,6 +96,9 @@ class ArchiveReader:
                 malformed(f"the padding before {record.name!r} is not zero")
         for record, file in zip(self._records[1:], self.manifest.files, strict=True):
             self._check(record, file)
+        ranges = {(constant.file, constant.offset, constant.nbytes) for constant in self.manifest.constants}
+        if sum(nbytes for *_, nbytes in ranges) // _MAX_READS > self.size:
+            malformed(f"the constants overlap each other more than {_MAX_READS} times")
         digests: dict[tuple[int, int, int], str] = {}
         for constant in self.manifest.constants:
             key = (constant.file, constant.offset, constant.nbytes)
@@ -140,6 +145,8 @@ class ArchiveReader:
 
     def _read_manifest(self, sha256: str) -> Manifest:
         record = self._records[0]
+        if record.size > MAX_BYTES:
+            malformed(f"the manifest has {record.size} bytes; at most {MAX_BYTES} are allowed")
         data = self._data[record.data_offset : record.end]
         if hashlib.sha256(data).hexdigest() != sha256:
             _tampered("the manifest does not match its hash")

@@ -1,6 +1,9 @@
 #include "archive.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "crc32.h"
 #include "status.h"
@@ -23,6 +26,11 @@ bool is_worth_mapping(const ConstantRecord& record) { return record.mutated && r
 // Far above what models need: a large one has some megabytes.
 constexpr uint64_t kMaxManifest = uint64_t{64} << 20;
 
+// How often the file's bytes are read at most for the sake of constants.
+constexpr uint64_t kMaxReads = 4;
+
+[[noreturn]] void malformed(const std::string& what) { throw Error(AOTPACK_MALFORMED_ARCHIVE, what); }
+
 [[noreturn]] void tampered(const std::string& name, const char* what) {
   throw Error(AOTPACK_TAMPERED_ARCHIVE, name + ": its content does not match its " + what);
 }
@@ -44,6 +52,7 @@ Archive::Archive(const char* path, aotpack_verify verify, FileMap::Mode mode)
     check_manifest_hash();
     manifest_ = parse_manifest(manifest_text_);
     check_files();
+    check_ranges();
     if (verify == AOTPACK_VERIFY_FULL) {
       for (size_t i = 0; i < manifest_.files.size(); ++i) check_file(i);
       check_padding(map_, container_);
@@ -118,9 +127,24 @@ void Archive::check_hashes(size_t index, const Hashes& hashes) const {
   if (hashes.crc != container_.entries[index + 1].crc) tampered(record.path, "CRC-32");
 }
 
-void Archive::check_constants() const {
+// Constants may share bytes, but not so that reading each of them would take longer than reading the file some times.
+void Archive::check_ranges() const {
+  std::set<std::pair<uint64_t, uint64_t>> ranges;
+  uint64_t total = 0;
   for (const ConstantRecord& constant : manifest_.constants) {
-    if (map_.sha256(offset_of(constant), constant.nbytes) != constant.digest) {
+    if (!ranges.emplace(offset_of(constant), constant.nbytes).second) continue;
+    if (!checked_add(total, constant.nbytes, &total) || total / kMaxReads > map_.size()) {
+      malformed("the constants overlap each other more than " + std::to_string(kMaxReads) + " times");
+    }
+  }
+}
+
+void Archive::check_constants() const {
+  std::map<std::pair<uint64_t, uint64_t>, Digest> digests;
+  for (const ConstantRecord& constant : manifest_.constants) {
+    const auto [found, is_new] = digests.try_emplace({offset_of(constant), constant.nbytes});
+    if (is_new) found->second = map_.sha256(offset_of(constant), constant.nbytes);
+    if (found->second != constant.digest) {
       tampered("constant '" + constant.name + "'", "SHA-256 in the manifest");
     }
   }
@@ -129,8 +153,9 @@ void Archive::check_constants() const {
 // Always: a module may read outside of its tensors by a bool that is neither 0 nor 1. It costs reading the constants
 // that are bools, which are few.
 void Archive::check_bools() const {
+  std::set<std::pair<uint64_t, uint64_t>> seen;
   for (const ConstantRecord& constant : manifest_.constants) {
-    if (!constant.dtype->is_bool()) continue;
+    if (!constant.dtype->is_bool() || !seen.emplace(offset_of(constant), constant.nbytes).second) continue;
     if (!map_.are_bools(offset_of(constant), constant.nbytes)) {
       fail(AOTPACK_MALFORMED_ARCHIVE, "constant '%s' is bool, but has bytes other than 0 and 1", constant.name.c_str());
     }

@@ -50,6 +50,7 @@ class Archive {
   void check_files() const;
   void check_file(size_t index) const;
   void check_hashes(size_t index, const Hashes& hashes) const;
+  void check_ranges() const;
   void check_constants() const;
   void check_bools() const;
 

@@ -55,6 +55,7 @@ class Parser {
   }
 
   void value(Value* out, int depth) {
+    if (++count_ > Document::kMaxValues) error("more than 2097152 values");
     switch (peek()) {
       case '{':
         return object(out, depth + 1);
@@ -272,6 +273,7 @@ class Parser {
   std::string_view text_;
   Document* document_;
   size_t at_ = 0;
+  size_t count_ = 0;
 };
 
 Document::Document(std::string_view text) { Parser(text, this).parse(); }

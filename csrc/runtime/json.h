@@ -33,6 +33,8 @@ const char* kind_name(Kind kind) noexcept;
 class Document {
  public:
   static constexpr int kMaxDepth = 128;
+  // A value takes a hundred bytes in memory and may take two in the text.
+  static constexpr size_t kMaxValues = size_t{1} << 21;
 
   // Throws MALFORMED_ARCHIVE with the byte at which the text goes wrong.
   explicit Document(std::string_view text);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "aotpack/aotpack.h"
@@ -98,6 +99,7 @@ struct VariantRecord {
 struct EntryRecord {
   std::string name;
   std::vector<DimRecord> dims;
+  std::unordered_map<std::string, uint32_t> dim_by_name;
   std::vector<ValueRecord> inputs;
   std::vector<ValueRecord> outputs;
   std::vector<VariantRecord> variants;

@@ -20,10 +20,9 @@ void read_bounds(const Node& node, Record* out) {
 }
 
 uint32_t find_dim(const Node& node, std::string_view name, const EntryRecord& entry) {
-  for (size_t i = 0; i < entry.dims.size(); ++i) {
-    if (entry.dims[i].name == name) return static_cast<uint32_t>(i);
-  }
-  node.error("there is no dim '" + std::string(name) + "'");
+  const auto found = entry.dim_by_name.find(std::string(name));
+  if (found == entry.dim_by_name.end()) node.error("there is no dim '" + std::string(name) + "'");
+  return found->second;
 }
 
 const char* add_item(const Node& item, const EntryRecord& entry, CodeBuilder* builder) {
@@ -166,6 +165,7 @@ void read_dims(const Node& list, EntryRecord* out) {
     dim.name = node.at("name").name();
     read_bounds(node, &dim);
     names.add(node, dim.name);
+    out->dim_by_name.emplace(dim.name, static_cast<uint32_t>(i));
   }
 }
 

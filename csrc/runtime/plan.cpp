@@ -19,29 +19,33 @@ EntryPlan::EntryPlan(const EntryRecord& record) : record_(&record) {
 }
 
 // The first plain use of a dim as a size gives its value; without one it is solved for from the first other use as a
-// size; a dim that is no size is an int.
+// size; a dim that is no size is an int. In one pass: there may be many of all.
 void EntryPlan::find_dim_sources() {
+  std::vector<DimSource> sources;  // by dim; mul 0: none yet
   for (uint32_t dim = 0; dim < record_->dims.size(); ++dim) {
     const DimRecord& bounds = record_->dims[dim];
-    DimSource source = {dim, 0, 0, 0, 0, bounds.min, bounds.max, bounds.multiple_of, false};  // mul 0: none yet
-    uint32_t number = DimSource::kNumber;
-    for (uint32_t input = 0; input < record_->inputs.size(); ++input) {
-      const ValueRecord& value = record_->inputs[input];
-      if (value.dim == dim && number == DimSource::kNumber) number = input;
-      for (uint32_t axis = 0; axis < value.shape.size(); ++axis) {
-        const SizeRecord& size = value.shape[axis];
-        if (size.kind != SizeRecord::Kind::kDim || size.dim != dim) continue;
-        if (source.mul != 0 && (source.is_plain() || !size.is_plain_dim())) continue;
-        source.input = input;
-        source.axis = axis;
-        source.mul = size.mul;
-        source.add = size.add;
-      }
+    sources.push_back({dim, 0, 0, 0, 0, bounds.min, bounds.max, bounds.multiple_of, false});
+  }
+  std::vector<uint32_t> numbers(sources.size(), DimSource::kNumber);  // by dim: the first int that gives it
+  for (uint32_t input = 0; input < record_->inputs.size(); ++input) {
+    const ValueRecord& value = record_->inputs[input];
+    if (value.dim != ValueRecord::kNoDim && numbers[value.dim] == DimSource::kNumber) numbers[value.dim] = input;
+    for (uint32_t axis = 0; axis < value.shape.size(); ++axis) {
+      const SizeRecord& size = value.shape[axis];
+      if (size.kind != SizeRecord::Kind::kDim) continue;
+      DimSource& source = sources[size.dim];
+      if (source.mul != 0 && (source.is_plain() || !size.is_plain_dim())) continue;
+      source.input = input;
+      source.axis = axis;
+      source.mul = size.mul;
+      source.add = size.add;
     }
+  }
+  for (DimSource& source : sources) {
     if (source.mul != 0) {
       if (source.is_plain()) source.min = std::max<int64_t>(source.min, 0);
-    } else if (number != DimSource::kNumber) {
-      source.input = number;
+    } else if (numbers[source.dim] != DimSource::kNumber) {
+      source.input = numbers[source.dim];
       source.axis = DimSource::kNumber;
       source.mul = 1;
     } else {
@@ -49,10 +53,13 @@ void EntryPlan::find_dim_sources() {
     }
     source.is_special = source.axis == DimSource::kNumber || !source.is_plain() || source.multiple_of != 1;
     dim_sources_.push_back(source);
-    for (uint32_t input = 0; input < record_->inputs.size(); ++input) {
-      const bool is_source = source.axis == DimSource::kNumber && source.input == input;
-      if (record_->inputs[input].dim == dim && !is_source) number_uses_.push_back({input, dim, nullptr});
-    }
+  }
+  for (uint32_t input = 0; input < record_->inputs.size(); ++input) {
+    const uint32_t dim = record_->inputs[input].dim;
+    if (dim == ValueRecord::kNoDim) continue;
+    const DimSource& source = sources[dim];
+    const bool is_source = source.axis == DimSource::kNumber && source.input == input;
+    if (!is_source) number_uses_.push_back({input, dim, nullptr});
   }
 }
 
@@ -68,11 +75,8 @@ uint32_t EntryPlan::slot_of(const SizeRecord& size, const ValueRecord& value, bo
   if (size.is_plain_dim()) return size.dim;
   const auto next = static_cast<uint32_t>(initial_sizes_.size());
   if (size.kind == SizeRecord::Kind::kDim) {
-    for (const DerivedSize& known : derived_sizes_) {
-      if (known.code == nullptr && known.dim == size.dim && known.mul == size.mul && known.add == size.add) {
-        return known.slot;
-      }
-    }
+    const auto [known, is_new] = affine_slots_.try_emplace({size.dim, size.mul, size.add}, next);
+    if (!is_new) return known->second;
   }
   if (size.kind != SizeRecord::Kind::kStatic) {
     const Code* code = size.kind == SizeRecord::Kind::kCode ? &size.code : nullptr;

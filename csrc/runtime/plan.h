@@ -3,6 +3,8 @@
 #define AOTPACK_RUNTIME_PLAN_H_
 
 #include <cstdint>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "aotpack/aotpack.h"
@@ -105,6 +107,7 @@ class EntryPlan {
   std::vector<NumberUse> number_uses_;
   std::vector<int64_t> initial_sizes_;
   std::vector<DerivedSize> derived_sizes_;
+  std::map<std::tuple<uint32_t, int64_t, int64_t>, uint32_t> affine_slots_;  // by dim, mul, add
   std::vector<uint32_t> input_slots_;
   std::vector<uint32_t> output_slots_;
   std::vector<InputPlan> inputs_;

@@ -99,6 +99,14 @@ bool add_axes(const MemoryView& view, bool negate, BoundedEquation* equation) no
   return true;
 }
 
+// Whether what an axis of more than one element spans fits 64 bits. It does in all views of memory; then no sum below
+// comes near the end of 128 bits.
+bool reaches_in_memory(const MemoryView& view, int32_t axis) noexcept {
+  int64_t reach;
+  return view.sizes[axis] <= INT64_MAX / 2 && view.strides[axis] != INT64_MIN &&
+         checked_mul(view.strides[axis], view.sizes[axis] - 1, &reach);
+}
+
 }  // namespace
 
 AddressRange addresses(const MemoryView& view) noexcept {
@@ -135,14 +143,14 @@ bool may_overlap_itself(const MemoryView& view) noexcept {
   // Two indices of one place differ first in some axis, there by 1 at least (or the other way round).
   for (int32_t first = 0; first < view.rank; ++first) {
     if (view.sizes[first] < 2) continue;
-    if (view.strides[first] == INT64_MIN) return true;
+    if (!reaches_in_memory(view, first)) return true;
     BoundedEquation equation;
     equation.add_to_target(-static_cast<Wide>(view.strides[first]));
     equation.add(view.strides[first], view.sizes[first] - 2);
     for (int32_t i = first + 1; i < view.rank; ++i) {
       const int64_t bound = view.sizes[i] - 1;
       if (bound == 0) continue;
-      if (view.strides[i] == INT64_MIN || bound > INT64_MAX / 2) return true;
+      if (!reaches_in_memory(view, i)) return true;
       // A difference in [-bound, bound], counted from its lower end.
       equation.add(view.strides[i], 2 * bound);
       equation.add_to_target(static_cast<Wide>(view.strides[i]) * bound);

@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "aotpack/module_abi.h"
 #include "fixtures.h"
 #include "sharing.h"
 
@@ -70,6 +71,24 @@ bool sharing(const View& a, const View& b) {
 }
 
 }  // namespace
+
+TEST_CASE("strides and sizes at the end of 64 bits: nothing overflows, and the answer is the careful one") {
+  constexpr int64_t kBig = int64_t{1} << 62;
+  char byte = 0;
+  for (const int64_t size : {int64_t{2}, int64_t{3}, kBig, INT64_MAX}) {
+    for (const int64_t stride : {kBig, INT64_MAX, -kBig, INT64_MIN, INT64_MIN + 1}) {
+      int64_t sizes[AOTPACK_MAX_RANK];
+      int64_t strides[AOTPACK_MAX_RANK];
+      for (int i = 0; i < AOTPACK_MAX_RANK; ++i) {
+        sizes[i] = size;
+        strides[i] = stride > 0 ? stride - i : stride + i;
+      }
+      const aotpack::runtime::MemoryView view{&byte, sizes, strides, AOTPACK_MAX_RANK, 4};
+      CHECK(aotpack::runtime::may_overlap_itself(view));
+      (void)aotpack::runtime::may_share(view, view);  // under UBSan
+    }
+  }
+}
 
 TEST_CASE("sharing: exactly where a byte belongs to both") {
   std::mt19937 random(21);
