@@ -111,6 +111,7 @@ def test_views_of_one_memory_in_one_archive(pack: Pack) -> None:
     x = torch.randn(4)
     writes = ("write_row", "write_turned", "write_tied")
     programs = [aot_export(net, (x,), method=name) for name in writes] + [aot_export(net, (), method="read")]
+    assert torch.equal(net.sub.whole, torch.arange(12.0).reshape(3, 4)), "capturing leaves the model as it was"
     model = aotpack.load(pack(programs), verify="full")
     context, reference = model.context(), copy.deepcopy(net)
     with torch.no_grad():

@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from aotpack.errors import AotpackError, CaptureError
 from aotpack.export import model_lines, structure
+from aotpack.export.capture.plain import to_plain
 from aotpack.export.capture.reshaped import inputs_keep_their_shapes
 from aotpack.export.capture.state import state_put_back
 from aotpack.export.capture.values import refuse_named_results
@@ -205,7 +206,7 @@ def _called(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
             hint="check the example inputs by calling the model with them",
         ) from error
     structure.register_dataclasses(outputs)
-    refuse_named_results(outputs)
+    refuse_named_results(to_plain(outputs))
     return outputs
 
 

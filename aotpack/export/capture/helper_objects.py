@@ -101,7 +101,7 @@ def helpers_of(module: torch.nn.Module) -> Helpers:
 @contextlib.contextmanager
 def helpers_follow(module: torch.nn.Module) -> Iterator[None]:
     """While active, a call of the module begins with the parameters and buffers that it has at that time in all places
-    that hold the same tensors; afterwards these hold what they did.
+    that hold the same tensors; afterwards these hold what they did, with the values that they had.
     """
     registered: dict[object, str] = {}
     originals: dict[str, torch.Tensor] = {}
@@ -109,10 +109,14 @@ def helpers_follow(module: torch.nn.Module) -> Iterator[None]:
         if tensor.layout == torch.strided and storage_key(tensor) is not None:
             registered.setdefault(identity(tensor), name)
             originals[name] = tensor
-    followed = [
-        (place, registered[identity(place.tensor)])
-        for place in helpers_of(module).places
-        if place.tensor.layout == torch.strided and identity(place.tensor) in registered
+    places = [place for place in helpers_of(module).places if place.tensor.layout == torch.strided]
+    followed = [(place, registered[identity(place.tensor)]) for place in places if identity(place.tensor) in registered]
+    # Another view of such memory stays a real tensor, to which a trace may really write.
+    memory = {storage_key(tensor) for tensor in originals.values()}
+    views = [
+        (place.tensor, place.tensor.detach().clone(), place.tensor._version)
+        for place in places
+        if storage_key(place.tensor) in memory and identity(place.tensor) not in registered
     ]
 
     def follow(called: torch.nn.Module, args: Any) -> None:
@@ -132,6 +136,10 @@ def helpers_follow(module: torch.nn.Module) -> Iterator[None]:
             hook.remove()
         for place, _ in followed:
             place.put(place.tensor)
+        with torch.no_grad():
+            for tensor, before, version in views:
+                if tensor._version != version:
+                    tensor.copy_(before)
 
 
 def _registered(module: torch.nn.Module) -> dict[str, torch.Tensor]:
