@@ -58,14 +58,14 @@ def size_of(size: ShapeElement, dims: Mapping[str, int]) -> int:
     Raises:
         InputError: it is not defined, or negative.
     """
-    value = number_of(size, dims)
+    value = number_of(size, dims, "the size")
     if value < 0:
         raise InputError(f"the size {size} is {value} for {_given(dims)}")
     return value
 
 
-def number_of(formula: ShapeElement, dims: Mapping[str, int]) -> int:
-    """The value of a formula, which may be negative, in a call with these values of the dims.
+def number_of(formula: ShapeElement, dims: Mapping[str, int], what: str = "the number") -> int:
+    """The value of a formula, which may be negative, in a call with these values of the dims. `what` it is, for messages.
 
     Raises:
         InputError: it is not defined.
@@ -78,7 +78,7 @@ def number_of(formula: ShapeElement, dims: Mapping[str, int]) -> int:
     try:
         return int(evaluate(formula.code, dims))
     except UndefinedError as error:
-        raise InputError(f"{formula} is not defined for {_given(dims)}: {error}") from None
+        raise InputError(f"{what} {formula} is not defined for {_given(dims)}: {error}") from None
 
 
 def _given(dims: Mapping[str, int]) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -118,12 +121,11 @@ def test_an_entry_of_another_user_is_made_again(tmp_path: Path) -> None:
 
 
 @as_root
-def test_two_users_share_a_folder_but_no_entries(tmp_path: Path) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
+def test_two_users_share_a_folder_but_no_entries(request: pytest.FixtureRequest) -> None:
+    # The folders above pytest's own are closed to other users.
+    shared = Path(tempfile.mkdtemp(dir=os.environ.get("TMPDIR", "/tmp")))
+    request.addfinalizer(partial(shutil.rmtree, shared))
     shared.chmod(0o1777)
-    for folder in [tmp_path, *tmp_path.parents][:3]:
-        folder.chmod(folder.stat().st_mode | 0o055)
     script = f"""
 import os
 from pathlib import Path

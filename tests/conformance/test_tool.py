@@ -165,6 +165,12 @@ def test_a_crash_is_found(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> No
     process = Torchless()
 
     class Dying:
+        def context(self, **options: Any) -> Dying:
+            return self
+
+        def method(self, name: str) -> None:
+            pass
+
         def __call__(self, *args: Any) -> Any:
             process._process.kill()
             return process.ask("entry", 0, "forward")
