@@ -65,7 +65,9 @@ def size_of(size: ShapeElement, dims: Mapping[str, int]) -> int:
 
 
 def number_of(formula: ShapeElement, dims: Mapping[str, int], what: str = "the number") -> int:
-    """The value of a formula, which may be negative, in a call with these values of the dims. `what` it is, for messages.
+    """The value of a formula, which may be negative, in a call with these values of the dims.
+
+    `what` it is goes into messages.
 
     Raises:
         InputError: it is not defined.

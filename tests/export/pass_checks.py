@@ -10,6 +10,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from aotpack.export import aot_export
+from aotpack.export.capture.state import state_put_back
 from aotpack.export.program import Program
 from aotpack.export.runner import Step, run_passes
 from tests.export.conftest import assert_close, in_double
@@ -47,7 +48,7 @@ def run(
         for call in (args, other_args):
             if call is None:
                 continue
-            with torch.no_grad():
+            with torch.no_grad(), state_put_back(after.graph_module):
                 got = after.runnable()(*pytree.tree_leaves(list(call)))
                 expected = eager(*in_double(tuple(call)))
             assert_close(got, expected, tolerance)

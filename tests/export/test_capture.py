@@ -191,7 +191,7 @@ class TestErrors:
         with pytest.raises(CaptureError) as caught:
             aot_export(Branching(), (torch.randn(3),))
         assert "test_capture.py" in str(caught.value) and "if x.sum() > 0" in str(caught.value)
-        assert "torch.cond" in str(caught.value.hint)
+        assert "torch.where" in str(caught.value.hint)
 
     def test_a_failing_example_call_says_so(self) -> None:
         with pytest.raises(CaptureError, match="the example call itself fails"):

@@ -84,7 +84,9 @@ def archive(folder: Path, cache_dir: Path, program: Any) -> Any:
     """Builds the model's archive; returns the report."""
 
     def run(**options: Any) -> BuildReport:
-        return build_archive(program, folder / "out.aotpack", options=BuildOptions(cache_dir=cache_dir), **options)
+        # Kernels of these tests compute something else than the implementation in Python.
+        built = BuildOptions(cache_dir=cache_dir, check=False)
+        return build_archive(program, folder / "out.aotpack", options=built, **options)
 
     return run
 
@@ -309,7 +311,8 @@ def test_a_triton_kernel_is_refused_on_cpus(folder: Path, archive: Any, cache_di
 
     def build() -> float:
         program = aot_export(Launching(), (torch.ones(3, 4),))
-        report = build_archive(program, folder / "out.aotpack", options=BuildOptions(cache_dir=cache_dir))
+        options = BuildOptions(cache_dir=cache_dir, check=False)
+        report = build_archive(program, folder / "out.aotpack", options=options)
         return result(report.path)
 
     launched.register_fake(lambda x, factor: x.new_empty(x.shape))

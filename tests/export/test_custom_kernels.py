@@ -25,9 +25,9 @@ _library = torch.library.Library(NAMESPACE, "DEF")
 _registered: list[tuple[str, str]] = []
 
 
-def define(schema: str, eager: Any, fake: Any, function: str | None = None) -> None:
+def define(schema: str, eager: Any, fake: Any, function: str | None = None, tags: Sequence[torch.Tag] = ()) -> None:
     name = schema.partition("(")[0]
-    _library.define(schema)
+    _library.define(schema, tags=tags)
     _library.impl(name, eager, "CPU")
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
     _registered.append((f"{NAMESPACE}::{name}", f"kernels::{function or name}"))
@@ -134,6 +134,7 @@ define(
     "draw(Tensor x) -> Tensor",
     lambda x: torch.zeros(x.shape, dtype=torch.int64),
     lambda x: x.new_empty(x.shape, dtype=torch.int64),
+    tags=[torch.Tag.nondeterministic_seeded],
 )
 define("wrong(Tensor x, SymInt how) -> Tensor", lambda x, how: torch.ones(x.shape), lambda x, how: x.new_empty(x.shape))
 define(

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from aotpack.errors import AotpackError, CaptureError
 from aotpack.export import model_lines, structure
 from aotpack.export.capture.plain import to_plain
-from aotpack.export.capture.reshaped import inputs_keep_their_shapes
+from aotpack.export.capture.reshaped import called_with_inputs_kept
 from aotpack.export.capture.state import state_put_back
 from aotpack.export.capture.values import refuse_named_results
 
@@ -188,8 +188,7 @@ def _called(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
     leaves = pytree.tree_leaves((args, kwargs))
     inputs = [(name, leaf) for name, leaf in zip(names, leaves, strict=True) if isinstance(leaf, torch.Tensor)]
     try:
-        with inputs_keep_their_shapes(inputs):
-            outputs = module(*args, **kwargs)
+        outputs = called_with_inputs_kept(lambda: module(*args, **kwargs), inputs)
     except AotpackError as error:
         line = model_line(error)
         if line and "\n  at " not in str(error):

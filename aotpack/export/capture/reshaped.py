@@ -6,10 +6,9 @@ stays as it is, and torch.export fails in many ways. Such a model is refused bef
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,19 +21,27 @@ from aotpack.export import model_lines
 _HINT = "work on a tensor of the model's own: x = x.unsqueeze(0) in place of x.unsqueeze_(0), x = x.clone() before set_"
 
 
-@contextlib.contextmanager
-def inputs_keep_their_shapes(inputs: Sequence[tuple[str, torch.Tensor]]) -> Iterator[None]:
-    """While active, operators that change the shape, strides or memory of one of these tensors are refused.
+def called_with_inputs_kept(function: Callable[[], Any], inputs: Sequence[tuple[str, torch.Tensor]]) -> Any:
+    """What `function` returns, which must not change the shape, strides or memory of these tensors.
 
     Args:
+        function: calls the model with `inputs`.
         inputs: names and tensors of the example call.
 
     Raises:
         CaptureError: one was changed; the message has its name, what changed it, and the line of the model.
     """
     watched = _Watched(inputs)
-    with _Operators(watched), _Assignments(watched):
-        yield
+    with _Operators(watched):
+        result = function()
+    if watched.changed():
+        # Assignments are no operators. To see them takes a mode under which torch leaves its fast paths (that of
+        # `nn.TransformerEncoder`, for one), so they are looked for only where there was one.
+        watched.put_back()
+        with _Assignments(watched):
+            function()
+        watched.refuse_changes("an assignment to .data")
+    return result
 
 
 class _Watched:
@@ -42,6 +49,16 @@ class _Watched:
 
     def __init__(self, inputs: Sequence[tuple[str, torch.Tensor]]) -> None:
         self._known = [(name, tensor, _described(tensor)) for name, tensor in inputs]
+        self._memory = [tensor.detach() for _, tensor in inputs]
+
+    def changed(self) -> bool:
+        """Whether one of them is not as it was."""
+        return any(_described(tensor) != before for _, tensor, before in self._known)
+
+    def put_back(self) -> None:
+        """Gives them their memory, shapes and strides again."""
+        for (_, tensor, _), memory in zip(self._known, self._memory, strict=True):
+            tensor.data = memory
 
     def refuse_changes(self, what: str) -> None:
         """Raises CaptureError if one of them has changed, by `what`."""
