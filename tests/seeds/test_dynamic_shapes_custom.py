@@ -86,7 +86,7 @@ def test_dynamic_stride_nobreak(build: Build) -> None:
         r = torch.ops.aotpack_seed.strided(x)
         return torch.empty(r.stride(0), device=x.device)
 
-    archive = build(function, (torch.tensor([3]),))
+    archive = build(function, (torch.tensor([3]),), check=False)  # what is in it is undefined
     assert [tuple(archive(torch.tensor([n])).shape) for n in (3, 1, 8)] == [(3,), (1,), (8,)]
     with pytest.raises(ExecutionError, match="the model checks"):
         archive(torch.tensor([-4]))

@@ -22,7 +22,10 @@ Pack = Callable[..., Path]
 
 @pytest.fixture
 def build(tmp_path: Path, cache_dir: Path) -> Build:
-    """Captures, builds and loads a model; `build.path` of the result is `model.path`."""
+    """Captures, builds and loads a model; `build.path` of the result is `model.path`.
+
+    `any_size=False`: values of the example call are right for its own sizes alone.
+    """
 
     def run(
         model: Any,
@@ -34,6 +37,7 @@ def build(tmp_path: Path, cache_dir: Path) -> Build:
         targets: Sequence[str] | None = None,
         verify: str = "full",
         without: Sequence[str] = (),
+        any_size: bool = True,
     ) -> aotpack.Model:
         program = aot_export(model, tuple(args), kwargs, mode=mode, dynamic_shapes=dynamic_shapes)
         output = tmp_path / f"{len(list(tmp_path.iterdir()))}.aotpack"
@@ -41,7 +45,8 @@ def build(tmp_path: Path, cache_dir: Path) -> Build:
             program, output, targets=targets, options=BuildOptions(cache_dir=cache_dir, without=tuple(without))
         )
         archive = aotpack.load(output, verify=verify, num_threads=2)
-        check_declared_sizes(program, model, args, kwargs, output, archive)
+        if any_size:
+            check_declared_sizes(program, model, args, kwargs, output, archive)
         return archive
 
     return run

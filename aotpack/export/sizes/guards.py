@@ -158,7 +158,10 @@ class _Solver:
         """Whether it is `p > 0` of a computed size that may be 0: `if padding > 0:` most often skips what would do
         nothing, and the trace has the way that is right for all sizes.
         """
-        if not isinstance(condition, (sympy.Ge, sympy.Ne)) or condition.rhs != int(isinstance(condition, sympy.Ge)):
+        if not isinstance(condition, (sympy.Ge, sympy.Gt, sympy.Ne)):
+            return False
+        # Computed by way of a quotient of floats (`math.ceil(n / 2)`), it is an integer that sympy does not know as one.
+        if condition.rhs != int(isinstance(condition, sympy.Ge)):
             return False
         value = condition.lhs
         low, _ = value_range(value, self._ranges())
