@@ -160,7 +160,7 @@ class _Solver:
         """
         if not isinstance(condition, (sympy.Ge, sympy.Gt, sympy.Ne)):
             return False
-        # Computed by way of a quotient of floats (`math.ceil(n / 2)`), it is an integer that sympy does not know as one.
+        # Gt: sympy does not know as an integer what is computed from a quotient of floats (`math.ceil(n / 2)`).
         if condition.rhs != int(isinstance(condition, sympy.Ge)):
             return False
         value = condition.lhs
