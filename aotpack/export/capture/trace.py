@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -304,7 +305,23 @@ def message(error: Exception) -> str:
     text = str(error).strip()
     for noise in _EXPORT_NOISE:
         text = text.partition(noise)[0]
+    text = _DATA_DEPENDENT.sub(_in_plain_words, text).strip()
     return f"{text or type(error).__name__}{eager.model_line(error)}"
+
+
+_DATA_DEPENDENT = re.compile(
+    r"Could not (?P<what>guard on|extract specialized \w+ from) data-dependent expression (?P<expression>.+?) "
+    r"\(unhinted: .+?\)\.(?:\s*\(Size-like symbols: [^)]*\))?"
+)
+
+
+def _in_plain_words(found: re.Match[str]) -> str:
+    known = "which is known only in the call"
+    if found["what"] == "guard on":
+        return (
+            f"Python code of the model branches on a data-dependent value, {known} (torch asks {found['expression']})"
+        )
+    return f"Python code of the model needs a data-dependent value as a number, {known} ({found['expression']})"
 
 
 def _export_hint(error: Exception, call: Call) -> str | None:
