@@ -7,11 +7,13 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch.nn.modules.module._global_buffer_registration_hooks
   torch._decomp.decompositions.one_layer_lstm
   torch._inductor.lowering.lowerings, torch._inductor.ir.{DynamicSliceSize, SliceView, TensorBox}
+  torch._inductor.codegen.cpp.CppKernel.{need_use_acc_helper, call_ranges, reduction_depth}
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -69,17 +71,37 @@ def _mend_sizes(stack: contextlib.ExitStack) -> None:
 
 @contextlib.contextmanager
 def lowering_mended() -> Iterator[None]:
-    """While active, slices whose bounds vary are lowered as they were captured."""
+    """While active, slices whose bounds vary are lowered as they were captured, and sums do not decide about sizes."""
     if _VERSION >= (2, 12):
         with captures_mended():
             yield
         return
     from torch._inductor import lowering
+    from torch._inductor.codegen.cpp import CppKernel
 
     known: Any = lowering.lowerings
     slices = (aten.slice, aten.slice.Tensor)
-    with captures_mended(), mock.patch.dict(known, {op: _sliced(known[op]) for op in slices if op in known}):
+    with (
+        captures_mended(),
+        mock.patch.dict(known, {op: _sliced(known[op]) for op in slices if op in known}),
+        mock.patch.object(CppKernel, "need_use_acc_helper", sums_of_any_length(CppKernel.need_use_acc_helper)),
+    ):
         yield
+
+
+def sums_of_any_length(original: Callable[..., bool]) -> Callable[..., bool]:
+    """`CppKernel.need_use_acc_helper` that does not make a guard of whether a sum of floats is long in the example."""
+
+    def need_use_acc_helper(kernel: Any, reduction_type: str, dtype: torch.dtype, *others: Any) -> bool:
+        if reduction_type != "sum" or dtype != torch.float:
+            return original(kernel, reduction_type, dtype, *others)
+        from torch._inductor.virtualized import V
+
+        length = math.prod(kernel.call_ranges[kernel.reduction_depth :])
+        # From this length on torch adds up in parts, which costs time and is more precise.
+        return bool(V.graph.sizevars.statically_known_gt(length, 4096))
+
+    return need_use_acc_helper
 
 
 def _slice_index(size: Any, index: Any) -> Any:

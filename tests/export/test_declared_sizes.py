@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._inductor.codegen.cpp import CppKernel
+from torch._inductor.virtualized import V
 
 from aotpack import Dim
-from aotpack.errors import CaptureError
+from aotpack.errors import CaptureError, LoweringError
 from aotpack.export import aot_export
 from aotpack.export.lower import lower
+from aotpack.export.older_torch import sums_of_any_length
 from aotpack.export.passes import select
 from aotpack.export.program import Program
 from aotpack.export.runner import run_passes
 from aotpack.export.shared import share_state
 from tests.support.building import Build, assert_close
+from tests.support.torch_version import VERSION
 
 randn = torch.randn
 
@@ -166,3 +172,26 @@ def test_a_branch_that_skips_nothing() -> None:
     assert str(program.signature.dims[0]) == "n in [1, 32]" and not program.checks
     with pytest.raises(CaptureError, match="missing > 0"):
         aot_export(chunked, (randn(2, 8),), dynamic_shapes={"x": {1: Dim("n", 1, 32)}})
+
+
+def test_sums_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.11 makes a guard of whether a sum is longer than 4096 in the example."""
+    asked = []
+
+    def as_in_2_11(kernel: Any, reduction_type: str, dtype: torch.dtype, *_: Any) -> bool:
+        asked.append(reduction_type)
+        if reduction_type == "sum":
+            V.graph.sizevars.check_leq(math.prod(kernel.call_ranges[kernel.reduction_depth :]), 4096)
+        return False
+
+    def model(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.sum(), x.amax()
+
+    program = aot_export(model, (randn(5, 7),), dynamic_shapes={"x": {0: Dim("n", 1, 5000), 1: Dim("m", 1, 5000)}})
+    monkeypatch.setattr(CppKernel, "need_use_acc_helper", sums_of_any_length(as_in_2_11))
+    assert lowered_checks(program) == []
+    assert asked and "sum" not in asked
+    monkeypatch.setattr(CppKernel, "need_use_acc_helper", as_in_2_11)
+    if VERSION >= (2, 12):
+        with pytest.raises(LoweringError, match="4096"):
+            lowered_checks(program)
