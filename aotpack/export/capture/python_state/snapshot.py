@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import gc
 import os
 import sys
 import types
@@ -141,10 +142,14 @@ class Snapshot:
 
     @contextlib.contextmanager
     def following(self) -> Iterator[None]:
-        """While active, globals that functions of the model name belong to the snapshot from when these are entered."""
+        """While active, globals that functions of the model name belong to the snapshot from when these are entered.
+
+        Garbage is not collected meanwhile: callbacks of libraries that note collections in globals are not the model's.
+        """
         watch = self._watch
         if watch is None or watch.followed:
-            yield
+            with _no_collections():
+                yield
             return
         seen: set[types.CodeType] = set()
         previous = sys.gettrace()
@@ -159,7 +164,8 @@ class Snapshot:
 
         sys.settrace(entered)
         try:
-            yield
+            with _no_collections():
+                yield
         finally:
             sys.settrace(previous)
             watch.tables, watch.followed = self._tables, True
@@ -216,3 +222,14 @@ def same(old: Any, new: Any) -> bool:
     if type(old) is dict:
         return list(old) == list(new) and all(same(old[key], new[key]) for key in old)
     return False
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
