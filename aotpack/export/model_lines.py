@@ -77,6 +77,16 @@ def of_frame(frame: types.FrameType) -> ModelLine | None:
     return _line(code.co_filename, frame.f_lineno, code.co_name, "")
 
 
+def of_stack(frame: types.FrameType | None) -> ModelLine | None:
+    """The innermost line of the model at or above a frame; None where there is none."""
+    while frame is not None:
+        line = of_frame(frame)
+        if line is not None:
+            return line
+        frame = frame.f_back
+    return None
+
+
 def of_error(error: BaseException) -> ModelLine | None:
     """The innermost line of the model that an error went through."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

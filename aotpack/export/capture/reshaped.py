@@ -7,7 +7,6 @@ stays as it is, and torch.export fails in many ways. Such a model is refused bef
 from __future__ import annotations
 
 import sys
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -71,7 +70,7 @@ class _Watched:
                 if after[0] != before[0]
                 else "to other strides or other memory"
             )
-            line = _line()
+            line = model_lines.of_stack(sys._getframe(1))
             raise CaptureError(
                 f"{what} changes the input {name!r} in place, {change}, which a call of an archive cannot do to its "
                 f"caller{'' if line is None else f'{chr(10)}  at {line.full}'}",
@@ -111,13 +110,3 @@ class _Assignments(TorchFunctionMode):
 
 def _described(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.untyped_storage()._cdata
-
-
-def _line() -> model_lines.ModelLine | None:
-    frame: types.FrameType | None = sys._getframe(2)
-    while frame is not None:
-        line = model_lines.of_frame(frame)
-        if line is not None:
-            return line
-        frame = frame.f_back
-    return None

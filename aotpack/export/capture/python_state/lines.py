@@ -32,7 +32,7 @@ def changing(places: Sequence[Place], run: Callable[[], object]) -> list[str]:
             last[0] = model_lines.of_frame(frame)
         elif event == "return":
             # The line that called goes on, perhaps to assign what is returned.
-            last[0] = _calling(frame) or last[0]
+            last[0] = model_lines.of_stack(frame.f_back) or last[0]
         return follow
 
     def enter(frame: types.FrameType, event: str, argument: Any) -> Any:
@@ -47,16 +47,6 @@ def changing(places: Sequence[Place], run: Callable[[], object]) -> list[str]:
         sys.settrace(previous)
     look()
     return [found.get(i, "") for i in range(len(places))]
-
-
-def _calling(frame: types.FrameType) -> model_lines.ModelLine | None:
-    caller = frame.f_back
-    while caller is not None:
-        line = model_lines.of_frame(caller)
-        if line is not None:
-            return line
-        caller = caller.f_back
-    return None
 
 
 def _state(place: Place) -> tuple[Any, Any]:
