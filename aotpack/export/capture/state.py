@@ -27,7 +27,8 @@ class Kept:
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
         # Batch norm writes to its buffers without saying so; all parameters, copied, would be the model twice.
-        self._buffers = {key: value.clone() for key, value in module.named_buffers()}
+        # Buffers on the meta device, as constants that passes add to a graph, hold nothing that could change.
+        self._buffers = {key: value.clone() for key, value in module.named_buffers() if not value.is_meta}
         self._written = _Written(list(module.parameters()))
         buffers = {storage_key(value) for value in module.buffers()}
         self.snapshot = Snapshot(module, lambda t: None if storage_key(t) in buffers else self._written.watch(t))
