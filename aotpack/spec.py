@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from aotpack.errors import UnsupportedTargetError
 
@@ -72,6 +73,14 @@ DYNAMIC = "dynamic"
 # ---- shapes ---------------------------------------------------------------------------------------------------------
 
 
+class _Unstated(int):
+    """A number that the user has not given."""
+
+
+UNSTATED: Final = _Unstated(0)
+"""The `min` of a dim without one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dim:
     """A dynamic dim of an entry: its name and the sizes that it may have.
@@ -80,13 +89,14 @@ class Dim:
 
     Attributes:
         name: an identifier, by which errors speak of the dim.
-        min: the least size. Negative only for a dim that an int argument gives.
+        min: the least size. Negative only for a dim that an int argument gives. A min of 0 that is stated is a promise,
+            as any other; the default is not.
         max: the greatest size; None when there is no upper bound.
         multiple_of: every size is a multiple of this.
     """
 
     name: str
-    min: int = 0
+    min: int = UNSTATED
     max: int | None = None
     multiple_of: int = 1
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from aotpack.spec import DYNAMIC, DerivedDim, Dim
+from aotpack.spec import DYNAMIC, UNSTATED, DerivedDim, Dim
 
 AUTO = "auto"
 
@@ -163,7 +163,7 @@ def _size(option: DimOption, ranges: Mapping[str, DimOption]) -> Any:
     if given is None and (option.mul, option.add) == (1, 0):
         return option.name
     given = given or option
-    dim = Dim(option.name, given.min or 0, given.max, given.multiple_of or 1)
+    dim = Dim(option.name, UNSTATED if given.min is None else given.min, given.max, given.multiple_of or 1)
     return dim if (option.mul, option.add) == (1, 0) else DerivedDim(dim, option.mul, option.add)
 
 

@@ -1,4 +1,4 @@
-"""What tests of passes share: run passes over a captured model and compare the graph's answers with eager's."""
+"""What tests of captures and passes share: a graph, as captured or after passes, answers as eager does."""
 
 from __future__ import annotations
 
@@ -73,3 +73,15 @@ def calls(program: Program, target: Any) -> list[torch.fx.Node]:
 def attributes(program: Program) -> list[str]:
     """Names of the constants that the graph reads, each once, in order."""
     return list(dict.fromkeys(str(node.target) for node in program.graph.find_nodes(op="get_attr")))
+
+
+def replayed(model: torch.nn.Module, *calls: tuple[torch.Tensor, ...], **options: Any) -> Program:
+    """Captures a model, and compares the graph with eager, call after call."""
+    eager = copy.deepcopy(model)
+    program = aot_export(model, calls[0], **options)
+    graph = program.runnable()
+    for args in calls:
+        with torch.no_grad():
+            wanted = pytree.tree_leaves(eager(*args))
+            assert_close([torch.as_tensor(value) for value in graph(*args)], wanted, 1e-5)
+    return program

@@ -83,6 +83,31 @@ def test_the_layout_of_a_result_is_no_guard() -> None:
     assert lowered_checks(program) == []
 
 
+def of_at_least_one(x: torch.Tensor) -> torch.Tensor:
+    return x.max(0).values
+
+
+def otherwise_for_none(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.shape[0] > 0 else torch.ones(1, 4)
+
+
+@pytest.mark.parametrize("model", [of_at_least_one, otherwise_for_none])
+@pytest.mark.parametrize("dim", [Dim("n", 0, 8), Dim("n", min=0), 2 * Dim("n", 0, 8)])
+def test_a_stated_zero_is_a_promise(model: Any, dim: Any) -> None:
+    with pytest.raises(CaptureError, match="n = 0 does not work"):
+        aot_export(model, (randn(4, 4),), dynamic_shapes={"x": {0: dim}})
+    program = aot_export(model, (randn(4, 4),), dynamic_shapes={"x": {0: Dim("n", max=8)}})
+    assert str(program.signature.dims[0]) == "n in [1, 8]"
+    assert [note.subject for note in program.notes] == ["n"]
+
+
+def test_a_stated_zero_works() -> None:
+    for dim in (Dim("n", 0, 8), Dim("n", max=8)):
+        program = aot_export(nn.Linear(4, 2), (randn(3, 4),), dynamic_shapes={"input": {0: dim}})
+        assert str(program.signature.dims[0]) == "n in [0, 8]"
+        assert not program.notes
+
+
 # ---- relations ------------------------------------------------------------------------------------------------------
 
 

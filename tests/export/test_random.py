@@ -286,7 +286,7 @@ class Refusing(nn.Module):
 
 
 def test_errors(build: Build) -> None:
-    rows = aotpack.Dim("rows", min=0, max=9)
+    rows = aotpack.Dim("rows", max=9)
     model = build(Refusing(), (torch.tensor(0), torch.rand(4), torch.rand(3)), dynamic_shapes={"limit": {0: rows}})
     model(torch.tensor(-1), torch.tensor([-1.0, 2.0, math.nan, 0.0]), torch.rand(1))
     for which, value, message in (

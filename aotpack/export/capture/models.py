@@ -36,7 +36,7 @@ from aotpack.export.capture.python_state.analysis import analysed
 from aotpack.export.capture.quiet import torch_quiet
 from aotpack.export.capture.recurrent import captured_whole
 from aotpack.export.capture.sparse import refuse_sparse_inputs, refuse_sparse_values
-from aotpack.export.capture.streaming import StreamedWeights, WeightFiles
+from aotpack.export.capture.streaming import FakeCall, StreamedWeights, WeightFiles
 from aotpack.export.capture.trace import message, trace
 from aotpack.export.capture.values import normal_tensors, taking_names
 from aotpack.export.capture.variants import Variants, with_variants
@@ -158,8 +158,8 @@ def aot_export(
         call = Call(args_taken, kwargs_taken, names, shapes.declared, shapes.numbers, shapes.demanded)
         if streamed is not None:
             with streamed.stand_ins():
-                answer = partial(streamed.answer, call_args, call_kwargs)
-                program = _forward(called, call, shapes.torch, name or default, model, answer=answer)
+                fake = streamed.fake_call(call_args, call_kwargs)
+                program = _forward(called, call, shapes.torch, name or default, model, fake)
             program = streamed.attach(program)
         elif mode == "forward":
             program = _forward(called, call, shapes.torch, name or default, model)
@@ -293,20 +293,25 @@ def _forward(
     dynamic_shapes: Any,
     name: str,
     model: object,
-    *,
-    answer: Callable[[], Any] | None = None,
+    fake: FakeCall | None = None,
 ) -> Program:
-    if answer is not None:
-        module, outputs = returning_plain(module, answer())
-        return _traced_forward(module, call, dynamic_shapes, name, outputs, [], values=False)
-    with open_results.watched() as open_reasons:
-        module, outputs = _answered(module, call)
-    held = analysed(model, module, call.leaves(), partial(eager.again, module, call.args, call.kwargs))
+    """The program of a forward; `fake` makes the example call for a model whose weights are not in memory."""
+    open_reasons: list[str] = []
+    if fake is not None:
+        module, outputs = returning_plain(module, fake.answer())
+        held = analysed(model, module, fake.arguments, fake, fake.provenance)
+    else:
+        with open_results.watched() as open_reasons:
+            module, outputs = _answered(module, call)
+        held = analysed(model, module, call.leaves(), partial(eager.again, module, call.args, call.kwargs))
+    traced = partial(_traced_forward, module, call, dynamic_shapes, name)
+    values = fake is None
     if held is None:
-        return _traced_forward(module, call, dynamic_shapes, name, outputs, open_reasons)
+        return traced(outputs, open_reasons, values=values)
     with held.installed(module):
-        outputs = eager.run(module, call.args, call.kwargs)
-        return held.named(_traced_forward(module, call, dynamic_shapes, name, outputs, open_reasons))
+        if fake is None:
+            outputs = eager.run(module, call.args, call.kwargs)
+        return held.named(traced(outputs, open_reasons, values=values))
 
 
 def _traced_forward(
@@ -317,7 +322,7 @@ def _traced_forward(
     outputs: Any,
     open_reasons: list[str],
     *,
-    values: bool = True,
+    values: bool,
 ) -> Program:
     structure.register_dataclasses(outputs)
     # The whole recurrent layer has no backward.

@@ -11,6 +11,7 @@ import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotpack.errors import CaptureError
+from aotpack.export.capture.python_state.provenance import Writes
 from aotpack.export.capture.python_state.snapshot import Change, Snapshot, current, storage_key
 
 # Operators over functions, for which TorchInductor's code would call into libtorch.
@@ -22,14 +23,19 @@ _REFUSED = {
 
 
 class Kept:
-    """The state of a model while a call runs: tensors and Python objects, which are put back."""
+    """The state of a model while a call runs: tensors and Python objects, which are put back.
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    Args:
+        module: the model.
+        writes: for calls over fake tensors, what they would have written.
+    """
+
+    def __init__(self, module: torch.nn.Module, writes: Writes | None = None) -> None:
         self._module = module
         # Batch norm writes to its buffers without saying so; all parameters, copied, would be the model twice.
         # Buffers on the meta device, as constants that passes add to a graph, hold nothing that could change.
         self._buffers = {key: value.clone() for key, value in module.named_buffers() if not value.is_meta}
-        self._written = _Written(list(module.parameters()))
+        self._written: _Written | Writes = _Written(list(module.parameters())) if writes is None else writes
         buffers = {storage_key(value) for value in module.buffers()}
         self.snapshot = Snapshot(module, lambda t: None if storage_key(t) in buffers else self._written.watch(t))
 
@@ -60,9 +66,9 @@ class Kept:
 
 
 @contextlib.contextmanager
-def state_put_back(module: torch.nn.Module) -> Iterator[Kept]:
-    """State of the model is afterwards as before: capture must see the model as the user gave it."""
-    kept = Kept(module)
+def state_put_back(module: torch.nn.Module, writes: Writes | None = None) -> Iterator[Kept]:
+    """State of the model is afterwards as before: capture must see the model as the user gave it. See `Kept`."""
+    kept = Kept(module, writes)
     with kept.running():
         yield kept
 

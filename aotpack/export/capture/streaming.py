@@ -19,6 +19,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aotpack.archive.safetensors import SafetensorsSet, open_safetensors
 from aotpack.errors import AotpackError, CaptureError
+from aotpack.export.capture.python_state.provenance import Provenance
+from aotpack.export.capture.state import state_put_back
 from aotpack.export.editing import as_node
 from aotpack.export.program import ConstantInfo, Program, get_attribute, set_attribute
 
@@ -108,24 +110,9 @@ class StreamedWeights:
             for table, name, tensor in places:
                 table[name] = tensor  # type: ignore[assignment]
 
-    def answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a call returns, as fake tensors: nothing is computed.
-
-        Raises:
-            CaptureError: the call fails.
-        """
-        mode = FakeTensorMode(allow_non_fake_inputs=True)
-        call = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (args, kwargs))
-        try:
-            with torch.no_grad(), mode:
-                return self._module(*call[0], **call[1])
-        except AotpackError:
-            raise
-        except Exception as error:
-            raise CaptureError(
-                f"the example call fails on a model without weights: {type(error).__name__}: {error}",
-                hint="a model whose control flow depends on values of weights cannot be streamed: load its weights",
-            ) from error
+    def fake_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FakeCall:
+        """The call of the module with fake tensors: nothing is computed."""
+        return FakeCall(self._module, args, kwargs)
 
     def attach(self, program: Program) -> Program:
         """The captured program, its tensors no more the stand-ins but those of the files."""
@@ -159,6 +146,45 @@ class StreamedWeights:
                 hint="save them by safetensors.torch.save_model(model, path); buffers that are in no file must be made "
                 "with the model (aotpack.export.without_weights leaves buffers in memory)",
             )
+
+
+class FakeCall:
+    """A call of a module over fake tensors, which can be made again and again.
+
+    Attributes:
+        arguments: the fake tensors and other leaves that the module is called with.
+        provenance: where the tensors of all calls come from.
+    """
+
+    def __init__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._module = module
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.provenance = Provenance()
+        self._call = pytree.tree_map_only(torch.Tensor, self._mode.from_tensor, (args, kwargs))
+        self.arguments = pytree.tree_leaves(self._call)
+
+    def __call__(self) -> Any:
+        """What the module returns, as fake tensors. What it leaves in Python objects stays there."""
+        args, kwargs = self._call
+        with torch.no_grad(), self._mode, self.provenance:
+            return self._module(*args, **kwargs)
+
+    def answer(self) -> Any:
+        """The same, and the module is as before afterwards.
+
+        Raises:
+            CaptureError: the call fails.
+        """
+        try:
+            with state_put_back(self._module, self.provenance.writes()):
+                return self()
+        except AotpackError:
+            raise
+        except Exception as error:
+            raise CaptureError(
+                f"the example call fails on a model without weights: {type(error).__name__}: {error}",
+                hint="a model whose control flow depends on values of weights cannot be streamed: load its weights",
+            ) from error
 
 
 def _named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:

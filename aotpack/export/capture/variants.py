@@ -20,6 +20,7 @@ from aotpack.export.capture.same_entry import as_entry
 from aotpack.export.program import Program, ProgramVariant
 from aotpack.spec import (
     DYNAMIC,
+    UNSTATED,
     CallSpec,
     Dim,
     DimRef,
@@ -96,7 +97,7 @@ def _captured(
         return capture(*call, dynamic_shapes=shapes)
     except CaptureError:
         # With ranges that nobody asked for, what the capture takes from them is a guard, not an error.
-        open_dims = {name: Dim(name, min(dim.min, 0), None, dim.multiple_of) for name, dim in dims.items()}
+        open_dims = {name: Dim(name, min(dim.min, UNSTATED), None, dim.multiple_of) for name, dim in dims.items()}
         if open_dims == dims:
             raise
         _, shapes = example_at(signature, pins, open_dims, args, kwargs)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ from aotpack.errors import CaptureError
 from aotpack.export import structure
 from aotpack.export.sizes.declared import NUMBER, Declared
 from aotpack.export.sizes.user_dims import AUTO, LEAST, STATIC, DimNames, bounds, derived, hint, shown
-from aotpack.spec import DYNAMIC, Dim, DimRef
+from aotpack.spec import DYNAMIC, UNSTATED, Dim, DimRef
 
 
 @dataclass(frozen=True)
@@ -221,9 +221,15 @@ class _Reader:
         self.dims.check_examples()
         dims = self.dims.dims
         ints = {sizes[NUMBER].dim for sizes in self.sizes if NUMBER in sizes}
-        # A size is seldom meant to be 0; an int with a range is meant to have all of it.
-        asked = (name for name, dim in dims.items() if dim.min > 0 or (name in ints and dim.max is not None))
-        declared = Declared(tuple(self.sizes), dims, frozenset(asked))
+        # An int with a range is meant to have all of it.
+        asked = frozenset(
+            name
+            for name, dim in dims.items()
+            if (dim.min >= 0 and dim.min is not UNSTATED) or (name in ints and dim.max is not None)
+        )
+        # torch knows no other ints than Python's own.
+        dims = {name: replace(dim, min=int(dim.min)) for name, dim in dims.items()}
+        declared = Declared(tuple(self.sizes), dims, asked)
         vary = any(leaf is not None for leaf in self.torch)
         whole = _for_torch(forward, args, dict(kwargs), self.torch) if vary else None
         return Shapes(whole, declared, self.numbers, frozenset(self.demanded))
@@ -278,7 +284,7 @@ class _Reader:
                     self.demanded.add((index, axis))
                 return True
             # A range needs a dim to belong to.
-            size = Dim(self.dims.fresh(f"{name}_{axis}"), low or 0, high)
+            size = Dim(self.dims.fresh(f"{name}_{axis}"), low or UNSTATED, high)
         dim = derived(size)
         if dim is None:
             raise CaptureError(

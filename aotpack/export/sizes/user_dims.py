@@ -9,7 +9,7 @@ from typing import Any
 from torch.export import Dim as TorchDim
 
 from aotpack.errors import CaptureError
-from aotpack.spec import DYNAMIC, DerivedDim, Dim, DimRef
+from aotpack.spec import DYNAMIC, UNSTATED, DerivedDim, Dim, DimRef
 
 AUTO = "auto"
 STATIC = "static"
@@ -48,7 +48,7 @@ def derived(size: Any) -> DerivedDim | None:
     add = 0 if function is None else function(0)
     mul = 1 if function is None else function(1) - add
     high = root.max if isinstance(root.max, int) else None
-    return DerivedDim(Dim(root.__name__, int(root.min), high), mul, add)
+    return DerivedDim(Dim(root.__name__, int(root.min) or UNSTATED, high), mul, add)
 
 
 def shown(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,15 +15,22 @@ from aotpack.errors import CaptureError
 from aotpack.export.capture.python_state import lines, stand_ins
 from aotpack.export.capture.python_state.held import Held, Piece, initial_tensor
 from aotpack.export.capture.python_state.nodes import ABSENT, Table
+from aotpack.export.capture.python_state.provenance import Computed, Provenance
 from aotpack.export.capture.python_state.snapshot import CONTENTS, Change, Place, current, same, storage_key
 from aotpack.export.capture.python_state.taint import Taint
-from aotpack.export.capture.state import state_put_back
+from aotpack.export.capture.state import Kept, state_put_back
 from aotpack.export.editing import is_dense
 
 Call = Callable[[], Any]
 
 
-def analysed(model: Any, module: torch.nn.Module, arguments: Sequence[Any], call: Call) -> Held | None:
+def analysed(
+    model: Any,
+    module: torch.nn.Module,
+    arguments: Sequence[Any],
+    call: Call,
+    provenance: Provenance | None = None,
+) -> Held | None:
     """What is to be state of the archive; None where later calls depend on nothing that a call leaves in objects.
 
     The example call has run before. It is run again if it has changed anything: as it was, from what the first call has
@@ -33,6 +41,7 @@ def analysed(model: Any, module: torch.nn.Module, arguments: Sequence[Any], call
         module: what is called.
         arguments: the example arguments.
         call: calls `module` with copies of them.
+        provenance: of the tensors that `call` returns, if these are fake.
 
     Raises:
         CaptureError: a later call depends on what cannot be state. The message names the attribute and the line.
@@ -41,7 +50,7 @@ def analysed(model: Any, module: torch.nn.Module, arguments: Sequence[Any], call
     changes = [] if watch is None else [change for change in watch.changes if not _is_buffer(change)]
     if not changes:
         return None
-    return _Analysis(model, module, arguments, call).held()
+    return _Analysis(model, module, arguments, call, provenance).held()
 
 
 def _is_buffer(change: Change) -> bool:
@@ -91,27 +100,37 @@ def _equal(a: Any, b: Any) -> bool:
         if a.is_floating_point() or a.is_complex():
             return bool(((a == b) | ((a != a) & (b != b))).all())
         return torch.equal(a, b)
+    if isinstance(a, Computed):
+        return bool(a == b)
     return a is b or same(a, b)
 
 
 class _Analysis:
-    def __init__(self, model: Any, module: torch.nn.Module, arguments: Sequence[Any], call: Call) -> None:
+    def __init__(
+        self,
+        model: Any,
+        module: torch.nn.Module,
+        arguments: Sequence[Any],
+        call: Call,
+        provenance: Provenance | None,
+    ) -> None:
         self._model = model
         self._module = module
         self._arguments = arguments
         self._call = call
+        self._provenance = provenance
         self._random = torch.random.get_rng_state()
 
     def held(self) -> Held | None:
         pieces: list[Piece] = []
         wrong: list[tuple[Change, str]] = []
-        with torch.random.fork_rng(devices=[]), state_put_back(self._module) as kept:
+        with torch.random.fork_rng(devices=[]), self._put_back() as kept:
             data = [*pytree.tree_leaves(self._arguments), *self._module.buffers()]
             with Taint(data) as self._taint:
                 self._run()
             changes = [change for change in kept.changes() if not _is_buffer(change)]
             # From here on the state is what the first call has left.
-            with state_put_back(self._module) as again:
+            with self._put_back() as again:
                 self._wanted = self._run()
                 changes += _only_later(changes, again.changes())
                 self._later = {id(c): c.place.value() for c in changes}
@@ -125,6 +144,9 @@ class _Analysis:
             self._refuse(wrong)
         return Held(pieces) if pieces else None
 
+    def _put_back(self) -> contextlib.AbstractContextManager[Kept]:
+        return state_put_back(self._module, None if self._provenance is None else self._provenance.writes())
+
     def _run(self) -> _Outcome:
         torch.random.set_rng_state(self._random)
         try:
@@ -135,7 +157,10 @@ class _Analysis:
             return _Outcome(None)
         if any(stand_ins.holds_one(leaf) for leaf in leaves):
             return _Outcome(None)
-        return _Outcome([leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves])
+        return _Outcome([self._result(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves])
+
+    def _result(self, tensor: torch.Tensor) -> torch.Tensor | Computed:
+        return tensor.detach().clone() if self._provenance is None else self._provenance.of(tensor)
 
     # ---- which places matter ----------------------------------------------------------------------------------------
 
@@ -178,7 +203,7 @@ class _Analysis:
         """Those whose stand-ins a second call has touched or passed on, and what it returned."""
         touched: set[int] = set()
         by_place = {id(change.place): change for change in changes}
-        with state_put_back(self._module) as kept:
+        with self._put_back() as kept:
             own = stand_ins.install(
                 [c.place for c in changes], kept.snapshot, lambda place: touched.add(id(by_place[id(place)]))
             )
@@ -197,7 +222,7 @@ class _Analysis:
         return [c for c in changes if not self._finding_old([c]).equals(self._wanted)] or list(changes)
 
     def _finding_old(self, changes: Sequence[Change]) -> _Outcome:
-        with state_put_back(self._module):
+        with self._put_back():
             for change in changes:
                 if change.place.key is CONTENTS:
                     change.place.node.restore(change.before)
@@ -264,9 +289,9 @@ class _Analysis:
         filled = [p for p in pieces if not p.numbers[0] and _is_number(p.places[0].value())]
         if not filled:
             return []
-        with state_put_back(self._module), torch.random.fork_rng(devices=[]):
+        with self._put_back(), torch.random.fork_rng(devices=[]):
             wanted = self._run()
-        with state_put_back(self._module), torch.random.fork_rng(devices=[]):
+        with self._put_back(), torch.random.fork_rng(devices=[]):
             for piece in filled:
                 piece.places[0].put(piece.initial[0])
             if self._run().equals(wanted):
@@ -277,7 +302,7 @@ class _Analysis:
     # ---- refusals ---------------------------------------------------------------------------------------------------
 
     def _refuse(self, wrong: Sequence[tuple[Change, str]]) -> None:
-        with state_put_back(self._module), torch.random.fork_rng(devices=[]):
+        with self._put_back(), torch.random.fork_rng(devices=[]):
             found = lines.changing([change.place for change, _ in wrong], self._run)
         texts = [f"{c.place.label} ({why}){line}" for (c, why), line in zip(wrong, found, strict=True)]
         shown = "\n".join(dict.fromkeys(texts[:10]))
