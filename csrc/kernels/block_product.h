@@ -19,7 +19,8 @@ struct LanesOf<float> {
 template <>
 struct LanesOf<double> {
   using type = double __attribute__((vector_size(4 * kWidth)));
-  using memory = double __attribute__((vector_size(4 * kWidth), aligned(8), may_alias));
+  typedef double memory __attribute__((vector_size(4 * kWidth), aligned(8), may_alias));
+  static_assert(alignof(memory) == 8);
 };
 
 // c[i][j] = (add ? c[i][j] : 0) + sum over p < k of a[i * a_row + p * a_column] * b[p * b_row + j] for i < m, j < n.

@@ -31,9 +31,11 @@ using vi = int32_t __attribute__((vector_size(4 * kWidth)));
 using vu = uint32_t __attribute__((vector_size(4 * kWidth)));
 using vh = uint16_t __attribute__((vector_size(2 * kWidth)));
 
-// The same as they lie in memory: any alignment, any declared type.
-using vf_mem = float __attribute__((vector_size(4 * kWidth), aligned(4), may_alias));
-using vh_mem = uint16_t __attribute__((vector_size(2 * kWidth), aligned(2), may_alias));
+// The same as they lie in memory: any alignment, any declared type. By typedef: clang ignores `aligned` in an alias
+// declaration (`using`) and then reads and writes by instructions that fault.
+typedef float vf_mem __attribute__((vector_size(4 * kWidth), aligned(4), may_alias));
+typedef uint16_t vh_mem __attribute__((vector_size(2 * kWidth), aligned(2), may_alias));
+static_assert(alignof(vf_mem) == 4 && alignof(vh_mem) == 2);
 
 AOTPACK_INLINE vf vset(float x) { return x - vf{}; }  // x - 0 is x, also for -0
 AOTPACK_INLINE vi as_int(vf x) { return reinterpret_cast<vi>(x); }
@@ -144,8 +146,9 @@ AOTPACK_INLINE void store_partial(T* p, vf x, int n) {
 
 namespace detail {
 // Four elements, for transpositions in registers.
-using v4_mem = float __attribute__((vector_size(16), aligned(4), may_alias));
-using h4_mem = uint16_t __attribute__((vector_size(8), aligned(2), may_alias));
+typedef float v4_mem __attribute__((vector_size(16), aligned(4), may_alias));
+typedef uint16_t h4_mem __attribute__((vector_size(8), aligned(2), may_alias));
+static_assert(alignof(v4_mem) == 4 && alignof(h4_mem) == 2);
 AOTPACK_INLINE v4 load4(const float* p) { return *reinterpret_cast<const v4_mem*>(p); }
 AOTPACK_INLINE v4 load4(const bf16* p) { return bf16_widen<v4, u4>(h4(*reinterpret_cast<const h4_mem*>(p))); }
 AOTPACK_INLINE v4 load4(const f16* p) {

@@ -18,7 +18,8 @@ struct Square {
 
 #if defined(__AVX__)
 using u32x8 = uint32_t __attribute__((vector_size(32)));
-using u32x8_mem = uint32_t __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint32_t u32x8_mem __attribute__((vector_size(32), aligned(4), may_alias));
+static_assert(alignof(u32x8_mem) == 4);
 template <>
 struct Square<uint32_t> {
   static constexpr int64_t side = 8;
@@ -44,7 +45,8 @@ struct Square<uint32_t> {
 };
 #else
 using u32x4 = uint32_t __attribute__((vector_size(16)));
-using u32x4_mem = uint32_t __attribute__((vector_size(16), aligned(4), may_alias));
+typedef uint32_t u32x4_mem __attribute__((vector_size(16), aligned(4), may_alias));
+static_assert(alignof(u32x4_mem) == 4);
 template <>
 struct Square<uint32_t> {
   static constexpr int64_t side = 4;
@@ -65,7 +67,8 @@ struct Square<uint32_t> {
 #endif
 
 using u16x8 = uint16_t __attribute__((vector_size(16)));
-using u16x8_mem = uint16_t __attribute__((vector_size(16), aligned(2), may_alias));
+typedef uint16_t u16x8_mem __attribute__((vector_size(16), aligned(2), may_alias));
+static_assert(alignof(u16x8_mem) == 2);
 template <>
 struct Square<uint16_t> {
   static constexpr int64_t side = 8;
