@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "tensor.h"
+#include "vecmath/erf.h"
 
 using AtenTensorHandle = aotpack::module::Tensor*;
 using AtenTensorOpaque = aotpack::module::Tensor;

@@ -34,6 +34,7 @@ from aotpack.export.inductor.decompositions import our_decompositions
 from aotpack.export.inductor.device_asserts import asserts_checked
 from aotpack.export.inductor.effects import checks_without_tokens
 from aotpack.export.inductor.fallbacks import Fallback, fallbacks
+from aotpack.export.inductor.functions import accurate_functions
 from aotpack.export.inductor.layout import chosen_layouts
 from aotpack.export.inductor.numbers import numbers_allowed
 from aotpack.export.inductor.private_cache import private_cache
@@ -204,16 +205,9 @@ def generate(
         private_cache(),
         _fixed_isa(target) as bits,
         config.patch(_config(bits, fold=fold, custom=custom)),
-        _serial_when_small(),
-        open_sizes(),
+        _adapted(),
         worded_asserts(wording or Wording()),
-        our_decompositions(),
-        checks_without_tokens(),
-        asserts_checked(),
         chosen_layouts(gm),
-        numbers_allowed(),
-        pieces_left_alone(),
-        shims_of_later_versions(),
         custom_calls(custom or {}),
         _intercepted(result),
     ):
@@ -234,6 +228,25 @@ def generate(
             f"expected one generated program, TorchInductor produced {len(result)}", hint="please report this model"
         )
     return result[0]
+
+
+@contextlib.contextmanager
+def _adapted() -> Iterator[None]:
+    """While active, everything of TorchInductor is replaced that is replaced for every program."""
+    with contextlib.ExitStack() as stack:
+        for adapter in (
+            _serial_when_small,
+            open_sizes,
+            our_decompositions,
+            checks_without_tokens,
+            asserts_checked,
+            numbers_allowed,
+            accurate_functions,
+            pieces_left_alone,
+            shims_of_later_versions,
+        ):
+            stack.enter_context(adapter())
+        yield
 
 
 @contextlib.contextmanager
