@@ -1,7 +1,12 @@
-"""Integer division, whose divisor may be 0.
+"""Division of integers, whose divisor may be 0, and remainders and rounded quotients of floating numbers.
 
-Eager raises. Generated kernels would divide, which ends the process on x86, as the least integer over -1 does. So no
-kernel divides by 0 or -1: a divisor of 0 becomes an error of the call, and what is divided by -1 changes its sign.
+Of integers, eager raises. Generated kernels would divide, which ends the process on x86, as the least integer over -1
+does. So no kernel divides by 0 or -1: a divisor of 0 becomes an error of the call, and what is divided by -1 changes
+its sign.
+
+Of floating numbers, TorchInductor rounds the quotient: the remainder of 1e10 and 3 is 0 then, and that of 5 and
+infinity NaN. Eager goes by `fmod`, which is exact (ATen/native/cpu/BinaryOpsKernel.cpp, c10/util/generic_math.h), and
+so do these.
 """
 
 from __future__ import annotations
@@ -56,6 +61,29 @@ def _rounded_down(rest: Tensor, divisor: Tensor) -> Tensor:
     return (rest != 0) & ((rest < 0) != (divisor < 0))
 
 
+def _floating(x: Any, y: Any) -> tuple[Tensor, Tensor] | None:
+    """Both as tensors of the result's dtype; None where that is no floating one."""
+    dtype = torch.result_type(x, y)
+    if not dtype.is_floating_point:
+        return None
+    device = next(value.device for value in (x, y) if isinstance(value, Tensor))
+    a, b = (
+        value.to(dtype) if isinstance(value, Tensor) else torch.full((), value, dtype=dtype, device=device)
+        for value in (x, y)
+    )
+    return a, b
+
+
+def _floored_floating(a: Tensor, b: Tensor) -> Tensor:
+    rest = torch.fmod(a, b)
+    exact = a / b
+    quotient = (a - rest) / b - _rounded_down(rest, b).to(rest.dtype)
+    rounded = quotient.floor()
+    rounded = torch.where(quotient - rounded > 0.5, rounded + 1, rounded)
+    rounded = torch.where(quotient == 0, torch.copysign(torch.zeros_like(exact), exact), rounded)
+    return torch.where(b == 0, exact, rounded)
+
+
 def _truncated(x: Any, y: Any) -> Any:
     parts = _divided(x, y)
     if parts is None:
@@ -65,6 +93,8 @@ def _truncated(x: Any, y: Any) -> Any:
 
 
 def _floored(x: Any, y: Any) -> Any:
+    if (floating := _floating(x, y)) is not None:
+        return _floored_floating(*floating)
     parts = _divided(x, y)
     if parts is None:
         return NotImplemented
@@ -80,6 +110,9 @@ def _fmod(x: Any, y: Any) -> Any:
 
 @decomposes(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
 def _remainder(x: Any, y: Any) -> Any:
+    if (floating := _floating(x, y)) is not None:
+        rest, divisor = torch.fmod(*floating), floating[1]
+        return torch.where(_rounded_down(rest, divisor), rest + divisor, rest)
     parts = _divided(x, y)
     if parts is None:
         return NotImplemented
