@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotpack.export.inductor.decompositions.table import aten, decomposes
+from aotpack.export.inductor.decompositions.table import aten, decomposes, fixed
 
 
 def _median_at(x: Tensor, dim: int, keepdim: bool, *, ignore_nan: bool) -> tuple[Tensor, Tensor]:
@@ -39,11 +39,17 @@ def _nanmedian_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
     return _median_at(x, dim, keepdim, ignore_nan=True)
 
 
+def _median_of_all(x: Tensor, *, ignore_nan: bool) -> Tensor:
+    if x.is_floating_point() and any(fixed(size) and size == 0 for size in x.shape):
+        return torch.full((), torch.nan, dtype=x.dtype, device=x.device)
+    return _median_at(x.flatten(), 0, False, ignore_nan=ignore_nan)[0]
+
+
 @decomposes(aten.median.default)
 def _median(x: Tensor) -> Any:
-    return _median_at(x.flatten(), 0, False, ignore_nan=False)[0]
+    return _median_of_all(x, ignore_nan=False)
 
 
 @decomposes(aten.nanmedian.default)
 def _nanmedian(x: Tensor) -> Any:
-    return _median_at(x.flatten(), 0, False, ignore_nan=True)[0]
+    return _median_of_all(x, ignore_nan=True)
