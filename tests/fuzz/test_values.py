@@ -21,7 +21,7 @@ from tests.fuzz.rounds import rounds
 
 pytestmark = pytest.mark.torch
 
-_PROGRAMS, _STEPS = 10, 5
+_PROGRAMS, _STEPS = 6, 5
 
 
 class Together(torch.nn.Module):
