@@ -82,6 +82,18 @@ def _choosing(x: Tensor) -> Tensor:
     return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
 
 
+def test_operators_over_functions_in_the_trace_alone() -> None:
+    """With a bool, eager chooses a function and calls no operator."""
+
+    def choosing(x: Tensor) -> Tensor:
+        return torch.cond(x.shape[0] > 2, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    for shapes in ({"x": {0: aotpack.Dim("n", 1, 9)}}, "auto"):
+        with pytest.raises(CaptureError, match=r"(?s)cond has no kernel.*return torch.cond") as caught:
+            aot_export(choosing, (torch.ones(3),), dynamic_shapes=shapes)
+        assert "torch.where" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize(
     ("model", "line", "hint"),
     [

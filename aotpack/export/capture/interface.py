@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from aotpack.errors import CaptureError
 from aotpack.export import structure
 from aotpack.export.capture.numbers import NUMBER_DTYPES, as_tensor, constant, factors_as_tensors, number_kind
+from aotpack.export.capture.over_functions import refuse_operators_over_functions
 from aotpack.export.editing import as_node, bound_arguments, has_order, is_dense
 from aotpack.export.program import ConstantInfo, Program, Reference
 from aotpack.export.randomness import is_random
@@ -133,8 +134,9 @@ def make_program(
         results: of the call.
 
     Raises:
-        CaptureError: an argument or result cannot be described in an archive.
+        CaptureError: an argument or result cannot be described in an archive, or an operator takes functions.
     """
+    refuse_operators_over_functions(graph_module)
     flat, leaf_names = call.leaves(), call.leaf_names()
     placeholders = list(graph_module.graph.find_nodes(op="placeholder"))
     table = DimTable(call.declared, exported.range_constraints if call.declared is None else None)
