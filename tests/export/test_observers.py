@@ -1,4 +1,4 @@
-"""Quantization-aware training: fake quantization by moving ranges, whose state belongs to a context."""
+"""Quantization-aware training: observers and fake quantization by moving ranges, whose state belongs to a context."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.ao.quantization import (
     FusedMovingAvgObsFakeQuantize,
+    HistogramObserver,
+    MinMaxObserver,
     MovingAverageMinMaxObserver,
+    MovingAveragePerChannelMinMaxObserver,
+    PerChannelMinMaxObserver,
     default_fused_per_channel_wt_fake_quant,
 )
 
+from aotpack import Dim
+from aotpack.errors import CaptureError
+from aotpack.export import aot_export
 from tests.support.building import Build, assert_close
 
 pytestmark = pytest.mark.torch
@@ -85,3 +92,51 @@ def test_a_model_in_quantization_aware_training(build: Build) -> None:
     for name in ("min_val", "max_val"):
         wanted = getattr(eager.inputs.activation_post_process, name)
         assert_close([torch.as_tensor(state[f"inputs.activation_post_process.{name}"])], [wanted], 1e-6)
+
+
+class Observed(nn.Module):
+    """Observers in a row, and a batch norm that averages over all calls; per channel only if they have seen a call."""
+
+    def __init__(self, *observers: nn.Module) -> None:
+        super().__init__()
+        self.observers = nn.ModuleList(observers)
+        self.norm = nn.BatchNorm1d(5, momentum=None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for observer in self.observers:
+            x = observer(x)
+        return self.norm(x)
+
+
+def test_observers_and_cumulative_averages_over_several_calls(build: Build) -> None:
+    by_channel = [PerChannelMinMaxObserver(ch_axis=1), MovingAveragePerChannelMinMaxObserver(ch_axis=1)]
+    for observer in by_channel:
+        observer(torch.randn(2, 5))
+    eager = Observed(MinMaxObserver(), MovingAverageMinMaxObserver(averaging_constant=0.2), *by_channel)
+    archive = build(copy.deepcopy(eager), (torch.randn(3, 5),), dynamic_shapes={"x": {0: Dim("n", 2, 9)}})
+    context = archive.context()
+    for rows in (3, 2, 9, 4):
+        x = torch.randn(rows, 5) * rows - 1
+        with torch.no_grad():
+            assert_close(context(x), eager(x), 1e-5)
+        state, wanted = context.state(), eager.state_dict()
+        names = [name for name in wanted if name.endswith(("_val", "running_mean", "running_var", "tracked"))]
+        assert len(names) == 11
+        assert_close([torch.as_tensor(state[name]) for name in names], [wanted[name] for name in names], 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("observer", "said"),
+    [
+        (PerChannelMinMaxObserver(), r"the size of buffer 'observers.0.min_val' changes in the call, from \(0,\) to"),
+        (MovingAveragePerChannelMinMaxObserver(), r"the size of buffer 'observers.0.min_val' changes in the call"),
+        (HistogramObserver(), "branches on a data-dependent value, which is known only in the call"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_what_observers_cannot_do_is_an_error_with_the_line(observer: nn.Module, said: str) -> None:
+    model = Observed(observer)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(CaptureError, match=rf"(?s){said}.*test_observers.py:\d+, in forward: x = observer\(x\)"):
+        aot_export(model, (torch.randn(3, 5),))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

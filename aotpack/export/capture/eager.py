@@ -72,8 +72,10 @@ def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     Raises:
         CaptureError: the call fails.
     """
-    with state_put_back(module), torch.no_grad():
-        return _kept(module, _called(module, *_copied(args, kwargs)))
+    with state_put_back(module) as kept, torch.no_grad():
+        outputs = _called(module, *_copied(args, kwargs))
+        kept.refuse_resized()
+        return _kept(module, outputs)
 
 
 def leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -113,7 +115,7 @@ def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
     Raises:
         CaptureError: the call fails, nothing requires a gradient, or no loss is returned.
     """
-    with state_put_back(module), torch.enable_grad():
+    with state_put_back(module) as state, torch.enable_grad():
         call = _copied(args, kwargs)
         flat = pytree.tree_leaves(call)
         inputs = {i: t for i, t in enumerate(flat) if isinstance(t, torch.Tensor) and t.requires_grad}
@@ -129,6 +131,7 @@ def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
         passed = pytree.tree_unflatten([fresh.get(i, t) for i, t in enumerate(flat)], pytree.tree_structure(call))
         with _single_backward(), _no_backward_of_its_own():
             outputs = _called(module, *passed)
+        state.refuse_resized()
         kept = _kept(module, outputs)
         position, loss = _loss(outputs)
         try:

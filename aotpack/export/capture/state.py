@@ -11,15 +11,16 @@ import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotpack.errors import CaptureError
+from aotpack.export.capture.over_functions import HINTS
 from aotpack.export.capture.python_state.provenance import Writes
-from aotpack.export.capture.python_state.snapshot import Change, Snapshot, current, storage_key
-
-# Operators over functions, for which TorchInductor's code would call into libtorch.
-_REFUSED = {
-    "cond": "compute both sides and choose by torch.where, or leave that part outside the archive",
-    "while_loop": "write the loop in Python, with a number of steps that does not depend on the data",
-    "flex_attention": "call F.scaled_dot_product_attention, with the score and block masks as a tensor for attn_mask",
-}
+from aotpack.export.capture.python_state.snapshot import (
+    Change,
+    Snapshot,
+    current,
+    storage_key,
+    tensors_of,
+)
+from aotpack.export.capture.resized import Shapes
 
 
 class Kept:
@@ -35,9 +36,20 @@ class Kept:
         # Batch norm writes to its buffers without saying so; all parameters, copied, would be the model twice.
         # Buffers on the meta device, as constants that passes add to a graph, hold nothing that could change.
         self._buffers = {key: value.clone() for key, value in module.named_buffers() if not value.is_meta}
-        self._written: _Written | Writes = _Written(list(module.parameters())) if writes is None else writes
+        self._shapes = Shapes()
+        for tensor in (*module.parameters(), *module.buffers()):
+            self._shapes.add(tensor)
+        self._written: _Written | Writes = (
+            _Written(list(module.parameters()), self._shapes) if writes is None else writes
+        )
         buffers = {storage_key(value) for value in module.buffers()}
-        self.snapshot = Snapshot(module, lambda t: None if storage_key(t) in buffers else self._written.watch(t))
+
+        def watch(tensor: torch.Tensor) -> None:
+            if storage_key(tensor) not in buffers:
+                self._shapes.add(tensor)
+                self._written.watch(tensor)
+
+        self.snapshot = Snapshot(module, watch)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -55,14 +67,29 @@ class Kept:
         """What the call has changed in Python objects."""
         return self.snapshot.changes(self._written.changed)
 
+    def refuse_resized(self) -> None:
+        """Refuses a call, which has ended, that has given a tensor of the model another shape.
+
+        Raises:
+            CaptureError: naming the tensor and the line of the model.
+        """
+        self._shapes.refuse_changes(self._named_tensors())
+
     def put_back(self) -> None:
         """Makes everything as it was."""
         self.snapshot.restore()
+        self._shapes.put_back()
         with torch.no_grad():
             for key, value in self._module.named_buffers():
                 if key in self._buffers and not torch.equal(value, self._buffers[key]):
                     value.copy_(self._buffers[key])
         self._written.put_back()
+
+    def _named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        yield from ((f"buffer {name!r}", tensor) for name, tensor in self._module.named_buffers())
+        yield from ((f"parameter {name!r}", tensor) for name, tensor in self._module.named_parameters())
+        for node, entries in self.snapshot.entries:
+            yield from ((node.entry_label(key), t) for key, value in entries.items() for t in tensors_of(value))
 
 
 @contextlib.contextmanager
@@ -88,10 +115,11 @@ class _Written(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, parameters: list[torch.nn.Parameter]) -> None:
+    def __init__(self, parameters: list[torch.nn.Parameter], shapes: Shapes) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._before: dict[int, torch.UntypedStorage] = {}
+        self._shapes = shapes
         for parameter in parameters:
             self.watch(parameter)
 
@@ -109,22 +137,29 @@ class _Written(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if isinstance(func, torch._ops.HigherOrderOperator):
-            if func.name() in _REFUSED:
-                raise CaptureError(f"{func.name()} has no kernel", hint=_REFUSED[func.name()])
+            if func.name() in HINTS:
+                raise CaptureError(f"{func.name()} has no kernel", hint=HINTS[func.name()])
             return func(*args, **kwargs)
         if "batch_norm" in func.name():
             # Their schemas do not say what they write to.
             self._save((args, kwargs))
-        if func._schema.is_mutable:
-            for position, argument in enumerate(func._schema.arguments):
-                if argument.alias_info is not None and argument.alias_info.is_write:
-                    given = args[position] if position < len(args) else kwargs.get(argument.name)
-                    self._save(given)
-        return func(*args, **kwargs)
+        if not func._schema.is_mutable:
+            return func(*args, **kwargs)
+        targets = []
+        for position, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                targets.append(args[position] if position < len(args) else kwargs.get(argument.name))
+        self._save(targets)
+        result = func(*args, **kwargs)
+        self._shapes.written(pytree.tree_leaves(targets))
+        return result
 
     def put_back(self) -> None:
         for key, before in self._before.items():
-            self._storages[key].copy_(before)
+            storage = self._storages[key]
+            if storage.nbytes() != before.nbytes():
+                storage.resize_(before.nbytes())
+            storage.copy_(before)
 
     def _save(self, given: Any) -> None:
         for tensor in pytree.tree_leaves(given):
