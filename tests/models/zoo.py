@@ -145,15 +145,16 @@ def t5() -> Recipe:
     return _of_text(transformers.T5EncoderModel(config), padded=True)
 
 
+def _images(size: int) -> Callable[[int, int], dict[str, Tensor]]:
+    return lambda batch, _: {"pixel_values": torch.randn(batch, 3, size, size)}
+
+
 def vit() -> Recipe:
     config = transformers.ViTConfig(
         hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4, image_size=16, patch_size=4
     )
 
-    def images(batch: int, _: int) -> dict[str, Tensor]:
-        return {"pixel_values": torch.randn(batch, 3, 16, 16)}
-
-    return Recipe(transformers.ViTModel(config).eval(), images)
+    return Recipe(transformers.ViTModel(config).eval(), _images(16))
 
 
 def wav2vec2() -> Recipe:
@@ -183,6 +184,90 @@ def wav2vec2() -> Recipe:
     return Recipe(model, sounds, Dim("n", 40, 400), ("input_values", "attention_mask"), 200)
 
 
+def longrope() -> Recipe:
+    """Rotary embeddings with other factors from 17 tokens on."""
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [3.0] * 4}
+    parameters = {**rope, "factor": 2.0, "original_max_position_embeddings": 16}
+    config = transformers.LlamaConfig(**_SMALL, **_NO_TOKENS, rope_parameters=parameters)
+    return _of_text(transformers.LlamaForCausalLM(config), high=32)
+
+
+def mamba2() -> Recipe:
+    """Scans in chunks of 4, of any length."""
+    config = transformers.Mamba2Config(
+        vocab_size=_VOCABULARY,
+        hidden_size=32,
+        state_size=8,
+        num_heads=8,
+        head_dim=8,
+        n_groups=1,
+        num_hidden_layers=1,
+        chunk_size=4,
+        use_cache=False,
+    )
+    return _of_text(transformers.Mamba2ForCausalLM(config))
+
+
+def mamba() -> Recipe:
+    """Its scan is a loop in Python, so the length is fixed."""
+    config = transformers.MambaConfig(
+        vocab_size=_VOCABULARY, hidden_size=32, state_size=4, num_hidden_layers=1, use_cache=False
+    )
+    return Recipe(transformers.MambaForCausalLM(config).eval(), _text)
+
+
+def segformer() -> Recipe:
+    """As narrow as can be: stages of one channel and of two."""
+    config = transformers.SegformerConfig(
+        hidden_sizes=[1, 2, 4, 8], depths=[1] * 4, num_attention_heads=[1] * 4, decoder_hidden_size=4, num_labels=3
+    )
+    return Recipe(transformers.SegformerForSemanticSegmentation(config).eval(), _images(64))
+
+
+class _Ranked(nn.Module):
+    """Scores that differ clearly from place to place."""
+
+    def __init__(self, head: nn.Module, places: int) -> None:
+        super().__init__()
+        self.head = head
+        self.register_buffer("rank", torch.randperm(places)[:, None] * 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(x) + self.rank
+        return scores
+
+
+def rt_detr() -> Recipe:
+    """The best 30 of 84 places become queries. Random weights give scores with ties, and with differences below the
+    rounding of float32: which places are chosen, and in which order, is then no property of the model, and eager in
+    double chooses others than eager in float32. Here the scores have an order.
+    """
+    config = transformers.RTDetrConfig(
+        backbone_config=transformers.RTDetrResNetConfig(
+            embedding_size=8,
+            hidden_sizes=[8, 8, 16, 16],
+            depths=[1] * 4,
+            layer_type="basic",
+            out_features=["stage2", "stage3", "stage4"],
+        ),
+        encoder_hidden_dim=16,
+        encoder_in_channels=[8, 16, 16],
+        encoder_ffn_dim=16,
+        encoder_attention_heads=2,
+        d_model=16,
+        num_queries=30,
+        decoder_in_channels=[16] * 3,
+        decoder_ffn_dim=16,
+        decoder_layers=2,
+        decoder_attention_heads=2,
+        num_labels=5,
+        num_denoising=0,
+    )
+    model = transformers.RTDetrModel(config).eval()
+    model.enc_score_head = _Ranked(model.enc_score_head, 8 * 8 + 4 * 4 + 2 * 2)
+    return Recipe(model, _images(64))
+
+
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "qwen3_moe": qwen3_moe,
     "mixtral": mixtral,
@@ -192,6 +277,11 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "t5": t5,
     "vit": vit,
     "wav2vec2": wav2vec2,
+    "longrope": longrope,
+    "mamba": mamba,
+    "mamba2": mamba2,
+    "segformer": segformer,
+    "rt_detr": rt_detr,
 }
 
 
