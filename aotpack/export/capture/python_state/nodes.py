@@ -27,7 +27,10 @@ ABSENT: Any = _Absent()
 
 _INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"} | {"_initialize_hook", "_load_hook"}
 _TABLES = ("_buffers", "_parameters", "_modules")
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_HOOKS = {
+    "_forward_hooks": ("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+    "_forward_pre_hooks": ("_forward_pre_hooks_with_kwargs",),
+}
 _FOREIGN = frozenset({"torch", "numpy", "sympy", "aotpack", "builtins"}) | sys.stdlib_module_names
 _METHODS = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
 
@@ -115,10 +118,12 @@ class Items(Node):
         return dict(dict.items(self.owner))
 
     def put(self, key: Any, value: Any) -> None:
+        # An OrderedDict keeps its order beside the items; dict's own methods would leave it behind.
+        kind: Any = collections.OrderedDict if isinstance(self.owner, collections.OrderedDict) else dict
         if value is ABSENT:
-            dict.pop(self.owner, key, None)
+            kind.pop(self.owner, key, None)
         else:
-            dict.__setitem__(self.owner, key, value)
+            kind.__setitem__(self.owner, key, value)
 
     def entry_label(self, key: Any) -> str:
         return f"{self.label}[{key!r}]"
@@ -129,6 +134,41 @@ class Table(Items):
 
     def entry_label(self, key: Any) -> str:
         return f"{self.label}.{key}"
+
+
+class Hooks(Node):
+    """The forward hooks of a module, by table and number. A first call may install some."""
+
+    def __init__(self, owner: Any, label: str, name: str) -> None:
+        super().__init__(owner, label, name)
+        # How a hook is called, which torch notes in tables of their own.
+        self._flags: dict[Any, list[dict[int, bool]]] = {}
+
+    def read(self) -> dict[Any, Any]:
+        entries = {}
+        for table, notes in _HOOKS.items():
+            flags = [vars(self.owner)[note] for note in notes]
+            for number, hook in vars(self.owner)[table].items():
+                entries[table, number] = hook
+                self._flags[table, number] = [flag for flag in flags if number in flag]
+        return entries
+
+    def put(self, key: Any, value: Any) -> None:
+        table, number = key
+        if value is ABSENT:
+            vars(self.owner)[table].pop(number, None)
+            for note in _HOOKS[table]:
+                vars(self.owner)[note].pop(number, None)
+        else:
+            vars(self.owner)[table][number] = value
+            for flag in self._flags.get(key, []):
+                flag[number] = True
+
+    def entry_label(self, key: Any) -> str:
+        return self.label
+
+    def entry_name(self, key: Any) -> str:
+        return self.name
 
 
 class Globals(Items):
@@ -266,8 +306,8 @@ _LEAVES = (bool, int, float, complex, str, bytes, torch.Tensor, torch.dtype, tor
 def _module(value: torch.nn.Module, label: str, name: str) -> _Found:
     nodes: list[Node] = [Attributes(value, label, name)]
     nodes += [Table(value.__dict__[table], label, name) for table in _TABLES]
-    hooks = [(hook, label, name) for table in _HOOKS for hook in value.__dict__[table].values()]
-    return nodes, [*hooks, (type(value), type(value).__name__, type(value).__name__)]
+    nodes.append(Hooks(value, label, name))
+    return nodes, [(type(value), type(value).__name__, type(value).__name__)]
 
 
 def _class(value: type, label: str, name: str) -> _Found:
