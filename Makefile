@@ -104,6 +104,8 @@ define run_cpp_tests
 	$(CTEST) --test-dir build/$(2) --output-on-failure --no-tests=error
 endef
 RUNTIME_TESTS := -DAOTPACK_BUILD_TESTS=ON -DAOTPACK_WERROR=ON
+# With the fuzzers, so that these compile the runtime no second time.
+RUNTIME_SANITIZED := $(RUNTIME_TESTS) -DAOTPACK_BUILD_FUZZERS=ON -DAOTPACK_SANITIZE='address$(,)undefined'
 
 # The runtime, then the kernels that go into archives.
 test-cpp: setup
@@ -111,7 +113,7 @@ test-cpp: setup
 	$(call run_cpp_tests,tests/cpp_kernels,cpp-kernels,Release)
 
 test-asan: setup
-	$(call run_cpp_tests,.,asan,RelWithDebInfo,$(RUNTIME_TESTS) -DAOTPACK_SANITIZE='address$(,)undefined')
+	$(call run_cpp_tests,.,asan,RelWithDebInfo,$(RUNTIME_SANITIZED))
 	$(call run_cpp_tests,tests/cpp_kernels,asan-kernels,Release,-DAOTPACK_SANITIZE=ON -DAOTPACK_KERNEL_MARCHS=native)
 
 # Not the kernels: their threads are libgomp's, whose synchronisation TSan does not see.
@@ -121,27 +123,27 @@ test-tsan: setup
 # libFuzzer with clang, a driver of random inputs with GCC; CXX chooses.
 FUZZ_SECONDS ?= 3600
 define build_fuzzers
-	$(CMAKE) -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DAOTPACK_BUILD_FUZZERS=ON -DAOTPACK_WERROR=ON \
-	  -DAOTPACK_SANITIZE='address$(,)undefined' >/dev/null
-	$(CMAKE) --build build/fuzz -j $(JOBS)
+	$(CMAKE) -S . -B build/asan -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo $(RUNTIME_SANITIZED) \
+	  -DCMAKE_INCLUDE_PATH=$(CURDIR)/$(DOCTEST_LOCAL) >/dev/null
+	$(CMAKE) --build build/asan -j $(JOBS) --target fuzz_container fuzz_manifest fuzz_code fuzz_run
 endef
 # Runs, then seconds.
-fuzz_options = $(if $(wildcard build/fuzz/tests/fuzz/libfuzzer),-seed=1 -runs=$(1) -max_total_time=$(2),--runs $(1) --seconds $(2))
+fuzz_options = $(if $(wildcard build/asan/tests/fuzz/libfuzzer),-seed=1 -runs=$(1) -max_total_time=$(2),--runs $(1) --seconds $(2))
 
 # The same inputs every time. Python's fuzzers are among the tests of test-py.
 test-fuzz: setup
 	$(call build_fuzzers)
-	build/fuzz/tests/fuzz/fuzz_container $(call fuzz_options,10000,0)
-	build/fuzz/tests/fuzz/fuzz_manifest $(call fuzz_options,3000,0)
-	build/fuzz/tests/fuzz/fuzz_code $(call fuzz_options,50000,0)
-	build/fuzz/tests/fuzz/fuzz_run $(call fuzz_options,1000,0)
-	build/fuzz/tests/fuzz/fuzz_code --emit 20000 1 | $(PY) -m tests.fuzz.codes
+	build/asan/tests/fuzz/fuzz_container $(call fuzz_options,10000,0)
+	build/asan/tests/fuzz/fuzz_manifest $(call fuzz_options,3000,0)
+	build/asan/tests/fuzz/fuzz_code $(call fuzz_options,50000,0)
+	build/asan/tests/fuzz/fuzz_run $(call fuzz_options,1000,0)
+	build/asan/tests/fuzz/fuzz_code --emit 20000 1 | $(PY) -m tests.fuzz.codes
 
 fuzz: setup
 	$(call build_fuzzers)
 	for name in container manifest code run; do \
-	  build/fuzz/tests/fuzz/fuzz_$$name $(if $(wildcard build/fuzz/tests/fuzz/libfuzzer),-max_total_time=$(FUZZ_SECONDS),--seed $$(date +%s) --seconds $(FUZZ_SECONDS)) || exit 1; done
-	build/fuzz/tests/fuzz/fuzz_code --emit 1000000 $$(date +%s) | $(PY) -m tests.fuzz.codes
+	  build/asan/tests/fuzz/fuzz_$$name $(if $(wildcard build/asan/tests/fuzz/libfuzzer),-max_total_time=$(FUZZ_SECONDS),--seed $$(date +%s) --seconds $(FUZZ_SECONDS)) || exit 1; done
+	build/asan/tests/fuzz/fuzz_code --emit 1000000 $$(date +%s) | $(PY) -m tests.fuzz.codes
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(PY) -m pytest -n 0 tests/fuzz
 
 lint: setup
