@@ -15,7 +15,8 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from tests.fuzz.zoo import DECIDES, MOVES, OPERATORS, ROUNDS, Fresh, Known, Operator, Pool, Ref, Unfit, shape
+from tests.fuzz.draws import Fresh, Known, Pool, Ref, Unfit, shape
+from tests.fuzz.zoo import DECIDES, MOVES, OPERATORS, ROUNDS, Operator
 
 _DTYPES = (torch.float32,) * 5 + (torch.float64, torch.bfloat16, torch.int64, torch.bool)
 _MOST_ELEMENTS = 3000
