@@ -1,7 +1,8 @@
-"""Opening files that are to be read whole: regular files only, and never waiting for somebody to write."""
+"""Opening files that are to be read whole, regular files only; and making renames last."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 
@@ -40,3 +41,15 @@ def open_regular(path: str | os.PathLike[str]) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Makes renames in a folder last through a power cut. Does nothing where the file system does not support it:
+    renames are atomic without it.
+    """
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

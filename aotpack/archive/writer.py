@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from aotpack.archive.files import kind_of
+from aotpack.archive.files import kind_of, sync_folder
 from aotpack.archive.layout import MANIFEST_NAME, MAX_ENTRIES, Record, end_records, path_problem
 from aotpack.archive.manifest import FileEntry, Manifest
 from aotpack.errors import BuildError
@@ -97,7 +97,7 @@ class StagedArchive:
             OSError: that is not possible; the output is as it was before.
         """
         os.replace(self.path, self._output)
-        _sync_folder(self._output.parent)
+        sync_folder(self._output.parent)
 
     def __enter__(self) -> Self:
         return self
@@ -236,13 +236,3 @@ def _write_chunks(file: BinaryIO, source: FileSource) -> None:
         crc = zlib.crc32(view, crc)
     if crc != source.crc32:
         raise ValueError(f"the bytes of {source.path!r} changed while the archive was written")
-
-
-def _sync_folder(folder: Path) -> None:
-    # Makes the rename last through a power cut; not every file system allows it, and none needs it to be right.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+from aotpack.archive.files import sync_folder
 from aotpack.building.folders import open_folder
 from aotpack.building.locks import lock
 from aotpack.building.temporary import private_folder, sweep
@@ -122,7 +123,7 @@ class BuildCache:
             # Between the two renames the seal is another file's or missing: who reads the file then makes it again.
             os.replace(temporary, path)
             os.replace(seal, _seal_of(path))
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         return content
 
     def _check(self, path: Path) -> bool:
@@ -192,12 +193,3 @@ def _touch(path: Path) -> None:
     """Notes that the entry was used now: eviction goes by the time of its seal."""
     with contextlib.suppress(OSError):
         os.utime(_seal_of(path))
-
-
-def _sync_folder(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
