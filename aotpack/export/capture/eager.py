@@ -18,6 +18,7 @@ from aotpack.export.capture.plain import to_plain
 from aotpack.export.capture.reshaped import called_with_inputs_kept
 from aotpack.export.capture.state import state_put_back
 from aotpack.export.capture.values import refuse_named_results
+from aotpack.export.custom.python_kernels import Differentiated
 
 _META = (
     "it has no values: load the weights into the model (model.to_empty(device='cpu'), then load_state_dict), or name "
@@ -129,7 +130,7 @@ def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
         # An input that the model writes to must be no leaf; its gradient is that of the value that was passed in.
         fresh = {i: t.view_as(t) for i, t in inputs.items()}
         passed = pytree.tree_unflatten([fresh.get(i, t) for i, t in enumerate(flat)], pytree.tree_structure(call))
-        with _single_backward(), _no_backward_of_its_own():
+        with _single_backward(), _no_backward_of_its_own(), Differentiated():
             outputs = _called(module, *passed)
         state.refuse_resized()
         kept = _kept(module, outputs)

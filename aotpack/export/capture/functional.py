@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 from aotpack.errors import CaptureError
 from aotpack.export import model_lines
 from aotpack.export.capture.quiet import torch_quiet
+from aotpack.export.custom.inlining import custom_operators_inlined, is_inlined
 from aotpack.export.older_torch import captures_mended
 from aotpack.export.sizes.shape_env import lines_of_the_model, sizes_from_zero
 from aotpack.export.sizes.symbolic_math import sym_functions_allowed
@@ -37,8 +38,9 @@ def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.
     graph_module = _flat(exported)
     _refuse_unseen_writes(graph_module)
     _replace_private_writes(graph_module)
-    if any(_writes(node) or node.target in _REGIONS or _opens_subclass(node) for node in graph_module.graph.nodes):
+    if any(_needs_second_trace(node) for node in graph_module.graph.nodes):
         with (
+            custom_operators_inlined(),
             torch_quiet(),
             sizes_from_zero(),
             lines_of_the_model(),
@@ -101,6 +103,11 @@ def _flat(exported: ExportedProgram) -> torch.fx.GraphModule:
 
 def _writes(node: torch.fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _needs_second_trace(node: torch.fx.Node) -> bool:
+    # Calls of custom operators are left in programs that torch.export has captured by itself.
+    return _writes(node) or node.target in _REGIONS or _opens_subclass(node) or is_inlined(node.target)
 
 
 def _opens_subclass(node: torch.fx.Node) -> bool:

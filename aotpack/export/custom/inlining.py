@@ -1,9 +1,9 @@
 """Custom operators that are written in Python are traced through: an archive has their torch operators in their place.
 
-An operator defined by `torch.library.custom_op` is opaque to torch.export, which asks its fake implementation for the
-result. An archive needs what it computes. So while a model is traced, a call of it runs its implementation for the CPU
-on the traced tensors, unless it has a kernel of the user (kernels.py). In a joint capture an operator with a
-backward of its own stays a call until AOTAutograd has taken that backward, and is decomposed then.
+An operator defined by `torch.library` is opaque to torch.export, which asks its fake implementation for the result. An
+archive needs what it computes. So while a model is traced, a call of it runs its implementation for the CPU on the
+traced tensors, unless it has a kernel of the user (kernels.py). In a joint capture an operator with a backward of its
+own stays a call until AOTAutograd has taken that backward, and is decomposed then.
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._library.custom_ops.OPDEFS, and of its values: _init_fn, _backend_fns, _backward_fn, _opoverload, _qualname
@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from aotpack.errors import CaptureError
 from aotpack.export.capture.eager import model_line
 from aotpack.export.custom.kernels import kernel_of
 from aotpack.export.custom.known import IMPLEMENTATIONS
+from aotpack.export.custom.python_kernels import called, has_backward, python_kernel, python_operators
 
 # Where torch.library.triton_op wraps implementations.
 _TRITON = "torch._library.triton"
@@ -49,9 +51,16 @@ def custom_operators_inlined() -> Iterator[None]:
         yield
 
 
+def is_inlined(target: object) -> bool:
+    """Whether calls of this operator run its implementation while `custom_operators_inlined` is active."""
+    op = called(target, (), {})
+    return op is not None and _definition(op) is not None
+
+
 def decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """The implementations of all custom operators that have no kernel: backwards may call any of them."""
-    found = {known._opoverload: _definition(known._opoverload) for known in list(OPDEFS.values())}
+    operators = dict.fromkeys([*(known._opoverload for known in list(OPDEFS.values())), *python_operators()])
+    found = {op: _definition(op) for op in operators}
     return {op: functools.partial(_traced, known) for op, known in found.items() if known is not None}
 
 
@@ -65,44 +74,54 @@ class _Inlining(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        known = _definition(func)
-        if known is None or (known._backward_fn is not None and torch.is_grad_enabled()):
-            return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        op = called(func, args, kwargs)
+        known = None if op is None else _definition(op)
+        if known is None or (known.has_backward and torch.is_grad_enabled()):
+            return func(*args, **kwargs)
         # Operators that the implementation calls may be custom ones too.
         with self:
-            return _traced(known, *args, **(kwargs or {}))
+            return _traced(known, *args, **kwargs)
 
 
-def _definition(func: Any) -> Any:
-    """What torch knows of a custom operator; None for all other functions, and for torch's own operators."""
-    if isinstance(func, torch._ops.OpOverload):
-        known = OPDEFS.get(func._schema.name)
-    elif isinstance(func, torch._ops.OpOverloadPacket):
-        known = OPDEFS.get(func._qualified_op_name)
-    else:
-        return None
+@dataclass(frozen=True)
+class _Definition:
+    """A custom operator in Python."""
+
+    name: str
+    run: Callable[..., Any]
+    has_backward: bool
+
+
+def _definition(op: torch._ops.OpOverload) -> _Definition | None:
+    """What torch knows of a custom operator; None for all others, and for those that torch itself defines."""
     # A kernel of the user may be one for other devices: that is said when the archive is built.
-    if known is None or kernel_of(known._opoverload) is not None:
+    if kernel_of(op) is not None:
         return None
-    if known._init_fn.__module__ == _TRITON:
-        return known if "cpu" in known._backend_fns else None
-    return None if known._init_fn.__module__.partition(".")[0] == "torch" else known
-
-
-def _traced(known: Any, *args: Any, **kwargs: Any) -> Any:
+    known = OPDEFS.get(op._schema.name)
+    if known is None:
+        run = python_kernel(op)
+        return None if run is None else _Definition(op.name(), run, has_backward(op))
+    by_torch = known._init_fn.__module__
+    if by_torch.partition(".")[0] == "torch" and not (by_torch == _TRITON and "cpu" in known._backend_fns):
+        return None
     kernels = known._backend_fns
-    own = kernels.get("cpu", kernels.get(None, known._init_fn))
-    implementation = IMPLEMENTATIONS.get(known._qualname, own)
+    run = IMPLEMENTATIONS.get(known._qualname) or kernels.get("cpu", kernels.get(None, known._init_fn))
+    return _Definition(known._qualname, run, known._backward_fn is not None)
+
+
+def _traced(known: _Definition, *args: Any, **kwargs: Any) -> Any:
     try:
-        return implementation(*args, **kwargs)
+        return known.run(*args, **kwargs)
     except CaptureError:
         raise
     except Exception as error:
         raise CaptureError(
-            f"the custom operator {known._qualname} cannot be traced: its implementation fails on traced tensors with "
+            f"the custom operator {known.name} cannot be traced: its implementation fails on traced tensors with "
             f"{type(error).__name__}: {_first_sentence(error)}{model_line(error)}",
             hint="an archive has no Python: write the operator by operators of torch alone, without numpy, data_ptr() "
-            "and the values of tensors, or leave that part outside the archive",
+            "and the values of tensors, give it a kernel in C++ (docs/custom_ops.md), or leave that part outside the "
+            "archive",
         ) from error
 
 

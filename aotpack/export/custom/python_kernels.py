@@ -1,0 +1,128 @@
+"""Operators whose kernel is a Python function, registered by `torch.library.impl` or `Library.impl`.
+
+The dispatcher holds the function and does not give it out, but calls it by `torch.library.get_kernel`. It says of a
+kernel where it was registered, not whether that is Python; `torch.library` keeps a list of those.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch.library._impls: "namespace/name.overload/key" of each kernel that Python code has registered
+  torch._C._dispatch_has_kernel_for_dispatch_key, _dispatch_kernel_for_dispatch_key_is_fallthrough
+  torch._C._jit_resolve_packet
+  the text of _SafeKernelFunction: the file where the library was made
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.library
+from torch.overrides import TorchFunctionMode
+
+# In the order in which the dispatcher looks for the kernel of a call on the CPU.
+_KEYS = ("CPU", "CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+_BACKWARD_KEYS = ("AutogradCPU", "Autograd")
+
+# Namespaces without operators of users; most calls are of these.
+_OF_TORCH = frozenset(["aten", "prim", "prims", "aotpack"])
+
+_PLACE = re.compile(r"registered at (.*):\d+")
+# `torch.library.impl` makes the library of a user here; the other files of torch register operators of its own.
+_BY_USERS = torch.library.__file__
+_TORCH = str(Path(torch.__file__).parent) + os.sep
+
+
+def python_kernel(op: torch._ops.OpOverload) -> Callable[..., Any] | None:
+    """Calls the Python function that computes an operator on the CPU; None if that is not what does.
+
+    Operators that torch or this package defines are left out.
+    """
+    name = op.name()
+    if op.namespace in _OF_TORCH:
+        return None
+    key = next((key for key in _KEYS if torch._C._dispatch_has_kernel_for_dispatch_key(name, key)), None)
+    if key is None or not _is_python(name, key):
+        return None
+    if torch._C._dispatch_kernel_for_dispatch_key_is_fallthrough(name, torch._C.DispatchKey.__members__[key]):
+        return None
+    kernel = torch.library.get_kernel(op, "CPU")
+    if _is_of_torch(str(kernel)):
+        return None
+    return partial(kernel.call_boxed, torch._C.DispatchKeySet(torch._C.DispatchKey.CPU))
+
+
+def has_backward(op: torch._ops.OpOverload) -> bool:
+    """Whether an operator has a backward of its own, by `torch.library.register_autograd` or a kernel for Autograd."""
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key) for key in _BACKWARD_KEYS)
+
+
+def python_operators() -> Iterator[torch._ops.OpOverload]:
+    """All operators for which `python_kernel` has one, but those of torch's without the check whose they are."""
+    for registration in sorted(torch.library._impls):
+        namespace, name, key = registration.split("/")
+        if key in _KEYS:
+            packet, _, overload = name.partition(".")
+            found = getattr(getattr(torch.ops, namespace), packet, None)
+            if found is not None and (overload or "default") in found.overloads():
+                yield getattr(found, overload or "default")
+
+
+class Differentiated(TorchFunctionMode):
+    """While active, autograd sees the operators that Python kernels call, of operators without a backward of their own.
+
+    So it does in a plain call. While a mode watches what the dispatcher calls, it does not, and the gradient is lost.
+    """
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        op = called(func, args, kwargs)
+        kernel = None if op is None or has_backward(op) else python_kernel(op)
+        if kernel is None:
+            return func(*args, **kwargs)
+        with self:
+            return kernel(*args, **kwargs)
+
+
+def called(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch._ops.OpOverload | None:
+    """The operator that a call of `func` means; None for torch's own, and for all that is not an operator."""
+    if isinstance(func, torch._ops.OpOverload):
+        return None if func.namespace in _OF_TORCH else func
+    if not isinstance(func, torch._ops.OpOverloadPacket) or func._qualified_op_name.partition("::")[0] in _OF_TORCH:
+        return None
+    # Wrong arguments: the call itself raises the better error.
+    with contextlib.suppress(RuntimeError):
+        return _overload_of(func, *args, **kwargs)
+    return None
+
+
+def _overload_of(packet: torch._ops.OpOverloadPacket, *args: Any, **kwargs: Any) -> torch._ops.OpOverload:
+    """The overload that a call of an operator by its name means.
+
+    Raises:
+        RuntimeError: no overload accepts these arguments.
+    """
+    overloads = packet.overloads()
+    if len(overloads) > 1:
+        overloads = [torch._C._jit_resolve_packet(packet._qualified_op_name, *args, **kwargs) or "default"]
+    return getattr(packet, overloads[0])  # type: ignore[no-any-return]
+
+
+def _is_python(name: str, key: str) -> bool:
+    namespace, _, rest = name.partition("::")
+    return f"{namespace}/{rest}/{key}" in torch.library._impls
+
+
+def _is_of_torch(text: str) -> bool:
+    place = _PLACE.search(text)
+    return place is not None and place[1].startswith(_TORCH) and place[1] != _BY_USERS
