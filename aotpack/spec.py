@@ -22,9 +22,16 @@ _ITEMSIZE = {
     "int32": 4,
     "int64": 8,
     "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
     "bool": 1,
     "complex64": 8,
     "complex128": 16,
+    "float8_e4m3fn": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2": 1,
+    "float8_e5m2fnuz": 1,
 }
 
 
@@ -40,9 +47,16 @@ class DType(enum.Enum):
     INT32 = "int32"
     INT64 = "int64"
     UINT8 = "uint8"
+    UINT16 = "uint16"
+    UINT32 = "uint32"
+    UINT64 = "uint64"
     BOOL = "bool"
     COMPLEX64 = "complex64"
     COMPLEX128 = "complex128"
+    FLOAT8_E4M3FN = "float8_e4m3fn"
+    FLOAT8_E4M3FNUZ = "float8_e4m3fnuz"
+    FLOAT8_E5M2 = "float8_e5m2"
+    FLOAT8_E5M2FNUZ = "float8_e5m2fnuz"
 
     @property
     def itemsize(self) -> int:
@@ -51,12 +65,20 @@ class DType(enum.Enum):
 
     @property
     def numpy_name(self) -> str:
-        """What `numpy.dtype` is asked for: the same name, but `uint16` for bfloat16, which numpy lacks."""
-        return "uint16" if self is DType.BFLOAT16 else self.value
+        """What `numpy.dtype` is asked for: the same name, but `uint16` for bfloat16 and `uint8` for the dtypes of
+        float8, which numpy lacks.
+        """
+        if self is DType.BFLOAT16:
+            return "uint16"
+        return "uint8" if self.is_float8 else self.value
 
     @property
     def is_floating(self) -> bool:
-        return self in (DType.FLOAT16, DType.FLOAT32, DType.FLOAT64, DType.BFLOAT16)
+        return self.is_float8 or self in (DType.FLOAT16, DType.FLOAT32, DType.FLOAT64, DType.BFLOAT16)
+
+    @property
+    def is_float8(self) -> bool:
+        return self.value.startswith("float8")
 
     @property
     def is_complex(self) -> bool:
@@ -272,11 +294,27 @@ class ListSpec:
     items: tuple[Spec, ...]
 
 
+Key = str | int
+
+
+def plain_key(key: object) -> Key | None:
+    """The str or int that stands for a key of a dict: the key itself, or the value of a member of an enum; None where
+    these are something else, or an int of more than 64 bits.
+    """
+    if isinstance(key, enum.Enum):
+        key = key.value
+    if isinstance(key, str):
+        return str.__str__(key)
+    if isinstance(key, int) and not isinstance(key, bool) and -(2**63) <= key < 2**63:
+        return int.__int__(key)
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class DictSpec:
-    """A dict with string keys, in insertion order."""
+    """A dict with keys that are strings or ints, in insertion order."""
 
-    keys: tuple[str, ...]
+    keys: tuple[Key, ...]
     items: tuple[Spec, ...]
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from aotpack.spec import CallSpec, Check, Dim, DType, Signature, Spec, TensorSpec
 
 FORMAT = "aotpack"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 # The versions that can be read.
-READABLE_VERSIONS = (3, 4)
+READABLE_VERSIONS = (3, 4, 5)
 MAX_RANK = 16
 ROLES = ("parameter", "buffer", "constant", "packed", "folded")
 

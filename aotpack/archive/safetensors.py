@@ -55,8 +55,15 @@ _DTYPES = {
     "I16": DType.INT16,
     "I8": DType.INT8,
     "U8": DType.UINT8,
+    "U16": DType.UINT16,
+    "U32": DType.UINT32,
+    "U64": DType.UINT64,
     "BOOL": DType.BOOL,
     "C64": DType.COMPLEX64,
+    "F8_E4M3": DType.FLOAT8_E4M3FN,
+    "F8_E4M3FNUZ": DType.FLOAT8_E4M3FNUZ,
+    "F8_E5M2": DType.FLOAT8_E5M2,
+    "F8_E5M2FNUZ": DType.FLOAT8_E5M2FNUZ,
 }
 _TENSOR_KEYS = {"dtype", "shape", "data_offsets"}
 _UINT64_MAX = (1 << 64) - 1

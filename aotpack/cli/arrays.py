@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,9 @@ def _array(value: TensorSpec, values: Mapping[str, int], generator: np.random.Ge
 
 
 def _random(value: TensorSpec, shape: list[int], generator: np.random.Generator) -> Array:
+    if value.dtype.is_float8:
+        # 1, -1, 1/2 and so on, in the upper half of the exponents: bits that mean a number in each of the dtypes.
+        return np.asarray(generator.integers(0x20, 0x40, shape) | generator.choice([0, 0x80], shape)).astype(np.uint8)
     if value.dtype is DType.BFLOAT16:
         return to_bfloat16(generator.standard_normal(shape, dtype=np.float32))
     dtype = np.dtype(value.dtype.numpy_name)
@@ -96,7 +100,33 @@ def as_numbers(array: Array, dtype: DType) -> Array:
     """The array as float64 or complex128, to calculate with."""
     if dtype is DType.BFLOAT16:
         array = (np.ascontiguousarray(array).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    if dtype.is_float8:
+        array = _float8_values(dtype)[np.ascontiguousarray(array).view(np.uint8)]
     return array.astype(np.complex128 if dtype.is_complex else np.float64)
+
+
+@lru_cache(maxsize=4)
+def _float8_values(dtype: DType) -> Array:
+    """The values of all 256 elements of a dtype of float8, by their bits."""
+    bits = np.arange(256)
+    exponents, bias = {
+        DType.FLOAT8_E4M3FN: (4, 7),
+        DType.FLOAT8_E4M3FNUZ: (4, 8),
+        DType.FLOAT8_E5M2: (5, 15),
+        DType.FLOAT8_E5M2FNUZ: (5, 16),
+    }[dtype]
+    width = 7 - exponents
+    exponent, mantissa = (bits & 0x7F) >> width, (bits & ((1 << width) - 1)).astype(np.float64)
+    normal = exponent > 0
+    values = np.ldexp(mantissa + normal * (1 << width), np.where(normal, exponent, 1) - bias - width)
+    if dtype is DType.FLOAT8_E4M3FN:
+        values[(bits & 0x7F) == 0x7F] = np.nan
+    elif dtype is DType.FLOAT8_E5M2:
+        values[exponent == 31] = np.where(mantissa[exponent == 31] == 0, np.inf, np.nan)
+    values[bits >= 0x80] *= -1
+    if dtype in (DType.FLOAT8_E4M3FNUZ, DType.FLOAT8_E5M2FNUZ):
+        values[0x80] = np.nan
+    return np.asarray(values)
 
 
 def golden_inputs(reader: ArchiveReader, golden: Golden) -> list[Array]:

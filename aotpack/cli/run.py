@@ -39,7 +39,8 @@ def run(
         aotpack run model.aotpack -i inputs.npz -o outputs.npz --threads 2
 
     An input file is what `numpy.savez("inputs.npz", x=array, …)` writes. bfloat16 is stored as
-    uint16 with the same bits, a number as an array of rank 0: `numpy.savez("inputs.npz", n=3, …)`.
+    uint16 with the same bits, float8 as uint8, a number as an array of rank 0:
+    `numpy.savez("inputs.npz", n=3, …)`.
     """
     if (inputs is None) == (not random):
         raise typer.BadParameter("give either --inputs FILE.npz or --random", param_hint="'--inputs' / '--random'")

@@ -1,4 +1,5 @@
-// clone and copy_ of the C shim: copies with broadcasting and conversion of dtype.
+// clone, copy_ and view_dtype of the C shim: copies with broadcasting and conversion of dtype, and the same bytes as
+// elements of another dtype.
 #include "ops/dtype.h"
 #include "shim.h"
 
@@ -28,6 +29,10 @@ Value load(const char* p, int32_t dtype) {
       return integer(*reinterpret_cast<const int32_t*>(p));
     case AOTPACK_DTYPE_INT64:
       return integer(*reinterpret_cast<const int64_t*>(p));
+    case AOTPACK_DTYPE_UINT16:
+      return integer(*reinterpret_cast<const uint16_t*>(p));
+    case AOTPACK_DTYPE_UINT32:
+      return integer(*reinterpret_cast<const uint32_t*>(p));
     case AOTPACK_DTYPE_FLOAT32:
       return real(*reinterpret_cast<const float*>(p));
     case AOTPACK_DTYPE_FLOAT64:
@@ -61,6 +66,12 @@ void store(char* p, int32_t dtype, const Value& v) {
       return;
     case AOTPACK_DTYPE_INT64:
       *reinterpret_cast<int64_t*>(p) = i;
+      return;
+    case AOTPACK_DTYPE_UINT16:
+      *reinterpret_cast<uint16_t*>(p) = static_cast<uint16_t>(i);
+      return;
+    case AOTPACK_DTYPE_UINT32:
+      *reinterpret_cast<uint32_t*>(p) = static_cast<uint32_t>(i);
       return;
     case AOTPACK_DTYPE_FLOAT32:
       *reinterpret_cast<float*>(p) = v.floating ? static_cast<float>(v.real) : static_cast<float>(v.integer);
@@ -133,4 +144,31 @@ void aoti_torch_clone(AtenTensorHandle tensor, AtenTensorHandle* out) {
 
 void aoti_torch_assign_tensors_out(AtenTensorHandle source, AtenTensorHandle* out) {
   *out = Call::current().retain(source);
+}
+
+void aoti_torch_cpu_view_dtype(AtenTensorHandle tensor, int32_t dtype, AtenTensorHandle* out) {
+  using aotpack::module::element_size;
+  // Compiled code relies on bools of 0 and 1.
+  if (dtype == AOTPACK_DTYPE_BOOL && tensor->dtype != dtype) {
+    aotpack::module::throw_invalid("a view of other elements as bool is not supported");
+  }
+  Tensor* view = Call::current().view(tensor, tensor->rank, tensor->sizes, tensor->strides,
+                                      (tensor->data - tensor->storage->base) / element_size(tensor->dtype));
+  const int64_t from = element_size(tensor->dtype), to = element_size(dtype);
+  view->dtype = dtype;
+  if (from != to) {
+    const int32_t last = view->rank - 1;
+    const int64_t bytes = last < 0 ? 0 : view->sizes[last] * from;
+    // As torch does: the last dim is dense, and what it holds, and each step of the others, is a whole number of
+    // elements.
+    bool fits = last >= 0 && (view->strides[last] == 1 || view->sizes[last] == 1) && bytes % to == 0;
+    for (int32_t d = 0; d < last; ++d) {
+      fits = fits && view->strides[d] * from % to == 0;
+      view->strides[d] = view->strides[d] * from / to;
+    }
+    if (!fits) aotpack::module::throw_invalid("view: the elements do not fit those of the other dtype");
+    view->sizes[last] = bytes / to;
+    view->strides[last] = 1;
+  }
+  *out = view;
 }

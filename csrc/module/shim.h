@@ -93,6 +93,13 @@ inline int32_t aoti_torch_dtype_complex64() { return AOTPACK_DTYPE_COMPLEX64; }
 inline int32_t aoti_torch_dtype_complex128() { return AOTPACK_DTYPE_COMPLEX128; }
 inline int32_t aoti_torch_dtype_bool() { return AOTPACK_DTYPE_BOOL; }
 inline int32_t aoti_torch_dtype_bfloat16() { return AOTPACK_DTYPE_BFLOAT16; }
+inline int32_t aoti_torch_dtype_uint16() { return AOTPACK_DTYPE_UINT16; }
+inline int32_t aoti_torch_dtype_uint32() { return AOTPACK_DTYPE_UINT32; }
+inline int32_t aoti_torch_dtype_uint64() { return AOTPACK_DTYPE_UINT64; }
+inline int32_t aoti_torch_dtype_float8_e4m3fn() { return AOTPACK_DTYPE_FLOAT8_E4M3FN; }
+inline int32_t aoti_torch_dtype_float8_e4m3fnuz() { return AOTPACK_DTYPE_FLOAT8_E4M3FNUZ; }
+inline int32_t aoti_torch_dtype_float8_e5m2() { return AOTPACK_DTYPE_FLOAT8_E5M2; }
+inline int32_t aoti_torch_dtype_float8_e5m2fnuz() { return AOTPACK_DTYPE_FLOAT8_E5M2FNUZ; }
 
 #define CACHE_TORCH_DTYPE(name) \
   [[maybe_unused]] static constexpr int32_t cached_torch_dtype_##name = aotpack_dtype_##name
@@ -108,7 +115,12 @@ inline constexpr int32_t aotpack_dtype_uint8 = AOTPACK_DTYPE_UINT8, aotpack_dtyp
                          aotpack_dtype_float32 = AOTPACK_DTYPE_FLOAT32, aotpack_dtype_float64 = AOTPACK_DTYPE_FLOAT64,
                          aotpack_dtype_complex64 = AOTPACK_DTYPE_COMPLEX64,
                          aotpack_dtype_complex128 = AOTPACK_DTYPE_COMPLEX128, aotpack_dtype_bool = AOTPACK_DTYPE_BOOL,
-                         aotpack_dtype_bfloat16 = AOTPACK_DTYPE_BFLOAT16;
+                         aotpack_dtype_bfloat16 = AOTPACK_DTYPE_BFLOAT16, aotpack_dtype_uint16 = AOTPACK_DTYPE_UINT16,
+                         aotpack_dtype_uint32 = AOTPACK_DTYPE_UINT32, aotpack_dtype_uint64 = AOTPACK_DTYPE_UINT64,
+                         aotpack_dtype_float8_e4m3fn = AOTPACK_DTYPE_FLOAT8_E4M3FN,
+                         aotpack_dtype_float8_e4m3fnuz = AOTPACK_DTYPE_FLOAT8_E4M3FNUZ,
+                         aotpack_dtype_float8_e5m2 = AOTPACK_DTYPE_FLOAT8_E5M2,
+                         aotpack_dtype_float8_e5m2fnuz = AOTPACK_DTYPE_FLOAT8_E5M2FNUZ;
 inline constexpr int32_t aotpack_device_cpu = 0, aotpack_layout_strided = 0;
 
 // ---- tensors
@@ -148,6 +160,7 @@ inline void aoti_torch__reinterpret_tensor(AtenTensorHandle tensor, int64_t rank
   *out = aotpack::module::Call::current().view(tensor, static_cast<int32_t>(rank), sizes, strides,
                                                aotpack_storage_offset(tensor) + offset);
 }
+void aoti_torch_cpu_view_dtype(AtenTensorHandle tensor, int32_t dtype, AtenTensorHandle* out);
 inline void aoti_torch_as_strided(AtenTensorHandle tensor, const int64_t* sizes, const int64_t* strides,
                                   AtenTensorHandle* out) {
   *out = aotpack::module::Call::current().view(tensor, tensor->rank, sizes, strides, aotpack_storage_offset(tensor));
@@ -185,6 +198,9 @@ AOTPACK_ITEM(int8, int8_t)
 AOTPACK_ITEM(int16, int16_t)
 AOTPACK_ITEM(int32, int32_t)
 AOTPACK_ITEM(int64, int64_t)
+AOTPACK_ITEM(uint16, uint16_t)
+AOTPACK_ITEM(uint32, uint32_t)
+AOTPACK_ITEM(uint64, uint64_t)
 AOTPACK_ITEM(bool, bool)
 #undef AOTPACK_ITEM
 
@@ -307,6 +323,9 @@ AOTPACK_SCALAR_TO_TENSOR(int8_t, INT8)
 AOTPACK_SCALAR_TO_TENSOR(int16_t, INT16)
 AOTPACK_SCALAR_TO_TENSOR(int32_t, INT32)
 AOTPACK_SCALAR_TO_TENSOR(int64_t, INT64)
+AOTPACK_SCALAR_TO_TENSOR(uint16_t, UINT16)
+AOTPACK_SCALAR_TO_TENSOR(uint32_t, UINT32)
+AOTPACK_SCALAR_TO_TENSOR(uint64_t, UINT64)
 AOTPACK_SCALAR_TO_TENSOR(bool, BOOL)
 #undef AOTPACK_SCALAR_TO_TENSOR
 

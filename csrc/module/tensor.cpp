@@ -36,17 +36,24 @@ int64_t element_size(int32_t dtype) {
     case AOTPACK_DTYPE_UINT8:
     case AOTPACK_DTYPE_INT8:
     case AOTPACK_DTYPE_BOOL:
+    case AOTPACK_DTYPE_FLOAT8_E4M3FN:
+    case AOTPACK_DTYPE_FLOAT8_E4M3FNUZ:
+    case AOTPACK_DTYPE_FLOAT8_E5M2:
+    case AOTPACK_DTYPE_FLOAT8_E5M2FNUZ:
       return 1;
     case AOTPACK_DTYPE_INT16:
     case AOTPACK_DTYPE_FLOAT16:
     case AOTPACK_DTYPE_BFLOAT16:
+    case AOTPACK_DTYPE_UINT16:
       return 2;
     case AOTPACK_DTYPE_INT32:
     case AOTPACK_DTYPE_FLOAT32:
+    case AOTPACK_DTYPE_UINT32:
       return 4;
     case AOTPACK_DTYPE_INT64:
     case AOTPACK_DTYPE_FLOAT64:
     case AOTPACK_DTYPE_COMPLEX64:
+    case AOTPACK_DTYPE_UINT64:
       return 8;
     case AOTPACK_DTYPE_COMPLEX128:
       return 16;
@@ -81,6 +88,20 @@ const char* dtype_name(int32_t dtype) {
       return "bool";
     case AOTPACK_DTYPE_BFLOAT16:
       return "bfloat16";
+    case AOTPACK_DTYPE_UINT16:
+      return "uint16";
+    case AOTPACK_DTYPE_UINT32:
+      return "uint32";
+    case AOTPACK_DTYPE_UINT64:
+      return "uint64";
+    case AOTPACK_DTYPE_FLOAT8_E4M3FN:
+      return "float8_e4m3fn";
+    case AOTPACK_DTYPE_FLOAT8_E4M3FNUZ:
+      return "float8_e4m3fnuz";
+    case AOTPACK_DTYPE_FLOAT8_E5M2:
+      return "float8_e5m2";
+    case AOTPACK_DTYPE_FLOAT8_E5M2FNUZ:
+      return "float8_e5m2fnuz";
     default:
       return "unknown";
   }

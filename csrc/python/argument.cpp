@@ -130,7 +130,7 @@ bool Argument::import(PyObject* object, const Site& site, DLDataType expected, b
   if (!ok) return false;
   if (tensor_.ndim > kMaxRank) return fail_rank(site, tensor_.ndim);
   own_sizes();
-  if (is_bfloat16(expected) && tensor_.dtype == DLDataType{kDLUInt, 16, 1}) tensor_.dtype = expected;
+  if (stands_for(tensor_.dtype, expected)) tensor_.dtype = expected;
   return true;
 }
 

@@ -40,7 +40,7 @@ class Argument {
   }
 
   // False, with a Python exception set, when `object` is no array in CPU memory, or is read-only and must be written
-  // to. uint16 is taken for bfloat16 when that is `expected`: numpy has no name for it.
+  // to. uint16 is taken for bfloat16, and uint8 for float8, when that is `expected`: see stands_for().
   bool import(PyObject* object, const Site& site, DLDataType expected, bool writable);
 
   // The same for a number of the signature: a Python number, numpy scalar, or array of rank 0.

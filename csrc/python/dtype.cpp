@@ -12,12 +12,25 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {{kDLFloat, 32, 1}, "float32", "f"},      {{kDLFloat, 64, 1}, "float64", "d"},
-    {{kDLFloat, 16, 1}, "float16", "e"},      {{kDLBfloat, 16, 1}, "bfloat16", nullptr},
-    {{kDLInt, 64, 1}, "int64", "q"},          {{kDLInt, 32, 1}, "int32", "i"},
-    {{kDLInt, 16, 1}, "int16", "h"},          {{kDLInt, 8, 1}, "int8", "b"},
-    {{kDLUInt, 8, 1}, "uint8", "B"},          {{kDLBool, 8, 1}, "bool", "?"},
-    {{kDLComplex, 64, 1}, "complex64", "Zf"}, {{kDLComplex, 128, 1}, "complex128", "Zd"},
+    {{kDLFloat, 32, 1}, "float32", "f"},
+    {{kDLFloat, 64, 1}, "float64", "d"},
+    {{kDLFloat, 16, 1}, "float16", "e"},
+    {{kDLBfloat, 16, 1}, "bfloat16", nullptr},
+    {{kDLInt, 64, 1}, "int64", "q"},
+    {{kDLInt, 32, 1}, "int32", "i"},
+    {{kDLInt, 16, 1}, "int16", "h"},
+    {{kDLInt, 8, 1}, "int8", "b"},
+    {{kDLUInt, 8, 1}, "uint8", "B"},
+    {{kDLBool, 8, 1}, "bool", "?"},
+    {{kDLComplex, 64, 1}, "complex64", "Zf"},
+    {{kDLComplex, 128, 1}, "complex128", "Zd"},
+    {{kDLUInt, 16, 1}, "uint16", "H"},
+    {{kDLUInt, 32, 1}, "uint32", "I"},
+    {{kDLUInt, 64, 1}, "uint64", "Q"},
+    {{kDLFloat8_e4m3fn, 8, 1}, "float8_e4m3fn", nullptr},
+    {{kDLFloat8_e4m3fnuz, 8, 1}, "float8_e4m3fnuz", nullptr},
+    {{kDLFloat8_e5m2, 8, 1}, "float8_e5m2", nullptr},
+    {{kDLFloat8_e5m2fnuz, 8, 1}, "float8_e5m2fnuz", nullptr},
 };
 
 const Row* find(DLDataType dtype) {
@@ -41,6 +54,11 @@ bool dtype_of_name(const char* name, DLDataType* out_dtype) {
     return true;
   }
   return false;
+}
+
+bool stands_for(DLDataType given, DLDataType expected) {
+  const Row* row = find(expected);
+  return row && !row->format && given == DLDataType{kDLUInt, expected.bits, 1};
 }
 
 const char* buffer_format(DLDataType dtype) {

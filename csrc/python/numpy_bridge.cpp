@@ -32,10 +32,18 @@ int typenum_of(DLDataType dtype) {
       return NPY_BOOL;
     case kDLBfloat:
       return NPY_UINT16;
+    case kDLFloat8_e4m3fn:
+    case kDLFloat8_e4m3fnuz:
+    case kDLFloat8_e5m2:
+    case kDLFloat8_e5m2fnuz:
+      return NPY_UINT8;
     default:
       return -1;
   }
 }
+
+// Those that numpy lacks and ml_dtypes has, by the same names.
+bool is_of_ml_dtypes(DLDataType dtype) { return stands_for({kDLUInt, dtype.bits, 1}, dtype); }
 
 bool dtype_of_array(PyArrayObject* array, DLDataType* out) {
   auto bits = static_cast<uint8_t>(PyArray_ITEMSIZE(array) * 8);
@@ -70,14 +78,11 @@ bool dtype_of_array(PyArrayObject* array, DLDataType* out) {
     default:
       break;
   }
-  // ml_dtypes registers bfloat16 as a type of its own, under a number that differs from process to process.
+  // ml_dtypes registers its types as such of their own, under numbers that differ from process to process.
+  if (type < NPY_USERDEF) return false;
   const char* name = PyArray_DESCR(array)->typeobj->tp_name;
   const char* dot = std::strrchr(name, '.');
-  if (type >= NPY_USERDEF && bits == 16 && std::strcmp(dot ? dot + 1 : name, "bfloat16") == 0) {
-    *out = {kDLBfloat, 16, 1};
-    return true;
-  }
-  return false;
+  return dtype_of_name(dot ? dot + 1 : name, out) && out->bits == bits && is_of_ml_dtypes(*out);
 }
 
 constexpr const char* kCapsule = "aotpack_tensor";
@@ -87,11 +92,11 @@ void release_capsule(PyObject* capsule) {
   if (tensor && tensor->deleter) tensor->deleter(tensor);
 }
 
-// A new reference to ml_dtypes.bfloat16's descriptor; null without an exception when ml_dtypes is not imported.
-PyArray_Descr* bfloat16_descr() {
+// A new reference to the descriptor of a type of ml_dtypes; null without an exception when that is not imported.
+PyArray_Descr* ml_dtypes_descr(DLDataType dtype) {
   PyObject* module = imported_module("ml_dtypes");
   if (!module) return nullptr;
-  Ref type = Ref::take(PyObject_GetAttrString(module, "bfloat16"));
+  Ref type = Ref::take(PyObject_GetAttrString(module, dtype_name(dtype)));
   PyArray_Descr* descr = nullptr;
   if (!type || !PyArray_DescrConverter(type.get(), &descr)) {
     PyErr_Clear();
@@ -158,7 +163,7 @@ PyObject* numpy_from_tensor(DLManagedTensorVersioned* tensor) {
     tensor->deleter(tensor);
     return nullptr;
   }
-  PyArray_Descr* descr = is_bfloat16(t.dtype) ? bfloat16_descr() : nullptr;
+  PyArray_Descr* descr = is_of_ml_dtypes(t.dtype) ? ml_dtypes_descr(t.dtype) : nullptr;
   if (!descr) descr = PyArray_DescrFromType(typenum_of(t.dtype));
   npy_intp strides[kMaxNumpyRank];
   npy_intp* out_strides = nullptr;

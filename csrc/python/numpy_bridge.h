@@ -27,7 +27,7 @@ NumpyView view_numpy(PyObject* object, bool writable, DLTensor* out_tensor, int6
 int numpy_rank(PyObject* object);
 
 // A new array over `tensor`'s memory, which takes `tensor` over, also when it fails (null and an exception). bfloat16
-// becomes ml_dtypes.bfloat16 when that is imported, else uint16. Needs numpy_ready().
+// and float8 become those of ml_dtypes when that is imported, else uint16 and uint8. Needs numpy_ready().
 PyObject* numpy_from_tensor(DLManagedTensorVersioned* tensor);
 
 }  // namespace aotpack::python

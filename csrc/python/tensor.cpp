@@ -174,7 +174,7 @@ int Tensor::get_buffer(PyObject* self, Py_buffer* view, int flags) const {
   const char* format = buffer_format(t.dtype);
   view->obj = nullptr;
   if (!format) {
-    PyErr_SetString(PyExc_BufferError, "bfloat16 has no buffer format; use .numpy() or DLPack");
+    PyErr_Format(PyExc_BufferError, "%s has no buffer format; use .numpy() or DLPack", dtype_name(t.dtype));
     return -1;
   }
   if (!dense_ && (flags & PyBUF_STRIDES) != PyBUF_STRIDES) {
@@ -241,8 +241,8 @@ void bind_tensor(nb::module_& module) {
           "nbytes", [](const Tensor& self) { return self.size() * itemsize(self.get().dtype); },
           "Bytes of all elements.")
       .def("numpy", to_numpy,
-           "A numpy array over the same memory. bfloat16 becomes ml_dtypes.bfloat16 when ml_dtypes is\n"
-           "imported, else uint16 with the same bits.",
+           "A numpy array over the same memory. bfloat16 and float8 become the types of ml_dtypes when\n"
+           "that is imported, else uint16 and uint8 with the same bits.",
            nb::sig("def numpy(self) -> typing.Any"))
       .def("tolist", to_list, "The elements as nested lists of Python numbers; a rank of 0 gives the number.",
            nb::sig("def tolist(self) -> typing.Any"))

@@ -30,12 +30,39 @@ double half_to_double(uint16_t bits) {
   return bits & 0x8000 ? -value : value;
 }
 
+// One of float8, of which `exponents` bits are the exponent, with this bias. Those without infinities and without a
+// negative zero (`unsigned_zero`) have one NaN, in its place.
+double float8_to_double(uint8_t bits, int exponents, int bias, bool unsigned_zero) {
+  const int width = 7 - exponents;
+  const int exponent = (bits & 0x7f) >> width;
+  const int mantissa = bits & ((1 << width) - 1);
+  double value;
+  if (unsigned_zero ? bits == 0x80 : exponents == 4 && (bits & 0x7f) == 0x7f) {
+    value = NAN;
+  } else if (!unsigned_zero && exponents == 5 && exponent == 31) {
+    value = mantissa ? NAN : INFINITY;
+  } else {
+    value = exponent ? std::ldexp((1 << width) + mantissa, exponent - bias - width)
+                     : std::ldexp(mantissa, 1 - bias - width);
+  }
+  return bits & 0x80 ? -value : value;
+}
+
 PyObject* number(const char* at, DLDataType dtype) {
   switch (dtype.code) {
     case kDLBool:
       return PyBool_FromLong(read<uint8_t>(at) != 0);
     case kDLUInt:
-      return PyLong_FromLong(read<uint8_t>(at));
+      switch (dtype.bits) {
+        case 8:
+          return PyLong_FromLong(read<uint8_t>(at));
+        case 16:
+          return PyLong_FromLong(read<uint16_t>(at));
+        case 32:
+          return PyLong_FromUnsignedLong(read<uint32_t>(at));
+        default:
+          return PyLong_FromUnsignedLongLong(read<uint64_t>(at));
+      }
     case kDLInt:
       switch (dtype.bits) {
         case 8:
@@ -49,6 +76,14 @@ PyObject* number(const char* at, DLDataType dtype) {
       }
     case kDLBfloat:
       return PyFloat_FromDouble(std::bit_cast<float>(uint32_t{read<uint16_t>(at)} << 16));
+    case kDLFloat8_e4m3fn:
+      return PyFloat_FromDouble(float8_to_double(read<uint8_t>(at), 4, 7, false));
+    case kDLFloat8_e4m3fnuz:
+      return PyFloat_FromDouble(float8_to_double(read<uint8_t>(at), 4, 8, true));
+    case kDLFloat8_e5m2:
+      return PyFloat_FromDouble(float8_to_double(read<uint8_t>(at), 5, 15, false));
+    case kDLFloat8_e5m2fnuz:
+      return PyFloat_FromDouble(float8_to_double(read<uint8_t>(at), 5, 16, true));
     case kDLComplex:
       return dtype.bits == 64 ? PyComplex_FromDoubles(read<float>(at), read<float>(at + 4))
                               : PyComplex_FromDoubles(read<double>(at), read<double>(at + 8));

@@ -35,7 +35,7 @@ class Given {
         const std::vector<std::string>& names, nb::list arrays, bool raw)
       : arguments_(new Argument[names.size()]), arrays_(arrays) {
     if (arrays_.size() != names.size()) throw nb::value_error("names and arrays differ in number");
-    // uint16 passes for bfloat16 where that is wanted.
+    // uint16 passes for bfloat16, and uint8 for float8, where that is wanted.
     std::unordered_map<std::string_view, DLDataType> dtypes;
     for (size_t i = 0; i < info_count; ++i) dtypes.emplace(info(model, i)->name, info(model, i)->dtype);
     for (size_t i = 0; i < names.size(); ++i) {

@@ -16,9 +16,16 @@ constexpr DType kTypes[] = {
     {"int32", AOTPACK_DTYPE_INT32, 4, 4, {kDLInt, 32, 1}},
     {"int64", AOTPACK_DTYPE_INT64, 8, 8, {kDLInt, 64, 1}},
     {"uint8", AOTPACK_DTYPE_UINT8, 1, 1, {kDLUInt, 8, 1}},
+    {"uint16", AOTPACK_DTYPE_UINT16, 2, 2, {kDLUInt, 16, 1}},
+    {"uint32", AOTPACK_DTYPE_UINT32, 4, 4, {kDLUInt, 32, 1}},
+    {"uint64", AOTPACK_DTYPE_UINT64, 8, 8, {kDLUInt, 64, 1}},
     {"bool", AOTPACK_DTYPE_BOOL, 1, 1, {kDLBool, 8, 1}},
     {"complex64", AOTPACK_DTYPE_COMPLEX64, 8, 4, {kDLComplex, 64, 1}},
     {"complex128", AOTPACK_DTYPE_COMPLEX128, 16, 8, {kDLComplex, 128, 1}},
+    {"float8_e4m3fn", AOTPACK_DTYPE_FLOAT8_E4M3FN, 1, 1, {kDLFloat8_e4m3fn, 8, 1}},
+    {"float8_e4m3fnuz", AOTPACK_DTYPE_FLOAT8_E4M3FNUZ, 1, 1, {kDLFloat8_e4m3fnuz, 8, 1}},
+    {"float8_e5m2", AOTPACK_DTYPE_FLOAT8_E5M2, 1, 1, {kDLFloat8_e5m2, 8, 1}},
+    {"float8_e5m2fnuz", AOTPACK_DTYPE_FLOAT8_E5M2FNUZ, 1, 1, {kDLFloat8_e5m2fnuz, 8, 1}},
 };
 
 }  // namespace

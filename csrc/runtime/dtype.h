@@ -28,7 +28,7 @@ inline bool same_dtype(DLDataType a, DLDataType b) noexcept {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
-// A name for any triple, also one that no model can have, e.g. "uint16".
+// A name for any triple, also one that no model can have, e.g. "int128".
 std::string dtype_name(DLDataType dlpack);
 
 }  // namespace aotpack::runtime

@@ -14,7 +14,7 @@ namespace aotpack::runtime {
 namespace {
 
 constexpr int64_t kOldestVersion = 3;
-constexpr int64_t kFormatVersion = 4;
+constexpr int64_t kFormatVersion = 5;
 
 void read_files(const Node& list, Manifest* out) {
   out->files.resize(list.size());

@@ -102,7 +102,7 @@ CASES: dict[str, tuple[Callable[[Parts], bytes], type[ArchiveError]]] = {
     # versions
     "container version": (lambda p: p.put(p.end + 22, b"aotpack:2:"), UnsupportedVersionError),
     "format version": (
-        lambda p: p.with_manifest(b'"format_version":4', b'"format_version":2'),
+        lambda p: p.with_manifest(b'"format_version":5', b'"format_version":2'),
         UnsupportedVersionError,
     ),
     # end record

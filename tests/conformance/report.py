@@ -37,7 +37,7 @@ _BEYOND = """### Refusals beyond the database
 
 | what | why |
 |---|---|
-| tensors of complex32, uint16, uint32, uint64 | an archive has no such dtype |
+| tensors of complex32 | an archive has no such dtype |
 | sparse, nested and quantized tensors as inputs or results | tensors are strided and dense |
 | `_weight_int4pack_mm_for_cpu`, `_dyn_quant_matmul_4bit` | four bits are packed as the CPU wants them |
 | packed sequences (`torch.nn.utils.rnn`) | their sizes are data |

@@ -167,7 +167,7 @@ Json constant(const std::string& name, const std::string& dtype, std::vector<Jso
 
 Json manifest(std::vector<Json> constants, std::vector<Json> entries) {
   return Json::object({{"format", "aotpack"},
-                       {"format_version", 4},
+                       {"format_version", 5},
                        {"name", "test"},
                        {"producer", Json::object({{"aotpack", "tests"}})},
                        {"constants", Json::array(std::move(constants))},

@@ -224,6 +224,18 @@ class TestWrapper:
             wrapper_source.transform(lookup.wrapper.replace(old, new), target="x86-64-v3", num_inputs=2, num_outputs=2)
 
 
+def test_what_rare_dtypes_need_is_there() -> None:
+    from torch._inductor.codegen.common import DataTypePropagation, OptimizationContext
+
+    assert list(inspect.signature(DataTypePropagation.deduce_node_dtype_by_inputs).parameters) == ["self", "node"]
+    assert OptimizationContext.key
+    assert OptimizationContext(dtype=torch.int8).dtype is torch.int8
+    # Where torch promotes them, this may go.
+    for dtype in (torch.uint16, torch.float8_e5m2):
+        with pytest.raises(RuntimeError):
+            torch.promote_types(torch.bool, dtype)
+
+
 def test_what_numbers_need_is_there() -> None:
     from torch._export.verifier import Verifier
     from torch._inductor import compile_fx

@@ -30,17 +30,24 @@ int64_t size_of(int32_t dtype) {
     case AOTPACK_DTYPE_UINT8:
     case AOTPACK_DTYPE_INT8:
     case AOTPACK_DTYPE_BOOL:
+    case AOTPACK_DTYPE_FLOAT8_E4M3FN:
+    case AOTPACK_DTYPE_FLOAT8_E4M3FNUZ:
+    case AOTPACK_DTYPE_FLOAT8_E5M2:
+    case AOTPACK_DTYPE_FLOAT8_E5M2FNUZ:
       return 1;
     case AOTPACK_DTYPE_INT16:
     case AOTPACK_DTYPE_FLOAT16:
     case AOTPACK_DTYPE_BFLOAT16:
+    case AOTPACK_DTYPE_UINT16:
       return 2;
     case AOTPACK_DTYPE_INT32:
     case AOTPACK_DTYPE_FLOAT32:
+    case AOTPACK_DTYPE_UINT32:
       return 4;
     case AOTPACK_DTYPE_INT64:
     case AOTPACK_DTYPE_FLOAT64:
     case AOTPACK_DTYPE_COMPLEX64:
+    case AOTPACK_DTYPE_UINT64:
       return 8;
     case AOTPACK_DTYPE_COMPLEX128:
       return 16;
@@ -53,8 +60,9 @@ int32_t dtype_of(DLDataType type) {
   static const struct {
     uint8_t code, bits;
     int32_t dtype;
-  } kTypes[] = {{1, 8, 0},  {0, 8, 1},  {0, 16, 2}, {0, 32, 3},   {0, 64, 4}, {2, 16, 5},
-                {2, 32, 6}, {2, 64, 7}, {5, 64, 9}, {5, 128, 10}, {6, 8, 11}, {4, 16, 15}};
+  } kTypes[] = {{1, 8, 0},   {0, 8, 1},   {0, 16, 2},   {0, 32, 3},  {0, 64, 4},  {2, 16, 5},  {2, 32, 6},
+                {2, 64, 7},  {5, 64, 9},  {5, 128, 10}, {6, 8, 11},  {4, 16, 15}, {10, 8, 24}, {11, 8, 26},
+                {12, 8, 23}, {13, 8, 25}, {1, 16, 27},  {1, 32, 28}, {1, 64, 29}};
   for (const auto& known : kTypes) {
     if (known.code == type.code && known.bits == type.bits) {
       return known.dtype;

@@ -126,7 +126,7 @@ ArchiveWriter archive(std::vector<Json> constants, std::vector<Json> entries) {
                   {"modules/b", read(MODULE_fuzz_1)}, {"goldens/0", std::string(4096, 'g')},
                   {"modules/c", read(MODULE_fuzz_2)}, {"reports/r", "{\"entries\":{}}\n"}};
   writer.manifest = object({{"format", "aotpack"},
-                            {"format_version", 3},
+                            {"format_version", 5},
                             {"name", "t"},
                             {"producer", object({{"aotpack", "t"}})},
                             {"constants", list(std::move(constants))},
@@ -203,11 +203,13 @@ ArchiveWriter nested() {
   Json forward =
       entry("forward", {dim("n", 0, Json()), dim("c", 0, Json()), dim("h", 0, 9)},
             {value("x", "int32", {size("n"), size("c"), size("h"), 2}, {0, 2, 3, 1}),
-             value("y", "bool", {size("c", 4, 0), size("n")}, {1, 0}, true), value("e", "float16", {0, 3})},
+             value("y", "bool", {size("c", 4, 0), size("n")}, {1, 0}, true), value("e", "uint16", {0, 3})},
             {value("o", "int32", {size("n"), size("c"), size("h"), 2}, {0, 2, 3, 1}), value("a", "float16", {0, 3})},
             {variant("default", {}, {module(4, {0})})});
   const Json pair = object({{"kind", "tuple"}, {"items", list({leaf(0), object({{"kind", "value"}, {"value", 3}})})}});
-  const Json keyed = object({{"kind", "dict"}, {"keys", list({"k"})}, {"items", list({leaf(1)})}});
+  const Json keyed = object({{"kind", "dict"},
+                             {"keys", list({"k", 7})},
+                             {"items", list({leaf(1), object({{"kind", "value"}, {"value", 1}})})}});
   const Json record =
       object({{"kind", "dataclass"}, {"type", "m:Q"}, {"keys", list({"f"})}, {"items", list({leaf(2)})}});
   forward["in_spec"] = object({{"kind", "call"},
@@ -216,10 +218,10 @@ ArchiveWriter nested() {
                                {"kwargs", object({{"keys", list({"kw"})}, {"items", list({record})}})}});
   forward["goldens"].push(object(
       {{"inputs",
-        list({golden("int32", {1, 1, 1, 2}, 0, 8), golden("bool", {4, 1}, 8, 4), golden("float16", {0, 3}, 16, 0)})},
+        list({golden("int32", {1, 1, 1, 2}, 0, 8), golden("bool", {4, 1}, 8, 4), golden("uint16", {0, 3}, 16, 0)})},
        {"outputs", list({golden("int32", {1, 1, 1, 2}, 0, 8), golden("float16", {0, 3}, 16, 0)})},
        {"tolerance", Json::raw("1e-5")}}));
-  return archive({constant("w", "uint8", {3, 0}, {1, 1}, 0, 0)}, {forward});
+  return archive({constant("w", "float8_e4m3fn", {3, 0}, {1, 1}, 0, 0)}, {forward});
 }
 
 }  // namespace

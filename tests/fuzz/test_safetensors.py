@@ -13,7 +13,20 @@ from aotpack.archive.safetensors import SafetensorsFile
 from aotpack.errors import WeightsFileError
 from tests.fuzz.rounds import rounds
 
-_SIZES = {"F32": 4, "F16": 2, "BF16": 2, "I64": 8, "U8": 1, "BOOL": 1, "F64": 8, "I32": 4}
+_SIZES = {
+    "F32": 4,
+    "F16": 2,
+    "BF16": 2,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    "U16": 2,
+    "U64": 8,
+    "I64": 8,
+    "U8": 1,
+    "BOOL": 1,
+    "F64": 8,
+    "I32": 4,
+}
 _ODD: list[Any] = [None, True, -1, 0, 1, 2**63, 2**64, 10**30, 0.5, "", "F32", [], [0], {}, "\u0000", "\ud800", [[0]]]
 
 

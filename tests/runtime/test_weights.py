@@ -130,7 +130,6 @@ def test_shards(model: aotpack.Model, tmp_path: Path) -> None:
 
 def test_files_that_do_not_fit(model: aotpack.Model, tmp_path: Path) -> None:
     path = tmp_path / "bad.safetensors"
-    # uint16 in a file is not bfloat16, and no dtype of a model's.
     for changed, text in [
         ({"weight": np.zeros(4, np.float64)}, "'weight': expected float32 [4], got float64 [4]"),
         ({"unused": np.zeros(2, np.float16)}, "'unused': expected bfloat16 [2], got float16 [2]"),

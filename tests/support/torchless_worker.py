@@ -11,7 +11,10 @@ import numpy as np
 import aotpack
 from tests.support.torchless import Array, map_tree, receive, send
 
-_OTHERS = {"bfloat16": ml_dtypes.bfloat16, "bool": np.bool_}
+_OTHERS = {"bool": np.bool_} | {
+    name: getattr(ml_dtypes, name)
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+}
 
 
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:

@@ -33,9 +33,16 @@ _DTYPES = {
     torch.int32: DType.INT32,
     torch.int64: DType.INT64,
     torch.uint8: DType.UINT8,
+    torch.uint16: DType.UINT16,
+    torch.uint32: DType.UINT32,
+    torch.uint64: DType.UINT64,
     torch.bool: DType.BOOL,
     torch.complex64: DType.COMPLEX64,
     torch.complex128: DType.COMPLEX128,
+    torch.float8_e4m3fn: DType.FLOAT8_E4M3FN,
+    torch.float8_e4m3fnuz: DType.FLOAT8_E4M3FNUZ,
+    torch.float8_e5m2: DType.FLOAT8_E5M2,
+    torch.float8_e5m2fnuz: DType.FLOAT8_E5M2FNUZ,
 }
 
 

@@ -38,6 +38,7 @@ from aotpack.export.inductor.functions import accurate_functions
 from aotpack.export.inductor.layout import chosen_layouts
 from aotpack.export.inductor.numbers import numbers_allowed
 from aotpack.export.inductor.private_cache import private_cache
+from aotpack.export.inductor.rare_dtypes import rare_dtypes_allowed
 from aotpack.export.inductor.reuse import pieces_left_alone
 from aotpack.export.inductor.shims import shims_of_later_versions
 from aotpack.export.inductor.sizes import open_sizes
@@ -241,6 +242,7 @@ def _adapted() -> Iterator[None]:
             checks_without_tokens,
             asserts_checked,
             numbers_allowed,
+            rare_dtypes_allowed,
             accurate_functions,
             pieces_left_alone,
             shims_of_later_versions,

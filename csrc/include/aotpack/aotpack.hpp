@@ -48,8 +48,8 @@ inline void check(aotpack_status* status) {
 
 }  // namespace detail
 
-// The DLPack type of a C++ type; not defined for others. float16 and bfloat16 have no C++17 type: see kFloat16,
-// kBFloat16.
+// The DLPack type of a C++ type; not defined for others. float16, bfloat16 and float8 have no C++17 type: see
+// kFloat16 and the like.
 template <typename T>
 constexpr DLDataType dtype_of() {
   constexpr uint8_t bits = static_cast<uint8_t>(8 * sizeof(T));
@@ -66,6 +66,11 @@ constexpr DLDataType dtype_of() {
 }
 inline constexpr DLDataType kFloat16{kDLFloat, 16, 1};
 inline constexpr DLDataType kBFloat16{kDLBfloat, 16, 1};
+// By number: a dlpack.h of the program, older than DLPack 1.1, has no names for these.
+inline constexpr DLDataType kFloat8E4M3FN{10, 8, 1};
+inline constexpr DLDataType kFloat8E4M3FNUZ{11, 8, 1};
+inline constexpr DLDataType kFloat8E5M2{12, 8, 1};
+inline constexpr DLDataType kFloat8E5M2FNUZ{13, 8, 1};
 
 inline bool same_dtype(DLDataType a, DLDataType b) noexcept {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;

@@ -64,7 +64,14 @@ enum class DType : int32_t {
   complex64 = 9,
   complex128 = 10,
   boolean = 11,
-  bfloat16 = 15
+  bfloat16 = 15,
+  float8_e5m2 = 23,
+  float8_e4m3fn = 24,
+  float8_e5m2fnuz = 25,
+  float8_e4m3fnuz = 26,
+  uint16 = 27,
+  uint32 = 28,
+  uint64 = 29
 };
 
 /// Rounds to nearest even, as torch does.
@@ -125,6 +132,9 @@ AOTPACK_DTYPE_OF(float, float32)
 AOTPACK_DTYPE_OF(double, float64)
 AOTPACK_DTYPE_OF(std::complex<float>, complex64)
 AOTPACK_DTYPE_OF(std::complex<double>, complex128)
+AOTPACK_DTYPE_OF(uint16_t, uint16)
+AOTPACK_DTYPE_OF(uint32_t, uint32)
+AOTPACK_DTYPE_OF(uint64_t, uint64)
 AOTPACK_DTYPE_OF(bool, boolean)
 AOTPACK_DTYPE_OF(BFloat16, bfloat16)
 #undef AOTPACK_DTYPE_OF
@@ -160,6 +170,20 @@ constexpr const char* name_of(DType dtype) {
       return "bool";
     case DType::bfloat16:
       return "bfloat16";
+    case DType::uint16:
+      return "uint16";
+    case DType::uint32:
+      return "uint32";
+    case DType::uint64:
+      return "uint64";
+    case DType::float8_e4m3fn:
+      return "float8_e4m3fn";
+    case DType::float8_e4m3fnuz:
+      return "float8_e4m3fnuz";
+    case DType::float8_e5m2:
+      return "float8_e5m2";
+    case DType::float8_e5m2fnuz:
+      return "float8_e5m2fnuz";
   }
   return "unknown";
 }
