@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from aotpack.errors import MalformedArchiveError
@@ -164,9 +164,9 @@ def _describe(value: Any) -> str:
     )
 
 
-def unique(nodes_and_names: list[tuple[Node, str]]) -> None:
+def unique(nodes_and_names: Sequence[tuple[Node, str | int]]) -> None:
     """Fails on the first name that came before."""
-    seen: set[str] = set()
+    seen: set[str | int] = set()
     for node, name in nodes_and_names:
         if name in seen:
             node.fail(f"the name {name!r} appears twice")

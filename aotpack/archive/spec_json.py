@@ -7,6 +7,7 @@ from aotpack.spec import (
     CallSpec,
     DataclassSpec,
     DictSpec,
+    Key,
     ListSpec,
     NamedTupleSpec,
     Spec,
@@ -50,7 +51,8 @@ def decode_spec(node: Node, num_tensors: int) -> Spec:
         return TupleSpec(items) if kind == "tuple" else ListSpec(items)
     if kind == "dict":
         members = node.object("kind", "keys", "items")
-        return DictSpec(*_pairs(members["keys"], members["items"], num_tensors))
+        dict_keys = tuple(_key(item) for item in members["keys"].list())
+        return DictSpec(dict_keys, _items(members["keys"], dict_keys, members["items"], num_tensors))
     if kind in ("namedtuple", "dataclass"):
         members = node.object("kind", "type", "keys", "items")
         type_name = members["type"].string()
@@ -64,8 +66,16 @@ def decode_spec(node: Node, num_tensors: int) -> Spec:
 
 def _pairs(keys_node: Node, items_node: Node, num_tensors: int) -> tuple[tuple[str, ...], tuple[Spec, ...]]:
     keys = tuple(item.string(empty=True) for item in keys_node.list())
+    return keys, _items(keys_node, keys, items_node, num_tensors)
+
+
+def _key(node: Node) -> Key:
+    return node.string(empty=True) if isinstance(node.value, str) else node.integer()
+
+
+def _items(keys_node: Node, keys: tuple[Key, ...], items_node: Node, num_tensors: int) -> tuple[Spec, ...]:
     unique([(keys_node, key) for key in keys])
     items = tuple(decode_spec(item, num_tensors) for item in items_node.list())
     if len(keys) != len(items):
         items_node.fail(f"{len(items)} items for {len(keys)} keys")
-    return keys, items
+    return items

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections import defaultdict, namedtuple
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
 from aotpack.errors import CaptureError
-from aotpack.spec import CallSpec, DataclassSpec, DictSpec, ListSpec, NamedTupleSpec, Spec, TupleSpec
+from aotpack.spec import CallSpec, DataclassSpec, DictSpec, Key, ListSpec, NamedTupleSpec, Spec, TupleSpec, plain_key
 
 
 def register_dataclasses(value: Any) -> None:
@@ -36,38 +37,64 @@ def type_name(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
-def to_spec(tree: pytree.TreeSpec, leaves: Iterator[Spec], where: str) -> Spec:
-    """The manifest's spec of a torch TreeSpec, its leaves taken from `leaves`."""
+def to_spec(tree: pytree.TreeSpec, leaves: Iterator[Spec], where: str, path: str = "") -> Spec:
+    """The manifest's spec of a torch TreeSpec, its leaves taken from `leaves`. Errors name `where` and the path in it.
+
+    Raises:
+        CaptureError: archives have no container like this, or a key of a dict is neither a string nor an int.
+    """
     if tree.is_leaf():
         return next(leaves)
     cls, context = tree.type, tree.context
-    items = tuple(to_spec(child, leaves, where) for child in tree.children())
+    place = f"{where}, at {path}" if path else where
+
+    def items(steps: Iterable[str]) -> tuple[Spec, ...]:
+        named = chain(steps, repeat(""))
+        return tuple(to_spec(child, leaves, where, path + next(named)) for child in children)
+
+    children = tree.children()
+    count = len(children)
+    numbered = [f"[{i}]" for i in range(count)]
     if cls is tuple or cls is torch.Size:
-        return TupleSpec(items)
+        return TupleSpec(items(numbered))
     if cls is list:
-        return ListSpec(items)
+        return ListSpec(items(numbered))
     if isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        return NamedTupleSpec(type_name(cls), tuple(cls._fields), items)
+        return NamedTupleSpec(type_name(cls), tuple(cls._fields), items(numbered))
     if isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "n_sequence_fields"):
         # What torch.max, torch.sort and their like return.
-        return NamedTupleSpec(type_name(cls), tuple(vars(cls)["__match_args__"]), items)
+        return NamedTupleSpec(type_name(cls), tuple(vars(cls)["__match_args__"]), items(numbered))
     if cls is namedtuple:
-        return NamedTupleSpec(type_name(context), tuple(context._fields), items)
+        return NamedTupleSpec(type_name(context), tuple(context._fields), items(numbered))
     if isinstance(cls, type) and dataclasses.is_dataclass(cls):
-        return DataclassSpec(type_name(cls), _dataclass_keys(cls, context, len(items)), items)
+        fields = _dataclass_keys(cls, context, count)
+        return DataclassSpec(type_name(cls), fields, items(f".{field}" for field in fields))
     if isinstance(cls, type) and issubclass(cls, dict):
         # Of a defaultdict: its factory, then the keys.
         keys = list(context[1] if isinstance(context, tuple) or issubclass(cls, defaultdict) else context)
-        if not all(isinstance(key, str) for key in keys):
-            raise CaptureError(
-                f"{where}: dict keys must be strings, got {keys!r}",
-                hint="use string keys, or a tuple, list or dataclass",
-            )
-        return DictSpec(tuple(keys), items)
+        return DictSpec(_plain_keys(keys, place), items(f"[{key!r}]" for key in keys))
     raise CaptureError(
-        f"{where}: a container of type {type_name(cls)} cannot be described in an archive",
-        hint="use tuples, lists, dicts with string keys, namedtuples or dataclasses",
+        f"{place}: a container of type {type_name(cls)} cannot be described in an archive",
+        hint="use tuples, lists, dicts, namedtuples or dataclasses",
     )
+
+
+def _plain_keys(keys: Sequence[Any], where: str) -> tuple[Key, ...]:
+    plain: dict[Key, Any] = {}
+    for key in keys:
+        name = plain_key(key)
+        if name is None:
+            raise CaptureError(
+                f"{where}: dict keys must be strings, ints of 64 bits or enum members with such values, got {key!r}",
+                hint="use other keys, or a tuple, list or dataclass",
+            )
+        if name in plain:
+            raise CaptureError(
+                f"{where}: the keys {plain[name]!r} and {key!r} of a dict are the same, {name!r}, in an archive",
+                hint="a member of an enum stands for its value: use other keys or values",
+            )
+        plain[name] = key
+    return tuple(plain)
 
 
 def _dataclass_keys(cls: type, context: Any, count: int) -> tuple[str, ...]:
@@ -138,7 +165,9 @@ def key_text(key: Any) -> str:
     """The index, key or attribute that one step of a pytree path takes."""
     for attribute in ("key", "name", "idx"):
         if hasattr(key, attribute):
-            return str(getattr(key, attribute))
+            value = getattr(key, attribute)
+            plain = plain_key(value)
+            return str(value if plain is None else plain)
     return str(key)
 
 

@@ -22,6 +22,7 @@ from aotpack.spec import (
     TupleSpec,
     ValueLeaf,
     name_of_value,
+    plain_key,
 )
 
 
@@ -130,14 +131,16 @@ def _flatten(spec: Spec, value: Any, path: str, tensors: dict[int, Any]) -> None
         case DictSpec(keys, items):
             if not hasattr(value, "keys"):
                 _fail(path, f"must be a dict, got {_short(value)}")
+            # Members of enums stand for their values.
+            given = {plain_key(key): key for key in value}
             for key in keys:
-                if key not in value:
+                if key not in given:
                     _fail(path, f"lacks the key {key!r}")
-            for key in value:
-                if key not in keys:
-                    _fail(path, f"has the unknown key {key!r}")
+            if len(given) != len(keys) or len(given) != len(value):
+                unknown = next(own for own in value if given[plain_key(own)] is not own or plain_key(own) not in keys)
+                _fail(path, f"has the unknown key {unknown!r}")
             for key, item in zip(keys, items, strict=True):
-                _flatten(item, value[key], f"{path}[{key!r}]", tensors)
+                _flatten(item, value[given[key]], f"{path}[{key!r}]", tensors)
         case _:
             for key, item in zip(spec.keys, spec.items, strict=True):
                 try:

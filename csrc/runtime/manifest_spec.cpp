@@ -34,7 +34,7 @@ class SpecChecker {
       check_items(spec.at("items"));
     } else if (kind == "dict") {
       spec.keys({"items", "keys", "kind"});
-      check_keyed(spec);
+      check_keyed(spec, /*ints_allowed=*/true);
     } else if (kind == "namedtuple" || kind == "dataclass") {
       spec.keys({"items", "keys", "kind", "type"});
       check_type(spec.at("type"));
@@ -61,14 +61,25 @@ class SpecChecker {
     for (size_t i = 0; i < count; ++i) check(items.at(i), false);
   }
 
-  // `keys` and `items` of the same length; the keys differ.
-  void check_keyed(const Node& spec) {
+  // `keys` and `items` of the same length; the keys differ. `ints_allowed`: of a dict they may be ints too.
+  void check_keyed(const Node& spec, bool ints_allowed = false) {
     const Node keys = spec.at("keys");
     const Node items = spec.at("items");
     if (keys.size() != items.size()) spec.error("'keys' and 'items' differ in length");
     std::vector<std::string_view> names;
-    for (size_t i = 0; i < keys.size(); ++i) names.push_back(keys.at(i).string());
+    std::vector<int64_t> ints;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const Node key = keys.at(i);
+      if (ints_allowed && key.kind() == json::Kind::kInt) {
+        ints.push_back(key.integer());
+      } else {
+        names.push_back(key.string());
+      }
+    }
     check_unique(keys, std::move(names));
+    std::sort(ints.begin(), ints.end());
+    const auto twice = std::adjacent_find(ints.begin(), ints.end());
+    if (twice != ints.end()) keys.error("the key " + std::to_string(*twice) + " appears twice");
     check_items(items);
   }
 

@@ -130,13 +130,13 @@ TEST_CASE("every value of another type is refused") {
 }
 
 TEST_CASE("versions and format") {
-  CHECK(error_after([](Json& m) { m["format_version"] = 5; }, AOTPACK_UNSUPPORTED_VERSION).find("version 5") !=
+  CHECK(error_after([](Json& m) { m["format_version"] = 6; }, AOTPACK_UNSUPPORTED_VERSION).find("version 6") !=
         std::string::npos);
   CHECK(error_after([](Json& m) { m["format_version"] = 0; }, AOTPACK_UNSUPPORTED_VERSION) != "");
   // A later version may have other keys: the version is what is told.
   CHECK(error_after(
             [](Json& m) {
-              m["format_version"] = 5;
+              m["format_version"] = 6;
               m["novel"] = 1;
               m.erase("entries");
             },
@@ -273,6 +273,22 @@ TEST_CASE("specs") {
   misnamed["names"].push("x");
   CHECK(has(in_spec(misnamed), "'args' and 'names' differ in length"));
   CHECK(has(in_spec(tensor(0)), "expected a call"));
+  Json numbered = dict;
+  numbered["keys"] = Json::array({"1", 1, -7});
+  numbered["items"] = Json::array({tensor(0), tensor(0), tensor(0)});
+  CHECK(out_spec(numbered).empty());
+  numbered["keys"] = Json::array({-7, "a", -7});
+  CHECK(has(out_spec(numbered), "the key -7 appears twice"));
+  numbered["keys"] = Json::array({1, Json::raw("1.5"), 2});
+  CHECK(has(out_spec(numbered), "keys[1]"));
+  numbered["keys"] = Json::array({1, Json::raw("true"), 2});
+  CHECK(has(out_spec(numbered), "keys[1]"));
+  numbered["keys"] = Json::array({1, Json::raw("9223372036854775808"), 2});
+  CHECK(has(out_spec(numbered), "keys[1]"));
+  // The fields of a class are names.
+  named["keys"] = Json::array({1});
+  CHECK(has(out_spec(named), "keys[0]"));
+  named["keys"] = Json::array({"a"});
   Json twice = call;
   twice["args"].push(tensor(0));
   twice["names"].push("again");

@@ -211,11 +211,11 @@ class TestErrors:
 
     def test_results_must_be_describable(self) -> None:
         with pytest.raises(CaptureError):
-            aot_export(lambda x: (x, x.dtype), (torch.randn(4),))
+            aot_export(lambda x: (x, object()), (torch.randn(4),))
 
-    def test_dicts_need_string_keys(self) -> None:
+    def test_dicts_need_keys_that_archives_have(self) -> None:
         with pytest.raises(CaptureError, match="keys must be strings"):
-            aot_export(lambda x: {1: x + 1}, (torch.randn(3),))
+            aot_export(lambda x: {1.5: x + 1}, (torch.randn(3),))
 
 
 def test_leaves_are_numbered_in_order() -> None:

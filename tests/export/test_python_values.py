@@ -102,10 +102,100 @@ def test_names(value: object, name: str | None) -> None:
     assert name_of_value(value) == name
 
 
-@pytest.mark.parametrize("value", [torch.float32, torch.device("cpu"), torch.strided, Color.BLUE])
-def test_results_that_archives_cannot_return(value: object) -> None:
-    with pytest.raises(CaptureError, match=r"output\[1\]\['v'\] is .* which an archive cannot return"):
-        aot_export(lambda x: (x + 1, {"v": value}), (torch.ones(2),))
+class Odd(enum.Enum):
+    PAIR = (1, 2)
+
+
+class Nothing(enum.Enum):
+    NONE = None
+    NAN = float("nan")
+
+
+def _results(x: Tensor) -> dict[str, Any]:
+    return {
+        "y": x + 1,
+        "dtype": x.dtype,
+        "device": x.device,
+        "layout": x.layout,
+        "list": [torch.channels_last, Color.BLUE, Size.LARGE, Word.YES, Nothing.NONE],
+    }
+
+
+def test_results_are_constants() -> None:
+    program = aot_export(_results, (torch.ones(2),))
+    result = unflatten(program.signature.out_spec, ["y"])
+    assert result == {
+        "y": "y",
+        "dtype": "torch.float32",
+        "device": "cpu",
+        "layout": "torch.strided",
+        "list": ["torch.channels_last", 2, 3, "yes", None],
+    }
+    assert [type(value) for value in result["list"][1:4]] == [int, int, str]
+
+
+def test_results_that_archives_cannot_return() -> None:
+    with pytest.raises(CaptureError, match=r"output\[1\]\['v'\] is Odd.PAIR, .* value is a tuple, which an archive"):
+        aot_export(lambda x: (x + 1, {"v": Odd.PAIR}), (torch.ones(2),))
+
+
+# ---- keys of dicts --------------------------------------------------------------------------------------------------
+
+
+def _keyed(layers: dict[Any, Any], by_color: dict[Color, Tensor]) -> dict[Any, Any]:
+    first, last = layers[0]["x"], layers[-7]
+    return {
+        0: first + last,
+        "0": {Color.RED: by_color[Color.BLUE] * 2, Word.YES: first - last},
+        2**62: [first.sum()],
+        Size.LARGE: by_color[Color.RED],
+    }
+
+
+def test_keys_are_strings_and_ints(build: Build) -> None:
+    args = {0: {"x": torch.randn(3)}, -7: torch.randn(3)}, {Color.RED: torch.randn(2), Color.BLUE: torch.randn(2)}
+    archive = build(_keyed, args, dynamic_shapes={"layers": {0: {"x": {0: "n"}}, -7: {0: "n"}}, "by_color": None})
+    for n in (3, 1, 2, 5):
+        given = {0: {"x": torch.randn(n)}, -7: torch.randn(n)}, {Color.RED: torch.randn(2), Color.BLUE: torch.randn(2)}
+        expected = _keyed(*given)
+        by_value = {member.value: tensor for member, tensor in given[1].items()}
+        for call in (given, (dict(reversed(given[0].items())), by_value)):
+            actual = archive(*call)
+            assert list(actual) == [0, "0", 2**62, 3]
+            assert list(actual["0"]) == [1, "yes"]
+            assert {type(key) for key in actual} == {int, str}
+            assert_close(actual, expected)
+    names = [value.name for value in archive.signature.inputs]
+    assert names == ["layers.0.x", "layers.-7", "by_color.1", "by_color.2"]
+    x = torch.randn(2)
+    for wrong, text in [
+        ({1: x}, "lacks the key 2"),
+        ({1: x, 2: x, 3: x}, "unknown key 3"),
+        ({1: x, 2: x, "2": x}, "unknown key '2'"),
+        ({1: x, 2: x, Color.RED: x}, "unknown key"),
+        ({1: x, 2: x, (1, 2): x, 2.5: x}, "unknown key"),
+        ({"1": x, "2": x}, "lacks the key 1"),
+    ]:
+        with pytest.raises(InputError, match=text):
+            archive(given[0], wrong)
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ((1.5,), "got 1.5"),
+        ((True,), "got True"),
+        (((1, 2),), r"got \(1, 2\)"),
+        ((2**63,), "got 9223372036854775808"),
+        ((Odd.PAIR,), "got <Odd.PAIR"),
+        ((1, Color.RED), "the keys 1 and <Color.RED: 1> of a dict are the same"),
+    ],
+)
+def test_keys_that_archives_cannot_have(keys: tuple[Any, ...], text: str) -> None:
+    with pytest.raises(CaptureError, match=rf"the result, at \[1\]: .*{text}"):
+        aot_export(lambda x: (x, dict.fromkeys(keys, x + 1)), (torch.ones(2),))
+    with pytest.raises(CaptureError, match=rf"argument 0, at \[0\]\['a'\]: .*{text}"):
+        aot_export(lambda d: next(iter(d[0]["a"].values())) + 1, ([{"a": {key: torch.ones(2) for key in keys}}],))
 
 
 def test_variants_get_the_objects() -> None:

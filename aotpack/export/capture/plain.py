@@ -20,6 +20,7 @@ import torch.utils._pytree as pytree
 
 from aotpack.errors import CaptureError
 from aotpack.export.capture.caches import cache_like, is_cache, plain_cache
+from aotpack.export.capture.values import plain_result
 from aotpack.export.structure import key_text
 
 
@@ -102,7 +103,7 @@ def returning_plain(module: torch.nn.Module, outputs: Any) -> tuple[torch.nn.Mod
     Raises:
         CaptureError: a cache is returned that is no pytree node.
     """
-    plain = to_plain(outputs)
+    plain = _plain_result(outputs)
     for leaf in pytree.tree_leaves(plain):
         if type(leaf).__name__.endswith("Cache"):
             raise CaptureError(
@@ -112,7 +113,16 @@ def returning_plain(module: torch.nn.Module, outputs: Any) -> tuple[torch.nn.Mod
             )
     if plain is outputs:
         return module, outputs
-    return _calling(module, lambda forward: lambda *args, **kwargs: to_plain(forward(*args, **kwargs))), plain
+    return _calling(module, lambda forward: lambda *args, **kwargs: _plain_result(forward(*args, **kwargs))), plain
+
+
+def _plain_result(outputs: Any) -> Any:
+    plain = to_plain(outputs)
+    leaves, tree = pytree.tree_flatten(plain)
+    made = [plain_result(leaf) for leaf in leaves]
+    if all(new is old for new, old in zip(made, leaves, strict=True)):
+        return plain
+    return pytree.tree_unflatten(made, tree)
 
 
 def _calling(module: torch.nn.Module, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> torch.nn.Module:

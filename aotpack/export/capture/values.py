@@ -1,7 +1,8 @@
-"""Arguments that are no tensors and no plain values: dtypes, devices, layouts, memory formats and members of enums.
+"""Arguments and results beside tensors and plain values: dtypes, devices, layouts, memory formats, members of enums.
 
 torch.export takes none of them, and archives know plain values alone. Each becomes a constant of the signature, its
-name (`torch.float64`, `Color.RED`), and the model gets the object itself. A call may pass the object or its name.
+name (`torch.float64`, `Color.RED`), and the model gets the object itself. A call may pass the object or its name. As
+results they are constants too: names, and for members of enums their values.
 """
 
 from __future__ import annotations
@@ -43,13 +44,22 @@ def taking_names(
     return with_arguments(module, original), new_args, new_kwargs, restored
 
 
+def plain_result(value: Any) -> Any:
+    """What archives return for such an object: the value of a member of an enum, where that is a number, str or None,
+    and the name of the others. All else is returned as it is.
+    """
+    if isinstance(value, enum.Enum):
+        return value.value if value.value is None or isinstance(value.value, (int, float, str)) else value
+    return name_of_value(value) if isinstance(value, NAMED) else value
+
+
 def refuse_named_results(outputs: Any) -> None:
-    """Raises CaptureError if a model returns such an object."""
+    """Raises CaptureError if a model returns a member of an enum that has no plain value."""
     for path, value in pytree.tree_flatten_with_path(outputs)[0]:
-        if isinstance(value, NAMED) and not isinstance(value, (int, float, str)):
-            kind = "member of an enum" if isinstance(value, enum.Enum) else f"torch.{type(value).__name__}"
+        if isinstance(value, enum.Enum) and plain_result(value) is value:
             raise CaptureError(
-                f"output{pytree.keystr(path)} is {name_of_value(value)}, a {kind}, which an archive cannot return",
+                f"output{pytree.keystr(path)} is {name_of_value(value)}, a member of an enum whose value is a "
+                f"{type(value.value).__name__}, which an archive cannot return",
                 hint="return tensors, numbers, str and None in tuples, lists, dicts and dataclasses",
             )
 
