@@ -191,6 +191,13 @@ def test_good_one_passes(good: bytes, check: Check, tmp_path: Path) -> None:
     check(tmp_path / "good.aotpack")
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_earlier_versions_pass(version: int, good: bytes, check: Check, tmp_path: Path) -> None:
+    earlier = Parts(good).with_manifest(b'"format_version":5', b'"format_version":%d' % version)
+    (tmp_path / "earlier.aotpack").write_bytes(earlier)
+    check(tmp_path / "earlier.aotpack")
+
+
 def test_constant_hash(good: bytes, check: Check, tmp_path: Path) -> None:
     old = good[good.index(b'"sha256":"') + 10 :][:64]
     (tmp_path / "bad.aotpack").write_bytes(Parts(good).with_manifest(old, b"0" * 64))
