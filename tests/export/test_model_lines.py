@@ -208,3 +208,24 @@ def test_other_files(
         load_exported(path)
     assert caught.value.hint
     assert capfd.readouterr().err == ""
+
+
+def _exported() -> torch.export.ExportedProgram:
+    return torch.export.export(nn.Linear(3, 4), (torch.ones(2, 3),))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Linear, "the model is the class Linear, not a module"),
+        (None, "the model is a NoneType"),
+        (_exported, "is an ExportedProgram.*cannot be called"),
+    ],
+)
+def test_what_is_no_model(model: Any, message: str) -> None:
+    model = model() if model is _exported else model
+    with pytest.raises(CaptureError, match=message) as caught:
+        aot_export(model, (torch.ones(2, 3),))
+    assert caught.value.hint
+    with pytest.raises(CaptureError, match=f"reads a file, and the path is a {type(model).__name__}"):
+        load_exported(model)

@@ -202,6 +202,11 @@ def _check_call(model: Any, args: Any, kwargs: Any) -> None:
         raise CaptureError(
             f"the model is the class {model.__name__}, not a module", hint=f"make one: {model.__name__}(…)"
         )
+    if isinstance(model, ExportedProgram):
+        raise CaptureError(
+            "the model is an ExportedProgram, which cannot be called",
+            hint="capture `program.module()`; a file that torch.export.save wrote is read by load_exported(path)",
+        )
     if not callable(model):
         raise CaptureError(
             f"the model is a {type(model).__name__}", hint="give a torch.nn.Module or a function over tensors"
@@ -256,6 +261,11 @@ def load_exported(
         CaptureError: the file is no exported program, or carries no example inputs; a variant cannot be captured.
         OSError: the file cannot be read.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise CaptureError(
+            f"load_exported reads a file, and the path is a {type(path).__name__}",
+            hint="save the program by torch.export.save(program, path), or capture program.module() by aot_export",
+        )
     other = foreign(path)
     if other is not None:
         raise CaptureError(f"{os.fspath(path)} is no exported program but {other.what}", hint=other.hint)
