@@ -89,7 +89,12 @@ def of_stack(frame: types.FrameType | None) -> ModelLine | None:
 
 def of_error(error: BaseException) -> ModelLine | None:
     """The innermost line of the model that an error went through."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    return of_summary(traceback.extract_tb(error.__traceback__))
+
+
+def of_summary(stack: traceback.StackSummary) -> ModelLine | None:
+    """The innermost line of the model in a stack."""
+    for frame in reversed(stack):
         line = _line(frame.filename, frame.lineno or 0, frame.name, frame.line or "")
         if line is not None:
             return line

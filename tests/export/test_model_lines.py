@@ -229,3 +229,17 @@ def test_what_is_no_model(model: Any, message: str) -> None:
     assert caught.value.hint
     with pytest.raises(CaptureError, match=f"reads a file, and the path is a {type(model).__name__}"):
         load_exported(model)
+
+
+def test_lines_of_sizes_that_a_model_fixes(tmp_path: Path) -> None:
+    """They are whole also where Dynamo followed the model, without running it."""
+    source = "import torch\n\n\ndef call(x, y, z):\n    z = z + 1\n    return x * 2, y.reshape(4, 3) + z.sum()\n"
+    path = tmp_path / "fixing.py"
+    path.write_text(source)
+    scope: dict[str, Any] = {}
+    exec(compile(source, str(path), "exec"), scope)
+    b = aotpack.Dim("b", 1, 8)
+    shapes = {name: {0: b} for name in "xyz"}
+    with pytest.raises(CaptureError, match="fixes the dim 'b'") as caught:
+        aot_export(scope["call"], (torch.ones(4, 2), torch.ones(4, 3), torch.ones(4)), dynamic_shapes=shapes)
+    assert f"\n  at {path}:6, in call: return x * 2, y.reshape(4, 3) + z.sum()" in str(caught.value)

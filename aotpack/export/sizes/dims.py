@@ -152,7 +152,10 @@ class DimTable:
             expr = self._in_dims(expression(size))
             where = _place(name, axis)
             if not expr.free_symbols:
-                self._refuse_constant(ref, int(expr), where, size)
+                # What fixed one of the sizes that are the dim fixed the others too.
+                same = [other for _, _, other, of in said if of.dim == ref.dim]
+                line = next(filter(None, map(self._because, [size, *same])), "")
+                self._refuse_constant(ref, int(expr), where, line)
             elif ref.dim in self._dims:
                 relation = sympy.Eq(ref.mul * dim_symbol(ref.dim) + ref.add, expr)
                 assumptions.append(Assumption(relation, Origin(f"dynamic_shapes, {where}")))
@@ -194,14 +197,14 @@ class DimTable:
         else:
             self._dims[name] = declared or Dim(name)
 
-    def _refuse_constant(self, ref: DimRef, value: int, where: str, size: Any) -> None:
+    def _refuse_constant(self, ref: DimRef, value: int, where: str, line: str) -> None:
         """A dim that is a constant is an error, unless the user gave it one size."""
         declared = self._declared.dims.get(ref.dim, Dim(ref.dim))
         pinned = (value - ref.add) // ref.mul
         if declared.min == declared.max == pinned:
             return
         raise CaptureError(
-            f"the model fixes the dim {ref.dim!r} ({where}) to {pinned}{self._because(size)}",
+            f"the model fixes the dim {ref.dim!r} ({where}) to {pinned}{line}",
             hint=f"make {ref.dim!r} static in dynamic_shapes, or find what in that line needs its value: a size that "
             "meets another one that is fixed, or Python code that turns it into a number (math.sqrt, int, range)",
         )

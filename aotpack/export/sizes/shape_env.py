@@ -11,6 +11,7 @@ Private interfaces touched (torch 2.11 to 2.13):
     before anybody could see a guard; sizes are made nonnegative instead
   torch._debug_has_internal_overlap   watched: it would add guards on the layout of slices that the model writes to
   torch._C.{_select_conv_backend, _conv_determine_backend_memory_format}   asked by the fake convolution
+  torch._guards.TracingContext.extract_stack   what Dynamo is following
   torch._subclasses.fake_tensor.{FakeTensor, unset_fake_temporarily}
   torch.utils._sympy.value_ranges.{bound_sympy, ValueRanges}, torch.utils._sympy.numbers.int_oo
 """
@@ -31,6 +32,7 @@ import sympy
 import torch
 import torch.fx
 import torch.utils._pytree as pytree
+from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.fx.experimental import _config, symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -266,8 +268,10 @@ def _asking(known: str | None) -> _Where:
     """`model.py:12, in forward: y = x.view(-1, 8)`: the innermost frame outside torch and this package."""
     frame: types.FrameType | None = sys._getframe(2)
     layer, in_python, in_operator, in_compiler = "", False, False, False
-    if known and model_lines.OWN in known:
-        known = None  # a wrapper of this package that torch takes for the user's
+    if known:
+        # Dynamo follows code without running it. Its own words cut paths short.
+        followed = model_lines.of_summary(TracingContext.extract_stack())
+        known = None if followed is None else followed.full
     while frame is not None:
         path = frame.f_code.co_filename
         if path.endswith(model_lines.TRACERS):
