@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <new>
 
@@ -34,8 +35,20 @@ struct Gate {
   bool open = false;
 };
 
+// libomp, clang's OpenMP, ends the process where it cannot create a thread, and its threads allocate: each of the first
+// of a process reserves an arena of address space for that. libgomp's do neither.
+#ifdef __clang__
+constexpr bool kThreadsAllocate = true;
+#else
+constexpr bool kThreadsAllocate = false;
+#endif
+
 void* wait_at(void* argument) {
   auto* gate = static_cast<Gate*>(argument);
+  if (kThreadsAllocate) {
+    void* volatile memory = std::malloc(1);
+    std::free(memory);
+  }
   ::pthread_mutex_lock(&gate->mutex);
   while (!gate->open) ::pthread_cond_wait(&gate->condition, &gate->mutex);
   ::pthread_mutex_unlock(&gate->mutex);
@@ -61,10 +74,13 @@ int32_t creatable_threads(int32_t wanted) noexcept {
 
 int32_t possible_threads(int32_t wanted) noexcept {
   if (wanted > team.tried) [[unlikely]] {
-    // Where not all can be created, two are left for others: the process needs a thread now and then, and what libgomp
+    // Where not all can be created, some are left for others: the process needs a thread now and then, and what OpenMP
     // creates is not what was created here.
-    const int32_t made = creatable_threads(wanted - 1);
-    team.possible = made == wanted - 1 ? wanted : std::max(made - 1, 1);
+    int32_t made = creatable_threads(wanted - 1);
+    // Counted again with the arenas in place.
+    if (kThreadsAllocate && made < wanted - 1) made = creatable_threads(made);
+    const int32_t left = kThreadsAllocate ? 4 : 2;
+    team.possible = made == wanted - 1 ? wanted : std::max(made + 1 - left, 1);
     team.tried = wanted;
   }
   return std::max(std::min(wanted, team.possible), 1);
