@@ -51,6 +51,13 @@ def _loaded(value: TensorSpec, array: Array) -> Array:
     return array
 
 
+def stored(dtype: DType, array: Array) -> Array:
+    """An array as `.npz` files have it: of dtypes that numpy has not, unsigned integers with the same bits."""
+    if dtype.is_float8 or dtype is DType.BFLOAT16:
+        return np.ascontiguousarray(array).view(np.uint8 if dtype.is_float8 else np.uint16).reshape(array.shape)
+    return array
+
+
 def random_inputs(entry: Entry, sizes: Mapping[str, int], *, seed: int = 0) -> list[Array]:
     """Made-up inputs: floats from a normal distribution, integers 0 or 1, so that they are valid indices. A number that
     gives a dim is the size of that dim.

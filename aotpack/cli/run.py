@@ -52,7 +52,7 @@ def run(
 
     import numpy as np
 
-    from aotpack.cli.arrays import load_npz, random_inputs, summary
+    from aotpack.cli.arrays import load_npz, random_inputs, stored, summary
     from aotpack.cli.common import format_seconds, print_json, stderr_console, stdout_console
     from aotpack.runtime import load
 
@@ -69,7 +69,7 @@ def run(
     end = time.perf_counter()
 
     if output is not None:
-        named = {spec.name: array for spec, array in zip(signature.outputs, results, strict=True)}
+        named = {spec.name: stored(spec.dtype, array) for spec, array in zip(signature.outputs, results, strict=True)}
         with open(output, "wb") as file:
             np.savez(file, **named)  # type: ignore[arg-type]  # numpy takes the keys for its own options
     outputs = [summary(spec, array) for spec, array in zip(signature.outputs, results, strict=True)]
