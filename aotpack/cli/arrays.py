@@ -54,7 +54,7 @@ def _loaded(value: TensorSpec, array: Array) -> Array:
 def stored(dtype: DType, array: Array) -> Array:
     """An array as `.npz` files have it: of dtypes that numpy has not, unsigned integers with the same bits."""
     if dtype.is_float8 or dtype is DType.BFLOAT16:
-        return np.ascontiguousarray(array).view(np.uint8 if dtype.is_float8 else np.uint16).reshape(array.shape)
+        return np.ascontiguousarray(array).view(dtype.numpy_name).reshape(array.shape)
     return array
 
 
@@ -106,9 +106,9 @@ def to_bfloat16(array: Array) -> Array:
 def as_numbers(array: Array, dtype: DType) -> Array:
     """The array as float64 or complex128, to calculate with."""
     if dtype is DType.BFLOAT16:
-        array = (np.ascontiguousarray(array).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        array = (np.atleast_1d(stored(dtype, array)).astype(np.uint32) << 16).view(np.float32)
     if dtype.is_float8:
-        array = _float8_values(dtype)[np.ascontiguousarray(array).view(np.uint8)]
+        array = np.atleast_1d(_float8_values(dtype)[stored(dtype, array)])
     return array.astype(np.complex128 if dtype.is_complex else np.float64)
 
 

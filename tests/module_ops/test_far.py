@@ -224,7 +224,7 @@ def test_other_kernels_read_far_rows(
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, Driver]:
-    """Drivers by name."""
+    """The drivers that were compiled so far; keys are their names."""
     return {}
 
 

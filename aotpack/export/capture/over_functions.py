@@ -8,7 +8,7 @@ import torch.fx
 from aotpack.errors import CaptureError
 from aotpack.export import model_lines
 
-# The way out of those that eager calls as operators, by name.
+# What to write instead of the operators that eager calls too. Keys are their names.
 HINTS = {
     "cond": "compute both sides and choose by torch.where, or leave that part outside the archive",
     "while_loop": "write the loop in Python, with a number of steps that does not depend on the data",

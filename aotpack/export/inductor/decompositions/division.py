@@ -62,7 +62,7 @@ def _rounded_down(rest: Tensor, divisor: Tensor) -> Tensor:
 
 
 def _floating(x: Any, y: Any) -> tuple[Tensor, Tensor] | None:
-    """Both as tensors of the result's dtype; None where that is no floating one."""
+    """Both as tensors of the result's dtype; None unless that is a floating dtype."""
     dtype = torch.result_type(x, y)
     if not dtype.is_floating_point:
         return None
