@@ -240,26 +240,28 @@ def diagonal(g: random.Random, pool: Pool) -> Arguments:
     return (pool.pick("fib"), g.randint(-3, 3)), {}
 
 
+def _filled_dim(g: random.Random, pool: Pool) -> tuple[Ref, int, int]:
+    """A tensor, one of its dims, and the size of that, at least 1."""
+    x = pool.pick("fib")
+    dim = _dim(g, pool.of(x))
+    n = pool.of(x).shape[dim]
+    if not n:
+        raise Unfit
+    return x, dim, n
+
+
 def rows(least: int) -> Draw:
     """x[indices] along a dim."""
 
     def draw(g: random.Random, pool: Pool) -> Arguments:
-        x = pool.pick("fib")
-        dim = _dim(g, pool.of(x))
-        n = pool.of(x).shape[dim]
-        if not n:
-            raise Unfit
+        x, dim, n = _filled_dim(g, pool)
         return (x, dim, Fresh((g.choice((0, 1, 4, 9)),), torch.int64, n, least and -n)), {}
 
     return draw
 
 
 def gather(g: random.Random, pool: Pool) -> Arguments:
-    x = pool.pick("fib")
-    dim = _dim(g, pool.of(x))
-    n = pool.of(x).shape[dim]
-    if not n:
-        raise Unfit
+    x, dim, n = _filled_dim(g, pool)
     sizes = [g.randint(0 if m == 0 else 1, m) for m in pool.of(x).shape]
     return (x, dim, Fresh(tuple(sizes), torch.int64, n, 0)), {}
 
