@@ -10,12 +10,20 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.support.archives import CompileC, make_archive
 from tests.support.once import run_folder
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+# Hypothesis draws by the same rule as the seeds below.
+hypothesis.settings.register_profile(
+    "aotpack", derandomize="AOTPACK_FUZZ" not in os.environ, database=None, print_blob=True
+)
+hypothesis.settings.load_profile("aotpack")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from typing import Any
 
 import pytest
@@ -350,13 +349,7 @@ def _answers(drawn: tuple[RandomModel, torch.Tensor]) -> Program:
     return run(model, (x,), *PIPELINE, dynamic_shapes={"x": {0: BATCH}}, other_args=(other,), tolerance=1e-4)
 
 
-# The same models in every run, unless AOTPACK_FUZZ asks for others.
-@settings(
-    max_examples=25,
-    deadline=None,
-    derandomize="AOTPACK_FUZZ" not in os.environ,
-    suppress_health_check=list(HealthCheck),
-)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(models())
 def test_random_models_answer_as_eager(drawn: tuple[RandomModel, torch.Tensor]) -> None:
     _answers(drawn)
