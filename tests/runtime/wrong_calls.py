@@ -1,4 +1,4 @@
-"""docs/calls.md: the table of wrong calls (tests/runtime/wrong_calls_table.py) as a page. To write it anew:
+"""docs/calls.md, generated from the table of wrong calls (tests/runtime/wrong_calls_table.py). To regenerate it:
 
 python -m tests.runtime.wrong_calls docs/calls.md
 """
@@ -19,26 +19,28 @@ from tests.support.structures import Batch
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "calls.md"
 
 HEAD = """\
-# Wrong calls
+# Input validation errors
 
-Every call is checked, always: there is no mode without. The conditions are data of the archive, and the runtime
-evaluates them before anything of the model runs; [format.md](format.md) says how they are written down. What does not
-fit is an `InputError` (a `ValueError`, whose `hint` says the way out where there is one) with the message below, or the
-error that stands before the message. The model can be called again at once.
+Every call is validated; validation cannot be turned off. The archive stores the conditions as data
+([format.md](format.md)), and the runtime evaluates them before it runs any code of the model. An
+invalid call raises `InputError` (a `ValueError` with an optional `hint`) with the message below, or
+the error that precedes the message. The model stays usable.
 
-Messages that begin with *argument* are Python's, about what was passed. The others are the runtime's: from C and C++
-they come with the code `AOTPACK_INVALID_ARGUMENT` and the same words. A condition of an entry with one variant must
-hold for every call; with several variants, the first whose conditions hold is taken, and the message says of each what
-it lacks.
+The Python API raises messages that begin with *argument*; they describe the arguments of the Python
+call. The runtime raises the other messages. C and C++ callers receive them unchanged with the code
+`AOTPACK_INVALID_ARGUMENT`. The condition of an entry with one variant must hold for every call.
+With several variants, a call runs the first variant that it matches. If no variant matches, the
+message lists the unmet condition of each.
 
-This page is made from the table of a test (`tests/runtime/wrong_calls_table.py`), which makes these calls and compares
-the messages. In it, `zeros(2, 4)` is `np.zeros((2, 4), "float32")`, `read_only(a)` is `a` that cannot be written to,
-`overlapping(3, 2)` an array whose rows share elements, `OnGpu()` an array on a GPU, and `Batch` a dataclass.
+This page is generated from the table of a test (`tests/runtime/wrong_calls_table.py`), which makes
+these calls and compares the messages. In the calls, `zeros(2, 4)` is `np.zeros((2, 4), "float32")`,
+`read_only(a)` is `a` marked as not writable, `overlapping(3, 2)` is an array whose rows share
+elements, `OnGpu()` is an array on a GPU, and `Batch` is a dataclass.
 """
 
 
 class OnGpu:
-    """An array that says that it is on a GPU, as those of other libraries do."""
+    """An array that reports a GPU as its device, like arrays of other libraries."""
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (2, 0)
@@ -80,7 +82,7 @@ def _section(section: Section) -> str:
             lines.append(f"  variant {variant.name}: {variant.when or 'always'}")
         elif variant.when:
             lines.append(f"  if {variant.when}")
-    lines += ["```", "", "| wrong | call | message |", "|---|---|---|", *map(_row, section.calls)]
+    lines += ["```", "", "| error | call | message |", "|---|---|---|", *map(_row, section.calls)]
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,85 @@
+"""The documentation: line width, links, and phrases to avoid."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted(
+    page.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/*.md", "examples/*/README.md")
+    for page in ROOT.glob(pattern)
+    if page.name != "architecture.md"
+)
+COLUMNS = 100
+
+# Each has a plain alternative, such as "unsupported" for "refused by name". Matched regardless of case and line breaks.
+AVOID = (
+    r"nobody",
+    r"(is|are|was|were) told",
+    r"of ours",
+    r"refused by name",
+    r"(sizes|numbers) that vary",
+    r"vary in nothing",
+    r"what is left out",
+    r"(call|calls) that fits?",
+    r"that is no",
+)
+_AVOID = re.compile(r"\b(" + "|".join(phrase.replace(" ", r"\s+") for phrase in AVOID) + r")\b", re.IGNORECASE)
+
+
+def avoided(text: str) -> list[str]:
+    """The phrases of `AVOID` in a text."""
+    return [" ".join(found.group(0).split()) for found in _AVOID.finditer(text)]
+
+
+def prose(text: str) -> list[tuple[int, str]]:
+    """The lines of a page with their numbers, without tables and code blocks."""
+    lines, code = [], False
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.lstrip().startswith("```"):
+            code = not code
+        elif not code and not line.lstrip().startswith("|"):
+            lines.append((number, line))
+    return lines
+
+
+def too_long(line: str) -> bool:
+    """Whether a line exceeds the limit and has a place where it could be broken: code and links have none."""
+    unbroken = re.sub(r"`[^`]*`|\]\([^)]*\)|https?://\S+", lambda m: m.group(0).replace(" ", "_"), line.strip())
+    return len(line) > COLUMNS and max(map(len, unbroken.split())) + len(line) - len(line.lstrip()) <= COLUMNS - 4
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_lines_are_wrapped(page: str) -> None:
+    lines = prose((ROOT / page).read_text(encoding="utf-8"))
+    assert [(number, line) for number, line in lines if too_long(line)] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_phrases(page: str) -> None:
+    assert avoided((ROOT / page).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links(page: str) -> None:
+    """Links to files of the repository, and to headings of the same page."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    headings = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", text, re.M)}
+    prose_text = "\n".join(line for _, line in prose(text)) + "\n".join(re.findall(r"^\|.*$", text, re.M))
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", prose_text)):
+        if target.startswith("#"):
+            assert target[1:] in headings, target
+        elif "://" not in target:
+            assert (ROOT / page).parent.joinpath(target.split("#")[0]).exists(), target
+
+
+def test_the_checks_find_what_they_look_for() -> None:
+    assert avoided("An operator that\nis told, refused by\nname.") == ["is told", "refused by name"]
+    assert avoided("The call is rejected with its name.") == []
+    assert too_long("word " * 30)
+    assert not too_long("See [this page](https://example.org/" + "x" * 100 + ").")
+    assert prose("a\n```\nb\n```\n| c |\nd") == [(1, "a"), (6, "d")]
