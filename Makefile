@@ -20,6 +20,7 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet $(PIP_FLAGS)
 # Stamps lie in the environment that they speak of: `make clean` keeps both.
 DEPS := $(VENV)/.aotpack-deps
 INSTALLED := $(VENV)/.aotpack-installed
+MODULES := $(VENV)/.aotpack-modules
 
 # What the installed package is compiled from; Python sources are used in place.
 NATIVE := $(wildcard CMakeLists.txt cmake/*) \
@@ -65,7 +66,11 @@ $(DEPS): constraints.txt pyproject.toml Makefile | $(PY)
 	$(PIP) -c constraints.txt scikit-build-core nanobind ninja numpy
 	@touch $@
 
-$(INSTALLED): $(DEPS) $(NATIVE) | doctest
+# An editable install knows files and folders by their names when it was made.
+$(MODULES): FORCE | $(PY)
+	@find aotpack -name '*.py' | sort >$@.now; cmp -s $@.now $@ && rm $@.now || mv $@.now $@
+
+$(INSTALLED): $(DEPS) $(NATIVE) $(MODULES) | doctest
 	$(PIP) -c constraints.txt --no-build-isolation --config-settings=build-dir=build/python -e '.[build,test,examples,bench,dev]'
 	@touch $@
 
@@ -160,3 +165,5 @@ format: setup
 clean:
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis examples/*/build examples/*/*.aotpack
 	find aotpack bench examples tests -name __pycache__ -prune -exec rm -rf {} +
+
+FORCE:

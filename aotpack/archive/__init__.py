@@ -6,6 +6,8 @@ The format is docs/format.md. What runs archives is `aotpack.runtime`.
 from __future__ import annotations
 
 from aotpack.archive.constants import ConstantLayout, Placement, layout_constants
+from aotpack.archive.decode import decode_manifest
+from aotpack.archive.encode import encode_manifest
 from aotpack.archive.manifest import (
     Constant,
     Entry,
@@ -44,6 +46,8 @@ __all__ = [
     "WeightTensor",
     "Weights",
     "check_output",
+    "decode_manifest",
+    "encode_manifest",
     "layout_constants",
     "read_manifest",
     "stage_archive",

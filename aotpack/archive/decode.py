@@ -16,7 +16,12 @@ from aotpack.errors import UnsupportedVersionError
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """See `Manifest.from_json`."""
+    """The manifest that `data` encodes.
+
+    Raises:
+        UnsupportedVersionError: the format version is not known.
+        MalformedArchiveError: anything else is wrong; the message says where.
+    """
     value = parse_json(data)
     if not isinstance(value, dict):
         malformed("manifest: expected an object at the top")

@@ -189,21 +189,3 @@ class Manifest:
                 for module in variant.modules:
                     seen[module.target] = None
         return tuple(seen)
-
-    def to_json(self) -> bytes:
-        """The one encoding of this manifest."""
-        from aotpack.archive.encode import encode_manifest
-
-        return encode_manifest(self)
-
-    @staticmethod
-    def from_json(data: bytes) -> Manifest:
-        """The manifest that `data` encodes.
-
-        Raises:
-            UnsupportedVersionError: the format version is not known.
-            MalformedArchiveError: anything else is wrong; the message says where.
-        """
-        from aotpack.archive.decode import decode_manifest
-
-        return decode_manifest(data)

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from aotpack.archive import layout
+from aotpack.archive.decode import decode_manifest
 from aotpack.archive.files import NotRegularError, open_regular
 from aotpack.archive.manifest import Constant, FileEntry, Manifest
 from aotpack.archive.node import MAX_BYTES, malformed
@@ -152,7 +153,7 @@ class ArchiveReader:
             _tampered("the manifest does not match its hash")
         if zlib.crc32(data) != record.crc32:
             _tampered("the manifest does not match its CRC-32")
-        manifest = Manifest.from_json(data)
+        manifest = decode_manifest(data)
         listed = [(file.path, file.size) for file in manifest.files]
         if listed != [(record.name, record.size) for record in self._records[1:]]:
             malformed("the manifest's files are not the entries of the container")

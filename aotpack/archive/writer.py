@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
 
+from aotpack.archive.decode import decode_manifest
+from aotpack.archive.encode import encode_manifest
 from aotpack.archive.files import kind_of, sync_folder
 from aotpack.archive.layout import MANIFEST_NAME, MAX_ENTRIES, Record, end_records, path_problem
 from aotpack.archive.manifest import FileEntry, Manifest
@@ -138,9 +140,9 @@ def stage_archive(output: str | os.PathLike[str], manifest: Manifest, sources: S
             raise ValueError(problem)
 
     files = tuple(FileEntry(source.path, source.size, source.sha256) for source in sources)
-    encoded = dataclasses.replace(manifest, files=files).to_json()
+    encoded = encode_manifest(dataclasses.replace(manifest, files=files))
     # What cannot be read must not be written.
-    Manifest.from_json(encoded)
+    decode_manifest(encoded)
     first = FileSource.from_bytes(MANIFEST_NAME, encoded)
 
     output = Path(output)

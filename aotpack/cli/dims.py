@@ -130,11 +130,11 @@ def _leaves(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[s
     import torch
     import torch.utils._pytree as pytree
 
-    from aotpack.export import structure
+    from aotpack.export.ir import pytree_spec
 
-    structure.register_dataclasses((args, kwargs))
+    pytree_spec.register_dataclasses((args, kwargs))
     function = model.forward if isinstance(model, torch.nn.Module) else model
-    names = structure.leaf_names(args, kwargs, structure.positional_names(function, len(args)))
+    names = pytree_spec.leaf_names(args, kwargs, pytree_spec.positional_names(function, len(args)))
     return dict(zip(names, pytree.tree_leaves((args, kwargs)), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""The process that runs the goldens of archives while they are built (aotpack/export/self_check.py starts it).
+"""The process that runs the goldens of archives while they are built (aotpack/export/driver/self_check.py starts it).
 
 Requests come on stdin, answers go to stdout: the length as 8 bytes, little-endian, then a pickle or JSON. The code of
 an archive runs here, apart from the process that builds. Without a request for a minute the process ends with status 0.

@@ -59,7 +59,9 @@ def inspect(
 def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
     import json
 
-    manifest = json.loads(reader.manifest.to_json())
+    from aotpack.archive import encode_manifest
+
+    manifest = json.loads(encode_manifest(reader.manifest))
     return {
         "archive": reader.path,
         "size": reader.size,

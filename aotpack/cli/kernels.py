@@ -50,7 +50,7 @@ def kernels_registered(kernels: Sequence[KernelOption]) -> Iterator[None]:
         BuildError: a kernel is refused, see `aotpack.export.custom_kernel`.
     """
     from aotpack.export import custom_kernel
-    from aotpack.export.custom.kernels import custom_kernels_restored
+    from aotpack.export.custom_ops.kernels import custom_kernels_restored
 
     with custom_kernels_restored():
         for kernel in kernels:

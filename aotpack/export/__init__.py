@@ -12,11 +12,11 @@ A model larger than memory is captured without its weights, which stay in their 
 
 from __future__ import annotations
 
-from aotpack.export.build import BuildOptions, BuildReport, build_archive
 from aotpack.export.capture.models import aot_export, load_exported
 from aotpack.export.capture.streaming import without_weights
-from aotpack.export.custom.kernels import custom_kernel, kernel_include_dir
-from aotpack.export.program import Program
+from aotpack.export.custom_ops.kernels import custom_kernel, kernel_include_dir
+from aotpack.export.driver.build import BuildOptions, BuildReport, build_archive
+from aotpack.export.ir.program import Program
 
 __all__ = [
     "BuildOptions",

@@ -111,7 +111,7 @@ class Context(Entry):
         Raises:
             WeightsError: names, dtypes or shapes do not fit; the state is as it was.
         """
-        from aotpack.runtime.weights import by_name
+        from aotpack.runtime.named_tensors import by_name
 
         names, arrays = by_name(state)
         self._load_state(names, arrays)

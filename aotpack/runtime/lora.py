@@ -19,7 +19,7 @@ from typing import Any
 
 from aotpack.archive.safetensors import open_safetensors
 from aotpack.errors import WeightsError, WeightsNotFoundError
-from aotpack.runtime.weights import by_name, raw_tensors
+from aotpack.runtime.named_tensors import by_name, raw_tensors
 
 _PREFIX = "base_model.model."
 _FACTOR = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<factor>[AB])(?P<rest>(?:\.[^.]+){0,2})")
@@ -55,7 +55,7 @@ class Config:
 @dataclass(frozen=True)
 class Adapter:
     """The tensors of an adapter: `names` and `tensors` replace weights, `deltas` are added to them. `raw`: tensors are
-    what `aotpack.runtime.weights.raw_tensors` makes.
+    what `aotpack.runtime.named_tensors.raw_tensors` makes.
     """
 
     names: list[str]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
+from aotpack.archive.decode import decode_manifest
 from aotpack.archive.manifest import Manifest
 from aotpack.errors import InputError
 from aotpack.spec import (
@@ -29,7 +30,7 @@ from aotpack.spec import (
 @lru_cache(maxsize=16)
 def manifest_of(data: bytes) -> Manifest:
     """The manifest that `data` encodes; decoded once for all that ask."""
-    return Manifest.from_json(data)
+    return decode_manifest(data)
 
 
 def flatten(spec: CallSpec, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:

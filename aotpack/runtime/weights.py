@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from aotpack.archive.manifest import Manifest
-from aotpack.archive.safetensors import SafetensorsSet, open_safetensors
+from aotpack.archive.safetensors import open_safetensors
 from aotpack.errors import WeightsError
+from aotpack.runtime import lora
 from aotpack.runtime._native import Runner
+from aotpack.runtime.named_tensors import by_name, raw_tensors
 from aotpack.spec import TensorSpec, contiguous_order
 
 
@@ -44,8 +45,6 @@ def add_lora(
     model: Runner, adapter: Any, *, scale: float | None, fan_in_fan_out: bool | None, base: str, num_threads: int
 ) -> None:
     """See `Model.add_lora`."""
-    from aotpack.runtime import lora
-
     flags = _flags(True, base, True)
     _check_threads(num_threads)
     if hasattr(adapter, "keys"):
@@ -61,34 +60,6 @@ def add_lora(
         )
 
 
-def raw_tensors(files: SafetensorsSet) -> tuple[list[str], list[tuple[str, tuple[int, ...], memoryview]]]:
-    """The tensors of files as the native module accepts them: names, and for each dtype, shape and bytes."""
-    names = list(files.names)
-    raw = []
-    for name in names:
-        _check_name(name)
-        dtype, shape = files.spec(name)
-        raw.append((dtype.value, shape, files.bytes(name)))
-    return names, raw
-
-
-def by_name(tensors: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
-    """Names and arrays in the same order."""
-    names = []
-    arrays = []
-    for name in tensors:
-        if not isinstance(name, str):
-            raise WeightsError(f"the name of a tensor must be a string, got {name!r}")
-        _check_name(name)
-        array = tensors[name]
-        # torch's parameters: where an array comes from does not matter when it is copied.
-        if getattr(array, "requires_grad", False):
-            array = array.detach()
-        names.append(name)
-        arrays.append(array)
-    return names, arrays
-
-
 def _flags(partial: bool, base: str, keep_originals: bool) -> int:
     """AOTPACK_UPDATE_PARTIAL and so on (aotpack.h)."""
     if base not in ("current", "archive"):
@@ -99,16 +70,6 @@ def _flags(partial: bool, base: str, keep_originals: bool) -> int:
 def _check_threads(num_threads: int) -> None:
     if num_threads < 1:
         raise ValueError(f"num_threads must be at least 1, got {num_threads}")
-
-
-def _check_name(name: str) -> None:
-    # The runtime knows names as UTF-8 text that ends at a zero.
-    try:
-        if b"\0" not in name.encode("utf-8"):
-            return
-    except UnicodeEncodeError:
-        pass
-    raise WeightsError(f"there is no {name!r}: no name of a tensor has a zero or half of a surrogate pair")
 
 
 def _are_paths(value: Any) -> bool:

@@ -1,7 +1,7 @@
 // custom.h: between generated code and kernels of the user (aotpack/operator.h).
 //
 // The build writes, for each custom operator with a kernel, a function that generated code calls and that hands the
-// arguments on by `run_custom` (aotpack/export/custom/glue.py).
+// arguments on by `run_custom` (aotpack/export/backends/cpu/custom_glue.py).
 #pragma once
 
 #include <array>

@@ -9,7 +9,7 @@ import pytest
 
 from aotpack.building import compiler as compilers
 from aotpack.errors import CompileError
-from aotpack.export import toolchain
+from aotpack.export.backends.cpu import toolchain
 
 
 @pytest.fixture

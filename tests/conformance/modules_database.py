@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from aotpack.export.capture.state import state_put_back
+from aotpack.export.tracing.state import state_put_back
 
 EVAL, TRAIN = "eval", "train"
 

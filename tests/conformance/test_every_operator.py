@@ -30,7 +30,7 @@ _OTHER_TENSORS += (
 _OTHER_TENSORS += ("_to_dense", "values", "q_per_channel")
 
 _WHY = {
-    "captured otherwise: a respelling or another operator comes in its place": (
+    "captured otherwise: a override or another operator comes in its place": (
         "_cholesky_solve_helper _ctc_loss _ctc_loss_backward _logcumsumexp linalg_lstsq randint_like random "
         "upsample_bicubic2d upsample_bilinear2d multi_margin_loss_backward multilabel_margin_loss_backward"
     ),
@@ -82,9 +82,9 @@ def test_no_operator_is_forgotten() -> None:
     from torch._inductor import compile_fx, lowering
     from torch._inductor.codegen.common import pointwise_overrides_data
 
-    from aotpack.export.inductor import decompositions
-    from aotpack.export.inductor.fallbacks import key
-    from aotpack.export.lower import supported_shims
+    from aotpack.export import decompositions
+    from aotpack.export.backends.cpu.lower import supported_shims
+    from aotpack.export.torch_compat.inductor.fallbacks import key
 
     with decompositions.our_decompositions():
         table = compile_fx.select_decomp_table()  # type: ignore[attr-defined]

@@ -27,10 +27,10 @@ from aotpack.errors import (
     UnsupportedOperatorError,
 )
 from aotpack.export import BuildOptions, aot_export, build_archive
-from aotpack.export.autocast import no_autocast
-from aotpack.export.lower import lower
-from aotpack.export.passes import select
-from aotpack.export.runner import run_passes
+from aotpack.export.backends.cpu.lower import lower
+from aotpack.export.driver.pipeline import select
+from aotpack.export.passes.runner import run_passes
+from aotpack.export.tracing.autocast import no_autocast
 from aotpack.spec import Target
 from tests.conformance import stock
 from tests.conformance.compare import Wrong, compare

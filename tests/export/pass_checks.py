@@ -10,9 +10,9 @@ import torch
 import torch.utils._pytree as pytree
 
 from aotpack.export import aot_export
-from aotpack.export.capture.state import state_put_back
-from aotpack.export.program import Program
-from aotpack.export.runner import Step, run_passes
+from aotpack.export.ir.program import Program
+from aotpack.export.passes.runner import Step, run_passes
+from aotpack.export.tracing.state import state_put_back
 from tests.export.conftest import assert_close, in_double
 
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import aotpack
 from aotpack.errors import AotpackError, BuildError, CaptureError
 from aotpack.export import aot_export
-from aotpack.export.capture.helper_objects import helpers_follow, helpers_of
-from aotpack.export.memory import base_of, view_arguments
+from aotpack.export.ir.storage import base_of, view_arguments
+from aotpack.export.tracing.helper_objects import helpers_follow, helpers_of
 from tests.support.building import Pack, assert_close, manifest_of
 
 pytestmark = pytest.mark.torch

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import aotpack
 from aotpack.export import BuildOptions, aot_export, build_archive, custom_kernel
-from aotpack.export.custom.kernels import custom_kernels_restored
+from aotpack.export.custom_ops.kernels import custom_kernels_restored
 from tests.support.building import Build, Pack
 
 _BYTES = np.arange(256, dtype=np.uint8)

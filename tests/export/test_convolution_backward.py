@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from aotpack.export import aot_export, ops
-from aotpack.export.passes.convolution_backward import lower_convolution_backward
-from aotpack.export.passes.pack_conv import pack_conv
-from aotpack.export.program import Program
-from aotpack.export.runner import run_passes
+from aotpack.export.ir.program import Program
+from aotpack.export.passes.common.convolution_backward import lower_convolution_backward
+from aotpack.export.passes.cpu.pack_conv import pack_conv
+from aotpack.export.passes.runner import run_passes
 from tests.export.pass_checks import calls, count
 from tests.support.building import Build, check_joint, in_double
 

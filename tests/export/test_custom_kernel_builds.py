@@ -16,11 +16,12 @@ from torch import Tensor
 
 import aotpack
 from aotpack.errors import BuildError, CompileError, UnsupportedOperatorError
-from aotpack.export import BuildReport, aot_export, build_archive, custom_kernel, kernel_include_dir, toolchain
-from aotpack.export.build import BuildOptions
-from aotpack.export.custom.glue import glue, shim_name
-from aotpack.export.custom.kernels import custom_kernels_restored
-from aotpack.export.inductor.custom_calls import _literal
+from aotpack.export import BuildReport, aot_export, build_archive, custom_kernel, kernel_include_dir
+from aotpack.export.backends.cpu import toolchain
+from aotpack.export.backends.cpu.custom_glue import glue, shim_name
+from aotpack.export.custom_ops.kernels import custom_kernels_restored
+from aotpack.export.driver.build import BuildOptions
+from aotpack.export.torch_compat.inductor.custom_calls import _literal
 from tests.support.building import manifest_of
 from tests.support.torch_version import VERSION
 
@@ -342,7 +343,7 @@ def test_without_a_kernel_the_operator_is_refused_by_name(archive: Any) -> None:
 
 
 def test_what_calls_of_kernels_need_of_torch_is_there() -> None:
-    """Private interfaces that aotpack/export/inductor/custom_calls.py and custom/inlining.py patch."""
+    """Private interfaces that aotpack/export/torch_compat/inductor/custom_calls.py and custom/inlining.py patch."""
     from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
     from torch._inductor.ir import ExternKernel, MultiOutput
 

@@ -14,7 +14,7 @@ from torch import Tensor
 import aotpack
 from aotpack.errors import ExecutionError, OutOfMemoryError
 from aotpack.export import custom_kernel
-from aotpack.export.custom.kernels import custom_kernels_restored
+from aotpack.export.custom_ops.kernels import custom_kernels_restored
 
 from .conftest import Build
 

@@ -16,12 +16,12 @@ from torch._inductor.virtualized import V
 from aotpack import Dim
 from aotpack.errors import CaptureError, LoweringError
 from aotpack.export import aot_export
-from aotpack.export.lower import lower
-from aotpack.export.older_torch import sums_of_any_length
-from aotpack.export.passes import select
-from aotpack.export.program import Program
-from aotpack.export.runner import run_passes
-from aotpack.export.shared import share_state
+from aotpack.export.backends.cpu.lower import lower
+from aotpack.export.driver.pipeline import select
+from aotpack.export.ir.program import Program
+from aotpack.export.passes.runner import run_passes
+from aotpack.export.torch_compat.older_torch import sums_of_any_length
+from aotpack.export.weights.identity import share_state
 from tests.support.building import Build, assert_close
 from tests.support.torch_version import VERSION
 

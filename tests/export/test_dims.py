@@ -19,9 +19,9 @@ from aotpack import Dim
 from aotpack.archive.code import evaluate
 from aotpack.errors import CaptureError
 from aotpack.export import aot_export, load_exported
-from aotpack.export.program import Program
-from aotpack.export.sizes import shape_env
-from aotpack.export.sizes.later_guards import later_checks
+from aotpack.export.ir.program import Program
+from aotpack.export.probing.lowering_guards import lowering_checks
+from aotpack.export.symbolic_shapes import shape_env
 from aotpack.spec import Expr
 from tests.support.acceptance import accepts, watched
 from tests.support.building import Build, assert_close, in_double
@@ -241,12 +241,12 @@ def test_guards_of_a_file_are_checked(tmp_path: Path) -> None:
 def test_what_is_assumed_later_is_checked() -> None:
     program = capture(lambda x: x * 2, randn(24, 3))
     env = shape_env.graph_environment(program.graph)
-    assert env is not None and later_checks(program, "test") == ()
+    assert env is not None and lowering_checks(program, "test") == ()
     rows, columns = program.graph.find_nodes(op="placeholder")[0].meta["val"].shape
     with shape_env.lines_of_the_model():
         assert rows * columns % 4 == 0 and rows > 20 and columns != 1
-    assert [check.text for check in later_checks(program, "test")] == ["x_0*x_1 % 4 == 0", "x_0 >= 21"]
-    assert later_checks(program, "test") == ()
+    assert [check.text for check in lowering_checks(program, "test")] == ["x_0*x_1 % 4 == 0", "x_0 >= 21"]
+    assert lowering_checks(program, "test") == ()
 
 
 # ---- random programs ------------------------------------------------------------------------------------------------

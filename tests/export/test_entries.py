@@ -15,8 +15,8 @@ from torch import Tensor, nn
 import aotpack
 from aotpack.errors import BuildError, SourceFreedError
 from aotpack.export import BuildOptions, Program, aot_export, build_archive
-from aotpack.export.packing import pack_linear
-from aotpack.export.shared import Identities, frozen
+from aotpack.export.ops.weight_packing import pack_linear
+from aotpack.export.weights.identity import Identities, frozen
 from tests.support.building import Pack, assert_close, in_double, manifest_of
 
 pytestmark = pytest.mark.torch

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aotpack.export import ops
-from aotpack.export.editing import bound_arguments
-from aotpack.export.passes.constants import fold_constants
-from aotpack.export.passes.epilogue import fuse_epilogue
-from aotpack.export.passes.pack_conv import pack_conv
-from aotpack.export.passes.pack_linear import pack_linear
+from aotpack.export.ir.rewriter import bound_arguments
+from aotpack.export.passes.common.fold_constants import fold_constants
+from aotpack.export.passes.cpu.fuse_epilogue import fuse_epilogue
+from aotpack.export.passes.cpu.pack_conv import pack_conv
+from aotpack.export.passes.cpu.pack_linear import pack_linear
 from tests.export.pass_checks import calls, count, operators, run
 
 aten = torch.ops.aten

@@ -32,7 +32,7 @@ from torch.utils._sympy.functions import (
 )
 
 from aotpack.archive.code import evaluate, type_of
-from aotpack.export.sizes.expressions import write
+from aotpack.export.symbolic_shapes.expressions import write
 
 n, m = sympy.symbols("n m", integer=True)
 

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from aotpack.export import aot_export
-from aotpack.export.passes import PASSES
-from aotpack.export.passes.batch_norm import fold_batch_norm
-from aotpack.export.passes.constants import fold_constants
-from aotpack.export.passes.norm_scales import scale_batch_norm
-from aotpack.export.patterns.batch_norms import BATCH_NORMS
-from aotpack.export.runner import run_passes
+from aotpack.export.driver.pipeline import PASSES
+from aotpack.export.passes.common.batch_norm import fold_batch_norm
+from aotpack.export.passes.common.fold_constants import fold_constants
+from aotpack.export.passes.common.norm_scales import scale_batch_norm
+from aotpack.export.passes.patterns.batch_norms import BATCH_NORMS
+from aotpack.export.passes.runner import run_passes
 from tests.export.pass_checks import attributes, calls, count, operators, run
 
 aten = torch.ops.aten

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from aotpack.export.passes.constants import fold_constants
-from aotpack.export.passes.noops import remove_noops
-from aotpack.export.passes.tied import merge_tied
+from aotpack.export.passes.common.fold_constants import fold_constants
+from aotpack.export.passes.common.noops import remove_noops
+from aotpack.export.passes.common.tied import merge_tied
 from tests.export.pass_checks import attributes, count, operators, run
 
 aten = torch.ops.aten

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim
 
-from aotpack.export.passes.constants import fold_constants
-from aotpack.export.passes.scales import fold_scales
-from aotpack.export.program import Program
+from aotpack.export.ir.program import Program
+from aotpack.export.passes.common.fold_constants import fold_constants
+from aotpack.export.passes.common.scales import fold_scales
 from tests.export.pass_checks import attributes, count, operators, run
 
 aten = torch.ops.aten

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from aotpack.export import ops
-from aotpack.export.passes import PASSES
-from aotpack.export.passes.fuse_linears import fuse_linears
-from aotpack.export.passes.reshape import free_views
-from aotpack.export.program import Program
+from aotpack.export.driver.pipeline import PASSES
+from aotpack.export.ir.program import Program
+from aotpack.export.passes.common.fuse_linears import fuse_linears
+from aotpack.export.passes.cpu.views_to_reshapes import views_to_reshapes
 from tests.export.pass_checks import attributes, calls, count, operators, run
 
 aten = torch.ops.aten
@@ -105,7 +105,7 @@ class TestFuseLinears:
         ids=["pointwise", "gated", "cat", "reductions", "slices", "equal views", "contiguous", "split"],
     )
     def test_readers_of_slices(self, function: Callable[..., Any]) -> None:
-        before = products(fused(function, free_views))
+        before = products(fused(function, views_to_reshapes))
         assert products(fused(function)) < before
 
     def test_the_same_activation_goes_along(self) -> None:
@@ -143,7 +143,7 @@ class TestFuseLinears:
         ],
     )
     def test_others_stay(self, function: Callable[..., Any]) -> None:
-        before = products(fused(function, free_views))
+        before = products(fused(function, views_to_reshapes))
         assert products(fused(function)) == before
 
     @pytest.mark.parametrize("shape", [(3,), (1, 3)])

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from aotpack import Dim
 from aotpack.errors import CaptureError
 from aotpack.export import aot_export
-from aotpack.export.capture import gradients
+from aotpack.export.tracing import gradients
 from tests.export.conftest import Build, assert_close
 from tests.support.torch_version import needs_torch
 

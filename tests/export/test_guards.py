@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod, ToFloat, TruncToInt
 
 from aotpack.errors import CaptureError
-from aotpack.export.sizes.guards import Demands, demands, dim_symbol, implied
-from aotpack.export.sizes.shape_env import Assumption, Origin
+from aotpack.export.symbolic_shapes.guards import Demands, demands, dim_symbol, implied
+from aotpack.export.symbolic_shapes.shape_env import Assumption, Origin
 from aotpack.spec import Dim
 from tests.support.acceptance import code_to_z3, condition_to_z3, prove, range_to_z3, satisfied
 

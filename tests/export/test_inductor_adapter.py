@@ -13,12 +13,13 @@ from torch.export import Dim
 
 from aotpack.errors import LoweringError
 from aotpack.export import aot_export
-from aotpack.export.capture import recurrent
-from aotpack.export.editing import bound_arguments, fake_mode
-from aotpack.export.inductor import codegen, kernel_source, wrapper_source
-from aotpack.export.inductor.codegen import GeneratedCode, generate
-from aotpack.export.inductor.source import blank_literals
-from aotpack.export.program import Program
+from aotpack.export.backends.cpu import kernel_source, wrapper_source
+from aotpack.export.backends.cpu.cpp_text import blank_literals
+from aotpack.export.ir.program import Program
+from aotpack.export.ir.rewriter import bound_arguments, fake_mode
+from aotpack.export.ops import recurrent
+from aotpack.export.torch_compat.inductor import codegen
+from aotpack.export.torch_compat.inductor.codegen import GeneratedCode, generate
 
 aten = torch.ops.aten
 

@@ -18,8 +18,8 @@ from torch.utils._sympy.functions import (
     ToFloat,
 )
 
-from aotpack.export.checks import condition_key
-from aotpack.export.inductor.size_printer import sizes_in_cpp
+from aotpack.export.diagnostics.check_messages import condition_key
+from aotpack.export.torch_compat.inductor.size_printer import sizes_in_cpp
 
 
 class TestSignatures:

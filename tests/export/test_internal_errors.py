@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from aotpack.errors import AotpackError, InternalError, OutOfMemoryError, PassError
 from aotpack.export import BuildOptions, Program, aot_export, build_archive, load_exported
-from aotpack.export.editing import Editor
-from aotpack.export.internal import place_of, reported
-from aotpack.export.runner import run_passes
+from aotpack.export.diagnostics.internal_errors import place_of, reported
+from aotpack.export.ir.rewriter import Rewriter
+from aotpack.export.passes.runner import run_passes
 
 pytestmark = pytest.mark.torch
 
 _CAPTURE = "aotpack.export.capture.models"
-_BUILD = "aotpack.export.build"
+_BUILD = "aotpack.export.driver.build"
 _STAGES = {
     f"{_CAPTURE}.parse": "capture",
     f"{_CAPTURE}.functional_graph": "capture",
@@ -115,7 +115,7 @@ def test_code_generation_asks_for_a_report(built: Callable[..., None], monkeypat
 
 def test_a_failing_pass_names_operator_module_and_line() -> None:
     def breaking(program: Program) -> Program:
-        for node in Editor(program).nodes(torch.ops.aten.relu.default):
+        for node in Rewriter(program).nodes(torch.ops.aten.relu.default):
             raise LookupError(f"no rule for {node.name}")
         return program
 

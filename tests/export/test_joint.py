@@ -14,11 +14,12 @@ from torch.export import Dim
 
 import aotpack
 from aotpack.errors import CaptureError, UnsupportedOperatorError
-from aotpack.export import aot_export, build_archive, lower
-from aotpack.export.editing import layer_of
-from aotpack.export.passes.convolution_backward import lower_convolution_backward
-from aotpack.export.program import Program
-from aotpack.export.runner import run_passes
+from aotpack.export import aot_export, build_archive
+from aotpack.export.backends.cpu import lower
+from aotpack.export.ir.program import Program
+from aotpack.export.ir.rewriter import layer_of
+from aotpack.export.passes.common.convolution_backward import lower_convolution_backward
+from aotpack.export.passes.runner import run_passes
 from aotpack.spec import DictSpec, DimRef, ValueLeaf
 from tests.support.building import Build, check_joint, joint_reference
 from tests.support.torch_version import VERSION

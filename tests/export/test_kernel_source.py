@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from aotpack.export import native, toolchain
-from aotpack.export.inductor.kernel_source import guard, split, translation_units
-from aotpack.export.inductor.source import blank_literals, closing_brace, remove_definition
+from aotpack.building import native_sources
+from aotpack.export.backends.cpu import toolchain
+from aotpack.export.backends.cpu.cpp_text import blank_literals, closing_brace, remove_definition
+from aotpack.export.backends.cpu.kernel_source import guard, split, translation_units
 
 _PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
 
@@ -191,7 +192,7 @@ def test_a_failing_check_in_a_parallel_region_is_an_exception_after_it(tmp_path:
     kernel = guard(_KERNEL)
     text = "\n".join(["#include <atomic>", "#include <cstdio>", '#include "shim.h"', kernel, _MAIN])
     (tmp_path / "main.cpp").write_text(text)
-    includes = [flag for folder in native.include_folders() for flag in ("-I", str(folder))]
+    includes = [flag for folder in native_sources.include_folders() for flag in ("-I", str(folder))]
     compiler = toolchain.find_compiler().path
     command = [compiler, "-std=c++20", "-O1", "-fopenmp", "-w", *includes, "main.cpp", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True)

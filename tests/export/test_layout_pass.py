@@ -14,11 +14,19 @@ from hypothesis import strategies as st
 from torch import nn
 
 from aotpack.export import aot_export, ops
-from aotpack.export.layout.cut import Assignment
-from aotpack.export.layout.orders import DimMap, Order, Regroup, channels_last, contiguous, order_of, same_order
-from aotpack.export.passes import PASSES
-from aotpack.export.passes.layout import lay_out
-from aotpack.export.program import Program
+from aotpack.export.driver.pipeline import PASSES
+from aotpack.export.ir.program import Program
+from aotpack.export.passes.cpu.assign_layouts import assign_layouts
+from aotpack.export.passes.cpu.layouts.min_cut import Assignment
+from aotpack.export.passes.cpu.layouts.orders import (
+    DimMap,
+    Order,
+    Regroup,
+    channels_last,
+    contiguous,
+    order_of,
+    same_order,
+)
 from tests.export.conftest import Build, check
 from tests.export.pass_checks import calls, run
 from tests.export.random_graphs import RandomModel, models
@@ -26,8 +34,8 @@ from tests.export.wrapper_layouts import traffic
 
 _NAMES = [step.name for step in PASSES]
 _END = _NAMES.index("keep-output-layout")
-_BEFORE = [step for step in PASSES[:_END] if step.name != "lay-out"]
-PIPELINE = (*_BEFORE, lay_out, *PASSES[_END:])
+_BEFORE = [step for step in PASSES[:_END] if step.name != "assign-layouts"]
+PIPELINE = (*_BEFORE, assign_layouts, *PASSES[_END:])
 BATCH = torch.export.Dim("batch", min=1, max=64)
 
 
@@ -61,7 +69,7 @@ LAST, PLAIN = [0, 2, 3, 1], [0, 1, 2, 3]
 
 def test_a_program_without_convolutions_is_left_alone() -> None:
     program = aot_export(net(lambda m, x: F.max_pool2d(x, 2).permute(0, 2, 3, 1) + 1), (torch.randn(2, 3, 8, 8),))
-    assert lay_out(program) is program
+    assert assign_layouts(program) is program
 
 
 def test_input_and_result_are_converted_once_each() -> None:
@@ -236,7 +244,7 @@ def test_as_strided_reads_the_strides_of_eager() -> None:
 
 def test_changes_are_reported() -> None:
     model = net(lambda m, x: torch.erf(m.a(x)), a=nn.Conv2d(3, 8, 3))
-    report = next(r for r in run(model, (torch.randn(2, 3, 8, 8),), *PIPELINE).reports if r.name == "lay-out")
+    report = next(r for r in run(model, (torch.randn(2, 3, 8, 8),), *PIPELINE).reports if r.name == "assign-layouts")
     assert report.summary == "1 copies into other layouts, 1 loops that write in one"
     assert [change.note for change in report.changes] == [
         "copied args_0 into channels-last layout",
@@ -369,7 +377,7 @@ def test_random_models_convert_nowhere_else(drawn: tuple[RandomModel, torch.Tens
 @pytest.fixture
 def laid_out(build: Build, monkeypatch: pytest.MonkeyPatch) -> Build:
     """`build` with the layout pass in its place."""
-    monkeypatch.setattr("aotpack.export.build.select", lambda without: PIPELINE)
+    monkeypatch.setattr("aotpack.export.driver.build.select", lambda without: PIPELINE)
     return build
 
 

@@ -143,7 +143,7 @@ def test_kernels_that_cannot_be_traced_are_refused_with_the_line(name: str, reas
 
 
 def test_operators_of_torch_are_left_alone() -> None:
-    from aotpack.export.custom import python_kernels
+    from aotpack.export.custom_ops import python_kernels
 
     found = {op for op in python_kernels.python_operators() if python_kernels.python_kernel(op) is not None}
     names = {op.name() for op in found}

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 import aotpack
 from aotpack.errors import CaptureError
-from aotpack.export import Program, aot_export, load_exported, model_lines
-from aotpack.export.capture import trace
-from aotpack.export.passes import select
-from aotpack.export.runner import run_passes
-from aotpack.export.shared import share_state
+from aotpack.export import Program, aot_export, load_exported
+from aotpack.export.diagnostics import model_lines
+from aotpack.export.driver.pipeline import select
+from aotpack.export.passes.runner import run_passes
+from aotpack.export.tracing import trace
+from aotpack.export.weights.identity import share_state
 from tests.support.building import Build
 
 pytestmark = pytest.mark.torch

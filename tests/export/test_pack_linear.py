@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from aotpack.export import ops
-from aotpack.export.editing import bound_arguments
-from aotpack.export.passes.constants import fold_constants
-from aotpack.export.passes.pack_linear import pack_linear
-from aotpack.export.passes.tied import merge_tied
+from aotpack.export.ir.rewriter import bound_arguments
+from aotpack.export.passes.common.fold_constants import fold_constants
+from aotpack.export.passes.common.tied import merge_tied
+from aotpack.export.passes.cpu.pack_linear import pack_linear
 from tests.export.pass_checks import Weights, attributes, calls, count, operators, run
 
 aten = torch.ops.aten

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aotpack.export.packing import (
+from aotpack.export.ops.weight_packing import (
     PANEL,
     ConvLayout,
     conv_layout,

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from aotpack.export import ops
-from aotpack.export.editing import bound_arguments
-from aotpack.export.passes.pack_attention import pack_attention
-from aotpack.export.passes.pack_conv import pack_conv
-from aotpack.export.passes.pack_embedding_bag import pack_embedding_bag
-from aotpack.export.passes.pack_rnn import pack_rnn
+from aotpack.export.ir.rewriter import bound_arguments
+from aotpack.export.passes.cpu.pack_attention import pack_attention
+from aotpack.export.passes.cpu.pack_conv import pack_conv
+from aotpack.export.passes.cpu.pack_embedding_bag import pack_embedding_bag
+from aotpack.export.passes.cpu.pack_rnn import pack_rnn
 from tests.export.pass_checks import Weights, calls, count, operators, run
 
 aten = torch.ops.aten

@@ -9,12 +9,12 @@ from torch.export import Dim
 
 from aotpack.errors import PassError
 from aotpack.export import aot_export, ops
-from aotpack.export.passes import PASSES
-from aotpack.export.passes.output_layout import keep_output_layout
-from aotpack.export.passes.pack_conv import pack_conv
-from aotpack.export.passes.reshape import free_views
-from aotpack.export.program import Program
-from aotpack.export.runner import run_passes
+from aotpack.export.driver.pipeline import PASSES
+from aotpack.export.ir.program import Program
+from aotpack.export.passes.cpu.keep_output_layout import keep_output_layout
+from aotpack.export.passes.cpu.pack_conv import pack_conv
+from aotpack.export.passes.cpu.views_to_reshapes import views_to_reshapes
+from aotpack.export.passes.runner import run_passes
 from tests.export.pass_checks import calls, count, operators, run
 
 aten = torch.ops.aten
@@ -22,7 +22,7 @@ aten = torch.ops.aten
 
 class TestViews:
     def test_views_become_reshapes(self) -> None:
-        after = run(lambda x: (x + 1).view(6).view(-1, 2) * 2, (torch.randn(2, 3),), free_views)
+        after = run(lambda x: (x + 1).view(6).view(-1, 2) * 2, (torch.randn(2, 3),), views_to_reshapes)
         assert (count(after, aten.view.default), count(after, aten.reshape.default)) == (0, 2)
 
     def test_a_view_over_a_packed_convolution_reads_in_the_order_of_dims(self) -> None:
@@ -35,7 +35,7 @@ class TestViews:
                 y = self.conv(x)
                 return y.view(2, -1), y.as_strided((2, 5), (36, 2), 1)
 
-        after = run(Model().eval(), (torch.randn(2, 3, 5, 5),), free_views, pack_conv)
+        after = run(Model().eval(), (torch.randn(2, 3, 5, 5),), views_to_reshapes, pack_conv)
         assert count(after, ops.packed_conv) == 1
         (strided,) = calls(after, aten.as_strided.default)
         assert strided.args[0].target is aten.clone.default
@@ -105,7 +105,7 @@ class TestRunner:
             "fold-batch-norm",
             "pack-conv",
             "fuse-epilogue",
-            "lay-out",
+            "assign-layouts",
         ]
         layout = "aotpack.to_layout.default"
         assert operators(after) == [layout, "aotpack.packed_conv.default", layout]

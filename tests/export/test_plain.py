@@ -14,7 +14,7 @@ import aotpack
 from aotpack import Dim
 from aotpack.errors import CaptureError
 from aotpack.export import aot_export
-from aotpack.export.capture.plain import from_plain, to_plain
+from aotpack.export.tracing.plain import from_plain, to_plain
 from tests.support.building import Pack, assert_close
 
 pytestmark = pytest.mark.torch

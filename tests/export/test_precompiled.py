@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from aotpack.export import aot_export, compile, precompiled, toolchain
-from aotpack.export.cache import BuildCache
-from aotpack.export.lower import Lowered, lower
-from aotpack.export.toolchain import Compiler
+from aotpack.building.cache import BuildCache
+from aotpack.export import aot_export
+from aotpack.export.backends.cpu import compile, precompiled, toolchain
+from aotpack.export.backends.cpu.lower import Lowered, lower
+from aotpack.export.backends.cpu.toolchain import Compiler
 from aotpack.spec import Target
 
 TARGET = Target.host().name

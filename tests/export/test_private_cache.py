@@ -12,9 +12,9 @@ import torch
 
 from aotpack.errors import LoweringError
 from aotpack.export import aot_export
-from aotpack.export.inductor import codegen
-from aotpack.export.inductor.private_cache import private_cache
-from aotpack.export.lower import lower
+from aotpack.export.backends.cpu.lower import lower
+from aotpack.export.torch_compat.inductor import codegen
+from aotpack.export.torch_compat.inductor.private_cache import private_cache
 from aotpack.spec import Target
 
 

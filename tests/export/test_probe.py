@@ -15,7 +15,7 @@ from torch import nn
 from aotpack import Dim
 from aotpack.errors import CaptureError
 from aotpack.export import aot_export
-from aotpack.export.program import Program
+from aotpack.export.ir.program import Program
 from tests.support.acceptance import accepts
 from tests.support.building import Build, assert_close, in_double
 

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from aotpack.cli.app import app
 from aotpack.errors import UnsupportedOperatorError
-from aotpack.export import BuildOptions, aot_export, build_archive, lower
-from aotpack.export.inductor import fallbacks
+from aotpack.export import BuildOptions, aot_export, build_archive
+from aotpack.export.backends.cpu import lower
+from aotpack.export.torch_compat.inductor import fallbacks
 
 pytestmark = pytest.mark.torch
 
@@ -52,7 +53,7 @@ def test_all_operators_at_once_with_module_and_line(
     tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: list[object] = []
-    monkeypatch.setattr("aotpack.export.build.compile_module", lambda *a, **k: compiled.append(a))
+    monkeypatch.setattr("aotpack.export.driver.build.compile_module", lambda *a, **k: compiled.append(a))
     x = torch.randn(3, 4)
     programs = [
         aot_export(Both().eval(), (x,), entry="first"),

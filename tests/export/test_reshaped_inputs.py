@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from aotpack.errors import CaptureError
 from aotpack.export import aot_export
-from aotpack.export.capture.interface import memory_order
+from aotpack.export.tracing.interface import memory_order
 from tests.support.building import Build, assert_close
 
 pytestmark = pytest.mark.torch

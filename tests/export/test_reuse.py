@@ -7,7 +7,7 @@ import inspect
 import torch
 from torch import Tensor
 
-from aotpack.export.inductor.reuse import pieces_left_alone
+from aotpack.export.torch_compat.inductor.reuse import pieces_left_alone
 from tests.export.conftest import Build, assert_close
 
 

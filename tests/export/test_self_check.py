@@ -18,9 +18,10 @@ import aotpack
 from aotpack.archive import ArchiveReader, write_archive
 from aotpack.cli.verify import _check_entry
 from aotpack.errors import GoldenError
-from aotpack.export import BuildOptions, Program, aot_export, build_archive, self_check
-from aotpack.export.capture import open_results
-from aotpack.export.program import Reference
+from aotpack.export import BuildOptions, Program, aot_export, build_archive
+from aotpack.export.driver import self_check
+from aotpack.export.ir.program import Reference
+from aotpack.export.tracing import open_results
 from tests.support.archives import CompileC, Recipe, build_manifest, c_source
 from tests.support.recipes import AFFINE
 
@@ -252,7 +253,7 @@ def test_it_ends_with_the_build(tmp_path: Path, check: Check) -> None:
     check(AFFINE)
     code = """
 import os, signal
-from aotpack.export import self_check
+from aotpack.export.driver import self_check
 self_check.prepare()
 print(self_check._worker._process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -15,9 +15,9 @@ from torch.export import Dim as TorchDim
 
 from aotpack import DYNAMIC, Dim
 from aotpack.errors import CaptureError
-from aotpack.export.sizes.declared import NUMBER
-from aotpack.export.sizes.shapes import Shapes, parse
-from aotpack.export.sizes.user_dims import LEAST
+from aotpack.export.capture.dynamic_shapes import Shapes, parse
+from aotpack.export.capture.user_dims import LEAST
+from aotpack.export.symbolic_shapes.declared import NUMBER
 from aotpack.spec import DimRef
 
 

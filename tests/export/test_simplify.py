@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aotpack.export import aot_export
-from aotpack.export.passes.canonicalize import canonicalize
-from aotpack.export.passes.dropout import remove_dropout
-from aotpack.export.passes.noops import remove_noops
-from aotpack.export.passes.reshape import free_views
+from aotpack.export.passes.common.canonicalize import canonicalize
+from aotpack.export.passes.common.dropout import remove_dropout
+from aotpack.export.passes.common.noops import remove_noops
+from aotpack.export.passes.cpu.views_to_reshapes import views_to_reshapes
 from tests.export.pass_checks import calls, count, operators, run
 
 aten = torch.ops.aten
@@ -136,6 +136,6 @@ class TestNoops:
             lambda x: (x + 1)[:, None].expand(3, 4).clone().as_strided((2, 2), (4, 1)),
             (torch.randn(3),),
             remove_noops,
-            free_views,
+            views_to_reshapes,
         )
         assert aten.clone.default in [node.target for node in after.graph.nodes]

@@ -7,46 +7,46 @@ from pathlib import Path
 
 import pytest
 
-from aotpack.export import native
+from aotpack.building import native_sources
 
 
 class TestSources:
     def test_what_every_module_links(self) -> None:
-        names = {path.name for path in native.sources_for([])}
+        names = {path.name for path in native_sources.sources_for([])}
         assert {"tensor.cpp", "copy.cpp", "convert.cpp"} <= names
-        assert not any(path.parent.name == "ops" for path in native.sources_for([]))
+        assert not any(path.parent.name == "ops" for path in native_sources.sources_for([]))
 
-    @pytest.mark.parametrize("shim", sorted(native.operator_groups()))
+    @pytest.mark.parametrize("shim", sorted(native_sources.operator_groups()))
     def test_an_operators_sources_define_it_and_are_closed(self, shim: str) -> None:
-        sources = native.sources_for([shim])
+        sources = native_sources.sources_for([shim])
         assert sources == sorted(set(sources))
-        folder = native.module_folder() / "ops"
-        own = folder / f"{native.operator_groups()[shim]}.cpp"
+        folder = native_sources.module_folder() / "ops"
+        own = folder / f"{native_sources.operator_groups()[shim]}.cpp"
         assert own in sources
         assert re.search(rf"\b{shim}\b", own.read_text()) or _made_by_macro(shim, own)
         for source in sources:
             assert source.is_file()
-            for header in native.local_includes(source):
+            for header in native_sources.local_includes(source):
                 implementation = header.with_suffix(".cpp")
                 assert not implementation.is_file() or implementation in sources, f"{source} needs {implementation}"
 
     def test_modules_link_what_they_use(self) -> None:
-        groups = native.operator_groups()
+        groups = native_sources.operator_groups()
         assert len(set(groups.values())) > 3
-        everything = set(native.sources_for(groups))
+        everything = set(native_sources.sources_for(groups))
         for shim in groups:
-            assert set(native.sources_for([shim])) < everything
+            assert set(native_sources.sources_for([shim])) < everything
 
     def test_hashes_follow_headers(self, tmp_path: Path) -> None:
         (tmp_path / "inner.h").write_text("int inner;")
         (tmp_path / "outer.h").write_text('#include "inner.h"\n')
         source = tmp_path / "a.cpp"
         source.write_text('#include "outer.h"\n#include <vector>\n#include "absent.h"\n')
-        assert {path.name for path in native.local_includes(source)} == {"inner.h", "outer.h"}
-        before = native.content_hash(source)
+        assert {path.name for path in native_sources.local_includes(source)} == {"inner.h", "outer.h"}
+        before = native_sources.content_hash(source)
         (tmp_path / "inner.h").write_text("long inner;")
-        native.content_hash.cache_clear()
-        assert native.content_hash(source) != before
+        native_sources.content_hash.cache_clear()
+        assert native_sources.content_hash(source) != before
 
 
 def _made_by_macro(shim: str, source: Path) -> bool:

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim
 
-from aotpack.export.passes.flat_products import unflatten_products
-from aotpack.export.passes.gelu import recompose_gelu
-from aotpack.export.passes.padding import fold_padding
+from aotpack.export.passes.common.flat_products import unflatten_products
+from aotpack.export.passes.common.gelu import recompose_gelu
+from aotpack.export.passes.common.padding import fold_padding
 from tests.export.pass_checks import calls, count, operators, run
 
 aten = torch.ops.aten

@@ -345,7 +345,7 @@ def test_a_variant_that_is_another_entry_is_refused(special: Callable[[Tensor], 
 
 def _force(forward: Callable[[Tensor], Any], shapes: Any) -> None:
     """Captures a variant out of the general one's range, as the same entry."""
-    from aotpack.export.capture.same_entry import as_entry
+    from aotpack.export.capture.variant_signature import as_entry
 
     general = aot_export(forward, (torch.randn(8),), dynamic_shapes=shapes)
     as_entry(aot_export(forward, (torch.randn(5),)), general.signature, "batch=5")

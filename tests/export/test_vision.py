@@ -13,8 +13,8 @@ import torch
 
 from aotpack.archive import ArchiveReader
 from aotpack.export import BuildOptions, aot_export, build_archive
-from aotpack.export.passes import select
-from aotpack.export.runner import run_passes
+from aotpack.export.driver.pipeline import select
+from aotpack.export.passes.runner import run_passes
 from tests.support.building import assert_close
 from tests.support.torchless import Torchless
 

@@ -14,11 +14,11 @@ from torch.export import Dim
 import aotpack
 from aotpack.archive import ArchiveReader
 from aotpack.export import BuildOptions, aot_export, build_archive, ops
-from aotpack.export.editing import as_node, shape_of
-from aotpack.export.passes.pack_conv import pack_conv
-from aotpack.export.passes.tied import merge_tied
-from aotpack.export.passes.winograd import use_winograd
-from aotpack.export.program import Program
+from aotpack.export.ir.program import Program
+from aotpack.export.ir.rewriter import as_node, shape_of
+from aotpack.export.passes.common.tied import merge_tied
+from aotpack.export.passes.cpu.pack_conv import pack_conv
+from aotpack.export.passes.cpu.winograd import use_winograd
 from tests.export.pass_checks import Weights, attributes, calls, run
 from tests.support.building import assert_close
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import sympy
 
-from aotpack.export.lower import lower
-from aotpack.export.program import Program
-from aotpack.export.sizes.dims import expression
+from aotpack.export.backends.cpu.lower import lower
+from aotpack.export.ir.program import Program
+from aotpack.export.symbolic_shapes.dims import expression
 
 
 class Traffic(NamedTuple):

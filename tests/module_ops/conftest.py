@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aotpack.export.cache import BuildCache
+from aotpack.building.cache import BuildCache
 from tests.module_ops.harness import Driver, MakeDriver, compile_driver
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from aotpack.export import native
-from aotpack.export.cache import BuildCache
+from aotpack.building import native_sources
+from aotpack.building.cache import BuildCache
 from tests.support.operators.descriptors import Descriptor
 from tests.support.operators.dtypes import DTYPES, TORCH_DTYPES
 from tests.support.operators.library import link_library
@@ -48,7 +48,7 @@ def compile_driver(
 
 
 def _functions(groups: Sequence[str]) -> list[str]:
-    return [function for function, group in native.operator_groups().items() if group in groups]
+    return [function for function, group in native_sources.operator_groups().items() if group in groups]
 
 
 class Driver:

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from aotpack.export import custom_kernel
-from aotpack.export.custom.glue import glue
-from aotpack.export.custom.kernels import custom_kernels_restored, kernel_of
+from aotpack.export.backends.cpu.custom_glue import glue
+from aotpack.export.custom_ops.kernels import custom_kernels_restored, kernel_of
 
 from .harness import INCLUDES, MODULE, ROOT
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aotpack.export import ops
-from aotpack.export.packing import pack_conv, pack_linear
+from aotpack.export.ops.weight_packing import pack_conv, pack_linear
 from tests.module_ops.cases import arrange
 from tests.module_ops.harness import Driver, OperatorError
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from aotpack.export.packing import pack_conv, pack_linear
+from aotpack.export.ops.weight_packing import pack_conv, pack_linear
 from tests.module_ops.harness import Driver
 
 Call = dict[str, Any]

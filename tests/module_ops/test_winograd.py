@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from aotpack.export import ops
-from aotpack.export.packing import pack_conv, transform_conv
+from aotpack.export.ops.weight_packing import pack_conv, transform_conv
 from tests.module_ops.cases import arrange
 from tests.module_ops.harness import Driver, OperatorError
 

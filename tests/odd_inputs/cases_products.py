@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from aotpack.export import ops, packing
+from aotpack.export import ops
+from aotpack.export.ops import weight_packing
 from tests.odd_inputs.harness import Case
 from tests.odd_inputs.tensors import KERNEL_DTYPES, around, indices, values
 
@@ -66,7 +67,7 @@ def _linear() -> Iterator[Case]:
     for dtype in KERNEL_DTYPES:
         for rows, k, n in around(7, 40, 45, zeros=(0,)):
             weight = values(n, k, dtype=dtype)
-            packed = packing.pack_linear(weight)
+            packed = weight_packing.pack_linear(weight)
             x, bias, residual = values(rows, k, dtype=dtype), values(n, dtype=dtype), values(rows, n, dtype=dtype)
             for act in (0, 1, 2):
                 yield Case(f"{_CPU}packed_linear", ops.packed_linear, (x, packed, bias, residual, n, act), packed=(1,))
@@ -104,7 +105,7 @@ def _conv() -> Iterator[Case]:
                     yield Case(
                         f"{_CPU}convolution", torch.convolution, (x, weight, bias, *how), tolerance=_loose(dtype)
                     )
-                    packed = packing.pack_conv(weight, groups, transposed)
+                    packed = weight_packing.pack_conv(weight, groups, transposed)
                     arguments = (x, packed, bias, None, cout, list(kernel), *how, 1)
                     yield Case(f"{_CPU}packed_conv", ops.packed_conv, arguments, packed=(1,), tolerance=_loose(dtype))
                     if batch == 2:
@@ -124,8 +125,8 @@ def _recurrent() -> Iterator[Case]:
     for steps, batch, size, hidden in around(4, 3, 10, 7, zeros=()):
         x, h, c = values(steps, batch, size), values(batch, hidden), values(batch, hidden)
         for gates, name in ((4, "lstm_layer"), (3, "gru_layer")):
-            w_ih = packing.pack_linear(values(gates * hidden, size))
-            w_hh = packing.pack_linear(values(gates * hidden, hidden))
+            w_ih = weight_packing.pack_linear(values(gates * hidden, size))
+            w_hh = weight_packing.pack_linear(values(gates * hidden, hidden))
             b_ih, b_hh = values(gates * hidden), values(gates * hidden)
             state = (h, c) if gates == 4 else (h,)
             for reverse in (False, True):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from aotpack.export import native
+from aotpack.building import native_sources
 
 _FUNCTION = re.compile(r"^void (aoti_torch_\w+)\(([^)]*)\);", re.MULTILINE)
 
@@ -49,10 +49,10 @@ class Function:
 def functions() -> dict[str, Function]:
     """All of them, by name."""
     found = {}
-    for header in sorted((native.module_folder() / "declare").glob("*.h")):
+    for header in sorted((native_sources.module_folder() / "declare").glob("*.h")):
         for name, parameters in _FUNCTION.findall(header.read_text()):
             found[name] = _function(name, header.stem, parameters)
-    missing = set(native.operator_groups()) - set(found)
+    missing = set(native_sources.operator_groups()) - set(found)
     assert not missing, f"declarations that cannot be read: {missing}"
     return found
 

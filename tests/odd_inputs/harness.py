@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotpack.export import toolchain
-from aotpack.export.cache import BuildCache
+from aotpack.building.cache import BuildCache
+from aotpack.export.backends.cpu import toolchain
 from aotpack.spec import Target
 from tests.odd_inputs.declarations import Function, driver_source, functions
 from tests.support.operators.descriptors import extent

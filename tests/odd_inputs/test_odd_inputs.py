@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from aotpack.export.cache import BuildCache
+from aotpack.building.cache import BuildCache
 from tests.odd_inputs import (
     cases_elements,
     cases_linalg,

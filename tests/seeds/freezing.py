@@ -10,9 +10,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from aotpack.export import aot_export
-from aotpack.export.passes import select
-from aotpack.export.program import Program
-from aotpack.export.runner import run_passes
+from aotpack.export.driver.pipeline import select
+from aotpack.export.ir.program import Program
+from aotpack.export.passes.runner import run_passes
 from tests.support.building import manifest_of
 from tests.support.torchless import RemoteModel
 

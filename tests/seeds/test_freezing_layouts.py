@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from aotpack.export import ops
-from aotpack.export.packing import pack_conv as packed_layout
+from aotpack.export.ops.weight_packing import pack_conv as packed_layout
 from tests.seeds.freezing import Build, ConvBn, Trace, aten, calls, frozen
 from tests.support.building import assert_close, check, in_double, manifest_of
 

@@ -12,9 +12,9 @@ import sympy
 import z3
 
 from aotpack.archive.code import UndefinedError, evaluate
-from aotpack.export.program import Program
-from aotpack.export.sizes import dims as dims_module
-from aotpack.export.sizes.shape_env import Assumption
+from aotpack.export.ir.program import Program
+from aotpack.export.symbolic_shapes import dims as dims_module
+from aotpack.export.symbolic_shapes.shape_env import Assumption
 from aotpack.spec import Check, Code, Dim
 
 # ---- in a call ------------------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ import torch
 import torch.utils._pytree as pytree
 
 from aotpack.archive import ArchiveReader
-from aotpack.export.capture.interface import draws_random_numbers
 from aotpack.export.capture.variants import call_leaves, dim_values, example_at
-from aotpack.export.program import Program
+from aotpack.export.ir.program import Program
+from aotpack.export.tracing.interface import draws_random_numbers
 from aotpack.spec import Dim, TensorLeaf
 from tests.support.acceptance import satisfied
 

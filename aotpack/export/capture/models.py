@@ -20,33 +20,33 @@ import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
-from aotpack.export import structure
-from aotpack.export.autocast import autocast_inside
-from aotpack.export.capture import eager, gradients, open_results
-from aotpack.export.capture.aliases import unify_aliases
-from aotpack.export.capture.caches import cross_attention_anew
-from aotpack.export.capture.functional import functional_graph
-from aotpack.export.capture.interface import Call, Results, make_program, memory_order
-from aotpack.export.capture.joint import joint_graph, portable_operators
+from aotpack.export.capture.dynamic_shapes import parse
 from aotpack.export.capture.model_files import foreign
-from aotpack.export.capture.numbers import constant, taking_tensors
-from aotpack.export.capture.plain import from_plain, returning_plain, taking_plain
-from aotpack.export.capture.python_state import snapshot
-from aotpack.export.capture.python_state.analysis import analysed
-from aotpack.export.capture.quiet import torch_quiet
-from aotpack.export.capture.recurrent import captured_whole
-from aotpack.export.capture.sparse import refuse_sparse_inputs, refuse_sparse_values
 from aotpack.export.capture.streaming import FakeCall, StreamedWeights, WeightFiles
-from aotpack.export.capture.trace import message, trace
-from aotpack.export.capture.values import normal_tensors, taking_names
 from aotpack.export.capture.variants import Variants, with_variants
-from aotpack.export.internal import reported, summary
-from aotpack.export.program import Program
-from aotpack.export.sizes import shape_env
-from aotpack.export.sizes.declared import Note
-from aotpack.export.sizes.loaded_guards import restore_guards
-from aotpack.export.sizes.probe import probed
-from aotpack.export.sizes.shapes import parse
+from aotpack.export.diagnostics.internal_errors import reported, summary
+from aotpack.export.ir import pytree_spec
+from aotpack.export.ir.program import Program
+from aotpack.export.ops.recurrent import captured_whole
+from aotpack.export.probing.probe import probed
+from aotpack.export.symbolic_shapes import shape_env
+from aotpack.export.symbolic_shapes.declared import Note
+from aotpack.export.symbolic_shapes.deserialized_guards import restore_guards
+from aotpack.export.tracing import eager, gradients, open_results
+from aotpack.export.tracing.aliases import unify_aliases
+from aotpack.export.tracing.autocast import autocast_inside
+from aotpack.export.tracing.caches import cross_attention_anew
+from aotpack.export.tracing.functional import functional_graph
+from aotpack.export.tracing.interface import Call, Results, make_program, memory_order
+from aotpack.export.tracing.joint import joint_graph, portable_operators
+from aotpack.export.tracing.numbers import constant, taking_tensors
+from aotpack.export.tracing.plain import from_plain, returning_plain, taking_plain
+from aotpack.export.tracing.python_state import snapshot
+from aotpack.export.tracing.quiet import torch_quiet
+from aotpack.export.tracing.sparse import refuse_sparse_inputs, refuse_sparse_values
+from aotpack.export.tracing.state_analysis import analysed
+from aotpack.export.tracing.trace import message, trace
+from aotpack.export.tracing.values import normal_tensors, taking_names
 
 __all__ = ["aot_export", "load_exported"]
 
@@ -137,7 +137,7 @@ def aot_export(
     function = module.forward if is_module else model
     eager.check_initialized(module)
     refuse_sparse_inputs(module, (args, kwargs))
-    structure.register_dataclasses((args, kwargs))
+    pytree_spec.register_dataclasses((args, kwargs))
     dynamic_shapes = _shapes_of(dynamic_shapes, module, tuple(args), dict(kwargs or {}))
     module, plain_args, plain_kwargs = taking_plain(module, tuple(args), dict(kwargs or {}))
     module, named_args, named_kwargs, restored = taking_names(module, plain_args, plain_kwargs)
@@ -154,7 +154,7 @@ def aot_export(
         snapshot.watching(),
     ):
         called, args_taken, kwargs_taken = taking_tensors(module, call_args, call_kwargs, shapes.numbers)
-        names = structure.positional_names(function, len(call_args))
+        names = pytree_spec.positional_names(function, len(call_args))
         call = Call(args_taken, kwargs_taken, names, shapes.declared, shapes.numbers, shapes.demanded)
         if streamed is not None:
             with streamed.stand_ins():
@@ -334,7 +334,7 @@ def _traced_forward(
     *,
     values: bool,
 ) -> Program:
-    structure.register_dataclasses(outputs)
+    pytree_spec.register_dataclasses(outputs)
     # The whole recurrent layer has no backward.
     how = portable_operators() if gradients.takes_gradients(module) else captured_whole()
     with torch.no_grad(), how:

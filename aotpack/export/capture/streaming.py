@@ -19,10 +19,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aotpack.archive.safetensors import SafetensorsSet, open_safetensors
 from aotpack.errors import AotpackError, CaptureError
-from aotpack.export.capture.python_state.provenance import Provenance
-from aotpack.export.capture.state import state_put_back
-from aotpack.export.editing import as_node
-from aotpack.export.program import ConstantInfo, Program, get_attribute, set_attribute
+from aotpack.export.ir.program import ConstantInfo, Program, get_attribute, set_attribute
+from aotpack.export.ir.rewriter import as_node
+from aotpack.export.tracing.python_state.provenance import Provenance
+from aotpack.export.tracing.state import state_put_back
 
 WeightFiles = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 

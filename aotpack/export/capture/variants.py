@@ -16,8 +16,8 @@ import torch.utils._pytree as pytree
 
 from aotpack.archive import Guard
 from aotpack.errors import BuildError, CaptureError
-from aotpack.export.capture.same_entry import as_entry
-from aotpack.export.program import Program, ProgramVariant
+from aotpack.export.capture.variant_signature import as_entry
+from aotpack.export.ir.program import Program, ProgramVariant
 from aotpack.spec import (
     DYNAMIC,
     UNSTATED,

@@ -10,7 +10,7 @@ from torch import Tensor
 from aotpack.export.ops.activations import BY_NUMBER
 from aotpack.export.ops.layout import channels_last_strides
 from aotpack.export.ops.registry import define
-from aotpack.export.packing import unpack_conv
+from aotpack.export.ops.weight_packing import unpack_conv
 
 
 def conv_sizes(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotpack.export.editing import is_contiguous
+from aotpack.export.ir.rewriter import is_contiguous
 from aotpack.export.ops.registry import define
 
 aten = torch.ops.aten

@@ -5,26 +5,26 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from aotpack.export import packing
+from aotpack.export.ops import weight_packing
 from aotpack.export.ops.activations import BY_NUMBER
 from aotpack.export.ops.registry import define, unaliased
-from aotpack.export.packing import unpack_linear
+from aotpack.export.ops.weight_packing import unpack_linear
 
 
 def _pack_linear(weight: Tensor) -> Tensor:
-    return unaliased(packing.pack_linear(weight), weight)
+    return unaliased(weight_packing.pack_linear(weight), weight)
 
 
 def _pack_linear_fake(weight: Tensor) -> Tensor:
-    return weight.new_empty(packing.packed_linear_sizes(weight))
+    return weight.new_empty(weight_packing.packed_linear_sizes(weight))
 
 
 def _pack_conv(weight: Tensor, groups: int, transposed: bool) -> Tensor:
-    return unaliased(packing.pack_conv(weight, groups, transposed), weight)
+    return unaliased(weight_packing.pack_conv(weight, groups, transposed), weight)
 
 
 def _pack_conv_fake(weight: Tensor, groups: int, transposed: bool) -> Tensor:
-    return weight.new_empty(packing.packed_conv_sizes(weight, groups, transposed))
+    return weight.new_empty(weight_packing.packed_conv_sizes(weight, groups, transposed))
 
 
 def _linear(

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aotpack.export.ops.registry import define
-from aotpack.export.packing import unpack_linear
+from aotpack.export.ops.weight_packing import unpack_linear
 
 
 def _lstm(

@@ -2,7 +2,7 @@
 //
 // Generated kernels call Vectorized<float>::erf(), whose formula (Abramowitz and Stegun, 7.1.26) is 1 minus something:
 // off by up to 1.5e-7, it returns 0 for small arguments, where eager returns 1.13 x. The build calls this function
-// instead (aotpack/export/inductor/functions.py).
+// instead (aotpack/export/torch_compat/inductor/functions.py).
 #pragma once
 
 #include <type_traits>

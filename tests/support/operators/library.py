@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from aotpack.export import native, toolchain
-from aotpack.export.cache import BuildCache
+from aotpack.building import native_sources
+from aotpack.building.cache import BuildCache
+from aotpack.export.backends.cpu import toolchain
 
 
 def link_library(
@@ -34,7 +35,7 @@ def link_library(
     def build(source: Path) -> str:
         flags = list(flags_for(source))
         digest = hashlib.sha256("\0".join([compiler.version, *flags, source.name]).encode())
-        digest.update(native.content_hash(source).encode())
+        digest.update(native_sources.content_hash(source).encode())
 
         def run(to: Path) -> None:
             subprocess.run([*compiler.command, *flags, "-c", str(source), "-o", str(to)], check=True)
@@ -42,7 +43,7 @@ def link_library(
         return str(cache.get(digest.hexdigest(), ".o", run))
 
     # The longest first, so that none runs alone at the end.
-    sources = sorted([driver, *native.sources_for(functions)], key=_length, reverse=True)
+    sources = sorted([driver, *native_sources.sources_for(functions)], key=_length, reverse=True)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         objects = list(pool.map(build, sources))
     subprocess.run([*compiler.command, *flags_for(driver), "-shared", *objects, "-o", str(output)], check=True)
@@ -50,4 +51,4 @@ def link_library(
 
 
 def _length(source: Path) -> int:
-    return sum(path.stat().st_size for path in [source, *native.local_includes(source)])
+    return sum(path.stat().st_size for path in [source, *native_sources.local_includes(source)])

@@ -1,0 +1,1 @@
+"""Code generation and compiling, one folder per kind of device."""

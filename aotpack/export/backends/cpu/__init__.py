@@ -1,0 +1,1 @@
+"""CPUs: TorchInductor's C++, the kernels of this package, and the compiler."""

@@ -1,0 +1,103 @@
+"""Makes generated kernels safe to fail and splits them into translation units.
+
+Kernels check indices with AOTI_TORCH_CHECK, which throws, often inside `#pragma omp parallel`, where an exception that
+leaves the region ends the process. Each check gets a guard around the innermost loop body that holds it: the exception
+is caught there, the message kept, the iteration skipped, and the call fails after the parallel region (the macros are
+in csrc/module/shim.h).
+"""
+
+from __future__ import annotations
+
+import re
+
+from aotpack.export.backends.cpu.cpp_text import blank_literals, closing_brace
+
+# What every kernel source begins with.
+PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
+_FUNCTION = re.compile(r'^(?:extern "C"|static|inline|template|void|[a-z])[^;{}]*\b(\w+)\([^;{}]*\)\s*\{', re.MULTILINE)
+_CHECK = re.compile(r"\bAOTI_TORCH_CHECK\(|\bTORCH_CHECK\(")
+# "index out of bounds: 0 <= tmp2 < 30522L" speaks of the generated code's variables.
+_BOUNDS_MESSAGE = re.compile(r'"index out of bounds: ([^"<]*<= )?[^"<]*?(?: < (-?\w+))?"')
+# torch 2.13 writes, into every kernel, where divisions by 0 are to be noted: a pointer that all threads of a process
+# share. There are no such divisions (decompositions/division.py).
+_DIVISION_FLAG = re.compile(
+    r"^[^\n]*\binductor_cpu_(?:integer_div_error|throw_if_integer_div_error)\w*\b[^\n]*\n", re.MULTILINE
+)
+_LOOP_HEAD = re.compile(r"\bfor\s*\([^{}]*\)\s*$")
+_PRAGMA_HEAD = re.compile(r"#pragma omp [^\n]*\n\s*$")
+
+
+def split(kernels: str) -> list[str]:
+    """One piece of text per kernel, each without the include line."""
+    pieces = [piece.strip() for piece in kernels.split(PREFIX)]
+    return [piece for piece in pieces if piece and blank_literals(piece).strip()]
+
+
+def guard(kernel: str) -> str:
+    """The kernel with its checks guarded."""
+    kernel = _BOUNDS_MESSAGE.sub(_readable_bounds, _DIVISION_FLAG.sub("", kernel))
+    blanked = blank_literals(kernel)
+    if not _CHECK.search(blanked):
+        return kernel
+    inserts: list[tuple[int, str]] = []
+    for function in _FUNCTION.finditer(blanked):
+        opening = function.end() - 1
+        closing = closing_brace(blanked, opening)
+        checks = [m.start() for m in _CHECK.finditer(blanked, opening, closing)]
+        if not checks:
+            continue
+        blocks = dict.fromkeys(_innermost_block(blanked, opening, closing, check) for check in checks)
+        # A guard around a block covers the blocks inside it.
+        outer = [b for b in blocks if not any(o[0] < b[0] and b[1] < o[1] for o in blocks)]
+        # Where two inserts share a position, the one listed first ends up behind.
+        inserts.append((closing, "\nAOTPACK_FAULT_RAISE\n"))
+        for begin, end in outer:
+            inserts.append((begin + 1, "\nAOTPACK_GUARD_BEGIN\n"))
+            inserts.append((end, "\nAOTPACK_GUARD_END\n"))
+        inserts.append((opening + 1, "\nAOTPACK_FAULT_DECLARE\n"))
+    # From the back, so that positions in front stay valid.
+    for position, text in sorted(inserts, key=lambda item: item[0], reverse=True):
+        kernel = kernel[:position] + text + kernel[position:]
+    return kernel
+
+
+def _readable_bounds(match: re.Match[str]) -> str:
+    limit = (match[2] or "").removesuffix("L")
+    below = f"below {limit}" if limit.isdigit() else "below the size of the dim that it indexes"
+    parts = (["at least 0"] if match[1] else []) + ([below] if match[2] else [])
+    return f'"index out of range: an index must be {" and ".join(parts) or "in range"}"'
+
+
+def _innermost_block(blanked: str, opening: int, closing: int, check: int) -> tuple[int, int]:
+    """The block around `check` that is the body of a loop or an OpenMP construct, else the function's own."""
+    stack: list[int] = []
+    for match in re.finditer(r"[{}]", blanked[opening:check]):
+        if match.group() == "{":
+            stack.append(opening + match.start())
+        else:
+            stack.pop()
+    for position in reversed(stack[1:]):
+        head = blanked[opening:position]
+        if _LOOP_HEAD.search(head) or _PRAGMA_HEAD.search(head):
+            return position, closing_brace(blanked, position)
+    return opening, closing
+
+
+def translation_units(kernels: str, limit: int) -> list[str]:
+    """Sources of about `limit` characters each, all kernels guarded. Each can be compiled on its own."""
+    units: list[str] = []
+    current: list[str] = []
+    size = 0
+    for piece in split(kernels):
+        if current and size + len(piece) > limit:
+            units.append(_unit(current))
+            current, size = [], 0
+        current.append(guard(piece))
+        size += len(piece)
+    if current:
+        units.append(_unit(current))
+    return units
+
+
+def _unit(pieces: list[str]) -> str:
+    return "\n\n".join([PREFIX, *pieces]) + "\n"

@@ -1,0 +1,190 @@
+"""Lowering: a Program becomes C++ sources for one target, and the constants that they read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+from aotpack.building import native_sources
+from aotpack.export import ops
+from aotpack.export.backends.check_wording import wording
+from aotpack.export.backends.cpu import custom_glue, kernel_source, wrapper_source
+from aotpack.export.backends.cpu.custom_glue import Glue
+from aotpack.export.backends.unsupported_operators import refuse, uses_of
+from aotpack.export.custom_ops.kernels import operators_with_kernels
+from aotpack.export.ir.program import ConstantInfo, Program, get_attribute, set_attribute
+from aotpack.export.ir.rewriter import is_dense
+from aotpack.export.passes.runner import refuse_specialization
+from aotpack.export.probing.lowering_guards import lowering_checks
+from aotpack.export.symbolic_shapes import shape_env
+from aotpack.export.torch_compat.inductor.codegen import GeneratedCode, generate
+from aotpack.spec import Check
+
+# Characters of kernel source that one compiler process gets; about two seconds of work.
+_UNIT_SIZE = 60_000
+
+
+@dataclass(frozen=True)
+class LoweredConstant:
+    """A constant that a module reads: an attribute of its program, or a `literal` that code generation made."""
+
+    name: str
+    info: ConstantInfo
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    literal: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Sources of one module, before compiling.
+
+    `checks`: what calls must satisfy beyond what the program says. `custom`: operators with kernels of the user.
+    """
+
+    target: str
+    wrapper: str
+    units: tuple[str, ...]
+    shims: frozenset[str]
+    constants: tuple[LoweredConstant, ...]
+    kernels: tuple[tuple[str, tuple[str, ...]], ...]
+    halves: frozenset[str]
+    checks: tuple[Check, ...] = ()
+    custom: tuple[Glue, ...] = ()
+
+
+def lower(program: Program, target: str, *, weights_known: bool = True) -> Lowered:
+    """Generates the sources of the module for `target`.
+
+    `weights_known` allows the code to be made for the values of weights: for single numbers, which become literals.
+
+    Raises:
+        UnsupportedOperatorError: the model needs operators that have no kernel; all of them are listed.
+        LoweringError: code generation failed.
+    """
+    inputs = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
+    custom = operators_with_kernels()
+    called: list[Glue] = []
+
+    def define(shims: frozenset[str]) -> str:
+        called.extend(custom_glue.of_shims(custom, shims))
+        return custom_glue.wrapper_text(called)
+
+    fold = weights_known and not _has_state_of_one_element(program)
+    with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
+        code = generate(
+            _with_room(program),
+            inputs,
+            target,
+            fold=fold,
+            wording=wording(program),
+            custom={op: custom_glue.shim_name(op) for op in custom},
+        )
+    refuse_specialization(program, "TorchInductor")
+    checks = lowering_checks(program, "TorchInductor")
+    wrapper = wrapper_source.transform(
+        code.wrapper,
+        target=target,
+        num_inputs=len(program.signature.inputs),
+        num_outputs=len(program.signature.outputs),
+        custom=define,
+    )
+    _refuse_unsupported(code, wrapper.shims - {each.shim_name for each in called})
+    return Lowered(
+        target=target,
+        wrapper=wrapper.text,
+        units=tuple(kernel_source.translation_units(code.kernels, _UNIT_SIZE)),
+        shims=wrapper.shims,
+        constants=tuple(_constant(program, code, name) for name in wrapper.constants),
+        kernels=wrapper.kernels,
+        halves=used_halves(program),
+        checks=checks,
+        custom=tuple(called),
+    )
+
+
+def _has_state_of_one_element(program: Program) -> bool:
+    """Whether there is a counter or the like: TorchInductor would compute with its first value for good."""
+    nodes = program.graph.find_nodes(op="get_attr")
+    return any(program.constant_info(str(n.target)).mutated and n.meta["val"].numel() <= 1 for n in nodes)
+
+
+def _with_room(program: Program) -> torch.fx.GraphModule:
+    """The graph over dense tensors on the CPU, as the archive will hold them.
+
+    Nobody reads the values of those that have none yet: memory that is never touched takes no room. Single numbers are
+    given, for TorchInductor may compute with them.
+    """
+    module = torch.fx.GraphModule(program.graph_module, program.graph)
+    for node in program.graph.find_nodes(op="get_attr"):
+        attribute = str(node.target)
+        value = get_attribute(module, attribute)
+        mutated = program.constant_info(attribute).mutated
+        # TorchInductor copies buffers, but not parameters; what is written to must be a buffer.
+        if not value.is_meta and is_dense(value) and isinstance(value, torch.nn.Parameter) != mutated:
+            continue
+        if value.numel() <= 1:
+            room = program.value(attribute).clone()
+        elif is_dense(value):
+            room = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+        else:
+            room = torch.empty(value.shape, dtype=value.dtype)
+        set_attribute(module, attribute, room if mutated else torch.nn.Parameter(room, requires_grad=False))
+    return module
+
+
+def _constant(program: Program, code: GeneratedCode, name: str) -> LoweredConstant:
+    attribute = code.constant_origins.get(name, name)
+    seen = code.constants[name].detach()
+    layout = (seen.dtype, tuple(seen.shape), seen.stride())
+    try:
+        return LoweredConstant(attribute, program.constant_info(attribute), *layout)
+    except (AttributeError, TypeError):
+        # Made by Inductor itself, e.g. out of a literal in the model.
+        return LoweredConstant(attribute, ConstantInfo("constant", ()), *layout, seen)
+
+
+def kernel_shims(program: Program) -> frozenset[str]:
+    """The functions that our own operators in the graph will call; known before code is generated."""
+    return frozenset(
+        f"aoti_torch_cpu_{node.target._schema.name.partition('::')[2]}"
+        for node in program.graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload) and node.target in ops.C_SHIMS
+    )
+
+
+_HALVES = {torch.bfloat16: "bf16", torch.float16: "f16"}
+
+
+def used_halves(program: Program) -> frozenset[str]:
+    """Which of "bf16" and "f16" tensors of the graph have."""
+    values = [node.meta.get("val") for node in program.graph.nodes]
+    tensors = [t for value in values for t in (value if isinstance(value, (tuple, list)) else [value])]
+    dtypes = {tensor.dtype for tensor in tensors if isinstance(tensor, torch.Tensor)}
+    return frozenset(name for dtype, name in _HALVES.items() if dtype in dtypes)
+
+
+@lru_cache(maxsize=1)
+def supported_shims() -> frozenset[str]:
+    """The functions that a module answers, read from their declarations."""
+    text = (native_sources.module_folder() / "shim.h").read_text()
+    names = {*re.findall(r"\b(aoti_torch_\w+)\(", text), *native_sources.operator_groups()}
+    for macro in ("item", "scalar_to_tensor"):
+        names |= {f"aoti_torch_{macro}_{dtype}" for dtype in re.findall(r"AOTPACK_ITEM\((\w+),", text)}
+    return frozenset(names)
+
+
+# What a call through the dispatcher is made of; the operator itself is in `dispatcher_calls`.
+_DISPATCHER = frozenset(["aoti_torch_new_uninitialized_tensor", "aoti_torch_proxy_executor_call_function"])
+
+
+def _refuse_unsupported(code: GeneratedCode, shims: frozenset[str]) -> None:
+    missing = shims - supported_shims() - _DISPATCHER
+    dispatched = list(code.dispatcher_calls)
+    if not missing and not dispatched and shims & _DISPATCHER:
+        dispatched = ["an operator that TorchInductor does not name"]
+    refuse(uses_of(code.operators, missing, dispatched))

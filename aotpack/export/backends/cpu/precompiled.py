@@ -1,0 +1,82 @@
+"""Precompiled headers. Generated code includes torch's vector library, and parsing that takes longer than to compile
+most kernels.
+
+They only save time: an object is the same without, as long as the header has nothing that a source does not include
+itself (c10's element types, say, bring a constructor of iostream's along). So no build waits for them. The first
+with a compiler and target leaves a note in the build cache; the next makes them in the background. Each takes 50 to
+150 MB there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from aotpack.building import native_sources
+from aotpack.building.cache import BuildCache, digest_of
+from aotpack.building.temporary import private_folder
+from aotpack.errors import BuildError
+from aotpack.export.backends.cpu.toolchain import Compiler
+
+_HEADER, _COMPILED, _NOTE = ".h", ".h.gch", ".wanted"
+
+
+@dataclass(frozen=True)
+class Precompiled:
+    """A line that all sources with these `flags` include. `key` is its name in the build cache."""
+
+    line: str
+    flags: tuple[str, ...]
+    key: str
+
+
+def precompiled(line: str, flags: Iterable[str], compiler: Compiler) -> Precompiled | None:
+    """The header that includes by `line`. None for clang: its own depend on files' times."""
+    if compiler.is_clang:
+        return None
+    # With the folders in `flags`: nothing checks later whether the headers in them are still the same.
+    key = digest_of(
+        [*compiler.command, compiler.version, torch.__version__, native_sources.headers_hash(), line, *flags]
+    )
+    return Precompiled(line, tuple(flags), key)
+
+
+def include_flags(header: Precompiled, cache: BuildCache) -> tuple[str, ...]:
+    """For the compiler, where `header` has been compiled and is whole; else none."""
+    text, compiled = cache.find(header.key, _HEADER), cache.find(header.key, _COMPILED)
+    return ("-include", str(text)) if text and compiled else ()
+
+
+def compile_ahead(headers: Iterable[Precompiled | None], cache: BuildCache, compiler: Compiler, pool: Executor) -> None:
+    """Leaves a note of each header, or compiles it in `pool` where an earlier build has left one."""
+    for header in headers:
+        if header is None:
+            continue
+        if cache.find(header.key, _NOTE) is None:
+            cache.aside(header.key, _NOTE, Path.touch)
+        else:
+            # There, comparing the header with its hash delays nothing.
+            pool.submit(_compile, header, cache, compiler)
+
+
+def _compile(header: Precompiled, cache: BuildCache, compiler: Compiler) -> None:
+    text = cache.aside(header.key, _HEADER, lambda path: _write(path, header.line))
+
+    def make(output: Path) -> None:
+        with private_folder() as folder:
+            done = compiler.run([*header.flags, "-x", "c++-header", str(text), "-o", str(output)], cwd=folder)
+        if done.returncode != 0:
+            raise BuildError("the compiler does not precompile headers")
+
+    # Nothing is lost but time.
+    with contextlib.suppress(BuildError, OSError):
+        cache.aside(header.key, _COMPILED, make)
+
+
+def _write(path: Path, line: str) -> None:
+    path.write_text(line + "\n")

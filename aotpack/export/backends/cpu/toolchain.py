@@ -1,0 +1,129 @@
+"""The C++ compiler's flags for each target."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from aotpack.building import native_sources
+from aotpack.building.compiler import Compiler, find_compiler
+from aotpack.errors import CompileError
+
+__all__ = [
+    "Compiler",
+    "compile_targets",
+    "custom_flags",
+    "find_compiler",
+    "generated_flags",
+    "library_flags",
+    "link_flags",
+    "target_flags",
+]
+
+# -march and the names by which torch's vector headers know the instruction set.
+_TARGETS: dict[str, tuple[str, ...]] = {
+    "x86-64-v3": ("-march=x86-64-v3", "-DCPU_CAPABILITY_AVX2", "-DCPU_CAPABILITY=AVX2"),
+    "x86-64-v4": (
+        "-march=x86-64-v4",
+        "-mprefer-vector-width=512",
+        "-DCPU_CAPABILITY_AVX512",
+        "-DCPU_CAPABILITY=AVX512",
+    ),
+}
+
+_COMMON = (
+    "-std=c++20",
+    "-fPIC",
+    "-fopenmp",
+    "-fvisibility=hidden",
+    "-fvisibility-inlines-hidden",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-DNDEBUG",
+    "-w",
+)
+
+
+def target_flags(target: str) -> tuple[str, ...]:
+    """Flags that choose the instruction set.
+
+    Raises:
+        CompileError: this version cannot compile for `target`.
+    """
+    try:
+        return _TARGETS[target]
+    except KeyError:
+        raise CompileError(
+            f"this version cannot compile for the target {target!r}", hint=f"choose of {', '.join(_TARGETS)}"
+        ) from None
+
+
+def compile_targets() -> tuple[str, ...]:
+    """Targets that this version compiles for."""
+    return tuple(_TARGETS)
+
+
+def library_flags(target: str, *, halves: frozenset[str], optimize: str = "-O3") -> list[str]:
+    """For our own kernels: contraction to FMA is wanted; code for half precisions not in `halves` is left out.
+
+    With AOTPACK_TRACE set in the environment, operators note every call at run time (csrc/module/trace.h).
+    """
+    flags = [*_COMMON, *target_flags(target), optimize, "-ffp-contract=fast"]
+    if "bf16" not in halves:
+        flags.append("-DAOTPACK_WITHOUT_BF16")
+    if "f16" not in halves:
+        flags.append("-DAOTPACK_WITHOUT_F16")
+    if os.environ.get("AOTPACK_TRACE"):
+        flags.append("-DAOTPACK_TRACE")
+    return [*flags, *_includes(native_sources.include_folders())]
+
+
+def generated_flags(target: str, *, optimize: str) -> list[str]:
+    """For generated code, which includes torch's header-only vector library."""
+    import torch
+
+    include = Path(torch.__file__).parent / "include"
+    return [
+        *_COMMON,
+        *target_flags(target),
+        optimize,
+        # As Inductor compiles its kernels: rounding stays that of the separate operations.
+        "-ffp-contract=off",
+        "-DTORCH_INDUCTOR_CPP_WRAPPER",
+        "-DSTANDALONE_TORCH_HEADER",
+        "-DC10_USING_CUSTOM_GENERATED_MACROS",
+        f"-ffile-prefix-map={include}=torch",
+        *_includes(native_sources.include_folders()),
+        "-isystem",
+        str(include),
+    ]
+
+
+def custom_flags(target: str) -> list[str]:
+    """For kernels of the user: rounding as it is written, also where compilers would contract by themselves."""
+    return [*_COMMON, *target_flags(target), "-O2", "-ffp-contract=off"]
+
+
+def link_flags(export_map: Path) -> list[str]:
+    """One exported symbol; libstdc++ and libgcc inside; nothing undefined beyond libc, libm and OpenMP."""
+    return [
+        "-shared",
+        "-fopenmp",
+        "-static-libstdc++",
+        "-static-libgcc",
+        f"-Wl,--version-script={export_map}",
+        "-Wl,--exclude-libs,ALL",
+        "-Wl,--gc-sections",
+        "-Wl,-Bsymbolic",
+        "-Wl,-z,defs",
+        "-Wl,-z,relro,-z,now",
+        "-Wl,--build-id=none",
+        "-s",
+        "-lm",
+    ]
+
+
+def _includes(folders: list[Path]) -> list[str]:
+    return [flag for folder in folders for flag in ("-I", str(folder))]

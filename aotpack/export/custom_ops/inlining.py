@@ -1,0 +1,130 @@
+"""Custom operators that are written in Python are traced through: an archive has their torch operators in their place.
+
+An operator defined by `torch.library` is opaque to torch.export, which asks its fake implementation for the result. An
+archive needs what it computes. So while a model is traced, a call of it runs its implementation for the CPU on the
+traced tensors, unless it has a kernel of the user (kernels.py). In a joint capture an operator with a backward of its
+own stays a call until AOTAutograd has taken that backward, and is decomposed then.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._library.custom_ops.OPDEFS, and of its values: _init_fn, _backend_fns, _backward_fn, _opoverload, _qualname
+  torch._functorch.config.decompose_custom_triton_ops
+  torch._library.triton, the module's name
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch._functorch.config
+from torch._library.custom_ops import OPDEFS
+from torch.overrides import TorchFunctionMode
+
+from aotpack.errors import CaptureError
+from aotpack.export.custom_ops.kernels import kernel_of
+from aotpack.export.custom_ops.known import IMPLEMENTATIONS
+from aotpack.export.custom_ops.python_kernels import called, has_backward, python_kernel, python_operators
+from aotpack.export.diagnostics import model_lines
+
+# Where torch.library.triton_op wraps implementations.
+_TRITON = "torch._library.triton"
+
+
+@contextlib.contextmanager
+def triton_operators_kept() -> Iterator[None]:
+    """While active, operators with Triton kernels stay calls: their implementations launch these, on a CPU too."""
+    with torch._functorch.config.patch(decompose_custom_triton_ops=False):
+        yield
+
+
+@contextlib.contextmanager
+def custom_operators_inlined() -> Iterator[None]:
+    """While active, calls of custom operators run their implementations.
+
+    With gradients enabled, those that have a backward of their own are left alone (see `decompositions`).
+    """
+    with _Inlining():
+        yield
+
+
+def is_inlined(target: object) -> bool:
+    """Whether calls of this operator run its implementation while `custom_operators_inlined` is active."""
+    op = called(target, (), {})
+    return op is not None and _definition(op) is not None
+
+
+def decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+    """The implementations of all custom operators that have no kernel: backwards may call any of them."""
+    operators = dict.fromkeys([*(known._opoverload for known in list(OPDEFS.values())), *python_operators()])
+    found = {op: _definition(op) for op in operators}
+    return {op: functools.partial(_traced, known) for op, known in found.items() if known is not None}
+
+
+class _Inlining(TorchFunctionMode):
+    """Runs a custom operator's implementation instead of the operator."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        op = called(func, args, kwargs)
+        known = None if op is None else _definition(op)
+        if known is None or (known.has_backward and torch.is_grad_enabled()):
+            return func(*args, **kwargs)
+        # Operators that the implementation calls may be custom ones too.
+        with self:
+            return _traced(known, *args, **kwargs)
+
+
+@dataclass(frozen=True)
+class _Definition:
+    """A custom operator in Python."""
+
+    name: str
+    run: Callable[..., Any]
+    has_backward: bool
+
+
+def _definition(op: torch._ops.OpOverload) -> _Definition | None:
+    """What torch knows of a custom operator; None for all others, and for those that torch itself defines."""
+    # A kernel of the user may be one for other devices: that is said when the archive is built.
+    if kernel_of(op) is not None:
+        return None
+    known = OPDEFS.get(op._schema.name)
+    if known is None:
+        run = python_kernel(op)
+        return None if run is None else _Definition(op.name(), run, has_backward(op))
+    by_torch = known._init_fn.__module__
+    if by_torch.partition(".")[0] == "torch" and not (by_torch == _TRITON and "cpu" in known._backend_fns):
+        return None
+    kernels = known._backend_fns
+    run = IMPLEMENTATIONS.get(known._qualname) or kernels.get("cpu", kernels.get(None, known._init_fn))
+    return _Definition(known._qualname, run, known._backward_fn is not None)
+
+
+def _traced(known: _Definition, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return known.run(*args, **kwargs)
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise CaptureError(
+            f"the custom operator {known.name} cannot be traced: its implementation fails on traced tensors with "
+            f"{type(error).__name__}: {_first_sentence(error)}{model_lines.at_line(error)}",
+            hint="an archive has no Python: write the operator by operators of torch alone, without numpy, data_ptr() "
+            "and the values of tensors, give it a kernel in C++ (docs/custom_ops.md), or leave that part outside the "
+            "archive",
+        ) from error
+
+
+def _first_sentence(error: Exception) -> str:
+    """Without the advice that torch gives to those who compile."""
+    return str(error).partition("\n")[0].partition(". If ")[0]

@@ -1,0 +1,222 @@
+"""Custom operators whose kernels the user brings: which operator is computed by which C++ function.
+
+>>> custom_kernel("vision::nms", sources=[Path(__file__).with_name("nms.cpp")])
+
+A kernel is compiled into each archive whose model calls the operator, for each of its targets. docs/custom_ops.md
+teaches how one is written (`aotpack/operator.h`).
+
+Private interface touched (torch 2.11 to 2.13): torch._C._dispatch_has_kernel_for_dispatch_key
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+
+from aotpack.building import native_sources
+from aotpack.errors import BuildError
+from aotpack.spec import Target
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+_NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*(\.[A-Za-z_]\w*)?")
+_FUNCTION = re.compile(r"(::)?[A-Za-z_]\w*(::[A-Za-z_]\w*)*")
+_OBJECT_SUFFIXES = (".o", ".a")
+
+
+@dataclass(frozen=True)
+class CustomKernel:
+    """What `custom_kernel` was told. `objects` are by target, those under None for every one."""
+
+    operator: str
+    function: str
+    sources: tuple[Path, ...]
+    include_dirs: tuple[Path, ...]
+    flags: tuple[str, ...]
+    objects: tuple[tuple[str | None, tuple[Path, ...]], ...]
+    triton: Any = None
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether there is anything that runs on a CPU."""
+        return bool(self.sources or self.objects)
+
+    def objects_for(self, target: str) -> tuple[Path, ...]:
+        """The objects and static archives to link for `target`.
+
+        Raises:
+            BuildError: there are some for other targets alone.
+        """
+        by_target = dict(self.objects)
+        if None not in by_target and by_target and target not in by_target:
+            raise BuildError(
+                f"the kernel of {self.operator} has objects for {', '.join(map(str, by_target))}, none for {target}",
+                hint=f'compile one for it and add it: objects={{"{target}": [...]}}',
+            )
+        return (*by_target.get(None, ()), *by_target.get(target, ()))
+
+
+_registered: dict[str, CustomKernel] = {}
+
+
+def custom_kernel(
+    operator: str,
+    *,
+    sources: PathLike | Sequence[PathLike] = (),
+    function: str | None = None,
+    include_dirs: Sequence[PathLike] = (),
+    flags: Sequence[str] = (),
+    objects: Mapping[str, Sequence[PathLike]] | Sequence[PathLike] | None = None,
+    triton: Any = None,
+) -> CustomKernel:
+    """Says how archives compute a custom operator. To be called before the model is captured; a second call for the
+    same operator replaces the first.
+
+    The operator itself is defined by `torch.library`: with a schema, a fake implementation, and an implementation for
+    eager PyTorch, which runs the example call. That one is not part of the archive.
+
+    Args:
+        operator: `"namespace::name"`, or `"namespace::name.overload"`.
+        sources: C++20 files. The first one defines the function, or declares it (a header, where objects define it);
+            the others are compiled on their own. Relative paths are relative to the working directory.
+        function: the C++ function's qualified name; by default the operator's name without its namespace. Its signature
+            follows from the operator's schema, and is checked when it is compiled.
+        include_dirs: folders that the sources' `#include`s are searched in, besides those of the sources.
+        flags: for the compiler, behind aotpack's own (`-O2 -ffp-contract=off` among them), e.g. `["-O3"]`.
+        objects: compiled objects and static archives (`.o`, `.a`) to link: target → files, or files for every target.
+        triton: a Triton kernel. Kept for targets with a GPU, of which there are none yet: an archive for CPU targets
+            needs `sources` or `objects` too, or the build refuses the operator by name.
+
+    Raises:
+        BuildError: a name is none, a file is missing or of no use, nothing is given, or torch would take the operator
+            apart.
+    """
+    if not _NAME.fullmatch(operator):
+        raise BuildError(
+            f"{operator!r} is not the name of an operator",
+            hint='write namespace::name or namespace::name.overload, e.g. "vision::nms"',
+        )
+    listed = (sources,) if isinstance(sources, (str, os.PathLike)) else tuple(sources)
+    by_target = objects if isinstance(objects, Mapping) else {None: objects} if objects else {}
+    kernel = CustomKernel(
+        operator,
+        function or operator.partition("::")[2].partition(".")[0],
+        tuple(_file(operator, source) for source in listed),
+        tuple(_folder(operator, folder) for folder in include_dirs),
+        tuple(flags),
+        tuple(
+            (None if target is None else Target.parse(target).name, tuple(_object(operator, file) for file in files))
+            for target, files in by_target.items()
+        ),
+        triton,
+    )
+    if not kernel.on_cpu and triton is None:
+        raise BuildError(f"no kernel is given for {operator}", hint="give its C++ file: sources=[...]")
+    if not _FUNCTION.fullmatch(kernel.function):
+        raise BuildError(f"{kernel.function!r} is not the name of a C++ function")
+    _refuse_composite(operator)
+    _registered[operator] = kernel
+    return kernel
+
+
+def kernel_include_dir() -> Path:
+    """The folder with `aotpack/operator.h`, for those who compile objects themselves (`-std=c++20 -fPIC`)."""
+    return native_sources.source_root() / "include"
+
+
+@contextlib.contextmanager
+def custom_kernels_restored() -> Iterator[None]:
+    """What is registered while active is forgotten afterwards."""
+    before = dict(_registered)
+    try:
+        yield
+    finally:
+        _registered.clear()
+        _registered.update(before)
+
+
+def qualified_name(op: torch._ops.OpOverload) -> str:
+    """`namespace::name`, with `.overload` unless that is the default."""
+    schema = op._schema
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+
+
+def kernel_of(op: torch._ops.OpOverload) -> CustomKernel | None:
+    """What was registered for an operator, also if it has nothing for a CPU."""
+    return _registered.get(qualified_name(op))
+
+
+def operators_with_kernels() -> dict[torch._ops.OpOverload, CustomKernel]:
+    """Operators that a CPU can compute by what the user gave. Those that torch does not know yet are left out."""
+    found = {}
+    for name, kernel in _registered.items():
+        op = _find(name)
+        if op is not None and kernel.on_cpu:
+            _refuse_composite(name)
+            found[op] = kernel
+    return found
+
+
+def advice(operators: Collection[str]) -> str | None:
+    """What there is to say of operators, `namespace.name`, that were refused though a kernel is registered."""
+    known = {name.replace("::", "."): kernel for name, kernel in _registered.items()}
+    gpu = [name for name in sorted(operators) if name in known and not known[name].on_cpu]
+    if not gpu:
+        return None
+    return (
+        f"{', '.join(gpu)}: the kernel is a Triton kernel, which needs a GPU, and every target of this version is a "
+        "CPU. Give it a C++ kernel as well: custom_kernel(..., sources=[...], triton=...)"
+    )
+
+
+def _find(name: str) -> torch._ops.OpOverload | None:
+    path, _, overload = name.partition(".")
+    namespace, _, short = path.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), short, None)
+    found = getattr(packet, overload or "default", None)
+    return found if isinstance(found, torch._ops.OpOverload) else None
+
+
+def _refuse_composite(operator: str) -> None:
+    if _find(operator) is not None and torch._C._dispatch_has_kernel_for_dispatch_key(
+        operator, "CompositeImplicitAutograd"
+    ):
+        raise BuildError(
+            f"{operator} is registered as CompositeImplicitAutograd: torch takes it apart, its kernel would never run",
+            hint='register its eager implementation for "CPU" or "CompositeExplicitAutograd"',
+        )
+
+
+def _file(operator: str, given: PathLike) -> Path:
+    path = Path(given).resolve()
+    if not path.is_file():
+        raise BuildError(
+            f"there is no file {path}, which is to hold the kernel of {operator}",
+            hint="relative paths are relative to the working directory; Path(__file__).with_name(...) is beside the "
+            "Python file",
+        )
+    return path
+
+
+def _folder(operator: str, given: PathLike) -> Path:
+    path = Path(given).resolve()
+    if not path.is_dir():
+        raise BuildError(f"there is no folder {path}, in which headers of the kernel of {operator} are to be")
+    return path
+
+
+def _object(operator: str, given: PathLike) -> Path:
+    path = _file(operator, given)
+    if path.suffix not in _OBJECT_SUFFIXES:
+        raise BuildError(
+            f"{path} cannot be linked into an archive: it is neither an object (.o) nor a static archive (.a)",
+            hint="an archive carries all of its code; a shared library would have to be on every machine that runs it",
+        )
+    return path

@@ -1,0 +1,33 @@
+"""Functions of integers that TorchInductor computes for floating point alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotpack.export.decompositions.table import aten, decomposes
+from aotpack.export.ops.integers import integer_binary
+
+
+def _binary(x: Any, y: Any, operation: int) -> Any:
+    dtype = torch.result_type(x, y)
+    if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+        return NotImplemented
+    device = next(value.device for value in (x, y) if isinstance(value, Tensor))
+    a, b = (
+        value.to(dtype) if isinstance(value, Tensor) else torch.full((), value, dtype=dtype, device=device)
+        for value in (x, y)
+    )
+    return integer_binary(*torch.broadcast_tensors(a, b), operation)
+
+
+@decomposes(aten.gcd.default)
+def _gcd(x: Tensor, y: Tensor) -> Any:
+    return _binary(x, y, 0)
+
+
+@decomposes(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+def _pow(x: Any, y: Tensor) -> Any:
+    return _binary(x, y, 1)

@@ -1,0 +1,55 @@
+"""Order statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotpack.export.decompositions.table import aten, decomposes, fixed
+
+
+def _median_at(x: Tensor, dim: int, keepdim: bool, *, ignore_nan: bool) -> tuple[Tensor, Tensor]:
+    if x.dim() == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
+    values, places = x.sort(dim=dim, stable=True)
+    size = x.shape[dim]
+    middle = torch.full((), size - 1, dtype=torch.int64, device=x.device) // 2
+    shape = [1 if axis == dim % x.dim() else n for axis, n in enumerate(x.shape)]
+    middle = middle.expand(shape)
+    if x.is_floating_point():
+        # NaN sorts last. One makes the median NaN, at its first place; the other median takes those before it.
+        missing = x.isnan().sum(dim, keepdim=True)
+        if ignore_nan:
+            middle = ((size - missing - 1) // 2).clamp(min=0)
+        else:
+            middle = torch.where(missing > 0, size - missing, middle)
+    value, place = values.gather(dim, middle), places.gather(dim, middle)
+    return (value, place) if keepdim else (value.squeeze(dim), place.squeeze(dim))
+
+
+@decomposes(aten.median.dim)
+def _median_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    return _median_at(x, dim, keepdim, ignore_nan=False)
+
+
+@decomposes(aten.nanmedian.dim)
+def _nanmedian_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    return _median_at(x, dim, keepdim, ignore_nan=True)
+
+
+def _median_of_all(x: Tensor, *, ignore_nan: bool) -> Tensor:
+    if x.is_floating_point() and any(fixed(size) and size == 0 for size in x.shape):
+        return torch.full((), torch.nan, dtype=x.dtype, device=x.device)
+    return _median_at(x.flatten(), 0, False, ignore_nan=ignore_nan)[0]
+
+
+@decomposes(aten.median.default)
+def _median(x: Tensor) -> Any:
+    return _median_of_all(x, ignore_nan=False)
+
+
+@decomposes(aten.nanmedian.default)
+def _nanmedian(x: Tensor) -> Any:
+    return _median_of_all(x, ignore_nan=True)

@@ -1,0 +1,1 @@
+"""From programs to an archive: passes, a backend per target, packing, and the check of the result."""

@@ -1,0 +1,284 @@
+"""Packing: compiled entries and the constants that they read become an archive."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, count, groupby
+from pathlib import Path
+
+import torch
+
+from aotpack._version import __version__
+from aotpack.archive import (
+    Constant,
+    Entry,
+    FileSource,
+    Fold,
+    Kernel,
+    Manifest,
+    Module,
+    StagedArchive,
+    Variant,
+    Weights,
+    WeightTensor,
+    layout_constants,
+    stage_archive,
+)
+from aotpack.export.backends.cpu import custom_units, toolchain
+from aotpack.export.backends.cpu.lower import Lowered
+from aotpack.export.driver.goldens import golden_file, tensor_bytes
+from aotpack.export.driver.self_check import Example
+from aotpack.export.ir.units import DEFAULT, Unit
+from aotpack.export.tracing.interface import manifest_dtype
+from aotpack.export.weights.constant_table import ConstantTable
+from aotpack.export.weights.identity import Identities
+from aotpack.export.weights.source_module import SourceTensors
+from aotpack.export.weights.updatable import Replaceable
+
+# Memory goes back to the system after so many bytes of constants.
+_TRIM_BYTES = 32 << 20
+_ABI_VERSION = 1
+_IMPORTS = ("alloc", "free", "fail", "seed")
+
+
+@dataclass(frozen=True)
+class CompiledUnit:
+    """A program with what it was lowered to and compiled to, per target."""
+
+    unit: Unit
+    lowered: tuple[Lowered, ...]
+    objects: tuple[bytes, ...]
+
+
+def pack(
+    units: Sequence[CompiledUnit],
+    name: str,
+    output: Path,
+    *,
+    identities: Identities,
+    replaceable: Replaceable | None = None,
+    free_source: bool = False,
+    compiler_version: str,
+) -> Draft:
+    """Brings together what the archive consists of.
+
+    Constants are computed one at a time, each once, in the order in which the units read them.
+
+    Raises:
+        BuildError: two units see one constant in different layouts.
+        OSError: a temporary file beside the output cannot be written.
+    """
+    table = ConstantTable([(unit.unit, unit.lowered) for unit in units], identities, replaceable)
+    freed = None
+    if free_source:
+        freed = SourceTensors(
+            [unit.unit.program for unit in units],
+            [(row.of, row.constant.name) for row in table.rows if row.constant.literal is None],
+        )
+    layout = layout_constants(_values(table, freed), folder=output.parent)
+    table.place(layout.placements)
+    constants = tuple(
+        Constant(
+            name=constant,
+            role=row.constant.info.role,
+            sources=row.constant.info.sources,
+            dtype=manifest_dtype(row.constant.dtype),
+            shape=row.constant.shape,
+            stride=row.constant.stride,
+            file=layout.placements[key].segment,
+            offset=layout.placements[key].offset,
+            nbytes=layout.placements[key].nbytes,
+            sha256=layout.placements[key].sha256,
+            mutated=row.constant.info.mutated,
+        )
+        for constant, key, row in table.named()
+    )
+    files = _Files(list(layout.segments))
+    entries = [_entry(list(group), table, files) for _, group in groupby(units, lambda u: u.unit.name)]
+    report = json.dumps(_report(units), indent=1, sort_keys=True).encode() + b"\n"
+    files.add(FileSource.from_bytes("reports/passes.json", report))
+    manifest = Manifest(
+        name,
+        _producer(units, compiler_version),
+        constants,
+        tuple(entries),
+        report=len(files.sources) - 1,
+        weights=None if replaceable is None else _weights(replaceable, table),
+    )
+    return Draft(output, manifest, files, [compiled.unit for compiled in units])
+
+
+@dataclass
+class _Files:
+    """The files of an archive so far."""
+
+    sources: list[FileSource]
+
+    def add(self, file: FileSource) -> int:
+        """The file's number."""
+        self.sources.append(file)
+        return len(self.sources) - 1
+
+    def path(self, path: str, extension: str) -> str:
+        """`path` with what the format does not allow replaced, and a number where that makes it equal to another."""
+        plain = re.sub(r"[^A-Za-z0-9._/-]", "-", path)
+        taken = {file.path for file in self.sources}
+        free = (f"{plain}{suffix}{extension}" for suffix in chain([""], (f".{i}" for i in count(2))))
+        return next(path for path in free if path not in taken)
+
+
+def _values(table: ConstantTable, freed: SourceTensors | None) -> Iterator[tuple[int, memoryview]]:
+    packed = 0
+    for key, row in enumerate(table.rows):
+        value = row.value()
+        packed += value.nbytes
+        yield key, tensor_bytes(value)
+        del value
+        if freed is not None and row.constant.literal is None:
+            freed.packed(row.of, row.constant.name)
+        if packed >= _TRIM_BYTES:
+            packed = 0
+            _return_memory()
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An archive that is complete but for its goldens.
+
+    Attributes:
+        output: where it is to be.
+        manifest: without files and goldens.
+        files: the files so far.
+        units: what it was made of, of which goldens are examples.
+    """
+
+    output: Path
+    manifest: Manifest
+    files: _Files
+    units: Sequence[Unit]
+
+    def stage(self, *, goldens: bool, without: Collection[str] = ()) -> tuple[StagedArchive, list[Example]]:
+        """Writes the archive to a temporary file beside the output; also the example calls that it is to answer.
+
+        Args:
+            goldens: whether the archive has the example calls.
+            without: labels of units whose example it does not have nevertheless.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        files = _Files(list(self.files.sources))
+        examples: list[Example] = []
+        for unit in self.units:
+            made = golden_file(unit.program, files.path(f"goldens/{_stem(unit)}", ".bin"), len(files.sources))
+            if made is None or unit.label in without:
+                continue
+            golden, file = made
+            if goldens:
+                files.add(file)
+            data = None if goldens else b"".join(bytes(chunk) for chunk in file.chunks())
+            open_reasons = unit.program.reference.open if unit.program.reference is not None else ()
+            examples.append(Example(unit.name, unit.variant, golden, open_reasons, data))
+        entries = tuple(
+            dataclasses.replace(
+                entry, goldens=tuple(example.golden for example in examples if goldens and example.entry == entry.name)
+            )
+            for entry in self.manifest.entries
+        )
+        manifest = dataclasses.replace(self.manifest, entries=entries)
+        return stage_archive(self.output, manifest, files.sources), examples
+
+
+def _return_memory() -> None:
+    """Has glibc give freed memory back to the system, of which it keeps blocks below 32 MB."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files) -> Entry:
+    """The manifest's entry with these variants; adds its files."""
+    variants = []
+    for compiled in units:
+        unit = compiled.unit
+        modules = []
+        for module, code in zip(compiled.lowered, compiled.objects, strict=True):
+            path = files.path(f"modules/{module.target}/{_stem(unit)}", ".so")
+            modules.append(
+                Module(
+                    target=module.target,
+                    abi_version=_ABI_VERSION,
+                    file=files.add(FileSource.from_bytes(path, code)),
+                    constants=tuple(table.number(unit.program, constant) for constant in module.constants),
+                    imports=_IMPORTS,
+                    kernels=tuple(Kernel(kernel, ops) for kernel, ops in module.kernels),
+                )
+            )
+        later = [check for module in compiled.lowered for check in module.checks]
+        checks = tuple(dict.fromkeys([*unit.program.checks, *later]))
+        variants.append(Variant(unit.variant, unit.guards, tuple(modules), checks))
+    signature = units[0].unit.entry.signature
+    return Entry(
+        name=signature.name,
+        dims=signature.dims,
+        inputs=signature.inputs,
+        outputs=signature.outputs,
+        in_spec=signature.in_spec,
+        out_spec=signature.out_spec,
+        variants=tuple(variants),
+    )
+
+
+def _stem(unit: Unit) -> str:
+    return unit.name if unit.variant == DEFAULT else f"{unit.name}.{unit.variant}"
+
+
+def _weights(replaceable: Replaceable, table: ConstantTable) -> Weights:
+    tensors = tuple(
+        WeightTensor(t.name, manifest_dtype(t.dtype), t.shape, None if t.holder is None else table.held(*t.holder))
+        for t in replaceable.tensors
+    )
+    if replaceable.fold is None:
+        return Weights(tensors, None)
+    results = tuple(table.held(*result) for result in replaceable.results)
+    return Weights(tensors, Fold(replaceable.fold.signature.name, results))
+
+
+def _report(units: Sequence[CompiledUnit]) -> dict[str, object]:
+    """What the passes did, for people; docs/format.md has the form."""
+    entries: dict[str, dict[str, object]] = {}
+    for compiled in units:
+        unit = compiled.unit
+        entries.setdefault(unit.name, {})[unit.variant] = [dataclasses.asdict(r) for r in unit.program.reports]
+    return {"entries": entries}
+
+
+def _producer(units: Sequence[CompiledUnit], compiler_version: str) -> dict[str, str]:
+    lowered = [module for unit in units for module in unit.lowered]
+    flags = toolchain.library_flags(lowered[0].target, halves=lowered[0].halves)
+    return {
+        "aotpack": __version__,
+        "torch": str(torch.__version__),
+        "compiler": compiler_version,
+        "flags": " ".join(flag for flag in flags if flag.startswith("-O")),
+        "source_sha256": _source_hash(lowered),
+        **{
+            f"kernel {operator}": files
+            for module in lowered
+            for operator, files in custom_units.described(module.custom)
+        },
+    }
+
+
+def _source_hash(lowered: Sequence[Lowered]) -> str:
+    digest = hashlib.sha256()
+    for module in lowered:
+        for text in (module.wrapper, *module.units):
+            digest.update(text.encode() + b"\0")
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""The program that front ends return and passes transform, and what edits it."""

@@ -1,0 +1,68 @@
+"""What a build compiles: the programs of all entries and variants, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aotpack.archive import Guard
+from aotpack.errors import BuildError
+from aotpack.export.ir.program import Program
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One variant of one entry.
+
+    Attributes:
+        entry: the program that gives the entry its name and signature.
+        variant: its name; "default" for the only one.
+        guards: what its dims must be.
+        program: what is compiled.
+    """
+
+    entry: Program
+    variant: str
+    guards: tuple[Guard, ...]
+    program: Program
+
+    @property
+    def name(self) -> str:
+        """The entry's name."""
+        return self.entry.signature.name
+
+    @property
+    def label(self) -> str:
+        """For people: `forward`, or `forward[batch=1]`."""
+        return unit_label(self.name, self.variant)
+
+
+def unit_label(entry: str, variant: str) -> str:
+    """For people: `forward`, or `forward[batch=1]`."""
+    return entry if variant == DEFAULT else f"{entry}[{variant}]"
+
+
+def units_of(programs: Sequence[Program]) -> list[Unit]:
+    """The units of an archive with these entries, in order.
+
+    Raises:
+        BuildError: there is no program, or two entries have one name.
+    """
+    if not programs:
+        raise BuildError("there is nothing to build", hint="give a program, or a list of several with different names")
+    units: list[Unit] = []
+    names: set[str] = set()
+    for program in programs:
+        name = program.signature.name
+        if name in names:
+            raise BuildError(
+                f"two programs are the entry {name!r}", hint="give each a name: aot_export(…, entry='prefill')"
+            )
+        names.add(name)
+        if program.variants:
+            units += [Unit(program, v.name, v.guards, v.program) for v in program.variants]
+        else:
+            units.append(Unit(program, DEFAULT, (), program))
+    return units

@@ -1,0 +1,42 @@
+"""Functions that torch.export does not follow, spelled by others that it does.
+
+Some look at values, which a trace does not have; some have a size that torch cannot tell, or that a trace would fix.
+They are replaced while a model is traced, one topic a file. The results are the same, and so is where they fail. A file
+of this folder that is not imported here is not in the table.
+"""
+
+from aotpack.export.overrides import (
+    batch_norm,
+    bools,
+    distributions,
+    encoders,
+    histograms,
+    least_squares,
+    losses,
+    normalization,
+    observers,
+    products,
+    random,
+    sizes,
+    statistics,
+    window_functions,
+)
+from aotpack.export.overrides.table import functions_overridden
+
+__all__ = [
+    "batch_norm",
+    "bools",
+    "distributions",
+    "encoders",
+    "functions_overridden",
+    "histograms",
+    "least_squares",
+    "losses",
+    "normalization",
+    "observers",
+    "products",
+    "random",
+    "sizes",
+    "statistics",
+    "window_functions",
+]

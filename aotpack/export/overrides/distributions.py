@@ -1,0 +1,77 @@
+"""Samples and checks of torch.distributions.
+
+What they check of their parameters and of values becomes a check of the call, in words that are known when the model is
+traced: torch's quote the values. Samples of a Gamma and of a Dirichlet, which others are made of, are drawn by
+operators of ours, which keep their gradients.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._is_all_true   what Distribution.__init__ (with locals `param`, `constraint`) and Distribution._validate_sample
+    (with `support`) ask of a tensor of bools before they raise
+  torch._dynamo.eval_frame.TorchPatcher.patch   turns all checks of distributions off, for good
+  torch._standard_gamma, torch.distributions.dirichlet._Dirichlet.apply   what torch.distributions draw by
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, dirichlet
+
+from aotpack.export.ops.sampler_gradients import sample_dirichlet, sample_gamma
+from aotpack.export.overrides.table import overrides, replaces, sets
+
+_SOURCE = inspect.getsourcefile(Distribution)
+
+
+def _touched() -> bool:
+    """Whether TorchDynamo has been at work in this process."""
+    patcher = sys.modules.get("torch._dynamo.eval_frame")
+    return patcher is not None and patcher.TorchPatcher.patch.cache_info().currsize > 0
+
+
+# Whether distributions check what they are given, as the user has it.
+_CHECKED: bool = __debug__ if _touched() else Distribution._validate_args
+
+
+@sets(Distribution, "_validate_args")
+def _checked() -> bool:
+    # What a model computes must not depend on what else was compiled before.
+    return _CHECKED if _touched() else Distribution._validate_args
+
+
+@overrides(torch._is_all_true)
+def _is_all_true(valid: Tensor) -> Any:
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename != _SOURCE:
+        frame = frame.f_back
+    if frame is None:
+        return NotImplemented
+    known = frame.f_locals
+    name = type(known.get("self")).__name__
+    if "support" in known:
+        message = f"Expected value argument to be within the support ({known['support']!r}) of the distribution {name}"
+    else:
+        message = (
+            f"Expected parameter {known.get('param')} of distribution {name} to satisfy the constraint "
+            f"{known.get('constraint')!r}, but found invalid values"
+        )
+    torch._assert_async(valid.all(), message)
+    return True
+
+
+@overrides(torch._standard_gamma)
+def _standard_gamma(alpha: Tensor, generator: Any = None) -> Any:
+    return NotImplemented if generator is not None else sample_gamma(alpha)
+
+
+@replaces(dirichlet, "_Dirichlet")
+class _Dirichlet:
+    """In the place of torch's autograd.Function, whose backward torch.export drops."""
+
+    @staticmethod
+    def apply(concentration: Tensor) -> Tensor:
+        return sample_dirichlet(concentration)  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Passes that are true on every device."""

@@ -1,0 +1,1 @@
+"""Passes that choose kernels and layouts of CPUs."""

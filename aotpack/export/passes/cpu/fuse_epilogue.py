@@ -1,0 +1,102 @@
+"""Fuses a residual add and an activation behind a packed linear or convolution into it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+import torch
+
+from aotpack.export import ops
+from aotpack.export.ir.program import Program
+from aotpack.export.ir.rewriter import Rewriter, bound_arguments, dtype_of, same_shape
+
+aten = torch.ops.aten
+
+_PLAIN = {
+    aten.relu.default: "relu",
+    aten.relu_.default: "relu",
+    aten.silu.default: "silu",
+    aten.silu_.default: "silu",
+    aten.sigmoid.default: "sigmoid",
+    aten.tanh.default: "tanh",
+    aten.hardswish.default: "hardswish",
+    aten.hardswish_.default: "hardswish",
+    aten.hardsigmoid.default: "hardsigmoid",
+    aten.relu6.default: "relu6",
+}
+_CLAMPS = (aten.hardtanh.default, aten.hardtanh_.default, aten.clamp.default)
+_PACKED = (ops.packed_linear, ops.packed_conv)
+
+
+def fuse_epilogue(program: Program) -> Program:
+    """First additions, then activations; each only where the packed result has no other reader."""
+    rewriter = Rewriter(program)
+    order = {node: position for position, node in enumerate(rewriter.graph.nodes)}
+    adds = activations = 0
+    for node in rewriter.nodes(aten.add.Tensor):
+        adds += _fuse_add(rewriter, node, order)
+    for node in rewriter.nodes(*_PLAIN, aten.gelu.default, *_CLAMPS):
+        activations += _fuse_activation(node, rewriter)
+    rewriter.changed = adds + activations
+    return rewriter.finish("fuse-epilogue", f"fused {adds} additions and {activations} activations")
+
+
+def _open(node: object, *, residual: bool) -> TypeGuard[torch.fx.Node]:
+    """Whether `node` is a packed call that can still take an epilogue."""
+    if not isinstance(node, torch.fx.Node) or node.target not in _PACKED or len(node.users) != 1:
+        return False
+    arguments = bound_arguments(node)
+    return arguments["act"] == 0 and (not residual or arguments["residual"] is None)
+
+
+def _with(node: torch.fx.Node, **changes: Any) -> None:
+    node.args = tuple((bound_arguments(node) | changes).values())
+    node.kwargs = {}
+
+
+def _fuse_add(rewriter: Rewriter, node: torch.fx.Node, order: dict[torch.fx.Node, int]) -> int:
+    if bound_arguments(node)["alpha"] != 1:
+        return 0
+    pairs = [(node.args[0], node.args[1]), (node.args[1], node.args[0])]
+    # The later one of two packed operands takes the other as its residual: its inputs are ready then.
+    pairs.sort(key=lambda pair: -order.get(pair[0], -1) if isinstance(pair[0], torch.fx.Node) else 1)
+    for packed, other in pairs:
+        if not _open(packed, residual=True) or not isinstance(other, torch.fx.Node) or packed is other:
+            continue
+        if not isinstance(other.meta.get("val"), torch.Tensor) or not same_shape(packed, other):
+            continue
+        if dtype_of(other) != dtype_of(packed):
+            continue
+        # Everything that the call reads must come before it: move it down to the addition.
+        rewriter.report(node, f"addition fused into {packed.name}")
+        node.prepend(packed)
+        _with(packed, residual=other)
+        rewriter.replace(node, packed)
+        return 1
+    return 0
+
+
+def _fuse_activation(node: torch.fx.Node, rewriter: Rewriter) -> int:
+    source = node.args[0]
+    name = _activation(node)
+    if name is None or not _open(source, residual=False):
+        return 0
+    rewriter.report(node, f"{name} fused into {source.name}")
+    _with(source, act=ops.ACTIVATIONS[name][0])
+    rewriter.replace(node, source)
+    return 1
+
+
+def _activation(node: torch.fx.Node) -> str | None:
+    if isinstance(node.target, torch._ops.OpOverload) and node.target in _PLAIN:
+        return _PLAIN[node.target]
+    arguments = bound_arguments(node)
+    if node.target is aten.gelu.default:
+        return "gelu_tanh" if arguments["approximate"] == "tanh" else "gelu"
+    if node.target is aten.clamp.default:
+        limits = (arguments["min"], arguments["max"])
+    else:
+        limits = (arguments["min_val"], arguments["max_val"])
+    if limits == (0, 6):
+        return "relu6"
+    return "relu" if limits == (0, None) else None

@@ -1,0 +1,92 @@
+"""Packs constant weights of linears and matrix products for our kernel."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+import torch.fx
+
+from aotpack.export import ops
+from aotpack.export.ir.program import Program
+from aotpack.export.ir.rewriter import Rewriter, dtype_of, same_shape, shape_of
+from aotpack.export.passes.patterns.products import PRODUCTS, Product, lies_along, product_of
+
+aten = torch.ops.aten
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def pack_linear(program: Program) -> Program:
+    """Replaces products with a constant second operand by `aotpack::packed_linear`.
+
+    A table that is also looked up (tied embeddings) is read out of the packed weight, so that it is stored once.
+    """
+    rewriter = Rewriter(program)
+    packed: dict[tuple[object, ...], torch.fx.Node] = {}
+    rows: dict[str, torch.fx.Node] = {}
+    for node in rewriter.nodes(*PRODUCTS):
+        product = product_of(rewriter, node)
+        if product is None or dtype_of(product.weight) not in _DTYPES:
+            continue
+        added = _added(rewriter, product)
+        if added is None:
+            continue
+        bias, residual = added
+        name = str(product.weight.target)
+        key = (name, product.rows, product.alpha)
+        if key not in packed:
+            first = next(iter(rewriter.graph.nodes))
+            layout = partial(_pack, product.rows, product.alpha)
+            packed[key] = rewriter.derive(f"packed_{name.lstrip('_')}", "packed", layout, [product.weight], first)
+            if product.rows and product.alpha == 1:
+                rows[name] = packed[key]
+        arguments = (product.x, packed[key], bias, residual, product.outputs, 0)
+        rewriter.report(node, f"packed the weight {list(shape_of(product.weight))}")
+        rewriter.replace(node, rewriter.call(ops.packed_linear, arguments, node))
+    lookups = 0
+    for node in rewriter.nodes(aten.embedding.default):
+        table = node.args[0]
+        if not isinstance(table, torch.fx.Node) or table.op != "get_attr":
+            continue
+        shared = rows.get(str(table.target))
+        if shared is not None:
+            count = shape_of(table)[0]
+            rewriter.report(node, "reads the packed weight of a product")
+            rewriter.replace(node, rewriter.call(ops.packed_embedding, (shared, node.args[1], count), node))
+            lookups += 1
+    tied = f", {lookups} tied lookups read the packed table" if lookups else ""
+    return rewriter.finish("pack-linear", f"packed the weights of {rewriter.changed - lookups} products{tied}")
+
+
+def _pack(rows: bool, alpha: float, weight: torch.Tensor) -> torch.Tensor:
+    if alpha != 1:
+        weight = (weight.double() * alpha).to(weight.dtype)
+    packed: torch.Tensor = ops.pack_linear(weight if rows else weight.t())
+    return packed
+
+
+def _added(rewriter: Rewriter, product: Product) -> tuple[torch.fx.Node | None, torch.fx.Node | None] | None:
+    """(bias of [n], residual) for the kernel out of what a product adds; None where the kernel cannot add it."""
+    bias, node = product.bias, product.node
+    if bias is None:
+        return None, None
+    if dtype_of(bias) != dtype_of(node):
+        return None
+    shape, rank, outputs = shape_of(bias), len(shape_of(node)), product.outputs
+    if rewriter.constant(bias) is not None and lies_along(shape, rank, rank - 1, outputs):
+        if len(shape) == 1 and shape[0] == outputs and product.beta == 1:
+            return bias, None
+        name = str(bias.target).lstrip("_")
+        row = partial(_row, outputs, product.beta)
+        return rewriter.derive(f"{name}_row", "folded", row, [bias], node), None
+    if product.beta != 1:
+        return None
+    if lies_along(shape, rank, rank - 1, outputs) and shape and shape[-1] == outputs:
+        return (bias if len(shape) == 1 else rewriter.call(aten.reshape.default, (bias, [outputs]), node)), None
+    return (None, bias) if same_shape(bias, node) else None
+
+
+def _row(outputs: int, beta: float, bias: torch.Tensor) -> torch.Tensor:
+    """A bias of one value for all or in more dims as [n]."""
+    return (bias.double() * beta).to(bias.dtype).reshape(-1).expand(outputs).contiguous()

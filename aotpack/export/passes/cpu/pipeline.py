@@ -1,0 +1,36 @@
+"""The passes that choose kernels and layouts for CPUs, in the order in which they run, with the reason for each place.
+
+They run after those of `passes/common/pipeline.py`.
+"""
+
+from __future__ import annotations
+
+from aotpack.export.passes.cpu.assign_layouts import assign_layouts
+from aotpack.export.passes.cpu.fuse_epilogue import fuse_epilogue
+from aotpack.export.passes.cpu.keep_output_layout import keep_output_layout
+from aotpack.export.passes.cpu.pack_attention import pack_attention
+from aotpack.export.passes.cpu.pack_conv import pack_conv
+from aotpack.export.passes.cpu.pack_embedding_bag import pack_embedding_bag
+from aotpack.export.passes.cpu.pack_linear import pack_linear
+from aotpack.export.passes.cpu.pack_rnn import pack_rnn
+from aotpack.export.passes.cpu.views_to_reshapes import views_to_reshapes
+from aotpack.export.passes.cpu.winograd import use_winograd
+from aotpack.export.passes.runner import Pass
+
+CPU: tuple[Pass, ...] = (
+    # Packed convolutions change strides: views over them must not depend on strides.
+    Pass(views_to_reshapes, part_of="pack-conv"),
+    Pass(pack_conv),
+    # Packed weights tell which convolutions share one.
+    Pass(use_winograd),
+    Pass(pack_linear),
+    Pass(pack_embedding_bag),
+    Pass(pack_attention),
+    Pass(pack_rnn),
+    # After packing: it rewrites arguments of packed operators only.
+    Pass(fuse_epilogue),
+    # A conversion between a convolution and its epilogue would keep them apart.
+    Pass(assign_layouts),
+    # Last: it compares the strides of the results with the captured ones.
+    Pass(keep_output_layout, always=True),
+)

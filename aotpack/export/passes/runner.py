@@ -1,0 +1,124 @@
+"""Runs passes over a program, checks the contract after each, and names the pass that broke it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+from aotpack.errors import BuildError, PassError
+from aotpack.export.diagnostics.internal_errors import REPORT, place_of, summary
+from aotpack.export.ir.program import Program
+from aotpack.export.ir.rewriter import fake_mode
+from aotpack.export.probing.lowering_guards import lowering_checks
+from aotpack.export.symbolic_shapes import shape_env
+from aotpack.export.symbolic_shapes.dims import expression
+from aotpack.export.torch_compat.older_torch import captures_mended
+from aotpack.spec import DimRef
+
+Step = Callable[[Program], Program]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A step of the pipeline with a name, by which users know it.
+
+    Attributes:
+        step: the function.
+        part_of: the name of the pass that this one belongs to: it runs when that one does.
+        always: whether it is needed for right results, and so cannot be switched off.
+    """
+
+    step: Step
+    part_of: str | None = None
+    always: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.step.__name__.replace("_", "-")
+
+    @property
+    def summary(self) -> str:
+        """What it does, in a sentence."""
+        return (self.step.__doc__ or "").partition("\n")[0]
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(self, program: Program) -> Program:
+        return self.step(program)
+
+
+def run_passes(program: Program, passes: Sequence[Step]) -> Program:
+    """The program after all passes.
+
+    Raises:
+        PassError: a pass failed, or left a graph that breaks the contract of Program.
+    """
+    for step in passes:
+        try:
+            with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
+                program = step(program)
+            check(program)
+            refuse_specialization(program, f"pass {step.__name__}")
+            later = lowering_checks(program, f"pass {step.__name__}")
+            program = replace(program, checks=(*program.checks, *later)) if later else program
+        except BuildError:
+            raise
+        except (MemoryError, OSError):
+            raise
+        except Exception as error:
+            raise PassError(f"pass {step.__name__} failed: {summary(error)}{place_of(error)}", hint=REPORT) from error
+    return program
+
+
+def check(program: Program) -> None:
+    """Lints the graph and compares its interface with the signature."""
+    program.graph.lint()
+    placeholders = program.graph.find_nodes(op="placeholder")
+    if len(placeholders) != len(program.signature.inputs):
+        raise PassError(
+            f"{len(placeholders)} placeholders, but {len(program.signature.inputs)} inputs in the signature"
+        )
+    results = program.graph.output_node().args[0]
+    if not isinstance(results, tuple) or len(results) != len(program.signature.outputs):
+        raise PassError("the graph's results do not match the signature")
+
+
+def refuse_specialization(program: Program, where: str) -> None:
+    """Raises PassError when a dynamic size of the inputs has become a number: the archive would compute wrongly."""
+    for node, spec in zip(program.graph.find_nodes(op="placeholder"), program.signature.inputs, strict=True):
+        # The placeholder of an int that varies is a symbol.
+        sizes = getattr(node.meta["val"], "shape", ())
+        for axis, (size, element) in enumerate(zip(sizes, spec.shape, strict=True)):
+            # `expr` applies what the shape environment has learned meanwhile.
+            if isinstance(element, DimRef) and not expression(size).free_symbols:
+                raise PassError(
+                    f"{where} fixed the dim {element.dim!r} (input {spec.name!r}, axis {axis}) to {size}",
+                    hint="make this dim static in dynamic_shapes, and please report this model",
+                )
+
+
+@captures_mended()
+def propagate(program: Program) -> None:
+    """Recomputes the fake tensors of all nodes, so that strides follow the operators that a pass put in."""
+    mode = fake_mode(program.graph_module)
+    values = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")]
+    with torch.no_grad(), mode, enable_python_dispatcher():
+        # Parameters are real; the mode makes fakes of them on the way.
+        allow, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
+        try:
+            _Propagation(program.graph_module, mode).propagate_dont_convert_inputs(*values)
+        finally:
+            mode.allow_non_fake_inputs = allow
+
+
+class _Propagation(FakeTensorProp):
+    """Constants keep the fake tensors that they have: a derived one has no value to make another from."""
+
+    def run_node(self, n: torch.fx.Node) -> object:
+        return n.meta["val"] if n.op == "get_attr" else super().run_node(n)

@@ -1,0 +1,265 @@
+"""Runs TorchInductor's code generation on a flat graph and takes the sources out before anything is compiled.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._inductor.compile_fx.compile_fx_aot
+  torch._inductor.codecache.AotCodeCompiler.compile   replaced while generating: it receives the finished sources
+  torch._inductor.cpu_vec_isa.{VecAVX2, VecAVX512, VecNEON, valid_vec_isa_list}   the ISA is chosen by us, not probed
+  torch._inductor.codegen.cpp.CppKernel.decide_parallel_depth
+  torch._inductor.graph.GraphLowering.{constants, allocated_constant_name}
+  torch._guards.{TracingContext, tracing}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+
+from aotpack.errors import AotpackError, LoweringError
+from aotpack.export import ops
+from aotpack.export.decompositions import our_decompositions
+from aotpack.export.diagnostics.internal_errors import REPORT, place_of, summary
+from aotpack.export.ir.rewriter import fake_mode
+from aotpack.export.torch_compat.effects import checks_without_tokens
+from aotpack.export.torch_compat.inductor.asserts import Wording, worded_asserts
+from aotpack.export.torch_compat.inductor.complex_graph import simplify_complex
+from aotpack.export.torch_compat.inductor.copies import copies_of_state_kept
+from aotpack.export.torch_compat.inductor.custom_calls import custom_calls
+from aotpack.export.torch_compat.inductor.device_asserts import asserts_checked
+from aotpack.export.torch_compat.inductor.fallbacks import Fallback, fallbacks
+from aotpack.export.torch_compat.inductor.functions import accurate_functions
+from aotpack.export.torch_compat.inductor.layout import chosen_layouts
+from aotpack.export.torch_compat.inductor.numbers import numbers_allowed
+from aotpack.export.torch_compat.inductor.private_cache import private_cache
+from aotpack.export.torch_compat.inductor.rare_dtypes import rare_dtypes_allowed
+from aotpack.export.torch_compat.inductor.reuse import pieces_left_alone
+from aotpack.export.torch_compat.inductor.shims import shims_of_later_versions
+from aotpack.export.torch_compat.inductor.sizes import open_sizes
+
+# Loops are divided as for this many threads, whatever the build host has: a build must not depend on its host.
+_ASSUMED_THREADS = 8
+# A parallel region costs about as much as a few thousand elements of pointwise work.
+_MIN_CHUNK = 4096
+
+_ISA_CLASSES = {"x86-64-v4": ("VecAVX512", 512), "x86-64-v3": ("VecAVX2", 256), "aarch64": ("VecNEON", 128)}
+
+
+@dataclass
+class GeneratedCode:
+    """What code generation produced for one graph and one target."""
+
+    wrapper: str
+    kernels: str
+    constants: dict[str, torch.Tensor] = field(default_factory=dict)
+    constant_origins: dict[str, str] = field(default_factory=dict)
+    dispatcher_calls: list[str] = field(default_factory=list)
+    operators: list[Fallback] = field(default_factory=list)
+
+
+def supported_targets() -> tuple[str, ...]:
+    """Targets that code can be generated for."""
+    return tuple(_ISA_CLASSES)
+
+
+def _config(bits: int, *, fold: bool, custom: Mapping[torch._ops.OpOverload, str] | None = None) -> dict[str, Any]:
+    # Their declarations are part of the wrapper already: the text is a comment.
+    declared = {op: [f"/* {name} */"] for op, name in (custom or {}).items()}
+    return {
+        "cpp_wrapper": True,
+        "force_disable_caches": True,
+        "compile_threads": 1,
+        # Constants were settled by our own passes.
+        "freezing": False,
+        # Else constants of a few elements become literals, state that the model writes to among them.
+        "always_keep_tensor_constants": True,
+        # Reads the values of constants of one element.
+        "joint_graph_constant_folding": fold,
+        "cpp.weight_prepack": False,
+        "layout_optimization": False,
+        "cpp.vec_isa_ok": True,
+        "cpp.simdlen": bits,
+        "cpp.threads": _ASSUMED_THREADS,
+        "cpp.dynamic_threads": True,
+        "cpp.min_chunk_size": _MIN_CHUNK,
+        "cpp.enable_kernel_profile": False,
+        "size_asserts": False,
+        "alignment_asserts": False,
+        "nan_asserts": False,
+        "scalar_asserts": True,
+        "aot_inductor.package": False,
+        "aot_inductor.use_runtime_constant_folding": False,
+        "aot_inductor.output_path": "",
+        "allow_buffer_reuse": True,
+        "keep_output_stride": True,
+        "fallback_random": False,
+        "max_autotune": False,
+        "comprehensive_padding": False,
+        "post_grad_custom_pre_pass": simplify_complex,
+        "aot_inductor.custom_ops_to_c_shims": {**ops.C_SHIMS, **declared},
+    }
+
+
+@contextlib.contextmanager
+def _fixed_isa(target: str) -> Iterator[int]:
+    from torch._inductor import cpu_vec_isa
+
+    name, bits = _ISA_CLASSES[target]
+    isa = getattr(cpu_vec_isa, name)()
+    with mock.patch.object(cpu_vec_isa, "valid_vec_isa_list", return_value=[isa]):
+        yield bits
+
+
+@contextlib.contextmanager
+def _serial_when_small() -> Iterator[None]:
+    """`dynamic_threads` makes Inductor open a parallel region around every loop; small loops stay serial here."""
+    from torch._inductor import config
+    from torch._inductor.codegen.cpp import CppKernel
+
+    original: Any = CppKernel.decide_parallel_depth
+
+    @functools.wraps(original)
+    def decide(self: Any, max_parallel_depth: Any, threads: int) -> Any:
+        with config.patch({"cpp.dynamic_threads": False}):
+            return original(self, max_parallel_depth, threads)
+
+    with mock.patch.object(CppKernel, "decide_parallel_depth", decide):
+        yield
+
+
+@contextlib.contextmanager
+def _intercepted(result: list[GeneratedCode]) -> Iterator[None]:
+    from torch._inductor import codecache
+
+    def take(
+        cls: type[Any],
+        /,
+        graph: Any,
+        wrapper_code: str,
+        kernel_code: str,
+        serialized_extern_kernel_nodes: str | None,
+        **_: Any,
+    ) -> str:
+        result.append(
+            GeneratedCode(
+                wrapper=wrapper_code,
+                kernels=kernel_code,
+                constants=dict(graph.constants),
+                constant_origins=dict(getattr(graph, "allocated_constant_name", {})),
+                dispatcher_calls=_dispatcher_calls(serialized_extern_kernel_nodes),
+                operators=fallbacks(graph),
+            )
+        )
+        return "generated"
+
+    with mock.patch.object(codecache.AotCodeCompiler, "compile", classmethod(take)):
+        yield
+
+
+def _dispatcher_calls(serialized: str | None) -> list[str]:
+    """Operators that Inductor would hand to libtorch's dispatcher at run time: there is none, so they are reported."""
+    if not serialized:
+        return []
+    nodes = json.loads(serialized)["nodes"]
+    return [str(node["node"]["target"]).removeprefix("torch.ops.").replace("::", ".") for node in nodes]
+
+
+@copies_of_state_kept()
+def generate(
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    target: str,
+    *,
+    fold: bool = True,
+    wording: Wording | None = None,
+    custom: Mapping[torch._ops.OpOverload, str] | None = None,
+) -> GeneratedCode:
+    """Generates C++ for `gm`, a flat graph over tensors.
+
+    Args:
+        gm: placeholders are tensors and SymInts, parameters are `get_attr` nodes, the output is a flat tuple of
+            tensors.
+        inputs: the value of each placeholder, whose symbols carry the ranges.
+        target: one of `supported_targets()`.
+        fold: whether the values of constants of one element may become part of the code.
+        wording: how the checks of the model are worded.
+        custom: operators with kernels of the user → the C functions by which they are called.
+
+    Raises:
+        LoweringError: Inductor could not generate code; the cause is chained.
+    """
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx_aot
+
+    result: list[GeneratedCode] = []
+    logging.getLogger("torch._inductor.ir").addFilter(_quiet_proxy_warning)
+    with (
+        torch.no_grad(),
+        warnings.catch_warnings(),
+        private_cache(),
+        _fixed_isa(target) as bits,
+        config.patch(_config(bits, fold=fold, custom=custom)),
+        _adapted(),
+        worded_asserts(wording or Wording()),
+        chosen_layouts(gm),
+        custom_calls(custom or {}),
+        _intercepted(result),
+    ):
+        # Inductor's own deprecated calls are nothing that a user can act on.
+        warnings.simplefilter("ignore")
+        try:
+            # Else it takes recurrent layers to oneDNN's, of which there is no kernel.
+            with _symbols_of(gm), torch.backends.mkldnn.flags(enabled=False):
+                compile_fx_aot(gm, list(inputs))
+        except (AotpackError, MemoryError, OSError):
+            raise
+        except Exception as error:
+            raise LoweringError(
+                f"TorchInductor could not generate code for this model: {summary(error)}{place_of(error)}", hint=REPORT
+            ) from error
+    if len(result) != 1:
+        raise LoweringError(
+            f"expected one generated program, TorchInductor produced {len(result)}", hint="please report this model"
+        )
+    return result[0]
+
+
+@contextlib.contextmanager
+def _adapted() -> Iterator[None]:
+    """While active, everything of TorchInductor is replaced that is replaced for every program."""
+    with contextlib.ExitStack() as stack:
+        for adapter in (
+            _serial_when_small,
+            open_sizes,
+            our_decompositions,
+            checks_without_tokens,
+            asserts_checked,
+            numbers_allowed,
+            rare_dtypes_allowed,
+            accurate_functions,
+            pieces_left_alone,
+            shims_of_later_versions,
+        ):
+            stack.enter_context(adapter())
+        yield
+
+
+@contextlib.contextmanager
+def _symbols_of(gm: torch.fx.GraphModule) -> Iterator[None]:
+    """While active, symbols that come out of data have a place to live even where no input has brought one along."""
+    from torch._guards import TracingContext, tracing
+
+    with tracing(TracingContext(fake_mode(gm))):
+        yield
+
+
+def _quiet_proxy_warning(record: logging.LogRecord) -> bool:
+    # We list such operators ourselves, all at once.
+    return "proxy executor" not in record.getMessage()

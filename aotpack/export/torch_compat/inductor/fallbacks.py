@@ -1,0 +1,93 @@
+"""What generated code calls instead of computing: the operators of a lowered graph, and where in the model each is.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._inductor.graph.GraphLowering.operations
+  torch._inductor.ir.ExternKernel.{op_overload, cpp_kernel_name, python_kernel_name, origins}
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aotpack.export.diagnostics import model_lines
+from aotpack.export.diagnostics.model_lines import ModelLine
+
+# What C functions and names of kernels have around an operator's name.
+_AROUND = re.compile(r"^(?:torch\.ops\.|extern_kernels\.|at::_ops::|at::|aoti_torch_)+(?:cpu_)?|::call$")
+_ENDINGS = ("_default", "_out")
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """One call of an operator.
+
+    Attributes:
+        operator: `aten.bincount`, with its overload unless that is the default.
+        keys: under which its C function may be known, see `key`.
+        module: path and class of the innermost module that it is in, `heads.0 (Head)`; "" where there is none.
+        line: of the model.
+    """
+
+    operator: str
+    keys: frozenset[str]
+    module: str
+    line: ModelLine | None
+
+
+def key(name: str) -> str:
+    """What the names of one operator have in common: `aoti_torch_cpu_mm_out`, `at::mm_out` and `aten.mm` → `mm`."""
+    name = _AROUND.sub("", name)
+    name = name.removeprefix("aten.").removeprefix("aten::")
+    name = re.sub(r"\.|::", "_", name)
+    for ending in _ENDINGS:
+        name = name.removesuffix(ending)
+    return name
+
+
+def fallbacks(graph: Any) -> list[Fallback]:
+    """Every call of an operator in a lowered graph (`GraphLowering`), in order."""
+    from torch._inductor import ir
+
+    found = []
+    for operation in graph.operations:
+        if not isinstance(operation, ir.ExternKernel):
+            continue
+        overload = getattr(operation, "op_overload", None)
+        names = [getattr(operation, "cpp_kernel_name", None), getattr(operation, "python_kernel_name", None)]
+        if isinstance(overload, torch._ops.OpOverload):
+            operator = str(overload).removesuffix(".default").removesuffix(".out")
+            names.append(str(overload))
+        else:
+            operator = next((f"aten.{key(name)}" for name in names if name), "")
+        if operator:
+            node = _node(operation, overload)
+            module = _module(node.meta.get("nn_module_stack")) if node is not None else ""
+            line = model_lines.of_trace(node.meta.get("stack_trace") or "") if node is not None else None
+            found.append(Fallback(operator, frozenset(key(name) for name in names if name), module, line))
+    return found
+
+
+def _node(operation: Any, overload: Any) -> torch.fx.Node | None:
+    """The node that an operation was made for; others may have been fused into it."""
+    origins = list(operation.origins or ())
+    of_operator = [node for node in origins if node.target == overload]
+    with_line = [node for node in origins if node.meta.get("stack_trace")]
+    return next(iter(of_operator or with_line or origins), None)
+
+
+def _module(stack: Any) -> str:
+    """The innermost module of a node's stack {key: (path, class)}."""
+    if not stack:
+        return ""
+    path, kind = list(stack.values())[-1][:2]
+    path = str(path)
+    name = kind if isinstance(kind, str) else getattr(kind, "__qualname__", "")
+    name = name.rpartition(".")[2]
+    if name == "_Function":
+        # A function: ours around it is nothing that a user knows.
+        return path
+    return f"{path} ({name})" if path else name

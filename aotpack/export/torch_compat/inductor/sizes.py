@@ -1,0 +1,141 @@
+"""Keeps TorchInductor from deciding what sizes are: its code is for all sizes that an entry admits.
+
+TorchInductor compiles for one call at a time and may *guard*: assume what holds for the example call, and compile again
+where it does not. An archive is compiled once. So nothing is assumed of dynamic sizes here (torch calls that oblivious:
+what is not known is answered as for sizes in general), where TorchInductor must have an answer it gets an expression,
+and the lowerings that fix sizes are replaced by decompositions (aotpack/export/decompositions/).
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._inductor.sizevars.SizeVarAllocator.{evaluate_min, evaluate_max, guard_int_seq}
+  torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.codegen_dynamic_slice_size
+  torch._inductor.fx_passes.reinplace.{graph_call_function, compute_overlapping_tensors}
+  torch.fx.experimental._config.backed_size_oblivious
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import sys
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import sympy
+import torch
+from torch._inductor.virtualized import V
+from torch.fx.experimental import _config
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.utils._sympy.functions import Max, Min
+
+from aotpack.export.torch_compat.inductor.size_printer import sizes_in_cpp
+from aotpack.export.torch_compat.older_torch import lowering_mended
+
+
+@contextlib.contextmanager
+def open_sizes() -> Iterator[None]:
+    """While active, TorchInductor assumes nothing of dynamic sizes."""
+    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+    from torch._inductor.fx_passes import reinplace
+    from torch._inductor.sizevars import SizeVarAllocator
+
+    with (
+        _config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
+        mock.patch.object(SizeVarAllocator, "evaluate_min", _or_expression(SizeVarAllocator.evaluate_min, Min)),
+        mock.patch.object(SizeVarAllocator, "evaluate_max", _or_expression(SizeVarAllocator.evaluate_max, Max)),
+        # The lowering of convolutions asks so for the sizes of weights and biases, and has use for their number alone.
+        mock.patch.object(SizeVarAllocator, "guard_int_seq", lambda _, sizes: list(sizes)),
+        mock.patch.object(
+            CppWrapperCpu, "codegen_dynamic_slice_size", _with_ends(CppWrapperCpu.codegen_dynamic_slice_size)
+        ),
+        mock.patch.object(reinplace, "graph_call_function", _of_any_size(reinplace.graph_call_function)),
+        mock.patch.object(reinplace, _OVERLAPPING, _for_all_sizes(getattr(reinplace, _OVERLAPPING))),
+        sizes_in_cpp(),
+        lowering_mended(),
+    ):
+        yield
+
+
+def _with_ends(original: Any) -> Any:
+    """Slices without a start or an end (`x[:n - m]`, `x[n:]`) have both: the wrapper's code would say `None`, or with
+    torch 2.11 an integer too large for C++.
+    """
+
+    @functools.wraps(original)
+    def codegen(self: Any, node: Any) -> Any:
+        node.start = 0 if node.start is None else node.start
+        node.end = node.size if node.end is None or _is_open(node.end) else node.end
+        return original(self, node)
+
+    return codegen
+
+
+def _is_open(end: Any) -> bool:
+    return isinstance(end, (int, sympy.Integer)) and bool(end >= sys.maxsize)
+
+
+def _of_any_size(original: Any) -> Any:
+    """Writing to a slice, traced again: torch 2.11 asks then whether two sizes out of data are equal, which the program
+    was asked when it was captured. (The functions traced are themselves the targets of nodes, found by identity: they
+    must stay what they are.)
+    """
+    from torch._inductor.fx_passes import reinplace
+
+    @functools.wraps(original)
+    def call(graph: torch.fx.Graph, fn: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
+        try:
+            node: torch.fx.Node = original(graph, fn, *args, **kwargs)
+        except RuntimeError:
+            if fn is not reinplace._generalized_scatter:
+                raise
+            node = graph.call_function(fn, args, kwargs)
+            with V.fake_mode:
+                node.meta["val"] = args[0].meta["val"].clone()
+        return node
+
+    return call
+
+
+_OVERLAPPING = "compute_overlapping_tensors"
+
+
+def _for_all_sizes(original: Any) -> Any:
+    """Which of several tensors in one storage overlap: of dynamic ones all that may overlap for some sizes. torch would
+    answer for the sizes of the example.
+    """
+
+    @functools.wraps(original)
+    def overlapping(tensors: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        spans = [_span(tensor) for tensor in tensors]
+        if all(isinstance(end, int) for span in spans for end in span):
+            return original(tensors, *args, **kwargs)
+        found: set[int] = set()
+        for (i, (first, end)), (j, (other, last)) in itertools.combinations(enumerate(spans), 2):
+            if not statically_known_true(end <= other) and not statically_known_true(last <= first):
+                found |= {i, j}
+        return found
+
+    return overlapping
+
+
+def _span(tensor: torch.Tensor) -> tuple[Any, Any]:
+    """Where the elements of a tensor begin and end in its storage."""
+    first: Any = tensor.storage_offset()
+    reach = [(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    return first, first + sum(reach) + 1
+
+
+def _or_expression(original: Any, function: Any) -> Any:
+    """The lesser or greater of two sizes where that is known, else the expression for it."""
+
+    @functools.wraps(original)
+    def evaluate(self: Any, left: Any, right: Any) -> Any:
+        a, b = sympy.sympify(left), sympy.sympify(right)
+        if self.statically_known_leq(a, b):
+            return left if function is Min else right
+        if self.statically_known_leq(b, a):
+            return right if function is Min else left
+        return function(a, b)
+
+    return evaluate

@@ -1,0 +1,115 @@
+"""Models that compute gradients themselves: `torch.autograd.grad`, `backward`, `torch.func.grad`, `vjp`, `jvp` and the
+like inside of what is captured.
+
+torch.export traces above autograd, where the backward is not seen: it fails or, worse, takes what it has not seen for
+constants. Such a model is traced below autograd instead, by AOTAutograd, so that the graph holds the operators that
+autograd calls. It holds none that are composed of others: those have been taken apart by then.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch.autograd._engine_run_backward, torch.autograd.forward_ad.enter_dual_level   watched: every reverse and every
+    forward derivative goes through them
+  torch._C._functorch.is_functorch_wrapped_tensor
+  torch.export._trace._export with pre_dispatch=False   torch.export.export without its choice of where to trace
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.utils._pytree as pytree
+from torch.autograd import forward_ad
+from torch.export import ExportedProgram
+
+from aotpack.errors import CaptureError
+from aotpack.export.ir import pytree_spec
+
+_MARK = "_aotpack_computes_gradients"
+
+
+class Seen:
+    """Whether a derivative was taken: any, or one by going backward."""
+
+    any = False
+    backward = False
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[Seen]:
+    """While active, notes whether something takes a derivative.
+
+    Raises:
+        CaptureError: it is one that is added to the `.grad` of tensors. What a call leaves there is state of the
+            tensors, which nobody gives back.
+    """
+    seen = Seen()
+
+    def noting(original: Any) -> Any:
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            seen.any = True
+            seen.backward |= original is not enter_dual_level
+            if kwargs.get("accumulate_grad"):
+                raise CaptureError(
+                    "the model calls backward(), which adds to the .grad of tensors",
+                    hint="torch.autograd.grad(loss, tensors) returns the gradients instead; for those of the "
+                    'parameters let the model return the loss, and capture it with mode="joint"',
+                )
+            return original(*args, **kwargs)
+
+        return call
+
+    autograd: Any = torch.autograd
+    enter_dual_level: Any = forward_ad.enter_dual_level
+    with (
+        mock.patch.object(autograd, "_engine_run_backward", noting(autograd._engine_run_backward)),
+        mock.patch.object(forward_ad, "enter_dual_level", noting(enter_dual_level)),
+    ):
+        yield seen
+
+
+def with_gradients(module: torch.nn.Module) -> torch.nn.Module:
+    """The module over the same parameters, buffers and children that is called with gradients enabled.
+
+    What it returns is cut from its history.
+    """
+    original = module.forward
+
+    @functools.wraps(original)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        with torch.enable_grad():
+            result = original(*args, **kwargs)
+        pytree_spec.register_dataclasses(result)
+        return pytree.tree_map_only(torch.Tensor, lambda t: t.detach() if t.requires_grad else t, result)
+
+    other = copy.copy(module)
+    # Its own dictionary: the forward is to be there only, and what is set in tracing is not to be lost in the copy.
+    other.__dict__ = module.__dict__ | {"forward": forward, _MARK: True}
+    return other
+
+
+def takes_gradients(module: torch.nn.Module) -> bool:
+    """Whether `with_gradients` made this module."""
+    return _MARK in module.__dict__
+
+
+def kept_wrapped(exported: ExportedProgram) -> bool:
+    """Whether torch.export took operators under vmap as they were written, over tensors that exist there only."""
+    values = pytree.tree_leaves([node.meta.get("val") for node in exported.graph.nodes])
+    return any(isinstance(v, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(v) for v in values)
+
+
+def export(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, *, dynamic_shapes: Any
+) -> ExportedProgram:
+    """What torch.export.export returns, traced below autograd."""
+    from torch.export._trace import _export
+
+    return _export(  # type: ignore[no-any-return]
+        module, args, dict(kwargs) if kwargs else None, dynamic_shapes, strict=False, pre_dispatch=False
+    )

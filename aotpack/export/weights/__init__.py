@@ -1,0 +1,1 @@
+"""The weights of an archive: shared, derived and replaceable ones."""

@@ -1,0 +1,136 @@
+"""The constants of an archive: each once, whichever of its entries and variants read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from aotpack.archive import Placement
+from aotpack.errors import BuildError
+from aotpack.export.backends.cpu.lower import Lowered, LoweredConstant
+from aotpack.export.ir.program import Program
+from aotpack.export.ir.rewriter import is_dense
+from aotpack.export.ir.units import Unit
+from aotpack.export.weights.identity import Identities
+from aotpack.export.weights.updatable import FOLD, Replaceable
+
+
+@dataclass(frozen=True)
+class Row:
+    """A constant, the first program that reads it, and what people call that."""
+
+    constant: LoweredConstant
+    of: Program
+    label: str
+
+    def value(self) -> torch.Tensor:
+        """Computed anew, in the layout that modules read."""
+        constant = self.constant
+        value = self.of.value(constant.name) if constant.literal is None else constant.literal
+        if value.stride() == constant.stride and is_dense(value):
+            return value
+        return torch.empty_strided(constant.shape, constant.stride, dtype=constant.dtype).copy_(value)
+
+
+class ConstantTable:
+    """The constants that units read, in the order in which they are packed.
+
+    They get names, and numbers in the manifest, once they are placed.
+
+    Raises:
+        BuildError: two units read one constant in different layouts.
+    """
+
+    def __init__(
+        self,
+        units: Sequence[tuple[Unit, Sequence[Lowered]]],
+        identities: Identities,
+        replaceable: Replaceable | None,
+    ) -> None:
+        self.rows: list[Row] = []
+        self._identities = identities
+        self._by_identity: dict[int, int] = {}
+        self._numbers: list[int] = []
+        self._named: list[tuple[str, int]] = []
+        for unit, lowered in units:
+            for module in lowered:
+                for constant in module.constants:
+                    self._add(Row(constant, unit.program, unit.label))
+        held = [t.holder for t in replaceable.tensors if t.holder is not None] if replaceable is not None else []
+        for holder in held:
+            if identities.number(*holder) not in self._by_identity:
+                self._add(Row(_kept(*holder), holder[0], holder[0].signature.name))
+        replaced = [*held, *(replaceable.results if replaceable is not None else ())]
+        self._replaced = {self._by_identity[identities.number(*holder)] for holder in replaced}
+
+    def place(self, placements: Mapping[int, Placement]) -> None:
+        """Names the constants, now that it is known which hold the same bytes.
+
+        Constants of one name, origin and value in several units, which capture may have made anew for each, become one
+        where that can be told from outside by nothing: no call writes to them, and no update.
+        """
+        equal: dict[object, int] = {}
+        taken: set[str] = set()
+        for key, row in enumerate(self.rows):
+            info = row.constant.info
+            if not (info.mutated or key in self._replaced):
+                looks = (row.constant.name, info.role, info.sources, *_layout(row.constant), row.label == FOLD)
+                number = equal.setdefault((looks, placements[key].sha256), len(self._named))
+                if number != len(self._named):
+                    self._numbers.append(number)
+                    continue
+            self._numbers.append(len(self._named))
+            self._named.append((_free_name(row, taken), key))
+
+    def named(self) -> Iterator[tuple[str, int, Row]]:
+        """(name, index of the row, row) of each constant of the manifest."""
+        for name, key in self._named:
+            yield name, key, self.rows[key]
+
+    def number(self, program: Program, constant: LoweredConstant) -> int:
+        """The index in the manifest of what a module of `program` reads."""
+        return self._numbers[self._by_identity[self._identity(program, constant)]]
+
+    def held(self, program: Program, attribute: str) -> int:
+        """The index in the manifest of a constant of `program`."""
+        return self._numbers[self._by_identity[self._identities.number(program, attribute)]]
+
+    def _add(self, row: Row) -> None:
+        key = self._by_identity.setdefault(self._identity(row.of, row.constant), len(self.rows))
+        if key == len(self.rows):
+            self.rows.append(row)
+        elif _layout(self.rows[key].constant) != _layout(row.constant):
+            raise BuildError(
+                f"{row.constant.name!r} has the strides {row.constant.stride} in {row.label}, but "
+                f"{self.rows[key].constant.stride} in {self.rows[key].label}"
+            )
+
+    def _identity(self, program: Program, constant: LoweredConstant) -> int:
+        if constant.literal is not None:
+            return self._identities.of(constant.literal)
+        return self._identities.number(program, constant.name)
+
+
+def _layout(constant: LoweredConstant) -> tuple[object, ...]:
+    return (constant.dtype, constant.shape, constant.stride)
+
+
+def _free_name(row: Row, taken: set[str]) -> str:
+    """A name that no other constant has: with the unit before it where that is needed."""
+    plain = row.constant.name
+    name = f"{FOLD}.{plain}" if row.label == FOLD else plain
+    number = 1
+    while name in taken:
+        name = f"{row.label}.{plain}" if number == 1 else f"{row.label}.{plain}_{number}"
+        number += 1
+    taken.add(name)
+    return name
+
+
+def _kept(program: Program, attribute: str) -> LoweredConstant:
+    """A tensor of the source model that no module reads, kept as it was."""
+    value = program.original(attribute)
+    stride = value.stride() if is_dense(value) else torch.empty(value.shape, device="meta").stride()
+    return LoweredConstant(attribute, program.constant_info(attribute), value.dtype, tuple(value.shape), stride)
