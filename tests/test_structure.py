@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # a facade over folders that may import files beside it.
 LAYERS = (
     "aotpack",
+    "aotpack/targets",
     "aotpack/archive",
     "aotpack/building",
     "aotpack/runtime",

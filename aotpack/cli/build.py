@@ -134,7 +134,7 @@ def build(
     from aotpack.cli.source import as_script, check_source
     from aotpack.cli.variants import parse_variants
     from aotpack.errors import BuildError
-    from aotpack.spec import Target
+    from aotpack.targets import Target
 
     options = parse_dims(dim)
     kernels = parse_kernels(kernel)

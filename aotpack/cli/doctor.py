@@ -12,11 +12,6 @@ from aotpack.cli.common import AsJson, reports_errors
 # What `aotpack.export` is tested with: this one up to, but not with, that one.
 _TORCH = ((2, 11), (2, 14))
 
-_MARCH = {
-    "x86-64-v3": "-march=x86-64-v3",
-    "x86-64-v4": "-march=x86-64-v4",
-}
-
 _PROBE = """
 #include <omp.h>
 #include <concepts>
@@ -90,7 +85,7 @@ def _runtime() -> list[Check]:
 
 def _host() -> list[Check]:
     from aotpack.errors import UnsupportedTargetError
-    from aotpack.spec import Target
+    from aotpack.targets import Target
 
     try:
         target = Target.host()
@@ -104,22 +99,23 @@ def _host() -> list[Check]:
 def _compiler() -> list[Check]:
     from aotpack.building.compiler import find_compiler
     from aotpack.errors import CompileError
+    from aotpack.targets import TABLE
 
     try:
         found = find_compiler()
     except CompileError as error:
         return [Check("compiler", "warning", str(error), _COMPILER_HINT)]
     path = " ".join(found.command)
-    targets = [name for name, march in _MARCH.items() if _compiles(found.command, march)]
+    targets = [info.name for info in TABLE if info.buildable and _compiles(found.command, info.march)]
     if not targets:
         return [Check("compiler", "warning", f"{path} compiles no C++20 with OpenMP", _COMPILER_HINT)]
     return [Check("compiler", "ok", f"{path} ({found.version}); targets {', '.join(targets)}")]
 
 
-def _compiles(compiler: tuple[str, ...], march: str) -> bool:
+def _compiles(compiler: tuple[str, ...], march: tuple[str, ...]) -> bool:
     import subprocess
 
-    command = [*compiler, "-std=c++20", "-fopenmp", march, "-x", "c++", "-", "-c", "-o", os.devnull]
+    command = [*compiler, "-std=c++20", "-fopenmp", *march, "-x", "c++", "-", "-c", "-o", os.devnull]
     try:
         return subprocess.run(command, input=_PROBE, capture_output=True, text=True, timeout=60).returncode == 0
     except (OSError, subprocess.SubprocessError):

@@ -31,7 +31,7 @@ from aotpack.export.backends.cpu.lower import lower
 from aotpack.export.driver.pipeline import select
 from aotpack.export.passes.runner import run_passes
 from aotpack.export.tracing.autocast import no_autocast
-from aotpack.spec import Target
+from aotpack.targets import Target
 from tests.conformance import stock
 from tests.conformance.compare import Wrong, compare
 from tests.conformance.expectations import check, expectation

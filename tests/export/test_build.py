@@ -89,7 +89,7 @@ def test_generated_code_is_vectorized(target: str, register: str, tmp_path: Path
 
 
 def _runnable() -> list[str]:
-    from aotpack.spec import Target
+    from aotpack.targets import Target
 
     host = Target.host()
     return [name for name in Target.known() if Target(name).runs_on(host)]

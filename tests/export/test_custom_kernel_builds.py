@@ -183,7 +183,7 @@ def test_two_targets(folder: Path, archive: Any) -> None:
 
 
 def aot_target() -> str:
-    from aotpack.spec import Target
+    from aotpack.targets import Target
 
     return Target.parse("native").name
 

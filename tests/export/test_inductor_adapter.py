@@ -20,6 +20,7 @@ from aotpack.export.ir.rewriter import bound_arguments, fake_mode
 from aotpack.export.ops import recurrent
 from aotpack.export.torch_compat.inductor import codegen
 from aotpack.export.torch_compat.inductor.codegen import GeneratedCode, generate
+from aotpack.targets import BY_NAME
 
 aten = torch.ops.aten
 
@@ -73,7 +74,7 @@ class TestSignatures:
         from torch._inductor import cpu_vec_isa
 
         assert callable(cpu_vec_isa.valid_vec_isa_list)
-        name, bits = codegen._ISA_CLASSES[target]
+        name, bits = BY_NAME[target].vector_isa or ("", 0)
         assert getattr(cpu_vec_isa, name)().bit_width() == bits
 
     @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])

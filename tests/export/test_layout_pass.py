@@ -32,10 +32,6 @@ from tests.export.pass_checks import calls, run
 from tests.export.random_graphs import RandomModel, models
 from tests.export.wrapper_layouts import traffic
 
-_NAMES = [step.name for step in PASSES]
-_END = _NAMES.index("keep-output-layout")
-_BEFORE = [step for step in PASSES[:_END] if step.name != "assign-layouts"]
-PIPELINE = (*_BEFORE, assign_layouts, *PASSES[_END:])
 BATCH = torch.export.Dim("batch", min=1, max=64)
 
 
@@ -74,14 +70,14 @@ def test_a_program_without_convolutions_is_left_alone() -> None:
 
 def test_input_and_result_are_converted_once_each() -> None:
     model = net(lambda m, x: m.b(m.a(x).relu()), a=nn.Conv2d(3, 8, 3), b=nn.Conv2d(8, 5, 3))
-    program = run(model, (torch.randn(2, 3, 10, 10),), *PIPELINE)
+    program = run(model, (torch.randn(2, 3, 10, 10),), *PASSES)
     assert conversions(program) == [((2, 3, 10, 10), LAST), ((2, 5, 6, 6), PLAIN)]
     assert traffic(program) == (2, [], 2)
 
 
 def test_readers_share_a_conversion() -> None:
     model = net(lambda m, x: m.a(x) * m.b(x), a=nn.Conv2d(3, 8, 3), b=nn.Conv2d(3, 8, 3))
-    program = run(model, (torch.randn(2, 3, 10, 10),), *PIPELINE)
+    program = run(model, (torch.randn(2, 3, 10, 10),), *PASSES)
     # The product is written as eager has it: no copy.
     assert conversions(program) == [((2, 3, 10, 10), LAST), ((2, 8, 8, 8), PLAIN)]
     assert traffic(program).copies == 1
@@ -91,14 +87,14 @@ def test_channels_last_outside_needs_no_copy() -> None:
     model = net(lambda m, x: m.b(F.max_pool2d(m.a(x), 2)), a=nn.Conv2d(3, 8, 3), b=nn.Conv2d(8, 5, 3))
     model = model.to(memory_format=torch.channels_last)
     x = torch.randn(2, 3, 10, 10).to(memory_format=torch.channels_last)
-    program = run(model, (x,), *PIPELINE)
+    program = run(model, (x,), *PASSES)
     assert conversions(program) == []
     assert traffic(program) == (0, [], 2)
 
 
 def test_a_permuted_input_needs_no_copy() -> None:
     model = net(lambda m, x: m.a(x.permute(0, 3, 1, 2)).flatten(2).transpose(1, 2), a=nn.Conv2d(3, 8, 4, stride=4))
-    program = run(model, (torch.randn(2, 16, 16, 3),), *PIPELINE)
+    program = run(model, (torch.randn(2, 16, 16, 3),), *PASSES)
     assert conversions(program) == []
     assert traffic(program) == (0, [], 1)
 
@@ -114,23 +110,23 @@ def test_a_permuted_input_needs_no_copy() -> None:
 )
 def test_all_ways_to_permute_are_followed(turn: Any) -> None:
     model = net(lambda m, x: m.b(turn(torch.erf(m.a(x)))), a=nn.Conv2d(3, 8, 3), b=nn.Linear(8, 4))
-    program = run(model, (torch.randn(2, 3, 8, 8),), *PIPELINE)
+    program = run(model, (torch.randn(2, 3, 8, 8),), *PASSES)
     assert traffic(program) == (1, [], 1)
 
 
 def test_conversion_comes_before_an_upsample_and_after_a_pool() -> None:
     up = net(lambda m, x: m.a(F.interpolate(x, scale_factor=2)).mean((2, 3)), a=nn.Conv2d(3, 8, 3))
-    program = run(up, (torch.randn(2, 3, 8, 8),), *PIPELINE)
+    program = run(up, (torch.randn(2, 3, 8, 8),), *PASSES)
     assert ((2, 3, 8, 8), LAST) in conversions(program)
     assert traffic(program)[:2] == (1, [])  # the upsampled values are written where the convolution wants them
     pool = net(lambda m, x: F.max_pool2d(m.a(x), 2), a=nn.Conv2d(3, 8, 3))
-    program = run(pool, (torch.randn(2, 3, 10, 10),), *PIPELINE)
+    program = run(pool, (torch.randn(2, 3, 10, 10),), *PASSES)
     assert conversions(program) == [((2, 3, 10, 10), LAST), ((2, 8, 4, 4), PLAIN)]
 
 
 def test_only_what_a_convolution_made_is_restored() -> None:
     model = net(lambda m, x: (m.a(x), x + 1), a=nn.Conv2d(3, 3, 3, padding=1))
-    program = run(model, (torch.randn(2, 3, 8, 8),), *PIPELINE)
+    program = run(model, (torch.randn(2, 3, 8, 8),), *PASSES)
     assert conversions(program) == [((2, 3, 8, 8), LAST), ((2, 3, 8, 8), PLAIN)]
     first, second = calls(program, ops.to_layout)
     results: Any = program.graph.output_node().args[0]
@@ -139,7 +135,7 @@ def test_only_what_a_convolution_made_is_restored() -> None:
 
 def test_a_loop_in_between_converts_without_a_copy() -> None:
     model = net(lambda m, x: torch.erf(m.a(torch.erf(x))).flatten(1), a=nn.Conv2d(3, 8, 3))
-    program = run(model, (torch.randn(2, 3, 8, 8),), *PIPELINE)
+    program = run(model, (torch.randn(2, 3, 8, 8),), *PASSES)
     assert traffic(program) == (0, [], 1)
 
 
@@ -155,7 +151,7 @@ def test_loops_follow_loops(spatial: int) -> None:
         return m.b(y).flatten(1)
 
     model = net(forward, a=conv(3, 4, 1), b=conv(4, 4, 1))
-    assert traffic(run(model, (torch.randn(2, 3, *[6] * spatial),), *PIPELINE)) == (2, [], 2)
+    assert traffic(run(model, (torch.randn(2, 3, *[6] * spatial),), *PASSES)) == (2, [], 2)
 
 
 def test_halves_of_the_channels_are_copied_outside_of_the_convolution() -> None:
@@ -164,7 +160,7 @@ def test_halves_of_the_channels_are_copied_outside_of_the_convolution() -> None:
         return torch.cat([left, m.b(right)], 1).mean((2, 3))
 
     model = net(forward, a=nn.Conv2d(3, 8, 3), b=nn.Conv2d(4, 4, 1))
-    program = run(model, (torch.randn(2, 3, 8, 8),), *PIPELINE)
+    program = run(model, (torch.randn(2, 3, 8, 8),), *PASSES)
     assert conversions(program) == [((2, 3, 8, 8), LAST), ((2, 4, 6, 6), LAST)]
     assert traffic(program) == (2, [], 2)
 
@@ -172,8 +168,8 @@ def test_halves_of_the_channels_are_copied_outside_of_the_convolution() -> None:
 def test_constants_are_laid_out_when_the_archive_is_packed() -> None:
     model = net(lambda m, x: m.b(torch.tanh(m.a(x)) + m.p[0]), a=nn.Conv2d(3, 8, 3), b=nn.Conv2d(8, 8, 1))
     model.p = nn.ParameterList([nn.Parameter(torch.randn(1, 8, 6, 6))])
-    program = run(model, (torch.randn(2, 3, 8, 8),), *PIPELINE)
-    constants = [node for node in program.graph.find_nodes(op="get_attr") if "laid_out" in str(node.target)]
+    program = run(model, (torch.randn(2, 3, 8, 8),), *PASSES)
+    constants = [node for node in program.graph.find_nodes(op="get_attr") if "build" in str(node.target)]
     assert [order_of(node.meta["val"]) for node in constants] == [(0, 2, 3, 1)]
     assert traffic(program).implicit == []
 
@@ -194,7 +190,7 @@ def test_a_convnext_block_moves_nothing() -> None:
         down=nn.Linear(64, 16),
         scale=nn.Embedding(1, 16),
     )
-    program = run(model, (torch.randn(2, 3, 32, 32),), *PIPELINE, tolerance=1e-4)
+    program = run(model, (torch.randn(2, 3, 32, 32),), *PASSES, tolerance=1e-4)
     assert conversions(program) == [((2, 3, 32, 32), LAST)]
     assert traffic(program) == (1, [], 2)
 
@@ -209,7 +205,7 @@ def test_other_ranks(spatial: int) -> None:
         return m.c(y).flatten(2).transpose(1, 2)
 
     model = net(forward, a=conv(3, 8, 3), b=conv(8, 8, 1), c=conv(16, 4, 1))
-    program = run(model, (torch.randn(2, 3, *[8] * spatial),), *PIPELINE)
+    program = run(model, (torch.randn(2, 3, *[8] * spatial),), *PASSES)
     # The input, and the result, which eager returns as a view of a contiguous tensor.
     assert traffic(program)[:2] == (2, [])
 
@@ -224,7 +220,7 @@ def test_dynamic_sizes_stay_dynamic() -> None:
     program = run(
         model,
         (torch.randn(2, 3, 8, 8),),
-        *PIPELINE,
+        *PASSES,
         dynamic_shapes=sizes,
         other_args=(torch.randn(5, 3, 16, 8),),
     )
@@ -237,14 +233,14 @@ def test_as_strided_reads_the_strides_of_eager() -> None:
         return m.b(y).sum() + y.as_strided((2, 40), (288, 3), 1)
 
     model = net(forward, a=nn.Conv2d(3, 8, 3), b=nn.Conv2d(8, 8, 1))
-    run(model, (torch.randn(2, 3, 8, 8),), *PIPELINE)
+    run(model, (torch.randn(2, 3, 8, 8),), *PASSES)
     x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
-    run(model.to(memory_format=torch.channels_last), (x,), *PIPELINE)
+    run(model.to(memory_format=torch.channels_last), (x,), *PASSES)
 
 
 def test_changes_are_reported() -> None:
     model = net(lambda m, x: torch.erf(m.a(x)), a=nn.Conv2d(3, 8, 3))
-    report = next(r for r in run(model, (torch.randn(2, 3, 8, 8),), *PIPELINE).reports if r.name == "assign-layouts")
+    report = next(r for r in run(model, (torch.randn(2, 3, 8, 8),), *PASSES).reports if r.name == "assign-layouts")
     assert report.summary == "1 copies into other layouts, 1 loops that write in one"
     assert [change.note for change in report.changes] == [
         "copied args_0 into channels-last layout",
@@ -354,7 +350,7 @@ def _answers(drawn: tuple[RandomModel, torch.Tensor]) -> Program:
     other = torch.randn(3, *x.shape[1:])
     if not x.is_contiguous():
         other = other.movedim(1, -1).contiguous().movedim(-1, 1)
-    return run(model, (x,), *PIPELINE, dynamic_shapes={"x": {0: BATCH}}, other_args=(other,), tolerance=1e-4)
+    return run(model, (x,), *PASSES, dynamic_shapes={"x": {0: BATCH}}, other_args=(other,), tolerance=1e-4)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -372,13 +368,6 @@ def test_random_models_convert_nowhere_else(drawn: tuple[RandomModel, torch.Tens
 
 
 # ---- archives ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def laid_out(build: Build, monkeypatch: pytest.MonkeyPatch) -> Build:
-    """`build` with the layout pass in its place."""
-    monkeypatch.setattr("aotpack.export.driver.build.select", lambda without: PIPELINE)
-    return build
 
 
 class UNet(nn.Module):
@@ -436,10 +425,10 @@ class Video(nn.Module):
     ("model", "sizes", "others"),
     [(UNet, (2, 3, 8, 8), (3, 3, 8, 8)), (Sound, (2, 65), (5, 65)), (Video, (2, 2, 4, 4, 4), (1, 2, 4, 4, 4))],
 )
-def test_archives_answer_as_eager(laid_out: Build, model: Any, sizes: Any, others: Any) -> None:
+def test_archives_answer_as_eager(build: Build, model: Any, sizes: Any, others: Any) -> None:
     eager = model().eval()
     x, other = torch.randn(sizes), torch.randn(others)
-    archive = laid_out(eager, (x,), dynamic_shapes=({0: BATCH},))
+    archive = build(eager, (x,), dynamic_shapes=({0: BATCH},))
     check(archive, eager, (x,), (other,))
     for got, wanted in zip(_tensors(archive(other)), _tensors(eager(other)), strict=True):
         assert got.stride() == wanted.stride()

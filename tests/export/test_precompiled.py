@@ -15,7 +15,7 @@ from aotpack.export import aot_export
 from aotpack.export.backends.cpu import compile, precompiled, toolchain
 from aotpack.export.backends.cpu.lower import Lowered, lower
 from aotpack.export.backends.cpu.toolchain import Compiler
-from aotpack.spec import Target
+from aotpack.targets import Target
 
 TARGET = Target.host().name
 COMPILER = toolchain.find_compiler()

@@ -15,7 +15,7 @@ from aotpack.export import aot_export
 from aotpack.export.backends.cpu.lower import lower
 from aotpack.export.torch_compat.inductor import codegen
 from aotpack.export.torch_compat.inductor.private_cache import private_cache
-from aotpack.spec import Target
+from aotpack.targets import Target
 
 
 @pytest.fixture

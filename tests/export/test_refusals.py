@@ -53,7 +53,7 @@ def test_all_operators_at_once_with_module_and_line(
     tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: list[object] = []
-    monkeypatch.setattr("aotpack.export.driver.build.compile_module", lambda *a, **k: compiled.append(a))
+    monkeypatch.setattr("aotpack.export.backends.cpu.backend.compile_module", lambda *a, **k: compiled.append(a))
     x = torch.randn(3, 4)
     programs = [
         aot_export(Both().eval(), (x,), entry="first"),

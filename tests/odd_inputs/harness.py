@@ -18,7 +18,7 @@ from torch import Tensor
 
 from aotpack.building.cache import BuildCache
 from aotpack.export.backends.cpu import toolchain
-from aotpack.spec import Target
+from aotpack.targets import Target
 from tests.odd_inputs.declarations import Function, driver_source, functions
 from tests.support.operators.descriptors import extent
 from tests.support.operators.dtypes import DTYPES, TORCH_DTYPES

@@ -22,7 +22,7 @@ import torch
 
 from aotpack.building import native_sources
 from aotpack.errors import BuildError
-from aotpack.spec import Target
+from aotpack.targets import Target
 
 PathLike: TypeAlias = str | os.PathLike[str]
 

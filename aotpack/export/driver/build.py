@@ -13,25 +13,25 @@ from typing import Any
 
 from aotpack.archive import check_output
 from aotpack.building.cache import BuildCache
+from aotpack.building.compiler import find_compiler
 from aotpack.building.processes import ProcessGroup
 from aotpack.errors import UnsupportedOperatorError, UnsupportedTargetError
-from aotpack.export.backends.cpu import toolchain
-from aotpack.export.backends.cpu.compile import compile_module, kernels_ahead
-from aotpack.export.backends.cpu.lower import Lowered, kernel_shims, lower, used_halves
-from aotpack.export.backends.cpu.toolchain import Compiler
+from aotpack.export.backends.backend import Backend, LoweredModule, Tools
 from aotpack.export.backends.unsupported_operators import OperatorUse, refuse
 from aotpack.export.diagnostics.internal_errors import callers_own, reported
 from aotpack.export.driver import self_check
-from aotpack.export.driver.pack import CompiledUnit, Draft, pack
+from aotpack.export.driver.backends import by_backend
+from aotpack.export.driver.pack import CompiledModule, CompiledUnit, Draft, pack, pass_reports
 from aotpack.export.driver.pipeline import select
 from aotpack.export.driver.self_check import CheckReport
 from aotpack.export.ir.program import PassReport, Program
 from aotpack.export.ir.units import DEFAULT, Unit, units_of
+from aotpack.export.passes.common.pipeline import COMMON
 from aotpack.export.passes.runner import run_passes
 from aotpack.export.tracing.autocast import no_autocast
 from aotpack.export.weights.identity import Identities, share_state
 from aotpack.export.weights.updatable import Replaceable, replaceable
-from aotpack.spec import Target
+from aotpack.targets import Target
 
 Progress = Callable[[str, float | None, str], None]
 
@@ -151,108 +151,109 @@ def build_archive(
     identities = Identities()
     # An error, or Ctrl-C, kills every compiler of this build.
     with ProcessGroup() as group, no_autocast():
-        compiler = toolchain.find_compiler(options.compiler).within(group)
-        units, weights = _prepare(program, options, identities, clock)
+        tools = Tools(cache, find_compiler(options.compiler).within(group), options.jobs)
+        units, weights = _prepare(program, names, options, identities, clock)
         if options.check:
             self_check.prepare()
-        about = {unit.label: f"{unit.label} " if len(units) > 1 else "" for unit in units}
-        lowered = _lower_all(units, names, cache, compiler, clock, weights_known=weights is None, about=about)
+        about = {each.unit.label: f"{each.unit.label} " if len(units) > 1 else "" for each in units}
+        lowered = _lower_all(units, tools, clock, weights_known=weights is None, about=about)
         compiled = [
-            CompiledUnit(
-                unit, modules, _compile(modules, cache, compiler, clock, options.jobs, about=about[unit.label])
-            )
-            for unit, modules in zip(units, lowered, strict=True)
+            CompiledUnit(each.unit, _compile(modules, tools, clock, about=about[each.unit.label]))
+            for each, modules in zip(units, lowered, strict=True)
         ]
         with clock.phase("pack"):
             draft = pack(
                 compiled,
-                name or units[0].entry.name,
+                name or compiled[0].unit.entry.name,
                 output,
                 identities=identities,
                 replaceable=weights,
                 free_source=options.free_source,
-                compiler_version=compiler.version,
+                compiler_version=tools.compiler.version,
             )
     # What folds weights is no entry that users call.
-    labels = [unit.label for unit in units if weights is None or unit.entry is not weights.fold]
+    labels = [each.unit.label for each in units if weights is None or each.unit.entry is not weights.fold]
     size, checked = _finish(draft, labels, options, clock)
     if cache.misses:
         cache.trim()
     passes: dict[str, dict[str, tuple[PassReport, ...]]] = {}
-    for unit in units:
-        passes.setdefault(unit.name, {})[unit.variant] = unit.program.reports
+    for unit in compiled:
+        passes.setdefault(unit.unit.name, {})[unit.unit.variant] = pass_reports(unit)
     return BuildReport(output, size, names, clock.seconds, passes, cache.hits, cache.misses, checked)
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """A unit after the passes that are true on every device, and its program for each backend: with its targets."""
+
+    unit: Unit
+    programs: tuple[tuple[Backend, Program, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
+class _Lowered:
+    """A module that is not compiled yet."""
+
+    backend: Backend
+    program: Program
+    module: LoweredModule
+
+
 def _prepare(
-    program: Program | Sequence[Program], options: BuildOptions, identities: Identities, clock: _Clock
-) -> tuple[list[Unit], Replaceable | None]:
+    program: Program | Sequence[Program],
+    targets: Sequence[str],
+    options: BuildOptions,
+    identities: Identities,
+    clock: _Clock,
+) -> tuple[list[_Prepared], Replaceable | None]:
     """What is to be compiled, after all passes, and what makes its weights replaceable if that is wanted."""
     units = units_of([program] if isinstance(program, Program) else list(program))
-    passes = select(options.without)
+    common = select(options.without, COMMON)
+    backends = [(backend, select(options.without, backend.passes), group) for backend, group in by_backend(targets)]
+    prepared = []
     with clock.phase("passes"):
-        programs = [run_passes(shared, passes) for shared in share_state([unit.program for unit in units])]
-        units = [replace(unit, program=part) for unit, part in zip(units, programs, strict=True)]
+        for unit, shared in zip(units, share_state([unit.program for unit in units]), strict=True):
+            program = run_passes(shared, common)
+            programs = tuple((backend, run_passes(program, passes), group) for backend, passes, group in backends)
+            prepared.append(_Prepared(replace(unit, program=program), programs))
         if not options.updatable:
-            return units, None
-        weights = replaceable(programs, identities)
+            return prepared, None
+        weights = replaceable([program for each in prepared for _, program, _ in each.programs], identities)
         if weights.fold is not None:
-            units.append(Unit(weights.fold, DEFAULT, (), weights.fold))
-    return units, weights
+            fold = tuple((backend, weights.fold, group) for backend, _, group in backends)
+            prepared.append(_Prepared(Unit(weights.fold, DEFAULT, (), weights.fold), fold))
+    return prepared, weights
 
 
 def _lower_all(
-    units: Sequence[Unit],
-    targets: Sequence[str],
-    cache: BuildCache,
-    compiler: Compiler,
-    clock: _Clock,
-    *,
-    weights_known: bool,
-    about: Mapping[str, str],
-) -> list[tuple[Lowered, ...]]:
-    """All units' sources, before any is compiled: operators without a kernel are told for all of them at once."""
-    lowered: list[tuple[Lowered, ...]] = []
+    units: Sequence[_Prepared], tools: Tools, clock: _Clock, *, weights_known: bool, about: Mapping[str, str]
+) -> list[list[_Lowered]]:
+    """All units' sources, before any is compiled: operators without a kernel are reported for all of them at once."""
+    lowered: list[list[_Lowered]] = []
     uses: list[OperatorUse] = []
-    for unit in units:
-        try:
-            lowered.append(
-                _lower(
-                    unit.program, targets, cache, compiler, clock, weights_known=weights_known, about=about[unit.label]
-                )
-            )
-        except UnsupportedOperatorError as error:
-            uses += [OperatorUse(*use) for use in error.uses]
+    for each in units:
+        modules: list[_Lowered] = []
+        for backend, program, targets in each.programs:
+            try:
+                with backend.compile_ahead(program, targets, tools):
+                    for target in targets:
+                        with clock.phase("lower", about[each.unit.label] + target):
+                            module = backend.lower(program, target, weights_known=weights_known)
+                        modules.append(_Lowered(backend, program, module))
+            except UnsupportedOperatorError as error:
+                uses += [OperatorUse(*use) for use in error.uses]
+        lowered.append(modules)
     refuse(uses)
     return lowered
 
 
-def _lower(
-    program: Program,
-    targets: Sequence[str],
-    cache: BuildCache,
-    compiler: Compiler,
-    clock: _Clock,
-    *,
-    weights_known: bool,
-    about: str,
-) -> tuple[Lowered, ...]:
-    lowered = []
-    with kernels_ahead(kernel_shims(program), targets, cache, compiler=compiler, halves=used_halves(program)):
-        for target in targets:
-            with clock.phase("lower", about + target):
-                lowered.append(lower(program, target, weights_known=weights_known))
-    return tuple(lowered)
-
-
-def _compile(
-    lowered: Sequence[Lowered], cache: BuildCache, compiler: Compiler, clock: _Clock, jobs: int | None, *, about: str
-) -> tuple[bytes, ...]:
-    objects = []
-    for module in lowered:
-        with clock.phase("compile", about + module.target):
-            objects.append(compile_module(module, cache, compiler=compiler, jobs=jobs, progress=clock.unit))
-    return tuple(objects)
+def _compile(lowered: Sequence[_Lowered], tools: Tools, clock: _Clock, *, about: str) -> tuple[CompiledModule, ...]:
+    compiled = []
+    for each in lowered:
+        with clock.phase("compile", about + each.module.target):
+            code = each.backend.compile(each.module, tools, progress=clock.unit)
+        compiled.append(CompiledModule(each.backend, each.program, each.module, code))
+    return tuple(compiled)
 
 
 def _finish(draft: Draft, labels: Sequence[str], options: BuildOptions, clock: _Clock) -> tuple[int, CheckReport]:

@@ -31,10 +31,10 @@ from aotpack.archive import (
     layout_constants,
     stage_archive,
 )
-from aotpack.export.backends.cpu import custom_units, toolchain
-from aotpack.export.backends.cpu.lower import Lowered
+from aotpack.export.backends.backend import Backend, LoweredModule
 from aotpack.export.driver.goldens import golden_file, tensor_bytes
 from aotpack.export.driver.self_check import Example
+from aotpack.export.ir.program import PassReport, Program
 from aotpack.export.ir.units import DEFAULT, Unit
 from aotpack.export.tracing.interface import manifest_dtype
 from aotpack.export.weights.constant_table import ConstantTable
@@ -49,12 +49,21 @@ _IMPORTS = ("alloc", "free", "fail", "seed")
 
 
 @dataclass(frozen=True)
+class CompiledModule:
+    """A module for one target: the program after its backend's passes, what it was lowered and compiled to."""
+
+    backend: Backend
+    program: Program
+    lowered: LoweredModule
+    code: bytes
+
+
+@dataclass(frozen=True)
 class CompiledUnit:
-    """A program with what it was lowered to and compiled to, per target."""
+    """A unit, after the passes that are true on every device, with its modules: one for each target."""
 
     unit: Unit
-    lowered: tuple[Lowered, ...]
-    objects: tuple[bytes, ...]
+    modules: tuple[CompiledModule, ...]
 
 
 def pack(
@@ -72,14 +81,15 @@ def pack(
     Constants are computed one at a time, each once, in the order in which the units read them.
 
     Raises:
-        BuildError: two units see one constant in different layouts.
+        BuildError: two modules see state in different layouts.
         OSError: a temporary file beside the output cannot be written.
     """
-    table = ConstantTable([(unit.unit, unit.lowered) for unit in units], identities, replaceable)
+    modules = [(unit.unit, module.program, module.lowered) for unit in units for module in unit.modules]
+    table = ConstantTable(modules, identities, replaceable)
     freed = None
     if free_source:
         freed = SourceTensors(
-            [unit.unit.program for unit in units],
+            [program for _, program, _ in modules],
             [(row.of, row.constant.name) for row in table.rows if row.constant.literal is None],
         )
     layout = layout_constants(_values(table, freed), folder=output.parent)
@@ -208,20 +218,26 @@ def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files) -
     for compiled in units:
         unit = compiled.unit
         modules = []
-        for module, code in zip(compiled.lowered, compiled.objects, strict=True):
+        for each in compiled.modules:
+            module = each.lowered
             path = files.path(f"modules/{module.target}/{_stem(unit)}", ".so")
             modules.append(
                 Module(
                     target=module.target,
                     abi_version=_ABI_VERSION,
-                    file=files.add(FileSource.from_bytes(path, code)),
-                    constants=tuple(table.number(unit.program, constant) for constant in module.constants),
+                    file=files.add(FileSource.from_bytes(path, each.code)),
+                    constants=tuple(table.number(each.program, constant) for constant in module.constants),
                     imports=_IMPORTS,
                     kernels=tuple(Kernel(kernel, ops) for kernel, ops in module.kernels),
                 )
             )
-        later = [check for module in compiled.lowered for check in module.checks]
-        checks = tuple(dict.fromkeys([*unit.program.checks, *later]))
+        checks = tuple(
+            dict.fromkeys(
+                check
+                for each in compiled.modules
+                for check in (*unit.program.checks, *each.program.checks, *each.lowered.checks)
+            )
+        )
         variants.append(Variant(unit.variant, unit.guards, tuple(modules), checks))
     signature = units[0].unit.entry.signature
     return Entry(
@@ -255,30 +271,35 @@ def _report(units: Sequence[CompiledUnit]) -> dict[str, object]:
     entries: dict[str, dict[str, object]] = {}
     for compiled in units:
         unit = compiled.unit
-        entries.setdefault(unit.name, {})[unit.variant] = [dataclasses.asdict(r) for r in unit.program.reports]
+        entries.setdefault(unit.name, {})[unit.variant] = [dataclasses.asdict(r) for r in pass_reports(compiled)]
     return {"entries": entries}
 
 
+def pass_reports(compiled: CompiledUnit) -> tuple[PassReport, ...]:
+    """What each pass did: those that are true on every device, then those of each backend."""
+    common = compiled.unit.program.reports
+    backends = {module.backend.name: module.program.reports[len(common) :] for module in compiled.modules}
+    return (*common, *chain.from_iterable(backends.values()))
+
+
 def _producer(units: Sequence[CompiledUnit], compiler_version: str) -> dict[str, str]:
-    lowered = [module for unit in units for module in unit.lowered]
-    flags = toolchain.library_flags(lowered[0].target, halves=lowered[0].halves)
+    modules = [module for unit in units for module in unit.modules]
+    backends = {module.backend.name: module.backend for module in modules}
+    told: dict[str, str] = {}
+    for name, backend in backends.items():
+        told.update(backend.provenance([module.lowered for module in modules if module.backend.name == name]))
     return {
         "aotpack": __version__,
         "torch": str(torch.__version__),
         "compiler": compiler_version,
-        "flags": " ".join(flag for flag in flags if flag.startswith("-O")),
-        "source_sha256": _source_hash(lowered),
-        **{
-            f"kernel {operator}": files
-            for module in lowered
-            for operator, files in custom_units.described(module.custom)
-        },
+        "source_sha256": _source_hash([module.lowered for module in modules]),
+        **told,
     }
 
 
-def _source_hash(lowered: Sequence[Lowered]) -> str:
+def _source_hash(lowered: Sequence[LoweredModule]) -> str:
     digest = hashlib.sha256()
     for module in lowered:
-        for text in (module.wrapper, *module.units):
+        for text in module.sources:
             digest.update(text.encode() + b"\0")
     return digest.hexdigest()

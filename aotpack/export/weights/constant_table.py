@@ -1,4 +1,9 @@
-"""The constants of an archive: each once, whichever of its entries and variants read it."""
+"""The constants of an archive: each once per layout, whichever of its entries, variants and targets read it.
+
+A constant is known by what it is (see `Identities`) and the layout in which modules read it. Where targets agree on a
+layout they share it; where they do not, it is stored once for each. State is one tensor in a context, so all modules
+must read it in one layout; so must they read an original weight that is replaceable.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ import torch
 
 from aotpack.archive import Placement
 from aotpack.errors import BuildError
-from aotpack.export.backends.cpu.lower import Lowered, LoweredConstant
+from aotpack.export.backends.backend import LoweredConstant, LoweredModule
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import is_dense
 from aotpack.export.ir.units import Unit
@@ -40,30 +45,35 @@ class ConstantTable:
     They get names, and numbers in the manifest, once they are placed.
 
     Raises:
-        BuildError: two units read one constant in different layouts.
+        BuildError: two modules read state, or an original weight that is replaceable, in different layouts.
     """
 
     def __init__(
         self,
-        units: Sequence[tuple[Unit, Sequence[Lowered]]],
+        modules: Sequence[tuple[Unit, Program, LoweredModule]],
         identities: Identities,
         replaceable: Replaceable | None,
     ) -> None:
         self.rows: list[Row] = []
         self._identities = identities
-        self._by_identity: dict[int, int] = {}
+        self._by_key: dict[tuple[object, ...], int] = {}
+        self._by_identity: dict[int, list[int]] = {}
         self._numbers: list[int] = []
         self._named: list[tuple[str, int]] = []
-        for unit, lowered in units:
-            for module in lowered:
-                for constant in module.constants:
-                    self._add(Row(constant, unit.program, unit.label))
+        for unit, program, module in modules:
+            for constant in module.constants:
+                self._add(Row(constant, program, unit.label))
         held = [t.holder for t in replaceable.tensors if t.holder is not None] if replaceable is not None else []
         for holder in held:
             if identities.number(*holder) not in self._by_identity:
                 self._add(Row(_kept(*holder), holder[0], holder[0].signature.name))
         replaced = [*held, *(replaceable.results if replaceable is not None else ())]
-        self._replaced = {self._by_identity[identities.number(*holder)] for holder in replaced}
+        self._replaced = {key for holder in replaced for key in self._by_identity[identities.number(*holder)]}
+        for holder in replaced:
+            self._refuse_layouts(self._by_identity[identities.number(*holder)], "replaceable")
+        for keys in self._by_identity.values():
+            if any(self.rows[key].constant.info.mutated for key in keys):
+                self._refuse_layouts(keys, "state")
 
     def place(self, placements: Mapping[int, Placement]) -> None:
         """Names the constants, now that it is known which hold the same bytes.
@@ -76,7 +86,7 @@ class ConstantTable:
         for key, row in enumerate(self.rows):
             info = row.constant.info
             if not (info.mutated or key in self._replaced):
-                looks = (row.constant.name, info.role, info.sources, *_layout(row.constant), row.label == FOLD)
+                looks = (row.constant.name, info.role, info.sources, *row.constant.layout, row.label == FOLD)
                 number = equal.setdefault((looks, placements[key].sha256), len(self._named))
                 if number != len(self._named):
                     self._numbers.append(number)
@@ -91,30 +101,32 @@ class ConstantTable:
 
     def number(self, program: Program, constant: LoweredConstant) -> int:
         """The index in the manifest of what a module of `program` reads."""
-        return self._numbers[self._by_identity[self._identity(program, constant)]]
+        return self._numbers[self._by_key[self._identity(program, constant), *constant.layout]]
 
     def held(self, program: Program, attribute: str) -> int:
         """The index in the manifest of a constant of `program`."""
-        return self._numbers[self._by_identity[self._identities.number(program, attribute)]]
+        return self._numbers[self._by_identity[self._identities.number(program, attribute)][0]]
 
     def _add(self, row: Row) -> None:
-        key = self._by_identity.setdefault(self._identity(row.of, row.constant), len(self.rows))
+        number = self._identity(row.of, row.constant)
+        key = self._by_key.setdefault((number, *row.constant.layout), len(self.rows))
         if key == len(self.rows):
             self.rows.append(row)
-        elif _layout(self.rows[key].constant) != _layout(row.constant):
+            self._by_identity.setdefault(number, []).append(key)
+
+    def _refuse_layouts(self, keys: Sequence[int], what: str) -> None:
+        """Raises BuildError where a constant that must be one tensor is read in several layouts."""
+        first, *others = (self.rows[key] for key in keys)
+        for other in others:
             raise BuildError(
-                f"{row.constant.name!r} has the strides {row.constant.stride} in {row.label}, but "
-                f"{self.rows[key].constant.stride} in {self.rows[key].label}"
+                f"{other.constant.name!r} is {what}, so all modules must read it in one layout: it has the strides "
+                f"{other.constant.stride} in {other.label}, but {first.constant.stride} in {first.label}"
             )
 
     def _identity(self, program: Program, constant: LoweredConstant) -> int:
         if constant.literal is not None:
             return self._identities.of(constant.literal)
         return self._identities.number(program, constant.name)
-
-
-def _layout(constant: LoweredConstant) -> tuple[object, ...]:
-    return (constant.dtype, constant.shape, constant.stride)
 
 
 def _free_name(row: Row, taken: set[str]) -> str:

@@ -58,7 +58,7 @@ def compile_module(
         cache: where objects come from and go to.
         compiler: by default the one that `find_compiler` finds.
         jobs: compiler processes at a time; by default one per core.
-        progress: told the name of each source when it is done.
+        progress: called with the name of each source after it compiles.
 
     Raises:
         CompileError: the compiler failed; the message has its first errors.

@@ -10,6 +10,7 @@ import torch
 
 from aotpack.building import native_sources
 from aotpack.export import ops
+from aotpack.export.backends.backend import LoweredConstant, LoweredModule
 from aotpack.export.backends.check_wording import wording
 from aotpack.export.backends.cpu import custom_glue, kernel_source, wrapper_source
 from aotpack.export.backends.cpu.custom_glue import Glue
@@ -21,39 +22,25 @@ from aotpack.export.passes.runner import refuse_specialization
 from aotpack.export.probing.lowering_guards import lowering_checks
 from aotpack.export.symbolic_shapes import shape_env
 from aotpack.export.torch_compat.inductor.codegen import GeneratedCode, generate
-from aotpack.spec import Check
 
 # Characters of kernel source that one compiler process gets; about two seconds of work.
 _UNIT_SIZE = 60_000
 
 
-@dataclass(frozen=True)
-class LoweredConstant:
-    """A constant that a module reads: an attribute of its program, or a `literal` that code generation made."""
+@dataclass(frozen=True, kw_only=True)
+class Lowered(LoweredModule):
+    """Sources of a module for a CPU: `wrapper`, then `units` of kernels, which are compiled side by side.
 
-    name: str
-    info: ConstantInfo
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    literal: torch.Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """Sources of one module, before compiling.
-
-    `checks`: what calls must satisfy beyond what the program says. `custom`: operators with kernels of the user.
+    Attributes:
+        shims: the functions of csrc/module that it calls.
+        halves: which of "bf16" and "f16" it computes with.
+        custom: operators with kernels of the user.
     """
 
-    target: str
     wrapper: str
     units: tuple[str, ...]
     shims: frozenset[str]
-    constants: tuple[LoweredConstant, ...]
-    kernels: tuple[tuple[str, tuple[str, ...]], ...]
     halves: frozenset[str]
-    checks: tuple[Check, ...] = ()
     custom: tuple[Glue, ...] = ()
 
 
@@ -94,10 +81,12 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
         custom=define,
     )
     _refuse_unsupported(code, wrapper.shims - {each.shim_name for each in called})
+    units = tuple(kernel_source.translation_units(code.kernels, _UNIT_SIZE))
     return Lowered(
         target=target,
+        sources=(wrapper.text, *units),
         wrapper=wrapper.text,
-        units=tuple(kernel_source.translation_units(code.kernels, _UNIT_SIZE)),
+        units=units,
         shims=wrapper.shims,
         constants=tuple(_constant(program, code, name) for name in wrapper.constants),
         kernels=wrapper.kernels,

@@ -8,6 +8,7 @@ from pathlib import Path
 from aotpack.building import native_sources
 from aotpack.building.compiler import Compiler, find_compiler
 from aotpack.errors import CompileError
+from aotpack.targets import BY_NAME, TABLE
 
 __all__ = [
     "Compiler",
@@ -19,17 +20,6 @@ __all__ = [
     "link_flags",
     "target_flags",
 ]
-
-# -march and the names by which torch's vector headers know the instruction set.
-_TARGETS: dict[str, tuple[str, ...]] = {
-    "x86-64-v3": ("-march=x86-64-v3", "-DCPU_CAPABILITY_AVX2", "-DCPU_CAPABILITY=AVX2"),
-    "x86-64-v4": (
-        "-march=x86-64-v4",
-        "-mprefer-vector-width=512",
-        "-DCPU_CAPABILITY_AVX512",
-        "-DCPU_CAPABILITY=AVX512",
-    ),
-}
 
 _COMMON = (
     "-std=c++20",
@@ -52,17 +42,19 @@ def target_flags(target: str) -> tuple[str, ...]:
     Raises:
         CompileError: this version cannot compile for `target`.
     """
-    try:
-        return _TARGETS[target]
-    except KeyError:
+    info = BY_NAME.get(target)
+    if info is None or not info.buildable:
         raise CompileError(
-            f"this version cannot compile for the target {target!r}", hint=f"choose of {', '.join(_TARGETS)}"
-        ) from None
+            f"this version cannot compile for the target {target!r}", hint=f"choose of {', '.join(compile_targets())}"
+        )
+    # Beside the instruction set, the names by which torch's vector headers know it.
+    capability = info.torch_capability
+    return (*info.march, f"-DCPU_CAPABILITY_{capability}", f"-DCPU_CAPABILITY={capability}")
 
 
 def compile_targets() -> tuple[str, ...]:
     """Targets that this version compiles for."""
-    return tuple(_TARGETS)
+    return tuple(info.name for info in TABLE if info.backend == "cpu" and info.buildable)
 
 
 def library_flags(target: str, *, halves: frozenset[str], optimize: str = "-O3") -> list[str]:

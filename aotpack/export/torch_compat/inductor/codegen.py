@@ -43,13 +43,12 @@ from aotpack.export.torch_compat.inductor.rare_dtypes import rare_dtypes_allowed
 from aotpack.export.torch_compat.inductor.reuse import pieces_left_alone
 from aotpack.export.torch_compat.inductor.shims import shims_of_later_versions
 from aotpack.export.torch_compat.inductor.sizes import open_sizes
+from aotpack.targets import BY_NAME, TABLE
 
 # Loops are divided as for this many threads, whatever the build host has: a build must not depend on its host.
 _ASSUMED_THREADS = 8
 # A parallel region costs about as much as a few thousand elements of pointwise work.
 _MIN_CHUNK = 4096
-
-_ISA_CLASSES = {"x86-64-v4": ("VecAVX512", 512), "x86-64-v3": ("VecAVX2", 256), "aarch64": ("VecNEON", 128)}
 
 
 @dataclass
@@ -66,7 +65,7 @@ class GeneratedCode:
 
 def supported_targets() -> tuple[str, ...]:
     """Targets that code can be generated for."""
-    return tuple(_ISA_CLASSES)
+    return tuple(info.name for info in TABLE if info.vector_isa is not None)
 
 
 def _config(bits: int, *, fold: bool, custom: Mapping[torch._ops.OpOverload, str] | None = None) -> dict[str, Any]:
@@ -111,7 +110,10 @@ def _config(bits: int, *, fold: bool, custom: Mapping[torch._ops.OpOverload, str
 def _fixed_isa(target: str) -> Iterator[int]:
     from torch._inductor import cpu_vec_isa
 
-    name, bits = _ISA_CLASSES[target]
+    found = BY_NAME[target].vector_isa
+    if found is None:
+        raise ValueError(f"TorchInductor has no instruction set for the target {target!r}")
+    name, bits = found
     isa = getattr(cpu_vec_isa, name)()
     with mock.patch.object(cpu_vec_isa, "valid_vec_isa_list", return_value=[isa]):
         yield bits

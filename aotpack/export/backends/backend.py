@@ -1,0 +1,116 @@
+"""What a kind of device does in a build: passes, code generation, compiling.
+
+The driver runs the passes that are true on every device once, then for each backend its own, and has it lower and
+compile for each of its targets. A new kind of device is a folder beside `cpu/` with one object of this protocol, and a
+line in `driver/backends.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from aotpack.building.cache import BuildCache
+from aotpack.building.compiler import Compiler
+from aotpack.export.ir.program import ConstantInfo, Program
+from aotpack.export.passes.runner import Pass
+from aotpack.spec import Check
+
+
+@dataclass(frozen=True)
+class LoweredConstant:
+    """A constant that a module reads: an attribute of its program, or a `literal` that code generation made.
+
+    Attributes:
+        name: the attribute of the program.
+        info: role, origin and recipe.
+        dtype, shape, stride: the layout in which the module reads it; strides count elements.
+        literal: the value, where the program has no such attribute.
+    """
+
+    name: str
+    info: ConstantInfo
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    literal: torch.Tensor | None = None
+
+    @property
+    def layout(self) -> tuple[object, ...]:
+        """Equal for constants that modules read in the same way."""
+        return (self.dtype, self.shape, self.stride)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoweredModule:
+    """Sources of one module, before compiling.
+
+    Attributes:
+        target: what it is for.
+        sources: the generated texts.
+        constants: what it reads, in the order in which it gets them.
+        kernels: name and source operators of each kernel; for people.
+        checks: what calls must satisfy beyond what the program says.
+    """
+
+    target: str
+    sources: tuple[str, ...]
+    constants: tuple[LoweredConstant, ...]
+    kernels: tuple[tuple[str, tuple[str, ...]], ...]
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What builds share: the cache, the C++ compiler of the host, the number of compiler processes at a time."""
+
+    cache: BuildCache
+    compiler: Compiler
+    jobs: int | None = None
+
+
+class Backend(Protocol):
+    """One kind of device."""
+
+    @property
+    def name(self) -> str:
+        """As `TargetInfo.backend` has it."""
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """What chooses kernels and layouts, in order; they run after those of `passes/common`."""
+
+    def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> AbstractContextManager[None]:
+        """Compiles, while active, what is known before code is generated."""
+
+    def lower(self, program: Program, target: str, *, weights_known: bool) -> Any:
+        """Generates the sources of a module: a `LoweredModule` of its own class.
+
+        Args:
+            program: after this backend's passes.
+            target: one of this backend's.
+            weights_known: whether code may be made for the values of weights.
+
+        Raises:
+            UnsupportedOperatorError: operators without a kernel; all of them are listed.
+            LoweringError: code generation failed.
+        """
+
+    def compile(self, module: Any, tools: Tools, *, progress: Callable[[str], None] | None = None) -> bytes:
+        """The module's shared object.
+
+        Args:
+            module: what `lower` returned.
+            tools: the cache and the compiler.
+            progress: called with the name of each source after it compiles.
+
+        Raises:
+            CompileError: the compiler failed.
+        """
+
+    def provenance(self, modules: Sequence[Any]) -> dict[str, str]:
+        """What the manifest's `producer` says of the modules: flags, kernels of the user."""

@@ -1,0 +1,46 @@
+"""CPUs as a backend: see `aotpack.export.backends.backend.Backend`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from aotpack.export.backends.backend import Tools
+from aotpack.export.backends.cpu import custom_units, toolchain
+from aotpack.export.backends.cpu.compile import compile_module, kernels_ahead
+from aotpack.export.backends.cpu.lower import Lowered, kernel_shims, lower, used_halves
+from aotpack.export.ir.program import Program
+from aotpack.export.passes.cpu.pipeline import CPU
+from aotpack.export.passes.runner import Pass
+
+
+class CpuBackend:
+    """TorchInductor's C++ with the kernels of csrc/kernels, compiled by the C++ compiler of the build machine."""
+
+    name = "cpu"
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        return CPU
+
+    def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> AbstractContextManager[None]:
+        return kernels_ahead(
+            kernel_shims(program), targets, tools.cache, compiler=tools.compiler, halves=used_halves(program)
+        )
+
+    def lower(self, program: Program, target: str, *, weights_known: bool) -> Lowered:
+        return lower(program, target, weights_known=weights_known)
+
+    def compile(self, module: Lowered, tools: Tools, *, progress: Callable[[str], None] | None = None) -> bytes:
+        return compile_module(module, tools.cache, compiler=tools.compiler, jobs=tools.jobs, progress=progress)
+
+    def provenance(self, modules: Sequence[Lowered]) -> dict[str, str]:
+        flags = toolchain.library_flags(modules[0].target, halves=modules[0].halves)
+        return {
+            "flags": " ".join(flag for flag in flags if flag.startswith("-O")),
+            **{
+                f"kernel {operator}": files
+                for module in modules
+                for operator, files in custom_units.described(module.custom)
+            },
+        }

@@ -1,0 +1,21 @@
+"""The backends, and which of them a target belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aotpack.export.backends.backend import Backend
+from aotpack.export.backends.cpu.backend import CpuBackend
+from aotpack.targets import BY_NAME
+
+BACKENDS: tuple[Backend, ...] = (CpuBackend(),)
+
+
+def by_backend(targets: Sequence[str]) -> list[tuple[Any, tuple[str, ...]]]:
+    """Each backend that is asked for, with its targets: both in the order of `targets`."""
+    known = {backend.name: backend for backend in BACKENDS}
+    groups: dict[str, list[str]] = {}
+    for target in targets:
+        groups.setdefault(BY_NAME[target].backend, []).append(target)
+    return [(known[name], tuple(group)) for name, group in groups.items()]

@@ -1,0 +1,67 @@
+"""Every target: what it is called, what runs it, and how code for it is generated and compiled.
+
+The only table of targets. `csrc/runtime` has its own list of the names that it knows and of the processor features that
+it asks for; `tests/targets/test_table.py` compares the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TargetInfo:
+    """One target.
+
+    Attributes:
+        name: as users and archives write it.
+        backend: the folder of `aotpack/export/backends` that lowers and compiles for it.
+        arch: targets of one architecture run each other's modules, those of lower level.
+        level: rank within the architecture; a higher one runs all that the lower ones run.
+        cpu_flags: what `flags` of /proc/cpuinfo lists, beyond those of the lower levels.
+        march: flags for GCC and clang that choose the instruction set; empty where this version compiles nothing.
+        vector_isa: TorchInductor's class of the instruction set, and its vectors' bits.
+        torch_capability: the name by which torch's vector headers know the instruction set.
+    """
+
+    name: str
+    backend: str
+    arch: str
+    level: int
+    cpu_flags: frozenset[str] = frozenset()
+    march: tuple[str, ...] = ()
+    vector_isa: tuple[str, int] | None = None
+    torch_capability: str | None = None
+
+    @property
+    def buildable(self) -> bool:
+        """Whether this version builds archives for it."""
+        return bool(self.march)
+
+
+# Levels of x86-64: the psABI, section 3.1.1.
+TABLE: tuple[TargetInfo, ...] = (
+    TargetInfo(
+        "x86-64-v3",
+        backend="cpu",
+        arch="x86-64",
+        level=3,
+        cpu_flags=frozenset(["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"]),
+        march=("-march=x86-64-v3",),
+        vector_isa=("VecAVX2", 256),
+        torch_capability="AVX2",
+    ),
+    TargetInfo(
+        "x86-64-v4",
+        backend="cpu",
+        arch="x86-64",
+        level=4,
+        cpu_flags=frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
+        march=("-march=x86-64-v4", "-mprefer-vector-width=512"),
+        vector_isa=("VecAVX512", 512),
+        torch_capability="AVX512",
+    ),
+    TargetInfo("aarch64", backend="cpu", arch="aarch64", level=1, vector_isa=("VecNEON", 128)),
+)
+
+BY_NAME = {info.name: info for info in TABLE}

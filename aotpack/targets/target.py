@@ -1,0 +1,112 @@
+"""A target by its name: parsing, this host's best, and which modules a host runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aotpack.errors import UnsupportedTargetError
+from aotpack.targets.table import BY_NAME, TABLE, TargetInfo
+
+# What archives can be built for by this version.
+BUILDABLE = tuple(info.name for info in TABLE if info.buildable)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kind of machine that modules are compiled for: `x86-64-v3`, `x86-64-v4` or `aarch64`."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.name not in self.known():
+            raise UnsupportedTargetError(
+                f"unknown target {self.name!r}", hint=f"this version builds for {', '.join(BUILDABLE)}"
+            )
+
+    @property
+    def info(self) -> TargetInfo:
+        """Its row in the table."""
+        return BY_NAME[self.name]
+
+    @staticmethod
+    def known() -> tuple[str, ...]:
+        """The names of all targets."""
+        return tuple(info.name for info in TABLE)
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """The target of that name; `native` is this host's best.
+
+        Raises:
+            UnsupportedTargetError: there is no such target, or this host has none.
+        """
+        return cls.host() if text == "native" else cls(text)
+
+    @classmethod
+    def buildable(cls, text: str) -> Target:
+        """The target of that name, which this version can build archives for; `native` is this host's best.
+
+        Raises:
+            UnsupportedTargetError: there is no such target, or no code is generated for it.
+        """
+        target = cls.parse(text)
+        if target.name not in BUILDABLE:
+            raise UnsupportedTargetError(
+                f"this version cannot build for the target {target.name!r}",
+                hint=f"it builds for {', '.join(BUILDABLE)}",
+            )
+        return target
+
+    @classmethod
+    def host(cls) -> Target:
+        """The best target that this host runs.
+
+        Raises:
+            UnsupportedTargetError: this host runs none of them.
+        """
+        import platform
+
+        machine = platform.machine().lower()
+        if machine in ("aarch64", "arm64"):
+            return cls("aarch64")
+        if machine in ("x86_64", "amd64"):
+            flags = _cpu_flags()
+            best = None
+            for info in TABLE:
+                if info.arch == "x86-64":
+                    if not flags >= info.cpu_flags:
+                        break
+                    best = info.name
+            if best is not None:
+                return cls(best)
+            raise UnsupportedTargetError("this processor lacks AVX2 and FMA, which the least target, x86-64-v3, needs")
+        raise UnsupportedTargetError(f"there is no target for the machine {machine!r}")
+
+    @property
+    def arch(self) -> str:
+        """`x86-64` or `aarch64`."""
+        return self.info.arch
+
+    @property
+    def level(self) -> int:
+        """The rank within the architecture; a higher one runs all that the lower ones run."""
+        return self.info.level
+
+    def runs_on(self, host: Target) -> bool:
+        """Whether a module for this target runs on `host`."""
+        return self.arch == host.arch and self.level <= host.level
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _cpu_flags() -> frozenset[str]:
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            for line in file:
+                key, _, value = line.partition(":")
+                if key.strip() == "flags":
+                    return frozenset(value.split())
+    except OSError:
+        pass
+    return frozenset()

@@ -1,0 +1,68 @@
+"""One table of targets: the runtime's own list of names and features agrees with it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from aotpack.errors import UnsupportedTargetError
+from aotpack.targets import BUILDABLE, TABLE, Target, TargetInfo
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = next((ROOT / "csrc" / "runtime").rglob("target.cpp")).read_text()
+
+# The names of features in /proc/cpuinfo, where they are not those of the manual.
+CPUINFO = {"lzcnt": "abm"}
+
+
+def runtime_targets() -> dict[str, tuple[str, int]]:
+    """name → (architecture, level) of `kTargets` in csrc/runtime."""
+    table = SOURCE[SOURCE.index("kTargets[] = {") :]
+    rows = re.findall(r'\{"([^"]+)", "([^"]+)", (\d+)\}', table[: table.index("};")])
+    return {name: (arch, int(level)) for name, arch, level in rows}
+
+
+def runtime_features(level: int) -> set[str]:
+    """What the runtime asks a processor of this level for, by the names of /proc/cpuinfo."""
+    found = re.findall(rf'\{{{level}, "([^"]+)", Register::k(\w+)', SOURCE)
+    return {CPUINFO.get(name, name) for name, register in found if register != "Xcr0"}
+
+
+@pytest.mark.parametrize("info", TABLE, ids=lambda info: info.name)
+def test_the_runtime_knows_every_target(info: TargetInfo) -> None:
+    assert runtime_targets()[info.name] == (info.arch, info.level)
+
+
+@pytest.mark.parametrize("info", [info for info in TABLE if info.cpu_flags], ids=lambda info: info.name)
+def test_the_runtime_asks_for_the_same_features(info: TargetInfo) -> None:
+    # xsave is how the registers are saved, which the runtime reads from XCR0.
+    assert info.cpu_flags - {"xsave"} == runtime_features(info.level)
+
+
+@pytest.mark.parametrize("info", TABLE, ids=lambda info: info.name)
+def test_a_target_that_can_be_built_is_whole(info: TargetInfo) -> None:
+    assert info.buildable == (info.name in BUILDABLE)
+    if info.buildable and info.backend == "cpu":
+        assert info.vector_isa is not None
+        assert info.torch_capability is not None
+
+
+def test_higher_levels_run_what_lower_ones_run() -> None:
+    targets = [Target(info.name) for info in TABLE]
+    for one in targets:
+        for other in targets:
+            assert one.runs_on(other) == (one.arch == other.arch and one.level <= other.level)
+
+
+def test_the_host_runs_a_target() -> None:
+    host = Target.host()
+    assert Target.parse("native") == host
+    assert host.runs_on(host)
+
+
+def test_targets_without_code_are_refused() -> None:
+    for name in set(Target.known()) - set(BUILDABLE):
+        with pytest.raises(UnsupportedTargetError, match=name):
+            Target.buildable(name)
