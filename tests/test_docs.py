@@ -12,7 +12,6 @@ PAGES = sorted(
     page.relative_to(ROOT).as_posix()
     for pattern in ("*.md", "docs/*.md", "examples/*/README.md")
     for page in ROOT.glob(pattern)
-    if page.name != "architecture.md"
 )
 COLUMNS = 100
 
