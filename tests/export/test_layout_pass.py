@@ -169,7 +169,7 @@ def test_constants_are_laid_out_when_the_archive_is_packed() -> None:
     model = net(lambda m, x: m.b(torch.tanh(m.a(x)) + m.p[0]), a=nn.Conv2d(3, 8, 3), b=nn.Conv2d(8, 8, 1))
     model.p = nn.ParameterList([nn.Parameter(torch.randn(1, 8, 6, 6))])
     program = run(model, (torch.randn(2, 3, 8, 8),), *PASSES)
-    constants = [node for node in program.graph.find_nodes(op="get_attr") if "build" in str(node.target)]
+    constants = [node for node in program.graph.find_nodes(op="get_attr") if "laid_out" in str(node.target)]
     assert [order_of(node.meta["val"]) for node in constants] == [(0, 2, 3, 1)]
     assert traffic(program).implicit == []
 

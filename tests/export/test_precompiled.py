@@ -167,7 +167,7 @@ def test_other_headers_compilers_and_flags_are_told_apart(monkeypatch: pytest.Mo
     keys = {key(), key(Compiler(COMPILER.path, "g++ 99")), key(Compiler("/other/g++", COMPILER.version))}
     keys |= {key(flags=("-O2",)), key(line="#include <b.h>")}
     with monkeypatch.context() as patch:
-        patch.setattr(precompiled.native, "headers_hash", lambda: "changed")
+        patch.setattr(precompiled.native_sources, "headers_hash", lambda: "changed")
         keys.add(key())
     assert len(keys) == 6
     assert precompiled.precompiled("", (), Compiler("clang++", "Debian clang version 19.1")) is None
