@@ -1,4 +1,5 @@
-// conv_layout.h: which layout the packed weights of a convolution have. The same rule is in aotpack/export/ops/weight_packing.py.
+// conv_layout.h: which layout the packed weights of a convolution have. The same rule is in
+// aotpack/export/ops/weight_packing.py.
 #ifndef AOTPACK_KERNELS_CONV_LAYOUT_H_
 #define AOTPACK_KERNELS_CONV_LAYOUT_H_
 

@@ -41,7 +41,8 @@ using AOTIProxyExecutorHandle = void*;
 // -------------------------------------------------------------------------------
 
 // Thrown where generated kernel code finds an index out of range. The build wraps the innermost loop body around such a
-// check in AOTPACK_GUARD_BEGIN/END (aotpack/export/backends/cpu/kernel_source.py), so it never leaves the parallel region.
+// check in AOTPACK_GUARD_BEGIN/END (aotpack/export/backends/cpu/kernel_source.py), so it never leaves the parallel
+// region.
 struct AotpackKernelFault {
   const char* message;
 };
