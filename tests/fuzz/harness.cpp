@@ -78,14 +78,19 @@ void touch(const aotpack_module_tensor& tensor) {
   if (tensor.rank < 0 || tensor.rank > AOTPACK_MAX_RANK || item == 0) {
     abort();
   }
-  int64_t last = 0;
+  bool empty = false;
   for (int i = 0; i < tensor.rank; ++i) {
     if (tensor.sizes[i] < 0) {
       abort();
     }
-    if (tensor.sizes[i] == 0) {
-      return;
-    }
+    empty = empty || tensor.sizes[i] == 0;
+  }
+  // The strides of what has no element mean nothing.
+  if (empty) {
+    return;
+  }
+  int64_t last = 0;
+  for (int i = 0; i < tensor.rank; ++i) {
     if (tensor.sizes[i] > 1) {
       if (tensor.strides[i] < 0) {
         abort();
