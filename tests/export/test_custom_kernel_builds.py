@@ -305,8 +305,8 @@ def launched(x: Tensor, factor: float) -> Tensor:
     raise RuntimeError("a Triton kernel was launched")
 
 
-def test_a_triton_kernel_is_refused_on_cpus(folder: Path, archive: Any, cache_dir: Path) -> None:
-    """By name and line, unless there is a C++ kernel beside it, or an implementation for the CPU over torch."""
+def test_an_operator_with_a_triton_kernel_runs_another_on_cpus(folder: Path, archive: Any, cache_dir: Path) -> None:
+    """An implementation for the CPU over torch, or a C++ kernel."""
 
     class Launching(torch.nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -321,15 +321,28 @@ def test_a_triton_kernel_is_refused_on_cpus(folder: Path, archive: Any, cache_di
     launched.register_fake(lambda x, factor: x.new_empty(x.shape))
     launched.register_kernel("cpu")(lambda x, factor: x * factor * 2)
     assert build() == 4
-    custom_kernel("aotpack_builds::launched", triton=launched)
-    with pytest.raises(UnsupportedOperatorError) as caught:
-        build()
-    assert caught.value.operators == ("aotpack_builds.launched",)
-    assert "return launched(x, 2.0)" in str(caught.value)
-    assert "Triton" in str(caught.value.hint)
-    assert "sources=" in str(caught.value.hint)
-    custom_kernel("aotpack_builds::launched", sources=folder / "scale.cpp", function="scale", triton=launched)
+    custom_kernel("aotpack_builds::launched", sources=folder / "scale.cpp", function="scale")
     assert build() == 2
+
+
+@torch.library.triton_op("aotpack_builds::unanswered", mutates_args={})
+def unanswered(x: Tensor) -> Tensor:
+    """An operator with a Triton kernel alone; what it returns stands for what a GPU computes."""
+    return x.clone()
+
+
+def test_a_triton_kernel_alone_is_unsupported(folder: Path, cache_dir: Path) -> None:
+    class Launching(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return unanswered(x) + 1
+
+    unanswered.register_fake(lambda x: x.new_empty(x.shape))
+    program = aot_export(Launching(), (torch.ones(3, 4),))
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        build_archive(program, folder / "out.aotpack", options=BuildOptions(cache_dir=cache_dir, check=False))
+    assert caught.value.operators == ("aotpack_builds.unanswered",)
+    assert "return unanswered(x) + 1" in str(caught.value)
+    assert "custom_ops.md" in str(caught.value.hint)
 
 
 def test_without_a_kernel_the_operator_is_refused_by_name(archive: Any) -> None:

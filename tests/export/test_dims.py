@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import aotpack
 from aotpack import Dim
 from aotpack.archive.code import evaluate
 from aotpack.errors import CaptureError
@@ -22,6 +21,7 @@ from aotpack.export import aot_export, load_exported
 from aotpack.export.ir.program import Program
 from aotpack.export.probing.lowering_guards import lowering_checks
 from aotpack.export.symbolic_shapes import shape_env
+from aotpack.export.symbolic_shapes.expressions import size_of
 from aotpack.spec import Expr
 from tests.support.acceptance import accepts, watched
 from tests.support.building import Build, assert_close, in_double
@@ -84,7 +84,7 @@ def test_a_dim_with_a_range_that_is_computed_from_others() -> None:
     program = capture(lambda x, y: x.view(-1) + y, randn(4, 3), randn(12), x={0: N, 1: "m"}, y={0: Dim("t", 0, 50)})
     for rows, columns, total in [(4, 3, 12), (5, 10, 50), (4, 3, 13), (6, 10, 60)]:
         sizes = {"n": rows, "m": columns, "t": total}
-        shape = [evaluated(element, sizes) for element in program.signature.inputs[1].shape]
+        shape = [size_of(element, sizes) for element in program.signature.inputs[1].shape]
         assert (accepts(program, sizes) and shape == [total]) == (rows * columns == total <= 50)
 
 
@@ -312,17 +312,9 @@ def test_a_program_takes_what_its_capture_takes(
     for point in points:
         if not accepts(program, point):
             continue
-        x = randn([evaluated(element, point) for element in program.signature.inputs[0].shape])
+        x = randn([size_of(element, point) for element in program.signature.inputs[0].shape])
         (actual,) = program.runnable()(x)
         assert_close(actual, run_steps(steps, x))
-
-
-def evaluated(element: Any, sizes: dict[str, int]) -> int:
-    if isinstance(element, int):
-        return element
-    if isinstance(element, aotpack.spec.DimRef):
-        return element.mul * sizes[element.dim] + element.add
-    return int(evaluate(element.code, sizes))
 
 
 def test_the_watch_sees_conditions() -> None:

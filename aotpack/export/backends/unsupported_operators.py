@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from aotpack.errors import UnsupportedOperatorError
-from aotpack.export.custom_ops.kernels import advice
 from aotpack.export.torch_compat.inductor.fallbacks import Fallback, key
 
 _SHOWN_PLACES = 3
@@ -66,7 +65,7 @@ def refuse(uses: Sequence[OperatorUse]) -> None:
         f"the model needs {count} no kernel:\n" + "\n".join(lines),
         operators=operators,
         uses=tuple(dict.fromkeys(uses)),
-        hint=advice(operators) or _HINT,
+        hint=_HINT,
     )
 
 

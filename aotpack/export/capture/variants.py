@@ -18,13 +18,13 @@ from aotpack.archive import Guard
 from aotpack.errors import BuildError, CaptureError
 from aotpack.export.capture.variant_signature import as_entry
 from aotpack.export.ir.program import Program, ProgramVariant
+from aotpack.export.symbolic_shapes.expressions import size_of
 from aotpack.spec import (
     DYNAMIC,
     UNSTATED,
     CallSpec,
     Dim,
     DimRef,
-    ShapeElement,
     Signature,
     Spec,
     TensorLeaf,
@@ -188,7 +188,7 @@ def example_at(
             if shape is not None:
                 shapes[spec.name] = shape
         else:
-            sized.append(resized(value, [element_size(size, values) for size in spec.shape], spec.order))
+            sized.append(resized(value, [size_of(size, values) for size in spec.shape], spec.order))
             if open_axes := _open_axes(spec, dims):
                 shapes[spec.name] = open_axes
     return pytree.tree_unflatten(sized, tree), shapes
@@ -197,7 +197,7 @@ def example_at(
 def _number_at(spec: TensorSpec, value: Any, values: Mapping[str, int], dims: Mapping[str, Dim]) -> tuple[Any, Any]:
     """A number at these sizes, and what `dynamic_shapes` has for it; None where it is a constant."""
     if spec.formula is not None:
-        number = element_size(spec.formula, values)
+        number = size_of(spec.formula, values)
         if isinstance(spec.formula, DimRef):
             dim = dims.get(spec.formula.dim)
             return number, None if dim is None else dim * spec.formula.mul + spec.formula.add
@@ -241,17 +241,6 @@ def dim_values(signature: Signature, inputs: Sequence[Any]) -> dict[str, int]:
             if isinstance(element, DimRef):
                 values.setdefault(element.dim, (int(size) - element.add) // element.mul)
     return values
-
-
-def element_size(size: ShapeElement, values: Mapping[str, int]) -> int:
-    """The size that an element of an input's shape means for these values of the dims."""
-    if isinstance(size, int):
-        return size
-    if isinstance(size, DimRef):
-        return size.mul * values[size.dim] + size.add
-    from aotpack.archive.code import evaluate
-
-    return int(evaluate(size.code or (), values))
 
 
 def resized(tensor: torch.Tensor, sizes: Sequence[int], order: Sequence[int]) -> torch.Tensor:

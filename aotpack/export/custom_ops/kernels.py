@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -41,12 +41,6 @@ class CustomKernel:
     include_dirs: tuple[Path, ...]
     flags: tuple[str, ...]
     objects: tuple[tuple[str | None, tuple[Path, ...]], ...]
-    triton: Any = None
-
-    @property
-    def on_cpu(self) -> bool:
-        """Whether there is anything that runs on a CPU."""
-        return bool(self.sources or self.objects)
 
     def objects_for(self, target: str) -> tuple[Path, ...]:
         """The objects and static archives to link for `target`.
@@ -74,7 +68,6 @@ def custom_kernel(
     include_dirs: Sequence[PathLike] = (),
     flags: Sequence[str] = (),
     objects: Mapping[str, Sequence[PathLike]] | Sequence[PathLike] | None = None,
-    triton: Any = None,
 ) -> CustomKernel:
     """Says how archives compute a custom operator. To be called before the model is captured; a second call for the
     same operator replaces the first.
@@ -91,8 +84,6 @@ def custom_kernel(
         include_dirs: folders that the sources' `#include`s are searched in, besides those of the sources.
         flags: for the compiler, behind aotpack's own (`-O2 -ffp-contract=off` among them), e.g. `["-O3"]`.
         objects: compiled objects and static archives (`.o`, `.a`) to link: target → files, or files for every target.
-        triton: a Triton kernel. Kept for targets with a GPU, of which there are none yet: an archive for CPU targets
-            needs `sources` or `objects` too, or the build refuses the operator by name.
 
     Raises:
         BuildError: a name is none, a file is missing or of no use, nothing is given, or torch would take the operator
@@ -115,9 +106,8 @@ def custom_kernel(
             (None if target is None else Target.parse(target).name, tuple(_object(operator, file) for file in files))
             for target, files in by_target.items()
         ),
-        triton,
     )
-    if not kernel.on_cpu and triton is None:
+    if not kernel.sources and not kernel.objects:
         raise BuildError(f"no kernel is given for {operator}", hint="give its C++ file: sources=[...]")
     if not _FUNCTION.fullmatch(kernel.function):
         raise BuildError(f"{kernel.function!r} is not the name of a C++ function")
@@ -158,22 +148,10 @@ def operators_with_kernels() -> dict[torch._ops.OpOverload, CustomKernel]:
     found = {}
     for name, kernel in _registered.items():
         op = _find(name)
-        if op is not None and kernel.on_cpu:
+        if op is not None:
             _refuse_composite(name)
             found[op] = kernel
     return found
-
-
-def advice(operators: Collection[str]) -> str | None:
-    """What there is to say of operators, `namespace.name`, that were refused though a kernel is registered."""
-    known = {name.replace("::", "."): kernel for name, kernel in _registered.items()}
-    gpu = [name for name in sorted(operators) if name in known and not known[name].on_cpu]
-    if not gpu:
-        return None
-    return (
-        f"{', '.join(gpu)}: the kernel is a Triton kernel, which needs a GPU, and every target of this version is a "
-        "CPU. Give it a C++ kernel as well: custom_kernel(..., sources=[...], triton=...)"
-    )
 
 
 def _find(name: str) -> torch._ops.OpOverload | None:

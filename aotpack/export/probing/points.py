@@ -11,8 +11,7 @@ import sympy
 
 from aotpack.archive.code import UndefinedError, evaluate
 from aotpack.export.ir.program import Program
-from aotpack.export.probing.trial import resolved
-from aotpack.export.symbolic_shapes.expressions import write
+from aotpack.export.symbolic_shapes.expressions import size_of, write
 from aotpack.spec import Check, Dim
 
 Sizes = Mapping[str, int]
@@ -34,7 +33,7 @@ def fits(program: Program, sizes: Sizes, *, without: sympy.Basic | None = None) 
     """Whether a call of these sizes is one that the program takes, `without` one of its checks."""
     left_out = None if without is None else write(without).text
     try:
-        shapes = [resolved(element, sizes) for spec in program.signature.inputs for element in spec.shape]
+        shapes = [size_of(element, sizes) for spec in program.signature.inputs for element in spec.shape]
         checks = [check for check in program.checks if check.text != left_out]
         return min(shapes, default=0) >= 0 and all(evaluate(check.code, sizes) for check in checks)
     except UndefinedError:

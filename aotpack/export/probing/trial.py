@@ -18,13 +18,13 @@ import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotpack.archive.code import UndefinedError, evaluate
 from aotpack.errors import AotpackError
 from aotpack.export.ir.program import Program
+from aotpack.export.symbolic_shapes.expressions import size_of
 from aotpack.export.symbolic_shapes.shape_env import expression
 from aotpack.export.tracing.interface import Call, draws_random_numbers
 from aotpack.export.tracing.state import state_put_back
-from aotpack.spec import DimRef, ShapeElement, Spec, TensorLeaf, TensorSpec, ValueLeaf, children
+from aotpack.spec import DimRef, Spec, TensorLeaf, TensorSpec, ValueLeaf, children
 
 Answer = Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]]
 aten = torch.ops.aten
@@ -206,11 +206,11 @@ def _cut(value: Any, spec: TensorSpec, sizes: Mapping[str, int]) -> Any:
     """An argument in these sizes: cut, or repeated from its beginning."""
     if not isinstance(value, torch.Tensor):
         if spec.formula is not None:
-            return resolved(spec.formula, sizes)
+            return size_of(spec.formula, sizes)
         return value if spec.dim is None else sizes[spec.dim]
     result = value.detach()
     for axis, element in enumerate(spec.shape):
-        old, new = result.shape[axis], resolved(element, sizes)
+        old, new = result.shape[axis], size_of(element, sizes)
         if old == new:
             continue
         if old == 0:
@@ -264,16 +264,6 @@ def inputs_of(call: Call) -> list[Any]:
 def is_input(call: Call, position: int, leaf: Any) -> bool:
     """Whether an argument is an input of the program, not a constant of its signature."""
     return isinstance(leaf, torch.Tensor) or position in call.numbers
-
-
-def resolved(element: ShapeElement, sizes: Mapping[str, int]) -> int:
-    if isinstance(element, int):
-        return element
-    if isinstance(element, DimRef):
-        return element.mul * sizes[element.dim] + element.add
-    if element.code is None:
-        raise UndefinedError("a size out of the data")
-    return int(evaluate(element.code, sizes))
 
 
 def example_sizes(program: Program, call: Call) -> dict[str, int]:

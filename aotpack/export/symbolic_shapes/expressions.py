@@ -6,14 +6,15 @@ is imported from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import sympy
 
-from aotpack.spec import Code
+from aotpack.archive.code import UndefinedError, evaluate
+from aotpack.spec import Code, DimRef, ShapeElement
 
 MAX_ITEMS = 256
 MAX_DEPTH = 32
@@ -21,6 +22,21 @@ _INT64 = 1 << 63
 
 # How tightly an operator of the text binds.
 _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(9)
+
+
+def size_of(element: ShapeElement, sizes: Mapping[str, int]) -> int:
+    """The size that an element of a shape stands for, given the sizes of the dims.
+
+    Raises:
+        UndefinedError: it comes out of the data.
+    """
+    if isinstance(element, int):
+        return element
+    if isinstance(element, DimRef):
+        return element.mul * sizes[element.dim] + element.add
+    if element.code is None:
+        raise UndefinedError("a size out of the data")
+    return int(evaluate(element.code, sizes))
 
 
 @dataclass(frozen=True)
