@@ -13,6 +13,7 @@ import pytest
 
 import aotpack
 from aotpack.archive import ArchiveReader, layout
+from aotpack.archive.manifest import FORMAT_VERSION
 from aotpack.errors import (
     ArchiveError,
     ArchiveIOError,
@@ -189,6 +190,14 @@ def test_named_error(name: str, good: bytes, check: Check, tmp_path: Path) -> No
 def test_good_one_passes(good: bytes, check: Check, tmp_path: Path) -> None:
     (tmp_path / "good.aotpack").write_bytes(good)
     check(tmp_path / "good.aotpack")
+
+
+@pytest.mark.parametrize("version", [0, 2, FORMAT_VERSION + 1, 9])
+def test_other_versions_are_refused_by_number(version: int, good: bytes, check: Check, tmp_path: Path) -> None:
+    other = Parts(good).with_manifest(b'"format_version":%d' % FORMAT_VERSION, b'"format_version":%d' % version)
+    (tmp_path / "other.aotpack").write_bytes(other)
+    with pytest.raises(UnsupportedVersionError, match=rf"format version {version}\b.* reads .*\b{FORMAT_VERSION}\b"):
+        check(tmp_path / "other.aotpack")
 
 
 @pytest.mark.parametrize("version", [3, 4])
