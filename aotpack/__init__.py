@@ -1,11 +1,11 @@
-"""aotpack: a PyTorch model as one file that runs without PyTorch.
+"""aotpack: compiles a PyTorch model into one file that runs without PyTorch.
 
     import aotpack
 
     model = aotpack.load("model.aotpack")
-    y = model(x)  # numpy, torch or jax arrays in, the same kind out
+    y = model(x)  # numpy, torch or jax arrays; the result has the same type
 
-Everything here is imported when it is first used, so that a process that only runs archives starts in milliseconds.
+Attributes are imported on first use, so that a process that only runs archives starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ __all__ = ["DYNAMIC", "Context", "Dim", "Entry", "Model", "Tensor", "__version__
 
 
 def cmake_dir() -> str:
-    """The folder to give CMake as `aotpack_DIR`, so that `find_package(aotpack)` finds the C and C++ runtime of this
-    installation.
+    """The directory to pass to CMake as `aotpack_DIR`.
+
+    With it, `find_package(aotpack)` finds the C and C++ runtime of this installation.
 
     Raises:
-        FileNotFoundError: this installation came without the C++ files.
+        FileNotFoundError: this installation does not contain the C++ files.
     """
     import os
 
@@ -35,7 +36,7 @@ def cmake_dir() -> str:
     package = os.path.dirname(os.path.dirname(os.path.abspath(_native.__file__)))
     folder = os.path.join(package, "lib", "cmake", "aotpack")
     if not os.path.isfile(os.path.join(folder, "aotpack-config.cmake")):
-        raise FileNotFoundError(f"this installation of aotpack came without its CMake files ({folder})")
+        raise FileNotFoundError(f"this installation of aotpack does not contain its CMake files ({folder})")
     return folder
 
 

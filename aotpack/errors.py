@@ -1,16 +1,17 @@
-"""Every error that aotpack raises on purpose.
+"""All exceptions of aotpack.
 
-All derive from `AotpackError`, whose `hint` says the way out when there is one. Where Python has a class of its own
-for a case (`FileNotFoundError`, `ValueError`, `MemoryError`), ours derives from that too, so callers may catch either.
+They derive from `AotpackError`, which has an optional `hint` with a remedy. Where Python has a matching class
+(`FileNotFoundError`, `ValueError`, `MemoryError`), the exception also derives from that class, so callers may catch
+either.
 
-This module imports nothing: it is on the path of `aotpack.load`.
+This module imports nothing, because `aotpack.load` imports it.
 """
 
 from __future__ import annotations
 
 
 class AotpackError(Exception):
-    """Base of all errors of this package. `hint`, when not None, says what to do about it."""
+    """Base class of all errors of this package. `hint` describes a remedy, or is None."""
 
     hint: str | None
 
@@ -23,19 +24,19 @@ class AotpackError(Exception):
 
 
 class ArchiveError(AotpackError):
-    """The file is no archive that this version can use."""
+    """The file is not an archive that this version supports."""
 
 
 class ForeignArchiveError(ArchiveError):
-    """The file is not an aotpack archive at all."""
+    """The file is not an aotpack archive."""
 
 
 class TruncatedArchiveError(ArchiveError):
-    """The file ends before its contents do."""
+    """The file is incomplete."""
 
 
 class MalformedArchiveError(ArchiveError):
-    """The container or the manifest breaks the format."""
+    """The container or the manifest violates the format."""
 
 
 class TamperedArchiveError(ArchiveError):
@@ -47,39 +48,40 @@ class UnsupportedVersionError(ArchiveError):
 
 
 class ArchiveNotFoundError(ArchiveError, FileNotFoundError):
-    """There is no such file."""
+    """The file does not exist."""
 
 
 class ArchiveIOError(ArchiveError, OSError):
-    """The operating system refused to read the file."""
+    """The operating system could not read the file."""
 
 
 # ---- loading and running --------------------------------------------------------------------------------------------
 
 
 class UnsupportedTargetError(AotpackError):
-    """No module in the archive runs on this host, or a target's name is not known."""
+    """The archive has no module for this host, or a target is unknown."""
 
 
 class MissingImportError(AotpackError):
-    """A module asks for something that this runtime does not have."""
+    """A module imports a function or library that is not available."""
 
 
 class EntryNotFoundError(AotpackError, LookupError):
-    """The archive has no entry of that name."""
+    """The archive has no entry with this name."""
 
 
 class InputError(AotpackError, ValueError):
-    """An argument of a call is wrong: structure, dtype, rank, size, device or value."""
+    """An argument of a call is invalid: structure, dtype, rank, size, device or value."""
 
 
 class WeightsError(InputError):
-    """Tensors do not fit what they are for: the weights of an update, or a state. Nothing was changed."""
+    """The tensors of a weight update or of a state are invalid. Nothing was changed."""
 
 
 class WeightsFileError(WeightsError):
-    """A file of weights (`.safetensors`, or the index of several) is wrong. `kind` names the way in which it is, e.g.
-    `"header-too-large"`; aotpack/archive/safetensors.py lists them.
+    """A file of weights (`.safetensors`, or an index of several) is invalid.
+
+    `kind` identifies the reason, e.g. `"header-too-large"`; aotpack/archive/safetensors.py lists all kinds.
     """
 
     kind: str
@@ -90,22 +92,22 @@ class WeightsFileError(WeightsError):
 
 
 class WeightsNotFoundError(WeightsError, FileNotFoundError):
-    """There is no such file of weights."""
+    """The file of weights does not exist."""
 
 
 class ExecutionError(AotpackError, RuntimeError):
-    """The model could not compute with these values."""
+    """The model cannot compute with these values."""
 
 
 class OutOfMemoryError(AotpackError, MemoryError):
-    """There was not enough memory to load or to run."""
+    """There is not enough memory to load or run the model."""
 
 
 # ---- building -------------------------------------------------------------------------------------------------------
 
 
 class BuildError(AotpackError):
-    """Base of what can go wrong while an archive is built."""
+    """Base class of errors during a build."""
 
 
 class CaptureError(BuildError):
@@ -113,12 +115,12 @@ class CaptureError(BuildError):
 
 
 class UnsupportedOperatorError(BuildError):
-    """The model uses operators that have no kernel.
+    """The model uses operators without a kernel.
 
     Attributes:
         operators: their names, `aten.bincount`.
-        uses: every place that needs one: (operator, path and class of the module around it, line of the model); the
-            latter two are "" where that is not known.
+        uses: every use: (operator, path and class of the module that contains it, line of the model). The latter two
+            are "" if unknown.
     """
 
     operators: tuple[str, ...]
@@ -142,7 +144,7 @@ class SourceFreedError(AotpackError, RuntimeError):
 
 
 class PassError(BuildError):
-    """A pass broke the program."""
+    """A pass produced an invalid program."""
 
 
 class LoweringError(BuildError):
@@ -150,19 +152,19 @@ class LoweringError(BuildError):
 
 
 class CompileError(BuildError):
-    """The compiler refused the generated sources."""
+    """The compiler failed on the generated sources."""
 
 
 class GoldenError(BuildError):
-    """The finished archive does not answer the example call as eager PyTorch did. It was not written."""
+    """The outputs of the example call in the finished archive differ from eager PyTorch's. It was not written."""
 
 
 class InternalError(BuildError):
-    """A fault of aotpack itself: please report it. The original exception is the cause (`__cause__`).
+    """A bug in aotpack; please report it. The original exception is the cause (`__cause__`).
 
     Attributes:
-        stage: what was going on: `"capture"`, `"lower"`, `"pack"` and the like.
-        place: operator, path of the module around it, and line of the model; "" where that is not known.
+        stage: the stage of the build: `"capture"`, `"lower"`, `"pack"` and so on.
+        place: operator, path of the module that contains it, and line of the model; "" if unknown.
     """
 
     stage: str

@@ -1,6 +1,6 @@
-"""What a model takes and gives: dtypes, dims, tensors, the structure around them, and targets.
+"""The signature of a model: dtypes, dims, tensors, their structure, and targets.
 
-These are the values of the manifest (docs/format.md) as Python objects, without torch and without numpy.
+These are the values of the manifest (docs/format.md) as Python objects, without torch and numpy.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class DType(enum.Enum):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """The size of one element in bytes."""
         return _ITEMSIZE[self.value]
 
     @property
     def numpy_name(self) -> str:
-        """What `numpy.dtype` is asked for: the same name, but `uint16` for bfloat16 and `uint8` for the dtypes of
-        float8, which numpy lacks.
+        """The name for `numpy.dtype`: the same name, except `uint16` for bfloat16 and `uint8` for float8 dtypes, which
+        numpy lacks.
         """
         if self is DType.BFLOAT16:
             return "uint16"
@@ -86,7 +86,7 @@ class DType(enum.Enum):
         return self.value
 
 
-# In the `dynamic_shapes` of a capture: this number is an input of each call, not a constant of the signature.
+# In the `dynamic_shapes` of a capture: the scalar is an input, not a constant of the signature.
 DYNAMIC = "dynamic"
 
 
@@ -94,25 +94,25 @@ DYNAMIC = "dynamic"
 
 
 class _Unstated(int):
-    """A number that the user has not given."""
+    """A number that the user has not specified."""
 
 
 UNSTATED: Final = _Unstated(0)
-"""The `min` of a dim without one."""
+"""The default `min` of a dim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A dynamic dim of an entry: its name and the sizes that it may have.
+    """A dynamic dim of an entry, with a name and a range of sizes.
 
-    In the `dynamic_shapes` of a capture, `2 * dim` and `dim + 1` are sizes that depend on it.
+    In the `dynamic_shapes` of a capture, `2 * dim` and `dim + 1` are sizes computed from it.
 
     Attributes:
-        name: an identifier, by which errors speak of the dim.
-        min: the least size. Negative only for a dim that an int argument gives. A min of 0 that is stated is a promise,
-            as any other; the default is not.
-        max: the greatest size; None when there is no upper bound.
-        multiple_of: every size is a multiple of this.
+        name: an identifier, which error messages use.
+        min: the minimum size. Negative only for a dim that an int argument determines. An explicit min of 0 guarantees
+            that size 0 works; the default does not.
+        max: the maximum size; None without an upper bound.
+        multiple_of: every size is a multiple of this number.
     """
 
     name: str
@@ -178,14 +178,15 @@ class DimRef:
         return text if self.add == 0 else f"{text}{self.add:+d}"
 
 
-# A postfix program over the dims of an entry; docs/format.md lists what it may hold.
+# A postfix program over the dims of an entry; docs/format.md lists the operations.
 Code = tuple[int | float | bool | str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """A size that is computed in a call: `text` for people, `code` over the dims; None where it comes out of the data
-    (outputs only).
+    """A size that is computed in a call: `text` is the readable form, `code` the program over the dims.
+
+    `code` is None for a data-dependent size (outputs only).
     """
 
     text: str
@@ -197,7 +198,7 @@ class Expr:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A condition on the dims of a call: `text` for people, `code` is true where it holds."""
+    """A condition on the dims of a call: `text` is the readable form, `code` returns whether it holds."""
 
     text: str
     code: Code
@@ -214,9 +215,9 @@ class TensorSpec:
     """One tensor of an entry's inputs or outputs.
 
     `order` lists the dims from outermost to innermost in memory. `mutated` (inputs only): the call writes to the
-    caller's buffer. `number`, one of "int", "float" and "bool": callers see a Python number; modules see a tensor of
-    rank 0 and dtype int64, float64 or bool. `dim` (int inputs only): the dim whose value the number is; or `formula`:
-    what the number must be in each call.
+    caller's buffer. `number`, one of "int", "float" and "bool": a Python scalar for callers, and a tensor of rank 0 and
+    dtype int64, float64 or bool for modules. `dim` (int inputs only): the dim whose value the scalar is. `formula` (int
+    inputs only): the required value of the scalar.
     """
 
     name: str
@@ -256,7 +257,7 @@ class TensorLeaf:
 
 @dataclass(frozen=True, slots=True)
 class ValueLeaf:
-    """A constant of the signature. In an input, a call must give an equal one, of the same type."""
+    """A constant of the signature. For an input, a call must pass an equal value of the same type."""
 
     value: bool | int | float | str | None
 
@@ -271,12 +272,12 @@ class ValueLeaf:
 
 
 def name_of_value(value: object) -> str | None:
-    """The name by which a constant of a signature stands for an object: `Color.RED` for a member of an enum,
-    `torch.float64` for a dtype, and likewise for devices, layouts and memory formats; None for anything else.
+    """The name that represents an object in a signature: `Color.RED` for a member of an enum, `torch.float64` for a
+    dtype, and likewise for devices, layouts and memory formats; None for other objects.
     """
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
-    # Told by their class's name: this module does not import torch.
+    # Identified by the class name: this module does not import torch.
     kind = type(value)
     named = kind.__module__ == "torch" and kind.__name__ in ("dtype", "device", "layout", "memory_format")
     return str(value) if named else None
@@ -296,8 +297,9 @@ Key = str | int
 
 
 def plain_key(key: object) -> Key | None:
-    """The str or int that stands for a key of a dict: the key itself, or the value of a member of an enum; None where
-    these are something else, or an int of more than 64 bits.
+    """The str or int that represents a dict key: the key itself, or the value of an enum member.
+
+    None for keys of other types and for ints with more than 64 bits.
     """
     if isinstance(key, enum.Enum):
         key = key.value
@@ -336,7 +338,7 @@ class DataclassSpec:
 
 @dataclass(frozen=True, slots=True)
 class CallSpec:
-    """The root of an `in_spec`: positional arguments, the names by which these may be passed too, keyword arguments."""
+    """The root of an `in_spec`: positional arguments, their parameter names, and keyword arguments."""
 
     args: tuple[Spec, ...]
     names: tuple[str | None, ...]
@@ -366,7 +368,7 @@ def tensor_indices(spec: Spec | CallSpec) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """How an entry is called: its dims, its tensors in pytree order, and how they sit in arguments and result."""
+    """How an entry is called: its dims, its tensors in pytree order, and the structure of arguments and result."""
 
     name: str
     dims: tuple[Dim, ...]

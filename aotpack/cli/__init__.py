@@ -1,1 +1,1 @@
-"""The command line: one file per command. What a command needs is imported when it runs."""
+"""The command line: one file per command. Each command imports its dependencies when it runs."""

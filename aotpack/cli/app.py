@@ -1,4 +1,4 @@
-"""The program `aotpack`: puts the commands together."""
+"""The program `aotpack`: registers the commands."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="PyTorch models as one file that runs anywhere without PyTorch.\n\n"
-    "`aotpack build` makes an archive; the other commands, and `aotpack.load` in Python, use it without torch.\n\n"
-    "Exit codes: 0 ok, 1 failure, 2 wrong usage. With `--json` a command prints one JSON object and nothing else.",
+    help="Compiles a PyTorch model into one file that runs without PyTorch.\n\n"
+    "`aotpack build` creates an archive. The other commands and `aotpack.load` use archives without torch.\n\n"
+    "Exit codes: 0 success, 1 failure, 2 usage error. With `--json` a command prints exactly one JSON object.",
 )
 
 for _command in (build, run, bench, inspect, verify, doctor):
@@ -41,7 +41,7 @@ def _version(show: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass

@@ -1,4 +1,4 @@
-"""Inputs for an entry: from an .npz file, from a golden, or made up; and what can be said of outputs."""
+"""Inputs for an entry from an .npz file, from a golden or generated, and summaries of outputs."""
 
 from __future__ import annotations
 
@@ -20,39 +20,41 @@ Array = npt.NDArray[Any]
 
 
 def load_npz(path: Path, signature: Signature) -> list[Array]:
-    """The inputs of an entry, by their names in the file.
+    """The inputs of an entry, read by name from an .npz file.
 
     Raises:
-        InputError: the file is no .npz, an input is missing, or the file has one that is not the entry's.
+        InputError: the file is not an .npz file, an input is missing, or the file contains an unknown input.
     """
     try:
         file = np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise ArchiveNotFoundError(f"no such file: {path}") from None
     except (ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise InputError(f"{path} is no .npz file: {error}", hint="write it by numpy.savez") from None
+        raise InputError(f"{path} is not an .npz file: {error}", hint="create it with numpy.savez") from None
     if not isinstance(file, Mapping):
-        raise InputError(f"{path} holds a single array", hint="write it by numpy.savez, with the inputs' names as keys")
+        raise InputError(
+            f"{path} contains a single array", hint="create it with numpy.savez, with the inputs' names as keys"
+        )
     names = [value.name for value in signature.inputs]
-    hint = f"the inputs are {', '.join(names)}; the file has {', '.join(file) or 'nothing'}"
+    hint = f"the inputs are {', '.join(names)}; the file contains {', '.join(file) or 'nothing'}"
     for name in names:
         if name not in file:
-            raise InputError(f"{path} lacks the input {name!r}", hint=hint)
+            raise InputError(f"{path} does not contain the input {name!r}", hint=hint)
     for name in file:
         if name not in names:
-            raise InputError(f"{path} has {name!r}, which is no input", hint=hint)
+            raise InputError(f"{path} contains {name!r}, which is not an input", hint=hint)
     return [_loaded(value, np.asarray(file[value.name])) for value in signature.inputs]
 
 
 def _loaded(value: TensorSpec, array: Array) -> Array:
-    # `numpy.savez(scale=2)` writes an int; a call takes it for a float too.
+    # `numpy.savez(scale=2)` writes an int; a call accepts it as a float.
     if value.number == "float" and array.ndim == 0 and array.dtype.kind == "i":
         return array.astype(np.float64)
     return array
 
 
 def stored(dtype: DType, array: Array) -> Array:
-    """An array as `.npz` files have it: of dtypes that numpy has not, unsigned integers with the same bits."""
+    """An array as stored in `.npz` files: dtypes that numpy lacks become unsigned integers with the same bits."""
     if dtype.is_float8 or dtype is DType.BFLOAT16:
         return np.ascontiguousarray(array).view(dtype.numpy_name).reshape(array.shape)
     return array

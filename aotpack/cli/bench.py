@@ -1,4 +1,4 @@
-"""`aotpack bench`: how long a call takes."""
+"""`aotpack bench`: the duration of a call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from aotpack.cli.common import ArchivePath, AsJson, EntryName, Threads, parse_sizes, reports_errors
 
-# Without --iterations: about this long, with at least so many calls.
+# Without --iterations: the approximate duration, and the minimum number of calls.
 _SECONDS = 2.0
 _LEAST = 10
 _MOST = 1_000_000
@@ -19,17 +19,26 @@ def bench(
     archive: ArchivePath,
     dim: Annotated[
         list[str] | None,
-        typer.Option("--dim", metavar="NAME=SIZE", help="The size of a dim; the inputs are then made up."),
+        typer.Option("--dim", metavar="NAME=SIZE", help="Size of a dim. Inputs are then generated. Repeatable."),
     ] = None,
     iterations: Annotated[
-        int | None, typer.Option("--iterations", "-n", min=1, metavar="N", help="Timed calls; by default two seconds.")
+        int | None,
+        typer.Option(
+            "--iterations",
+            "-n",
+            min=1,
+            metavar="N",
+            help="Number of timed calls. Default: as many as run in two seconds.",
+        ),
     ] = None,
-    warmup: Annotated[int, typer.Option("--warmup", min=0, metavar="N", help="Calls before the timed ones.")] = 5,
+    warmup: Annotated[
+        int, typer.Option("--warmup", min=0, metavar="N", help="Number of calls before the timed calls.")
+    ] = 5,
     entry: EntryName = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Times calls of an archive from Python: arrays in, arrays out, one caller.
+    """Measures the duration of calls from Python: arrays in, arrays out, one caller.
 
     **Examples**
 
@@ -37,8 +46,8 @@ def bench(
         aotpack bench model.aotpack --dim batch=8 --threads 1
         aotpack bench model.aotpack -n 1000 --json
 
-    The inputs are the archive's example call, or made up when it has none or `--dim` is given. `items/s` counts the
-    product of the dims given.
+    The inputs are those of the archive's example call. They are generated if the archive has no example call or if
+    `--dim` is given. `items/s` counts the product of the given dims.
     """
     sizes = parse_sizes(dim)
 
@@ -56,7 +65,7 @@ def bench(
     description = runner.manifest.entry(runner.entry_name)
     assert description is not None
     if sizes or not description.goldens:
-        arrays, source = random_inputs(description, sizes), "made up"
+        arrays, source = random_inputs(description, sizes), "generated"
     else:
         with ArchiveReader(archive) as reader:
             arrays, source = golden_inputs(reader, description.goldens[0]), "the archive's example"
@@ -118,7 +127,7 @@ def bench(
 
 
 def _quantile(ordered: list[float], q: float) -> float:
-    """Of sorted values; between two of them, linearly."""
+    """A quantile of sorted values, with linear interpolation."""
     at = q * (len(ordered) - 1)
     low = int(at)
     high = min(low + 1, len(ordered) - 1)

@@ -1,4 +1,4 @@
-"""`aotpack build`: a model becomes an archive. The only command that needs torch."""
+"""`aotpack build`: builds an archive from a model. The only command that needs torch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from aotpack.cli.common import AsJson, reports_errors
 @reports_errors
 def build(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="model.py, package.module:function, or model.pt2")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The archive to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Archive to write.")],
     name: Annotated[
-        str | None, typer.Option("--name", help="The model's name in the archive; by default the source's.")
+        str | None, typer.Option("--name", help="Name of the model in the archive. Default: the name of the source.")
     ] = None,
     target: Annotated[
         list[str] | None,
         typer.Option(
-            "--target", "-t", metavar="TARGET", help="What to compile for, again for more; by default this machine."
+            "--target", "-t", metavar="TARGET", help="Target to compile for. Default: this machine. Repeatable."
         ),
     ] = None,
     dim: Annotated[
@@ -28,7 +28,7 @@ def build(
         typer.Option(
             "--dim",
             metavar="INPUT.AXIS=NAME[:MIN..MAX][%K]",
-            help="A size that varies from call to call, again for more; see below.",
+            help="A dynamic size or scalar input; see below. Repeatable.",
         ),
     ] = None,
     variant: Annotated[
@@ -36,8 +36,8 @@ def build(
         typer.Option(
             "--variant",
             metavar="DIM=SIZE[,DIM=SIZE…]",
-            help="Code of its own for calls of this size, again for more; `general` for all others. Without `general`, "
-            "calls that fit no variant are refused.",
+            help="Compile a variant for calls with these sizes; `general` is the variant for all other sizes. Without "
+            "`general`, calls that match no variant are rejected. Repeatable.",
         ),
     ] = None,
     select: Annotated[
@@ -45,25 +45,29 @@ def build(
         typer.Option(
             "--select",
             metavar="ORDER",
-            help="What a call takes that fits several variants: the first as `declared`, or the `tightest`.",
+            help="The variant for a call that matches several: the first as `declared`, or the `tightest`.",
         ),
     ] = "declared",
     goldens: Annotated[
-        bool, typer.Option("--goldens/--no-goldens", help="Keep the example call, for `aotpack verify`.")
+        bool, typer.Option("--goldens/--no-goldens", help="Store the example call, for `aotpack verify`.")
     ] = True,
     check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Run the example call in the finished archive, and compare.")
+        bool,
+        typer.Option(
+            "--check/--no-check",
+            help="Run the example call in the finished archive and compare the outputs with eager's.",
+        ),
     ] = True,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="Compiler processes at a time.")
+        int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="Number of concurrent compiler processes.")
     ] = None,
     weights: Annotated[
         list[Path] | None,
         typer.Option(
             "--weights",
             metavar="FILE",
-            help="A .safetensors file with the model's weights (again for more, or an index.json): the model is made "
-            "without them, and they are read while the archive is packed.",
+            help="A .safetensors file with the model's weights, or an index.json. The model is created without "
+            "weights, which are read while the archive is packed. Repeatable.",
         ),
     ] = None,
     kernel: Annotated[
@@ -71,46 +75,50 @@ def build(
         typer.Option(
             "--kernel",
             metavar="OPERATOR=FILE[:FUNCTION]",
-            help="The C++ kernel of a custom operator, again for more. By default its function has that name too; "
-            "what the source registers itself goes before.",
+            help="The C++ kernel of a custom operator. Default function: the operator's name without its namespace. "
+            "Kernels that the source registers take precedence. Repeatable.",
         ),
     ] = None,
     updatable: Annotated[
         bool,
         typer.Option(
             "--updatable/--frozen",
-            help="Keep the original weights and how others are made of them, so that a running model takes new ones.",
+            help="Store the original weights and how to derive the others: a running model accepts new weights.",
         ),
     ] = False,
     without: Annotated[
         list[str] | None,
-        typer.Option("--without", metavar="PASS", help="Leave out a pass, again for more; `all` for every one."),
+        typer.Option(
+            "--without", metavar="PASS", help="Disable a graph pass; `all` disables every optional pass. Repeatable."
+        ),
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Show what each pass changed, layer by layer.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show the changes of each graph pass, layer by layer.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Builds an archive from a PyTorch model. Needs the extra `build`: `pip install 'aotpack[build]'`.
+    """Builds an archive from a PyTorch model. Requires the extra `build`: `pip install 'aotpack[build]'`.
 
     **SOURCE** is one of
 
-    * a file `model.py` with the functions `model()`, `example_inputs()` (a tuple of positional or a dict of keyword
-      arguments) and, if sizes vary, `dynamic_shapes()` (as for `torch.export.export`); for a model that is called in
-      several ways, `entries()` in place of the last two: a dict from the entry's name to a dict with any of `args`,
-      `kwargs`, `dynamic_shapes`, `method` (by default `forward`), `mode`, `variants` and `select`. All entries share
-      the weights, and the buffers that one of them writes to;
-    * `package.module:function`, where the function returns the model, or `(model, args)`, or
+    * a file `model.py` with the functions `model()`, `example_inputs()` (a tuple of positional arguments or a dict of
+      keyword arguments) and, optionally, `dynamic_shapes()` (as for `torch.export.export`). For a model that is called
+      in several ways, define `entries()` instead of the last two: a dict from entry names to dicts with any of `args`,
+      `kwargs`, `dynamic_shapes`, `method` (default: `forward`), `mode`, `variants` and `select`. All entries share the
+      weights and the buffers that one of them writes to;
+    * `package.module:function`, where the function returns the model, `(model, args)`, or
       `(model, args, dynamic_shapes)`;
-    * a `.pt2` file that `torch.export.save` wrote.
+    * a `.pt2` file written by `torch.export.save`.
 
-    **Sizes that vary** are dims, with names by which errors speak of them.
+    **Dynamic shapes and scalar inputs** are declared as named dims. Error messages use these names.
 
-    * `--dim x.0=batch:1..64`: axis 0 of the input `x`; either bound may be left out, or both: `--dim x.0=batch`.
-    * `--dim mask.0=batch`: the same dim in another place.
-    * `--dim x.1=length:..512%8`: multiples of 8 alone.
-    * `--dim y.0=2*batch+1`: a size that depends on a dim.
-    * `--dim batch.ids.0=n`: the entry `ids` of the dict (list, dataclass) `batch`.
-    * `--dim n=n:0..100`: the argument `n` is an int that each call passes; `--dim f=dynamic`: any int, float or bool.
-    * `--dim auto`: every size that can vary does. What could not is said after the build.
+    * `--dim x.0=batch:1..64`: axis 0 of the input `x`. Both bounds are optional: `--dim x.0=batch`.
+    * `--dim mask.0=batch`: the same dim for another axis.
+    * `--dim x.1=length:..512%8`: multiples of 8 only.
+    * `--dim y.0=2*batch+1`: a size computed from a dim.
+    * `--dim batch.ids.0=n`: the item `ids` of the dict (list, dataclass) `batch`.
+    * `--dim n=n:0..100`: the int argument `n` is an input. `--dim f=dynamic`: any int, float or bool is an input.
+    * `--dim auto`: every size that the model supports is dynamic. Notes list the sizes that are static.
 
     **Examples**
 
@@ -124,9 +132,9 @@ def build(
         aotpack build model.py -o model.aotpack --kernel vision::nms=nms.cpp
         aotpack build model.py -o slow.aotpack --without fold-batch-norm --without pack-conv
 
-    Phases and their times go to stderr. The last, `check`, runs the example call in the archive and compares the result
-    with what the model returned; where they differ nothing is written.
-    An old archive stays in place until the new one is complete.
+    Phases and their durations are printed on stderr. The last phase, `check`, runs the example call in the archive and
+    compares the outputs with the model's. If they differ, the archive is not written. An existing archive stays in
+    place until the new one is complete.
     """
     from aotpack.archive import check_output
     from aotpack.cli.dims import parse_dims
@@ -140,18 +148,18 @@ def build(
     kernels = parse_kernels(kernel)
     variants = parse_variants(variant)
     if select not in ("declared", "tightest"):
-        raise typer.BadParameter(f"{select!r} is neither declared nor tightest", param_hint="'--select'")
+        raise typer.BadParameter(f"{select!r} is invalid: use declared or tightest", param_hint="'--select'")
     targets = [Target.buildable(item).name for item in target or []]
     if dim and source.endswith(".pt2"):
-        raise typer.BadParameter("an exported program has its dims already", param_hint="'--dim'")
+        raise typer.BadParameter("the exported program already defines its dims", param_hint="'--dim'")
     if weights and source.endswith(".pt2"):
-        raise typer.BadParameter("an exported program has its weights already", param_hint="'--weights'")
-    # What is wrong with files is said before torch is imported, and before anything is compiled.
+        raise typer.BadParameter("the exported program already contains its weights", param_hint="'--weights'")
+    # Report invalid files before torch is imported and before anything is compiled.
     check_source(source)
     check_output(output)
     for path in (Path(source), *(weights or ())):
         if output.exists() and path.exists() and output.samefile(path):
-            raise BuildError(f"the output {output} is what the archive is built from", hint="choose another output")
+            raise BuildError(f"the output {output} is also an input of the build", hint="choose another output file")
     _require_torch()
 
     import contextlib
@@ -164,7 +172,7 @@ def build(
     from aotpack.cli.signals import terminated_in_order
     from aotpack.export import BuildOptions, build_archive
 
-    # What the user's model prints while it is captured must not end up in the JSON.
+    # Output that the user's model prints during capture must not end up in the JSON.
     with (
         terminated_in_order(),
         Phases(stderr_console()) as phases,
@@ -185,7 +193,7 @@ def build(
                 jobs=jobs,
                 without=tuple(without or ()),
                 updatable=updatable,
-                free_source=True,  # nobody can use the model after this
+                free_source=True,  # the model is not used afterwards
             ),
             progress=phases,
         )
@@ -211,7 +219,9 @@ def _require_torch() -> None:
     from aotpack.errors import BuildError
 
     if importlib.util.find_spec("torch") is None:
-        raise BuildError("building needs torch, which is not installed", hint="pip install 'aotpack[build]'")
+        raise BuildError(
+            "torch is required to build archives, but is not installed", hint="pip install 'aotpack[build]'"
+        )
 
 
 def _capture(
@@ -223,7 +233,7 @@ def _capture(
     select: str,
     phases: Any,
 ) -> tuple[list[Any], float]:
-    """The programs of all entries, and the seconds that their capture took."""
+    """The programs of all entries, and the duration of their capture in seconds."""
     import time
 
     from aotpack.cli.dims import dynamic_shapes
@@ -244,7 +254,7 @@ def _capture(
     elif found.entries is not None:
         for option, value in (("--dim", options), ("--variant", variants)):
             if value:
-                raise typer.BadParameter("the source says it for each of its entries()", param_hint=f"'{option}'")
+                raise typer.BadParameter("the source defines it for each of its entries()", param_hint=f"'{option}'")
         programs = []
         for entry, how in found.entries.items():
             phases("capture", None, f"{source} {entry}")
@@ -253,7 +263,7 @@ def _capture(
         shapes = found.dynamic_shapes
         if options:
             if shapes is not None:
-                raise typer.BadParameter("the source has dynamic_shapes() already", param_hint="'--dim'")
+                raise typer.BadParameter("the source already defines dynamic_shapes()", param_hint="'--dim'")
             shapes = dynamic_shapes(options, found.model, found.args, found.kwargs)
         programs = [aot_export(found.model, found.args, found.kwargs, dynamic_shapes=shapes, **given, **chosen)]
     seconds = time.perf_counter() - began

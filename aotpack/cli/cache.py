@@ -1,4 +1,4 @@
-"""`aotpack cache`: what the build cache holds, and removing it."""
+"""`aotpack cache`: shows and prunes the build cache."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Shows or empties the build cache.\n\n"
-    "The cache holds compiled kernels and headers, so that a build compiles only what is new. It lies in "
-    "`$AOTPACK_CACHE_DIR`, by default `~/.cache/aotpack`, and each user has a private part of it. After a build, what "
-    "was not used for longest is removed beyond `$AOTPACK_CACHE_SIZE` (5 GB; 0: no limit). Removing entries is always "
-    "safe: the next build makes them again.",
+    help="Shows or prunes the build cache.\n\n"
+    "The cache stores compiled kernels and headers, so that a build compiles only what has changed. Its directory is "
+    "`$AOTPACK_CACHE_DIR`, by default `~/.cache/aotpack`, with a private part for each user. After a build, the least "
+    "recently used entries above `$AOTPACK_CACHE_SIZE` are removed (default: 5 GB; 0: no limit). Removing entries is "
+    "always safe: the next build creates them again.",
 )
 
 
 @app.command()
 @reports_errors
 def info(as_json: AsJson = False) -> None:
-    """Shows where the cache is, its size and its limit.
+    """Shows the location, size and limit of the cache.
 
     **Examples**
 
@@ -62,11 +62,11 @@ def info(as_json: AsJson = False) -> None:
 def prune(
     size: Annotated[
         str | None,
-        typer.Option("--size", metavar="SIZE", help="Keep at most this much, such as 500M; by default the limit."),
+        typer.Option("--size", metavar="SIZE", help="Maximum size to keep, such as 500M. Default: the limit."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Removes what was not used for longest, and what earlier versions and killed builds left.
+    """Removes the least recently used entries, and files left by earlier versions and killed builds.
 
     **Examples**
 
@@ -85,7 +85,7 @@ def prune(
     sweep(own / "tmp")
     sweep()
     removed = remove_leftovers(root)
-    # Here, unlike in the environment, 0 is a size.
+    # Unlike in the environment variable, 0 is a size here.
     removed += trim(root, max(limit, 1) if size is not None else limit)
     _report(removed, as_json=as_json)
 
@@ -93,7 +93,7 @@ def prune(
 @app.command()
 @reports_errors
 def clear(as_json: AsJson = False) -> None:
-    """Removes every entry. Builds that run meanwhile are not disturbed.
+    """Removes all entries. Running builds are not affected.
 
     **Examples**
 

@@ -1,6 +1,6 @@
-"""What the commands share: options, how errors end, and where output goes.
+"""Common parts of the commands: options, error reporting and output.
 
-Data goes to stdout, everything else to stderr. With `--json` stdout is exactly one JSON object, on failure too.
+Data goes to stdout, everything else to stderr. With `--json` stdout is exactly one JSON object, also on failure.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 Args = ParamSpec("Args")
 
-ArchivePath = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="An archive, as `aotpack build` writes it.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+ArchivePath = Annotated[Path, typer.Argument(metavar="ARCHIVE", help="An archive created by `aotpack build`.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
 Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, metavar="N", help="Threads inside one call; by default one per core.")
+    int | None, typer.Option("--threads", min=1, metavar="N", help="Number of threads per call. Default: one per core.")
 ]
 EntryName = Annotated[
-    str | None, typer.Option("--entry", metavar="NAME", help="The entry to run; by default `forward`, or the first.")
+    str | None, typer.Option("--entry", metavar="NAME", help="Entry to run. Default: `forward`, or the first entry.")
 ]
 
 
@@ -44,16 +44,16 @@ def reports_errors(command: Callable[Args, None]) -> Callable[Args, None]:
             _report(error, as_json=bool(kwargs.get("as_json")))
             raise typer.Exit(1) from None
         except SystemExit as error:
-            # Of the user's source, or of what it imports: a command ends by typer.Exit.
+            # Raised by the user's source or its imports; commands themselves end with typer.Exit.
             ended = BuildError(
-                f"the model's code ended the process by exit({error.code!r})",
-                hint="remove the call of exit() or sys.exit()",
+                f"the model's code called exit({error.code!r})",
+                hint="remove the call to exit() or sys.exit()",
             )
             _report(ended, as_json=bool(kwargs.get("as_json")))
             raise typer.Exit(1) from None
         except Exception as error:
             if type(error).__module__.partition(".")[0] in ("click", "typer"):
-                raise  # wrong usage, and ends of commands: typer says and does these
+                raise  # usage errors and the exit of a command, which typer handles
             _report(_unforeseen(error), as_json=bool(kwargs.get("as_json")))
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
@@ -68,8 +68,8 @@ def reports_errors(command: Callable[Args, None]) -> Callable[Args, None]:
 
 def _unforeseen(error: Exception) -> InternalError:
     wrapped = InternalError(
-        f"the command failed with an error that aotpack did not expect: {type(error).__name__}: {error}",
-        hint="this is a fault of aotpack: please report it with the traceback, which AOTPACK_TRACEBACK=1 shows",
+        f"the command failed with an unexpected error: {type(error).__name__}: {error}",
+        hint="this is a bug in aotpack; please report it with the traceback, which AOTPACK_TRACEBACK=1 prints",
     )
     wrapped.__cause__ = error
     return wrapped
@@ -96,7 +96,7 @@ def _report(error: BaseException, *, as_json: bool) -> None:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """The one JSON object of a command, on stdout, in ASCII. What JSON has no number for (inf, nan) is null."""
+    """Prints the JSON object of a command on stdout, in ASCII. Numbers without a JSON form (inf, nan) are null."""
     typer.echo(json.dumps(_finite(value), indent=2))
 
 
@@ -123,7 +123,7 @@ def _console(*, stderr: bool) -> Console:
 
     console = SafeConsole(stderr=stderr)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        # Into a file or pipe: no line of a table is cut at the width of a terminal that is not there.
+        # Output to a file or pipe: do not cut tables at the width of a terminal.
         console.width = 160
     return console
 

@@ -1,4 +1,4 @@
-"""`aotpack build --dim x.0=batch:1..64`: what varies from call to call, from the command line."""
+"""`aotpack build --dim x.0=batch:1..64`: dynamic shapes and scalar inputs on the command line."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _FORM = re.compile(
     r"(?:%(?P<multiple>\d+))?"
 )
 _HELP = (
-    "a size is INPUT.AXIS=NAME[:[MIN]..[MAX]][%MULTIPLE], such as x.0=batch:1..64, or depends on one, such as "
-    "y.0=2*batch+1; a number is INPUT=NAME[:[MIN]..[MAX]] or INPUT=dynamic; `auto` alone is all sizes"
+    "use INPUT.AXIS=NAME[:[MIN]..[MAX]][%MULTIPLE] for a size, such as x.0=batch:1..64, or a formula of a dim, such "
+    "as y.0=2*batch+1; INPUT=NAME[:[MIN]..[MAX]] or INPUT=dynamic for a scalar; `auto` for all sizes"
 )
 
 
 @dataclass(frozen=True)
 class DimOption:
-    """The size (or number) at `place`, a dotted path, is `mul` * the dim `name` + `add`.
+    """The size (or scalar) at `place`, a dotted path, is `mul` * the dim `name` + `add`.
 
     Attributes:
-        min, max, multiple_of: of the dim; None where they were not given.
+        min, max, multiple_of: of the dim; None if not given.
     """
 
     place: str
@@ -43,15 +43,15 @@ class DimOption:
 
     @property
     def has_range(self) -> bool:
-        """Whether the option says which sizes the dim may have."""
+        """Whether the option restricts the sizes of the dim."""
         return (self.min, self.max, self.multiple_of) != (None, None, None)
 
 
 def parse_dims(options: Sequence[str] | None) -> list[DimOption]:
-    """The options of `--dim`; `auto` is one whose place is empty.
+    """Parses the `--dim` options; `auto` becomes an option with an empty place.
 
     Raises:
-        typer.BadParameter: an option has another form, or contradicts another one.
+        typer.BadParameter: an option is malformed or contradicts another option.
     """
     result: list[DimOption] = []
     ranges: dict[str, DimOption] = {}
@@ -66,11 +66,11 @@ def parse_dims(options: Sequence[str] | None) -> list[DimOption]:
                 option.max,
                 option.multiple_of,
             ):
-                raise _wrong(f"the dim {option.name!r} is given two ranges")
+                raise _wrong(f"the dim {option.name!r} has two different ranges")
             ranges[option.name] = option
         result.append(option)
     if len(result) > 1 and any(not option.place for option in result):
-        raise _wrong(f"`{AUTO}` stands for all sizes, and so alone")
+        raise _wrong(f"`{AUTO}` applies to all sizes and cannot be combined with other options")
     return result
 
 
@@ -79,7 +79,7 @@ def _parse(text: str) -> DimOption:
         return DimOption("", AUTO)
     match = _FORM.fullmatch(text)
     if match is None:
-        raise _wrong(f"{text!r} is not understood: {_HELP}")
+        raise _wrong(f"{text!r} is invalid: {_HELP}")
     numbers = {key: None if match[key] is None else int(match[key]) for key in ("mul", "add", "min", "max", "multiple")}
     low, high, multiple = numbers["min"], numbers["max"], numbers["multiple"]
     option = DimOption(
@@ -92,21 +92,21 @@ def _parse(text: str) -> DimOption:
         multiple,
     )
     if low is not None and high is not None and high < low:
-        raise _wrong(f"{text!r}: {high} is less than {low}")
+        raise _wrong(f"{text!r}: the maximum {high} is less than the minimum {low}")
     if option.mul == 0 or multiple == 0:
-        raise _wrong(f"{text!r}: a dim is multiplied by 1 at least, and a multiple of 1 at least")
+        raise _wrong(f"{text!r}: the factor and the multiple must be at least 1")
     relation = (option.mul, option.add) != (1, 0)
     if option.has_range and relation:
-        raise _wrong(f"{text!r}: give the range of {option.name!r} where it stands alone")
+        raise _wrong(f"{text!r}: give the range of {option.name!r} in an option without a formula")
     if option.name in (AUTO, DYNAMIC) and (option.has_range or relation):
-        raise _wrong(f"{text!r}: {option.name!r} is no name of a dim")
+        raise _wrong(f"{text!r}: {option.name!r} cannot be the name of a dim")
     return option
 
 
 def dynamic_shapes(
     options: Sequence[DimOption], model: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None
 ) -> Any:
-    """What `aot_export` is to be given as `dynamic_shapes` for these options.
+    """The `dynamic_shapes` argument of `aot_export` for these options.
 
     Raises:
         typer.BadParameter: an input or axis does not exist.
@@ -126,7 +126,7 @@ def dynamic_shapes(
 
 
 def _leaves(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The inputs by the names that the signature has for them: `x`, `batch.ids`."""
+    """The inputs by their names in the signature: `x`, `batch.ids`."""
     import torch
     import torch.utils._pytree as pytree
 
@@ -139,18 +139,18 @@ def _leaves(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[s
 
 
 def _place(place: str, leaves: Mapping[str, Any]) -> tuple[str, int | None]:
-    """The input, and the axis of it if it is a tensor."""
+    """The input, and its axis if it is a tensor."""
     if place in leaves and not hasattr(leaves[place], "shape"):
         return place, None
     name, _, text = place.rpartition(".")
     if place in leaves:
-        raise _wrong(f"{place!r} is a tensor with {leaves[place].ndim} dims: say which, such as {place}.0=batch")
+        raise _wrong(f"{place!r} is a tensor with {leaves[place].ndim} dims; select one, such as {place}.0=batch")
     if name not in leaves or not text.isdecimal():
         wanted = name if text.isdecimal() and name else place
         raise _wrong(f"the model has no input {wanted!r}; it has {', '.join(leaves) or 'none'}")
     value = leaves[name]
     if not hasattr(value, "shape"):
-        raise _wrong(f"the input {name!r} is a {type(value).__name__}, which has no axes: write {name}=NAME")
+        raise _wrong(f"the input {name!r} is a {type(value).__name__}, which has no axes; use {name}=NAME")
     if int(text) >= value.ndim:
         raise _wrong(f"the input {name!r} has {value.ndim} dims; there is no axis {text}")
     return name, int(text)

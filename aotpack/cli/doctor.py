@@ -1,4 +1,4 @@
-"""`aotpack doctor`: whether this machine can run and build archives."""
+"""`aotpack doctor`: checks whether this machine can run and build archives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from aotpack.cli.common import AsJson, reports_errors
 
-# What `aotpack.export` is tested with: this one up to, but not with, that one.
+# The torch versions that `aotpack.export` is tested with: from the first up to, but not including, the second.
 _TORCH = ((2, 11), (2, 14))
 
 _PROBE = """
@@ -25,7 +25,7 @@ _COMPILER_HINT = "install g++ (Debian: apt-get install g++) or clang++, or set C
 
 @dataclass(frozen=True)
 class Check:
-    """`status` is ok, warning (archives run, but cannot be built) or failure (archives do not run)."""
+    """`status` is ok, warning (archives run but cannot be built) or failure (archives do not run)."""
 
     name: str
     status: str
@@ -35,14 +35,14 @@ class Check:
 
 @reports_errors
 def doctor(as_json: AsJson = False) -> None:
-    """Checks this machine: what runs archives, and what builds them.
+    """Checks whether this machine can run and build archives.
 
     **Examples**
 
         aotpack doctor
         aotpack doctor --json
 
-    Ends with 1 when archives cannot run here. What only building needs is a warning.
+    The exit code is 1 if archives cannot run on this machine. Missing requirements for building are warnings.
     """
     from aotpack.cli.common import print_json, stdout_console
 
@@ -75,11 +75,11 @@ def _runtime() -> list[Check]:
             Check(
                 "runtime",
                 "failure",
-                f"the native module does not load: {error}",
+                f"the native module cannot be loaded: {error}",
                 "pip install --force-reinstall aotpack",
             )
         ]
-    detail = f"aotpack {__version__}, library {_native.version()}, C interface {_native.abi_version()}"
+    detail = f"aotpack {__version__}, library {_native.version()}, C ABI {_native.abi_version()}"
     return [Check("runtime", "ok", detail)]
 
 
@@ -108,7 +108,7 @@ def _compiler() -> list[Check]:
     path = " ".join(found.command)
     targets = [info.name for info in TABLE if info.buildable and _compiles(found.command, info.march)]
     if not targets:
-        return [Check("compiler", "warning", f"{path} compiles no C++20 with OpenMP", _COMPILER_HINT)]
+        return [Check("compiler", "warning", f"{path} cannot compile C++20 with OpenMP", _COMPILER_HINT)]
     return [Check("compiler", "ok", f"{path} ({found.version}); targets {', '.join(targets)}")]
 
 
@@ -138,7 +138,7 @@ def _torch() -> list[Check]:
     low, high = (".".join(map(str, version)) for version in _TORCH)
     version = _version("torch")
     if version is None:
-        return [Check("torch", "warning", "not installed; only building needs it", "pip install 'aotpack[build]'")]
+        return [Check("torch", "warning", "not installed; required only for building", "pip install 'aotpack[build]'")]
     match = re.match(r"(\d+)\.(\d+)", version)
     if match and _TORCH[0] <= (int(match[1]), int(match[2])) < _TORCH[1]:
         return [Check("torch", "ok", version)]
@@ -146,7 +146,7 @@ def _torch() -> list[Check]:
         Check(
             "torch",
             "warning",
-            f"{version}; builds are tested with {low} up to {high}",
+            f"{version}; builds are tested with {low} up to, but not including, {high}",
             f"pip install 'torch>={low},<{high}'",
         )
     ]
@@ -155,7 +155,7 @@ def _torch() -> list[Check]:
 def _extras() -> list[Check]:
     found = {name: _version(name) for name in ("numpy", "sympy", "triton", "onnx")}
     text = ", ".join(f"{name} {version}" if version else f"{name} missing" for name, version in found.items())
-    # triton is for GPU targets and onnx for .onnx sources; what is left is needed.
+    # triton is for GPU targets and onnx for .onnx sources; the others are required.
     missing = [name for name in ("numpy", "sympy") if found[name] is None]
     if missing:
         return [Check("packages", "warning", text, f"pip install {' '.join(missing)}")]
@@ -168,14 +168,14 @@ def _cache() -> list[Check]:
     from aotpack.cli.common import format_bytes
 
     folder = default_folder()
-    hint = "set AOTPACK_CACHE_DIR to a folder that you may write to"
+    hint = "set AOTPACK_CACHE_DIR to a writable directory"
     existing = folder
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        return [Check("cache", "warning", f"{folder} cannot be written", hint)]
+        return [Check("cache", "warning", f"{folder} is not writable", hint)]
     if existing != folder:
-        return [Check("cache", "ok", f"{folder} (not there yet)")]
+        return [Check("cache", "ok", f"{folder} (not created yet)")]
     listed = [*entries(folder), *leftovers(folder)]
     size = format_bytes(sum(entry.size for entry in listed))
     return [Check("cache", "ok", f"{folder}: {len(listed)} files, {size}")]

@@ -1,4 +1,4 @@
-"""Goldens run on this machine, and compared with what eager PyTorch answered."""
+"""Runs goldens on this machine and compares them with eager PyTorch's outputs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OutputResult:
         error: the greatest difference from eager's answer, relative to the greatest magnitude there, or to a hundredth
             of that of all floating outputs if this is more.
         tolerance: the greatest error that is allowed.
-        problem: what is wrong beyond numbers, e.g. the shape; None when nothing is.
+        problem: an error other than a numerical difference, e.g. a wrong shape; None without one.
     """
 
     output: str
@@ -43,13 +43,13 @@ class OutputResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the output is eager's."""
+        """Whether the output matches eager's."""
         return self.problem is None and self.error <= self.tolerance
 
 
 @dataclass(frozen=True)
 class GoldenResult:
-    """What a golden gave: the variant that ran, and a result for each output."""
+    """The result of a golden: the variant that ran, and a result for each output."""
 
     variant: str | None
     outputs: tuple[OutputResult, ...]
@@ -61,7 +61,7 @@ def run_golden(entry: Entry, golden: Golden, specs: tuple[TensorSpec, ...], read
     Raises:
         AotpackError: the call fails.
     """
-    # A context of its own: what an earlier call left in buffers that the model writes to does not matter.
+    # A separate context: state of earlier calls must not affect the result.
     context = Context(entry, num_threads=entry.num_threads, seed=0)
     inputs = [golden_array(tensor, read).reshape(tensor.shape) for tensor in golden.inputs]
     outputs = context.run(inputs)
@@ -72,7 +72,7 @@ def run_golden(entry: Entry, golden: Golden, specs: tuple[TensorSpec, ...], read
     )
     results = []
     for spec, tensor, output, wanted, rounded in zip(specs, golden.outputs, outputs, expected, rounds, strict=True):
-        # Rounding is no excuse for an integer.
+        # Integers must be equal.
         tolerance = golden.tolerance if rounded else 0.0
         problem, error = _compare(output, wanted, tensor, spec.dtype, largest * _NEGLIGIBLE if rounded else 0.0)
         results.append(OutputResult(spec.name, error, tolerance, problem))
@@ -85,13 +85,13 @@ def _compare(
     """(what is wrong beyond numbers, error relative to the greatest expected magnitude, but at least to `least`)."""
     actual = np.asarray(output)
     if actual.shape != tensor.shape:
-        return f"the shape is {list(actual.shape)} instead of {list(tensor.shape)}", float("inf")
+        return f"the shape is {list(actual.shape)}, expected {list(tensor.shape)}", float("inf")
     a = as_numbers(np.ascontiguousarray(actual).reshape(-1)[:: tensor.step], dtype)
     b = as_numbers(expected, dtype)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     finite = np.isfinite(a) & np.isfinite(b)
     if not np.all(same | finite):
-        return "an element is not finite where eager's is, or the other way round", float("inf")
+        return "an element is not finite but eager's is, or vice versa", float("inf")
     finite &= ~same
     difference = float(np.abs(a[finite] - b[finite]).max()) if finite.any() else 0.0
     scale = max(_scale(b), least)

@@ -1,4 +1,4 @@
-"""`aotpack inspect`: what is in an archive. Runs nothing, and works for the archives of other machines."""
+"""`aotpack inspect`: the contents of an archive. Runs no code from it; works for archives of any target."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 def inspect(
     archive: ArchivePath,
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="List the kernels and the source operators that each computes.")
+        bool, typer.Option("--kernels", help="List the kernels and the source operators that each kernel computes.")
     ] = False,
-    weights: Annotated[bool, typer.Option("--weights", help="List the constants: role, dtype, shape, bytes.")] = False,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="List the constants with role, dtype, shape and size.")
+    ] = False,
     passes: Annotated[
-        bool, typer.Option("--passes", help="Show what each pass of the build changed, layer by layer.")
+        bool, typer.Option("--passes", help="Show the changes of each graph pass, layer by layer.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Shows what an archive holds: signature, dims, variants, targets, sizes, where it comes from. Runs nothing.
+    """Shows the contents of an archive: signature, dims, variants, targets, sizes and provenance. Runs no code from it.
 
     **Examples**
 
@@ -34,7 +36,7 @@ def inspect(
         aotpack inspect model.aotpack --kernels --weights
         aotpack inspect model.aotpack --json | jq '.entries[0].inputs'
 
-    With `--json`, kernels, constants and passes are always there.
+    With `--json`, the output always includes kernels, constants and passes.
     """
     from aotpack.archive import ArchiveReader
     from aotpack.cli.common import print_json, stdout_console
@@ -75,7 +77,7 @@ def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
 
 
 def _passes(reader: ArchiveReader) -> dict[str, Any]:
-    """What the passes did, by entry; empty when the archive does not say."""
+    """The report of the passes by entry; empty if the archive has none."""
     from aotpack.archive.report import parse_report
 
     return {} if reader.manifest.report is None else parse_report(reader.read(reader.manifest.report))
@@ -111,7 +113,7 @@ def _print_head(console: Console, reader: ArchiveReader) -> None:
     counts = ", ".join(f"{count} {role}" for role, count in roles.items())
     table.add_row("weights", format_bytes(_bytes_below(manifest, "weights/")) + (f" ({counts})" if counts else ""))
     table.add_row("code", format_bytes(_bytes_below(manifest, "modules/")))
-    table.add_row("replaceable", _replaceable(manifest))
+    table.add_row("updatable", _updatable(manifest))
     table.add_row("targets", ", ".join(manifest.targets))
     table.add_row("format", f"version {manifest.format_version}")
     for key, value in manifest.producer.items():
@@ -119,7 +121,7 @@ def _print_head(console: Console, reader: ArchiveReader) -> None:
     console.print(table)
 
 
-def _replaceable(manifest: Manifest) -> str:
+def _updatable(manifest: Manifest) -> str:
     if manifest.weights is None:
         return "no: frozen"
     folded = len(manifest.weights.fold.results) if manifest.weights.fold is not None else 0
@@ -139,22 +141,22 @@ def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
             dense = value.order == tuple(range(value.rank))
             layout = "contiguous" if dense else f"order {list(value.order)}"
             if value.number is not None:
-                table.add_row(kind, value.name, value.number, str(value.dim or value.formula or ""), "number")
+                table.add_row(kind, value.name, value.number, str(value.dim or value.formula or ""), "scalar")
                 continue
             table.add_row(kind, value.name, str(value.dtype), shape, layout + (", mutated" if value.mutated else ""))
     console.print(table)
     if entry.dims:
-        table = _table("dim", "least", "greatest", "multiple of")
+        table = _table("dim", "min", "max", "multiple of")
         for dim in entry.dims:
-            greatest = "any" if dim.max is None else str(dim.max)
-            table.add_row(dim.name, str(dim.min), greatest, str(dim.multiple_of))
+            maximum = "unbounded" if dim.max is None else str(dim.max)
+            table.add_row(dim.name, str(dim.min), maximum, str(dim.multiple_of))
         console.print(table)
-    table = _table("variant", "target", "module", "kernels", "when")
+    table = _table("variant", "target", "module", "kernels", "condition")
     for variant in entry.variants:
         for module in variant.modules:
             size = format_bytes(manifest.files[module.file].size)
-            when = variant.when or "always"
-            table.add_row(variant.name, module.target, size, str(len(module.kernels)), when)
+            condition = variant.when or "always"
+            table.add_row(variant.name, module.target, size, str(len(module.kernels)), condition)
     console.print(table)
 
 

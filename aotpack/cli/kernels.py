@@ -1,4 +1,4 @@
-"""What `--kernel` says: C++ kernels of custom operators."""
+"""The option `--kernel`: C++ kernels of custom operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OPTION = re.compile(r"(?P<operator>[^=]+)=(?P<file>.+?)(?:(?<!:):(?!:)(?P<funct
 
 @dataclass(frozen=True)
 class KernelOption:
-    """One `--kernel`: the operator, the file with its kernel, and the function's name unless it is the operator's."""
+    """One `--kernel` option: the operator, its source file, and the function's name if it differs."""
 
     operator: str
     file: Path
@@ -24,10 +24,10 @@ class KernelOption:
 
 
 def parse_kernels(options: Sequence[str] | None) -> list[KernelOption]:
-    """What the options say.
+    """Parses the options.
 
     Raises:
-        typer.BadParameter: one of them is of another form.
+        typer.BadParameter: an option is malformed.
     """
     return [_parse(option) for option in options or ()]
 
@@ -36,7 +36,7 @@ def _parse(option: str) -> KernelOption:
     match = _OPTION.fullmatch(option)
     if match is None or "::" not in match["operator"]:
         raise typer.BadParameter(
-            f"{option!r} is not of the form namespace::operator=file.cpp or namespace::operator=file.cpp:function",
+            f"{option!r} is invalid: use namespace::operator=file.cpp or namespace::operator=file.cpp:function",
             param_hint="'--kernel'",
         )
     return KernelOption(match["operator"], Path(match["file"]), match["function"])
@@ -44,10 +44,10 @@ def _parse(option: str) -> KernelOption:
 
 @contextlib.contextmanager
 def kernels_registered(kernels: Sequence[KernelOption]) -> Iterator[None]:
-    """While active, archives are built with these kernels; what a source registers itself is forgotten afterwards too.
+    """While active, archives are built with these kernels. Kernels that a source registers are removed afterwards too.
 
     Raises:
-        BuildError: a kernel is refused, see `aotpack.export.custom_kernel`.
+        BuildError: a kernel is invalid, see `aotpack.export.custom_kernel`.
     """
     from aotpack.export import custom_kernel
     from aotpack.export.custom_ops.kernels import custom_kernels_restored

@@ -1,4 +1,4 @@
-"""What a capture has to say of sizes: which became constants, which ranges were narrowed, and why."""
+"""Notes of a capture: sizes that became constants, ranges that were narrowed, and the reasons."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Notes = Mapping[str, Sequence[Mapping[str, str]]]
 
 
 def notes_of(programs: Sequence[Any]) -> Notes:
-    """By the name of the entry: `{"subject": "input 'x', axis 1", "text": "is always 4 ..."}`, in order.
+    """The notes of programs by entry: `{"subject": "input 'x', axis 1", "text": "is always 4 ..."}`, in order.
 
-    `programs` are those of `aot_export`.
+    `programs` come from `aot_export`.
     """
     return {
         program.signature.name: [{"subject": note.subject, "text": note.text} for note in program.notes]
@@ -23,7 +23,7 @@ def notes_of(programs: Sequence[Any]) -> Notes:
 
 
 def print_notes(console: Console, notes: Notes) -> None:
-    """A line `note: ...` for each, with the entry when there are several."""
+    """Prints one line `note: ...` per note, with the entry if there are several."""
     for entry, of_entry in notes.items():
         for note in of_entry:
             where = f"{entry}: " if len(notes) > 1 else ""
@@ -32,9 +32,11 @@ def print_notes(console: Console, notes: Notes) -> None:
 
 
 def print_unchecked(console: Console, skipped: str | None, accepted: Mapping[str, str]) -> None:
-    """Lines that say why the example calls were not run, or why an answer that differs from eager's was accepted."""
+    """Prints why the example calls were not run, or why an output that differs from eager's was accepted."""
     lines = [f"the example call was not checked: {skipped}"] if skipped else []
-    lines += [f"{entry}: the result differs from eager PyTorch's, and may: {why}" for entry, why in accepted.items()]
+    lines += [
+        f"{entry}: the output differs from eager PyTorch's, which is expected: {why}" for entry, why in accepted.items()
+    ]
     for line in lines:
         console.print("note:", style="bold cyan", end=" ")
         console.print(line, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What the passes of a build did, for people: `aotpack build --explain` and `aotpack inspect --passes`."""
+"""The report of the graph passes, for display: `aotpack build --explain` and `aotpack inspect --passes`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def print_passes(console: Console, entries: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]) -> None:
-    """Prints a table per variant: each pass with its summary, below it what it changed, layer by layer.
+    """Prints a table per variant: each pass with its summary, followed by its changes layer by layer.
 
     `entries` is the content of `reports/passes.json` under "entries" (docs/format.md).
     """
@@ -26,7 +26,7 @@ def print_passes(console: Console, entries: Mapping[str, Mapping[str, Sequence[M
             f"passes over {entry}" if len(entries[entry]) == 1 else f"passes over {entry}, {variant}", style="bold"
         )
         if not reports:
-            console.print("  none changed anything")
+            console.print("  no changes")
             continue
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in ("pass", "layer", "change"):
@@ -40,7 +40,7 @@ def print_passes(console: Console, entries: Mapping[str, Mapping[str, Sequence[M
 
 
 def _counted(changes: Sequence[Mapping[str, str]]) -> list[tuple[Mapping[str, str], int]]:
-    """Equal changes once, with how often they were made, in the order of their first."""
+    """Distinct changes with their counts, in the order of first occurrence."""
     counts: dict[tuple[str, str], int] = {}
     for change in changes:
         key = (change["layer"], change["note"])

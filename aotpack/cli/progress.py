@@ -1,4 +1,4 @@
-"""The phases of a build on stderr: what runs now, and how long each took."""
+"""The phases of a build on stderr: the current phase, and the duration of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Phases:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        # A spinner only where somebody watches.
+        # Show a spinner only on a terminal.
         self._status: Status | None = console.status("") if console.is_terminal else None
         self.seconds: dict[str, float] = {}
 

@@ -1,4 +1,4 @@
-"""`aotpack run`: runs an archive on arrays of a file, or made-up ones."""
+"""`aotpack run`: runs an archive with arrays from a file or generated arrays."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ def run(
     archive: ArchivePath,
     inputs: Annotated[
         Path | None,
-        typer.Option("--inputs", "-i", metavar="FILE.npz", help="The inputs, by their names as `inspect` lists them."),
+        typer.Option("--inputs", "-i", metavar="FILE.npz", help="Inputs by name, as listed by `aotpack inspect`."),
     ] = None,
     random: Annotated[
-        bool, typer.Option("--random", help="Made-up inputs: normal floats, integers 0 or 1; the same every time.")
+        bool,
+        typer.Option(
+            "--random", help="Generate inputs: normally distributed floats, integers 0 or 1. The same in every run."
+        ),
     ] = False,
     dim: Annotated[
-        list[str] | None, typer.Option("--dim", metavar="NAME=SIZE", help="With --random: the size of a dim.")
+        list[str] | None, typer.Option("--dim", metavar="NAME=SIZE", help="With --random: size of a dim. Repeatable.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE.npz", help="Write the outputs there, by name.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE.npz", help="Write the outputs to this file, by name.")
     ] = None,
     entry: EntryName = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Runs an archive once and describes its outputs. Needs no torch.
+    """Runs an archive once and summarizes its outputs. Does not need torch.
 
     **Examples**
 
@@ -38,14 +41,13 @@ def run(
         aotpack run model.aotpack --random --dim batch=8
         aotpack run model.aotpack -i inputs.npz -o outputs.npz --threads 2
 
-    An input file is what `numpy.savez("inputs.npz", x=array, …)` writes. bfloat16 is stored as
-    uint16 with the same bits, float8 as uint8, a number as an array of rank 0:
-    `numpy.savez("inputs.npz", n=3, …)`.
+    Create an input file with `numpy.savez("inputs.npz", x=array, …)`. bfloat16 is stored as uint16 with the same bits,
+    float8 as uint8, and a scalar as an array of rank 0: `numpy.savez("inputs.npz", n=3, …)`.
     """
     if (inputs is None) == (not random):
         raise typer.BadParameter("give either --inputs FILE.npz or --random", param_hint="'--inputs' / '--random'")
     if dim and not random:
-        raise typer.BadParameter("--dim goes with --random", param_hint="'--dim'")
+        raise typer.BadParameter("--dim requires --random", param_hint="'--dim'")
     sizes = parse_sizes(dim)
 
     import time
@@ -71,7 +73,7 @@ def run(
     if output is not None:
         named = {spec.name: stored(spec.dtype, array) for spec, array in zip(signature.outputs, results, strict=True)}
         with open(output, "wb") as file:
-            np.savez(file, **named)  # type: ignore[arg-type]  # numpy takes the keys for its own options
+            np.savez(file, **named)  # type: ignore[arg-type]  # numpy would interpret the keys as its own options
     outputs = [summary(spec, array) for spec, array in zip(signature.outputs, results, strict=True)]
     if as_json:
         print_json(

@@ -1,4 +1,4 @@
-"""SIGTERM ends a command like Ctrl-C: with its temporary files removed."""
+"""SIGTERM ends a command like Ctrl-C: temporary files are removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Terminated(BaseException):
-    """The process got SIGTERM."""
+    """The process received SIGTERM."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Sizes for made-up inputs: values of dims that an entry takes."""
+"""Sizes for generated inputs: values of dims that an entry accepts."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from aotpack.archive.code import UndefinedError, evaluate
 from aotpack.errors import InputError
 from aotpack.spec import Dim, DimRef, ShapeElement
 
-# How many values of each dim are tried.
+# The number of values to try for each dim.
 _TRIES = 64
 
 
 def resolve_dims(entry: Entry, sizes: Mapping[str, int]) -> dict[str, int]:
-    """A value for each dim: that of `sizes`, else the least that a variant takes, but 1 at least where that is allowed.
+    """A value for each dim: from `sizes`, otherwise the least that a variant accepts, but at least 1 if allowed.
 
-    Where no variant seems to fit, the dims' own bounds decide, and the call says what is wrong.
+    If no variant matches, the bounds of the dims are used, and the call reports the error.
 
     Raises:
-        InputError: `sizes` has a dim that the entry lacks.
+        InputError: `sizes` contains an unknown dim.
     """
     known = {dim.name: dim for dim in entry.dims}
     for name in sizes:
         if name not in known:
-            has = f"its dims are {', '.join(map(str, entry.dims))}" if entry.dims else "all its sizes are static"
+            has = f"the dims are {', '.join(map(str, entry.dims))}" if entry.dims else "all sizes are static"
             raise InputError(f"the entry has no dim {name!r}", hint=has)
     for variant in entry.variants:
         candidates = [
@@ -34,7 +34,7 @@ def resolve_dims(entry: Entry, sizes: Mapping[str, int]) -> dict[str, int]:
             else _candidates([dim, *(guard for guard in variant.guards if guard.dim == name)])
             for name, dim in known.items()
         ]
-        # All dims grow together: what holds for no small sizes of them is not worth a search.
+        # All dims grow together. A condition that holds for no small sizes is not worth a search.
         for combination in zip(*candidates, strict=False) if candidates else [()]:
             values = dict(zip(known, combination, strict=True))
             if fits(variant, values) and _possible(entry, values):
@@ -56,7 +56,7 @@ def size_of(size: ShapeElement, dims: Mapping[str, int]) -> int:
     """The size in a call with these values of the dims.
 
     Raises:
-        InputError: it is not defined, or negative.
+        InputError: it is undefined or negative.
     """
     value = number_of(size, dims, "the size")
     if value < 0:
@@ -64,23 +64,23 @@ def size_of(size: ShapeElement, dims: Mapping[str, int]) -> int:
     return value
 
 
-def number_of(formula: ShapeElement, dims: Mapping[str, int], what: str = "the number") -> int:
+def number_of(formula: ShapeElement, dims: Mapping[str, int], what: str = "the scalar") -> int:
     """The value of a formula, which may be negative, in a call with these values of the dims.
 
-    `what` it is goes into messages.
+    Messages refer to it as `what`.
 
     Raises:
-        InputError: it is not defined.
+        InputError: it is undefined.
     """
     if isinstance(formula, int):
         return formula
     if isinstance(formula, DimRef):
         return formula.mul * dims[formula.dim] + formula.add
-    assert formula.code is not None  # inputs have no sizes out of the data
+    assert formula.code is not None  # inputs have no data-dependent sizes
     try:
         return int(evaluate(formula.code, dims))
     except UndefinedError as error:
-        raise InputError(f"{what} {formula} is not defined for {_given(dims)}: {error}") from None
+        raise InputError(f"{what} {formula} is undefined for {_given(dims)}: {error}") from None
 
 
 def _given(dims: Mapping[str, int]) -> str:
@@ -92,8 +92,9 @@ def _admits(bounds: Dim | Guard, value: int) -> bool:
 
 
 def _candidates(bounds: Sequence[Dim | Guard]) -> list[int]:
-    """The least values that all bounds admit, from 1 on where that is allowed: nothing can be seen of empty tensors.
-    Where these are few, the last one again and again.
+    """The least values within all bounds, from 1 on if allowed, because empty tensors show nothing.
+
+    If there are few, the last one is repeated.
     """
     low = max(bound.min for bound in bounds)
     step = math.lcm(*(bound.multiple_of for bound in bounds))

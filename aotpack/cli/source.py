@@ -1,4 +1,4 @@
-"""What `aotpack build` is given: a model.py, a `package.module:function` or a .pt2 file."""
+"""The SOURCE of `aotpack build`: a model.py, a `package.module:function` or a .pt2 file."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from aotpack.errors import BuildError
 
 _HOW = (
     "SOURCE is a model.py with functions model() and example_inputs() or entries(), a package.module:function, or a "
-    ".pt2 file that torch.export.save wrote"
+    ".pt2 file written by torch.export.save"
 )
-# Files that may be exported programs; what they are is told by their content.
+# Files that may be exported programs; their content decides.
 _EXPORTED = (".pt2", ".pt", ".pth")
 _WEIGHTS = (".safetensors", ".bin", ".ckpt")
-# What `aot_export` is given for an entry.
+# The arguments of `aot_export` for an entry.
 _ENTRY_KEYS = ("args", "kwargs", "dynamic_shapes", "method", "mode", "variants", "select")
 
 
@@ -50,11 +50,11 @@ class Source:
 
 
 def check_source(text: str) -> None:
-    """Says what is wrong with SOURCE as far as that can be seen without running it, and without torch.
+    """Validates SOURCE as far as possible without running it and without torch.
 
     Raises:
-        BuildError: there is no such file.
-        typer.BadParameter: `text` is of none of the three forms.
+        BuildError: the file does not exist.
+        typer.BadParameter: `text` has none of the three forms.
     """
     path = Path(text)
     if path.suffix in (".py", *_EXPORTED):
@@ -64,18 +64,18 @@ def check_source(text: str) -> None:
     if colon and function.isidentifier() and all(part.isidentifier() for part in module_name.split(".")):
         return
     if path.suffix == ".onnx":
-        raise typer.BadParameter("ONNX files cannot be built by this version", param_hint="SOURCE")
+        raise typer.BadParameter("ONNX files are not supported", param_hint="SOURCE")
     if path.suffix in _WEIGHTS:
         raise typer.BadParameter(
-            f"{text!r} has weights alone: name the model.py as SOURCE, and a .safetensors file by --weights",
+            f"{text!r} contains only weights: give the model.py as SOURCE, and a .safetensors file with --weights",
             param_hint="SOURCE",
         )
-    raise typer.BadParameter(f"{text!r} is not understood: {_HOW}", param_hint="SOURCE")
+    raise typer.BadParameter(f"{text!r} is invalid: {_HOW}", param_hint="SOURCE")
 
 
 @contextlib.contextmanager
 def as_script(text: str) -> Iterator[None]:
-    """While active, `sys.argv` is that of SOURCE run by itself: what it parses must not be our own arguments."""
+    """While active, `sys.argv` is that of SOURCE run as a script: it must not parse the arguments of aotpack."""
     ours, sys.argv = sys.argv, [text]
     try:
         yield
@@ -84,12 +84,11 @@ def as_script(text: str) -> Iterator[None]:
 
 
 def load_source(text: str, *, around: AbstractContextManager[Any] | None = None) -> Source:
-    """Finds what `text` names and calls its functions, the one that makes the model inside `around`.
+    """Loads the source `text` and calls its functions. The function that creates the model runs inside `around`.
 
     Raises:
-        BuildError: the file, module or function is missing, fails, or returns something of no use; the message says
-            what.
-        typer.BadParameter: `text` is of none of the three forms.
+        BuildError: the file, module or function is missing, fails, or returns an unsupported object.
+        typer.BadParameter: `text` has none of the three forms.
     """
     check_source(text)
     path = Path(text)
@@ -110,7 +109,7 @@ def _require_file(path: Path) -> None:
 
 
 def _import_file(path: Path) -> ModuleType:
-    # So that the file may import what lies beside it, as when it is run as a script.
+    # The file may import its neighbours, as when it is run as a script.
     sys.path.insert(0, str(path.resolve().parent))
     spec = importlib.util.spec_from_file_location(f"aotpack_source_{path.stem}", path)
     if spec is None or spec.loader is None:
@@ -129,8 +128,8 @@ def _import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
             raise BuildError(
-                f"there is no module {error.name!r}",
-                hint="it is looked for in the current folder and among the installed packages",
+                f"no module named {error.name!r}",
+                hint="modules are searched in the current directory and in the installed packages",
             ) from None
         _fail(f"importing {name}", error)
     except (Exception, SystemExit) as error:
@@ -147,7 +146,7 @@ def _from_functions(
         if len(made) not in (2, 3):
             raise BuildError(
                 f"{function}() of {text} returned a tuple of {len(made)}",
-                hint="return the model, or (model, args), or (model, args, dynamic_shapes)",
+                hint="return the model, (model, args), or (model, args, dynamic_shapes)",
             )
         model, inputs = made[0], made[1]
         shapes = made[2] if len(made) == 3 else None
@@ -159,7 +158,7 @@ def _from_functions(
         if hasattr(module, "entries"):
             return Source(name, model, entries=_entries(_guard(_function(module, "entries", text), "entries()")))
         inputs = _guard(_function(module, "example_inputs", text), "example_inputs()")
-        where = "what example_inputs() returned"
+        where = "the return value of example_inputs()"
     if shapes is None and hasattr(module, "dynamic_shapes"):
         shapes = _guard(_function(module, "dynamic_shapes", text), "dynamic_shapes()")
     if isinstance(inputs, Mapping):
@@ -168,7 +167,7 @@ def _from_functions(
         return Source(name, model, tuple(inputs), None, shapes)
     raise BuildError(
         f"{where} is a {type(inputs).__name__}",
-        hint="give a tuple of positional arguments, such as (x,), or a dict of keyword arguments",
+        hint="use a tuple of positional arguments, such as (x,), or a dict of keyword arguments",
     )
 
 
@@ -179,12 +178,12 @@ def _check_model(model: Any, where: str) -> None:
         )
     if not callable(model):
         raise BuildError(
-            f"{where} returned a {type(model).__name__}", hint="return a torch.nn.Module or a function over tensors"
+            f"{where} returned a {type(model).__name__}", hint="return a torch.nn.Module or a function of tensors"
         )
 
 
 def _entries(made: Any) -> dict[str, dict[str, Any]]:
-    """What entries() returned, as arguments of `aot_export`."""
+    """The return value of entries() as arguments of `aot_export`."""
     hint = 'return {"prefill": {"args": (ids,), "method": "prefill", "dynamic_shapes": …}, …}'
     if not isinstance(made, Mapping) or not made:
         raise BuildError(f"entries() returned {'nothing' if not made else f'a {type(made).__name__}'}", hint=hint)
@@ -195,13 +194,13 @@ def _entries(made: Any) -> dict[str, dict[str, Any]]:
         unknown = [key for key in given if key not in _ENTRY_KEYS]
         if unknown:
             raise BuildError(
-                f"the entry {name!r} of entries() has the key {unknown[0]!r}",
-                hint=f"an entry has {', '.join(_ENTRY_KEYS[:-1])} and {_ENTRY_KEYS[-1]}, all of them optional",
+                f"the entry {name!r} of entries() has the unknown key {unknown[0]!r}",
+                hint=f"valid keys are {', '.join(_ENTRY_KEYS[:-1])} and {_ENTRY_KEYS[-1]}; all are optional",
             )
         args = given.get("args", ())
         if not isinstance(args, (tuple, list)):
             raise BuildError(
-                f"the args of the entry {name!r} are a {type(args).__name__}", hint="write (x,) for one argument"
+                f"the args of the entry {name!r} are a {type(args).__name__}", hint="use (x,) for one argument"
             )
         result[name] = {**given, "args": tuple(args)}
     return result
@@ -211,13 +210,13 @@ def _function(module: ModuleType, name: str, text: str) -> Callable[[], Any]:
     function = getattr(module, name, None)
     if function is None:
         hints = {
-            "model": "define model(), which returns the torch.nn.Module",
+            "model": "define model(), which returns a torch.nn.Module",
             "example_inputs": "define example_inputs(), which returns a tuple of positional arguments or a dict of "
             "keyword arguments",
         }
         raise BuildError(f"{text} has no function {name}()", hint=hints.get(name, _HOW))
     if not callable(function):
-        raise BuildError(f"{name} of {text} is a {type(function).__name__}, no function")
+        raise BuildError(f"{name} of {text} is a {type(function).__name__}, not a function")
     try:
         required = [
             p.name
@@ -227,7 +226,7 @@ def _function(module: ModuleType, name: str, text: str) -> Callable[[], Any]:
     except (TypeError, ValueError):
         required = []
     if required:
-        raise BuildError(f"{name}() of {text} must be callable without arguments; it needs {', '.join(required)}")
+        raise BuildError(f"{name}() of {text} must be callable without arguments; it requires {', '.join(required)}")
     return function  # type: ignore[no-any-return]
 
 
@@ -239,23 +238,23 @@ def _guard(function: Callable[[], Any], what: str) -> Any:
 
 
 def _fail(what: str, error: Exception | SystemExit) -> NoReturn:
-    """Says where in the user's code it went wrong, without the frames that led there."""
+    """Raises an error with the failing line of the user's code, without the frames that led there."""
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, SystemExit):
-        # argparse and the like lie between their caller and the end.
+        # Skip the frames of argparse and similar libraries.
         own = [frame for frame in frames if not _is_library(frame.filename)]
         place = _place(own[-1] if own else None)
         raise BuildError(
-            f"{what} ended the process, by exit({error.code!r}){place}",
-            hint="SOURCE is imported, not run as a script, and without arguments: put what parses arguments, runs and "
-            'exits below `if __name__ == "__main__":`',
+            f"{what} called exit({error.code!r}){place}",
+            hint="SOURCE is imported, not run as a script, and without arguments: put code that parses arguments, runs "
+            'or exits below `if __name__ == "__main__":`',
         ) from error
     at = next((frame for frame in reversed(frames) if "importlib" not in frame.filename), None)
     place = f" ({error.filename}:{error.lineno})" if isinstance(error, SyntaxError) else _place(at)
     hint = None
     if isinstance(error, ImportError) and "relative import" in str(error):
         hint = (
-            "a file of a package is named as part of it, from the folder above the package: "
+            "give a file of a package as a module, and run the command in the directory above the package: "
             f"aotpack build {_as_module(at.filename) if at else 'package.module'}:function"
         )
     raise BuildError(f"{what} failed: {type(error).__name__}: {error}{place}", hint=hint) from error
@@ -273,7 +272,7 @@ def _is_library(path: str) -> bool:
 
 
 def _as_module(path: str) -> str:
-    """The dotted name of a file in the package that its folders make."""
+    """The dotted name of a file in its package."""
     file = Path(path).resolve()
     parts, folder = [file.stem], file.parent
     while (folder / "__init__.py").is_file():

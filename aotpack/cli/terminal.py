@@ -1,7 +1,7 @@
-"""What the commands print on, and what may be printed: text out of files must not steer the terminal.
+"""The console of the commands: text from files must not control the terminal.
 
-Names in an archive, and messages about them, are whatever somebody has written there: escape sequences, text that runs
-from right to left, markup. All output of the commands goes through a `SafeConsole`, on which text is text.
+Names in an archive, and messages about them, may contain escape sequences, right-to-left text or markup. All output of
+the commands goes through a `SafeConsole`, which prints them as plain text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def printable(text: str) -> str:
-    r"""The text with every character that could steer a terminal as its escape, `\x1b`; line breaks and tabs stay."""
+    r"""The text with control characters escaped, such as `\x1b`; line breaks and tabs are kept."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c in "\n\t" or unicodedata.category(c) not in _UNSAFE else _escape(c) for c in text)
@@ -42,7 +42,7 @@ class SafeConsole(Console):
         return super().render_str(printable(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What is printed for a renderable. What comes in another way than as a string is made safe here."""
+        """The segments of a renderable, with control characters escaped."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment

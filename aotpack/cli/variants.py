@@ -1,4 +1,4 @@
-"""`aotpack build --variant batch=1`: which sizes get code of their own."""
+"""`aotpack build --variant batch=1`: variants with fixed dims."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ GENERAL = "general"
 
 
 def parse_variants(options: Sequence[str] | None) -> list[dict[str, int]] | None:
-    """`["batch=1,length=128", "general"]` → `[{"batch": 1, "length": 128}, {}]`; None where no option is given.
+    """`["batch=1,length=128", "general"]` → `[{"batch": 1, "length": 128}, {}]`; None without options.
 
-    Raises typer.BadParameter for what is neither `general` nor DIM=SIZE[,DIM=SIZE…].
+    Raises:
+        typer.BadParameter: an option is neither `general` nor DIM=SIZE[,DIM=SIZE…].
     """
     if not options:
         return None
@@ -25,9 +26,10 @@ def _sizes(text: str) -> dict[str, int]:
         name, equals, size = (part.strip() for part in item.partition("="))
         if not (name.isidentifier() and equals and size.removeprefix("-").isdecimal()):
             raise typer.BadParameter(
-                f"{text!r} is not DIM=SIZE[,DIM=SIZE…], such as batch=1, nor {GENERAL!r}", param_hint="'--variant'"
+                f"{text!r} is invalid: use DIM=SIZE[,DIM=SIZE…], such as batch=1, or {GENERAL!r}",
+                param_hint="'--variant'",
             )
         if name in sizes:
-            raise typer.BadParameter(f"{text!r} gives {name!r} twice", param_hint="'--variant'")
+            raise typer.BadParameter(f"{text!r} contains {name!r} twice", param_hint="'--variant'")
         sizes[name] = int(size)
     return sizes

@@ -1,4 +1,4 @@
-"""`aotpack verify`: every byte against its hash, and every golden against eager's answer."""
+"""`aotpack verify`: checks every byte against its hash, and every golden against eager's outputs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 @reports_errors
 def verify(archive: ArchivePath, threads: Threads = None, as_json: AsJson = False) -> None:
-    """Checks that an archive is whole and computes what the model computed.
+    """Checks the integrity of an archive and the outputs of its example calls.
 
-    First every byte against the hashes, then the example calls that the archive carries: run here, and compared with
-    eager PyTorch's answers from when it was built. The error of an output is the greatest difference, relative to the
-    output's greatest magnitude. Needs no torch.
+    First compares every byte with the hashes. Then runs the archive's example calls on this machine and compares their
+    outputs with those of eager PyTorch at build time. The error of an output is the greatest difference, relative to
+    the output's greatest magnitude. Does not need torch.
 
     **Examples**
 
         aotpack verify model.aotpack
         aotpack verify model.aotpack --json
 
-    On a machine that the archive has no module for, only the hashes are checked, and a warning says so.
+    If the archive has no module for this machine, only the hashes are checked, with a warning.
     """
     from aotpack.archive import ArchiveReader
     from aotpack.cli.common import format_bytes, print_json, stderr_console, stdout_console
@@ -64,7 +64,7 @@ def verify(archive: ArchivePath, threads: Threads = None, as_json: AsJson = Fals
         from rich.text import Text
 
         console = stdout_console()
-        console.print(Text.assemble(("✓", "green"), f" {format_bytes(size)}: every hash matches"))
+        console.print(Text.assemble(("✓", "green"), f" {format_bytes(size)}: all hashes match"))
         if results:
             table = Table(box=None, pad_edge=False, header_style="bold")
             for column in ("", "entry", "golden", "output", "error", "tolerance"):
@@ -79,13 +79,13 @@ def verify(archive: ArchivePath, threads: Threads = None, as_json: AsJson = Fals
     console = stderr_console()
     if skipped:
         console.print("warning:", style="bold yellow", end=" ")
-        console.print(f"the goldens were not run: {skipped}", soft_wrap=True)
+        console.print(f"the example calls were not run: {skipped}", soft_wrap=True)
     elif not results:
         console.print("warning:", style="bold yellow", end=" ")
-        console.print("the archive carries no goldens: nothing was computed", soft_wrap=True)
+        console.print("the archive contains no example calls: no outputs were compared", soft_wrap=True)
     if not passed:
         console.print("error:", style="bold red", end=" ")
-        console.print("an output is not what eager PyTorch gave")
+        console.print("an output differs from eager PyTorch's")
         raise typer.Exit(1)
 
 

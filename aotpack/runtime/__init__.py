@@ -1,9 +1,9 @@
-"""Runs archives. Imports nothing but the native module: numpy only when numpy arrays come in, torch and jax never.
+"""Runs archives. Imports only the native module; numpy only if numpy arrays are passed; torch and jax never.
 
-`load` gives a `Model`, which is called like the model that it was built from. A call takes numpy, torch or jax arrays,
-or anything with `__dlpack__` or the buffer protocol, in CPU memory; the result comes as arrays of the library of the
-first argument that has one, else as `Tensor`. Results own their memory and have the strides that the model gave them.
-Where the signature has a number, a call takes and returns a Python int, float or bool.
+`load` returns a `Model`, which is called like its source model. A call accepts numpy, torch or jax arrays, or any
+object with `__dlpack__` or the buffer protocol, in CPU memory. The results are arrays of the library of the first array
+argument, otherwise `Tensor`. Results own their memory and have the strides of the source model's results. Scalars of
+the signature are Python ints, floats or bools.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ __all__ = ["Context", "Entry", "Model", "Tensor", "host_target", "load"]
 class Entry(Runner):
     """An entry of a model, such as `forward`: call it with the arguments of the source model.
 
-    Made by `Model.entry` and `Context.entry`. Thread-safe: calls may run at once; each has a context of the model's
-    pool for its time. A model that writes to its own buffers has a copy of them per context: hold a `Context` to keep
-    them apart, or together.
+    Created by `Model.entry` and `Context.entry`. Thread-safe: calls may run concurrently; each uses a context of the
+    model's pool. Buffers that the model writes to exist once per context: use a `Context` to control which calls share
+    them.
 
-    `variants` names the entry's variants in the order in which they are tried; each call takes the first that fits.
-    `variant` is the one that the last call of this entry took in this context; None before it, and outside of contexts.
+    `variants` lists the names of the entry's variants in the order in which they are tried; each call runs the first
+    that it matches. `variant` is the variant that the last call of this entry ran in this context; None before the
+    first call, and outside of contexts.
 
     Raises (when called):
-        InputError: an argument's structure, dtype, rank, size, value or device is not what the signature says, or no
-            variant fits; docs/calls.md lists what can be wrong, and the messages.
+        InputError: the structure, dtype, rank, size, value or device of an argument does not match the signature, or no
+            variant matches; docs/calls.md lists the messages.
         ExecutionError: the model cannot compute with these values.
-        OutOfMemoryError: memory ran out.
+        OutOfMemoryError: there is not enough memory.
     """
 
     @property
     def signature(self) -> Signature:
-        """Inputs, outputs, dims and how they sit in arguments and result; `str()` of it is for people."""
+        """Inputs, outputs, dims and the structure of arguments and result; `str()` returns a readable form."""
         return self.manifest.entries[self.entry_names.index(self.entry_name)].signature
 
     @property
@@ -55,16 +56,16 @@ class Entry(Runner):
     def run(
         self, inputs: Sequence[Any] | Mapping[str, Any], *, out: Sequence[Any] | Mapping[str, Any] | None = None
     ) -> list[Any]:
-        """Runs the entry on its tensors alone, without the structure around them.
+        """Runs the entry with flat lists of tensors, without the structure of arguments and result.
 
         Args:
-            inputs: the arrays and numbers in the order of `signature.inputs`, or by their names.
-            out: arrays to write the outputs into, in the order of `signature.outputs` or by their names. Each has the
-                dtype and shape of the output, is writable, and may have any strides without overlap. For a number, an
-                array of rank 0; or None, also by leaving its name out.
+            inputs: arrays and scalars in the order of `signature.inputs`, or by name.
+            out: arrays that receive the outputs, in the order of `signature.outputs` or by name. Each has the dtype and
+                shape of the output, is writable, and may have any strides without overlap. For a scalar, an array of
+                rank 0 or None; a name may also be omitted.
 
         Returns:
-            The outputs in order; the arrays of `out` when given, and a number where that has None.
+            The outputs in order: the arrays of `out` if given, and scalars where `out` has None.
 
         Raises:
             InputError, ExecutionError, OutOfMemoryError: as for a call.
@@ -76,7 +77,7 @@ class Entry(Runner):
         return self._run(inputs, out)
 
     def _call_structured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call whose arguments or result are nested, or that is wrong; `Runner` does the others by itself."""
+        """A call with nested arguments or results, or an invalid call; `Runner` handles all others itself."""
         from aotpack.runtime.structure import flatten, unflatten
 
         signature = self.signature
@@ -84,9 +85,9 @@ class Entry(Runner):
 
 
 class Context(Entry):
-    """An entry together with its own scratch memory, buffers that the model writes to, thread count and random state.
+    """An entry with its own scratch memory, state, thread count and random generator.
 
-    Calls from several threads wait for each other.
+    Calls from several threads run one after another.
     """
 
     def __init__(self, parent: Entry, *, num_threads: int = 0, seed: int | None = None) -> None:
@@ -95,21 +96,21 @@ class Context(Entry):
             self.seed(seed)
 
     def seed(self, seed: int) -> None:
-        """Seeds the model's random operators: the calls that follow repeat."""
+        """Seeds the model's random operators: the sequence of calls that follows is reproducible."""
         self._set_seed(seed & 0xFFFFFFFFFFFFFFFF)
 
     def state(self) -> dict[str, Tensor]:
         """Copies of the tensors that the model writes to (caches, counters, running statistics), by name.
 
-        They have the values that the last call in this context left, or the initial ones.
+        The values are those after the last call in this context, or the initial values.
         """
         return self._get_state()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Replaces the state by arrays like those of `state()`; all must be given.
+        """Sets the state from arrays by name, as returned by `state()`; all must be given.
 
         Raises:
-            WeightsError: names, dtypes or shapes do not fit; the state is as it was.
+            WeightsError: a name, dtype or shape does not match; the state is unchanged.
         """
         from aotpack.runtime.named_tensors import by_name
 
@@ -117,22 +118,22 @@ class Context(Entry):
         self._load_state(names, arrays)
 
     def reset(self) -> None:
-        """Gives the state the initial values, those of the model's weights at the next call."""
+        """Resets the state to its initial values: those of the model's weights at the next call."""
         self._reset()
 
     def entry(self, name: str) -> Entry:
         """Another entry of the model in this context.
 
         Raises:
-            EntryNotFoundError: the archive has no such entry.
+            EntryNotFoundError: the archive has no entry with this name.
         """
         return Entry(self, name)
 
 
 class Model(Entry):
-    """A loaded archive; calling it runs the entry `forward`, or the first when there is none of that name.
+    """A loaded archive. Calling it runs the entry `forward`, or the first entry if there is no `forward`.
 
-    Thread-safe, and immutable but for `update_weights`; see `Entry`.
+    Thread-safe, and immutable except for `update_weights` and `add_lora`; see `Entry`.
     """
 
     def __init__(
@@ -149,20 +150,20 @@ class Model(Entry):
 
     @property
     def name(self) -> str:
-        """The model's name, as it was built."""
+        """The name of the model."""
         return self.manifest.name
 
     def entry(self, name: str) -> Entry:
-        """The entry of that name.
+        """The entry with this name.
 
         Raises:
-            EntryNotFoundError: the archive has no such entry.
+            EntryNotFoundError: the archive has no entry with this name.
         """
         return Entry(self, name)
 
     @property
     def weights(self) -> dict[str, TensorSpec]:
-        """The tensors that `update_weights` takes, by name, with dtype and shape; empty when the archive is frozen."""
+        """The tensors that `update_weights` accepts, by name; empty if the archive is frozen."""
         from aotpack.runtime.weights import specs
 
         return specs(self.manifest)
@@ -176,26 +177,27 @@ class Model(Entry):
         keep_originals: bool = True,
         num_threads: int = 1,
     ) -> None:
-        """Replaces the weights, all or some of them, at once. Other threads may go on calling: each call sees either
-        the old weights or the new ones. A `Context` keeps its state.
+        """Replaces all or some weights atomically.
+
+        Other threads may call the model during the update: each call uses either the old weights or the new ones. A
+        `Context` keeps its state.
 
         Args:
-            weights: arrays by name, such as a state dict of the source model; or a `.safetensors` file, the
-                `….safetensors.index.json` of several, or a list of such files. Of the names of tied weights one will
-                do. The arrays may have any strides; they are copied.
+            weights: arrays by name, such as a state dict of the source model; or a `.safetensors` file, a
+                `….safetensors.index.json`, or a list of such files. Tied weights need only one of their names. The
+                arrays may have any strides; they are copied.
             partial: weights that are not given keep their values. Otherwise a missing weight is an error.
-            base: which values these are: "current", those of the last update, or "archive".
-            keep_originals: keeps a copy of weights that are only needed to compute others (folded and packed ones),
-                so that a later partial update can do without them. With False the model needs less memory, and a
-                later partial update is refused when it needs one of these weights and does not give it.
-            num_threads: threads that compute what is derived from the weights.
+            base: the values of weights that are not given: "current", those of the last update, or "archive".
+            keep_originals: keep a copy of weights from which others are computed (folded and packed weights), so that a
+                later partial update may omit them. With False the model needs less memory, and a later partial update
+                is rejected if it needs such a weight and does not contain it.
+            num_threads: number of threads that compute derived weights.
 
         Raises:
-            WeightsError: the archive is frozen, or a tensor is missing, unknown, or of another dtype or shape; the
-                message lists everything. Nothing has changed.
-            WeightsFileError, WeightsNotFoundError (both WeightsError): a file is malformed, or not there.
-            ExecutionError, OutOfMemoryError: what is derived from the weights could not be computed. Nothing has
-                changed.
+            WeightsError: the archive is frozen, or a tensor is missing, unknown, or has the wrong dtype or shape. The
+                message lists all errors. Nothing has changed.
+            WeightsFileError, WeightsNotFoundError (both WeightsError): a file is malformed or does not exist.
+            ExecutionError, OutOfMemoryError: derived weights could not be computed. Nothing has changed.
         """
         from aotpack.runtime.weights import update
 
@@ -210,21 +212,22 @@ class Model(Entry):
         base: Literal["current", "archive"] = "current",
         num_threads: int = 1,
     ) -> None:
-        """Merges a LoRA adapter into the weights: adds `scale * lora_B @ lora_A` to each weight that it changes. It is
-        a partial update, at once for all weights. `base="archive"` replaces an adapter by another.
+        """Merges a LoRA adapter into the weights: adds `scale * lora_B @ lora_A` to each weight that it changes.
+
+        This is one atomic partial update. Use `base="archive"` to replace one adapter with another.
 
         Args:
-            adapter: what PEFT saves: a folder with `adapter_model.safetensors` and `adapter_config.json`, or the file
-                in it; or arrays by PEFT's names (`base_model.model.<module>.lora_A.weight`, …; the prefix may be
-                absent). Tensors that are no factors (`modules_to_save`) replace the weights of their names.
-            scale: None: as `adapter_config.json` says, `lora_alpha / r` or what its other fields make of it.
-            fan_in_fan_out: whether weights are [in, out], as in GPT-2. None: as `adapter_config.json` says, or False.
+            adapter: an adapter saved by PEFT: a directory with `adapter_model.safetensors` and `adapter_config.json`,
+                or the file in it; or arrays by PEFT's names (`base_model.model.<module>.lora_A.weight`, …; the prefix
+                is optional). Tensors that are not factors (`modules_to_save`) replace the weights of their names.
+            scale: None: from `adapter_config.json`, `lora_alpha / r` as modified by its other fields.
+            fan_in_fan_out: whether weights are [in, out], as in GPT-2. None: from `adapter_config.json`, or False.
             base: the weights to which the adapter is added: "current", those of the last update, or "archive".
-            num_threads: threads that compute what is derived from the weights.
+            num_threads: number of threads that compute derived weights.
 
         Raises:
-            WeightsError: as for `update_weights`; or a tensor or setting of the adapter is not plain LoRA, such as
-                DoRA's. Nothing has changed.
+            WeightsError: as for `update_weights`; or a tensor or setting of the adapter is not supported, such as
+                DoRA. Nothing has changed.
             WeightsFileError, WeightsNotFoundError, ExecutionError, OutOfMemoryError: as for `update_weights`.
         """
         from aotpack.runtime.weights import add_lora
@@ -232,7 +235,7 @@ class Model(Entry):
         add_lora(self, adapter, scale=scale, fan_in_fan_out=fan_in_fan_out, base=base, num_threads=num_threads)
 
     def reset_weights(self) -> None:
-        """Goes back to the archive's own weights.
+        """Restores the weights of the archive.
 
         Raises:
             WeightsError: the archive is frozen.
@@ -241,15 +244,15 @@ class Model(Entry):
 
     @property
     def weight_generation(self) -> int:
-        """How often the weights have been replaced since loading."""
+        """The number of weight updates since loading."""
         return self._weight_generation
 
     def context(self, *, num_threads: int | None = None, seed: int | None = None) -> Context:
-        """A context of one's own.
+        """Creates a context.
 
         Args:
-            num_threads: threads inside one call; None: one per core that this process may use.
-            seed: for the random operators; None: a fresh one.
+            num_threads: number of threads per call; None: one per core that is available to this process.
+            seed: the seed of random operators; None: a new seed from the operating system.
         """
         return Context(self, num_threads=num_threads or 0, seed=seed)
 
@@ -264,24 +267,24 @@ def load(
     copy: bool | None = None,
     num_threads: int | None = None,
 ) -> Model:
-    """Maps an archive and loads the modules in it that suit this machine best.
+    """Maps an archive and loads its modules for the best target that this machine supports.
 
     Args:
         path: the archive.
-        verify: "code" checks the structure, the manifest and all that is executable against their hashes; "full" checks
-            every byte, the weights too, which takes time in proportion to their size.
-        copy: False maps the file: its pages are shared by all processes, and it must not be written to while the model
-            is in use (replace it by a rename; docs/deployment.md). True reads it into memory of this process, which
-            nothing can change. None: as the environment variable AOTPACK_LOAD says, "map" or "copy"; False without it.
-        num_threads: threads inside one call; None: one per core that this process may use.
+        verify: "code" checks the structure, the manifest and all executable code against their hashes. "full" checks
+            every byte, including the weights, in time proportional to their size.
+        copy: False maps the file: all processes share its pages, and it must not be written to while the model is in
+            use (replace it by renaming; docs/deployment.md). True reads it into sealed memory of this process. None:
+            the environment variable AOTPACK_LOAD, "map" or "copy", decides; the default is "map".
+        num_threads: number of threads per call; None: one per core that is available to this process.
 
     Raises:
-        ValueError: the path has a null character.
-        ArchiveNotFoundError (a FileNotFoundError): there is no such file.
+        ValueError: the path contains a null character.
+        ArchiveNotFoundError (a FileNotFoundError): the file does not exist.
         ForeignArchiveError, TruncatedArchiveError, MalformedArchiveError, TamperedArchiveError,
-        UnsupportedVersionError: it is not an archive that this version can use.
-        UnsupportedTargetError: it has no module for this machine.
-        MissingImportError: a module needs something that this runtime lacks.
+        UnsupportedVersionError: the file is not an archive that this version supports.
+        UnsupportedTargetError: the archive has no module for this machine.
+        MissingImportError: a module imports a function or library that is not available.
     """
     return Model(path, verify=verify, copy=copy, num_threads=num_threads)
 
@@ -291,7 +294,7 @@ def _path(path: str | os.PathLike[str]) -> str:
     if not isinstance(text, str):
         raise TypeError(f"the path must be a string or a path of strings, got {text!r}")
     if "\0" in text:
-        raise ValueError(f"the path {text!r} has a null character")
+        raise ValueError(f"the path {text!r} contains a null character")
     return text
 
 
@@ -313,6 +316,6 @@ def _in_order(arrays: Any, names: list[str], what: str, optional: Sequence[str])
             raise InputError(f"the {what} {name!r} is missing", hint=f"the {what}s are {', '.join(names)}")
     for name in arrays:
         if name not in names:
-            raise InputError(f"there is no {what} {name!r}", hint=f"the {what}s are {', '.join(names)}")
+            raise InputError(f"unknown {what} {name!r}", hint=f"the {what}s are {', '.join(names)}")
     given = {name: arrays[name] for name in arrays}
     return [given.get(name) for name in names]

@@ -1,4 +1,4 @@
-"""LoRA adapters as PEFT saves them: pairs of low-rank factors by the names of the modules that they change.
+"""LoRA adapters saved by PEFT: pairs of low-rank factors by the names of the modules that they change.
 
 The tensors of an adapter are `<module>.lora_A.weight` [rank, in…] and `<module>.lora_B.weight` [out, rank]; their
 product, times a scale, is added to `<module>.weight`. For an embedding they are `<module>.lora_embedding_A` [rank,
@@ -32,13 +32,13 @@ Delta = tuple[str, Any, Any, float, bool]
 
 @dataclass(frozen=True)
 class Config:
-    """What an adapter says about its factors.
+    """The configuration of an adapter.
 
     Attributes:
         alpha: the numerator of the scale.
         patterns: other numerators by the end of a module's name.
         rank_stabilized: the scale is divided by the square root of the rank instead of the rank.
-        fan_in_fan_out: weights are [in, out], as those of transformers' Conv1D.
+        fan_in_fan_out: weights are [in, out], as in transformers' Conv1D.
     """
 
     alpha: float
@@ -47,15 +47,16 @@ class Config:
     fan_in_fan_out: bool
 
     def scale(self, module: str, rank: int) -> float:
-        """What the product of a module's factors is multiplied with."""
+        """The factor of the product of a module's low-rank factors."""
         alpha = next((a for key, a in self.patterns.items() if f".{module}".endswith(f".{key}")), self.alpha)
         return alpha / (math.sqrt(rank) if self.rank_stabilized else rank)
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """The tensors of an adapter: `names` and `tensors` replace weights, `deltas` are added to them. `raw`: tensors are
-    what `aotpack.runtime.named_tensors.raw_tensors` makes.
+    """The tensors of an adapter: `names` and `tensors` replace weights, `deltas` are added to them.
+
+    With `raw`, tensors have the form that `aotpack.runtime.named_tensors.raw_tensors` returns.
     """
 
     names: list[str]
@@ -65,12 +66,12 @@ class Adapter:
 
 
 def from_mapping(tensors: Mapping[str, Any], scale: float | None, fan_in_fan_out: bool | None) -> Adapter:
-    """An adapter of arrays by name."""
+    """An adapter from arrays by name."""
     return _adapter(*by_name(tensors), raw=False, config=None, scale=scale, fan_in_fan_out=fan_in_fan_out)
 
 
 def from_path(path: str | os.PathLike[str], scale: float | None, fan_in_fan_out: bool | None) -> tuple[Adapter, Any]:
-    """An adapter of a folder or a file, and the files that must stay open while it is used."""
+    """An adapter from a directory or a file, and the files that must stay open while it is used."""
     source = Path(path)
     file = source / _FILE if source.is_dir() else source
     config = None
@@ -97,8 +98,8 @@ def _adapter(
 ) -> Adapter:
     if scale is None and config is None:
         raise WeightsError(
-            "the scale of the adapter is not known",
-            hint=f"give scale=lora_alpha / r, or a folder with {_CONFIG}",
+            "the scale of the adapter is unknown",
+            hint=f"pass scale=lora_alpha / r, or a directory with {_CONFIG}",
         )
     if fan_in_fan_out is None:
         fan_in_fan_out = config is not None and config.fan_in_fan_out
@@ -114,19 +115,19 @@ def _adapter(
             continue
         if match is None or match["rest"].endswith(".bias"):
             raise WeightsError(
-                f"{name!r} is not supported: an adapter has pairs of lora_A and lora_B",
-                hint="merge other kinds of adapters, DoRA and lora_bias among them, into the weights before",
+                f"{name!r} is not supported: an adapter consists of pairs of lora_A and lora_B",
+                hint="merge other kinds of adapters, including DoRA and lora_bias, into the weights first",
             )
         if match["embedding"]:
             embeddings.add(match["module"])
         pair = factors.setdefault(match["module"], {})
         if match["factor"] in pair:
             raise WeightsError(
-                f"{match['module']!r} has two tensors lora_{match['factor']}: give one adapter at a time"
+                f"{match['module']!r} has two tensors lora_{match['factor']}: pass one adapter at a time"
             )
         pair[match["factor"]] = tensor
     if not factors:
-        raise WeightsError("there are no tensors lora_A and lora_B in the adapter")
+        raise WeightsError("the adapter has no tensors lora_A and lora_B")
     for module, pair in factors.items():
         missing = {"A", "B"} - set(pair)
         if missing:
@@ -144,7 +145,7 @@ def _sizes(tensor: Any, raw: bool) -> tuple[int, ...]:
 
 def _read_config(path: Path) -> Config:
     def fail(message: str) -> WeightsError:
-        return WeightsError(f"{path}: {message}", hint="give scale= and fan_in_fan_out= to do without the file")
+        return WeightsError(f"{path}: {message}", hint="pass scale= and fan_in_fan_out= to omit the file")
 
     try:
         config = json.loads(path.read_text("utf-8"))
@@ -156,14 +157,14 @@ def _read_config(path: Path) -> Config:
         raise fail("is not an object")
     if config.get("peft_type", "LORA") != "LORA" or config.get("use_dora"):
         kind = "DoRA" if config.get("use_dora") else config["peft_type"]
-        raise fail(f"an adapter of the kind {kind!r}; only plain LoRA is supported")
+        raise fail(f"an adapter of kind {kind!r}; only plain LoRA is supported")
     alpha, patterns = config.get("lora_alpha"), config.get("alpha_pattern") or {}
     if alpha is None or not _is_number(alpha):
         raise fail(f"lora_alpha is {alpha!r}")
     if not isinstance(patterns, dict) or not all(map(_is_number, patterns.values())):
         raise fail("alpha_pattern is not an object of numbers")
     for key in patterns:
-        # PEFT takes them for regular expressions.
+        # PEFT interprets them as regular expressions.
         if not re.fullmatch(r"[\w.-]+", key):
             raise fail(f"the key {key!r} of alpha_pattern is not the end of a module's name")
     return Config(

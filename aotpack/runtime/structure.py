@@ -1,7 +1,6 @@
-"""The structure around tensors: nested arguments to a flat list of tensors, and a flat list to nested results.
+"""The structure of arguments and results: flattens nested arguments and rebuilds nested results.
 
-This is the slow way of a call, for signatures that are more than tensors side by side, and the place that explains
-what is wrong with a call.
+This is the slow path of a call, for nested signatures and for the errors of invalid calls.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from aotpack.spec import (
 
 @lru_cache(maxsize=16)
 def manifest_of(data: bytes) -> Manifest:
-    """The manifest that `data` encodes; decoded once for all that ask."""
+    """The manifest that `data` encodes; cached."""
     return decode_manifest(data)
 
 
@@ -37,18 +36,18 @@ def flatten(spec: CallSpec, args: Sequence[Any], kwargs: dict[str, Any]) -> list
     """The tensors in the arguments of a call, in the order of the entry's inputs.
 
     Raises:
-        InputError: the arguments do not have the structure of `spec`; the message says which and how.
+        InputError: the arguments do not have the structure of `spec`.
     """
     if len(args) > len(spec.args):
-        takes = "no positional arguments" if not spec.args else f"{_count(len(spec.args), 'positional argument')}"
-        raise InputError(f"the entry takes {takes}, got {len(args)}", hint=_usage(spec))
+        accepted = "no positional arguments" if not spec.args else f"{_count(len(spec.args), 'positional argument')}"
+        raise InputError(f"the entry accepts {accepted}, got {len(args)}", hint=_usage(spec))
     rest = dict(kwargs)
     tensors: dict[int, Any] = {}
     for position, (item, name) in enumerate(zip(spec.args, spec.names, strict=True)):
         label = name or f"#{position}"
         if position < len(args):
             if name is not None and name in rest:
-                raise InputError(f"argument {label!r} is given twice, by position and by name")
+                raise InputError(f"argument {label!r} is passed twice, by position and by name")
             _flatten(item, args[position], label, tensors)
         elif name is not None and name in rest:
             _flatten(item, rest.pop(name), label, tensors)
@@ -59,15 +58,15 @@ def flatten(spec: CallSpec, args: Sequence[Any], kwargs: dict[str, Any]) -> list
             raise InputError(f"argument {key!r} is missing", hint=_usage(spec))
         _flatten(item, rest.pop(key), key, tensors)
     if rest:
-        raise InputError(f"there is no argument {next(iter(rest))!r}", hint=_usage(spec))
+        raise InputError(f"unknown argument {next(iter(rest))!r}", hint=_usage(spec))
     return [tensors[i] for i in range(len(tensors))]
 
 
 def unflatten(spec: Spec, tensors: Sequence[Any]) -> Any:
-    """The result that has these tensors, in the order of the entry's outputs, at their places.
+    """The result with these tensors, which are in the order of the entry's outputs.
 
-    A namedtuple or dataclass comes as its own class when that can be imported without running anything that is not
-    imported yet; else as a namedtuple with the same name and fields.
+    A namedtuple or dataclass is an instance of its own class if the module of the class is already imported; otherwise
+    a namedtuple with the same name and fields.
     """
     match spec:
         case TensorLeaf(index):
@@ -89,8 +88,8 @@ def _make(type_name: str, dataclass: bool, values: dict[str, Any]) -> Any:
     import sys
 
     module, _, qualname = type_name.partition(":")
-    # Never imported on our own, and nothing but a dataclass or namedtuple with just these fields is called: an archive
-    # does not get to choose what code runs.
+    # Never import a module, and call only a dataclass or namedtuple with exactly these fields: an archive must not
+    # choose which code runs.
     cls: Any = sys.modules.get(module)
     for part in qualname.split("."):
         cls = getattr(cls, part, None)
@@ -99,7 +98,7 @@ def _make(type_name: str, dataclass: bool, values: dict[str, Any]) -> Any:
             try:
                 return cls(**values)
             except TypeError:
-                pass  # a field without a default is not among ours
+                pass  # another field has no default
         if not dataclass and issubclass(cls, tuple) and getattr(cls, "_fields", None) == tuple(values):
             return cls(*values.values())
     return _stand_in(qualname.rpartition(".")[2], tuple(values))(*values.values())
@@ -109,7 +108,7 @@ def _make(type_name: str, dataclass: bool, values: dict[str, Any]) -> Any:
 def _stand_in(name: str, fields: tuple[str, ...]) -> Any:
     from collections import namedtuple
 
-    # rename: whatever is no identifier must not get in the way of the rest.
+    # rename: a field name may not be an identifier.
     return namedtuple(name if name.isidentifier() else "Result", fields, rename=True)
 
 
@@ -122,7 +121,7 @@ def _flatten(spec: Spec, value: Any, path: str, tensors: dict[int, Any]) -> None
                 _fail(path, f"must be {expected!r}, the constant that the archive was built with; got {_short(value)}")
         case TupleSpec(items) | ListSpec(items):
             kind = tuple if isinstance(spec, TupleSpec) else list
-            # Lists and tuples pass for each other: nothing depends on which it is.
+            # Lists and tuples are interchangeable.
             if not isinstance(value, (tuple, list)):
                 _fail(path, f"must be a {kind.__name__}, got {_short(value)}")
             if len(value) != len(items):
@@ -132,7 +131,7 @@ def _flatten(spec: Spec, value: Any, path: str, tensors: dict[int, Any]) -> None
         case DictSpec(keys, items):
             if not hasattr(value, "keys"):
                 _fail(path, f"must be a dict, got {_short(value)}")
-            # Members of enums stand for their values.
+            # Members of enums are represented by their values.
             given = {plain_key(key): key for key in value}
             for key in keys:
                 if key not in given:

@@ -1,4 +1,4 @@
-"""What `Model.update_weights` and `Context.load_state` take: mappings of arrays, files of weights."""
+"""The arguments of `Model.update_weights` and `Context.load_state`: mappings of arrays, files of weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aotpack.spec import TensorSpec, contiguous_order
 
 
 def specs(manifest: Manifest) -> dict[str, TensorSpec]:
-    """The tensors that an update brings, by name; empty for a frozen archive."""
+    """The tensors of an update, by name; empty for a frozen archive."""
     tensors = manifest.weights.tensors if manifest.weights else ()
     return {
         tensor.name: TensorSpec(tensor.name, tensor.dtype, tensor.shape, contiguous_order(len(tensor.shape)))
@@ -36,8 +36,8 @@ def update(model: Runner, weights: Any, *, partial: bool, base: str, keep_origin
             model._update_weights(names, raw, [], True, flags, num_threads)
     else:
         raise WeightsError(
-            f"weights must be a mapping from names to arrays, or files of them; got a {type(weights).__name__}",
-            hint="a state dict will do, or the path of a .safetensors file or of an index, or a list of paths",
+            f"weights must be a mapping from names to arrays, or files; got a {type(weights).__name__}",
+            hint="pass a state dict, the path of a .safetensors file or of an index, or a list of paths",
         )
 
 
@@ -56,7 +56,7 @@ def add_lora(
             model._update_weights(found.names, found.tensors, found.deltas, found.raw, flags, num_threads)
     else:
         raise WeightsError(
-            f"an adapter must be a mapping from names to arrays, a folder or a file; got a {type(adapter).__name__}"
+            f"an adapter must be a mapping from names to arrays, a directory or a file; got a {type(adapter).__name__}"
         )
 
 

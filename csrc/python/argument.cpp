@@ -25,7 +25,7 @@ std::string type_text(PyObject* object) { return object == Py_None ? "None" : Py
 
 bool fail_rank(const Site& site, int rank) {
   return fail(site,
-              "has rank " + std::to_string(rank) + "; at most " + std::to_string(kMaxRank) + " dims are possible");
+              "has rank " + std::to_string(rank) + "; at most " + std::to_string(kMaxRank) + " dims are supported");
 }
 
 bool fail_read_only(const Site& site) {
@@ -81,7 +81,7 @@ std::string device_name(int type, int id) {
 
 bool check_device(const Site& site, int type, int id) {
   if (type == kDLCPU || type == kDLCUDAHost) return true;
-  return fail(site, "must be in CPU memory, is on " + device_name(type, id),
+  return fail(site, "must be in CPU memory, but is on " + device_name(type, id),
               "copy it to the CPU first, with torch: tensor.cpu()");
 }
 
@@ -123,8 +123,8 @@ bool Argument::import(PyObject* object, const Site& site, DLDataType expected, b
       ok = import_buffer(object, site, writable);
     } else {
       return fail(site, "must be an array, got " + type_text(object),
-                  "numpy, torch and jax arrays will do, and whatever has __dlpack__ or the buffer protocol; "
-                  "numpy.asarray(…, dtype=…) makes one");
+                  "pass a numpy, torch or jax array, or an object with __dlpack__ or the buffer protocol; "
+                  "numpy.asarray(…, dtype=…) creates one");
     }
   }
   if (!ok) return false;
@@ -179,9 +179,9 @@ bool Argument::import_numpy(PyObject* object, const Site& site, bool writable) {
     case NumpyView::kOk:
       return true;
     case NumpyView::kByteOrder:
-      return fail(site, "is in foreign byte order", "array.astype(array.dtype.newbyteorder('='))");
+      return fail(site, "has non-native byte order", "array.astype(array.dtype.newbyteorder('='))");
     case NumpyView::kStrides:
-      return fail(site, "has strides that are no multiples of its element size", "numpy.ascontiguousarray(array)");
+      return fail(site, "has strides that are not multiples of its element size", "numpy.ascontiguousarray(array)");
     case NumpyView::kReadOnly:
       return fail_read_only(site);
     case NumpyView::kDtype:
@@ -191,8 +191,8 @@ bool Argument::import_numpy(PyObject* object, const Site& site, bool writable) {
   Ref text = Ref::take(dtype ? PyObject_Str(dtype.get()) : nullptr);
   const char* name = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
   PyErr_Clear();
-  return fail(site, std::string("has the dtype ") + (name ? name : "?") + ", which no model takes",
-              dtype_name(tensor_.dtype) ? nullptr : "array.astype(…) converts it");
+  return fail(site, std::string("has the dtype ") + (name ? name : "?") + ", which is not supported",
+              dtype_name(tensor_.dtype) ? nullptr : "convert it with array.astype(…)");
 }
 
 bool Argument::import_exchange(PyObject* object, const Site& site) {
@@ -208,13 +208,13 @@ bool Argument::import_buffer(PyObject* object, const Site& site, bool writable) 
   }
   held_ = Held::kBuffer;
   if (!dtype_of_format(buffer_.format, buffer_.itemsize, &tensor_.dtype)) {
-    return fail(site, std::string("has the buffer format '") + buffer_.format + "', which no model takes");
+    return fail(site, std::string("has the buffer format '") + buffer_.format + "', which is not supported");
   }
   if (buffer_.ndim > kMaxRank) return fail_rank(site, buffer_.ndim);
   for (int i = 0; i < buffer_.ndim; ++i) {
     shape_[i] = buffer_.shape[i];
     if (buffer_.strides[i] % buffer_.itemsize != 0) {
-      return fail(site, "has strides that are no multiples of its element size");
+      return fail(site, "has strides that are not multiples of its element size");
     }
     strides_[i] = buffer_.strides[i] / buffer_.itemsize;
   }
@@ -233,7 +233,7 @@ bool Argument::import_raw(PyObject* tuple, const Site& site) {
   PyObject* bytes = nullptr;
   if (!PyArg_ParseTuple(tuple, "sO!O", &dtype, &PyTuple_Type, &sizes, &bytes)) return false;
   if (!dtype_of_name(dtype, &tensor_.dtype)) {
-    return fail(site, "has the dtype " + std::string(dtype) + ", which no model takes");
+    return fail(site, "has the dtype " + std::string(dtype) + ", which is not supported");
   }
   const Py_ssize_t rank = PyTuple_GET_SIZE(sizes);
   if (rank > kMaxRank) return fail_rank(site, static_cast<int>(rank));
@@ -241,7 +241,7 @@ bool Argument::import_raw(PyObject* tuple, const Site& site) {
   for (Py_ssize_t i = 0; i < rank; ++i) {
     shape_[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(sizes, i));
     if (shape_[i] == -1 && PyErr_Occurred()) return fail(site, take_error());
-    if (shape_[i] < 0 || __builtin_mul_overflow(nbytes, shape_[i], &nbytes)) return fail(site, "has impossible sizes");
+    if (shape_[i] < 0 || __builtin_mul_overflow(nbytes, shape_[i], &nbytes)) return fail(site, "has invalid sizes");
   }
   if (PyObject_GetBuffer(bytes, &buffer_, PyBUF_SIMPLE) < 0) return fail(site, "cannot be read: " + take_error());
   held_ = Held::kBuffer;
@@ -270,13 +270,13 @@ bool Argument::import_dlpack(PyObject* object, const Site& site, bool writable) 
   if (!capsule) return fail_dlpack(site);
   if (PyCapsule_IsValid(capsule.get(), "dltensor_versioned")) {
     auto* managed = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.get(), "dltensor_versioned"));
-    if (managed->version.major != AOTPACK_DLPACK_MAJOR) return fail(site, "speaks an unknown version of DLPack");
+    if (managed->version.major != AOTPACK_DLPACK_MAJOR) return fail(site, "uses an unsupported version of DLPack");
     if (writable && (managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY)) return fail_read_only(site);
     tensor_ = managed->dl_tensor;
   } else if (PyCapsule_IsValid(capsule.get(), "dltensor")) {
     tensor_ = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.get(), "dltensor"))->dl_tensor;
   } else {
-    return fail(site, "has a __dlpack__ that returns no DLPack capsule");
+    return fail(site, "has a __dlpack__ that does not return a DLPack capsule");
   }
   // The capsule is not consumed: it frees the tensor when we let it go, which is after the call.
   capsule_ = capsule.release();

@@ -53,7 +53,7 @@ void init_load(Runner* self, const std::string& path, bool full, std::optional<b
 
 void init_entry(Runner* self, const Runner& parent, const std::string& name) {
   if (name.find('\0') != std::string::npos) {
-    set_error("EntryNotFoundError", "no entry has a null character in its name");
+    set_error("EntryNotFoundError", "the name of an entry cannot contain a null character");
     throw nb::python_error();
   }
   size_t entry = 0;
@@ -138,12 +138,11 @@ void bind_runner(nb::module_& module) {
       .def_prop_ro("_input_names", [](const Runner& self) { return value_names(self, false); })
       .def_prop_ro("_output_names", [](const Runner& self) { return value_names(self, true); })
       .def_prop_ro("_number_outputs", number_outputs)
-      .def_prop_ro("variants", variant_names,
-                   "The names of the entry's variants, in the order in which they are tried.")
+      .def_prop_ro("variants", variant_names, "The names of the entry's variants in the order in which they are tried.")
       .def_prop_ro(
           "variant", [](const Runner& self) { return nb::steal(require(self.variant())); },
           "The name of the variant that the last call of this entry took in this context; None before the first call,\n"
-          "and for a model, whose calls take any context.",
+          "and for a model, whose calls use any context.",
           nb::sig("def variant(self) -> str | None"))
       .def_prop_ro("entry_names", entry_names, "The names of the archive's entries, a list.")
       .def_prop_ro(
@@ -154,7 +153,7 @@ void bind_runner(nb::module_& module) {
           "The name of the entry that a call runs.")
       .def_prop_ro(
           "target", [](const Runner& self) { return aotpack_model_entry_target(self.loaded()->model(), self.entry()); },
-          "The target of the module that was chosen for this host, such as \"x86-64-v4\".")
+          "The target of the module that was selected for this host, such as \"x86-64-v4\".")
       .def_prop_ro(
           "num_threads",
           [](const Runner& self) {
@@ -162,7 +161,7 @@ void bind_runner(nb::module_& module) {
             if (threads < 0) throw nb::python_error();
             return threads;
           },
-          "Threads inside one call.");
+          "The number of threads per call.");
   bind_weights(runner);
 }
 
@@ -174,7 +173,7 @@ NB_MODULE(_native, module) {
   nb::set_leak_warnings(false);
   aotpack::python::bind_tensor(module);
   aotpack::python::bind_runner(module);
-  module.def("abi_version", &aotpack_abi_version, "The version of the C interface.");
+  module.def("abi_version", &aotpack_abi_version, "The version of the C ABI.");
   module.def("version", &aotpack_version, "The version of the runtime library.");
-  module.def("host_target", &aotpack_host_target, "The best target that this host runs.");
+  module.def("host_target", &aotpack_host_target, "The best target that this host supports.");
 }

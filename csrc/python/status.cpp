@@ -17,7 +17,7 @@ ErrorClass error_class(aotpack_code code) {
     case AOTPACK_IO_ERROR:
       return {"ArchiveIOError", nullptr};
     case AOTPACK_FOREIGN_ARCHIVE:
-      return {"ForeignArchiveError", "an archive is what `aotpack build` writes"};
+      return {"ForeignArchiveError", "`aotpack build` creates archives"};
     case AOTPACK_TRUNCATED_ARCHIVE:
       return {"TruncatedArchiveError", "the copy or download was cut short; fetch the archive again"};
     case AOTPACK_MALFORMED_ARCHIVE:

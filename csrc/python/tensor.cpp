@@ -90,11 +90,11 @@ void release_unused(PyObject* capsule, const char* name) {
 nb::object to_dlpack(const Tensor& self, nb::object stream, nb::object max_version, nb::object dl_device,
                      nb::object copy) {
   if (!stream.is_none()) {
-    set_error("InputError", "a stream makes no sense for a tensor in CPU memory");
+    set_error("InputError", "a stream is not supported for a tensor in CPU memory");
     throw nb::python_error();
   }
   if (!dl_device.is_none() && nb::cast<int>(dl_device[0]) != kDLCPU) {
-    PyErr_SetString(PyExc_BufferError, "this tensor is in CPU memory and goes nowhere else");
+    PyErr_SetString(PyExc_BufferError, "this tensor is in CPU memory and cannot be copied to another device");
     throw nb::python_error();
   }
   bool want_copy = !copy.is_none() && nb::cast<bool>(copy);
@@ -184,7 +184,7 @@ int Tensor::get_buffer(PyObject* self, Py_buffer* view, int flags) const {
   if (((flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS || (flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS ||
        (flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS) &&
       !(dense_ && ((flags & PyBUF_F_CONTIGUOUS) != PyBUF_F_CONTIGUOUS || t.ndim <= 1))) {
-    PyErr_SetString(PyExc_BufferError, "the tensor does not have the memory order that was asked for");
+    PyErr_SetString(PyExc_BufferError, "the tensor does not have the requested memory order");
     return -1;
   }
   view->buf = data();
@@ -224,27 +224,26 @@ Tensor* tensor_of(PyObject* object) {
 }
 
 void bind_tensor(nb::module_& module) {
-  auto cls =
-      nb::class_<Tensor>(module, "Tensor", nb::type_slots(kSlots), nb::is_final(),
-                         "A result in CPU memory. Gives its memory away without a copy: through the buffer protocol\n"
-                         "(memoryview), DLPack (torch.from_dlpack) and numpy.");
+  auto cls = nb::class_<Tensor>(module, "Tensor", nb::type_slots(kSlots), nb::is_final(),
+                                "A result in CPU memory. Shares its memory without a copy through the buffer protocol\n"
+                                "(memoryview), DLPack (torch.from_dlpack) and numpy.");
   g_tensor_type = reinterpret_cast<PyTypeObject*>(cls.ptr());
   cls.def_prop_ro("shape", shape_of, "The sizes.", nb::sig("def shape(self) -> tuple[int, ...]"))
       .def_prop_ro("strides", strides_of, "The strides, in elements.", nb::sig("def strides(self) -> tuple[int, ...]"))
       .def_prop_ro(
           "dtype", [](const Tensor& self) { return dtype_name(self.get().dtype); },
-          "The element type by its name, such as \"float32\".")
+          "The name of the element type, such as \"float32\".")
       .def_prop_ro(
           "ndim", [](const Tensor& self) { return self.get().ndim; }, "The rank.")
       .def_prop_ro("size", &Tensor::size, "The number of elements.")
       .def_prop_ro(
           "nbytes", [](const Tensor& self) { return self.size() * itemsize(self.get().dtype); },
-          "Bytes of all elements.")
+          "The size of all elements in bytes.")
       .def("numpy", to_numpy,
            "A numpy array over the same memory. bfloat16 and float8 become the types of ml_dtypes when\n"
            "that is imported, else uint16 and uint8 with the same bits.",
            nb::sig("def numpy(self) -> typing.Any"))
-      .def("tolist", to_list, "The elements as nested lists of Python numbers; a rank of 0 gives the number.",
+      .def("tolist", to_list, "The elements as nested lists of Python numbers; a tensor of rank 0 returns the number.",
            nb::sig("def tolist(self) -> typing.Any"))
       .def("__array__", to_array, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none())
       .def("__dlpack__", to_dlpack, nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(),

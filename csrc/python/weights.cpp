@@ -21,9 +21,9 @@ using namespace nb::literals;
 namespace aotpack::python {
 namespace {
 
-const char* const kUpdateHint = "nothing was changed; Model.weights says what an update must bring";
+const char* const kUpdateHint = "nothing was changed; Model.weights lists the tensors of an update";
 const char* const kFrozenHint = "build the archive again with --updatable to replace its weights";
-const char* const kStateHint = "nothing was changed; Context.state() has what a state must have";
+const char* const kStateHint = "nothing was changed; Context.state() lists the tensors of a state";
 
 using Info = const aotpack_weight_info* (*)(const aotpack_model*, size_t);
 

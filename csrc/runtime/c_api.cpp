@@ -215,7 +215,7 @@ aotpack_status* aotpack_model_update_weights(aotpack_model* model, const char* c
       require(all.num_threads >= 0 && all.num_threads <= Context::kMaxThreads, "num_threads must be in [0, 4096]");
     }
     constexpr uint64_t kFlags = AOTPACK_UPDATE_PARTIAL | AOTPACK_UPDATE_FROM_ARCHIVE | AOTPACK_UPDATE_DISCARD_ORIGINALS;
-    require((all.flags & ~kFlags) == 0, "aotpack_update_options.flags has a flag that this version does not know");
+    require((all.flags & ~kFlags) == 0, "aotpack_update_options.flags has an unknown flag");
     GivenWeights given{names, tensors, count, all.deltas, all.delta_count};
     given.partial = (all.flags & AOTPACK_UPDATE_PARTIAL) != 0;
     given.from_archive = (all.flags & AOTPACK_UPDATE_FROM_ARCHIVE) != 0;

@@ -120,7 +120,7 @@ void CallSizes::refuse_derived(const DerivedSize& derived, bool defined, int64_t
              describe_size(plan_->record(), size).c_str());
   const std::string dims = describe_dims(*plan_, dims_of(size), data());
   if (!defined) invalid(where + ", which cannot be evaluated for " + dims);
-  invalid(where + format(" = %lld, which is no size (%s)", static_cast<ll>(value), dims.c_str()));
+  invalid(where + format(" = %lld, which is not a valid size (%s)", static_cast<ll>(value), dims.c_str()));
 }
 
 }  // namespace aotpack::runtime

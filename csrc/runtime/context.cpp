@@ -125,7 +125,7 @@ void Context::execution_failed(const EntryRecord& entry, int32_t code) const {
   switch (code) {
     case AOTPACK_MODULE_INVALID_ARGUMENT:
       public_code = AOTPACK_EXECUTION_FAILED;
-      fallback = "the inputs cannot be computed with";
+      fallback = "the inputs are invalid";
       break;
     case AOTPACK_MODULE_OUT_OF_MEMORY:
       public_code = AOTPACK_OUT_OF_MEMORY;

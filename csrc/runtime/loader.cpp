@@ -38,8 +38,9 @@ Module::Module(SealedFile code, const ModuleRecord& record, size_t num_inputs, s
   for (const std::string& name : record.imports) {
     void* function = find_import(name);
     if (function == nullptr) {
-      fail(AOTPACK_MISSING_IMPORT, "%s: the module asks for '%s', which this runtime (%s) does not have; it has %s",
-           what.c_str(), name.c_str(), AOTPACK_VERSION_STRING, import_names());
+      fail(AOTPACK_MISSING_IMPORT,
+           "%s: the module imports '%s', which this runtime (%s) does not provide; it provides %s", what.c_str(),
+           name.c_str(), AOTPACK_VERSION_STRING, import_names());
     }
     imports_.push_back(function);
   }

@@ -94,7 +94,7 @@ void State::load(const char* const* names, const DLTensor* const* tensors, size_
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (!given.named[i]) problems.add("'" + *wanted[i].name + "' is missing");
   }
-  problems.throw_if_any("the state is refused");
+  problems.throw_if_any("the state is rejected");
   ensure(weights, pool);
   for (size_t i = 0; i < wanted.size(); ++i) {
     const uint32_t constant = model_.state()[i];

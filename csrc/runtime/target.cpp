@@ -97,7 +97,7 @@ HostFeatures HostFeatures::read() noexcept {
 std::string missing_features(std::string_view target, const HostFeatures& host) {
   const auto* known = std::find_if(std::begin(kTargets), std::end(kTargets),
                                    [&](const TargetName& candidate) { return target == candidate.name; });
-  if (known == std::end(kTargets)) return "a target that this runtime does not know";
+  if (known == std::end(kTargets)) return "an unknown target";
   if (kArchitecture != known->architecture) return std::string("a processor of architecture ") + known->architecture;
   std::string missing;
   if (kArchitecture != "x86-64") return missing;

@@ -224,7 +224,7 @@ class Update {
     values_[constant].owner = std::move(owned);
   }
 
-  static constexpr const char* kRefused = "the update is refused";
+  static constexpr const char* kRefused = "the update is rejected";
 
   Model* model_;
   const WeightSet& base_;

@@ -50,7 +50,7 @@ std::string describe_misfit(const EntryPlan& plan, const VariantRecord& variant,
   if (entry.variants.size() == 1) {
     message = "the call must satisfy " + describe_misfit(plan, entry.variants.front(), dims);
   } else {
-    message = "no variant of entry '" + entry.name + "' fits:";
+    message = "no variant of entry '" + entry.name + "' matches:";
     for (const VariantRecord& variant : entry.variants) {
       message += &variant == &entry.variants.front() ? " '" : "; '";
       message += variant.name + "' needs " + describe_misfit(plan, variant, dims);

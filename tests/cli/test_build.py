@@ -144,7 +144,7 @@ def test_weights_from_a_file(folder: Path) -> None:
         "assert list(model.weights) == ['0.weight', '0.bias', '2.weight', '2.bias']"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=folder)
-    assert "replaceable" in aotpack(folder, "inspect", "ones.aotpack").stdout
+    assert "updatable" in aotpack(folder, "inspect", "ones.aotpack").stdout
     save_file(state, folder / "less.safetensors")
     wrong = aotpack(folder, "build", "net.py", "-o", "ones.aotpack", "--weights", "less.safetensors")
     assert wrong.returncode == 1
@@ -173,7 +173,7 @@ def test_exported_program(folder: Path) -> None:
         (["net.py", "--dim", "input.2=batch"], 2, "no axis 2"),
         (["net.py", "--target", "vax"], 1, "unknown target 'vax'"),
         (["missing.py"], 1, "no such file: missing.py"),
-        (["net"], 2, "not understood"),
+        (["net"], 2, "is invalid"),
     ],
 )
 def test_what_is_wrong_is_said(folder: Path, args: list[str], code: int, message: str) -> None:
@@ -249,7 +249,7 @@ def test_variants_at_the_command_line(folder: Path) -> None:
     wrong = aotpack(folder, "build", "net.py", "-o", "out.aotpack", *options, "--variant", "batch=65")
     assert wrong.returncode == 1
     assert "batch in [1, 64]" in wrong.stderr
-    for option, said in {"--variant": "is not DIM=SIZE", "--select": "neither declared nor tightest"}.items():
+    for option, said in {"--variant": "use DIM=SIZE", "--select": "use declared or tightest"}.items():
         wrong = aotpack(folder, "build", "net.py", "-o", "out.aotpack", option, "best")
         assert wrong.returncode == 2
         assert said in wrong.stderr

@@ -17,6 +17,7 @@ from aotpack.building.cache import BuildCache
 from aotpack.cli.app import app
 from tests.support.archives import Example, build_manifest, floats
 from tests.support.recipes import AFFINE, RECIPES
+from tests.test_docs import avoided
 
 Archive = Callable[[str], Path]
 
@@ -70,8 +71,8 @@ def test_run_another_entry(archive: Archive) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({}, "lacks the input 'x'"),
-        ({"x": np.zeros((2, 4), np.float32), "y": np.zeros(1)}, "has 'y', which is no input"),
+        ({}, "does not contain the input 'x'"),
+        ({"x": np.zeros((2, 4), np.float32), "y": np.zeros(1)}, "contains 'y', which is not an input"),
         ({"x": np.zeros((2, 4))}, "float64"),
         ({"x": np.zeros((65, 4), np.float32)}, "batch"),
     ],
@@ -87,7 +88,11 @@ def test_wrong_input_files(archive: Archive, tmp_path: Path, arrays: dict[str, A
 def test_what_is_no_npz(archive: Archive, tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("hello")
     np.save(tmp_path / "one.npy", np.zeros(3))
-    for name, message in (("text.npz", "no .npz file"), ("one.npy", "a single array"), ("nothing.npz", "no such file")):
+    for name, message in (
+        ("text.npz", "not an .npz file"),
+        ("one.npy", "a single array"),
+        ("nothing.npz", "no such file"),
+    ):
         result = invoke("run", archive("affine"), "--inputs", tmp_path / name)
         assert result.exit_code == 1
         assert message in result.stderr
@@ -137,7 +142,7 @@ def test_made_up_sizes_satisfy_what_calls_must(
         ("sizes", "length=6", "'length') must be a multiple of 4, got 6"),
         ("variants", "batch=1025", "'general' needs 'batch' in [0, 1024], got 'batch' = 1025"),
         ("numbers", "n=11", "must be in [1, 10], got 11"),
-        ("quotient", "n=3", "the size 12//(n - 3) is not defined for n = 3: division by zero"),
+        ("quotient", "n=3", "the size 12//(n - 3) is undefined for n = 3: division by zero"),
         ("quotient", "n=1", "the size 12//(n - 3) is -6 for n = 1"),
     ],
 )
@@ -209,10 +214,10 @@ def test_inspect_shows_dims_and_numbers(archive: Archive) -> None:
     assert "[batch*length]" in text
     assert invoke_json("inspect", archive("sizes"))["entries"][0]["dims"][1]["multiple_of"] == 4
     text = invoke("inspect", archive("numbers")).stdout
-    assert re.search(r"in +n +int +n +number", text)
-    assert re.search(r"in +scale +float +number", text)
-    assert re.search(r"out +other +bool +number", text)
-    assert table_row(text, "rows") == ["rows", "0", "any", "1"]
+    assert re.search(r"in +n +int +n +scalar", text)
+    assert re.search(r"in +scale +float +scalar", text)
+    assert re.search(r"out +other +bool +scalar", text)
+    assert table_row(text, "rows") == ["rows", "0", "unbounded", "1"]
     (_, n, _, _) = invoke_json("inspect", archive("numbers"))["entries"][0]["inputs"]
     assert (n["number"], n["dim"], n["shape"]) == ("int", "n", [])
 
@@ -247,7 +252,7 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     checks = {check["name"]: check for check in value["checks"]}
     assert set(checks) == {"runtime", "host", "compiler", "torch", "packages", "cache"}
     assert "1 files, 2.0 KB" in checks["cache"]["detail"]
-    assert "C interface 2" in checks["runtime"]["detail"]
+    assert "C ABI 2" in checks["runtime"]["detail"]
 
 
 def test_doctor_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,8 +282,8 @@ def test_verify(archive: Archive) -> None:
     ]
     result = invoke("verify", archive("affine"))
     assert result.exit_code == 0
-    assert "every hash matches" in result.stdout
-    assert "carries no goldens" in invoke("verify", archive("tuple")).stderr
+    assert "all hashes match" in result.stdout
+    assert "contains no example calls" in invoke("verify", archive("tuple")).stderr
 
 
 def test_verify_numbers(archive: Archive) -> None:
@@ -343,6 +348,7 @@ def test_help_teaches(command: str) -> None:
     assert result.exit_code == 0
     assert f"aotpack {command}" in result.stdout
     assert "--json" in result.stdout
+    assert avoided(" ".join(result.stdout.replace("│", " ").split())) == []
 
 
 @pytest.mark.parametrize("command", [["run", "--random"], ["bench"], ["inspect"], ["verify"]])

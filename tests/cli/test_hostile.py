@@ -176,7 +176,7 @@ def test_what_is_no_regular_file(tmp_path: Path, kind: str) -> None:
         result = _in_time(command)
         assert result.exit_code == 1
         assert "error:" in result.stderr
-        assert "did not expect" not in result.stderr
+        assert "unexpected error" not in result.stderr
 
 
 def _in_time(command: tuple[object, ...]) -> Result:

@@ -74,11 +74,11 @@ TEST_CASE("sizes by code that are none") {
   Context difference = with(expression("n - 5", code({"$n", 5, "-"})));
   CHECK(difference.run({tensor({5}), tensor({0})}).size() == 1);
   CHECK(refusal(difference, {tensor({4}), tensor({-1})}) ==
-        "input 'y': dim 0 is n - 5 = -1, which is no size ('n' = 4 by input 'x')");
+        "input 'y': dim 0 is n - 5 = -1, which is not a valid size ('n' = 4 by input 'x')");
   Context affine = with(size("n", 2, -5));
   CHECK(affine.run({tensor({4}), tensor({3})}).size() == 1);
   CHECK(refusal(affine, {tensor({2}), tensor({-1})}) ==
-        "input 'y': dim 0 is 2*n - 5 = -1, which is no size ('n' = 2 by input 'x')");
+        "input 'y': dim 0 is 2*n - 5 = -1, which is not a valid size ('n' = 2 by input 'x')");
   // Negative sizes do not pass as what they are said to be.
   CHECK(refusal(affine, {tensor({-2}), tensor({-9})}) == "input 'x': dim 0 ('n') must be at least 0, got -2");
   Context constant = with(expression("2**3", code({2, 3, "**"})));

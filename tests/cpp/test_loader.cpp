@@ -35,7 +35,7 @@ TEST_CASE("an unknown import is named before anything of the module runs") {
   writer.files[1].bytes = read_bytes(MODULE_unknown_import);
   module_of(writer)["imports"] = Json::array({"alloc", "teleport"});
   expect(writer, AOTPACK_MISSING_IMPORT,
-         "entry 'forward', modules/x86-64/forward: the module asks for 'teleport', which this runtime "
+         "entry 'forward', modules/x86-64/forward: the module imports 'teleport', which this runtime "
          "(" AOTPACK_VERSION_STRING ") does not have; it has alloc, free, fail, seed");
 }
 

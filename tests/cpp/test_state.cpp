@@ -130,12 +130,12 @@ TEST_CASE("a state that does not fit is refused whole") {
     CHECK(error.code() == AOTPACK_INVALID_ARGUMENT);
     return message_of(error);
   };
-  CHECK(refusal({{"count", good_count}}) == "the state is refused: 'bulk' is missing");
-  CHECK(refusal({}) == "the state is refused: 'count' is missing; 'bulk' is missing");
+  CHECK(refusal({{"count", good_count}}) == "the state is rejected: 'bulk' is missing");
+  CHECK(refusal({}) == "the state is rejected: 'count' is missing; 'bulk' is missing");
   CHECK(refusal({{"count", good_count}, {"bulk", good_bulk}, {"weight", good_bulk}}) ==
-        "the state is refused: there is no 'weight'");
+        "the state is rejected: there is no 'weight'");
   CHECK(refusal({{"count", good_bulk}, {"bulk", good_bulk}}) ==
-        "the state is refused: 'count': expected int64 [1], got float32 [262144]");
+        "the state is rejected: 'count': expected int64 [1], got float32 [262144]");
   CHECK(read(context) == State{101, 1.5f});
   aotpack::Error error = error_of([&] {
     DLManagedTensorVersioned* tensor = nullptr;

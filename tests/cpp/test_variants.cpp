@@ -55,10 +55,10 @@ TEST_CASE("variants: the first whose guards hold; none names each one's guard") 
   CHECK(first(2) == 3);
   CHECK(first(8) == 3);
   CHECK(first(64) == 3);
-  CHECK(
-      refusal(context, {TensorView(x.data(), {9, 4})}) ==
-      "no variant of entry 'forward' fits: 'one' needs 'batch' = 1, got 'batch' = 9 by input 'x'; 'some' needs 'batch' "
-      "in [1, 8], got 'batch' = 9 by input 'x'; 'many' needs 'batch' >= 32, got 'batch' = 9 by input 'x'");
+  CHECK(refusal(context, {TensorView(x.data(), {9, 4})}) ==
+        "no variant of entry 'forward' matches: 'one' needs 'batch' = 1, got 'batch' = 9 by input 'x'; 'some' needs "
+        "'batch' "
+        "in [1, 8], got 'batch' = 9 by input 'x'; 'many' needs 'batch' >= 32, got 'batch' = 9 by input 'x'");
 }
 
 TEST_CASE("variants: the order decides where several fit, and the context tells which one it was") {
@@ -129,12 +129,12 @@ TEST_CASE("checks: of several variants, and where they cannot be evaluated") {
   CHECK(first(context, 9) == 4);
   CHECK(first(context, 15) == 4);
   CHECK(first(context, 10) == 3);
-  CHECK(
-      refused(context, 5) ==
-      "no variant of entry 'forward' fits: 'threes' needs batch % 3 == 0, got 'batch' = 5 by input 'x'; 'fives' needs "
-      "'batch' >= 10, got 'batch' = 5 by input 'x'");
+  CHECK(refused(context, 5) ==
+        "no variant of entry 'forward' matches: 'threes' needs batch % 3 == 0, got 'batch' = 5 by input 'x'; 'fives' "
+        "needs "
+        "'batch' >= 10, got 'batch' = 5 by input 'x'");
   CHECK(refused(context, 11) ==
-        "no variant of entry 'forward' fits: 'threes' needs batch % 3 == 0, got 'batch' = 11 by input 'x'; 'fives' "
+        "no variant of entry 'forward' matches: 'threes' needs batch % 3 == 0, got 'batch' = 11 by input 'x'; 'fives' "
         "needs batch % 5 == 0, got 'batch' = 11 by input 'x'");
 
   // 60 // (batch - 4) > 1: not defined at 4.

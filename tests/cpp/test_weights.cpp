@@ -93,9 +93,9 @@ TEST_CASE("of tied weights one will do; two must agree") {
   model.update_weights(replaced(views_of(after), "tied", TensorView(spread.data(), {4}, {2})));
   spread[6] += 1;
   CHECK(refusal(model, replaced(views_of(after), "tied", TensorView(spread.data(), {4}, {2}))) ==
-        "the update is refused: 'bias' and 'tied' are one tensor of the model, but differ");
+        "the update is rejected: 'bias' and 'tied' are one tensor of the model, but differ");
   CHECK(refusal(model, without(without(views_of(after), "bias"), "tied")) ==
-        "the update is refused: 'bias' is missing; 'tied' is missing");
+        "the update is rejected: 'bias' is missing; 'tied' is missing");
 }
 
 TEST_CASE("what does not fit is refused whole, and everything that is wrong is told") {
@@ -108,25 +108,25 @@ TEST_CASE("what does not fit is refused whole, and everything that is wrong is t
   const auto error_with = [&](const std::string& name, TensorView view) {
     return refusal(model, replaced(good, name, view));
   };
-  CHECK(refusal(model, without(good, "unused")) == "the update is refused: 'unused' is missing");
+  CHECK(refusal(model, without(good, "unused")) == "the update is rejected: 'unused' is missing");
   CHECK(error_with("unused", TensorView(none, {})) ==
-        "the update is refused: 'unused': expected int64 [], got float32 []");
+        "the update is rejected: 'unused': expected int64 [], got float32 []");
   CHECK(error_with("weight", TensorView(none, {5})) ==
-        "the update is refused: 'weight': expected float32 [4], got float32 [5]");
+        "the update is rejected: 'weight': expected float32 [4], got float32 [5]");
   CHECK(error_with("matrix", TensorView(none, {2, 1, 3})) ==
-        "the update is refused: 'matrix': expected float32 [2, 3], got float32 [2, 1, 3]");
+        "the update is rejected: 'matrix': expected float32 [2, 3], got float32 [2, 1, 3]");
   CHECK(error_with("count", TensorView(none, {1})) ==
-        "the update is refused: 'count': expected int64 [1], got float32 [1]");
+        "the update is rejected: 'count': expected int64 [1], got float32 [1]");
   CHECK(error_with("gain", TensorView(static_cast<float*>(nullptr), {4})) ==
-        "the update is refused: 'gain' has no data");
+        "the update is rejected: 'gain' has no data");
   NamedViews extra = good;
   extra.emplace_back("other", TensorView(none, {1}));
-  CHECK(refusal(model, extra) == "the update is refused: there is no 'other'");
+  CHECK(refusal(model, extra) == "the update is rejected: there is no 'other'");
   NamedViews twice = good;
   twice.push_back(good[0]);
-  CHECK(refusal(model, twice) == "the update is refused: 'weight' is given twice");
+  CHECK(refusal(model, twice) == "the update is rejected: 'weight' is given twice");
   CHECK(refusal(model, without(replaced(extra, "weight", TensorView(none, {5})), "gain")) ==
-        "the update is refused: 'weight': expected float32 [4], got float32 [5]; there is no 'other'; 'gain' is "
+        "the update is rejected: 'weight': expected float32 [4], got float32 [5]; there is no 'other'; 'gain' is "
         "missing");
   NamedViews many;
   for (int i = 0; i < 12; ++i) many.emplace_back("x" + std::to_string(i), TensorView(none, {1}));
@@ -146,11 +146,11 @@ TEST_CASE("what does not fit is refused whole, and everything that is wrong is t
     aotpack::detail::check(aotpack_model_update_weights(model.handle(), names.data(), pointers.data(), count, nullptr));
   };
   pointers[0] = &device;
-  CHECK(message_of(error_of([&] { update(8); })) == "the update is refused: 'weight' must be on the CPU, got cuda:1");
+  CHECK(message_of(error_of([&] { update(8); })) == "the update is rejected: 'weight' must be on the CPU, got cuda:1");
   pointers[0] = nullptr;
-  CHECK(message_of(error_of([&] { update(8); })) == "the update is refused: 'weight' is NULL");
+  CHECK(message_of(error_of([&] { update(8); })) == "the update is rejected: 'weight' is NULL");
   names[0] = nullptr;
-  CHECK(message_of(error_of([&] { update(8); })) == "the update is refused: name 0 is NULL; 'weight' is missing");
+  CHECK(message_of(error_of([&] { update(8); })) == "the update is rejected: name 0 is NULL; 'weight' is missing");
   CHECK_THROWS_AS(aotpack::detail::check(aotpack_model_update_weights(model.handle(), nullptr, nullptr, 8, nullptr)),
                   aotpack::Error);
   CHECK_THROWS_AS(model.update_weights(good, -1), aotpack::Error);

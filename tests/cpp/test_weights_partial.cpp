@@ -140,16 +140,16 @@ TEST_CASE("a partial update shares what it does not change") {
 TEST_CASE("a partial update is explicit, and refused whole like any other") {
   const UpdatableWeights after = random_weights(1);
   Model model = load(updatable_archive());
-  CHECK(refusal(model, without(views_of(after), "gain")) == "the update is refused: 'gain' is missing");
+  CHECK(refusal(model, without(views_of(after), "gain")) == "the update is rejected: 'gain' is missing");
   NamedViews wrong = only(after, "bias");
   wrong.emplace_back("other", TensorView(kUp, {4}));
-  CHECK(refusal(model, wrong, partial()) == "the update is refused: there is no 'other'");
+  CHECK(refusal(model, wrong, partial()) == "the update is rejected: there is no 'other'");
   wrong = {{"weight", TensorView(kDown, {6})}, {"bias", TensorView(kUp, {4})}, {"bias", TensorView(kUp, {4})}};
   CHECK(refusal(model, wrong, partial()) ==
-        "the update is refused: 'weight': expected float32 [4], got float32 [6]; 'bias' is given twice");
+        "the update is rejected: 'weight': expected float32 [4], got float32 [6]; 'bias' is given twice");
   wrong = {{"tied", TensorView(kUp, {4})}, {"bias", TensorView(after.weight.data(), {4})}};
   CHECK(refusal(model, wrong, partial()) ==
-        "the update is refused: 'bias' and 'tied' are one tensor of the model, but differ");
+        "the update is rejected: 'bias' and 'tied' are one tensor of the model, but differ");
   UpdatableWeights unfoldable;
   unfoldable.gain[0] = 0;
   const NamedViews views = only(unfoldable, "gain");
@@ -177,7 +177,7 @@ TEST_CASE("originals that were not kept are asked for where they are needed") {
   model.update_weights(only(second, "bias"), partial());
   CHECK(result_of(model) == expected(now));
   CHECK(refusal(model, only(second, "weight"), partial()) ==
-        "the update is refused: 'gain' is missing: it is needed, and an earlier update did not keep it");
+        "the update is rejected: 'gain' is missing: it is needed, and an earlier update did not keep it");
   now.gain = second.gain;
   model.update_weights(only(second, "gain"), partial());
   now.weight = second.weight;
@@ -221,7 +221,7 @@ TEST_CASE("wrong low-rank changes") {
   const auto error_with = [&](std::vector<aotpack::WeightDelta> deltas) {
     UpdateOptions options = partial();
     options.deltas = std::move(deltas);
-    return refusal(model, {}, options).substr(std::strlen("the update is refused: "));
+    return refusal(model, {}, options).substr(std::strlen("the update is rejected: "));
   };
   const TensorView down(kDown, {2, 3});
   const TensorView up(kUp, {2, 2});

@@ -268,7 +268,7 @@ def test_wrong_adapters(model: aotpack.Model, change: Callable[[dict[str, Any]],
 
 
 def test_wrong_folders(model: aotpack.Model, tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match="scale of the adapter is not known"):
+    with pytest.raises(WeightsError, match="scale of the adapter is unknown"):
         model.add_lora(factors(8))
     with pytest.raises(WeightsError, match="got a int"):
         model.add_lora(3)  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def test_without_the_general_one_other_sizes_are_refused(pack: Pack) -> None:
     for batch in (1, 8):
         x = torch.randn(batch, 8)
         assert_close(model(x), net(x).detach())
-    with pytest.raises(InputError, match=r"no variant of entry 'forward' fits.*'batch' = 1.*'batch' = 8"):
+    with pytest.raises(InputError, match=r"no variant of entry 'forward' matches.*'batch' = 1.*'batch' = 8"):
         model(torch.randn(3, 8))
 
 
@@ -184,7 +184,7 @@ def test_a_variant_may_fit_fewer_sizes_than_the_general_one(pack: Pack) -> None:
         x = torch.randn(shape)
         assert_close(context(x), tiered(x))
         assert context.variant == taken
-    with pytest.raises(InputError, match=r"no variant of entry 'forward' fits"):
+    with pytest.raises(InputError, match=r"no variant of entry 'forward' matches"):
         context(torch.randn(8, 9))
 
 

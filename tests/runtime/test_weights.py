@@ -172,7 +172,7 @@ def test_everything_that_is_wrong_is_told(model: aotpack.Model) -> None:
         model.update_weights(given)
     assert isinstance(info.value, InputError)
     assert str(info.value) == (
-        "the update is refused: 'weight': expected float32 [4], got float64 [4]; "
+        "the update is rejected: 'weight': expected float32 [4], got float64 [4]; "
         "'bias': expected float32 [4], got float32 [3]; there is no 'extra'; 'unused' is missing"
     )
     assert "Model.weights" in (info.value.hint or "")

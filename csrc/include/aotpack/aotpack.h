@@ -1,14 +1,14 @@
 /* aotpack.h: the public C interface of the aotpack runtime.
  *
- * Objects are opaque. What a function creates, the caller releases with the matching *_release; NULL is always allowed
- * there. Every fallible call returns a status: NULL on success, else an object with a code and a message. Results come
- * through `out_` parameters, which are set to NULL on failure. Strings and structs that a function returns belong to
- * the object they were asked of and live as long as it does, unless said otherwise. Nothing is thrown, nothing aborts
- * the process.
+ * Objects are opaque. The caller releases an object that a function creates with the matching *_release, which accepts
+ * NULL. Every fallible call returns a status: NULL on success, otherwise an object with a code and a message. Results
+ * are returned through `out_` parameters, which are set to NULL on failure. Returned strings and structs are owned by
+ * the object that returned them and live as long as it does, unless stated otherwise. No function throws or aborts the
+ * process.
  *
- * Threads: an aotpack_model may be used by any number of threads; nothing of it changes but its weights, between calls.
- * An aotpack_context belongs to one thread at a time. A tensor that a run returned may be released on any thread, also
- * after its context and model.
+ * Threads: any number of threads may use an aotpack_model; only its weights change, between calls. An aotpack_context
+ * may be used by one thread at a time. A returned tensor may be released on any thread, also after its context and
+ * model.
  */
 #ifndef AOTPACK_AOTPACK_H_
 #define AOTPACK_AOTPACK_H_
@@ -29,30 +29,30 @@
 extern "C" {
 #endif
 
-/* Version of this interface; a change that breaks callers bumps it. The log is docs/abi.md. */
+/* The version of this interface. Changes that break callers bump it; see the log in docs/abi.md. */
 #define AOTPACK_ABI_VERSION 2u
 AOTPACK_API uint32_t aotpack_abi_version(void);
-/* The package's version, e.g. "0.1.0". */
+/* The version of the package, e.g. "0.1.0". */
 AOTPACK_API const char* aotpack_version(void);
-/* The best target that this host runs, e.g. "x86-64-v4"; a static string. */
+/* The best target that this host supports, e.g. "x86-64-v4"; a static string. */
 AOTPACK_API const char* aotpack_host_target(void);
 
 /* ---- status ---------------------------------------------------------------------------------------------------- */
 
 typedef enum aotpack_code {
   AOTPACK_OK = 0,
-  AOTPACK_INVALID_ARGUMENT = 1,    /* a wrong input, index, name or option */
-  AOTPACK_NOT_FOUND = 2,           /* no such file or entry */
-  AOTPACK_IO_ERROR = 3,            /* the operating system refused */
-  AOTPACK_FOREIGN_ARCHIVE = 4,     /* not an aotpack archive at all */
-  AOTPACK_TRUNCATED_ARCHIVE = 5,   /* the file ends before its contents do */
-  AOTPACK_MALFORMED_ARCHIVE = 6,   /* structure or manifest breaks the format */
+  AOTPACK_INVALID_ARGUMENT = 1,    /* an invalid input, index, name or option */
+  AOTPACK_NOT_FOUND = 2,           /* the file or entry does not exist */
+  AOTPACK_IO_ERROR = 3,            /* an error of the operating system */
+  AOTPACK_FOREIGN_ARCHIVE = 4,     /* not an aotpack archive */
+  AOTPACK_TRUNCATED_ARCHIVE = 5,   /* the file is incomplete */
+  AOTPACK_MALFORMED_ARCHIVE = 6,   /* structure or manifest violates the format */
   AOTPACK_TAMPERED_ARCHIVE = 7,    /* a hash does not match */
   AOTPACK_UNSUPPORTED_VERSION = 8, /* format or module ABI newer than this runtime */
-  AOTPACK_UNSUPPORTED_TARGET = 9,  /* no module in the archive runs on this host */
-  AOTPACK_MISSING_IMPORT = 10,     /* a module asks for something that this runtime lacks */
+  AOTPACK_UNSUPPORTED_TARGET = 9,  /* the archive has no module for this host */
+  AOTPACK_MISSING_IMPORT = 10,     /* a module imports something that is not available */
   AOTPACK_OUT_OF_MEMORY = 11,
-  AOTPACK_EXECUTION_FAILED = 12, /* the model could not compute with these values */
+  AOTPACK_EXECUTION_FAILED = 12, /* the model cannot compute with these values */
   AOTPACK_INTERNAL = 13
 } aotpack_code;
 
@@ -66,28 +66,28 @@ AOTPACK_API const char* aotpack_code_name(aotpack_code code);
 /* ---- model ----------------------------------------------------------------------------------------------------- */
 
 typedef enum aotpack_verify {
-  AOTPACK_VERIFY_CODE = 0, /* structure, manifest and everything executable: always done */
-  AOTPACK_VERIFY_FULL = 1  /* also weights, goldens and padding: not one flipped bit passes */
+  AOTPACK_VERIFY_CODE = 0, /* structure, manifest and executable code; always done */
+  AOTPACK_VERIFY_FULL = 1  /* every byte, including weights, goldens and padding */
 } aotpack_verify;
 
 typedef enum aotpack_load_mode {
-  AOTPACK_LOAD_DEFAULT = 0, /* what the environment variable AOTPACK_LOAD says, "map" or "copy"; without it, map */
-  /* The file's pages are used in place and shared by all processes. Replace the file by a rename: one that is written
-   * to changes the weights, and one that is shortened ends the process (SIGBUS) at the next call. */
+  AOTPACK_LOAD_DEFAULT = 0, /* the environment variable AOTPACK_LOAD, "map" or "copy"; default: map */
+  /* The file's pages are used in place and shared by all processes. Replace the file by renaming: writing to it
+   * changes the weights, and truncating it terminates the process (SIGBUS) at the next call. */
   AOTPACK_LOAD_MAP = 1,
-  AOTPACK_LOAD_COPY = 2 /* into memory of this process, which nothing can change; takes as much as the file is large */
+  AOTPACK_LOAD_COPY = 2 /* copy into sealed memory of this process, of the size of the file */
 } aotpack_load_mode;
 
 typedef struct aotpack_load_options {
   size_t struct_size; /* sizeof(aotpack_load_options) */
   aotpack_verify verify;
-  uint32_t reserved; /* never read: callers that are older than `mode` leave it as it happens to be */
+  uint32_t reserved; /* never read: callers older than `mode` leave it uninitialised */
   aotpack_load_mode mode;
 } aotpack_load_options;
 
 typedef struct aotpack_model aotpack_model;
 
-/* Maps the archive at `path` (UTF-8) and loads the modules that suit this host best. `options` may be NULL. */
+/* Maps the archive at `path` (UTF-8) and loads the best modules for this host. `options` may be NULL. */
 AOTPACK_API aotpack_status* aotpack_model_load(const char* path, const aotpack_load_options* options,
                                                aotpack_model** out_model);
 AOTPACK_API void aotpack_model_retain(aotpack_model* model);
@@ -98,18 +98,18 @@ AOTPACK_API const char* aotpack_model_manifest(const aotpack_model* model, size_
 AOTPACK_API size_t aotpack_model_entry_count(const aotpack_model* model);
 AOTPACK_API const char* aotpack_model_entry_name(const aotpack_model* model, size_t entry);
 AOTPACK_API aotpack_status* aotpack_model_find_entry(const aotpack_model* model, const char* name, size_t* out_entry);
-/* The target of the module that was chosen for this entry, e.g. "x86-64-v4". */
+/* The target of the module that was selected for this entry, e.g. "x86-64-v4". */
 AOTPACK_API const char* aotpack_model_entry_target(const aotpack_model* model, size_t entry);
 
 /* The variants of an entry, in the order in which a call tries them: modules for some of the sizes that the entry
- * takes, e.g. "batch=1" beside "general". NULL when there is none of this index. */
+ * accepts, e.g. "batch=1" and "general". NULL if the index is out of range. */
 AOTPACK_API size_t aotpack_model_variant_count(const aotpack_model* model, size_t entry);
 AOTPACK_API const char* aotpack_model_variant_name(const aotpack_model* model, size_t entry, size_t variant);
 
-/* One dimension. Static when `name` is NULL: the size is `size`. Else the size is multiplier * D + offset, where D is
- * the value of the dim `name` in this call, lies in [min, max] and is a multiple of `multiple_of`; max is INT64_MAX
- * when there is no upper bound. A size that is no such expression has an empty name, size -1, and `expression`: of
- * inputs always, and of outputs usually, a formula over dims; else it is known only after the call. */
+/* One dimension. If `name` is NULL, it is static and its size is `size`. Otherwise the size is multiplier * D + offset,
+ * where D is the value of the dim `name` in this call, which is in [min, max] and a multiple of `multiple_of`; max is
+ * INT64_MAX without an upper bound. Any other size has an empty name, size -1, and `expression`: for inputs always, and
+ * for outputs usually, a formula over dims; otherwise the size is known only after the call. */
 typedef struct aotpack_dim_info {
   const char* name;
   int64_t size;
@@ -121,7 +121,7 @@ typedef struct aotpack_dim_info {
   const char* expression; /* NULL where `name` is NULL or not empty */
 } aotpack_dim_info;
 
-/* What the model's own signature has in the place of a tensor. For a C caller it is a tensor of rank 0 all the same. */
+/* The Python type of a value in the model's signature. For C callers a scalar is a tensor of rank 0. */
 typedef enum aotpack_number {
   AOTPACK_NUMBER_NONE = 0,  /* a tensor */
   AOTPACK_NUMBER_INT = 1,   /* int64 */
@@ -134,7 +134,7 @@ typedef struct aotpack_value_info {
   DLDataType dtype;
   int32_t rank;
   const aotpack_dim_info* dims; /* rank of them */
-  bool mutated;                 /* inputs only: the call writes into the caller's buffer */
+  bool mutated;                 /* inputs only: the call writes to the caller's buffer */
   aotpack_number number;
 } aotpack_value_info;
 
@@ -155,7 +155,7 @@ typedef struct aotpack_weight_info {
 
 /* A low-rank change of a weight W: W + scale * up * down, as adapters such as LoRA store it (A is `down`, B is `up`).
  * W is [out, in...] of a floating-point dtype; `down` is [rank, in...], `up` is [out, rank] or [out, rank, 1...]. Both
- * are of any floating-point dtype and any strides; a transposed view is how a factor is transposed. */
+ * may have any floating-point dtype and any strides; pass a transposed view to transpose a factor. */
 typedef struct aotpack_weight_delta {
   const char* name; /* of the weight */
   const DLTensor* down;
@@ -166,47 +166,46 @@ typedef struct aotpack_weight_delta {
 enum {
   /* Weights that are not given keep their values; without this flag a missing weight is an error. */
   AOTPACK_UPDATE_PARTIAL = 1,
-  /* They, and the weights under deltas, have the archive's values instead of those of the last update. */
+  /* These weights, and the weights under deltas, start from the archive's values instead of the last update's. */
   AOTPACK_UPDATE_FROM_ARCHIVE = 2,
-  /* Frees memory: a weight that is needed only to compute others is not kept. A later partial update is refused when it
-   * needs one that is not kept; it can give the weight or start from the archive. */
+  /* Frees memory: a weight that is needed only to compute others is not kept. A later partial update that needs such a
+   * weight is rejected unless it contains the weight or starts from the archive. */
   AOTPACK_UPDATE_DISCARD_ORIGINALS = 4
 };
 
 typedef struct aotpack_update_options {
   size_t struct_size;                 /* sizeof(aotpack_update_options) */
-  int32_t num_threads;                /* threads that compute what is derived from the weights; 0: one */
+  int32_t num_threads;                /* threads that compute derived weights; 0: one */
   int32_t reserved;                   /* not read */
-  uint64_t flags;                     /* of AOTPACK_UPDATE_… */
-  const aotpack_weight_delta* deltas; /* added to the weights that are given, or else to those that are kept */
+  uint64_t flags;                     /* a combination of AOTPACK_UPDATE_… */
+  const aotpack_weight_delta* deltas; /* added to the given weights, otherwise to those that are kept */
   size_t delta_count;
 } aotpack_update_options;
 
-/* Whether the archive was built so that its weights can be replaced; else it is frozen. */
+/* Whether the archive was built with updatable weights; otherwise it is frozen. */
 AOTPACK_API bool aotpack_model_is_updatable(const aotpack_model* model);
-/* The tensors of the source model's state dict, which an update brings; 0 when the archive is frozen. */
+/* The number of tensors in the source model's state dict, which an update replaces; 0 if the archive is frozen. */
 AOTPACK_API size_t aotpack_model_weight_count(const aotpack_model* model);
 AOTPACK_API const aotpack_weight_info* aotpack_model_weight(const aotpack_model* model, size_t index);
 
-/* Replaces all weights, or some of them (`options`). `tensors[i]` is the one named `names[i]`; any strides and
- * alignment will do, on the CPU; they are borrowed for the call. Of the names of one tensor (tied weights) at least one
- * must be given, and their bytes must be equal. Everything is checked before anything is done, the message says all
- * that is wrong (the first ten), and an update that fails has changed nothing. Calls may run meanwhile on other
- * threads: each sees either the old weights or the new ones, all of them. Updates wait for each other. `options` may be
- * NULL. */
+/* Replaces all weights, or some of them (`options`). `tensors[i]` has the name `names[i]`, is on the CPU, and may have
+ * any strides and alignment; tensors are borrowed for the call. For tied weights at least one of the names must be
+ * given; if several are given, their bytes must be equal. All tensors are checked first. The message lists the first
+ * ten errors, and an update that fails changes nothing. Calls may run concurrently on other threads: each uses either
+ * the old weights or the new ones. Updates wait for each other. `options` may be NULL. */
 AOTPACK_API aotpack_status* aotpack_model_update_weights(aotpack_model* model, const char* const* names,
                                                          const DLTensor* const* tensors, size_t count,
                                                          const aotpack_update_options* options);
-/* Back to the archive's own weights. */
+/* Restores the weights of the archive. */
 AOTPACK_API aotpack_status* aotpack_model_reset_weights(aotpack_model* model);
-/* 0 after loading; one more with every update or reset of the weights. */
+/* 0 after loading; incremented by every update or reset of the weights. */
 AOTPACK_API uint64_t aotpack_model_weight_generation(const aotpack_model* model);
 
 /* ---- context --------------------------------------------------------------------------------------------------- */
 
 typedef struct aotpack_context_options {
   size_t struct_size;  /* sizeof(aotpack_context_options) */
-  int32_t num_threads; /* threads inside one call; 0: one per core that this process may use (affinity, CPU quotas) */
+  int32_t num_threads; /* threads per call; 0: one per core available to this process (affinity, CPU quotas) */
 } aotpack_context_options;
 
 typedef struct aotpack_context aotpack_context;
@@ -215,44 +214,44 @@ typedef struct aotpack_context aotpack_context;
 AOTPACK_API aotpack_status* aotpack_context_create(aotpack_model* model, const aotpack_context_options* options,
                                                    aotpack_context** out_context);
 AOTPACK_API void aotpack_context_release(aotpack_context* context);
-/* At most what was asked for: fewer where the system cannot create as many. */
+/* At most the requested number; less if the system cannot create as many threads. */
 AOTPACK_API int32_t aotpack_context_num_threads(const aotpack_context* context);
 AOTPACK_API aotpack_status* aotpack_context_set_num_threads(aotpack_context* context, int32_t num_threads);
-/* Seeds the random operators: the calls that follow repeat. */
+/* Seeds the random operators: the sequence of calls that follows is reproducible. */
 AOTPACK_API void aotpack_context_set_seed(aotpack_context* context, uint64_t seed);
 
-/* Runs an entry. `inputs` are borrowed for the call and may have any strides and alignment; one that is mutated must
- * not share an element with another input, or with itself. Each of the `num_outputs` results is a new tensor with the
- * strides that the model's outputs have; release it through its deleter. On failure every element of `out_outputs` is
- * NULL. */
+/* Runs an entry. `inputs` are borrowed for the call and may have any strides and alignment. A mutated input must not
+ * share elements with another input, and its own elements must not overlap. Each of the `num_outputs` results is a new
+ * tensor with the strides of the model's output; release it with its deleter. On failure every element of `out_outputs`
+ * is NULL. */
 AOTPACK_API aotpack_status* aotpack_context_run(aotpack_context* context, size_t entry, const DLTensor* const* inputs,
                                                 size_t num_inputs, DLManagedTensorVersioned** out_outputs,
                                                 size_t num_outputs);
 
-/* The same, written into the caller's buffers: `outputs[i]` must have the dtype and the sizes of the result and may
- * have any strides that do not overlap. */
+/* The same, with results written to the caller's buffers: `outputs[i]` must have the dtype and sizes of the result and
+ * may have any strides that do not overlap. */
 AOTPACK_API aotpack_status* aotpack_context_run_into(aotpack_context* context, size_t entry,
                                                      const DLTensor* const* inputs, size_t num_inputs,
                                                      const DLTensor* const* outputs, size_t num_outputs);
 
-/* The name of the variant that the last call of this entry in this context took; NULL before the first call that found
+/* The name of the variant that the last call of this entry selected in this context; NULL if no call has selected
  * one. */
 AOTPACK_API const char* aotpack_context_variant(const aotpack_context* context, size_t entry);
 
 /* ---- state ----------------------------------------------------------------------------------------------------- */
 
-/* The tensors that the model itself writes to (caches, counters, running statistics). Every context has its own, which
- * begin with the values that the model's weights have at the context's first call. */
+/* The tensors that the model writes to (caches, counters, running statistics). Every context has its own copies, whose
+ * initial values are those of the model's weights at the first call of the context. */
 AOTPACK_API size_t aotpack_model_state_count(const aotpack_model* model);
 AOTPACK_API const aotpack_weight_info* aotpack_model_state(const aotpack_model* model, size_t index);
 
-/* A copy of the state tensor `index`, row-major; release it through its deleter. */
+/* A row-major copy of the state tensor `index`; release it with its deleter. */
 AOTPACK_API aotpack_status* aotpack_context_get_state(aotpack_context* context, size_t index,
                                                       DLManagedTensorVersioned** out_tensor);
-/* Replaces the whole state: all tensors must be given. What fails has changed nothing. */
+/* Replaces the whole state: all tensors must be given. On failure nothing changes. */
 AOTPACK_API aotpack_status* aotpack_context_load_state(aotpack_context* context, const char* const* names,
                                                        const DLTensor* const* tensors, size_t count);
-/* Back to the initial values, which are those of the model's weights at the next call. */
+/* Restores the initial values: those of the model's weights at the next call. */
 AOTPACK_API aotpack_status* aotpack_context_reset(aotpack_context* context);
 
 #ifdef __cplusplus

@@ -6,8 +6,8 @@
 //   std::vector<aotpack::Tensor> outputs = context.run({aotpack::TensorView(image.data(), {1, 1, 8, 8})});
 //   const float* scores = outputs[0].data<float>();
 //
-// Errors are thrown as aotpack::Error. Threads: a Model may be used by any number of threads, a Context by one at a
-// time; a Tensor may outlive both and be destroyed anywhere.
+// Errors are thrown as aotpack::Error. Threads: any number of threads may use a Model, and one thread at a time a
+// Context. A Tensor may outlive both and may be destroyed on any thread.
 #ifndef AOTPACK_AOTPACK_HPP_
 #define AOTPACK_AOTPACK_HPP_
 
@@ -26,7 +26,7 @@
 
 namespace aotpack {
 
-// What went wrong: code() to act upon, what() to read.
+// An error with a code() and a message, what().
 class Error : public std::runtime_error {
  public:
   Error(aotpack_code code, const std::string& message)
@@ -39,7 +39,7 @@ class Error : public std::runtime_error {
 
 namespace detail {
 
-// Throws what a call of the C interface returned.
+// Throws the status that a C function returned.
 inline void check(aotpack_status* status) {
   if (status == nullptr) return;
   const std::unique_ptr<aotpack_status, void (*)(aotpack_status*)> owner(status, aotpack_status_release);
@@ -48,8 +48,8 @@ inline void check(aotpack_status* status) {
 
 }  // namespace detail
 
-// The DLPack type of a C++ type; not defined for others. float16, bfloat16 and float8 have no C++17 type: see
-// kFloat16 and the like.
+// The DLPack type of a C++ type; undefined for other types. float16, bfloat16 and float8 have no C++17 type; use
+// kFloat16 and the other constants.
 template <typename T>
 constexpr DLDataType dtype_of() {
   constexpr uint8_t bits = static_cast<uint8_t>(8 * sizeof(T));
@@ -66,7 +66,7 @@ constexpr DLDataType dtype_of() {
 }
 inline constexpr DLDataType kFloat16{kDLFloat, 16, 1};
 inline constexpr DLDataType kBFloat16{kDLBfloat, 16, 1};
-// By number: a dlpack.h of the program, older than DLPack 1.1, has no names for these.
+// By number: if the program uses a dlpack.h older than DLPack 1.1, it has no names for these.
 inline constexpr DLDataType kFloat8E4M3FN{10, 8, 1};
 inline constexpr DLDataType kFloat8E4M3FNUZ{11, 8, 1};
 inline constexpr DLDataType kFloat8E5M2{12, 8, 1};
@@ -78,7 +78,7 @@ inline bool same_dtype(DLDataType a, DLDataType b) noexcept {
 
 using Shape = std::vector<int64_t>;
 
-// Someone else's memory, seen as a tensor: an input, or a buffer for an output. Cheap to copy; the data must outlive
+// A non-owning view of memory as a tensor: an input, or a buffer for an output. Cheap to copy; the data must outlive
 // it.
 class TensorView {
  public:
@@ -116,7 +116,7 @@ class TensorView {
 class Tensor {
  public:
   Tensor() noexcept = default;
-  // Takes over.
+  // Takes ownership.
   explicit Tensor(DLManagedTensorVersioned* managed) noexcept : managed_(managed) {}
 
   const DLTensor& dl() const noexcept { return managed_->dl_tensor; }
@@ -140,7 +140,7 @@ class Tensor {
     }
     return static_cast<T*>(raw_data());
   }
-  // The only element; of a number, for example. Throws unless there is exactly one, of type T.
+  // The only element, e.g. of a scalar. Throws unless there is exactly one element of type T.
   template <typename T>
   T item() const {
     if (numel() != 1) throw Error(AOTPACK_INVALID_ARGUMENT, "item<T>(): the tensor has not exactly one element");
@@ -150,7 +150,7 @@ class Tensor {
 
   TensorView view() const { return TensorView(raw_data(), dtype(), shape(), strides()); }
 
-  // Gives the DLPack object away, e.g. to another library.
+  // Transfers ownership of the DLPack object, e.g. to another library.
   DLManagedTensorVersioned* release() noexcept { return managed_.release(); }
   explicit operator bool() const noexcept { return managed_ != nullptr; }
 
@@ -167,7 +167,7 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 namespace detail {
 
-// The arrays that the C interface takes.
+// The arrays that the C functions accept.
 class NamedPointers {
  public:
   explicit NamedPointers(const NamedViews& given) {
@@ -192,7 +192,7 @@ class NamedPointers {
 enum class Verify { kCode = AOTPACK_VERIFY_CODE, kFull = AOTPACK_VERIFY_FULL };
 enum class Load { kDefault = AOTPACK_LOAD_DEFAULT, kMap = AOTPACK_LOAD_MAP, kCopy = AOTPACK_LOAD_COPY };
 
-// A low-rank change of a weight: scale * up * down is added to it. `down` is [rank, in...], `up` is [out, rank].
+// A low-rank update of a weight: adds scale * up * down. `down` is [rank, in...], `up` is [out, rank].
 struct WeightDelta {
   std::string name;
   TensorView down;
@@ -212,7 +212,7 @@ struct UpdateOptions {
 // A loaded archive. Copies share it.
 class Model {
  public:
-  // See aotpack_load_mode for `mode`. Throws INVALID_ARGUMENT for a path with a zero character.
+  // See aotpack_load_mode for `mode`. Throws INVALID_ARGUMENT for a path with a null character.
   static Model load(const std::string& path, Verify verify = Verify::kCode, Load mode = Load::kDefault) {
     if (path.find('\0') != std::string::npos) {
       throw Error(AOTPACK_INVALID_ARGUMENT, "the path holds a zero character");
@@ -234,7 +234,7 @@ class Model {
   }
   ~Model() { aotpack_model_release(handle_); }
 
-  // The manifest, JSON as in docs/format.md. Views live as long as some copy of the model.
+  // The manifest, JSON (docs/format.md). Views are valid as long as a copy of the model exists.
   std::string_view manifest() const noexcept {
     size_t length = 0;
     const char* text = aotpack_model_manifest(handle_, &length);
@@ -266,21 +266,21 @@ class Model {
   }
 
   bool is_updatable() const noexcept { return aotpack_model_is_updatable(handle_); }
-  // The tensors that an update brings; none when the archive is frozen.
+  // The tensors of an update; empty if the archive is frozen.
   std::vector<aotpack_weight_info> weights() const {
     std::vector<aotpack_weight_info> infos;
     for (size_t i = 0; i < aotpack_model_weight_count(handle_); ++i) infos.push_back(*aotpack_model_weight(handle_, i));
     return infos;
   }
-  // Replaces all weights at once, while other threads go on calling: each call sees the old ones or the new ones.
-  // Throws, and changes nothing, when a tensor is missing, unknown or of another dtype or shape. `num_threads` compute
-  // what is derived from the weights.
+  // Replaces all weights atomically. Other threads may call the model during the update: each call uses either the old
+  // weights or the new ones. Throws, and changes nothing, if a tensor is missing, unknown, or has the wrong dtype or
+  // shape. `num_threads` threads compute derived weights.
   void update_weights(const NamedViews& weights, int32_t num_threads = 1) {
     UpdateOptions options;
     options.num_threads = num_threads;
     update_weights(weights, options);
   }
-  // The same for some of the weights, or with low-rank changes of them.
+  // The same for some of the weights, or with low-rank updates.
   void update_weights(const NamedViews& weights, const UpdateOptions& options) {
     const detail::NamedPointers given(weights);
     std::vector<DLTensor> factors;
@@ -304,7 +304,7 @@ class Model {
   void reset_weights() { detail::check(aotpack_model_reset_weights(handle_)); }
   uint64_t weight_generation() const noexcept { return aotpack_model_weight_generation(handle_); }
 
-  // The tensors that the model writes to, of which every context has its own.
+  // The tensors that the model writes to. Every context has its own copies.
   std::vector<aotpack_weight_info> state() const {
     std::vector<aotpack_weight_info> infos;
     for (size_t i = 0; i < aotpack_model_state_count(handle_); ++i) infos.push_back(*aotpack_model_state(handle_, i));
@@ -328,10 +328,10 @@ class Model {
   aotpack_model* handle_;
 };
 
-// What a thread needs to call a model. Movable.
+// The per-thread state for calls of a model. Movable.
 class Context {
  public:
-  // `num_threads` inside one call; 0: one per core that this process may use.
+  // `num_threads` per call; 0: one per core available to this process.
   explicit Context(const Model& model, int32_t num_threads = 0) : model_(model) {
     aotpack_context_options options{};
     options.struct_size = sizeof options;
@@ -346,11 +346,11 @@ class Context {
   void set_num_threads(int32_t count) { detail::check(aotpack_context_set_num_threads(handle_.get(), count)); }
   void set_seed(uint64_t seed) noexcept { aotpack_context_set_seed(handle_.get(), seed); }
 
-  // Runs an entry (the first one unless another is named) and returns new tensors.
+  // Runs an entry (default: the first) and returns new tensors.
   std::vector<Tensor> run(const std::vector<TensorView>& inputs, size_t entry = 0) {
     const Pointers given(inputs);
     std::vector<DLManagedTensorVersioned*> raw(model_.output_count(entry));
-    // Made before the call, so that nothing can fail between the call and the taking over.
+    // Created before the call, so that nothing can fail between the call and the transfer of ownership.
     std::vector<Tensor> outputs(raw.size());
     detail::check(aotpack_context_run(handle_.get(), entry, given.data(), given.size(), raw.data(), raw.size()));
     for (size_t i = 0; i < raw.size(); ++i) outputs[i] = Tensor(raw[i]);
@@ -368,7 +368,7 @@ class Context {
         aotpack_context_run_into(handle_.get(), entry, given.data(), given.size(), results.data(), results.size()));
   }
 
-  // The variant that the last call of this entry took; empty before the first call that found one. Lives as long as the
+  // The variant that the last call of this entry selected; empty if no call has selected one. Valid as long as the
   // model.
   std::string_view variant(size_t entry = 0) const noexcept {
     const char* name = aotpack_context_variant(handle_.get(), entry);
@@ -376,7 +376,7 @@ class Context {
   }
   std::string_view variant(const std::string& entry) const { return variant(model_.find_entry(entry)); }
 
-  // A copy of what the model has written to in this context.
+  // A copy of the state of this context.
   NamedTensors state() {
     NamedTensors state;
     size_t index = 0;
@@ -388,18 +388,18 @@ class Context {
     }
     return state;
   }
-  // Replaces it, whole or, when this throws, not at all.
+  // Replaces the whole state. If it throws, nothing changes.
   void load_state(const NamedViews& state) {
     const detail::NamedPointers given(state);
     detail::check(aotpack_context_load_state(handle_.get(), given.names(), given.tensors(), given.size()));
   }
-  // Back to the initial values.
+  // Restores the initial values.
   void reset() { detail::check(aotpack_context_reset(handle_.get())); }
 
   aotpack_context* handle() const noexcept { return handle_.get(); }
 
  private:
-  // The array of pointers that the C interface takes.
+  // The array of pointers that the C functions accept.
   class Pointers {
    public:
     explicit Pointers(const std::vector<TensorView>& views) {

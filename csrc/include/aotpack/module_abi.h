@@ -1,10 +1,10 @@
 /* module_abi.h: the contract between a compiled module and the runtime that loads it.
  *
- * A module is a shared object that exports exactly one symbol, AOTPACK_MODULE_QUERY_SYMBOL. It needs nothing from the
- * process but libc, libm and the OpenMP runtime; what it asks of the runtime it names in `import_names`, and the
- * runtime hands it an array of function pointers in the same order with every call. The log of versions is docs/abi.md.
+ * A module is a shared object that exports exactly one symbol, AOTPACK_MODULE_QUERY_SYMBOL. It depends only on libc,
+ * libm and the OpenMP runtime. It lists the functions that it requires from the runtime in `import_names`; the runtime
+ * passes an array of function pointers in the same order with every call. See docs/abi.md for the log of versions.
  *
- * Plain C, depends on <stdint.h> and <stddef.h> alone.
+ * Plain C; depends only on <stdint.h> and <stddef.h>.
  */
 #ifndef AOTPACK_MODULE_ABI_H_
 #define AOTPACK_MODULE_ABI_H_
@@ -45,10 +45,10 @@ enum {
   AOTPACK_DTYPE_UINT64 = 29
 };
 
-/* What `run` returns and what `fail` is told. */
+/* The return values of `run`, and the codes for `fail`. */
 enum {
   AOTPACK_MODULE_OK = 0,
-  AOTPACK_MODULE_INVALID_ARGUMENT = 1, /* the inputs cannot be computed with, e.g. an index out of range */
+  AOTPACK_MODULE_INVALID_ARGUMENT = 1, /* the inputs are invalid, e.g. an index out of range */
   AOTPACK_MODULE_OUT_OF_MEMORY = 2,
   AOTPACK_MODULE_FAILED = 3 /* anything else */
 };
@@ -56,8 +56,8 @@ enum {
 /* A strided view. Sizes and strides count elements; `data` points at element (0, ..., 0). */
 typedef struct aotpack_module_tensor {
   void* data;
-  /* Outputs only: the block from `alloc` that holds `data`. The module gives one reference to that block to the
-   * runtime; several outputs may name the same block. NULL: `data` lies in an input or a constant, and the runtime
+  /* Outputs only: the block from `alloc` that contains `data`. The module passes one reference to that block to the
+   * runtime; several outputs may refer to the same block. NULL: `data` is in an input or a constant, and the runtime
    * copies it. */
   void* block;
   int32_t dtype;
@@ -66,16 +66,16 @@ typedef struct aotpack_module_tensor {
   int64_t strides[AOTPACK_MAX_RANK];
 } aotpack_module_tensor;
 
-/* Imports, by the name that a module lists in `import_names`. Version 1 of the ABI knows these.
- * All are called on the thread that called `run`, never from inside a parallel region. */
+/* Imports of version 1 of the ABI, by their names in `import_names`. They are called on the thread that called `run`,
+ * never inside a parallel region. */
 
-/* "alloc": `bytes` of uninitialised memory, aligned to AOTPACK_ALIGNMENT; NULL when there is none. bytes may be 0. */
+/* "alloc": `bytes` of uninitialised memory, aligned to AOTPACK_ALIGNMENT; NULL on failure. bytes may be 0. */
 typedef void* (*aotpack_import_alloc_fn)(void* runtime, size_t bytes);
-/* "free": gives back a block of `alloc`. */
+/* "free": releases a block of `alloc`. */
 typedef void (*aotpack_import_free_fn)(void* runtime, void* block);
-/* "fail": records why this call fails; `code` is one of AOTPACK_MODULE_*, `message` need not outlive the call. */
+/* "fail": records the error of this call; `code` is one of AOTPACK_MODULE_*, `message` need not outlive the call. */
 typedef void (*aotpack_import_fail_fn)(void* runtime, int32_t code, const char* message, size_t length);
-/* "seed": a fresh seed for the random operators of this call. */
+/* "seed": a new seed for the random operators of this call. */
 typedef uint64_t (*aotpack_import_seed_fn)(void* runtime);
 
 typedef struct aotpack_module_call {
@@ -89,7 +89,7 @@ typedef struct aotpack_module_call {
 } aotpack_module_call;
 
 typedef struct aotpack_module {
-  uint32_t abi_version; /* at most the version that the caller asked for */
+  uint32_t abi_version; /* at most the requested version */
   uint32_t struct_size;
   const char* target; /* e.g. "x86-64-v4" */
   uint32_t num_inputs;
@@ -97,12 +97,12 @@ typedef struct aotpack_module {
   uint32_t num_constants;
   uint32_t num_imports;
   const char* const* import_names;
-  /* Thread-safe: calls with different `runtime` pointers may run at once. Returns AOTPACK_MODULE_*; on failure it has
-   * called `fail`, has freed whatever it allocated, and `outputs` means nothing. Nothing is thrown across. */
+  /* Thread-safe: calls with different `runtime` pointers may run concurrently. Returns AOTPACK_MODULE_*. On failure it
+   * has called `fail` and freed its allocations, and `outputs` is undefined. Does not throw. */
   int32_t (*run)(const aotpack_module_call* call);
 } aotpack_module;
 
-/* NULL when the module cannot serve a caller that knows ABI versions up to `max_abi_version`. */
+/* NULL if the module has no table of an ABI version up to `max_abi_version`. */
 typedef const aotpack_module* (*aotpack_module_query_fn)(uint32_t max_abi_version);
 
 #ifdef __cplusplus

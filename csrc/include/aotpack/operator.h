@@ -1,17 +1,16 @@
-// operator.h: what a C++ kernel of a custom operator is written against.
+// operator.h: the API for C++ kernels of custom operators.
 //
 // A kernel is a function whose arguments and results follow the operator's schema (docs/custom_ops.md has the table):
 //
 //     // my::scale(Tensor x, float factor) -> Tensor
 //     aotpack::op::Tensor scale(aotpack::op::Call& call, const aotpack::op::Tensor& x, double factor);
 //
-// `aotpack build` compiles it into the archive and checks the signature against the schema. The header stands alone: it
-// includes the standard library, needs C++20 and nothing of torch's. Everything lives in the inline namespace v1, which
-// is part of the names that a compiled object refers to: an object that was compiled with another version of this
-// header does not link.
+// `aotpack build` compiles it into the archive and checks the signature against the schema. The header is standalone:
+// it includes only the standard library, and requires C++20. All names are in the inline namespace v1, which is part of
+// the symbols of a compiled object: an object compiled with another version of this header does not link.
 //
-// Threads: a kernel is called on one thread; several calls of one kernel may run at once, on different threads. Inside
-// `parallel_for` the Call must not be used.
+// Threads: a kernel is called on one thread; several calls of one kernel may run concurrently on different threads. The
+// Call must not be used inside `parallel_for`.
 #pragma once
 
 #include <atomic>
@@ -35,7 +34,7 @@
 namespace aotpack::op {
 inline namespace v1 {
 
-/// Thrown by a kernel to fail the call: "<operator>: <message>" becomes the call's error, and nothing else happens.
+/// Thrown by a kernel to fail the call with the error "<operator>: <message>".
 class Error : public std::exception {
  public:
   explicit Error(std::string message) : message_(std::move(message)) {}
@@ -51,7 +50,7 @@ inline void check(bool condition, std::string_view message) {
 
 // ---- elements -------------------------------------------------------------------------------------------------------
 
-/// The numbers are those of module_abi.h, and torch's.
+/// The values are those of module_abi.h and of torch.
 enum class DType : int32_t {
   uint8 = 0,
   int8 = 1,
@@ -139,7 +138,7 @@ AOTPACK_DTYPE_OF(bool, boolean)
 AOTPACK_DTYPE_OF(BFloat16, bfloat16)
 #undef AOTPACK_DTYPE_OF
 
-/// The dtype of elements of type T.
+/// The dtype of the element type T.
 template <typename T>
 inline constexpr DType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
 
@@ -188,7 +187,7 @@ constexpr const char* name_of(DType dtype) {
   return "unknown";
 }
 
-/// Calls f(T{}) with the one of `Types` that has this dtype; throws Error for any other:
+/// Calls f(T{}) with the type T among `Types` that has this dtype; throws Error for other dtypes:
 ///
 ///     dispatch<float, double>(x.dtype(), [&](auto zero) { using T = decltype(zero); ... });
 template <typename... Types, typename F>
@@ -199,15 +198,15 @@ void dispatch(DType dtype, F&& f) {
 
 // ---- tensors --------------------------------------------------------------------------------------------------------
 
-/// A strided view: an argument, or what a Call made. A small value, to be copied freely, and valid until the kernel
-/// returns. Sizes and strides count elements; an argument may have any strides, 0 and overlapping ones too.
+/// A strided view: an argument, or a tensor created by a Call. Cheap to copy; valid until the kernel returns. Sizes and
+/// strides count elements; an argument may have any strides, including 0 and overlapping strides.
 class Tensor {
  public:
   DType dtype() const { return dtype_; }
   int64_t rank() const { return rank_; }
   std::span<const int64_t> sizes() const { return {sizes_, static_cast<size_t>(rank_)}; }
   std::span<const int64_t> strides() const { return {strides_, static_cast<size_t>(rank_)}; }
-  /// Throws Error when there is no such dim. Negative dims count from the last.
+  /// Throws Error if the dim does not exist. Negative dims count from the last.
   int64_t size(int64_t dim) const { return sizes_[wrapped(dim)]; }
   int64_t stride(int64_t dim) const { return strides_[wrapped(dim)]; }
   int64_t numel() const {
@@ -215,7 +214,7 @@ class Tensor {
     for (int64_t size : sizes()) count *= size;
     return count;
   }
-  /// Row-major without holes.
+  /// Row-major without gaps.
   bool is_contiguous() const {
     int64_t expected = 1;
     for (int32_t d = rank_ - 1; d >= 0; --d) {
@@ -226,13 +225,13 @@ class Tensor {
     return true;
   }
 
-  /// Element (0, ..., 0), to be read. Throws Error when the elements are no T.
+  /// Element (0, ..., 0), for reading. Throws Error if the element type is not T.
   template <typename T>
   const T* data() const {
     expect(dtype_of<T>);
     return static_cast<const T*>(data_);
   }
-  /// Element (0, ..., 0), to be written. Throws Error when the elements are no T, and for an argument that the schema
+  /// Element (0, ..., 0), for writing. Throws Error if the element type is not T, and for an argument that the schema
   /// does not declare as written, `Tensor(a!)`.
   template <typename T>
   T* mutable_data() const {
@@ -279,7 +278,7 @@ class Tensor {
   bool writable_;
 };
 
-/// A Python number whose type the schema leaves open (`Scalar`).
+/// A Python scalar of any type (`Scalar` in the schema).
 class Scalar {
  public:
   enum class Kind : int32_t { integer, floating, boolean };
@@ -302,37 +301,37 @@ class Scalar {
 
 // ---- the call -------------------------------------------------------------------------------------------------------
 
-/// What a kernel asks of the runtime, during one call. Everything that it makes is freed when the kernel returns or
-/// throws, but for the tensors that are its results.
+/// The runtime's services for a kernel during one call. All allocations are freed when the kernel returns or throws,
+/// except the tensors that it returns.
 class Call {
  public:
-  /// Uninitialised, row-major, at a multiple of 64 bytes. Throws std::bad_alloc.
+  /// An uninitialised, row-major tensor, aligned to 64 bytes. Throws std::bad_alloc.
   Tensor empty(std::span<const int64_t> sizes, DType dtype) { return make(sizes.data(), nullptr, sizes.size(), dtype); }
   Tensor empty(std::initializer_list<int64_t> sizes, DType dtype) {
     return make(sizes.begin(), nullptr, sizes.size(), dtype);
   }
-  /// With strides of the kernel's choice, not negative; sizes and strides of equal length.
+  /// An uninitialised tensor with the given non-negative strides; sizes and strides have equal length.
   Tensor empty_strided(std::span<const int64_t> sizes, std::span<const int64_t> strides, DType dtype) {
     check(sizes.size() == strides.size(), "a tensor has as many strides as sizes");
     return make(sizes.data(), strides.data(), sizes.size(), dtype);
   }
-  /// The tensor itself if it is row-major, else a row-major copy of it.
+  /// The tensor itself if it is row-major, otherwise a row-major copy.
   virtual Tensor contiguous(const Tensor& source) = 0;
-  /// Uninitialised memory for `count` elements, at a multiple of 64 bytes. Throws std::bad_alloc.
+  /// Uninitialised memory for `count` elements, aligned to 64 bytes. Throws std::bad_alloc.
   template <typename T>
   std::span<T> scratch(int64_t count) {
     static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 64);
     check(count >= 0 && count <= INT64_MAX / static_cast<int64_t>(sizeof(T)), "no such number of elements");
     return {static_cast<T*>(allocate(count * static_cast<int64_t>(sizeof(T)))), static_cast<size_t>(count)};
   }
-  /// How many threads this call may use, at least 1.
+  /// The number of threads that this call may use, at least 1.
   virtual int num_threads() const = 0;
-  /// A fresh seed for random numbers; repeatable under the seed of the caller's context.
+  /// A new seed for random numbers; determined by the seed of the caller's context.
   virtual uint64_t seed() = 0;
 
-  /// f(begin, end) on ranges that make up [0, items), on the threads of this call. No range but the last is shorter
-  /// than `grain`, so that little work stays on one thread. What f throws first is thrown again here, when all have
-  /// ended.
+  /// Calls f(begin, end) on ranges that partition [0, items), on the threads of this call. Only the last range may be
+  /// shorter than `grain`, so that little work stays on one thread. The first exception of f is rethrown here after all
+  /// ranges have ended.
   template <typename F>
   void parallel_for(int64_t items, int64_t grain, F&& f) {
     if (items <= 0) return;
@@ -376,7 +375,7 @@ class Call {
   virtual void run_parts(int64_t parts, void (*body)(void* context, int64_t part) noexcept, void* context) = 0;
 };
 
-// ---- for the glue that the build generates --------------------------------------------------------------------------
+// ---- for the generated glue code --------------------------------------------------------------------------
 
 namespace glue {
 
