@@ -149,7 +149,7 @@ def _power(base: int, exponent: int) -> int:
 def _to_int(function: Callable[[float], int]) -> Callable[[float], int]:
     def checked(value: float) -> int:
         if not math.isfinite(value):
-            raise UndefinedError(f"{value} is no int")
+            raise UndefinedError(f"{value} is not an int")
         return function(value)
 
     return _exact(checked)

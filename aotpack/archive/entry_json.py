@@ -74,7 +74,7 @@ def _golden(
     members = node.object("inputs", "outputs", "tolerance")
     tolerance = members["tolerance"].number()
     if not (math.isfinite(tolerance) and tolerance >= 0):
-        members["tolerance"].fail(f"{tolerance} is no tolerance")
+        members["tolerance"].fail(f"{tolerance} is not a valid tolerance")
     return Golden(
         inputs=_golden_tensors(members["inputs"], files, inputs, sampled=False),
         outputs=_golden_tensors(members["outputs"], files, outputs, sampled=True),

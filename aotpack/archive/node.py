@@ -35,7 +35,7 @@ def parse_json(data: bytes) -> Any:
         return result
 
     def constant(name: str) -> NoReturn:
-        malformed(f"manifest: {name} is no JSON number")
+        malformed(f"manifest: {name} is not a JSON number")
 
     def real(text: str) -> float:
         value = float(text)

@@ -22,7 +22,7 @@ def parse_report(data: bytes) -> Passes:
     except RecursionError:
         malformed("the report is nested too deeply")
     except ValueError as error:
-        malformed(f"the report is no JSON: {error}")
+        malformed(f"the report is not valid JSON: {error}")
     entries: Passes = {}
     for entry, variants in _object(_object(value, "the report").get("entries"), "its entries").items():
         entries[entry] = {

@@ -176,7 +176,7 @@ class SafetensorsFile:
             size = os.fstat(self._fd).st_size
             prefix = os.pread(self._fd, 8, 0)
             if len(prefix) < 8:
-                self._fail("too-short", f"{len(prefix)} bytes are no safetensors file")
+                self._fail("too-short", f"{len(prefix)} bytes are not a safetensors file")
             (length,) = struct.unpack("<Q", prefix)
             if length > MAX_HEADER:
                 self._fail("header-too-large", f"a header of {length} bytes; at most {MAX_HEADER} are allowed")
@@ -338,7 +338,7 @@ def _open_index(path: Path, files: list[SafetensorsFile]) -> SafetensorsSet:
             continue
         relative = Path(name)
         if not relative.parts or relative.is_absolute() or ".." in relative.parts or "\0" in name:
-            fail("index-path", f"{name!r} is no file below the index's folder")
+            fail("index-path", f"{name!r} is not a file below the index's directory")
         files.append(SafetensorsFile(path.parent / relative))
         by_file[name] = files[-1]
     for tensor, name in weight_map.items():

@@ -41,7 +41,7 @@ def decode_value(node: Node, dims: Collection[str], *, output: bool) -> TensorSp
         members["shape"].fail(f"rank {len(shape)} is above {MAX_RANK}")
     order = read_integers(members["order"])
     if sorted(order) != list(range(len(shape))):
-        members["order"].fail(f"{list(order)} is no permutation of the {len(shape)} dims")
+        members["order"].fail(f"{list(order)} is not a permutation of the {len(shape)} dims")
     dtype = read_dtype(members["dtype"])
     mutated = members["mutated"].boolean()
     if output and mutated:

@@ -70,7 +70,7 @@ def _check_inputs(node: Node, entry: Entry, tensors: tuple[WeightTensor, ...]) -
     for value in entry.inputs:
         tensor = by_name.get(value.name)
         if tensor is None or tensor.constant is None:
-            node.fail(f"its input {value.name!r} is no tensor with a constant")
+            node.fail(f"its input {value.name!r} is not a tensor with a constant")
         if not _same(value, tensor) or value.mutated:
             node.fail(f"its input {value.name!r} is not what the tensor is")
 

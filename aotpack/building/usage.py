@@ -75,7 +75,7 @@ def limit_from_environment() -> int:
     try:
         return parse_size(text) if text else DEFAULT_LIMIT
     except ValueError as error:
-        raise BuildError(f"AOTPACK_CACHE_SIZE: {error}", hint="0 is no limit") from None
+        raise BuildError(f"AOTPACK_CACHE_SIZE: {error}", hint="0 means no limit") from None
 
 
 def entries(root: Path) -> list[Entry]:

@@ -68,7 +68,7 @@ void check_inputs(const Node& node, const EntryRecord& entry, const WeightsRecor
   for (const ValueRecord& value : entry.inputs) {
     const auto found = by_name.find(value.name);
     if (found == by_name.end() || weights.tensors[found->second].constant == WeightRecord::kNone) {
-      node.error("input '" + value.name + "' of the entry is no tensor with a constant");
+      node.error("input '" + value.name + "' of the entry is not a tensor with a constant");
     }
     const WeightRecord& tensor = weights.tensors[found->second];
     if (value.dtype != tensor.dtype || !is_shape(value.shape, tensor.shape) || value.mutated) {

@@ -439,7 +439,7 @@ TEST_CASE("weights and report") {
   CHECK(error([](Json& m) { m["weights"]["fold"]["results"] = Json::array({2}); }) ==
         "manifest.weights.fold.results[0]: constant 'bias' is that of a tensor");
   CHECK(error([](Json& m) { m["entries"][2]["inputs"][0]["name"] = "unused"; }) ==
-        "manifest.weights.fold.entry: input 'unused' of the entry is no tensor with a constant");
+        "manifest.weights.fold.entry: input 'unused' of the entry is not a tensor with a constant");
   CHECK(error([](Json& m) { m["entries"][2]["variants"][0]["modules"][0]["constants"] = Json::array({5}); }) ==
         "manifest.weights.fold.entry: a module of the entry reads constant 'count', which is not fixed");
 }

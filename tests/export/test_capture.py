@@ -154,7 +154,7 @@ def test_exported_programs_are_loaded(tmp_path: Path, build: Build) -> None:
     assert program.signature.inputs[0].name == "input"
     assert isinstance(program.signature.inputs[0].shape[0], DimRef)
     (tmp_path / "bad.pt2").write_bytes(b"nothing of the kind")
-    with pytest.raises(CaptureError, match="no exported program but a file of an unknown format"):
+    with pytest.raises(CaptureError, match="not an exported program but a file of an unknown format"):
         load_exported(tmp_path / "bad.pt2")
 
 

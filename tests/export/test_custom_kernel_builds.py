@@ -201,10 +201,10 @@ WANTED = "Tensor scale(Call& call, const Tensor& x, double factor)"
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("Tensor scale(Call& call, const Tensor& x)", "asks for the function"),
-        ("Tensor scale(Call& call, const Tensor& x, float factor)", "asks for the function"),
-        ("Tensor scale(Call& call, double factor, const Tensor& x)", "asks for the function"),
-        ("std::vector<Tensor> scale(Call& call, const Tensor& x, double factor)", "asks for the function"),
+        ("Tensor scale(Call& call, const Tensor& x)", "requires the function"),
+        ("Tensor scale(Call& call, const Tensor& x, float factor)", "requires the function"),
+        ("Tensor scale(Call& call, double factor, const Tensor& x)", "requires the function"),
+        ("std::vector<Tensor> scale(Call& call, const Tensor& x, double factor)", "requires the function"),
         ("Tensor other(Call& call, const Tensor& x, double factor)", "scale"),
         (
             "Tensor scale(Call& call, const Tensor& x, double factor) { oops; }\nTensor other(Call& call, Tensor x)",
@@ -223,7 +223,7 @@ def test_a_function_of_another_signature_is_a_readable_error(
     message = str(caught.value)
     assert message.startswith("compiling bad.cpp failed:")
     assert said in message
-    if said == "asks for the function":
+    if said == "requires the function":
         assert "aotpack_builds::scale(Tensor x, float factor) -> Tensor" in message
         assert WANTED in message
     assert caught.value.hint == f"{OPERATOR} is computed by {WANTED}"

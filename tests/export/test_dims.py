@@ -150,7 +150,7 @@ def test_sizes_of_one_in_the_example() -> None:
     program = capture(lambda x, y: x + y, randn(4, 3), randn(4, 1))
     assert described(program) == "x_0 >= 0, x_1 >= 0 | x_0xx_1 x_0x1 x_0xx_1 | "
     assert [str(note) for note in program.notes] == [
-        "input 'y', axis 1: is always 1: it is in the example, and the model needs it"
+        "input 'y', axis 1: is always 1, as in the example: the model requires it"
     ]
     program = capture(lambda x, y: (x * 2, y * 3), randn(4, 3), randn(4, 1))
     assert [accepts(program, {"x_0": 2, "x_1": 3, "y_0": 5, "y_1": size}) for size in (0, 1, 7)] == [True] * 3
@@ -171,7 +171,7 @@ class Half(nn.Module):
 def test_ints_of_floats_are_followed() -> None:
     program = capture(Half(), randn(4, 3), x={0: N})
     assert [note.text for note in program.notes if note.subject == "capture"] == [
-        "traced by Dynamo (strict=True), since Python code of the model computes with sizes"
+        "traced by Dynamo (strict=True), because Python code of the model computes with sizes"
     ]
     assert [constant.target for constant in program.graph.find_nodes(op="get_attr")] == ["weight"]
     (rows, _) = program.signature.outputs[0].shape

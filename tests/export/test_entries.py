@@ -151,7 +151,7 @@ def test_the_reader_may_come_first(pack: Pack) -> None:
 
 def test_entries_need_names_of_their_own(tmp_path: Path) -> None:
     program = aot_export(twin(), (torch.randn(1, 8, 4),))
-    with pytest.raises(BuildError, match="two programs are the entry 'forward'"):
+    with pytest.raises(BuildError, match="two programs have the entry name 'forward'"):
         build_archive([program, program], tmp_path / "x.aotpack")
     with pytest.raises(BuildError, match="nothing to build"):
         build_archive([], tmp_path / "x.aotpack")

@@ -68,7 +68,7 @@ def test_a_hook_more_in_each_call_is_an_error() -> None:
             return self.sub(x)  # type: ignore[no-any-return]
 
     model = Growing()
-    with pytest.raises(CaptureError, match=r"a later call depends on what an earlier one has left in self\.sub"):
+    with pytest.raises(CaptureError, match=r"a later call depends on a value that an earlier call left in self\.sub"):
         aot_export(model, (torch.randn(2, 3),))
     assert not model.sub._forward_hooks
 

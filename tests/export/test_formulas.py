@@ -104,7 +104,7 @@ def test_variants(tmp_path: Path, cache_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ({"x": None, "n": 2 * BATCH, "k": None}, "must be 2[*]batch in each call, but no input gives 'batch'"),
+        ({"x": None, "n": 2 * BATCH, "k": None}, "must be 2[*]batch in each call, but no input determines 'batch'"),
         ({"x": {0: BATCH}, "n": 3 * BATCH, "k": None}, "is 8 in the example call, which is not 3[*]batch"),
         ({"x": {0: BATCH}, "n": BATCH + 3, "k": None}, "so 'batch' is 5, but 4"),
     ],

@@ -349,7 +349,7 @@ class TestErrors:
             def forward(self, x: Tensor) -> None:
                 return None
 
-        with pytest.raises(CaptureError, match="returns no tensor"):
+        with pytest.raises(CaptureError, match="does not return a tensor"):
             aot_export(Silent(3, 3), (torch.randn(2, 3),), mode="joint")
 
     def test_the_loss_is_detached(self) -> None:
@@ -357,7 +357,7 @@ class TestErrors:
             def forward(self, x: Tensor) -> Tensor:
                 return super().forward(x).sum().detach()
 
-        with pytest.raises(CaptureError, match="depends on nothing that requires grad") as caught:
+        with pytest.raises(CaptureError, match="does not depend on a tensor that requires grad") as caught:
             aot_export(Detached(3, 3), (torch.randn(2, 3),), mode="joint")
         assert "detach()" in str(caught.value.hint)
 

@@ -130,7 +130,7 @@ def test_observers_and_cumulative_averages_over_several_calls(build: Build) -> N
     [
         (PerChannelMinMaxObserver(), r"the size of buffer 'observers.0.min_val' changes in the call, from \(0,\) to"),
         (MovingAveragePerChannelMinMaxObserver(), r"the size of buffer 'observers.0.min_val' changes in the call"),
-        (HistogramObserver(), "branches on a data-dependent value, which is known only in the call"),
+        (HistogramObserver(), "branches on a data-dependent value, which is known only at run time"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )

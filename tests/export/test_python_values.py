@@ -242,7 +242,7 @@ def test_collections_of_shapes() -> None:
     assert all(not isinstance(value.shape[0], int) for value in program.signature.inputs)
     assert [value.shape[1] for value in program.signature.inputs] == [4, 5]
     shapes[torch.ones(2)] = {0: dim}
-    with pytest.raises(CaptureError, match="ShapesCollection does not fit"):
+    with pytest.raises(CaptureError, match="ShapesCollection does not match"):
         aot_export(lambda x, batch: x, (x, batch), dynamic_shapes=shapes)
 
 

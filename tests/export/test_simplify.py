@@ -1,4 +1,4 @@
-"""Passes that bring a graph into one form: canonical arguments, no dropout, no calls that compute nothing."""
+"""Passes that bring a graph into one form: canonical arguments, no dropout, no calls without effect."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def test_the_build_says_which_variant_it_compiles(tmp_path: Path, cache_dir: Pat
 @pytest.mark.parametrize(
     ("variants", "message"),
     [
-        ([{"width": 1}], "a variant fixes 'width', which is no dim of the entry 'forward'"),
+        ([{"width": 1}], "a variant fixes 'width', which is not a dim of the entry 'forward'"),
         ([{"batch": 65}], r"a variant fixes 'batch' to 65, but batch in \[1, 64\]"),
         ([{"batch": 0}], r"a variant fixes 'batch' to 0, but batch in \[1, 64\]"),
         ([{"batch": 1.5}], "a variant fixes 'batch' to 1.5"),
@@ -305,7 +305,7 @@ def test_variants_that_make_no_sense(variants: Any, message: str) -> None:
 
 def test_a_size_that_is_no_multiple() -> None:
     shapes = ({0: Dim("batch", 8, 64, multiple_of=8)},)
-    with pytest.raises(CaptureError, match="to 12, which is no multiple of 8"):
+    with pytest.raises(CaptureError, match="to 12, which is not a multiple of 8"):
         aot_export(Mlp(), (torch.randn(16, 8),), dynamic_shapes=shapes, variants=[{"batch": 12}])
 
 

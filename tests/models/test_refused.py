@@ -24,7 +24,7 @@ _SMALL: dict[str, Any] = {
     "max_position_embeddings": 16,
     "pad_token_id": 0,
 }
-_DATA = "branches on a data-dependent value, which is known only in the call"
+_DATA = "branches on a data-dependent value, which is known only at run time"
 Case = tuple[Any, dict[str, Any]]
 
 

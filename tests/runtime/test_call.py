@@ -312,7 +312,7 @@ def test_wrong_calls_are_named(archive: Archive) -> None:
     with pytest.raises(InputError, match="no argument 'y'") as info:
         model(x, y=x)
     assert info.value.hint == "the arguments are (x)"
-    with pytest.raises(InputError, match="'x' is given twice"):
+    with pytest.raises(InputError, match="'x' is passed twice"):
         model(x, x=x)
     with pytest.raises(InputError, match="has 1 input, got 2"):
         model.run([x, x])

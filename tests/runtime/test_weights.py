@@ -190,7 +190,7 @@ def test_everything_that_is_wrong_is_told(model: aotpack.Model) -> None:
         ({"\ud800": np.zeros(4, np.float32)}, r"there is no '\\ud800'"),
         ({"weight": object()}, "weight 'weight' must be an array, got object"),
         ({"weight": [1.0, 2.0]}, "weight 'weight' must be an array, got list"),
-        ({"weight": np.zeros(4, ">f4")}, "foreign byte order"),
+        ({"weight": np.zeros(4, ">f4")}, "non-native byte order"),
         ({}, "'weight' is missing"),
     ],
 )

@@ -39,5 +39,5 @@ def _origins(graph: torch.fx.Graph) -> dict[sympy.Symbol, str]:
         for symbol in node.meta.get("unbacked_bindings") or {}:
             line = model_lines.of_trace(node.meta.get("stack_trace") or "")
             known = line.short if line is not None else str(node.target).removesuffix(".default")
-            origins[symbol] = f"out of the data: {known}"
+            origins[symbol] = f"data-dependent: {known}"
     return origins

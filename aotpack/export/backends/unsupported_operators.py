@@ -11,7 +11,7 @@ from aotpack.export.torch_compat.inductor.fallbacks import Fallback, key
 
 _SHOWN_PLACES = 3
 _HINT = (
-    "give the operator a kernel (docs/custom_ops.md), write the model with operators that have one "
+    "register a kernel for the operator (docs/custom_ops.md), write the model with operators that have one "
     "(docs/operators.md), or leave that part outside the archive"
 )
 
@@ -60,9 +60,9 @@ def refuse(uses: Sequence[OperatorUse]) -> None:
         lines += [f"      {_place(module, line)}" for module, line in known[:_SHOWN_PLACES]]
         if len(known) > _SHOWN_PLACES:
             lines.append(f"      and {len(known) - _SHOWN_PLACES} more places")
-    count = "an operator that has" if len(operators) == 1 else f"{len(operators)} operators that have"
+    count = "1 operator is" if len(operators) == 1 else f"{len(operators)} operators are"
     raise UnsupportedOperatorError(
-        f"the model needs {count} no kernel:\n" + "\n".join(lines),
+        f"{count} not supported:\n" + "\n".join(lines),
         operators=operators,
         uses=tuple(dict.fromkeys(uses)),
         hint=_HINT,

@@ -95,7 +95,7 @@ def _roots(
     else:
         raise CaptureError(
             f"dynamic_shapes is {shown(shapes)}",
-            hint='give a dict from the names of arguments to their dims, a tuple of these, "auto" or None',
+            hint='use a dict from argument names to dims, a tuple of these, "auto" or None',
         )
     return [(value, spec, name) for (name, value), spec in zip(values, found, strict=True)]
 
@@ -146,7 +146,7 @@ def _by_name(
     if unknown:
         given = [*(name or f"arg{i}" for i, name in enumerate(names)), *kwargs]
         raise CaptureError(
-            f"dynamic_shapes names {', '.join(map(repr, unknown))}, which the example call has not",
+            f"dynamic_shapes names {', '.join(map(repr, unknown))}, which is not in the example call",
             hint=f"its arguments are {', '.join(given) or 'none'}",
         )
     return result
@@ -158,7 +158,7 @@ def _element(listed: Any, index: int, name: str | None) -> Any:
     if not isinstance(listed, (tuple, list)) or index >= len(listed):
         raise CaptureError(
             f"dynamic_shapes[{name!r}] is {shown(listed)}",
-            hint=f"give a tuple with one element for each argument in *{name}",
+            hint=f"use a tuple with one element for each argument in *{name}",
         )
     return listed[index]
 
@@ -174,7 +174,7 @@ def _by_position(
             return _by_position(function, args, kwargs, [*shapes[:plain], *shapes[plain], *shapes[plain + 1 :]])
         raise CaptureError(
             f"dynamic_shapes has {len(shapes)} elements, but the example call has {total} arguments",
-            hint="give one for each argument, None where nothing varies; or a dict from names to dims",
+            hint="use one for each argument, None for static arguments, or a dict from names to dims",
         )
     return list(shapes)
 
@@ -239,7 +239,7 @@ class _Reader:
         name = self.names[index]
         if name in self.named:
             if spec is not None:
-                raise CaptureError(f"dynamic_shapes speaks of the input {name!r} twice")
+                raise CaptureError(f"dynamic_shapes contains the input {name!r} twice")
             spec = self.named[name]
         self.sizes.append({})
         self.torch.append(None)
@@ -257,14 +257,14 @@ class _Reader:
             if hint(spec) != DYNAMIC:
                 kind = type(value).__name__
                 raise CaptureError(
-                    f"input {name!r} is a {kind}, for which dynamic_shapes gives {shown(spec)}",
+                    f"input {name!r} is a {kind}, but dynamic_shapes has {shown(spec)}",
                     hint=f"write aotpack.DYNAMIC for a {kind} that each call passes, None for a constant",
                 )
             self.numbers[index] = "bool" if isinstance(value, bool) else "float"
         elif not isinstance(spec, (Mapping, tuple, list)) or spec:
             raise CaptureError(
-                f"dynamic_shapes gives a dim to the input {name!r}, which is {shown(value)}",
-                hint="only tensors and numbers vary; leave it out",
+                f"dynamic_shapes has a dim for the input {name!r}, which is {shown(value)}",
+                hint="only tensors and scalars can be dynamic; remove it",
             )
 
     def _axis(self, index: int, axis: int, actual: int, size: Any, name: str) -> bool:
@@ -288,8 +288,8 @@ class _Reader:
         dim = derived(size)
         if dim is None:
             raise CaptureError(
-                f"{where}: {shown(size)}, is no size",
-                hint='give a Dim, its name, 2*dim or dim + 1, "auto", "dynamic", None or an int',
+                f"{where}: {shown(size)}, is not a size",
+                hint='use a Dim, its name, 2*dim or dim + 1, "auto", "dynamic", None or an int',
             )
         self.sizes[index][axis] = self.dims.enter(dim, actual, where, by_name=isinstance(size, str))
         return True
@@ -306,14 +306,14 @@ class _Reader:
         dim = derived(spec)
         if dim is None:
             raise CaptureError(
-                f"{where} is an int, for which dynamic_shapes gives {shown(spec)}",
-                hint="give a Dim with the range of the int, its name, 2*dim or dim + 1 of another input's dim, "
+                f"{where} is an int, but dynamic_shapes has {shown(spec)}",
+                hint="use a Dim with the range of the int, its name, 2*dim or dim + 1 of another input's dim, "
                 "or aotpack.DYNAMIC for any value",
             )
         if dim.root.multiple_of != 1 and (dim.mul, dim.add) == (1, 0):
             raise CaptureError(
                 f"{where}: the dim {dim.root.name!r} has multiple_of={dim.root.multiple_of}",
-                hint="a dim that is an int argument has a range alone",
+                hint="a dim of an int argument supports only a range",
             )
         self.numbers[index] = "int"
         self.torch[index] = TorchDim.AUTO
@@ -342,7 +342,7 @@ def _below(spec: Any, keys: Sequence[str], value: Any, path: str) -> list[Any]:
         return list(spec)
     raise CaptureError(
         f"dynamic_shapes of {path!r} is {shown(spec)}, but {path!r} is a {type(value).__name__} of {len(keys)}",
-        hint="follow its structure, with None where nothing varies",
+        hint="mirror its structure, with None for static parts",
     )
 
 
@@ -354,7 +354,7 @@ def _sizes(value: torch.Tensor, spec: Any, name: str) -> dict[int, Any]:
         for axis in spec:
             if not isinstance(axis, int) or isinstance(axis, bool) or not 0 <= axis < value.dim():
                 raise CaptureError(
-                    f"dynamic_shapes speaks of axis {axis!r} of the input {name!r}, a tensor with {value.dim()} dims",
+                    f"dynamic_shapes contains axis {axis!r} of the input {name!r}, a tensor with {value.dim()} dims",
                     hint=f"its axes are {', '.join(map(str, range(value.dim())))}" if value.dim() else "it has no axes",
                 )
         return dict(spec)
@@ -362,12 +362,12 @@ def _sizes(value: torch.Tensor, spec: Any, name: str) -> dict[int, Any]:
         if len(spec) != value.dim():
             raise CaptureError(
                 f"dynamic_shapes has {len(spec)} sizes for the input {name!r}, a tensor with {value.dim()} dims",
-                hint="give one for each axis, or a dict from axes to sizes",
+                hint="use one for each axis, or a dict from axes to sizes",
             )
         return dict(enumerate(spec))
     raise CaptureError(
         f"dynamic_shapes of the input {name!r} is {shown(spec)}",
-        hint='give a dict from axes to dims, such as {0: "batch"}, a tuple with a size for each axis, or "auto"',
+        hint='use a dict from axes to dims, such as {0: "batch"}, a tuple with a size for each axis, or "auto"',
     )
 
 

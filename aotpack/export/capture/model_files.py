@@ -12,9 +12,9 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-_SAVE = "write it by torch.export.save(torch.export.export(model, args), path)"
+_SAVE = "create it with torch.export.save(torch.export.export(model, args), path)"
 _SOURCE = (
-    "write a model.py with model(), which makes the module and loads the file into it, and example_inputs(); "
+    "write a model.py with model(), which creates the module and loads the file, and example_inputs(); "
     "then: aotpack build model.py"
 )
 
@@ -40,10 +40,10 @@ def foreign(path: str | os.PathLike[str]) -> Foreign | None:
     if not head:
         return Foreign("an empty file", _SAVE)
     if head.startswith(_PICKLES):
-        return Foreign("a pickle, as older versions of torch.save wrote it", _SOURCE)
+        return Foreign("a pickle from an older version of torch.save", _SOURCE)
     if not zipfile.is_zipfile(path):
         if head.startswith(b"PK\x03\x04"):
-            return Foreign("a zip file whose end is missing: its copy is incomplete", _SAVE)
+            return Foreign("an incomplete zip file whose end is missing", _SAVE)
         return Foreign("a file of an unknown format", _SAVE)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -58,22 +58,22 @@ def _by_names(names: list[PurePosixPath]) -> Foreign | None:
     below = {PurePosixPath(*name.parts[1:]).as_posix() for name in names if len(name.parts) > 1}
     own = {name.as_posix() for name in names}
     if "manifest.json" in own and any(name.startswith("modules/") for name in own):
-        return Foreign("an aotpack archive already", "run it: aotpack run, or aotpack.load")
+        return Foreign("an aotpack archive", "run it: aotpack run, or aotpack.load")
     if "serialized_exported_program.json" in own | below:
         return None
     if "archive_format" in below:
         if any(name.startswith("models/") for name in below):
             return None
         return Foreign(
-            "a package of compiled code (AOTInductor), not of a program",
-            "build from the model or from the exported program that it was made of",
+            "an AOTInductor package of compiled code, not a program",
+            "build from the model or from its exported program",
         )
     if "constants.pkl" in below or any(name.startswith("code/") for name in below):
         return Foreign(
             "a TorchScript file (torch.jit.save)",
-            "TorchScript cannot be built: write a model.py with model(), which makes the module in Python, and "
+            "TorchScript is not supported: write a model.py with model(), which creates the module in Python, and "
             "example_inputs(); then: aotpack build model.py",
         )
     if "data.pkl" in below:
-        return Foreign("what torch.save writes: weights or a pickled module", _SOURCE)
-    return Foreign("a zip file of something else", _SAVE)
+        return Foreign("a file from torch.save: weights or a pickled module", _SOURCE)
+    return Foreign("a zip file of another format", _SAVE)

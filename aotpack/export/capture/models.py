@@ -124,11 +124,9 @@ def aot_export(
         InternalError: a fault of aotpack, with the place in the model as far as it is known.
     """
     if mode not in ("forward", "joint"):
-        raise CaptureError(
-            f"mode {mode!r} is not known", hint='the modes are "forward" (inference) and "joint" (a loss and gradients)'
-        )
+        raise CaptureError(f"unknown mode {mode!r}", hint='use "forward" (inference) or "joint" (a loss and gradients)')
     if isinstance(args, torch.Tensor):
-        raise CaptureError("args must be a tuple of arguments, got a tensor", hint="write (x,) for one argument")
+        raise CaptureError("args must be a tuple of arguments, got a tensor", hint="use (x,) for one argument")
     _check_call(model, args, kwargs)
     is_module = isinstance(model, torch.nn.Module)
     module = model if isinstance(model, torch.nn.Module) else _Function(model)
@@ -166,7 +164,7 @@ def aot_export(
         else:
             program = _joint(called, call, shapes.torch, name or default, model)
     if anew:
-        text = "caches of cross-attention, empty in the model, are computed in each call"
+        text = "cross-attention caches that are empty in the model are computed in each call"
         program = replace(program, notes=(*program.notes, Note("capture", text)))
     default_entry = mode if mode != "forward" else method
     program = replace(program, signature=replace(program.signature, name=entry or default_entry))
@@ -192,8 +190,8 @@ def _shapes_of(given: Any, module: torch.nn.Module, args: tuple[Any, ...], kwarg
         return given.dynamic_shapes(module, args, kwargs)  # type: ignore[no-untyped-call]
     except ValueError as error:
         raise CaptureError(
-            f"the {type(given).__name__} does not fit the example call: {error}",
-            hint="give dynamic_shapes by the names of the arguments (docs/dims.md)",
+            f"the {type(given).__name__} does not match the example call: {error}",
+            hint="pass dynamic_shapes by argument name (docs/dims.md)",
         ) from error
 
 
@@ -205,15 +203,15 @@ def _check_call(model: Any, args: Any, kwargs: Any) -> None:
     if isinstance(model, ExportedProgram):
         raise CaptureError(
             "the model is an ExportedProgram, which cannot be called",
-            hint="capture `program.module()`; a file that torch.export.save wrote is read by load_exported(path)",
+            hint="capture `program.module()`; use load_exported(path) for a file written by torch.export.save",
         )
     if not callable(model):
         raise CaptureError(
-            f"the model is a {type(model).__name__}", hint="give a torch.nn.Module or a function over tensors"
+            f"the model is a {type(model).__name__}", hint="pass a torch.nn.Module or a function of tensors"
         )
     if not isinstance(args, (tuple, list)):
         raise CaptureError(
-            f"args must be a tuple of arguments, got a {type(args).__name__}", hint="write (x,) for one argument"
+            f"args must be a tuple of arguments, got a {type(args).__name__}", hint="use (x,) for one argument"
         )
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise CaptureError(
@@ -239,8 +237,8 @@ def _streamed(
         return None
     if not is_module or mode != "forward":
         raise CaptureError(
-            "weights can be read from files for the forward of a module alone",
-            hint="load them into the model, and leave `weights` out",
+            "weights can be read from files only for the forward mode of a module",
+            hint="load them into the model and omit `weights`",
         )
     return StreamedWeights(module, weights)
 
@@ -258,28 +256,28 @@ def load_exported(
     `name`, `variants` and `select` are those of `aot_export`.
 
     Raises:
-        CaptureError: the file is no exported program, or carries no example inputs; a variant cannot be captured.
+        CaptureError: the file is no exported program, or contains no example inputs; a variant cannot be captured.
         OSError: the file cannot be read.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise CaptureError(
-            f"load_exported reads a file, and the path is a {type(path).__name__}",
-            hint="save the program by torch.export.save(program, path), or capture program.module() by aot_export",
+            f"load_exported expects a file, but the path is a {type(path).__name__}",
+            hint="save the program with torch.export.save(program, path), or capture program.module() with aot_export",
         )
     other = foreign(path)
     if other is not None:
-        raise CaptureError(f"{os.fspath(path)} is no exported program but {other.what}", hint=other.hint)
+        raise CaptureError(f"{os.fspath(path)} is not an exported program but {other.what}", hint=other.hint)
     try:
         with torch_quiet():
             exported = torch.export.load(path)
     except Exception as error:
         raise CaptureError(
             f"{os.fspath(path)} could not be read as an exported program: {summary(error)}",
-            hint="write it again by torch.export.save(torch.export.export(model, args), path), with this version of "
+            hint="save it again with torch.export.save(torch.export.export(model, args), path), with this version of "
             f"torch ({torch.__version__})",
         ) from error
     if exported.example_inputs is None:
-        raise CaptureError(f"{os.fspath(path)} carries no example inputs", hint="export and save the program again")
+        raise CaptureError(f"{os.fspath(path)} contains no example inputs", hint="export and save the program again")
     restore_guards(exported)
     args, kwargs = exported.example_inputs
     args, kwargs = eager.detached((tuple(args), dict(kwargs)))
@@ -418,7 +416,7 @@ def _traced_joint(
     except Exception as error:
         raise CaptureError(
             f"AOTAutograd cannot trace the backward: {type(error).__name__}: {message(error)}",
-            hint="look for an operator whose backward torch cannot trace, and compute it by another; "
+            hint="look for an operator whose backward torch cannot trace, and replace it; "
             'mode="forward" captures the model without its backward',
         ) from error
     out_spec = exported.call_spec.out_spec

@@ -142,9 +142,9 @@ class StreamedWeights:
             more = f"\n  … and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
             listed = "".join(f"\n  - {problem}" for problem in problems[:_LISTED])
             raise CaptureError(
-                f"the weights do not fit {type(module).__name__}:{listed}{more}",
-                hint="save them by safetensors.torch.save_model(model, path); buffers that are in no file must be made "
-                "with the model (aotpack.export.without_weights leaves buffers in memory)",
+                f"the weights do not match {type(module).__name__}:{listed}{more}",
+                hint="save them with safetensors.torch.save_model(model, path); buffers that are in no file must be "
+                "created with the model (aotpack.export.without_weights leaves buffers in memory)",
             )
 
 

@@ -94,11 +94,11 @@ class DimNames:
         elif not by_name and dim != known:
             raise CaptureError(
                 f"{where}: there are two dims named {dim.name!r}: {known} and {dim}",
-                hint="use one Dim wherever the sizes are the same, and another name where they are not",
+                hint="use one Dim for equal sizes, and different names otherwise",
             )
         if size.mul < 1:
             raise CaptureError(
-                f"{where}: {size} does not grow with {dim.name!r}", hint="multiply dims by ints from 1 on"
+                f"{where}: {size} does not grow with {dim.name!r}", hint="multiply dims by positive ints"
             )
         ref = DimRef(dim.name, size.mul, size.add)
         value, remainder = divmod(actual - ref.add, ref.mul)
@@ -111,7 +111,7 @@ class DimNames:
         if first != value:
             raise CaptureError(
                 f"{where} is {ref} = {actual} in the example call, so {ref.dim!r} is {value}, but {first} by {source}",
-                hint="one dim has one size in a call: give these sizes names of their own, or change the example",
+                hint="a dim has one size in a call: use different names for these sizes, or change the example",
             )
         return ref
 
@@ -122,13 +122,13 @@ class DimNames:
             if value < dim.min or (dim.max is not None and value > dim.max):
                 raise CaptureError(
                     f"the dim {name!r} is {value} in the example call ({where}), but {dim}",
-                    hint="give an example within the range",
+                    hint="use an example within the range",
                 )
             if value % dim.multiple_of:
                 raise CaptureError(
-                    f"the dim {name!r} is {value} in the example call ({where}), which is no multiple of "
+                    f"the dim {name!r} is {value} in the example call ({where}), which is not a multiple of "
                     f"{dim.multiple_of}",
-                    hint="give an example that is one",
+                    hint="use an example that is a multiple",
                 )
 
 
@@ -137,7 +137,7 @@ def _check(dim: Dim, where: str) -> None:
         raise CaptureError(f"{where}: {dim.name!r} cannot name a dim", hint='a name is an identifier, such as "batch"')
     for key, value in {"min": dim.min, "max": dim.max, "multiple_of": dim.multiple_of}.items():
         if (not isinstance(value, int) or isinstance(value, bool)) and not (key == "max" and value is None):
-            raise CaptureError(f"{where}: {key} of the dim {dim.name!r} is {value!r}, which is no int")
+            raise CaptureError(f"{where}: {key} of the dim {dim.name!r} is {value!r}, which is not an int")
     if dim.max is not None and dim.max < dim.min:
         raise CaptureError(f"{where}: the range of the dim {dim.name!r} is empty: {dim}")
     if dim.multiple_of < 1:

@@ -138,12 +138,12 @@ def _same(wanted: TensorSpec, found: TensorSpec, kind: str, name: str) -> Tensor
             raise BuildError(
                 f"the variant {name!r} differs from the general one: the {what} of {kind} {wanted.name!r} is {second}, "
                 f"but {first} in general",
-                hint="the variants of an entry take and return the same; leave this one out",
+                hint="all variants of an entry must have the same inputs and outputs; remove this one",
             )
     if found.mutated and not wanted.mutated:
         raise BuildError(
             f"the variant {name!r} differs from the general one: it writes to {kind} {wanted.name!r}",
-            hint="the variants of an entry do the same; leave this one out",
+            hint="all variants of an entry must write to the same tensors; remove this one",
         )
     return found
 
@@ -151,7 +151,7 @@ def _same(wanted: TensorSpec, found: TensorSpec, kind: str, name: str) -> Tensor
 def _differs(how: str, name: str, own: Signature, entry: Signature) -> BuildError:
     return BuildError(
         f"the variant {name!r} {how} than the general one:\n  {own}\n  {entry}",
-        hint="the variants of an entry take and return the same; leave this one out",
+        hint="all variants of an entry must have the same inputs and outputs; remove this one",
     )
 
 

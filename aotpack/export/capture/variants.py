@@ -60,7 +60,7 @@ def with_variants(
         BuildError: a variant differs from the general program in what it takes or returns.
     """
     if select not in ("declared", "tightest"):
-        raise CaptureError(f"select is {select!r}", hint='choose "declared" or "tightest"')
+        raise CaptureError(f"select is {select!r}", hint='use "declared" or "tightest"')
     made = []
     for pins in _checked(variants, general.signature):
         name = _name(pins)
@@ -115,7 +115,7 @@ def _checked(variants: Variants, signature: Signature) -> list[dict[str, int]]:
     """The dims that each variant fixes, in the order of the signature."""
     if not isinstance(variants, Sequence) or isinstance(variants, str) or not variants:
         raise CaptureError(
-            "variants must be a list of dicts from dims to sizes", hint='write variants=[{"batch": 1}, {}]'
+            "variants must be a list of dicts from dims to sizes", hint='use variants=[{"batch": 1}, {}]'
         )
     dims = {dim.name: dim for dim in signature.dims}
     result: list[dict[str, int]] = []
@@ -128,8 +128,8 @@ def _checked(variants: Variants, signature: Signature) -> list[dict[str, int]]:
             if name not in dims:
                 known = f"its dims are {', '.join(dims)}" if dims else "it has none"
                 raise CaptureError(
-                    f"a variant fixes {name!r}, which is no dim of the entry {signature.name!r}",
-                    hint=f"{known}; name the dims that vary in dynamic_shapes",
+                    f"a variant fixes {name!r}, which is not a dim of the entry {signature.name!r}",
+                    hint=f"{known}; declare dynamic dims in dynamic_shapes",
                 )
             _check_size(dims[name], size)
         pins = {name: int(variant[name]) for name in dims if name in variant}
@@ -145,7 +145,7 @@ def _check_size(dim: Dim, size: Any) -> None:
     if size < dim.min or (dim.max is not None and size > dim.max):
         raise CaptureError(f"a variant fixes {dim.name!r} to {size}, but {dim}")
     if size % dim.multiple_of:
-        raise CaptureError(f"a variant fixes {dim.name!r} to {size}, which is no multiple of {dim.multiple_of}")
+        raise CaptureError(f"a variant fixes {dim.name!r} to {size}, which is not a multiple of {dim.multiple_of}")
 
 
 def _name(pins: Mapping[str, int]) -> str:
@@ -273,8 +273,8 @@ def _variant(general: Program, name: str, pins: Mapping[str, int], captured: Pro
     unknown = [dim for name, dim in own.items() if all(name != known.name for known in general.signature.dims)]
     if unknown:
         raise BuildError(
-            f"the variant {name!r} has a size of its own, {unknown[0]}, which the general one computes of others",
-            hint="fix the sizes that it depends on too, or leave this variant out",
+            f"the variant {name!r} has the independent size {unknown[0]}, which is computed from others in general",
+            hint="also fix the sizes that it depends on, or remove this variant",
         )
     guards = []
     for dim in general.signature.dims:

@@ -92,7 +92,7 @@ def custom_kernel(
     if not _NAME.fullmatch(operator):
         raise BuildError(
             f"{operator!r} is not the name of an operator",
-            hint='write namespace::name or namespace::name.overload, e.g. "vision::nms"',
+            hint='use namespace::name or namespace::name.overload, e.g. "vision::nms"',
         )
     listed = (sources,) if isinstance(sources, (str, os.PathLike)) else tuple(sources)
     by_target = objects if isinstance(objects, Mapping) else {None: objects} if objects else {}
@@ -167,7 +167,7 @@ def _refuse_composite(operator: str) -> None:
         operator, "CompositeImplicitAutograd"
     ):
         raise BuildError(
-            f"{operator} is registered as CompositeImplicitAutograd: torch takes it apart, its kernel would never run",
+            f"{operator} is registered as CompositeImplicitAutograd: torch decomposes it, its kernel never runs",
             hint='register its eager implementation for "CPU" or "CompositeExplicitAutograd"',
         )
 
@@ -176,7 +176,7 @@ def _file(operator: str, given: PathLike) -> Path:
     path = Path(given).resolve()
     if not path.is_file():
         raise BuildError(
-            f"there is no file {path}, which is to hold the kernel of {operator}",
+            f"no such file: {path}, which should contain the kernel of {operator}",
             hint="relative paths are relative to the working directory; Path(__file__).with_name(...) is beside the "
             "Python file",
         )
@@ -186,7 +186,7 @@ def _file(operator: str, given: PathLike) -> Path:
 def _folder(operator: str, given: PathLike) -> Path:
     path = Path(given).resolve()
     if not path.is_dir():
-        raise BuildError(f"there is no folder {path}, in which headers of the kernel of {operator} are to be")
+        raise BuildError(f"no such directory: {path}, an include directory of the kernel of {operator}")
     return path
 
 
@@ -195,6 +195,6 @@ def _object(operator: str, given: PathLike) -> Path:
     if path.suffix not in _OBJECT_SUFFIXES:
         raise BuildError(
             f"{path} cannot be linked into an archive: it is neither an object (.o) nor a static archive (.a)",
-            hint="an archive carries all of its code; a shared library would have to be on every machine that runs it",
+            hint="an archive contains all of its code; a shared library would be needed wherever it runs",
         )
     return path

@@ -19,7 +19,7 @@ from aotpack.errors import AotpackError, InternalError, OutOfMemoryError
 from aotpack.export.diagnostics import model_lines
 
 REPORT = (
-    "this is a fault of aotpack, not of the model: please report it with this message and the traceback "
+    "this is a bug in aotpack, not in the model: please report it with this message and the traceback "
     "(AOTPACK_TRACEBACK=1 shows it on the command line)"
 )
 # Set on exceptions of callbacks that the caller passed in: they are the caller's own and leave as they are.
@@ -68,7 +68,7 @@ def reported(stage: str) -> Iterator[None]:
             raise OutOfMemoryError(f"{stage}: {summary(error)}") from error
         place = place_of(error)
         raise InternalError(
-            f"{stage} failed with an error that aotpack did not expect: {summary(error)}{place}",
+            f"{stage} failed with an unexpected error: {summary(error)}{place}",
             hint=REPORT,
             stage=stage,
             place=(place.operator, place.module, place.line),

@@ -276,5 +276,5 @@ def _finish(draft: Draft, labels: Sequence[str], options: BuildOptions, clock: _
 
 def _target_names(targets: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(targets, str):
-        raise UnsupportedTargetError(f"targets is the string {targets!r}", hint=f"give a list: [{targets!r}]")
+        raise UnsupportedTargetError(f"targets is the string {targets!r}", hint=f"use a list: [{targets!r}]")
     return tuple(dict.fromkeys(Target.buildable(target).name for target in (targets or ["native"])))

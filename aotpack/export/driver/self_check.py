@@ -26,8 +26,8 @@ from aotpack.errors import GoldenError
 from aotpack.export.ir.units import unit_label
 
 _HINT = (
-    "please report this together with the model; without=('all',) (--without all) tells whether a pass is at fault, "
-    "and check=False (--no-check) writes the archive nevertheless"
+    "please report this together with the model; without=('all',) (--without all) shows whether a pass causes the "
+    "error, and check=False (--no-check) writes the archive anyway"
 )
 _PACKAGES = str(Path(__file__).resolve().parents[3])
 _START = f"import sys; sys.path.append({_PACKAGES!r}); from aotpack.cli.golden_worker import main; main()"
@@ -108,7 +108,7 @@ class _Worker:
                 if process.returncode != 0 or not again:
                     break
         raise GoldenError(
-            f"the archive's code does not survive its own example call: its process {_ended(process.returncode)}",
+            f"the archive crashes in its example call: its process {_ended(process.returncode)}",
             hint=_HINT,
         )
 
@@ -189,21 +189,21 @@ def check(path: Path, examples: Sequence[Example], labels: Sequence[str]) -> Che
         GoldenError: an output is not eager's, or a call fails.
     """
     if not examples:
-        return CheckReport(skipped="there is no example call with a fixed answer", unchecked=tuple(labels))
+        return CheckReport(skipped="there is no deterministic example call", unchecked=tuple(labels))
     try:
         answer = _worker.ask(path, examples)
     except OSError as error:
-        return CheckReport(skipped=f"the process for it could not be started: {error}", unchecked=tuple(labels))
+        return CheckReport(skipped=f"the process could not be started: {error}", unchecked=tuple(labels))
     if "skipped" in answer:
         return CheckReport(skipped=answer["skipped"], unchecked=tuple(labels))
     if "failure" in answer:
-        raise GoldenError(f"the archive does not run: {answer['failure']}", hint=_HINT)
+        raise GoldenError(f"the archive cannot run: {answer['failure']}", hint=_HINT)
     target, outputs, ran = answer["target"], [], set()
     accepted: dict[str, str] = {}
     for example, result in zip(examples, answer["results"], strict=True):
         where = f"entry {result['entry']!r}, variant {result['variant']!r}, target {target}"
         if "failure" in result:
-            raise GoldenError(f"the archive fails in its own example call: {where}: {result['failure']}", hint=_HINT)
+            raise GoldenError(f"the archive fails in its example call: {where}: {result['failure']}", hint=_HINT)
         if example.open and not all(output["ok"] for output in result["outputs"]):
             accepted[unit_label(example.entry, example.variant)] = "; ".join(example.open)
             continue
@@ -213,7 +213,7 @@ def check(path: Path, examples: Sequence[Example], labels: Sequence[str]) -> Che
     if wrong:
         lines = "".join(f"\n  {where}, {_described(output)}" for where, output in wrong[:8])
         more = f"\n  and {len(wrong) - 8} more" if len(wrong) > 8 else ""
-        raise GoldenError(f"the archive's answer to the example call is not eager PyTorch's:{lines}{more}", hint=_HINT)
+        raise GoldenError(f"the outputs of the example call differ from eager PyTorch's:{lines}{more}", hint=_HINT)
     greatest = max((output["error"] for _, output in outputs), default=0.0)
     unchecked = tuple(known for known in labels if known not in ran)
     return CheckReport(target, len(outputs), greatest, None, accepted, unchecked)

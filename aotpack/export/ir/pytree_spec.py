@@ -91,7 +91,7 @@ def _plain_keys(keys: Sequence[Any], where: str) -> tuple[Key, ...]:
         if name in plain:
             raise CaptureError(
                 f"{where}: the keys {plain[name]!r} and {key!r} of a dict are the same, {name!r}, in an archive",
-                hint="a member of an enum stands for its value: use other keys or values",
+                hint="an enum member is represented by its value: use other keys or values",
             )
         plain[name] = key
     return tuple(plain)

@@ -30,7 +30,7 @@ def base_of(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> torch.Tens
         if tensor.dtype != first.dtype:
             raise CaptureError(
                 f"{names[0]!r} ({first.dtype}) and {name!r} ({tensor.dtype}) share memory that the model writes to",
-                hint="keep one of them, and compute the other from it in each call, by view(dtype) or view_as_real",
+                hint="keep one of them and compute the other from it in each call with view(dtype) or view_as_real",
             )
     end = max(_end(tensor) for tensor in tensors)
     spanning = [t for t in tensors if t.storage_offset() == 0 and _end(t) == end and t.numel() == end and is_dense(t)]

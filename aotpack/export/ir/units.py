@@ -51,14 +51,16 @@ def units_of(programs: Sequence[Program]) -> list[Unit]:
         BuildError: there is no program, or two entries have one name.
     """
     if not programs:
-        raise BuildError("there is nothing to build", hint="give a program, or a list of several with different names")
+        raise BuildError(
+            "there is nothing to build", hint="pass a program, or a list of programs with different entry names"
+        )
     units: list[Unit] = []
     names: set[str] = set()
     for program in programs:
         name = program.signature.name
         if name in names:
             raise BuildError(
-                f"two programs are the entry {name!r}", hint="give each a name: aot_export(…, entry='prefill')"
+                f"two programs have the entry name {name!r}", hint="name each entry: aot_export(…, entry='prefill')"
             )
         names.add(name)
         if program.variants:

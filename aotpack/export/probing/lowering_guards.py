@@ -53,7 +53,7 @@ def lowering_checks(program: Program, where: str) -> tuple[Check, ...]:
         found = demands(dims, wanted, explicit_max=False)
     except CaptureError as error:
         raise LoweringError(
-            f"{where} relies on a size: {error}", hint="please report this model; a static dim avoids it"
+            f"{where} relies on a size: {error}", hint="please report this model; a static dim avoids the problem"
         ) from error
     checks = list(found.checks)
     for before, after in zip(dims, found.dims, strict=True):
@@ -81,7 +81,7 @@ def _refuse_fewer_sizes(program: Program, assumption: Assumption, where: str) ->
         shown = ", ".join(f"{name} = {sizes[name]}" for name in names)
         raise LoweringError(
             f"{where} needs {write(assumption.expr).text}, which declared sizes violate: {shown}{assumption.origin}",
-            hint="declare narrower ranges, or change the model so that it takes the same way for all sizes",
+            hint="declare narrower ranges, or change the model so that it takes the same path for all sizes",
         )
 
 

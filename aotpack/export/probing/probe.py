@@ -83,7 +83,7 @@ def _try_least_sizes(program: Program, trial: Trial, example: Mapping[str, int],
         shown = ", ".join(f"{name} = {size}" for name, size in least.items())
         raise CaptureError(
             f"the declared sizes {shown} do not work together: {outcome.problem}",
-            hint="give one of these dims a greater min, or let the model do the same for all sizes",
+            hint="use a greater min for one of these dims, or make the model do the same for all sizes",
         )
 
 
@@ -95,7 +95,7 @@ def _without(program: Program, dim: Dim, problems: Mapping[int, str], explicit: 
         size, problem = next(iter(problems.items()))
         raise CaptureError(
             f"dim {dim.name!r} is declared as {dim}, but {dim.name} = {size} does not work: {problem}",
-            hint=f"give the dim min={max(problems) + 1}, or let the model do the same for all sizes",
+            hint=f"declare min={max(problems) + 1}, or make the model do the same for all sizes",
         )
     notes = [Note(dim.name, f"cannot be {size}: {problem}") for size, problem in problems.items()]
     least = dim.min

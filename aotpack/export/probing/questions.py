@@ -25,7 +25,7 @@ from aotpack.export.tracing.interface import Call
 
 _HINT = (
     "declare the dims so that it always holds (one Dim where sizes are equal, 2*n where they are multiples, narrower "
-    "ranges), or change the model so that it takes the same way for all sizes"
+    "ranges), or change the model so that it takes the same path for all sizes"
 )
 
 
@@ -96,7 +96,7 @@ def _refusal(question: Question, sizes: Mapping[str, int], outcome: Outcome) -> 
     shown = ", ".join(f"{name} = {sizes[name]}" for name in names)
     how = f" ({outcome.problem})" if question.doubtful and outcome.problem is not None else ""
     return CaptureError(
-        f"what was captured is right only where {write(question.condition).text}, but the model also works for "
+        f"the captured program is correct only if {write(question.condition).text}, but the model also works for "
         f"{shown}{how}{question.where}",
         hint=_HINT,
     )

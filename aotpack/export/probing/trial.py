@@ -95,7 +95,7 @@ class Trial:
             return Outcome(str(error).partition("\n")[0])
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
-            return Outcome(f"what was captured fails: {type(error).__name__}: {text}")
+            return Outcome(f"the captured program fails: {type(error).__name__}: {text}")
         return Outcome(self._difference([*expected], [*returned], mine, theirs))
 
     def _difference(
@@ -106,17 +106,17 @@ class Trial:
         for leaf, wanted in zip(_leaves(self.program.signature.out_spec), expected, strict=True):
             if isinstance(leaf, ValueLeaf):
                 if ValueLeaf(wanted) != leaf:
-                    return f"the model returns {_shown(wanted)}, what was captured {leaf.value!r}"
+                    return f"the model returns {_shown(wanted)}, the captured program {leaf.value!r}"
                 continue
             value, spec = next(got)
             if spec.number is not None:
                 wanted = torch.tensor(wanted, dtype=value.dtype) if not isinstance(wanted, torch.Tensor) else wanted
             if not isinstance(wanted, torch.Tensor) or not _alike(value, wanted, values):
                 text, other = _shown(wanted), _shown(value)
-                return f"{spec.name} is {text}, in what was captured {'another' if text == other else other}"
+                return f"{spec.name} is {text}, in the captured program {'another' if text == other else other}"
         for spec, mutated, wanted in zip(self.program.signature.inputs, mine, theirs, strict=True):
             if self.writes and spec.mutated and not _alike(mutated, wanted, values):
-                return f"input {spec.name!r} is written otherwise"
+                return f"input {spec.name!r} is written differently"
         return None
 
     def _arguments(self, inputs: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -181,8 +181,8 @@ class DimTable:
                 self._enter(fresh, axis)
                 if _affine(self._in_dims(expression(size))) is None:
                     raise CaptureError(
-                        f"{_place(name, axis)} must be {self._in_dims(expression(size))}, of which no input alone "
-                        "gives a part",
+                        f"{_place(name, axis)} must be {self._in_dims(expression(size))}, and no single input "
+                        "determines a part of it",
                         hint="make this dim static in dynamic_shapes",
                     )
         for dim, (expr, where, _) in self._vanished.items():
@@ -206,7 +206,7 @@ class DimTable:
         raise CaptureError(
             f"the model fixes the dim {ref.dim!r} ({where}) to {pinned}{line}",
             hint=f"make {ref.dim!r} static in dynamic_shapes, or find what in that line needs its value: a size that "
-            "meets another one that is fixed, or Python code that turns it into a number (math.sqrt, int, range)",
+            "is combined with a fixed size, or Python code that turns it into a number (math.sqrt, int, range)",
         )
 
     def _because(self, size: Any) -> str:
@@ -262,7 +262,7 @@ class DimTable:
         if any(shape_env.is_input(self._env, symbol) for symbol in unknown):
             text = write(expr).text
             raise CaptureError(
-                f"the capture relies on {text}, which is about more than the sizes of inputs{assumption.origin}",
+                f"the capture relies on {text}, which depends on more than input sizes{assumption.origin}",
                 hint="pass contiguous example inputs, or make their dims static in dynamic_shapes",
             )
         return None

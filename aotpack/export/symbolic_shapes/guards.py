@@ -189,8 +189,8 @@ class _Solver:
     def _check(self, condition: sympy.Basic, origin: Origin) -> Check:
         if condition == sympy.false:
             raise CaptureError(
-                f"no sizes satisfy all that the capture relies on{origin}",
-                hint="look for branches on sizes in the model, and at the ranges of the dims",
+                f"no sizes satisfy all conditions of the capture{origin}",
+                hint="check branches on sizes in the model and the ranges of the dims",
             )
         written = write(condition)
         if written.code is None:
@@ -362,7 +362,7 @@ class _Solver:
         step = dim.multiple_of
         if dim.max is not None and -(-dim.min // step) > dim.max // step:
             raise CaptureError(
-                f"no size of dim {name!r} satisfies all that the capture relies on",
+                f"no size of dim {name!r} satisfies all conditions of the capture",
                 hint="make this dim static in dynamic_shapes",
             )
 
@@ -372,7 +372,7 @@ class _Solver:
 
 
 _NARROWER = (
-    "give the dim that range, or change the model so that it takes the same way for all sizes; a branch on a size is "
+    "declare this range, or change the model so that it takes the same path for all sizes; a branch on a size is "
     "captured as the example call takes it"
 )
 _MULTIPLE = (
@@ -383,7 +383,7 @@ _MULTIPLE = (
 
 def _refuse(declared: Dim, demand: str, origin: Origin, *, hint: str = _NARROWER) -> None:
     raise CaptureError(
-        f"dim {declared.name!r} is declared as {declared}, but in what was captured it {demand}{origin}", hint=hint
+        f"dim {declared.name!r} is declared as {declared}, but in the captured program it {demand}{origin}", hint=hint
     )
 
 

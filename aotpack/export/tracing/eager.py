@@ -63,8 +63,8 @@ def check_initialized(module: torch.nn.Module) -> None:
     lazy = [name for name, tensor in tensors if is_lazy(tensor)]
     if lazy:
         raise CaptureError(
-            f"the model has lazy modules that were never called: {', '.join(map(repr, lazy[:5]))} has no shape yet",
-            hint="call the model once before capture: the first call makes the parameters",
+            f"the model has uninitialized lazy modules: {', '.join(map(repr, lazy[:5]))} has no shape yet",
+            hint="call the model once before capture: the first call creates the parameters",
         )
 
 
@@ -125,7 +125,7 @@ def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
         leaves = [*parameters.values(), *inputs.values()]
         if not leaves:
             raise CaptureError(
-                "there is nothing to compute gradients of: no parameter of the model requires grad",
+                "there are no gradients to compute: no parameter of the model requires grad",
                 hint="call model.requires_grad_(), or requires_grad_() on an example input",
             )
         # An input that the model writes to must be no leaf; its gradient is that of the value that was passed in.
@@ -162,11 +162,11 @@ def _loss(outputs: Any) -> tuple[int, torch.Tensor]:
             raise CaptureError(f"the loss is a tensor of shape {tuple(value.shape)} and {value.dtype}", hint=hint)
         if not value.requires_grad:
             raise CaptureError(
-                "the loss depends on nothing that requires grad",
+                "the loss does not depend on a tensor that requires grad",
                 hint=f"look for detach() and torch.no_grad() in the model; {hint}",
             )
         return position, value
-    raise CaptureError("the model returns no tensor, so there is no loss", hint=hint)
+    raise CaptureError("the model does not return a tensor, so there is no loss", hint=hint)
 
 
 def _copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -221,7 +221,7 @@ def _single_backward() -> Iterator[None]:
     def refuse(*_: Any, **__: Any) -> Any:
         raise CaptureError(
             "double backward is not supported: the model computes gradients itself",
-            hint="compute that gradient by a formula, or capture the inner model alone",
+            hint="compute that gradient with a formula, or capture only the inner model",
         )
 
     with mock.patch.object(torch.autograd, "grad", refuse), mock.patch.object(torch.autograd, "backward", refuse):
@@ -239,7 +239,7 @@ def _no_backward_of_its_own() -> Iterator[None]:
     def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
         if not cls.__module__.startswith("torch."):
             raise CaptureError(
-                f"{cls.__qualname__} is a torch.autograd.Function, whose own backward torch.export does not capture",
+                f"{cls.__qualname__} is a torch.autograd.Function, whose backward torch.export does not capture",
                 hint="define it as a custom operator: torch.library.custom_op with register_autograd",
             )
         return original(cls, *args, **kwargs)

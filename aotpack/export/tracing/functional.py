@@ -66,7 +66,7 @@ def _refuse_unseen_writes(graph_module: torch.fx.GraphModule) -> None:
             raise CaptureError(
                 f"an instance norm in training mode keeps running statistics, which torch.export does not "
                 f"record{where}",
-                hint="call eval() before the export, or capture the module itself by aot_export",
+                hint="call eval() before the export, or capture the module itself with aot_export",
             )
 
 

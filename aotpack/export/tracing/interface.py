@@ -275,7 +275,7 @@ def _input_leaves(
         else:
             raise CaptureError(
                 f"input {name!r} is a {type(value).__name__}",
-                hint="inputs are tensors, None, bool, int, float or str in tuples, lists, dicts and dataclasses",
+                hint="use tensors, None, bool, int, float or str in tuples, lists, dicts and dataclasses",
             )
     return leaves, inputs
 
@@ -285,8 +285,8 @@ def _int_value(node: torch.fx.Node, name: str, table: DimTable) -> tuple[str | N
     value = node.meta["val"]
     if constant(value) is not None:
         raise CaptureError(
-            f"input {name!r} varies, but the model makes it the constant {constant(value)}",
-            hint="leave it out of dynamic_shapes, or look for Python code that needs its value",
+            f"input {name!r} is dynamic, but the model turns it into the constant {constant(value)}",
+            hint="remove it from dynamic_shapes, or look for Python code that needs its value",
         )
     element = table.size(value, output=False, where=f"input {name!r}")
     assert not isinstance(element, int)  # that would be a constant
@@ -294,7 +294,7 @@ def _int_value(node: torch.fx.Node, name: str, table: DimTable) -> tuple[str | N
         return element.dim, None
     for dim in table.without_source(element):
         raise CaptureError(
-            f"input {name!r} must be {element} in each call, but no input gives {dim!r}",
+            f"input {name!r} must be {element} in each call, but no input determines {dim!r}",
             hint=f"pass {dim!r}, as an int or as a size of a tensor, and compute {element} in the model",
         )
     return None, element
@@ -305,7 +305,7 @@ def _refuse_constants(value: torch.Tensor, name: str, axes: Sequence[int]) -> No
         if constant(value.shape[axis]) is not None:
             raise CaptureError(
                 f"input {name!r}, axis {axis} is dynamic, but the model fixes it to {value.shape[axis]}",
-                hint='write "auto" for a size that may become a constant',
+                hint='use "auto" for a size that may become a constant',
             )
 
 
@@ -333,7 +333,7 @@ def _output_leaves(
         if not isinstance(fake, torch.Tensor):
             raise CaptureError(
                 f"{name} is a {type(fake).__name__}, which cannot be described in an archive",
-                hint="return tensors, numbers, str and None in tuples, lists, dicts and dataclasses",
+                hint="return tensors, scalars, str and None in tuples, lists, dicts and dataclasses",
             )
         shape = tuple(table.size(size, output=True, where=name) for size in fake.shape)
         order = results.orders.get(name) or memory_order(fake)

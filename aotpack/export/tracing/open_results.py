@@ -60,16 +60,16 @@ def _equal(values: torch.Tensor, dim: int, first: int | None, *, largest: bool =
     if values.dim() == 0 or values.shape[dim] < 2 or not values.numel() or values.is_complex():
         return None
     if values.dtype == torch.bool:
-        return "equal elements have no order"
+        return "equal elements have no defined order"
     count = values.shape[dim] if first is None else min(first + 1, values.shape[dim])
     kept = values.topk(count, dim, largest).values
     # Equal elements that are infinite (masked, most often) are equal everywhere, and stay so.
     gaps = kept.diff(dim=dim).abs()
     if not values.is_floating_point():
-        return "equal elements have no order" if bool((gaps == 0).any()) else None
+        return "equal elements have no defined order" if bool((gaps == 0).any()) else None
     finite = values[values.isfinite()]
     limit = _UNITS * torch.finfo(values.dtype).eps * (float(finite.abs().max()) if finite.numel() else 0.0)
-    return "elements that are equal but for rounding have no order" if bool((gaps <= limit).any()) else None
+    return "elements that differ only by rounding have no defined order" if bool((gaps <= limit).any()) else None
 
 
 def _topk(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> str | None:

@@ -10,11 +10,11 @@ from aotpack.export.diagnostics import model_lines
 
 # What to write instead of the operators that eager calls too. Keys are their names.
 HINTS = {
-    "cond": "compute both sides and choose by torch.where, or leave that part outside the archive",
+    "cond": "compute both branches and select with torch.where, or leave that part outside the archive",
     "while_loop": "write the loop in Python, with a number of steps that does not depend on the data",
     "flex_attention": "call F.scaled_dot_product_attention, with the score and block masks as a tensor for attn_mask",
 }
-_OTHERWISE = "write it in Python with operators over tensors, or leave that part outside the archive"
+_OTHERWISE = "write it in Python with tensor operators, or leave that part outside the archive"
 
 
 def refuse_operators_over_functions(graph_module: torch.fx.GraphModule) -> None:
@@ -34,7 +34,7 @@ def refuse_operators_over_functions(graph_module: torch.fx.GraphModule) -> None:
         name = node.target.name()
         line = model_lines.of_trace(node.meta.get("stack_trace") or "")
         where = "" if line is None else f"\n  at {line.full}"
-        raise CaptureError(f"{name} has no kernel{where}", hint=HINTS.get(name, _OTHERWISE))
+        raise CaptureError(f"{name} is not supported{where}", hint=HINTS.get(name, _OTHERWISE))
 
 
 def _held(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> object:

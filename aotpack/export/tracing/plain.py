@@ -107,8 +107,8 @@ def returning_plain(module: torch.nn.Module, outputs: Any) -> tuple[torch.nn.Mod
     for leaf in pytree.tree_leaves(plain):
         if type(leaf).__name__.endswith("Cache"):
             raise CaptureError(
-                f"the model returns a {type(leaf).__name__}, of which torch does not know the tensors",
-                hint="call the model with use_cache=False, or register the class by torch.utils._pytree."
+                f"the model returns a {type(leaf).__name__}, whose tensors torch does not know",
+                hint="call the model with use_cache=False, or register the class with torch.utils._pytree."
                 "register_pytree_node",
             )
     if plain is outputs:

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aotpack.errors import CaptureError
 from aotpack.export.diagnostics import model_lines
 
-_HINT = "work on a tensor of the model's own: x = x.unsqueeze(0) in place of x.unsqueeze_(0), x = x.clone() before set_"
+_HINT = "use a new tensor: x = x.unsqueeze(0) instead of x.unsqueeze_(0), x = x.clone() before set_"
 
 
 def called_with_inputs_kept(function: Callable[[], Any], inputs: Sequence[tuple[str, torch.Tensor]]) -> Any:
@@ -72,8 +72,8 @@ class _Watched:
             )
             line = model_lines.of_stack(sys._getframe(1))
             raise CaptureError(
-                f"{what} changes the input {name!r} in place, {change}, which a call of an archive cannot do to its "
-                f"caller{'' if line is None else f'{chr(10)}  at {line.full}'}",
+                f"{what} changes the input {name!r} in place, {change}, which archives do not support"
+                f"{'' if line is None else f'{chr(10)}  at {line.full}'}",
                 hint=_HINT,
             )
 

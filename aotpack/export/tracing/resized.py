@@ -13,8 +13,8 @@ from aotpack.errors import CaptureError
 from aotpack.export.diagnostics import model_lines
 
 _HINT = (
-    "state has one shape in all calls. Where the first call alone changes it, call the model once before capture, or "
-    "make the tensor in __init__ with the shape that it gets"
+    "the shape of state is the same in all calls. If only the first call changes it, call the model once "
+    "before capture, or create the tensor in __init__ with its final shape"
 )
 
 

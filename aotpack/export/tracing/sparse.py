@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
 
-_HINT = "convert it by .to_dense(), or leave that part outside of the archive"
+_HINT = "convert it with .to_dense(), or leave that part outside of the archive"
 
 
 def refuse_sparse_inputs(module: torch.nn.Module, example: Any) -> None:
@@ -22,7 +22,7 @@ def refuse_sparse_inputs(module: torch.nn.Module, example: Any) -> None:
     for tensor in [*pytree.tree_leaves(example), *module.parameters(), *module.buffers()]:
         if isinstance(tensor, torch.Tensor) and tensor.layout != torch.strided:
             raise CaptureError(
-                f"a tensor of the model or its example inputs is sparse ({tensor.layout}), which archives do not hold",
+                f"a tensor of the model or its example inputs is sparse ({tensor.layout}), which is not supported",
                 hint=_HINT,
             )
 
@@ -37,5 +37,5 @@ def refuse_sparse_values(exported: ExportedProgram) -> None:
         for value in pytree.tree_leaves(node.meta.get("val")):
             if isinstance(value, torch.Tensor) and value.layout != torch.strided:
                 raise CaptureError(
-                    f"{node.target} gives a sparse tensor ({value.layout}), which archives do not hold", hint=_HINT
+                    f"{node.target} returns a sparse tensor ({value.layout}), which archives do not support", hint=_HINT
                 )

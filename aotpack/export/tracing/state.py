@@ -132,7 +132,7 @@ class _Written(TorchDispatchMode):
         kwargs = kwargs or {}
         if isinstance(func, torch._ops.HigherOrderOperator):
             if func.name() in HINTS:
-                raise CaptureError(f"{func.name()} has no kernel", hint=HINTS[func.name()])
+                raise CaptureError(f"{func.name()} is not supported", hint=HINTS[func.name()])
             return func(*args, **kwargs)
         if "batch_norm" in func.name():
             # Their schemas do not say what they write to.

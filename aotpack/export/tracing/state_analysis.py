@@ -136,7 +136,7 @@ class _Analysis:
                 self._later = {id(c): c.place.value() for c in changes}
                 self._rewritten = {_key(c.place) for c in again.changes() if c.written}
             if self._wanted.leaves is None:
-                wrong = [(c, "the example call fails when it is made again") for c in changes]
+                wrong = [(c, "the example call fails when it is repeated") for c in changes]
             else:
                 pieces, wrong = self._sorted(changes)
         wrong += self._not_as_filled(changes, pieces)
@@ -168,7 +168,7 @@ class _Analysis:
         """What is state, and what cannot be and why."""
         read = self._read(changes)
         unread = [c for c in changes if c not in read]
-        wrong = [(c, "only the first call finds it as it was") for c in self._decisive(unread)]
+        wrong = [(c, "only the first call sees its original value") for c in self._decisive(unread)]
         once = [c for c in read if self._is_set_once(c)]
         decisive = self._decisive(once)
         rest = [c for c in read if c not in once or c in decisive]
@@ -307,9 +307,9 @@ class _Analysis:
         texts = [f"{c.place.label} ({why}){line}" for (c, why), line in zip(wrong, found, strict=True)]
         shown = "\n".join(dict.fromkeys(texts[:10]))
         what = (
-            "a later call depends on what an earlier one has left in"
+            "a later call depends on a value that an earlier call left in"
             if len(texts) == 1
-            else ("later calls depend on what earlier ones have left in:\n ")
+            else ("later calls depend on values that earlier calls left in:\n ")
         )
         raise CaptureError(f"{what} {shown}", hint=_hint(wrong))
 
@@ -329,7 +329,7 @@ def _shown(value: Any) -> str:
 def _hint(wrong: Sequence[tuple[Change, str]]) -> str:
     if any(c.before is None or c.before is ABSENT for c, _ in wrong):
         return (
-            "give it its first value before capture: in __init__, or by one call of the model; a tensor that keeps its "
+            "set its first value before capture: in __init__, or by one call of the model; a tensor that keeps its "
             "shape and dtype becomes state of the archive"
         )
     return "keep it in a tensor that keeps its shape and dtype (register_buffer), which becomes state of the archive"

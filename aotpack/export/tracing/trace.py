@@ -90,7 +90,9 @@ def _trace(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> Traced:
     if pinned:
         followed = _followed(module, call, dynamic_shapes)
         if followed is not None and len(_pinned(followed, None)) < len(_pinned(exported, None)):
-            note = Note("capture", "traced by Dynamo (strict=True), since Python code of the model computes with sizes")
+            note = Note(
+                "capture", "traced by Dynamo (strict=True), because Python code of the model computes with sizes"
+            )
             return Traced(followed, (note,))
     return Traced(exported)
 
@@ -103,7 +105,7 @@ def _by_other_means(module: torch.nn.Module, call: Call, dynamic_shapes: Any, er
     """
     fixed, places = _ones_fixed(module, call, dynamic_shapes)
     if places:
-        notes = tuple(Note(place, "is always 1: it is in the example, and the model needs it") for place in places)
+        notes = tuple(Note(place, "is always 1, as in the example: the model requires it") for place in places)
         with (
             contextlib.suppress(CaptureError),
             shape_env.sizes_from_zero(),
@@ -114,12 +116,12 @@ def _by_other_means(module: torch.nn.Module, call: Call, dynamic_shapes: Any, er
     with contextlib.suppress(CaptureError), shape_env.lines_of_the_model(), _stated(module, call, []):
         exported = _export(module, call, dynamic_shapes)
         _assume_nothing_of_small_sizes(exported)
-        text = "traced as if no size were 0 or 1, since the model cannot be traced otherwise; these are tried out"
+        text = "traced as if no size were 0 or 1, because it cannot be traced otherwise; trial calls check these sizes"
         return Traced(exported, (Note("capture", text),))
     followed = _followed(module, call, dynamic_shapes)
     if followed is None:
         raise error
-    return Traced(followed, (Note("capture", "traced by Dynamo (strict=True), since it cannot be traced otherwise"),))
+    return Traced(followed, (Note("capture", "traced by Dynamo (strict=True), because it cannot be traced otherwise"),))
 
 
 def _ones_fixed(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> tuple[Any, list[str]]:
@@ -174,7 +176,7 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
             # torch has taken what it could not follow for constants.
             raise CaptureError(
                 "the model computes gradients itself, which its example call did not",
-                hint="capture it without `weights`, and with an example that takes the same way through the model",
+                hint="capture it without `weights`, and with an example that takes the same path through the model",
             )
         return exported
     except CaptureError:
@@ -316,7 +318,7 @@ _DATA_DEPENDENT = re.compile(
 
 
 def _in_plain_words(found: re.Match[str]) -> str:
-    known = "which is known only in the call"
+    known = "which is known only at run time"
     if found["what"] == "guard on":
         return (
             f"Python code of the model branches on a data-dependent value, {known} (torch asks {found['expression']})"
@@ -337,18 +339,18 @@ def _export_hint(error: Exception, call: Call) -> str | None:
         numbers = [repr(call.leaf_names()[leaf]) for leaf, kind in call.numbers.items() if kind != "int"]
         if numbers:
             return (
-                "floats, bools and values of tensors cannot decide what Python does: use torch.where, or "
-                f"leave {' or '.join(numbers)} out of dynamic_shapes, which makes it a constant"
+                "Python control flow cannot depend on floats, bools and values of tensors: use torch.where, or "
+                f"remove {' or '.join(numbers)} from dynamic_shapes, which makes it a constant"
             )
         return (
             "Python control flow on the values of tensors cannot be captured: compute both sides and choose by "
-            "torch.where, or bound a size that comes out of data by torch._check"
+            "torch.where, or bound a data-dependent size with torch._check"
         )
     if "Constraints violated" in text or "onstraint" in text:
         return "change dynamic_shapes as the message suggests, or make that dim static"
     if "CondOp" in text or "higher_order_ops" in text:
         return (
-            "torch.cond and the other operators over functions cannot be built: compute both sides and choose by "
+            "torch.cond and other higher-order operators are not supported: compute both sides and choose by "
             "torch.where"
         )
     return None
@@ -364,6 +366,6 @@ def _advice(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> str:
         text = str(error).strip().partition("\n")[0]
         return (
             f"torch.export.export(model, args) alone fails too ({type(error).__name__}{': ' if text else ''}{text}): "
-            "write this part of the model in another way"
+            "rewrite this part of the model"
         )
     return "torch.export.export(model, args) alone captures this model: please report it"

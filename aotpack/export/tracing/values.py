@@ -60,7 +60,7 @@ def refuse_named_results(outputs: Any) -> None:
             raise CaptureError(
                 f"output{pytree.keystr(path)} is {name_of_value(value)}, a member of an enum whose value is a "
                 f"{type(value.value).__name__}, which an archive cannot return",
-                hint="return tensors, numbers, str and None in tuples, lists, dicts and dataclasses",
+                hint="return tensors, scalars, str and None in tuples, lists, dicts and dataclasses",
             )
 
 

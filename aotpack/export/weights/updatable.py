@@ -88,18 +88,18 @@ def _state(programs: Sequence[Program]) -> dict[str, torch.Tensor]:
     for program in programs:
         if program.signature.name == FOLD:
             raise BuildError(
-                f"an entry named {FOLD!r} is in the way of the one that folds new weights",
-                hint="give it another name: aot_export(…, entry=…)",
+                f"an entry named {FOLD!r} conflicts with the entry that folds new weights",
+                hint="use another name: aot_export(…, entry=…)",
             )
         for name, tensor in program.state_dict.items():
             if identity(state.setdefault(name, tensor)) != identity(tensor):
                 raise BuildError(
-                    f"two models of this archive have different tensors named {name!r}, so neither can be replaced",
+                    f"two models of this archive have different tensors named {name!r}, so neither can be updated",
                     hint="put the models into one module and capture its methods, or build without `updatable`",
                 )
     if not state:
         raise BuildError(
-            f"{programs[0].name!r} has no state dict, so its weights cannot be made replaceable",
+            f"{programs[0].name!r} has no state dict, so its weights cannot be updatable",
             hint="capture a module with parameters or buffers, or build without `updatable`",
         )
     return state
@@ -121,7 +121,7 @@ def _refuse_views_of_state(state: Mapping[str, torch.Tensor], read: Sequence[Hol
         base = written.get(storage_key(tensor))
         if base is not None and storage_key(base) is not None and identity(tensor) != identity(base):
             raise BuildError(
-                f"{name!r} shares memory with state of another shape, so it cannot be made replaceable",
+                f"{name!r} shares memory with state of another shape, so it cannot be updatable",
                 hint="register one of them with persistent=False, or build without `updatable`",
             )
 

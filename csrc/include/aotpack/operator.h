@@ -193,7 +193,7 @@ constexpr const char* name_of(DType dtype) {
 template <typename... Types, typename F>
 void dispatch(DType dtype, F&& f) {
   const bool found = ((dtype == dtype_of<Types> ? (static_cast<void>(f(Types{})), true) : false) || ...);
-  if (!found) throw Error(std::string("there is no kernel for ") + name_of(dtype));
+  if (!found) throw Error(std::string("unsupported dtype ") + name_of(dtype));
 }
 
 // ---- tensors --------------------------------------------------------------------------------------------------------

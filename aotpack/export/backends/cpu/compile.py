@@ -250,8 +250,8 @@ def _run(compiler: Compiler, arguments: list[str], folder: Path, what: str, hint
         undefined = sorted({first or second for first, second in _UNDEFINED.findall(result.stderr)})
         if undefined:
             raise CompileError(
-                f"{what} failed: nothing defines {', '.join(undefined[:8])}",
-                hint="an archive carries all of its code: give custom_kernel the sources, objects or static archives "
+                f"{what} failed: undefined symbol {', '.join(undefined[:8])}",
+                hint="an archive contains all of its code: pass custom_kernel the sources, objects or static archives "
                 "(.a) that define it",
             )
         raise CompileError(

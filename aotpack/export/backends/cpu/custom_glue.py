@@ -175,7 +175,7 @@ def glue(op: torch._ops.OpOverload, kernel: CustomKernel) -> Glue:
     call = f"::{function}({', '.join(['call', *names])})"
     # What is compared has neither const nor references: kernels may take arguments by value.
     fits = f"Fits<{result}({', '.join(['Call', *(k.exact for k in kinds)])}), decltype(&::{function})>::value"
-    wanted = f"the schema {schema} asks for the function: {signature}"
+    wanted = f"the schema {schema} requires the function: {signature}"
     definition = (
         "namespace aotpack::op::inline v1::glue {\n"
         f"static_assert({fits}, {_quoted(wanted)});\n"
@@ -226,11 +226,13 @@ def _argument_kind(name: str, argument: torch._C.Argument) -> _Kind:
         found = _SCALARS.get(_spelled(kind))
     if found is None:
         raise BuildError(
-            f"the argument {argument.name!r} of {name} is of the type {kind}, which kernels of archives cannot take",
-            hint="leave it out of the schema, or make it an int or a str",
+            f"the argument {argument.name!r} of {name} is of the type {kind}, which kernels do not support",
+            hint="remove it from the schema, or use an int or a str",
         )
     if argument.alias_info is not None and not argument.alias_info.is_write:
-        raise BuildError(f"a result of {name} is a view of its argument {argument.name!r}, which kernels cannot make")
+        raise BuildError(
+            f"a result of {name} is a view of its argument {argument.name!r}, which kernels do not support"
+        )
     return found
 
 
@@ -248,7 +250,7 @@ def _result_type(name: str, schema: torch._C.FunctionSchema) -> str:
     if any(result.alias_info is not None for result in schema.returns):
         raise BuildError(
             f"{name} returns one of its arguments, which custom operators must not",
-            hint="let an operator that writes to an argument return nothing: `-> ()`",
+            hint="an operator that writes to an argument must return nothing: `-> ()`",
         )
     if not types:
         return "void"
@@ -256,7 +258,7 @@ def _result_type(name: str, schema: torch._C.FunctionSchema) -> str:
         return "std::vector<Tensor>"
     if any(kind != "Tensor" for kind in types):
         raise BuildError(
-            f"{name} returns ({', '.join(types)}), and kernels return tensors",
+            f"{name} returns ({', '.join(types)}), but kernels return tensors",
             hint="return numbers as tensors of rank 0, and lists one operator each",
         )
     return "Tensor" if len(types) == 1 else f"std::tuple<{', '.join(types)}>"

@@ -103,7 +103,7 @@ def _refuse_different(one: CustomKernel, other: CustomKernel, source: Path | str
     if (one.flags, one.include_dirs) != (other.flags, other.include_dirs):
         raise BuildError(
             f"{one.operator} and {other.operator} share {source} but differ in flags or include_dirs",
-            hint="give both the same; a source is compiled once",
+            hint="use the same for both; a source is compiled once",
         )
 
 

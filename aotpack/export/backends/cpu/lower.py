@@ -175,5 +175,5 @@ def _refuse_unsupported(code: GeneratedCode, shims: frozenset[str]) -> None:
     missing = shims - supported_shims() - _DISPATCHER
     dispatched = list(code.dispatcher_calls)
     if not missing and not dispatched and shims & _DISPATCHER:
-        dispatched = ["an operator that TorchInductor does not name"]
+        dispatched = ["an operator without a name in TorchInductor"]
     refuse(uses_of(code.operators, missing, dispatched))

@@ -137,7 +137,7 @@ def _foldable(node: torch.fx.Node) -> bool:
 
 def _function(node: torch.fx.Node) -> Callable[..., Any]:
     if not callable(node.target):
-        raise TypeError(f"{node.name} calls {node.target}, which is no function")
+        raise TypeError(f"{node.name} calls {node.target}, which is not a function")
     return node.target
 
 

@@ -1,4 +1,4 @@
-"""Removes calls that compute nothing: detach, alias, conversions to what a tensor already is."""
+"""Removes calls without effect: detach, alias, conversions to what a tensor already is."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Held:
             return error
         return CaptureError(
             f"{' and '.join(numbers)} changes from call to call, and Python code of the model depends on it: {error}",
-            hint="state can be computed with, but cannot decide what Python does: keep it in a tensor and choose by "
+            hint="Python control flow cannot depend on state: keep it in a tensor and select by "
             "torch.where, or pass it as an argument",
         )
 
@@ -171,8 +171,8 @@ def _copy(buffer: torch.Tensor, value: Any, place: Place) -> None:
     if sizes != list(buffer.shape) or value.dtype != buffer.dtype:
         raise CaptureError(
             f"{place.label} is {_described(buffer)} before this call and {_described(value)} after it",
-            hint="state has one shape and dtype in all calls: leave these dims out of dynamic_shapes, or write to a "
-            "part of a larger buffer",
+            hint="the shape and dtype of state are the same in all calls: remove these dims from dynamic_shapes, or "
+            "write to a part of a larger buffer",
         )
     buffer.copy_(value.detach())
 
