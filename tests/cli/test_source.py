@@ -72,7 +72,7 @@ def test_an_exported_program(tmp_path: Path) -> None:
     [
         ("", r"no function model\(\)"),
         ("model = 3", "model of net.py is a int"),
-        ("def model(x):\n    pass", "without arguments; it needs x"),
+        ("def model(x):\n    pass", "without arguments; it requires x"),
         ("def model():\n    return len", r"no function example_inputs\(\)"),
         (GOOD.replace("return len", "return 3"), r"returned a int"),
         (GOOD.replace("(1, 2)", "3"), r"the return value of example_inputs\(\) is a int"),
@@ -176,7 +176,7 @@ def test_dims_find_their_inputs() -> None:
     for option, message in {
         "z.0=b": "no input 'z'; it has x, batch.ids, n, f",
         "x.2=b": "has 2 dims; there is no axis 2",
-        "x=b": "is a tensor with 2 dims: select one, such as x.0=batch",
+        "x=b": "is a tensor with 2 dims; select one, such as x.0=batch",
         "n.0=b": "the input 'n' is a int, which has no axes; use n=NAME",
         "batch.0=b": "no input 'batch'",
     }.items():
