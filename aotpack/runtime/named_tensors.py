@@ -44,4 +44,4 @@ def _check_name(name: str) -> None:
             return
     except UnicodeEncodeError:
         pass
-    raise WeightsError(f"there is no {name!r}: no name of a tensor has a zero or half of a surrogate pair")
+    raise WeightsError(f"unknown tensor {name!r}: names cannot contain null characters or lone surrogates")

@@ -1,4 +1,4 @@
-"""A target by its name: parsing, this host's best, and which modules a host runs."""
+"""A target by name: parsing, the best target of this host, and the modules that a host runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Target:
     def __post_init__(self) -> None:
         if self.name not in self.known():
             raise UnsupportedTargetError(
-                f"unknown target {self.name!r}", hint=f"this version builds for {', '.join(BUILDABLE)}"
+                f"unknown target {self.name!r}", hint=f"supported targets are {', '.join(BUILDABLE)}"
             )
 
     @property
@@ -35,31 +35,31 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """The target of that name; `native` is this host's best.
+        """The target with this name; `native` is the best target of this host.
 
         Raises:
-            UnsupportedTargetError: there is no such target, or this host has none.
+            UnsupportedTargetError: the target is unknown, or this host is not supported.
         """
         return cls.host() if text == "native" else cls(text)
 
     @classmethod
     def buildable(cls, text: str) -> Target:
-        """The target of that name, which this version can build archives for; `native` is this host's best.
+        """The target with this name, if archives can be built for it; `native` is the best target of this host.
 
         Raises:
-            UnsupportedTargetError: there is no such target, or no code is generated for it.
+            UnsupportedTargetError: the target is unknown, or building for it is not supported.
         """
         target = cls.parse(text)
         if target.name not in BUILDABLE:
             raise UnsupportedTargetError(
-                f"this version cannot build for the target {target.name!r}",
-                hint=f"it builds for {', '.join(BUILDABLE)}",
+                f"building for the target {target.name!r} is not supported",
+                hint=f"supported targets are {', '.join(BUILDABLE)}",
             )
         return target
 
     @classmethod
     def host(cls) -> Target:
-        """The best target that this host runs.
+        """The best target that this host supports.
 
         Raises:
             UnsupportedTargetError: this host runs none of them.
@@ -79,8 +79,8 @@ class Target:
                     best = info.name
             if best is not None:
                 return cls(best)
-            raise UnsupportedTargetError("this processor lacks AVX2 and FMA, which the least target, x86-64-v3, needs")
-        raise UnsupportedTargetError(f"there is no target for the machine {machine!r}")
+            raise UnsupportedTargetError("this processor lacks AVX2 and FMA, which the target x86-64-v3 requires")
+        raise UnsupportedTargetError(f"the machine {machine!r} is not supported")
 
     @property
     def arch(self) -> str:
@@ -89,7 +89,7 @@ class Target:
 
     @property
     def level(self) -> int:
-        """The rank within the architecture; a higher one runs all that the lower ones run."""
+        """The rank within the architecture. A host of one level also runs modules of lower levels."""
         return self.info.level
 
     def runs_on(self, host: Target) -> bool:

@@ -33,6 +33,6 @@ def select(without: Collection[str] = (), passes: Sequence[Pass] = PASSES) -> tu
         if name not in names and name != "all":
             close = difflib.get_close_matches(name, names, 1)
             meant = f"did you mean {close[0]}? " if close else ""
-            raise BuildError(f"there is no pass {name!r} to switch off", hint=f"{meant}passes: {', '.join(names)}")
+            raise BuildError(f"unknown pass {name!r}", hint=f"{meant}passes: {', '.join(names)}")
     off = set(names) if "all" in without else set(without)
     return tuple(step for step in passes if step.always or (step.part_of or step.name) not in off)

@@ -141,7 +141,7 @@ def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
         except RuntimeError as error:
             raise CaptureError(
                 f"the backward of the example call fails: {error}{model_lines.at_line(error)}",
-                hint="check the model by calling loss.backward()",
+                hint="call loss.backward() to check the model",
             ) from error
     return JointAnswer(
         pytree.tree_map_only(torch.Tensor, lambda t: t.detach(), kept),
@@ -207,7 +207,7 @@ def _called(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
     except Exception as error:
         raise CaptureError(
             f"the example call itself fails: {type(error).__name__}: {error}{model_lines.at_line(error)}",
-            hint="check the example inputs by calling the model with them",
+            hint="call the model with the example inputs to check them",
         ) from error
     pytree_spec.register_dataclasses(outputs)
     refuse_named_results(to_plain(outputs))

@@ -183,7 +183,7 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
         raise
     except SystemExit as error:
         raise CaptureError(
-            f"the model ends the process while it is traced, by exit({error.code!r}){model_lines.at_line(error)}",
+            f"the model calls exit while it is traced: exit({error.code!r}){model_lines.at_line(error)}",
             hint="raise an exception in the model instead of calling exit() or sys.exit()",
         ) from error
     except Exception as error:

@@ -45,7 +45,7 @@ def target_flags(target: str) -> tuple[str, ...]:
     info = BY_NAME.get(target)
     if info is None or not info.buildable:
         raise CompileError(
-            f"this version cannot compile for the target {target!r}", hint=f"choose of {', '.join(compile_targets())}"
+            f"cannot compile for the target {target!r}", hint=f"choose of {', '.join(compile_targets())}"
         )
     # Beside the instruction set, the names by which torch's vector headers know it.
     capability = info.torch_capability

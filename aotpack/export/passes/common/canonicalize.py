@@ -32,7 +32,7 @@ def canonicalize(program: Program) -> Program:
     left = set(rewriter.graph.nodes)
     gone = [node for node in calls if node not in left]
     for node in gone:
-        rewriter.report(node, f"removed {node.name}, which nobody reads")
+        rewriter.report(node, f"removed {node.name}, which is unused")
     dead = len(gone)
     rewritten, rewriter.changed = rewriter.changed, rewriter.changed + dead
     return rewriter.finish(

@@ -41,7 +41,7 @@ def unflatten_products(program: Program) -> Program:
                 linear.meta[key] = node.meta[key]
         rewriter.report(node, f"{node.name} and its views are a linear")
         rewriter.replace(behind, linear)
-    return rewriter.finish("unflatten-products", f"made linears of {rewriter.changed} products of flattened values")
+    return rewriter.finish("unflatten-products", f"made linears from {rewriter.changed} products of flattened values")
 
 
 def _unflattened(product: Product, behind: torch.fx.Node) -> torch.fx.Node | None:

@@ -24,7 +24,7 @@ def remove_noops(program: Program) -> Program:
     rewriter = Rewriter(program)
     for node in rewriter.nodes(aten._assert_tensor_metadata.default):
         # Checks what tracing has already fixed: dtype, device and layout.
-        rewriter.report(node, "removed a check of what tracing has fixed")
+        rewriter.report(node, "removed a check that tracing resolved")
         rewriter.graph.erase_node(node)
         rewriter.changed += 1
     for node in rewriter.nodes(*_IDENTITY):
@@ -43,7 +43,7 @@ def remove_noops(program: Program) -> Program:
         # A copy of an expanded or sliced value is dense, which as_strided behind it may rely on.
         if plain and same_strides(node, source):
             _remove(rewriter, node, source)
-    return rewriter.finish("remove-noops", f"removed {rewriter.changed} calls that compute nothing")
+    return rewriter.finish("remove-noops", f"removed {rewriter.changed} calls without effect")
 
 
 def _remove(rewriter: Rewriter, node: torch.fx.Node, source: torch.fx.Node) -> None:

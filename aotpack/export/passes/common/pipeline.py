@@ -23,7 +23,7 @@ COMMON: tuple[Pass, ...] = (
     Pass(canonicalize),
     # While strides are those that the backwards were traced with.
     Pass(settle_factors, always=True),
-    # Patterns are not interrupted by calls that compute nothing, to which removed dropouts add none.
+    # Patterns are not interrupted by calls without effect, to which removed dropouts add none.
     Pass(remove_dropout),
     Pass(remove_noops),
     # Before anything asks whether two uses share a weight.

@@ -26,4 +26,4 @@ def views_to_reshapes(program: Program) -> Program:
                 *node.args[1:],
             )
             rewriter.changed += 1
-    return rewriter.finish("views-to-reshapes", f"freed {rewriter.changed} views from strides")
+    return rewriter.finish("views-to-reshapes", f"freed {rewriter.changed} views of their dependence on strides")
