@@ -120,8 +120,8 @@ def _traced(known: _Definition, *args: Any, **kwargs: Any) -> Any:
             f"the custom operator {known.name} cannot be traced: its implementation fails on traced tensors with "
             f"{type(error).__name__}: {_first_sentence(error)}{model_lines.at_line(error)}",
             hint="an archive has no Python: implement the operator with torch operators only, without numpy, "
-            "data_ptr() and the values of tensors, register a C++ kernel (docs/custom_ops.md), or leave that part outside the "
-            "archive",
+            "data_ptr() and the values of tensors, register a C++ kernel (docs/custom_ops.md), or leave that part "
+            "outside the archive",
         ) from error
 
 
