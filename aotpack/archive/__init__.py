@@ -1,6 +1,6 @@
-"""Archives: the manifest, writing, and reading for inspection. Needs neither torch nor numpy; runs nothing.
+"""Archives: the manifest, writing, and reading for inspection. Requires neither torch nor numpy; runs no code.
 
-The format is docs/format.md. What runs archives is `aotpack.runtime`.
+docs/format.md specifies the format. `aotpack.runtime` runs archives.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Building archives. Needs torch: `pip install aotpack[build]`.
+"""Builds archives. Requires torch: `pip install aotpack[build]`.
 
 >>> program = aot_export(model, (x,), dynamic_shapes={"x": {0: aotpack.Dim("batch", 1, 64)}})
 >>> build_archive(program, "model.aotpack")
 
-A model larger than memory is captured without its weights, which stay in their files until they are packed:
+A model larger than memory is captured without its weights. The build reads them from their files:
 
 >>> with without_weights():
 ...     model = LargeModel()

@@ -87,41 +87,42 @@ def aot_export(
     """Captures one call of `model` ahead of time.
 
     Args:
-        model: a module (put it in `eval()` mode for inference) or a plain function over tensors.
-        args: example positional arguments: tensors (CPU), None, bool, int, float, str, and tuples, lists, dicts with
-            string keys, namedtuples or dataclasses of these. What is no tensor becomes a constant of the signature, but
-            for the numbers that `dynamic_shapes` names. So do dtypes, devices, layouts, memory formats and members of
-            enums, by their names. Caches of transformers and registered pytree nodes are plain containers in the
-            archive, and in `dynamic_shapes` too: `{"key_cache": [...], "value_cache": [...]}`.
+        model: a module (in `eval()` mode for inference) or a function of tensors.
+        args: example positional arguments: tensors (CPU), None, bool, int, float, str, and tuples, lists, dicts,
+            namedtuples or dataclasses of these. Values that are not tensors become constants of the signature, except
+            for the scalars in `dynamic_shapes`. Dtypes, devices, layouts, memory formats and members of enums become
+            constants by name. Caches of transformers and registered pytree nodes are plain containers in the archive
+            and in `dynamic_shapes`: `{"key_cache": [...], "value_cache": [...]}`.
         kwargs: example keyword arguments, likewise.
         mode: `"forward"`: the program returns what the model returns.
-            `"joint"`: it also computes the backward. The first tensor that the model returns is the loss, a floating
-            tensor with one element. The program returns a dict:
+            `"joint"`: it also computes the backward. The first tensor that the model returns is the loss, a
+            floating-point tensor with one element. The program returns a dict:
 
-            - `"outputs"`: what the model returned;
-            - `"gradients"`: parameter name → gradient of the loss, of the parameter's shape, dtype and layout, for each
-              parameter that requires grad, by its name in `named_parameters()`; None where the loss does not depend on
-              it;
+            - `"outputs"`: the outputs of the model;
+            - `"gradients"`: parameter name → gradient of the loss, with the shape, dtype and layout of the parameter,
+              for each parameter that requires grad, by its name in `named_parameters()`; None if the loss does not
+              depend on it;
             - `"input_gradients"`: input name → gradient, for the tensors of the example call that require grad; the key
-              is absent when none does.
+              is absent if there are none.
 
-            Nothing is accumulated: each call returns fresh gradients, and they have no gradients themselves.
-        dynamic_shapes: what varies from call to call (docs/dims.md): for each argument, by name or in order, axis →
-            `aotpack.Dim`, the name of a dim, or what torch.export accepts; for an int argument a `Dim`, for any number
-            `aotpack.DYNAMIC`. `"auto"`: every size that can vary does. What is not named is fixed; a size that is named
-            and that the model fixes is an error. `notes` of the program say what was narrowed and why.
-        entry: the name of the archive's entry; by default that of `method`, or `mode` when that is not "forward".
-        method: the method of a module that is called.
-        name: the model's name in the archive; by default the class's or function's.
-        weights: a `.safetensors` file (or several, or the index of a set) with the module's state dict. Its parameters
-            may then be on the meta device (see `without_weights`): they are read, one at a time, when the archive is
-            built, until when the files must stay. Such a program has no example call for `aotpack verify`, for eager
-            never runs.
+            Gradients are not accumulated: each call returns new gradients, which are not differentiable.
+        dynamic_shapes: dynamic shapes and scalar inputs (docs/dims.md): for each argument, by name or in order, a dict
+            from axes to `aotpack.Dim`, the name of a dim, or a value that torch.export accepts; for an int argument a
+            `Dim`; for any scalar `aotpack.DYNAMIC`. `"auto"`: every size that the model supports is dynamic. Omitted
+            axes are static. A declared dim that the model fixes is an error. `notes` of the program list ranges that
+            were narrowed, with the reasons.
+        entry: the name of the archive's entry. Default: the name of `method`, or `mode` if it is not "forward".
+        method: the method of the module to capture.
+        name: the name of the model in the archive. Default: the name of the class or function.
+        weights: a `.safetensors` file (or several, or an index) with the module's state dict. The module's parameters
+            may then be on the meta device (see `without_weights`). The build reads them one at a time; the files must
+            not change until then. Such a program has no example call for `aotpack verify`, because eager never runs.
 
     Raises:
         WeightsNotFoundError, WeightsFileError: a file of `weights` cannot be read.
-        CaptureError: the model could not be captured; the message names the line of the model, the hint the way out.
-        InternalError: a fault of aotpack, with the place in the model as far as it is known.
+        CaptureError: the model could not be captured. The message names the line of the model; the hint describes a
+            remedy.
+        InternalError: a bug in aotpack, with the place in the model if known.
     """
     if mode not in ("forward", "joint"):
         raise CaptureError(f"unknown mode {mode!r}", hint='use "forward" (inference) or "joint" (a loss and gradients)')
@@ -251,12 +252,12 @@ def load_exported(
     variants: Variants | None = None,
     select: str = "declared",
 ) -> Program:
-    """The program in a `.pt2` file that `torch.export.save` wrote. Its example inputs must have been saved with it.
+    """Loads the program in a `.pt2` file written by `torch.export.save`. The file must contain example inputs.
 
-    `name`, `variants` and `select` are those of `aot_export`.
+    `name`, `variants` and `select` are as in `aot_export`.
 
     Raises:
-        CaptureError: the file is no exported program, or contains no example inputs; a variant cannot be captured.
+        CaptureError: the file is not an exported program or has no example inputs, or a variant cannot be captured.
         OSError: the file cannot be read.
     """
     if not isinstance(path, (str, os.PathLike)):

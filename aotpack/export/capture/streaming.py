@@ -31,7 +31,7 @@ _LISTED = 10
 
 @contextlib.contextmanager
 def without_weights() -> Iterator[None]:
-    """Modules made meanwhile have parameters on the meta device: sizes without memory. Buffers are made as ever.
+    """While active, new modules have parameters on the meta device, without memory. Buffers are created as usual.
 
     >>> with without_weights():
     ...     model = LargeModel()

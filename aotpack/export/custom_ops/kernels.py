@@ -69,25 +69,25 @@ def custom_kernel(
     flags: Sequence[str] = (),
     objects: Mapping[str, Sequence[PathLike]] | Sequence[PathLike] | None = None,
 ) -> CustomKernel:
-    """Says how archives compute a custom operator. To be called before the model is captured; a second call for the
-    same operator replaces the first.
+    """Registers the C++ kernel of a custom operator. Call it before the model is captured; a second call for the same
+    operator replaces the first.
 
-    The operator itself is defined by `torch.library`: with a schema, a fake implementation, and an implementation for
-    eager PyTorch, which runs the example call. That one is not part of the archive.
+    The operator itself is defined with `torch.library`: with a schema, a fake implementation, and an implementation for
+    eager PyTorch, which runs the example call. The eager implementation is not part of the archive.
 
     Args:
         operator: `"namespace::name"`, or `"namespace::name.overload"`.
-        sources: C++20 files. The first one defines the function, or declares it (a header, where objects define it);
-            the others are compiled on their own. Relative paths are relative to the working directory.
-        function: the C++ function's qualified name; by default the operator's name without its namespace. Its signature
-            follows from the operator's schema, and is checked when it is compiled.
-        include_dirs: folders that the sources' `#include`s are searched in, besides those of the sources.
-        flags: for the compiler, behind aotpack's own (`-O2 -ffp-contract=off` among them), e.g. `["-O3"]`.
-        objects: compiled objects and static archives (`.o`, `.a`) to link: target → files, or files for every target.
+        sources: C++20 files. The first one defines the function, or declares it (a header, if objects define it). The
+            others are compiled separately. Relative paths are relative to the working directory.
+        function: the qualified name of the C++ function. Default: the operator's name without its namespace. Its
+            signature follows from the operator's schema and is checked when it is compiled.
+        include_dirs: include directories, in addition to the directories of the sources.
+        flags: compiler flags, added after aotpack's own flags (which include `-O2 -ffp-contract=off`), e.g. `["-O3"]`.
+        objects: object files and static archives (`.o`, `.a`) to link: target → files, or files for all targets.
 
     Raises:
-        BuildError: a name is none, a file is missing or of no use, nothing is given, or torch would take the operator
-            apart.
+        BuildError: a name is invalid, a file is missing or unsupported, no kernel is given, or torch decomposes the
+            operator.
     """
     if not _NAME.fullmatch(operator):
         raise BuildError(
@@ -108,7 +108,7 @@ def custom_kernel(
         ),
     )
     if not kernel.sources and not kernel.objects:
-        raise BuildError(f"no kernel is given for {operator}", hint="give its C++ file: sources=[...]")
+        raise BuildError(f"no kernel is given for {operator}", hint="pass its C++ file: sources=[...]")
     if not _FUNCTION.fullmatch(kernel.function):
         raise BuildError(f"{kernel.function!r} is not the name of a C++ function")
     _refuse_composite(operator)

@@ -38,21 +38,21 @@ Progress = Callable[[str, float | None, str], None]
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How to build.
+    """Options of a build.
 
     Attributes:
-        check: run the example calls of the finished archive, in a process of their own, and compare the results with
-            eager's; the build fails where they differ.
-        goldens: store the example call and eager's answer in the archive, for `aotpack verify`.
-        cache_dir: folder of the build cache; by default `$AOTPACK_CACHE_DIR` or the XDG cache folder. A build that adds
-            files to it then removes those unused for longest, beyond `$AOTPACK_CACHE_SIZE` (5 GB).
-        compiler: the C++ compiler, a path or a command such as `ccache g++`; by default $CXX, g++, clang++ or c++.
-        jobs: compiler processes at a time; by default one per core.
+        check: run the example calls of the finished archive in a separate process and compare the outputs with eager's.
+            The build fails if they differ.
+        goldens: store the example call and eager's outputs in the archive, for `aotpack verify`.
+        cache_dir: directory of the build cache. Default: `$AOTPACK_CACHE_DIR` or the XDG cache directory. After a build
+            that adds files, the least recently used files above `$AOTPACK_CACHE_SIZE` (default: 5 GB) are removed.
+        compiler: the C++ compiler, a path or a command such as `ccache g++`. Default: $CXX, g++, clang++ or c++.
+        jobs: number of concurrent compiler processes. Default: one per core.
         without: names of passes to leave out (`aotpack.export.driver.pipeline.switchable`), or `"all"`.
-        updatable: keep the original weights, and the folding as an entry of its own, so that the runtime can replace
-            weights (`Model.update_weights`). Otherwise the archive is frozen: folded and packed weights alone.
-        free_source: free the source module's tensors as soon as they are packed. The module cannot be used any more,
-            also when the build fails; `program` neither.
+        updatable: store the original weights, and folding as a separate entry, so that the runtime can replace weights
+            (`Model.update_weights`). Otherwise the archive is frozen: it contains only folded and packed weights.
+        free_source: free the source module's tensors as soon as they are packed. The module and `program` cannot be
+            used afterwards, even if the build fails.
     """
 
     check: bool = True
@@ -67,8 +67,8 @@ class BuildOptions:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What a build made, how long each phase took (seconds), what the passes did (entry → variant → passes), and what
-    the archive answered to its own example calls.
+    """The result of a build: the archive, the duration of each phase in seconds, the reports of the passes
+    (entry → variant → passes), and the result of the example calls.
     """
 
     path: Path
@@ -81,7 +81,7 @@ class BuildReport:
     check: CheckReport
 
     def to_dict(self) -> dict[str, Any]:
-        """The report for JSON."""
+        """The report as a JSON-compatible dict."""
         result = dataclasses.asdict(self)
         result["path"] = str(self.path)
         return result
@@ -121,25 +121,26 @@ def build_archive(
     options: BuildOptions | None = None,
     progress: Progress | None = None,
 ) -> BuildReport:
-    """Builds an archive at `output`: all or nothing, an old file stays until the new one is complete.
+    """Builds an archive at `output`. An existing file is replaced only after the new one is complete.
 
     Args:
-        program: from `aot_export` or `load_exported`; or several, with different names of their entries. What these
-            have in common is stored once: weights, and state, so that one entry reads in a context what another has
-            written there. What one of them writes to is state in all.
-        output: path of the archive.
-        name: the model's name; by default the first program's.
-        targets: what to compile for, e.g. `["x86-64-v3", "x86-64-v4"]`; by default this host's best.
+        program: a program from `aot_export` or `load_exported`, or several with different entry names. Shared weights
+            are stored once. A buffer that one program writes to is state in all of them, and entries of one context
+            share it.
+        output: the path of the archive.
+        name: the name of the model. Default: the name of the first program.
+        targets: the targets to compile for, e.g. `["x86-64-v3", "x86-64-v4"]`. Default: the best target of this host.
         options: see `BuildOptions`.
-        progress: called with (phase, None, detail) when a phase begins and (phase, seconds, detail) when it ends.
-            Phases: passes, lower, compile, pack, check. The detail names the entry and variant where there are several.
+        progress: callback invoked with (phase, None, detail) when a phase begins and with (phase, seconds, detail) when
+            it ends. Phases: passes, lower, compile, pack, check. The detail names entry and variant if there are
+            several.
 
     Raises:
-        UnsupportedOperatorError: operators without a kernel, all of them at once, before the model's code is compiled.
-        GoldenError: the archive does not answer the example call as eager did.
+        UnsupportedOperatorError: operators are not supported. All are reported at once, before any compilation.
+        GoldenError: the outputs of the example call differ from eager's.
         BuildError: any other failure, named by its step.
-        InternalError: a fault of aotpack, with the place in the model as far as it is known.
-        UnsupportedTargetError: an unknown target.
+        InternalError: a bug in aotpack, with the place in the model if known.
+        UnsupportedTargetError: a target is unknown.
         OSError: the output cannot be written.
     """
     options = options or BuildOptions()

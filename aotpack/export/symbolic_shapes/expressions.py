@@ -35,7 +35,7 @@ def size_of(element: ShapeElement, sizes: Mapping[str, int]) -> int:
     if isinstance(element, DimRef):
         return element.mul * sizes[element.dim] + element.add
     if element.code is None:
-        raise UndefinedError("a size out of the data")
+        raise UndefinedError("a data-dependent size")
     return int(evaluate(element.code, sizes))
 
 
