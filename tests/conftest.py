@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 import zlib
@@ -26,12 +27,21 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("aotpack")
 
 
+def seed_name(item: pytest.Item) -> str:
+    """The name of a test for its seed: its id, without the folders below `tests/export`, so that a test that moves
+    between these keeps what it draws.
+    """
+    return re.sub(r"^(tests/export/)(?:\w+/)*(\w+\.py\b)", r"\1\2", item.nodeid)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Seeds what a test and its fixtures draw by the test's name, so that a failure does not depend on which tests the
     process ran before, and comes again. With AOTPACK_FUZZ set, every run draws others.
     """
-    seed = random.SystemRandom().getrandbits(32) if "AOTPACK_FUZZ" in os.environ else zlib.crc32(item.nodeid.encode())
+    seed = (
+        random.SystemRandom().getrandbits(32) if "AOTPACK_FUZZ" in os.environ else zlib.crc32(seed_name(item).encode())
+    )
     random.seed(seed)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed)

@@ -127,3 +127,27 @@ def test_no_two_files_import_each_other() -> None:
 
 def test_the_top_of_export_has_few_files() -> None:
     assert len(list((ROOT / "aotpack" / "export").glob("*.py"))) <= 8
+
+
+# Folders of tests of what no single folder of the package does.
+TOPICS = {"operators"}
+
+
+def test_the_tests_of_export_lie_in_folders_as_its_sources() -> None:
+    tests = ROOT / "tests" / "export"
+    assert not list(tests.glob("test_*.py"))
+    for folder in tests.rglob("*/"):
+        if (folder / "__init__.py").exists() and folder != tests:
+            name = folder.relative_to(tests).as_posix()
+            assert name in TOPICS or f"aotpack/export/{name}" in LAYERS or _over_layers(name), name
+
+
+def _over_layers(name: str) -> bool:
+    return any(layer.startswith(f"aotpack/export/{name}/") for layer in LAYERS)
+
+
+@pytest.mark.parametrize("folder", ["passes/common", "passes/cpu"])
+def test_every_pass_has_a_file_of_tests(folder: str) -> None:
+    passes = {path.stem for path in (ROOT / "aotpack" / "export" / folder).glob("*.py")} - {"__init__", "pipeline"}
+    tested = {path.stem.removeprefix("test_") for path in (ROOT / "tests" / "export" / folder).glob("test_*.py")}
+    assert passes <= tested, passes - tested

@@ -30,6 +30,23 @@ class Weights(torch.nn.Module):
         return self.function(x, *(getattr(self, name) for name in self.names))
 
 
+def batch_norm(dim: int, *, affine: bool = True, channels: int = 6) -> torch.nn.Module:
+    """A norm of values with `dim` dims, with random statistics and parameters."""
+    norm: torch.nn.Module = {
+        2: torch.nn.BatchNorm1d,
+        3: torch.nn.BatchNorm1d,
+        4: torch.nn.BatchNorm2d,
+        5: torch.nn.BatchNorm3d,
+    }[dim](channels, eps=1e-2, affine=affine)
+    with torch.no_grad():
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+        if affine:
+            norm.weight.normal_()
+            norm.bias.normal_()
+    return norm
+
+
 def run(
     model: torch.nn.Module | Callable[..., Any],
     args: Sequence[Any],

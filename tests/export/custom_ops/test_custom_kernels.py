@@ -15,8 +15,7 @@ import aotpack
 from aotpack.errors import ExecutionError, OutOfMemoryError
 from aotpack.export import custom_kernel
 from aotpack.export.custom_ops.kernels import custom_kernels_restored
-
-from .conftest import Build
+from tests.export.conftest import Build
 
 SOURCE = Path(__file__).with_name("custom_kernels") / "kernels.cpp"
 NAMESPACE = "aotpack_kernels"

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from aotpack.export import aot_export, ops
 from aotpack.export.driver.pipeline import PASSES
 from aotpack.export.ir.program import Program
 from aotpack.export.passes.cpu.assign_layouts import assign_layouts
-from aotpack.export.passes.cpu.layouts.min_cut import Assignment
 from aotpack.export.passes.cpu.layouts.orders import (
-    DimMap,
-    Order,
-    Regroup,
-    channels_last,
-    contiguous,
     order_of,
-    same_order,
 )
 from tests.export.conftest import Build, check
 from tests.export.pass_checks import calls, run
@@ -246,100 +236,6 @@ def test_changes_are_reported() -> None:
         "copied args_0 into channels-last layout",
         "erf is written in contiguous layout",
     ]
-
-
-# ---- orders --------------------------------------------------------------------------------------------------------
-
-
-def _laid(sizes: tuple[int, ...], order: Order) -> torch.Tensor:
-    back = [order.index(d) for d in range(len(order))]
-    return torch.empty([sizes[d] for d in order]).permute(back)
-
-
-@given(st.data())
-def test_orders_of_permuted_tensors(data: st.DataObject) -> None:
-    sizes = tuple(data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=5)))
-    order = tuple(data.draw(st.permutations(range(len(sizes)))))
-    dims = data.draw(st.permutations(range(len(sizes))))
-    result = _laid(sizes, order).permute(dims)
-    relation = DimMap(tuple(dims), sizes, tuple(result.shape))
-    got = relation.forward(order)
-    assert got is not None and same_order(got, order_of(result), result.shape)
-    assert relation.backward(got) == order
-    assert relation.agree(order, got)
-
-
-@given(st.data())
-def test_orders_of_reshaped_tensors(data: st.DataObject) -> None:
-    factors = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=6))
-
-    def grouped() -> tuple[int, ...]:
-        cuts = sorted(data.draw(st.sets(st.integers(1, len(factors)))) - {len(factors)})
-        edges = [0, *cuts, len(factors)]
-        return tuple(math.prod(factors[a:b]) for a, b in itertools.pairwise(edges))
-
-    sizes, other = grouped(), grouped()
-    order = tuple(data.draw(st.permutations(range(len(sizes)))))
-    laid = _laid(sizes, order)
-    relation = Regroup.between(sizes, other)
-    got = relation.forward(order)
-    if got is None:
-        return
-    # Where the relation knows an order, the reshape is a view and lies so.
-    result = laid.view(other)
-    assert same_order(got, order_of(result), other)
-    back = relation.backward(got)
-    assert back is None or same_order(back, order, sizes)
-
-
-def test_reshapes_that_follow_channels_last() -> None:
-    tokens = Regroup.between((2, 8, 4, 4), (2, 8, 16))
-    assert tokens.forward(channels_last(4)) == (0, 2, 1)
-    assert tokens.backward((0, 2, 1)) == channels_last(4)
-    flat = Regroup.between((2, 8, 4, 4), (2, 128))
-    assert flat.forward(channels_last(4)) is None
-    assert flat.forward(contiguous(4)) == (0, 1)
-    assert Regroup.between((2, 8, 1, 1), (2, 8)).forward(channels_last(4)) == (0, 1)
-
-
-# ---- the cut -------------------------------------------------------------------------------------------------------
-
-
-@given(st.data())
-def test_the_cut_is_optimal(data: st.DataObject) -> None:
-    count_ = data.draw(st.integers(1, 6))
-    cost = st.integers(0, 9)
-    variable = st.integers(0, count_ - 1)
-    fixed = data.draw(st.lists(st.sampled_from((None, None, 0, 1)), min_size=count_, max_size=count_))
-    reader = st.one_of(variable.map(lambda v: ("v", v)), st.sampled_from((0, 1)))
-    differ = data.draw(st.lists(st.tuples(variable, variable, cost), max_size=6))
-    shares = data.draw(st.lists(st.tuples(variable, st.sampled_from((0, 1)), st.lists(reader, max_size=4), cost)))
-    problem = Assignment()
-    for v, label in enumerate(fixed):
-        problem.add(("v", v), label)
-    for a, b, c in differ:
-        problem.differ(("v", a), ("v", b), c)
-    for v, label, readers, c in shares:
-        problem.share(("v", v), label, readers, c)
-
-    def price(labels: Any) -> int:
-        def of(r: Any) -> int:
-            return r if isinstance(r, int) else labels[r[1]]
-
-        total = sum(c for a, b, c in differ if labels[a] != labels[b])
-        for v, label, readers, c in shares:
-            total += c * (labels[v] != label and any(of(r) == label for r in readers))
-        return total
-
-    allowed = [labels for labels in itertools.product((0, 1), repeat=count_) if _obeys(labels, fixed)]
-    labels, found = problem.solve()
-    got = tuple(labels["v", v] for v in range(count_))
-    assert got in allowed
-    assert price(got) == found == min(price(labels) for labels in allowed)
-
-
-def _obeys(labels: tuple[int, ...], fixed: list[int | None]) -> bool:
-    return all(want is None or label == want for label, want in zip(labels, fixed, strict=True))
 
 
 # ---- whole models --------------------------------------------------------------------------------------------------

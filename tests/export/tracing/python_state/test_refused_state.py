@@ -14,7 +14,7 @@ import aotpack
 from aotpack.errors import CaptureError
 from aotpack.export import aot_export
 from tests.export.pass_checks import replayed
-from tests.export.test_python_state import Delayed
+from tests.export.tracing.python_state.test_python_state import Delayed
 
 pytestmark = pytest.mark.torch
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from aotpack.export import aot_export
-from tests.export.test_inductor_adapter import generated
+from tests.export.torch_compat.inductor.test_inductor_adapter import generated
 from tests.support.building import Build
 
 pytestmark = pytest.mark.torch

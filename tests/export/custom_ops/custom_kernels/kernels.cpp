@@ -1,4 +1,4 @@
-// Kernels of the operators in tests/export/test_custom_kernels.py.
+// Kernels of the operators in tests/export/custom_ops/test_custom_kernels.py.
 #include "kernels.h"
 
 #include <algorithm>

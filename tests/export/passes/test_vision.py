@@ -15,11 +15,10 @@ from aotpack.archive import ArchiveReader
 from aotpack.export import BuildOptions, aot_export, build_archive
 from aotpack.export.driver.pipeline import select
 from aotpack.export.passes.runner import run_passes
+from bench import models
 from tests.support.building import assert_close
 from tests.support.torchless import Torchless
 
-pytest.importorskip("transformers")
-models = pytest.importorskip("bench.models")
 pytestmark = pytest.mark.torch
 
 aten = torch.ops.aten

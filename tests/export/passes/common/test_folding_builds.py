@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from tests.export.conftest import Build, check
-from tests.export.test_fold_batch_norm import batch_norm
+from tests.export.pass_checks import batch_norm
 
 
 class Decoder(nn.Module):
