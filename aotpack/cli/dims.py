@@ -128,9 +128,9 @@ def dynamic_shapes(
 def _leaves(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The inputs by their names in the signature: `x`, `batch.ids`."""
     import torch
-    import torch.utils._pytree as pytree
 
     from aotpack.export.ir import pytree_spec
+    from aotpack.export.torch_compat import pytree
 
     pytree_spec.register_dataclasses((args, kwargs))
     function = model.forward if isinstance(model, torch.nn.Module) else model

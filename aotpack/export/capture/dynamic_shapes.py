@@ -23,13 +23,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch.export import Dim as TorchDim
 
 from aotpack.errors import CaptureError
 from aotpack.export.capture.user_dims import AUTO, LEAST, STATIC, DimNames, bounds, derived, hint, shown
 from aotpack.export.ir import pytree_spec
 from aotpack.export.symbolic_shapes.declared import NUMBER, Declared
+from aotpack.export.torch_compat import pytree
 from aotpack.spec import DYNAMIC, UNSTATED, Dim, DimRef
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
@@ -32,6 +31,8 @@ from aotpack.export.probing.probe import probed
 from aotpack.export.symbolic_shapes import shape_env
 from aotpack.export.symbolic_shapes.declared import Note
 from aotpack.export.symbolic_shapes.deserialized_guards import restore_guards
+from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.patches import exclusive
 from aotpack.export.tracing import eager, gradients, open_results
 from aotpack.export.tracing.aliases import unify_aliases
 from aotpack.export.tracing.autocast import autocast_inside
@@ -70,6 +71,7 @@ class _Function(torch.nn.Module):
 
 
 @reported("capture")
+@exclusive
 def aot_export(
     model: torch.nn.Module | Callable[..., Any],
     args: Sequence[Any],
@@ -245,6 +247,7 @@ def _streamed(
 
 
 @reported("capture")
+@exclusive
 def load_exported(
     path: str | os.PathLike[str],
     *,

@@ -11,16 +11,16 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import torch
-import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aotpack.archive.safetensors import SafetensorsSet, open_safetensors
 from aotpack.errors import AotpackError, CaptureError
 from aotpack.export.ir.program import ConstantInfo, Program, get_attribute, set_attribute
 from aotpack.export.ir.rewriter import as_node
+from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.fake_tensors import FakeTensorMode
+from aotpack.export.torch_compat.patches import applied
 from aotpack.export.tracing.python_state.provenance import Provenance
 from aotpack.export.tracing.state import state_put_back
 
@@ -37,15 +37,17 @@ def without_weights() -> Iterator[None]:
     ...     model = LargeModel()
     >>> program = aot_export(model, args, weights="model.safetensors")
     """
-    register = torch.nn.Module.register_parameter
 
-    def on_meta(module: torch.nn.Module, name: str, param: torch.nn.Parameter | None) -> None:
-        register(module, name, param)
-        if param is not None and not param.is_meta:
-            meta = torch.nn.Parameter(torch.empty_like(param, device="meta"), requires_grad=param.requires_grad)
-            module._parameters[name] = meta
+    def on_meta(register: Any) -> Any:
+        def register_parameter(module: torch.nn.Module, name: str, param: torch.nn.Parameter | None) -> None:
+            register(module, name, param)
+            if param is not None and not param.is_meta:
+                meta = torch.nn.Parameter(torch.empty_like(param, device="meta"), requires_grad=param.requires_grad)
+                module._parameters[name] = meta
 
-    with mock.patch.object(torch.nn.Module, "register_parameter", on_meta):
+        return register_parameter
+
+    with applied({"torch.nn:Module.register_parameter": on_meta}):
         yield
 
 

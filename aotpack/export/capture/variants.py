@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from aotpack.archive import Guard
 from aotpack.errors import BuildError, CaptureError
 from aotpack.export.capture.variant_signature import as_entry
 from aotpack.export.ir.program import Program, ProgramVariant
 from aotpack.export.symbolic_shapes.expressions import size_of
+from aotpack.export.torch_compat import pytree
 from aotpack.spec import (
     DYNAMIC,
     UNSTATED,

@@ -4,11 +4,6 @@ An operator defined by `torch.library` is opaque to torch.export, which asks its
 archive needs what it computes. So while a model is traced, a call of it runs its implementation for the CPU on the
 traced tensors, unless it has a kernel of the user (kernels.py). In a joint capture an operator with a backward of its
 own stays a call until AOTAutograd has taken that backward, and is decomposed then.
-
-Private interfaces touched (torch 2.11 to 2.13):
-  torch._library.custom_ops.OPDEFS, and of its values: _init_fn, _backend_fns, _backward_fn, _opoverload, _qualname
-  torch._functorch.config.decompose_custom_triton_ops
-  torch._library.triton, the module's name
 """
 
 from __future__ import annotations
@@ -20,8 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch._functorch.config
-from torch._library.custom_ops import OPDEFS
 from torch.overrides import TorchFunctionMode
 
 from aotpack.errors import CaptureError
@@ -29,16 +22,8 @@ from aotpack.export.custom_ops.kernels import kernel_of
 from aotpack.export.custom_ops.known import IMPLEMENTATIONS
 from aotpack.export.custom_ops.python_kernels import called, has_backward, python_kernel, python_operators
 from aotpack.export.diagnostics import model_lines
-
-# Where torch.library.triton_op wraps implementations.
-_TRITON = "torch._library.triton"
-
-
-@contextlib.contextmanager
-def triton_operators_kept() -> Iterator[None]:
-    """While active, operators with Triton kernels stay calls: their implementations launch these, on a CPU too."""
-    with torch._functorch.config.patch(decompose_custom_triton_ops=False):
-        yield
+from aotpack.export.torch_compat.library import TRITON_MODULE, custom_definitions
+from aotpack.export.torch_compat.operators import OpOverload
 
 
 @contextlib.contextmanager
@@ -57,9 +42,11 @@ def is_inlined(target: object) -> bool:
     return op is not None and _definition(op) is not None
 
 
-def decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+def decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """The implementations of all custom operators that have no kernel: backwards may call any of them."""
-    operators = dict.fromkeys([*(known._opoverload for known in list(OPDEFS.values())), *python_operators()])
+    operators = dict.fromkeys(
+        [*(known._opoverload for known in list(custom_definitions().values())), *python_operators()]
+    )
     found = {op: _definition(op) for op in operators}
     return {op: functools.partial(_traced, known) for op, known in found.items() if known is not None}
 
@@ -93,17 +80,17 @@ class _Definition:
     has_backward: bool
 
 
-def _definition(op: torch._ops.OpOverload) -> _Definition | None:
+def _definition(op: OpOverload) -> _Definition | None:
     """What torch knows of a custom operator; None for all others, and for those that torch itself defines."""
     # A kernel of the user may be one for other devices: that is said when the archive is built.
     if kernel_of(op) is not None:
         return None
-    known = OPDEFS.get(op._schema.name)
+    known = custom_definitions().get(op._schema.name)
     if known is None:
         run = python_kernel(op)
         return None if run is None else _Definition(op.name(), run, has_backward(op))
     by_torch = known._init_fn.__module__
-    if by_torch.partition(".")[0] == "torch" and not (by_torch == _TRITON and "cpu" in known._backend_fns):
+    if by_torch.partition(".")[0] == "torch" and not (by_torch == TRITON_MODULE and "cpu" in known._backend_fns):
         return None
     kernels = known._backend_fns
     run = IMPLEMENTATIONS.get(known._qualname) or kernels.get("cpu", kernels.get(None, known._init_fn))

@@ -5,7 +5,6 @@
 A kernel is compiled into each archive whose model calls the operator, for each of its targets. docs/custom_ops.md
 teaches how one is written (`aotpack/operator.h`).
 
-Private interface touched (torch 2.11 to 2.13): torch._C._dispatch_has_kernel_for_dispatch_key
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ import torch
 
 from aotpack.building import native_sources
 from aotpack.errors import BuildError
+from aotpack.export.torch_compat.dispatch import has_kernel
+from aotpack.export.torch_compat.operators import OpOverload
 from aotpack.targets import Target
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -132,18 +133,18 @@ def custom_kernels_restored() -> Iterator[None]:
         _registered.update(before)
 
 
-def qualified_name(op: torch._ops.OpOverload) -> str:
+def qualified_name(op: OpOverload) -> str:
     """`namespace::name`, with `.overload` unless that is the default."""
     schema = op._schema
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
 
 
-def kernel_of(op: torch._ops.OpOverload) -> CustomKernel | None:
+def kernel_of(op: OpOverload) -> CustomKernel | None:
     """What was registered for an operator, also if it has nothing for a CPU."""
     return _registered.get(qualified_name(op))
 
 
-def operators_with_kernels() -> dict[torch._ops.OpOverload, CustomKernel]:
+def operators_with_kernels() -> dict[OpOverload, CustomKernel]:
     """Operators that a CPU can compute by what the user gave. Those that torch does not know yet are left out."""
     found = {}
     for name, kernel in _registered.items():
@@ -154,18 +155,16 @@ def operators_with_kernels() -> dict[torch._ops.OpOverload, CustomKernel]:
     return found
 
 
-def _find(name: str) -> torch._ops.OpOverload | None:
+def _find(name: str) -> OpOverload | None:
     path, _, overload = name.partition(".")
     namespace, _, short = path.partition("::")
     packet = getattr(getattr(torch.ops, namespace), short, None)
     found = getattr(packet, overload or "default", None)
-    return found if isinstance(found, torch._ops.OpOverload) else None
+    return found if isinstance(found, OpOverload) else None
 
 
 def _refuse_composite(operator: str) -> None:
-    if _find(operator) is not None and torch._C._dispatch_has_kernel_for_dispatch_key(
-        operator, "CompositeImplicitAutograd"
-    ):
+    if _find(operator) is not None and has_kernel(operator, "CompositeImplicitAutograd"):
         raise BuildError(
             f"{operator} is registered as CompositeImplicitAutograd: torch decomposes it, its kernel never runs",
             hint='register its eager implementation for "CPU" or "CompositeExplicitAutograd"',

@@ -3,11 +3,7 @@
 The dispatcher holds the function and does not give it out, but calls it by `torch.library.get_kernel`. It says of a
 kernel where it was registered, not whether that is Python; `torch.library` keeps a list of those.
 
-Private interfaces touched (torch 2.11 to 2.13):
-  torch.library._impls: "namespace/name.overload/key" of each kernel that Python code has registered
-  torch._C._dispatch_has_kernel_for_dispatch_key, _dispatch_kernel_for_dispatch_key_is_fallthrough
-  torch._C._jit_resolve_packet
-  the text of _SafeKernelFunction: the file where the library was made
+Of a kernel, torch tells the file where its library was made by the text of the object alone.
 """
 
 from __future__ import annotations
@@ -24,6 +20,15 @@ import torch
 import torch.library
 from torch.overrides import TorchFunctionMode
 
+from aotpack.export.torch_compat.dispatch import (
+    cpu_keys,
+    has_kernel,
+    is_fallthrough,
+    python_registrations,
+    resolved_overload,
+)
+from aotpack.export.torch_compat.operators import OpOverload, OpOverloadPacket
+
 # In the order in which the dispatcher looks for the kernel of a call on the CPU.
 _KEYS = ("CPU", "CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 _BACKWARD_KEYS = ("AutogradCPU", "Autograd")
@@ -37,7 +42,7 @@ _BY_USERS = torch.library.__file__
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 
 
-def python_kernel(op: torch._ops.OpOverload) -> Callable[..., Any] | None:
+def python_kernel(op: OpOverload) -> Callable[..., Any] | None:
     """Calls the Python function that computes an operator on the CPU; None if that is not what does.
 
     Operators that torch or this package defines are left out.
@@ -45,25 +50,25 @@ def python_kernel(op: torch._ops.OpOverload) -> Callable[..., Any] | None:
     name = op.name()
     if op.namespace in _OF_TORCH:
         return None
-    key = next((key for key in _KEYS if torch._C._dispatch_has_kernel_for_dispatch_key(name, key)), None)
+    key = next((key for key in _KEYS if has_kernel(name, key)), None)
     if key is None or not _is_python(name, key):
         return None
-    if torch._C._dispatch_kernel_for_dispatch_key_is_fallthrough(name, torch._C.DispatchKey.__members__[key]):
+    if is_fallthrough(name, key):
         return None
     kernel = torch.library.get_kernel(op, "CPU")
     if _is_of_torch(str(kernel)):
         return None
-    return partial(kernel.call_boxed, torch._C.DispatchKeySet(torch._C.DispatchKey.CPU))
+    return partial(kernel.call_boxed, cpu_keys())
 
 
-def has_backward(op: torch._ops.OpOverload) -> bool:
+def has_backward(op: OpOverload) -> bool:
     """Whether an operator has a backward of its own, by `torch.library.register_autograd` or a kernel for Autograd."""
-    return any(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key) for key in _BACKWARD_KEYS)
+    return any(has_kernel(op.name(), key) for key in _BACKWARD_KEYS)
 
 
-def python_operators() -> Iterator[torch._ops.OpOverload]:
+def python_operators() -> Iterator[OpOverload]:
     """All operators for which `python_kernel` has one, but those of torch's without the check whose they are."""
-    for registration in sorted(torch.library._impls):
+    for registration in sorted(python_registrations()):
         namespace, name, key = registration.split("/")
         if key in _KEYS:
             packet, _, overload = name.partition(".")
@@ -94,11 +99,11 @@ class Differentiated(TorchFunctionMode):
             return kernel(*args, **kwargs)
 
 
-def called(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch._ops.OpOverload | None:
+def called(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpOverload | None:
     """The operator that a call of `func` means; None for torch's own, and for all that is not an operator."""
-    if isinstance(func, torch._ops.OpOverload):
+    if isinstance(func, OpOverload):
         return None if func.namespace in _OF_TORCH else func
-    if not isinstance(func, torch._ops.OpOverloadPacket) or func._qualified_op_name.partition("::")[0] in _OF_TORCH:
+    if not isinstance(func, OpOverloadPacket) or func._qualified_op_name.partition("::")[0] in _OF_TORCH:
         return None
     # Wrong arguments: the call itself raises the better error.
     with contextlib.suppress(RuntimeError):
@@ -106,7 +111,7 @@ def called(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch
     return None
 
 
-def _overload_of(packet: torch._ops.OpOverloadPacket, *args: Any, **kwargs: Any) -> torch._ops.OpOverload:
+def _overload_of(packet: OpOverloadPacket, *args: Any, **kwargs: Any) -> OpOverload:
     """The overload that a call of an operator by its name means.
 
     Raises:
@@ -114,13 +119,13 @@ def _overload_of(packet: torch._ops.OpOverloadPacket, *args: Any, **kwargs: Any)
     """
     overloads = packet.overloads()
     if len(overloads) > 1:
-        overloads = [torch._C._jit_resolve_packet(packet._qualified_op_name, *args, **kwargs) or "default"]
+        overloads = [resolved_overload(packet, *args, **kwargs)]
     return getattr(packet, overloads[0])  # type: ignore[no-any-return]
 
 
 def _is_python(name: str, key: str) -> bool:
     namespace, _, rest = name.partition("::")
-    return f"{namespace}/{rest}/{key}" in torch.library._impls
+    return f"{namespace}/{rest}/{key}" in python_registrations()
 
 
 def _is_of_torch(text: str) -> bool:

@@ -1,9 +1,4 @@
-"""Quantization: fake quantization, parameters of tokens, and products with int8 weights.
-
-Private interfaces touched (torch 2.11 to 2.13):
-  torch.ao.quantization.fx._decomposed   defines quantized_decomposed, as TorchInductor imports it; its operators are
-                                         Python functions of that module
-"""
+"""Quantization: fake quantization, parameters of tokens, and products with int8 weights."""
 
 from __future__ import annotations
 
@@ -11,10 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.ao.quantization.fx import _decomposed as definitions
 
 from aotpack.export.decompositions.table import aten, decomposes
 from aotpack.export.decompositions.windows import wide
+from aotpack.export.torch_compat.functions import quantized_definitions as definitions
 
 quantized = torch.ops.quantized_decomposed
 

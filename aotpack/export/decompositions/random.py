@@ -1,11 +1,11 @@
-"""Random numbers, as functions of seeds that TorchInductor draws for all of a call at once.
+(
+    """Random numbers, as functions of seeds that TorchInductor draws for all of a call at once.
 
 Uniform and normal numbers are TorchInductor's own Philox, computed where they are used; other distributions are
 transforms of these, finite for every number that can be drawn, or operators of ours (ops/random.py).
-
-Private interfaces touched (torch 2.11 to 2.13):
-  torch._inductor.inductor_prims.seed   a fresh seed, one for each use
 """
+    ""
+)
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from aotpack.export.decompositions.table import aten, decomposes
 from aotpack.export.ops import random as ours
 from aotpack.export.ops import sampler_gradients
 from aotpack.export.ops.bounds import check_bounds
+from aotpack.export.torch_compat.functions import inductor_seed
 
 _INT64 = torch.iinfo(torch.int64)
 # Bits of the significand, the hidden one among them.
@@ -28,10 +29,7 @@ _SUBNORMAL = {torch.bfloat16: -133, torch.float16: -24, torch.float32: -149, tor
 
 
 def _seed(device: Any = None) -> Tensor:
-    from torch._inductor import inductor_prims
-
-    seed: Tensor = inductor_prims.seed(torch.device("cpu") if device is None else torch.device(device))
-    return seed
+    return inductor_seed(torch.device("cpu") if device is None else torch.device(device))
 
 
 def _unit(like: Tensor) -> Tensor:

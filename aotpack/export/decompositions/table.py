@@ -1,9 +1,4 @@
-"""The table of decompositions that TorchInductor gets from us.
-
-Private interfaces touched (torch 2.11 to 2.13):
-  torch._inductor.compile_fx.select_decomp_table   its table is what AOTAutograd decomposes by
-  torch._inductor.graph.make_fallback(..., override_decomp)
-"""
+"""The table of decompositions that TorchInductor gets from us."""
 
 from __future__ import annotations
 
@@ -11,9 +6,10 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
+
+from aotpack.export.torch_compat.patches import applied
 
 aten = torch.ops.aten
 
@@ -38,20 +34,21 @@ def decomposes(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., 
 @contextlib.contextmanager
 def our_decompositions() -> Iterator[None]:
     """While active, TorchInductor decomposes by our table too."""
-    from torch._inductor import compile_fx, graph
 
-    original: Any = compile_fx.select_decomp_table  # type: ignore[attr-defined]
+    def selecting(original: Any) -> Any:
+        @functools.wraps(original)
+        def select() -> dict[Any, Any]:
+            table = original()
+            return {**table, **{op: _else(function, table.get(op)) for op, function in _TABLE.items()}}
 
-    @functools.wraps(original)
-    def select() -> dict[Any, Any]:
-        table = original()
-        return {**table, **{op: _else(function, table.get(op)) for op, function in _TABLE.items()}}
+        return select
 
-    # TorchInductor asserts that what it has no code for is in no table; ours leaves some of the calls alone.
-    fallback: Any = functools.partial(graph.make_fallback, override_decomp=True)  # type: ignore[attr-defined]
-    with (
-        mock.patch.object(compile_fx, "select_decomp_table", select),
-        mock.patch.object(graph, "make_fallback", fallback),
+    with applied(
+        {
+            "torch._inductor.compile_fx:select_decomp_table": selecting,
+            # TorchInductor asserts that what it has no code for is in no table; ours leaves some of the calls alone.
+            "torch._inductor.graph:make_fallback": lambda original: functools.partial(original, override_decomp=True),
+        }
     ):
         yield
 

@@ -1,8 +1,4 @@
-"""What poolings reduce over: windows of a tensor along its last dims.
-
-Private interfaces touched (torch 2.11 to 2.13):
-  torch._prims_common.suggest_memory_format
-"""
+"""What poolings reduce over: windows of a tensor along its last dims.""" ""
 
 from __future__ import annotations
 
@@ -11,7 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
+
+from aotpack.export.torch_compat.functions import suggest_memory_format
 
 # What TorchInductor unrolls; it leaves larger windows to a kernel.
 UNROLLED = 25

@@ -3,7 +3,6 @@
 torch.export keeps the conditions and drops the messages. They are noted while a model is traced.
 
 Private interfaces touched (torch 2.11 to 2.13):
-  torch._check_with   all functions of the family lead to it
   SymBool.node, and of a node: expr, shape_env
   torch.fx.experimental.symbolic_shapes.canonicalize_bool_expr
 """
@@ -15,12 +14,13 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from unittest import mock
 from weakref import WeakKeyDictionary
 
 import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, canonicalize_bool_expr
+
+from aotpack.export.torch_compat.patches import applied
 
 _MESSAGES: WeakKeyDictionary[ShapeEnv, dict[sympy.Basic, str]] = WeakKeyDictionary()
 
@@ -31,8 +31,11 @@ _SYMBOL = re.compile(r"\b[suz]+\d+\b")
 @contextlib.contextmanager
 def messages_noted() -> Iterator[None]:
     """While active, the messages of checks over symbolic sizes are kept, for `messages`."""
-    original: Any = torch._check_with
+    with applied({"torch:_check_with": _noting}):
+        yield
 
+
+def _noting(original: Any) -> Any:
     @functools.wraps(original)
     def note(error_type: Any, condition: Any, message: Callable[[], Any] | None) -> Any:
         if isinstance(condition, torch.SymBool) and callable(message):
@@ -44,8 +47,7 @@ def messages_noted() -> Iterator[None]:
                     _MESSAGES.setdefault(node.shape_env, {}).setdefault(node.expr, text)
         return original(error_type, condition, message)
 
-    with mock.patch.object(torch, "_check_with", note):
-        yield
+    return note
 
 
 def messages(env: ShapeEnv | None) -> Mapping[sympy.Basic, str]:

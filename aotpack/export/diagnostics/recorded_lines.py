@@ -2,9 +2,6 @@
 
 torch keeps of a stack only what is called `forward`: a model that is a function, and functions that a module calls,
 would have no line of their own.
-
-Private interfaces touched (torch 2.11 to 2.13):
-  torch.fx.proxy.TracerBase._filter_traceback_frames   what is left of a stack
 """
 
 from __future__ import annotations
@@ -14,18 +11,19 @@ import functools
 import traceback
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
-
-from torch.fx.proxy import TracerBase
 
 from aotpack.export.diagnostics import model_lines
+from aotpack.export.torch_compat.patches import applied
 
 
 @contextlib.contextmanager
 def lines_recorded() -> Iterator[None]:
     """While active, nodes have all lines of the model that led to them."""
-    original: Any = TracerBase._filter_traceback_frames
+    with applied({"torch.fx.proxy:TracerBase._filter_traceback_frames": _keeping}):
+        yield
 
+
+def _keeping(original: Any) -> Any:
     @functools.wraps(original)
     def keep(self: Any, summary: traceback.StackSummary) -> traceback.StackSummary:
         kept: traceback.StackSummary = original(self, summary)
@@ -39,5 +37,4 @@ def lines_recorded() -> Iterator[None]:
             or (i >= begin and model_lines.is_model(frame.filename, frame.line))
         )
 
-    with mock.patch.object(TracerBase, "_filter_traceback_frames", keep):
-        yield
+    return keep

@@ -28,6 +28,7 @@ from aotpack.export.ir.program import PassReport, Program
 from aotpack.export.ir.units import DEFAULT, Unit, units_of
 from aotpack.export.passes.common.pipeline import COMMON
 from aotpack.export.passes.runner import run_passes
+from aotpack.export.torch_compat.patches import exclusive
 from aotpack.export.tracing.autocast import no_autocast
 from aotpack.export.weights.identity import Identities, share_state
 from aotpack.export.weights.updatable import Replaceable, replaceable
@@ -200,6 +201,7 @@ class _Lowered:
     module: LoweredModule
 
 
+@exclusive
 def _prepare(
     program: Program | Sequence[Program],
     targets: Sequence[str],
@@ -226,6 +228,7 @@ def _prepare(
     return prepared, weights
 
 
+@exclusive
 def _lower_all(
     units: Sequence[_Prepared], tools: Tools, clock: _Clock, *, weights_known: bool, about: Mapping[str, str]
 ) -> list[list[_Lowered]]:
@@ -257,6 +260,7 @@ def _compile(lowered: Sequence[_Lowered], tools: Tools, clock: _Clock, *, about:
     return tuple(compiled)
 
 
+@exclusive
 def _finish(draft: Draft, labels: Sequence[str], options: BuildOptions, clock: _Clock) -> tuple[int, CheckReport]:
     """Writes the archive, checks it, and puts it in its place; its size, and what the check showed."""
     checked = CheckReport(skipped="check=False", unchecked=tuple(labels))

@@ -10,9 +10,9 @@ from itertools import chain, repeat
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from aotpack.errors import CaptureError
+from aotpack.export.torch_compat import pytree
 from aotpack.spec import CallSpec, DataclassSpec, DictSpec, Key, ListSpec, NamedTupleSpec, Spec, TupleSpec, plain_key
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from aotpack.export.torch_compat.operators import OpOverload
+
 aten = torch.ops.aten
 
 # What torch (2.11 to 2.13) has not tagged `nondeterministic_seeded`.
@@ -18,6 +20,6 @@ _UNTAGGED = frozenset(
 
 def is_random(operator: Any) -> bool:
     """Whether two calls of an operator with the same arguments may give different results."""
-    if not isinstance(operator, torch._ops.OpOverload):
+    if not isinstance(operator, OpOverload):
         return False
     return torch.Tag.nondeterministic_seeded in operator.tags or operator in _UNTAGGED

@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_arg
 
 from aotpack.export.ir.program import Change, ConstantInfo, PassReport, Program, Recipe, get_attribute, identity
+from aotpack.export.torch_compat.dispatch import enable_python_dispatcher
+from aotpack.export.torch_compat.fake_tensors import FakeTensor, FakeTensorMode
+from aotpack.export.torch_compat.operators import OpOverload
 
 aten = torch.ops.aten
 
@@ -33,7 +34,7 @@ def schema_of(node: torch.fx.Node) -> Any:
     Raises:
         TypeError: it calls no operator.
     """
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         raise TypeError(f"{node.name} calls no operator but {node.target}")
     return node.target._schema
 
@@ -171,7 +172,7 @@ def fake_mode(graph_module: torch.fx.GraphModule) -> FakeTensorMode:
     symbols = None
     for node in graph_module.graph.nodes:
         value = node.meta.get("val")
-        if isinstance(value, torch._subclasses.FakeTensor):
+        if isinstance(value, FakeTensor):
             return value.fake_mode
         if isinstance(value, torch.SymInt):
             symbols = value.node.shape_env
@@ -252,7 +253,7 @@ def _same(first: Any, second: Any) -> bool:
 def _is_impure(node: torch.fx.Node) -> bool:
     if node.op in ("placeholder", "output"):
         return True
-    if isinstance(node.target, torch._ops.OpOverload):
+    if isinstance(node.target, OpOverload):
         # Assertions, what they say of sizes out of data, and mutations have no users and must stay.
         name = node.target._schema.name
         kept = ("assert", "sym_constrain", "check_errors")

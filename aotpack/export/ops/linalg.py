@@ -14,6 +14,7 @@ from torch import Tensor
 
 from aotpack.export.ir.rewriter import is_contiguous
 from aotpack.export.ops.registry import define
+from aotpack.export.torch_compat.operators import OpOverload
 
 aten = torch.ops.aten
 
@@ -68,7 +69,7 @@ _TRANSPOSING = frozenset(
 )
 
 
-def factors_transpose(op: torch._ops.OpOverload, a: Tensor) -> bool:
+def factors_transpose(op: OpOverload, a: Tensor) -> bool:
     """Whether this operator of aten, called on `a`, returns the LU factors of `a` transposed."""
     return op in _TRANSPOSING and is_contiguous(a) and not a.dtype.is_complex
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from aotpack.export.ops.registry import define
+from aotpack.export.torch_compat.functions import sample_dirichlet, standard_gamma
 
 
 def _generator(seed: Tensor) -> torch.Generator:
@@ -79,12 +80,12 @@ random_binomial = define(
 )
 random_gamma = define(
     "random_gamma(Tensor alpha, Tensor seed) -> Tensor",
-    lambda alpha, seed: torch._standard_gamma(alpha, generator=_generator(seed)),
+    lambda alpha, seed: standard_gamma(alpha, generator=_generator(seed)),
     _row_major,
 )
 random_dirichlet = define(
     "random_dirichlet(Tensor alpha, Tensor seed) -> Tensor",
-    lambda alpha, seed: torch._sample_dirichlet(alpha, generator=_generator(seed)),
+    lambda alpha, seed: sample_dirichlet(alpha, generator=_generator(seed)),
     _row_major,
 )
 

@@ -3,8 +3,6 @@
 torch traces them by running their steps, which fixes the number of steps to the example's. While a model is captured,
 nn.LSTM and nn.GRU call operators of ours instead, whose fake implementations know sizes only, so that batch and length
 may be dynamic.
-
-Private interface touched (torch 2.11 to 2.13): torch.nn.modules.rnn._VF, through which nn.LSTM and nn.GRU call torch.
 """
 
 from __future__ import annotations
@@ -12,11 +10,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
-from torch.nn.modules import rnn
+
+from aotpack.export.torch_compat.patches import applied
 
 _library = torch.library.Library("aotpack", "FRAGMENT")
 _ARGUMENTS = "Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first"
@@ -105,6 +103,5 @@ def _plain(arguments: tuple[Any, ...], weights_per_layer: int) -> bool:
 @contextlib.contextmanager
 def captured_whole() -> Iterator[None]:
     """While active, nn.LSTM and nn.GRU are captured as one operator each."""
-    module: Any = rnn  # torch does not declare _VF for others
-    with mock.patch.object(module, "_VF", _Functions(module._VF)):
+    with applied({"torch.nn.modules.rnn:_VF": _Functions}):
         yield

@@ -12,8 +12,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from aotpack.export.torch_compat.operators import OpOverload
+
 # Of every operator: the declaration that TorchInductor asks for. Ours are in headers, so the text is a comment.
-C_SHIMS: dict[torch._ops.OpOverload, list[str]] = {}
+C_SHIMS: dict[OpOverload, list[str]] = {}
 
 _library = torch.library.Library("aotpack", "DEF")
 # Kernels read any strides, so Inductor need not copy inputs into those of the trace.
@@ -26,7 +28,7 @@ def define(
     fake: Callable[..., object],
     *,
     tags: tuple[torch.Tag, ...] = (),
-) -> torch._ops.OpOverload:
+) -> OpOverload:
     """A new operator.
 
     Args:
@@ -40,7 +42,7 @@ def define(
     _library.define(schema, tags=(*_TAGS, *tags))
     _library.impl(name, reference, "CompositeExplicitAutograd")
     torch.library.register_fake(f"aotpack::{name}", fake, lib=_library)
-    operator: torch._ops.OpOverload = getattr(torch.ops.aotpack, name).default
+    operator: OpOverload = getattr(torch.ops.aotpack, name).default
     C_SHIMS[operator] = [f"/* aoti_torch_cpu_{name}: csrc/module/declare */"]
     return operator
 

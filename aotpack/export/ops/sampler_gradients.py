@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from aotpack.export.ops.registry import define
+from aotpack.export.torch_compat import functions
 
 aten = torch.ops.aten
 
@@ -33,13 +34,13 @@ dirichlet_grad = define(
 # in an autograd.Function alone, which torch.export drops. These have their own.
 sample_gamma = define(
     "sample_gamma(Tensor alpha) -> Tensor",
-    lambda alpha: torch._standard_gamma(alpha),
+    lambda alpha: functions.standard_gamma(alpha),
     _row_major,
     tags=(torch.Tag.nondeterministic_seeded,),
 )
 sample_dirichlet = define(
     "sample_dirichlet(Tensor alpha) -> Tensor",
-    lambda alpha: torch._sample_dirichlet(alpha),
+    lambda alpha: functions.sample_dirichlet(alpha),
     _row_major,
     tags=(torch.Tag.nondeterministic_seeded,),
 )

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from aotpack.export.overrides.table import replaces
+from aotpack.export.torch_compat.functions import BatchNorm
 
-_ORIGINAL = _BatchNorm.forward
+_ORIGINAL = BatchNorm.forward
 
 
-@replaces(_BatchNorm, "forward")
+@replaces(BatchNorm, "forward")
 def _forward(self: Any, input: Tensor) -> Tensor:
     averages = self.training and self.track_running_stats and self.momentum is None
     if not averages or self.num_batches_tracked is None:

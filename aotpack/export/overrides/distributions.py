@@ -7,43 +7,29 @@ operators of ours, which keep their gradients.
 Private interfaces touched (torch 2.11 to 2.13):
   torch._is_all_true   what Distribution.__init__ (with locals `param`, `constraint`) and Distribution._validate_sample
     (with `support`) ask of a tensor of bools before they raise
-  torch._dynamo.eval_frame.TorchPatcher.patch   turns all checks of distributions off, for good
   torch._standard_gamma, torch.distributions.dirichlet._Dirichlet.apply   what torch.distributions draw by
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.distributions import Distribution, dirichlet
 
 from aotpack.export.ops.sampler_gradients import sample_dirichlet, sample_gamma
 from aotpack.export.overrides.table import overrides, replaces, sets
+from aotpack.export.torch_compat.distributions import checks_parameters
+from aotpack.export.torch_compat.functions import assert_async, is_all_true, standard_gamma
 
 _SOURCE = inspect.getsourcefile(Distribution)
 
 
-def _touched() -> bool:
-    """Whether TorchDynamo has been at work in this process."""
-    patcher = sys.modules.get("torch._dynamo.eval_frame")
-    return patcher is not None and patcher.TorchPatcher.patch.cache_info().currsize > 0
+sets(Distribution, "_validate_args")(checks_parameters)
 
 
-# Whether distributions check what they are given, as the user has it.
-_CHECKED: bool = __debug__ if _touched() else Distribution._validate_args
-
-
-@sets(Distribution, "_validate_args")
-def _checked() -> bool:
-    # What a model computes must not depend on what else was compiled before.
-    return _CHECKED if _touched() else Distribution._validate_args
-
-
-@overrides(torch._is_all_true)
+@overrides(is_all_true)
 def _is_all_true(valid: Tensor) -> Any:
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename != _SOURCE:
@@ -59,11 +45,11 @@ def _is_all_true(valid: Tensor) -> Any:
             f"Expected parameter {known.get('param')} of distribution {name} to satisfy the constraint "
             f"{known.get('constraint')!r}, but found invalid values"
         )
-    torch._assert_async(valid.all(), message)
+    assert_async(valid.all(), message)
     return True
 
 
-@overrides(torch._standard_gamma)
+@overrides(standard_gamma)
 def _standard_gamma(alpha: Tensor, generator: Any = None) -> Any:
     return NotImplemented if generator is not None else sample_gamma(alpha)
 

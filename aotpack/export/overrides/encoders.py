@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules import transformer
 
 from aotpack.export.overrides.table import replaces
+from aotpack.export.torch_compat.functions import canonical_mask
 
 _forward = nn.TransformerEncoder.forward
 
@@ -47,7 +48,7 @@ def _encode(
 ) -> Tensor:
     if src_key_padding_mask is None or not _leaves_padding_out(self, src, mask):
         return _forward(self, src, mask, src_key_padding_mask, is_causal)
-    given: Any = nn.functional._canonical_mask(src_key_padding_mask, "src_key_padding_mask", None, "mask", src.dtype)
+    given: Any = canonical_mask(src_key_padding_mask, "src_key_padding_mask", None, "mask", src.dtype)
     padding = given != 0
     # Padding inside of a row keeps eager from the fast path; with mask_check=False it does not look.
     aligned = (

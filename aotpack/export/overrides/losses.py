@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ from aotpack.export.decompositions.losses import margins_of_labels
 from aotpack.export.ops.bounds import check_bounds
 from aotpack.export.ops.ctc import ctc_loss
 from aotpack.export.overrides.table import overrides
+from aotpack.export.torch_compat.patches import applied, returning
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
@@ -33,7 +33,7 @@ def _gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, *args
         var = check_bounds(var, 0.0, math.inf, "var has negative entry/entries")
     elif var < 0:
         raise ValueError("var has negative entry/entries")
-    with mock.patch.object(torch, "any", return_value=False):
+    with applied({"torch:any": returning(False)}):
         return functional.gaussian_nll_loss(input, target, var, *args, **kwargs)
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from aotpack.export.overrides.table import overrides
+from aotpack.export.torch_compat.functions import verify_spatial_size
 
 
 @overrides(torch.instance_norm)
@@ -48,7 +49,7 @@ def _functional(
     eps: float = 1e-5,
 ) -> Tensor:
     if use_input_stats:
-        functional._verify_spatial_size(input.size())  # type: ignore[attr-defined]
+        verify_spatial_size(input.size())
     result: Tensor = _instance_norm(
         input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, False
     )

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from aotpack.export.ops.grouped import grouped_product
 from aotpack.export.overrides.table import overrides
+from aotpack.export.torch_compat.functions import grouped_mm
 
 
-@overrides(torch._grouped_mm)
+@overrides(grouped_mm)
 def _grouped_mm(
     self: Tensor,
     mat2: Tensor,

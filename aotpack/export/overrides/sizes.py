@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from aotpack.export.overrides.table import overrides
+from aotpack.export.torch_compat.functions import assert_async
 
 
 @overrides(torch.masked_select, Tensor.masked_select)
@@ -26,7 +27,7 @@ def _narrow(input: Tensor, dim: int, start: Any, length: Any) -> Any:
     if not isinstance(start, Tensor):
         return NotImplemented
     size = input.shape[dim]
-    torch._assert_async((start >= -size) & (start + length <= size), "narrow: start and length exceed the dimension")
+    assert_async((start >= -size) & (start + length <= size), "narrow: start and length exceed the dimension")
     places = torch.where(start < 0, start + size, start) + torch.arange(length, device=input.device)
     return input.index_select(dim, places)
 
@@ -48,7 +49,7 @@ def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> 
 def _one_hot(input: Tensor, num_classes: int = -1) -> Any:
     if num_classes != -1:
         return NotImplemented
-    torch._assert_async((input >= 0).all(), "Class values must be non-negative.")
+    assert_async((input >= 0).all(), "Class values must be non-negative.")
     classes: Any = (input.max() + 1).clamp(min=0).item()
     torch._check(classes >= 0)
     return (input.unsqueeze(-1) == torch.arange(classes, device=input.device)).to(torch.int64)

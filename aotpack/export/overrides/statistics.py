@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from aotpack.export.overrides.table import overrides
+from aotpack.export.torch_compat.functions import assert_async
 
 
 @overrides(torch.cov, Tensor.cov)
@@ -18,12 +19,12 @@ def _cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, 
     x = input.reshape(1, -1) if input.dim() < 2 else input
     for weights in (fweights, aweights):
         if weights is not None:
-            torch._assert_async((weights >= 0).all(), "cov(): weights cannot be negative")
+            assert_async((weights >= 0).all(), "cov(): weights cannot be negative")
     given = [weights for weights in (fweights, aweights) if weights is not None]
     weights = math.prod(given[1:], start=given[0]) if given else None
     total = torch.full((), x.shape[1], device=x.device) if weights is None else weights.sum()
     if weights is not None:
-        torch._assert_async(total != 0, "cov(): weights sum to zero, can't be normalized")
+        assert_async(total != 0, "cov(): weights sum to zero, can't be normalized")
     mean = (x if weights is None else x * weights).sum(1) / total
     if weights is not None and aweights is not None and correction != 0:
         degrees = total - correction * (weights * aweights).sum() / total

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from unittest import mock
 
 from torch.overrides import TorchFunctionMode
 
+from aotpack.export.torch_compat.patches import applied, declare
+
 _TABLE: dict[Any, Callable[..., Any]] = {}
-_REPLACED: list[tuple[Any, str, Callable[[], Any]]] = []
+_REPLACED: dict[str, Callable[[Any], Any]] = {}
 
 
 def overrides(*functions: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -37,7 +38,7 @@ def replaces(owner: Any, name: str) -> Callable[[Any], Any]:
     """Registers what stands in the place of an attribute of `owner`: for what torch shows to no mode."""
 
     def register(replacement: Any) -> Any:
-        _REPLACED.append((owner, name, lambda: replacement))
+        _REPLACED[declare(owner, name, f"replaced by {replacement.__module__}")] = lambda _: replacement
         return replacement
 
     return register
@@ -47,7 +48,7 @@ def sets(owner: Any, name: str) -> Callable[[Callable[[], Any]], Callable[[], An
     """Registers what tells, when a trace begins, the value that an attribute of `owner` has in it."""
 
     def register(value: Callable[[], Any]) -> Callable[[], Any]:
-        _REPLACED.append((owner, name, value))
+        _REPLACED[declare(owner, name, f"set by {value.__module__}")] = lambda _: value()
         return value
 
     return register
@@ -56,10 +57,7 @@ def sets(owner: Any, name: str) -> Callable[[Callable[[], Any]], Callable[[], An
 @contextlib.contextmanager
 def functions_overridden() -> Iterator[None]:
     """While active, calls of functions of the table run what is registered for them."""
-    with contextlib.ExitStack() as stack:
-        for owner, name, replacement in _REPLACED:
-            stack.enter_context(mock.patch.object(owner, name, replacement()))
-        stack.enter_context(_Overriding())
+    with applied(_REPLACED), _Overriding():
         yield
 
 

@@ -1,7 +1,6 @@
 """One trial of a captured program: at given sizes it is called beside the model itself, and the answers compared.
 
-Private interfaces touched (torch 2.11 to 2.13):
-  torch._subclasses.fake_tensor.{FakeTensorMode, DataDependentOutputException, DynamicOutputShapeException}
+Operators touched that torch may rename (torch 2.11 to 2.13):
   torch.ops.aten.{_scaled_dot_product_flash_attention_for_cpu, its _backward, _scaled_dot_product_attention_math}
 """
 
@@ -14,14 +13,18 @@ from typing import Any
 
 import sympy
 import torch
-import torch.utils._pytree as pytree
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotpack.errors import AotpackError
 from aotpack.export.ir.program import Program
 from aotpack.export.symbolic_shapes.expressions import size_of
 from aotpack.export.symbolic_shapes.shape_env import expression
+from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.dispatch import TorchDispatchMode
+from aotpack.export.torch_compat.fake_tensors import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from aotpack.export.tracing.interface import Call, draws_random_numbers
 from aotpack.export.tracing.state import state_put_back
 from aotpack.spec import DimRef, Spec, TensorLeaf, TensorSpec, ValueLeaf, children

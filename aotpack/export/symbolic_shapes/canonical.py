@@ -9,7 +9,8 @@ import math
 from collections.abc import Mapping
 
 import sympy
-from torch.utils._sympy.functions import PythonMod
+
+from aotpack.export.torch_compat.symbolic_shapes import PythonMod
 
 _FLOATING = ("Float", "IntTrueDiv", "FloatTrueDiv", "FloatPow", "ToFloat", "TruncToFloat")
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import sympy
 import torch
-import torch.utils._pytree as pytree
-from torch._guards import ShapeGuard, SLoc
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
 from aotpack.export.symbolic_shapes import shape_env
+from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.symbolic_shapes import ShapeGuard, SLoc
 
 
 def restore_guards(exported: ExportedProgram) -> None:

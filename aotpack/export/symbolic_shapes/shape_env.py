@@ -6,14 +6,10 @@ Private interfaces touched (torch 2.11 to 2.13):
     var_to_range_sloc, var_to_sources}
   ShapeEnv._get_sloc   watched while tracing: what it returns is kept with each guard, and without tracing through
     Dynamo it has no line of the model
-  torch.fx.experimental._config.backed_size_oblivious
   torch.fx.experimental.symbolic_shapes.make_symbol   torch calls all sizes positive, so that sympy decides `n > 0`
     before anybody could see a guard; sizes are made nonnegative instead
   torch._debug_has_internal_overlap   watched: it would add guards on the layout of slices that the model writes to
   torch._C.{_select_conv_backend, _conv_determine_backend_memory_format}   asked by the fake convolution
-  torch._guards.TracingContext.extract_stack   what Dynamo is following
-  torch._subclasses.fake_tensor.{FakeTensor, unset_fake_temporarily}
-  torch.utils._sympy.value_ranges.{bound_sympy, ValueRanges}, torch.utils._sympy.numbers.int_oo
 """
 
 from __future__ import annotations
@@ -26,23 +22,26 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import sympy
 import torch
 import torch.fx
-import torch.utils._pytree as pytree
-from torch._guards import TracingContext
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
-from torch.fx.experimental import _config, symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.symbol import SymT
-from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.diagnostics.recorded_lines import lines_recorded
+from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.current_node import lowered_stack_trace
+from aotpack.export.torch_compat.fake_tensors import FakeTensor, unset_fake_temporarily
+from aotpack.export.torch_compat.patches import applied, returning
+from aotpack.export.torch_compat.symbolic_shapes import (
+    SymT,
+    ValueRanges,
+    bound_sympy,
+    followed_stack,
+    int_oo,
+    sizes_oblivious,
+)
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _LAYERS = os.path.join(_TORCH, "nn", "")
@@ -189,28 +188,31 @@ def sizes_from_zero() -> Iterator[None]:
     Nor do choices that make no difference to results become guards: which of its convolutions torch would run, and with
     which layout of the result, is chosen by the sizes of the example.
     """
-    original: Any = getattr(symbolic_shapes, "make_symbol")  # noqa: B009
+    with (
+        sizes_oblivious(),
+        applied(
+            {
+                "torch.fx.experimental.symbolic_shapes:make_symbol": _nonnegative,
+                # Asked of what `copy_` writes to; eager has refused those in the example call, and the answer would be
+                # guards.
+                "torch:_debug_has_internal_overlap": returning(0),
+                "torch._C:_select_conv_backend": _by_example,
+                "torch._C:_conv_determine_backend_memory_format": _by_example,
+            }
+        ),
+    ):
+        yield
 
-    def nonnegative(prefix: Any, index: int, **assumptions: Any) -> sympy.Symbol:
+
+def _nonnegative(original: Any) -> Any:
+    def make_symbol(prefix: Any, index: int, **assumptions: Any) -> sympy.Symbol:
         if prefix is SymT.SIZE and assumptions.get("positive"):
             assumptions.pop("positive")
             assumptions["nonnegative"] = True
         symbol: sympy.Symbol = original(prefix, index, **assumptions)
         return symbol
 
-    with (
-        _config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
-        mock.patch.object(symbolic_shapes, "make_symbol", nonnegative),
-        # Asked of what `copy_` writes to; eager has refused those in the example call, and the answer would be guards.
-        mock.patch.object(torch, "_debug_has_internal_overlap", return_value=0),
-        mock.patch.object(torch._C, _CONVOLUTION, _by_example(getattr(torch._C, _CONVOLUTION))),
-        mock.patch.object(torch._C, _CONVOLUTION_LAYOUT, _by_example(getattr(torch._C, _CONVOLUTION_LAYOUT))),
-    ):
-        yield
-
-
-_CONVOLUTION = "_select_conv_backend"
-_CONVOLUTION_LAYOUT = "_conv_determine_backend_memory_format"
+    return make_symbol
 
 
 def _by_example(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -260,14 +262,16 @@ def value_range(expr: sympy.Basic, ranges: Mapping[sympy.Symbol, tuple[int | Non
 @contextlib.contextmanager
 def lines_of_the_model() -> Iterator[None]:
     """While active, each assumption and each node is kept with the line of the model that is running."""
-    original: Any = ShapeEnv._get_sloc
+    with applied({"torch.fx.experimental.symbolic_shapes:ShapeEnv._get_sloc": _located}), lines_recorded():
+        yield
 
-    def watch(self: ShapeEnv, *args: Any, **kwargs: Any) -> Any:
+
+def _located(original: Any) -> Any:
+    def get_sloc(self: ShapeEnv, *args: Any, **kwargs: Any) -> Any:
         found = original(self, *args, **kwargs)
         return type(found)(found.framework_loc, _asking(found.maybe_user_loc))
 
-    with mock.patch.object(ShapeEnv, "_get_sloc", watch), lines_recorded():
-        yield
+    return get_sloc
 
 
 class _Where(str):
@@ -282,7 +286,7 @@ def _asking(known: str | None) -> _Where:
     layer, in_python, in_operator, in_compiler = "", False, False, False
     if known:
         # Dynamo follows code without running it. Its own words cut paths short.
-        followed = model_lines.of_summary(TracingContext.extract_stack())
+        followed = model_lines.of_summary(followed_stack())
         known = None if followed is None else followed.full
     while frame is not None:
         path = frame.f_code.co_filename

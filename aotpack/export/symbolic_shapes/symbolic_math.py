@@ -16,9 +16,10 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
-from unittest import mock
 
 import torch
+
+from aotpack.export.torch_compat.patches import applied
 
 
 @contextlib.contextmanager
@@ -27,11 +28,11 @@ def symbolic_math() -> Iterator[None]:
 
     Names that were imported out of it (`from math import sqrt`) stay as they are.
     """
-    with contextlib.ExitStack() as stack:
-        for name, function in _symbolic_functions().items():
-            original = getattr(math, name)
-            stack.enter_context(mock.patch.object(math, name, _dispatching(original, function)))
-        stack.enter_context(mock.patch.object(torch.SymFloat, "__pow__", _power(torch.SymFloat.__pow__)))
+    functions = {
+        f"math:{name}": functools.partial(_dispatching, symbolic=function)
+        for name, function in _symbolic_functions().items()
+    }
+    with applied({**functions, "torch:SymFloat.__pow__": _power}):
         yield
 
 
@@ -48,20 +49,22 @@ def _power(original: Callable[..., Any]) -> Callable[..., Any]:
 @contextlib.contextmanager
 def sym_functions_allowed() -> Iterator[None]:
     """While active, exported programs may hold all functions of symbolic numbers that torch can trace."""
-    from torch._export.verifier import Verifier
-
-    builtin: Any = Verifier.allowed_builtin_ops
-    types: Any = Verifier.allowed_op_types
-
-    def more_types(self: Verifier) -> tuple[type, ...]:
-        # They are plain functions; that no others come in is seen when code is generated.
-        return (*types(self), FunctionType)
-
-    with (
-        mock.patch.object(Verifier, "allowed_builtin_ops", lambda self: [*builtin(self), operator.xor]),
-        mock.patch.object(Verifier, "allowed_op_types", more_types),
+    with applied(
+        {
+            "torch._export.verifier:Verifier.allowed_builtin_ops": _with_xor,
+            # They are plain functions; that no others come in is seen when code is generated.
+            "torch._export.verifier:Verifier.allowed_op_types": _with_functions,
+        }
     ):
         yield
+
+
+def _with_xor(known: Any) -> Any:
+    return lambda self: [*known(self), operator.xor]
+
+
+def _with_functions(known: Any) -> Any:
+    return lambda self: (*known(self), FunctionType)
 
 
 def _dispatching(original: Callable[..., Any], symbolic: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,6 @@ as the graph may write to one of them. A write through one is then read through 
 
 Private interfaces touched (torch 2.11 to 2.13):
   ExportedProgram._graph_signature, ._state_dict, ._constants   replaced; there is no public way to change them
-  torch._C._dispatch_has_kernel_for_dispatch_key
 """
 
 from __future__ import annotations
@@ -17,12 +16,14 @@ from typing import Any
 
 import torch
 import torch.fx
-import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, TensorArgument
 
 from aotpack.export.ir.rewriter import fake_mode
 from aotpack.export.ir.storage import base_of, storage_key, view_arguments
+from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.dispatch import has_kernel
+from aotpack.export.torch_compat.operators import HigherOrderOperator, OpOverload
 from aotpack.export.tracing.functional import allocates
 
 aten = torch.ops.aten
@@ -84,8 +85,8 @@ def _may_be_written(graph: torch.fx.Graph, nodes: Collection[torch.fx.Node]) -> 
     for node in graph.nodes:
         if not reached.intersection(node.all_input_nodes) or node.op != "call_function":
             continue
-        if not isinstance(node.target, torch._ops.OpOverload):
-            if isinstance(node.target, torch._ops.HigherOrderOperator):
+        if not isinstance(node.target, OpOverload):
+            if isinstance(node.target, HigherOrderOperator):
                 return True  # the graphs inside may write
             reached.add(node)
         elif any(written in reached for written in _written(node)):
@@ -103,11 +104,11 @@ def _written(node: torch.fx.Node) -> Iterator[object]:
             yield from pytree.tree_leaves(given)
 
 
-def _may_alias(op: torch._ops.OpOverload) -> bool:
+def _may_alias(op: OpOverload) -> bool:
     if any(result.alias_info is not None for result in op._schema.returns):
         return True
     # Composite operators such as reshape may return a view.
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+    composite = has_kernel(op.name(), "CompositeImplicitAutograd")
     return bool(composite) and not allocates(op)
 
 

@@ -6,16 +6,16 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import torch
-import torch.utils._pytree as pytree
 from torch.nn.parameter import is_lazy
 
 from aotpack.errors import AotpackError, CaptureError
 from aotpack.export.custom_ops.python_kernels import Differentiated
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.ir import pytree_spec
+from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.patches import always, applied
 from aotpack.export.tracing.plain import to_plain
 from aotpack.export.tracing.reshaped import called_with_inputs_kept
 from aotpack.export.tracing.state import state_put_back
@@ -224,7 +224,7 @@ def _single_backward() -> Iterator[None]:
             hint="compute that gradient with a formula, or capture only the inner model",
         )
 
-    with mock.patch.object(torch.autograd, "grad", refuse), mock.patch.object(torch.autograd, "backward", refuse):
+    with applied({"torch.autograd:grad": always(refuse), "torch.autograd:backward": always(refuse)}):
         yield
 
 
@@ -233,8 +233,12 @@ def _no_backward_of_its_own() -> Iterator[None]:
     """While active, a `torch.autograd.Function` is refused: torch.export captures what its forward computes, and the
     gradients would be those of that, not the ones that its backward gives.
     """
-    function: Any = torch.autograd.Function
-    original: Any = function.apply.__func__
+    with applied({"torch.autograd:Function.apply": _refusing}):
+        yield
+
+
+def _refusing(bound: Any) -> Any:
+    original: Any = bound.__func__
 
     def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
         if not cls.__module__.startswith("torch."):
@@ -244,5 +248,4 @@ def _no_backward_of_its_own() -> Iterator[None]:
             )
         return original(cls, *args, **kwargs)
 
-    with mock.patch.object(function, "apply", classmethod(apply)):
-        yield
+    return classmethod(apply)

@@ -21,6 +21,7 @@ from aotpack.export.diagnostics import model_lines
 from aotpack.export.symbolic_shapes.shape_env import lines_of_the_model, sizes_from_zero
 from aotpack.export.symbolic_shapes.symbolic_math import sym_functions_allowed
 from aotpack.export.torch_compat.older_torch import captures_mended
+from aotpack.export.torch_compat.operators import OpOverload
 from aotpack.export.tracing.quiet import torch_quiet
 
 # Blocks under `torch.autocast` and `torch.no_grad`, which the trace keeps as graphs of their own. The second trace has
@@ -102,7 +103,7 @@ def _flat(exported: ExportedProgram) -> torch.fx.GraphModule:
 
 
 def _writes(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
 def _needs_second_trace(node: torch.fx.Node) -> bool:
@@ -128,7 +129,7 @@ def _replace_private_writes(graph_module: torch.fx.GraphModule) -> None:
     graph_module.recompile()
 
 
-def _functional_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+def _functional_form(op: OpOverload) -> OpOverload | None:
     """`aten.relu` for `aten.relu_`: the same arguments, none of them written."""
     namespace, _, name = op._schema.name.partition("::")
     if not name.endswith("_") or name.endswith("__"):
@@ -144,7 +145,7 @@ def _is_private(source: object) -> bool:
     """Whether a value is read by one call alone and is memory of its own."""
     if not isinstance(source, torch.fx.Node) or source.op != "call_function" or len(source.users) != 1:
         return False
-    if not isinstance(source.target, torch._ops.OpOverload):
+    if not isinstance(source.target, OpOverload):
         return False
     # A view shares memory with its source; composite operators such as reshape may return one.
     returns_alias = any(result.alias_info is not None for result in source.target._schema.returns)
@@ -170,5 +171,5 @@ _ALLOCATING = frozenset(
 )
 
 
-def allocates(op: torch._ops.OpOverload) -> bool:
+def allocates(op: OpOverload) -> bool:
     return op._schema.name in _ALLOCATING

@@ -4,12 +4,6 @@ like inside of what is captured.
 torch.export traces above autograd, where the backward is not seen: it fails or, worse, takes what it has not seen for
 constants. Such a model is traced below autograd instead, by AOTAutograd, so that the graph holds the operators that
 autograd calls. It holds none that are composed of others: those have been taken apart by then.
-
-Private interfaces touched (torch 2.11 to 2.13):
-  torch.autograd._engine_run_backward, torch.autograd.forward_ad.enter_dual_level   watched: every reverse and every
-    forward derivative goes through them
-  torch._C._functorch.is_functorch_wrapped_tensor
-  torch.export._trace._export with pre_dispatch=False   torch.export.export without its choice of where to trace
 """
 
 from __future__ import annotations
@@ -17,17 +11,17 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import torch
-import torch.utils._pytree as pytree
-from torch.autograd import forward_ad
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
 from aotpack.export.ir import pytree_spec
+from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.export import is_functorch_wrapped
+from aotpack.export.torch_compat.patches import applied
 
 _MARK = "_aotpack_computes_gradients"
 
@@ -49,11 +43,11 @@ def watched() -> Iterator[Seen]:
     """
     seen = Seen()
 
-    def noting(original: Any) -> Any:
+    def noting(original: Any, *, backward: bool) -> Any:
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             seen.any = True
-            seen.backward |= original is not enter_dual_level
+            seen.backward |= backward
             if kwargs.get("accumulate_grad"):
                 raise CaptureError(
                     "the model calls backward(), which adds to the .grad of tensors",
@@ -64,11 +58,11 @@ def watched() -> Iterator[Seen]:
 
         return call
 
-    autograd: Any = torch.autograd
-    enter_dual_level: Any = forward_ad.enter_dual_level
-    with (
-        mock.patch.object(autograd, "_engine_run_backward", noting(autograd._engine_run_backward)),
-        mock.patch.object(forward_ad, "enter_dual_level", noting(enter_dual_level)),
+    with applied(
+        {
+            "torch.autograd:_engine_run_backward": functools.partial(noting, backward=True),
+            "torch.autograd.forward_ad:enter_dual_level": functools.partial(noting, backward=False),
+        }
     ):
         yield seen
 
@@ -101,15 +95,4 @@ def takes_gradients(module: torch.nn.Module) -> bool:
 def kept_wrapped(exported: ExportedProgram) -> bool:
     """Whether torch.export took operators under vmap as they were written, over tensors that exist there only."""
     values = pytree.tree_leaves([node.meta.get("val") for node in exported.graph.nodes])
-    return any(isinstance(v, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(v) for v in values)
-
-
-def export(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, *, dynamic_shapes: Any
-) -> ExportedProgram:
-    """What torch.export.export returns, traced below autograd."""
-    from torch.export._trace import _export
-
-    return _export(  # type: ignore[no-any-return]
-        module, args, dict(kwargs) if kwargs else None, dynamic_shapes, strict=False, pre_dispatch=False
-    )
+    return any(isinstance(v, torch.Tensor) and is_functorch_wrapped(v) for v in values)

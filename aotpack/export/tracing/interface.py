@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch.fx
-import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
@@ -19,6 +18,7 @@ from aotpack.export.ir.rewriter import as_node, bound_arguments, has_order, is_d
 from aotpack.export.symbolic_shapes import shape_env
 from aotpack.export.symbolic_shapes.declared import Declared
 from aotpack.export.symbolic_shapes.dims import DimTable
+from aotpack.export.torch_compat import pytree
 from aotpack.export.tracing.numbers import NUMBER_DTYPES, as_tensor, constant, factors_as_tensors, number_kind
 from aotpack.export.tracing.over_functions import refuse_operators_over_functions
 from aotpack.spec import DimRef, DType, Expr, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf

@@ -22,19 +22,21 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.fx
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, SymIntArgument, TensorArgument
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aotpack.errors import CaptureError
-from aotpack.export.custom_ops.inlining import decompositions, triton_operators_kept
+from aotpack.export.custom_ops.inlining import decompositions
 from aotpack.export.torch_compat.effects import checks_without_tokens
+from aotpack.export.torch_compat.export import export_joint
+from aotpack.export.torch_compat.fake_tensors import FakeTensor
+from aotpack.export.torch_compat.library import triton_operators_kept
 from aotpack.export.torch_compat.older_torch import captures_mended
+from aotpack.export.torch_compat.patches import always, applied
 from aotpack.export.tracing.numbers import NUMBER_DTYPES, constant, number_kind
 
 aten = torch.ops.aten
@@ -175,8 +177,6 @@ class _Traced:
 
 
 def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.Graph, loss: int) -> _Traced:
-    from torch._functorch.aot_autograd import aot_export_module
-
     module = torch.fx.GraphModule(exported.graph_module, forward)
     values = {i: arguments.values[i] for i in arguments.traced}
     fakes = [
@@ -186,7 +186,7 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
     modes = [fake.fake_mode for fake in fakes if isinstance(fake, FakeTensor)]
     mode = modes[0] if modes else contextlib.nullcontext()
     # AOTAutograd traces with SymInts, but asks each argument at the end whether it wants a gradient.
-    no_gradient = mock.patch.object(torch.SymInt, "requires_grad", False, create=True)
+    no_gradient = applied({"torch:SymInt.requires_grad": always(False)})
     with (
         mode,
         torch.enable_grad(),
@@ -197,9 +197,7 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
         checks_without_tokens(),
         captures_mended(),
     ):
-        traced, signature = aot_export_module(
-            module, fakes, trace_joint=True, output_loss_index=loss, decompositions=decompositions()
-        )
+        traced, signature = export_joint(module, fakes, loss=loss, decompositions=decompositions())
     if not isinstance(traced, torch.fx.GraphModule):
         raise CaptureError(f"AOTAutograd produced a {type(traced).__name__}, expected a graph module")
     for graph_module in first:
@@ -219,18 +217,18 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
 @contextlib.contextmanager
 def _first_traces() -> Iterator[list[torch.fx.GraphModule]]:
     """The graphs that AOTAutograd traces while active."""
-    from torch._functorch import aot_autograd
-
-    original: Any = aot_autograd._aot_export_function
     found: list[torch.fx.GraphModule] = []
 
-    def watch(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        if isinstance(result[0], torch.fx.GraphModule):
-            found.append(result[0])
-        return result
+    def watching(original: Any) -> Any:
+        def watch(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if isinstance(result[0], torch.fx.GraphModule):
+                found.append(result[0])
+            return result
 
-    with mock.patch.object(aot_autograd, "_aot_export_function", watch):
+        return watch
+
+    with applied({"torch._functorch.aot_autograd:_aot_export_function": watching}):
         yield found
 
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 import torch.fx
-import torch.utils._pytree as pytree
 
 from aotpack.export.ir.rewriter import fake_mode
+from aotpack.export.torch_compat import pytree
 
 NUMBER_DTYPES = {"int": torch.int64, "float": torch.float64, "bool": torch.bool}
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotpack.export.ir.program import Program
+from aotpack.export.torch_compat.dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
 

@@ -7,6 +7,7 @@ import torch.fx
 
 from aotpack.errors import CaptureError
 from aotpack.export.diagnostics import model_lines
+from aotpack.export.torch_compat.operators import HigherOrderOperator
 
 # What to write instead of the operators that eager calls too. Keys are their names.
 HINTS = {
@@ -27,7 +28,7 @@ def refuse_operators_over_functions(graph_module: torch.fx.GraphModule) -> None:
         CaptureError: naming the operator and the line of the model.
     """
     for node in graph_module.graph.nodes:
-        if not isinstance(node.target, torch._ops.HigherOrderOperator):
+        if not isinstance(node.target, HigherOrderOperator):
             continue
         if not any(isinstance(_held(graph_module, source), torch.nn.Module) for source in node.all_input_nodes):
             continue

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from aotpack.errors import CaptureError
 from aotpack.export.ir.pytree_spec import key_text
+from aotpack.export.torch_compat import pytree
 from aotpack.export.tracing.caches import cache_like, is_cache, plain_cache
 from aotpack.export.tracing.values import plain_result
 

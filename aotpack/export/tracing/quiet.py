@@ -14,9 +14,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
-from torch.export import _trace
+from aotpack.export.torch_compat.patches import always, applied
 
 _LOGGERS = (
     "torch.export",
@@ -31,7 +30,7 @@ def torch_quiet() -> Iterator[None]:
     """While active, torch says nothing on stderr about a trace or a file that it cannot make sense of."""
     with (
         warnings.catch_warnings(),
-        mock.patch.object(_trace, "print", _print, create=True),
+        applied({"torch.export._trace:print": always(_print)}),
         contextlib.ExitStack() as stack,
     ):
         warnings.simplefilter("ignore")

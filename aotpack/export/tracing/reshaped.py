@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotpack.errors import CaptureError
 from aotpack.export.diagnostics import model_lines
+from aotpack.export.torch_compat.dispatch import TorchDispatchMode
+from aotpack.export.torch_compat.operators import OpOverload
 
 _HINT = "use a new tensor: x = x.unsqueeze(0) instead of x.unsqueeze_(0), x = x.clone() before set_"
 
@@ -89,7 +90,7 @@ class _Operators(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if isinstance(func, torch._ops.OpOverload) and torch.Tag.inplace_view in func.tags:
+        if isinstance(func, OpOverload) and torch.Tag.inplace_view in func.tags:
             self._watched.refuse_changes(func._schema.name.rpartition("::")[2])
         return result
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
+from aotpack.export.torch_compat import pytree
 
 _HINT = "convert it with .to_dense(), or leave that part outside of the archive"
 

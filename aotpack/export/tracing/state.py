@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from aotpack.errors import CaptureError
+from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.dispatch import TorchDispatchMode
+from aotpack.export.torch_compat.operators import HigherOrderOperator
 from aotpack.export.tracing.over_functions import HINTS
 from aotpack.export.tracing.python_state.provenance import Writes
 from aotpack.export.tracing.python_state.snapshot import Change, Snapshot, current, storage_key, tensors_of
@@ -130,7 +131,7 @@ class _Written(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if isinstance(func, torch._ops.HigherOrderOperator):
+        if isinstance(func, HigherOrderOperator):
             if func.name() in HINTS:
                 raise CaptureError(f"{func.name()} is not supported", hint=HINTS[func.name()])
             return func(*args, **kwargs)

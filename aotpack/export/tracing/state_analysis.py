@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from aotpack.errors import CaptureError
 from aotpack.export.ir.rewriter import is_dense
+from aotpack.export.torch_compat import pytree
 from aotpack.export.tracing.python_state import lines, stand_ins
 from aotpack.export.tracing.python_state.held import Held, Piece, initial_tensor
 from aotpack.export.tracing.python_state.nodes import ABSENT, Table

@@ -16,7 +16,6 @@ from typing import Any
 
 import sympy
 import torch
-import torch.utils._pytree as pytree
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
@@ -29,6 +28,8 @@ from aotpack.export.symbolic_shapes import shape_env
 from aotpack.export.symbolic_shapes.canonical import conjuncts, is_integer
 from aotpack.export.symbolic_shapes.declared import Declared, Note
 from aotpack.export.symbolic_shapes.symbolic_math import sym_functions_allowed, symbolic_math
+from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.export import export_below_autograd
 from aotpack.export.torch_compat.older_torch import captures_mended
 from aotpack.export.tracing import gradients
 from aotpack.export.tracing.helper_objects import helpers_follow
@@ -153,7 +154,7 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
     if gradients.takes_gradients(module):
         if strict:
             raise CaptureError("Dynamo does not follow a model that computes gradients itself")
-        export = gradients.export
+        export = export_below_autograd
     else:
         export = partial(torch.export.export, strict=strict)
     args, kwargs = pytree.tree_map_only(torch.Tensor, _dense, (call.args, call.kwargs))
@@ -171,7 +172,7 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
             exported = export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes)
             if gradients.kept_wrapped(exported):
                 below = gradients.with_gradients(module)
-                return gradients.export(below, args, kwargs or None, dynamic_shapes=dynamic_shapes)
+                return export_below_autograd(below, args, kwargs or None, dynamic_shapes=dynamic_shapes)
         if seen.backward and not gradients.takes_gradients(module):
             # torch has taken what it could not follow for constants.
             raise CaptureError(

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from aotpack.errors import CaptureError
+from aotpack.export.torch_compat import pytree
 from aotpack.export.tracing.numbers import with_arguments
 from aotpack.spec import name_of_value
 

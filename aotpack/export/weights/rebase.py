@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import torch
 import torch.fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aotpack.errors import BuildError, CaptureError
 from aotpack.export.ir.program import ConstantInfo, Program, identity
 from aotpack.export.ir.rewriter import as_node, fake_mode
 from aotpack.export.ir.storage import base_of, storage_key, view_arguments
+from aotpack.export.torch_compat.fake_tensors import FakeTensorMode
 
 aten = torch.ops.aten
 

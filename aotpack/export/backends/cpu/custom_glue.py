@@ -15,11 +15,13 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from aotpack.errors import BuildError
 from aotpack.export.custom_ops.kernels import CustomKernel, qualified_name
+from aotpack.export.torch_compat.operators import Argument, FunctionSchema, OpOverload
 
 _PREFIX = "aoti_torch_cpu_"
 # What stands unqualified in types.
@@ -132,12 +134,12 @@ class Glue:
     definition: str
 
 
-def shim_name(op: torch._ops.OpOverload) -> str:
+def shim_name(op: OpOverload) -> str:
     """The function that generated code calls for an operator with a kernel of the user."""
     return f"{_PREFIX}custom_{_identifier(op)}"
 
 
-def glue(op: torch._ops.OpOverload, kernel: CustomKernel) -> Glue:
+def glue(op: OpOverload, kernel: CustomKernel) -> Glue:
     """The glue for an operator.
 
     Raises:
@@ -201,7 +203,7 @@ def _declared(function: str, result: str, types: list[str]) -> str:
     return text
 
 
-def _identifier(op: torch._ops.OpOverload) -> str:
+def _identifier(op: OpOverload) -> str:
     """A C++ identifier of its own for each operator."""
     name = qualified_name(op)
     plain = re.sub(r"::|\.", "__", name)
@@ -211,11 +213,11 @@ def _identifier(op: torch._ops.OpOverload) -> str:
     return plain
 
 
-def _is_written(argument: torch._C.Argument) -> bool:
+def _is_written(argument: Argument) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
-def _argument_kind(name: str, argument: torch._C.Argument) -> _Kind:
+def _argument_kind(name: str, argument: Argument) -> _Kind:
     kind = argument.real_type
     found: _Kind | None
     if isinstance(kind, torch.OptionalType):
@@ -236,11 +238,11 @@ def _argument_kind(name: str, argument: torch._C.Argument) -> _Kind:
     return found
 
 
-def _spelled(kind: torch._C.JitType) -> str:
+def _spelled(kind: Any) -> str:
     return "int" if isinstance(kind, torch.SymIntType) else str(kind)
 
 
-def _result_type(name: str, schema: torch._C.FunctionSchema) -> str:
+def _result_type(name: str, schema: FunctionSchema) -> str:
     """The result of the user's function in C++.
 
     Raises:
@@ -268,7 +270,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text)
 
 
-def of_shims(kernels: Mapping[torch._ops.OpOverload, CustomKernel], shims: Collection[str]) -> list[Glue]:
+def of_shims(kernels: Mapping[OpOverload, CustomKernel], shims: Collection[str]) -> list[Glue]:
     """The glue of those operators whose functions are among `shims`, in a fixed order.
 
     Raises:

@@ -22,6 +22,7 @@ from aotpack.export.passes.runner import refuse_specialization
 from aotpack.export.probing.lowering_guards import lowering_checks
 from aotpack.export.symbolic_shapes import shape_env
 from aotpack.export.torch_compat.inductor.codegen import GeneratedCode, generate
+from aotpack.export.torch_compat.operators import OpOverload
 
 # Characters of kernel source that one compiler process gets; about two seconds of work.
 _UNIT_SIZE = 60_000
@@ -142,7 +143,7 @@ def kernel_shims(program: Program) -> frozenset[str]:
     return frozenset(
         f"aoti_torch_cpu_{node.target._schema.name.partition('::')[2]}"
         for node in program.graph.nodes
-        if isinstance(node.target, torch._ops.OpOverload) and node.target in ops.C_SHIMS
+        if isinstance(node.target, OpOverload) and node.target in ops.C_SHIMS
     )
 
 

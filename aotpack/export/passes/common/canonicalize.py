@@ -14,13 +14,14 @@ import torch.fx
 
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, schema_of
+from aotpack.export.torch_compat.operators import OpOverload
 
 
 def canonicalize(program: Program) -> Program:
     """Arguments in the one form of their operator's schema; calls whose results nobody reads go, assertions stay."""
     rewriter = Rewriter(program)
     for node in rewriter.graph.nodes:
-        if not isinstance(node.target, torch._ops.OpOverload):
+        if not isinstance(node.target, OpOverload):
             continue
         args, kwargs = _canonical(node)
         if len(args) != len(node.args) or kwargs.keys() != node.kwargs.keys():

@@ -19,6 +19,7 @@ from torch.fx.node import map_arg
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.random_operators import is_random
 from aotpack.export.ir.rewriter import Rewriter, is_dense
+from aotpack.export.torch_compat.operators import OpOverload
 
 _GROWTH = 1.0
 _SMALL = 64 * 1024
@@ -123,7 +124,7 @@ def _foldable(node: torch.fx.Node) -> bool:
         return False
     if node.target is operator.getitem:
         return True
-    if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
+    if not isinstance(node.target, OpOverload) or node.target.namespace != "aten":
         return False
     if node.target._schema.is_mutable or is_random(node.target):
         return False

@@ -9,6 +9,7 @@ import torch
 from aotpack.export import ops
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, bound_arguments, dtype_of, same_shape
+from aotpack.export.torch_compat.operators import OpOverload
 
 aten = torch.ops.aten
 
@@ -88,7 +89,7 @@ def _fuse_activation(node: torch.fx.Node, rewriter: Rewriter) -> int:
 
 
 def _activation(node: torch.fx.Node) -> str | None:
-    if isinstance(node.target, torch._ops.OpOverload) and node.target in _PLAIN:
+    if isinstance(node.target, OpOverload) and node.target in _PLAIN:
         return _PLAIN[node.target]
     arguments = bound_arguments(node)
     if node.target is aten.gelu.default:

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.node import map_arg
 
 from aotpack.export.ir.rewriter import Rewriter, is_contiguous
+from aotpack.export.torch_compat.dispatch import enable_python_dispatcher
+from aotpack.export.torch_compat.operators import OpOverload
 
 aten = torch.ops.aten
 
@@ -66,7 +67,7 @@ _VIEWS = frozenset(
 
 def is_pointwise(node: torch.fx.Node) -> bool:
     """Whether a call computes each element of its result from one of each argument."""
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
+    return isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags
 
 
 def same_value(node: torch.fx.Node) -> object:

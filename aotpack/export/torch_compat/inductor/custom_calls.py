@@ -25,8 +25,8 @@ from unittest import mock
 
 import torch
 
-from aotpack.export.custom_ops.inlining import triton_operators_kept
 from aotpack.export.custom_ops.kernels import qualified_name
+from aotpack.export.torch_compat.library import triton_operators_kept
 
 
 @contextlib.contextmanager

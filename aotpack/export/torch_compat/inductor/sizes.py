@@ -25,12 +25,12 @@ from unittest import mock
 import sympy
 import torch
 from torch._inductor.virtualized import V
-from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._sympy.functions import Max, Min
 
 from aotpack.export.torch_compat.inductor.size_printer import sizes_in_cpp
 from aotpack.export.torch_compat.older_torch import lowering_mended
+from aotpack.export.torch_compat.symbolic_shapes import sizes_oblivious
 
 
 @contextlib.contextmanager
@@ -41,7 +41,7 @@ def open_sizes() -> Iterator[None]:
     from torch._inductor.sizevars import SizeVarAllocator
 
     with (
-        _config.patch(backed_size_oblivious=True),  # type: ignore[attr-defined]
+        sizes_oblivious(),
         mock.patch.object(SizeVarAllocator, "evaluate_min", _or_expression(SizeVarAllocator.evaluate_min, Min)),
         mock.patch.object(SizeVarAllocator, "evaluate_max", _or_expression(SizeVarAllocator.evaluate_max, Max)),
         # The lowering of convolutions asks so for the sizes of weights and biases, and has use for their number alone.

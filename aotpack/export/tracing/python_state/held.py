@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 import torch.fx
-import torch.utils._pytree as pytree
 
 from aotpack.errors import CaptureError
 from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import Program
+from aotpack.export.torch_compat import pytree
 from aotpack.export.tracing.python_state.nodes import ABSENT
 from aotpack.export.tracing.python_state.snapshot import Place
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
+from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.dispatch import TorchDispatchMode
 from aotpack.export.tracing.python_state.snapshot import storage_key
 
 

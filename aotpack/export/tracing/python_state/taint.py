@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.dispatch import TorchDispatchMode
 from aotpack.export.tracing.python_state.snapshot import storage_key
 
 _OF_SIZES_ALONE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_")

@@ -18,6 +18,7 @@ from aotpack.export import ops
 from aotpack.export.ir.rewriter import bound_arguments, same_shape
 from aotpack.export.passes.cpu.layouts.orders import DimMap, Regroup, channels_last, contiguous, order_of
 from aotpack.export.passes.cpu.layouts.rules import Demand, Flow, Kind, Need, Rule, tensor_of
+from aotpack.export.torch_compat.operators import OpOverload
 
 aten = torch.ops.aten
 
@@ -31,7 +32,7 @@ def rule_of(node: torch.fx.Node) -> Rule:
     handler = _HANDLERS.get(node.target)
     if handler is not None:
         return handler(node)
-    if isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags:
+    if isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags:
         return _pointwise(node)
     return Rule(Kind.FIXED, demands=_contiguous_operands(node))
 

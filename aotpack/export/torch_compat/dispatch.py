@@ -1,0 +1,64 @@
+"""The dispatcher: modes that see each operator, and which kernels are registered.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch.utils._python_dispatch.TorchDispatchMode
+  torch._dispatch.python.enable_python_dispatcher
+  torch._C._dispatch_has_kernel_for_dispatch_key, _dispatch_kernel_for_dispatch_key_is_fallthrough
+  torch._C.{DispatchKey, DispatchKeySet}
+  torch._C._jit_resolve_packet
+  torch.library._impls: "namespace/name.overload/key" of each kernel that Python code has registered
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+import torch.library
+from torch._dispatch.python import enable_python_dispatcher
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from aotpack.export.torch_compat.operators import OpOverloadPacket
+
+__all__ = [
+    "TorchDispatchMode",
+    "cpu_keys",
+    "enable_python_dispatcher",
+    "has_kernel",
+    "is_fallthrough",
+    "python_registrations",
+    "resolved_overload",
+]
+
+
+def has_kernel(operator: str, key: str) -> bool:
+    """Whether a kernel is registered for an operator ("namespace::name.overload") and a dispatch key."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, key))
+
+
+def is_fallthrough(operator: str, key: str) -> bool:
+    """Whether the kernel of an operator for a dispatch key passes each call on to the next key."""
+    return bool(
+        torch._C._dispatch_kernel_for_dispatch_key_is_fallthrough(operator, torch._C.DispatchKey.__members__[key])
+    )
+
+
+def cpu_keys() -> Any:
+    """The dispatch key set that contains the CPU alone."""
+    return torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
+
+def python_registrations() -> Collection[str]:
+    """ "namespace/name.overload/key" of each kernel that Python code has registered."""
+    found: Collection[str] = torch.library._impls
+    return found
+
+
+def resolved_overload(packet: OpOverloadPacket, *args: Any, **kwargs: Any) -> str:
+    """The name of the overload that a call of an operator means.
+
+    Raises:
+        RuntimeError: no overload accepts these arguments.
+    """
+    return torch._C._jit_resolve_packet(packet._qualified_op_name, *args, **kwargs) or "default"

@@ -1,0 +1,42 @@
+"""torch.export and AOTAutograd, beyond what their public functions offer.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch.export._trace._export with pre_dispatch=False   torch.export.export without its choice of where to trace
+  torch._functorch.aot_autograd.aot_export_module
+  torch._C._functorch.is_functorch_wrapped_tensor
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+
+def export_below_autograd(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, *, dynamic_shapes: Any
+) -> ExportedProgram:
+    """What torch.export.export returns, traced below autograd."""
+    from torch.export._trace import _export
+
+    return _export(  # type: ignore[no-any-return]
+        module, args, dict(kwargs) if kwargs else None, dynamic_shapes, strict=False, pre_dispatch=False
+    )
+
+
+def export_joint(
+    module: torch.nn.Module, args: Any, *, loss: int, decompositions: Mapping[Any, Any]
+) -> tuple[Any, Any]:
+    """The graph of a forward and its backward, and AOTAutograd's signature of it."""
+    from torch._functorch.aot_autograd import aot_export_module
+
+    return aot_export_module(
+        module, args, trace_joint=True, output_loss_index=loss, decompositions=dict(decompositions)
+    )
+
+
+def is_functorch_wrapped(tensor: torch.Tensor) -> bool:
+    """Whether a tensor exists only inside of a transform of torch.func, such as vmap."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))

@@ -1,0 +1,43 @@
+"""Symbols, their ranges and the guards of a trace.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch.utils._sympy.{functions.PythonMod, numbers.int_oo, symbol.SymT}
+  torch.utils._sympy.value_ranges.{ValueRanges, bound_sympy}
+  torch._guards.{ShapeGuard, SLoc}
+  torch._guards.TracingContext.extract_stack   what Dynamo is following
+  torch.fx.experimental._config.backed_size_oblivious
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+
+from torch._guards import ShapeGuard, SLoc, TracingContext
+from torch.fx.experimental import _config
+from torch.utils._sympy.functions import PythonMod
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.symbol import SymT
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+__all__ = [
+    "PythonMod",
+    "SLoc",
+    "ShapeGuard",
+    "SymT",
+    "ValueRanges",
+    "bound_sympy",
+    "followed_stack",
+    "int_oo",
+    "sizes_oblivious",
+]
+
+
+def followed_stack() -> traceback.StackSummary:
+    """The stack of the code that Dynamo follows without running it."""
+    return TracingContext.extract_stack()
+
+
+def sizes_oblivious() -> contextlib.AbstractContextManager[None]:
+    """While active, guards that ask whether a dynamic size is 0 or 1 are answered as if it is neither."""
+    return _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined, no-any-return]

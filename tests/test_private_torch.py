@@ -1,0 +1,117 @@
+"""Private torch: `aotpack/export/torch_compat` alone imports it, names it, or patches torch.
+
+Names of operators (`torch.ops.aten._fft_r2c`) are part of a graph's vocabulary, and `torch._check` is documented: these
+are not private.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ADAPTER = ROOT / "aotpack" / "export" / "torch_compat"
+SOURCES = sorted(path for path in (ROOT / "aotpack").rglob("*.py") if not path.is_relative_to(ADAPTER))
+
+DOCUMENTED = ("torch._check",)
+
+
+def is_private(name: str) -> bool:
+    if name in DOCUMENTED or name.startswith("torch.ops."):
+        return False
+    return any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
+
+
+def of_torch(module: str | None) -> bool:
+    return module is not None and module.split(".")[0] in ("torch", "functorch")
+
+
+def dotted(node: ast.expr) -> list[str]:
+    """`a.b.c` as its parts; empty for what does not begin with a name."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return [node.id, *reversed(parts)] if isinstance(node, ast.Name) else []
+
+
+def private_names(source: str) -> Iterator[str]:
+    """What a file imports of private torch, and what it names of it through anything that it imports from torch."""
+    tree = ast.parse(source)
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if of_torch(alias.name):
+                    names[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else "torch"
+                    if is_private(alias.name):
+                        yield f"line {node.lineno}: import {alias.name}"
+        elif isinstance(node, ast.ImportFrom) and of_torch(node.module):
+            for alias in node.names:
+                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                if is_private(f"{node.module}.{alias.name}"):
+                    yield f"line {node.lineno}: from {node.module} import {alias.name}"
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and id(node) not in inner:
+            parts = dotted(node)
+            if parts and parts[0] in names and is_private(".".join([names[parts[0]], *parts[1:]])):
+                yield f"line {node.lineno}: {'.'.join(parts)}"
+
+
+def patches(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        module = node.module if isinstance(node, ast.ImportFrom) else ""
+        names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+        if any(f"{module}.{name}".lstrip(".").startswith("unittest.mock") for name in names):
+            yield f"line {node.lineno}: unittest.mock"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch._dynamo",
+        "import torch._dynamo as dynamo",
+        "from torch import _C",
+        "from torch._inductor import config",
+        "from torch.fx.experimental import _config",
+        "def f():\n    import torch.utils._pytree",
+        "import torch\ntorch._C.DispatchKey.CPU",
+        "import torch\ntorch.export._trace",
+        "from torch import nn\nnn.functional._canonical_mask(x)",
+        "import torch.nn as nn\nnn.functional._canonical_mask",
+    ],
+)
+def test_private_names_are_found(source: str) -> None:
+    assert list(private_names(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch\ntorch.ops.aten._fft_r2c.default",
+        "import torch\ntorch._check(x > 0)",
+        "import torch\ntorch.__version__",
+        "from torch.fx.experimental.symbolic_shapes import ShapeEnv",
+        "import os\nos._exit(1)",
+    ],
+)
+def test_public_names_are_not(source: str) -> None:
+    assert not list(private_names(source))
+
+
+@pytest.mark.parametrize(
+    "source", ["from unittest import mock", "import unittest.mock", "from unittest.mock import patch"]
+)
+def test_patches_are_found(source: str) -> None:
+    assert list(patches(source))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_adapter_alone_touches_private_torch(path: Path) -> None:
+    source = path.read_text()
+    assert not list(private_names(source))
+    assert not list(patches(source))
