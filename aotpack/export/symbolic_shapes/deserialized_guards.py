@@ -2,7 +2,7 @@
 
 Private interfaces touched (torch 2.11 to 2.13):
   ExportedProgram._guards_code
-  torch.fx.experimental.symbolic_shapes.ShapeEnv.guards, torch._guards.{ShapeGuard, SLoc}
+  torch.fx.experimental.symbolic_shapes.ShapeEnv.guards
 """
 
 from __future__ import annotations

@@ -4,12 +4,6 @@ Private interfaces touched (torch 2.11 to 2.13):
   SymInt.node, and of a node: expr, hint, shape_env
   torch.fx.experimental.symbolic_shapes.ShapeEnv.{guards, replacements, replacements_slocs, var_to_range,
     var_to_range_sloc, var_to_sources}
-  ShapeEnv._get_sloc   watched while tracing: what it returns is kept with each guard, and without tracing through
-    Dynamo it has no line of the model
-  torch.fx.experimental.symbolic_shapes.make_symbol   torch calls all sizes positive, so that sympy decides `n > 0`
-    before anybody could see a guard; sizes are made nonnegative instead
-  torch._debug_has_internal_overlap   watched: it would add guards on the layout of slices that the model writes to
-  torch._C.{_select_conv_backend, _conv_determine_backend_memory_format}   asked by the fake convolution
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""The functions of the module `math` on symbolic numbers, while a model is traced.
-
-Private interfaces touched (torch 2.11 to 2.13):
-  torch._sym_{sqrt,cos,cosh,sin,sinh,tan,tanh,acos,asin,atan,log2}
-  torch.SymFloat.__pow__   asks for a base that is not negative
-  torch._export.verifier.Verifier.{allowed_op_types, allowed_builtin_ops}   torch.export traces these functions, but
-    refuses graphs with most of them
-"""
+"""The functions of the module `math` on symbolic numbers, while a model is traced."""
 
 from __future__ import annotations
 
@@ -20,6 +13,7 @@ from typing import Any
 import torch
 
 from aotpack.export.torch_compat.patches import applied
+from aotpack.export.torch_compat.symbolic_shapes import symbolic_function
 
 
 @contextlib.contextmanager
@@ -79,7 +73,7 @@ def _dispatching(original: Callable[..., Any], symbolic: Callable[..., Any]) -> 
 
 def _symbolic_functions() -> Mapping[str, Callable[..., Any]]:
     names = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "acos", "asin", "atan", "log2")
-    found = {name: getattr(torch, f"_sym_{name}", None) for name in names}
+    found = {name: symbolic_function(name) for name in names}
     functions: dict[str, Callable[..., Any]] = {name: f for name, f in found.items() if f is not None}
     log2 = functions.get("log2")
     if log2 is not None:

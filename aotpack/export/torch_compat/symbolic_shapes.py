@@ -6,13 +6,17 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._guards.{ShapeGuard, SLoc}
   torch._guards.TracingContext.extract_stack   what Dynamo is following
   torch.fx.experimental._config.backed_size_oblivious
+  torch._sym_{sqrt,cos,cosh,sin,sinh,tan,tanh,acos,asin,atan,log2}
 """
 
 from __future__ import annotations
 
 import contextlib
 import traceback
+from collections.abc import Callable
+from typing import Any
 
+import torch
 from torch._guards import ShapeGuard, SLoc, TracingContext
 from torch.fx.experimental import _config
 from torch.utils._sympy.functions import PythonMod
@@ -30,12 +34,19 @@ __all__ = [
     "followed_stack",
     "int_oo",
     "sizes_oblivious",
+    "symbolic_function",
 ]
 
 
 def followed_stack() -> traceback.StackSummary:
     """The stack of the code that Dynamo follows without running it."""
     return TracingContext.extract_stack()
+
+
+def symbolic_function(name: str) -> Callable[..., Any] | None:
+    """The function of the module `math` on symbolic numbers; None where torch has none."""
+    found: Callable[..., Any] | None = getattr(torch, f"_sym_{name}", None)
+    return found
 
 
 def sizes_oblivious() -> contextlib.AbstractContextManager[None]:

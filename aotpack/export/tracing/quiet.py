@@ -1,7 +1,6 @@
 """Keeps torch from writing graphs, tracebacks and warnings of its own to stderr: what matters is in our errors.
 
-Private interfaces touched (torch 2.11 to 2.13):
-  torch.export._trace   prints the graph so far when a trace fails, by the builtin `print`: given one that does not
+Interfaces touched (torch 2.11 to 2.13):
   torch.fx.experimental.symbolic_shapes.log, torch.export.log   silenced below errors
 """
 

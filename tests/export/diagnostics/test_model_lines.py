@@ -190,7 +190,7 @@ def _cut(path: Path) -> None:
     ("write", "message"),
     [
         (_scripted, "a TorchScript file"),
-        (_saved, "what torch.save writes"),
+        (_saved, "a file from torch.save"),
         (_pickled, "a pickle"),
         (_cut, "incomplete"),
         (lambda path: path.write_bytes(b""), "an empty file"),
