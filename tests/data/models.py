@@ -113,8 +113,8 @@ class Entries(nn.Module):
         self.scale = nn.Parameter(torch.tensor([1.5, -2.0, 0.25]))
 
     def numbers(self, x: Tensor, factor: float, count: int, flag: bool) -> dict[str, object]:
-        """Numbers as arguments and results, and a draw of random numbers that changes nothing; x: float32 [n, 3]."""
-        y = x * factor * self.scale + count + flag + torch.rand_like(x).floor()
+        """Numbers as arguments and results; x: float32 [n, 3]."""
+        y = x * factor * self.scale + count + flag
         return {"y": y, "rows": x.shape[0], "twice": count * 2, "half": factor / 2, "flag": flag, "label": "fixed"}
 
     def chosen(self, x: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,12 +125,12 @@ class Entries(nn.Module):
         return x[x[:, 0] > 0], x[:n].sum(0)
 
     def write(self, buffer: Tensor, step: Tensor) -> Tensor:
-        """Writes to an argument, and has a relation of two dims that each call is checked against.
+        """Writes to an argument, draws random numbers in [0, 1), of which nothing remains, and relates two dims.
 
         buffer: float32 [a], step: float32 [b], where b is at most a.
         """
         buffer.narrow(0, 0, step.shape[0]).add_(step)
-        return buffer * 2
+        return buffer * 2 + torch.rand_like(buffer).floor()
 
     def nested(self, batch: dict[str, object], mask: Tensor | None = None) -> Pair:
         """Structures and several dtypes.
