@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -136,81 +136,36 @@ def build(
     compares the outputs with the model's. If they differ, the archive is not written. An existing archive stays in
     place until the new one is complete.
     """
-    from aotpack.archive import check_output
+    from aotpack.cli.build_request import BuildRequest, execute
     from aotpack.cli.dims import parse_dims
-    from aotpack.cli.kernels import kernels_registered, parse_kernels
-    from aotpack.cli.source import as_script, check_source
+    from aotpack.cli.kernels import parse_kernels
     from aotpack.cli.variants import parse_variants
-    from aotpack.errors import BuildError
     from aotpack.targets import Target
 
-    options = parse_dims(dim)
-    kernels = parse_kernels(kernel)
-    variants = parse_variants(variant)
-    if select not in ("declared", "tightest"):
-        raise typer.BadParameter(f"{select!r} is invalid: use declared or tightest", param_hint="'--select'")
-    targets = [Target.buildable(item).name for item in target or []]
-    if dim and source.endswith(".pt2"):
-        raise typer.BadParameter("the exported program already defines its dims", param_hint="'--dim'")
-    if weights and source.endswith(".pt2"):
-        raise typer.BadParameter("the exported program already contains its weights", param_hint="'--weights'")
-    # Report invalid files before torch is imported and before anything is compiled.
-    check_source(source)
-    check_output(output)
-    for path in (Path(source), *(weights or ())):
-        if output.exists() and path.exists() and output.samefile(path):
-            raise BuildError(f"the output {output} is also an input of the build", hint="choose another output file")
-    _require_torch()
-
-    import contextlib
-    import sys
-
-    from aotpack.cli.common import format_bytes, format_seconds, print_json, stderr_console, stdout_console
-    from aotpack.cli.notes import notes_of, print_notes, print_unchecked
-    from aotpack.cli.passes import print_passes
-    from aotpack.cli.progress import Phases
-    from aotpack.cli.signals import terminated_in_order
-    from aotpack.export import BuildOptions, build_archive
-
-    # Output that the user's model prints during capture must not end up in the JSON.
-    with (
-        terminated_in_order(),
-        Phases(stderr_console()) as phases,
-        contextlib.redirect_stdout(sys.stderr),
-        as_script(source),
-        kernels_registered(kernels),
-    ):
-        programs, seconds = _capture(source, name, options, weights, variants, select, phases)
-        notes = notes_of(programs)
-        report = build_archive(
-            programs,
-            output,
-            name=name or programs[0].name,
-            targets=targets or None,
-            options=BuildOptions(
-                check=check,
-                goldens=goldens,
-                jobs=jobs,
-                without=tuple(without or ()),
-                updatable=updatable,
-                free_source=True,  # the model is not used afterwards
-            ),
-            progress=phases,
-        )
-    if as_json:
-        result = report.to_dict()
-        print_json(result | {"seconds": {"capture": seconds} | dict(result["seconds"]), "notes": notes})
-        return
-    print_notes(stderr_console(), notes)
-    if check:
-        print_unchecked(stderr_console(), report.check.skipped, report.check.open)
-    total = seconds + sum(report.seconds.values())
-    if explain:
-        print_passes(stdout_console(), report.to_dict()["passes"])
-    stdout_console().print(
-        f"{report.path}  {format_bytes(report.size)}  {', '.join(report.targets)}  in {format_seconds(total)}",
-        soft_wrap=True,
+    request = BuildRequest(
+        source=source,
+        output=output,
+        name=name,
+        dims=parse_dims(dim),
+        kernels=parse_kernels(kernel),
+        variants=parse_variants(variant),
+        select=select,
+        targets=tuple(Target.buildable(item).name for item in target or ()),
+        weights=tuple(weights or ()),
+        without=tuple(without or ()),
+        check=check,
+        goldens=goldens,
+        updatable=updatable,
+        jobs=jobs,
     )
+    # Report invalid files before torch is imported and before anything is compiled.
+    request.check_files()
+    _require_torch()
+    result = execute(request)
+    if as_json:
+        result.print_json()
+    else:
+        result.print_text(explain=explain)
 
 
 def _require_torch() -> None:
@@ -222,50 +177,3 @@ def _require_torch() -> None:
         raise BuildError(
             "torch is required to build archives, but is not installed", hint="pip install 'aotpack[build]'"
         )
-
-
-def _capture(
-    source: str,
-    name: str | None,
-    options: list[Any],
-    weights: list[Path] | None,
-    variants: list[dict[str, int]] | None,
-    select: str,
-    phases: Any,
-) -> tuple[list[Any], float]:
-    """The programs of all entries, and the duration of their capture in seconds."""
-    import time
-
-    from aotpack.cli.dims import dynamic_shapes
-    from aotpack.cli.source import load_source
-
-    began = time.perf_counter()
-    phases("capture", None, source)
-    from aotpack.export import aot_export, load_exported, without_weights
-
-    found = load_source(source, around=without_weights() if weights else None)
-    given: dict[str, Any] = {"name": name or found.name}
-    if weights:
-        given["weights"] = weights[0] if len(weights) == 1 else weights
-    chosen: dict[str, Any] = {"variants": variants, "select": select}
-
-    if found.exported is not None:
-        programs = [load_exported(found.exported, **given, **chosen)]
-    elif found.entries is not None:
-        for option, value in (("--dim", options), ("--variant", variants)):
-            if value:
-                raise typer.BadParameter("the source defines it for each of its entries()", param_hint=f"'{option}'")
-        programs = []
-        for entry, how in found.entries.items():
-            phases("capture", None, f"{source} {entry}")
-            programs.append(aot_export(found.model, entry=entry, **{"args": (), **how}, **given))
-    else:
-        shapes = found.dynamic_shapes
-        if options:
-            if shapes is not None:
-                raise typer.BadParameter("the source already defines dynamic_shapes()", param_hint="'--dim'")
-            shapes = dynamic_shapes(options, found.model, found.args, found.kwargs)
-        programs = [aot_export(found.model, found.args, found.kwargs, dynamic_shapes=shapes, **given, **chosen)]
-    seconds = time.perf_counter() - began
-    phases("capture", seconds, source)
-    return programs, seconds

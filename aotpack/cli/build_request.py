@@ -1,0 +1,190 @@
+"""What `aotpack build` was asked for, and carrying it out: capture, build, report."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from aotpack.export import BuildReport
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRequest:
+    """The options of one build, parsed; see `aotpack.cli.build.build` for their meaning.
+
+    Raises:
+        typer.BadParameter: options that exclude each other, or an unknown order of variants.
+    """
+
+    source: str
+    output: Path
+    name: str | None
+    dims: list[Any]
+    kernels: list[Any]
+    variants: list[dict[str, int]] | None
+    select: str
+    targets: tuple[str, ...]
+    weights: tuple[Path, ...]
+    without: tuple[str, ...]
+    check: bool
+    goldens: bool
+    updatable: bool
+    jobs: int | None
+
+    def __post_init__(self) -> None:
+        if self.select not in ("declared", "tightest"):
+            raise typer.BadParameter(f"{self.select!r} is invalid: use declared or tightest", param_hint="'--select'")
+        if self.source.endswith(".pt2"):
+            if self.dims:
+                raise typer.BadParameter("the exported program already defines its dims", param_hint="'--dim'")
+            if self.weights:
+                raise typer.BadParameter("the exported program already contains its weights", param_hint="'--weights'")
+
+    def check_files(self) -> None:
+        """Checks the source and the output before torch is imported.
+
+        Raises:
+            BuildError: the source is not usable, or the output is one of the inputs.
+            OSError: the output cannot be written.
+        """
+        from aotpack.archive import check_output
+        from aotpack.cli.source import check_source
+        from aotpack.errors import BuildError
+
+        check_source(self.source)
+        check_output(self.output)
+        for path in (Path(self.source), *self.weights):
+            if self.output.exists() and path.exists() and self.output.samefile(path):
+                raise BuildError(
+                    f"the output {self.output} is also an input of the build", hint="choose another output file"
+                )
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What a build made, for the terminal or for machines.
+
+    Attributes:
+        report: of the build.
+        notes: of the capture, by entry.
+        seconds: how long the capture took.
+        checked: whether the check was asked for.
+    """
+
+    report: BuildReport
+    notes: Any
+    seconds: float
+    checked: bool
+
+    def print_json(self) -> None:
+        """Prints one JSON object on stdout."""
+        from aotpack.cli.common import print_json
+
+        result = self.report.to_dict()
+        print_json(result | {"seconds": {"capture": self.seconds} | dict(result["seconds"]), "notes": self.notes})
+
+    def print_text(self, *, explain: bool) -> None:
+        """Prints the notes on stderr and the archive on stdout; `explain` adds what each pass changed."""
+        from aotpack.cli.common import format_bytes, format_seconds, stderr_console, stdout_console
+        from aotpack.cli.notes import print_notes, print_unchecked
+        from aotpack.cli.passes import print_passes
+
+        report = self.report
+        print_notes(stderr_console(), self.notes)
+        if self.checked:
+            print_unchecked(stderr_console(), report.check.skipped, report.check.open)
+        if explain:
+            print_passes(stdout_console(), report.to_dict()["passes"])
+        total = format_seconds(self.seconds + sum(report.seconds.values()))
+        stdout_console().print(
+            f"{report.path}  {format_bytes(report.size)}  {', '.join(report.targets)}  in {total}", soft_wrap=True
+        )
+
+
+def execute(request: BuildRequest) -> BuildResult:
+    """Captures the source and builds the archive. Imports torch.
+
+    Raises:
+        AotpackError: the capture or the build failed.
+        OSError: the output cannot be written.
+    """
+    from aotpack.cli.common import stderr_console
+    from aotpack.cli.kernels import kernels_registered
+    from aotpack.cli.notes import notes_of
+    from aotpack.cli.progress import Phases
+    from aotpack.cli.signals import terminated_in_order
+    from aotpack.cli.source import as_script
+
+    # Outside of `as_script`, which puts the folder of the source in front of others.
+    from aotpack.export import BuildOptions, build_archive
+
+    # Output that the user's model prints during capture must not end up in the JSON.
+    with (
+        terminated_in_order(),
+        Phases(stderr_console()) as phases,
+        contextlib.redirect_stdout(sys.stderr),
+        as_script(request.source),
+        kernels_registered(request.kernels),
+    ):
+        programs, seconds = _capture(request, phases)
+        notes = notes_of(programs)
+        report = build_archive(
+            programs,
+            request.output,
+            name=request.name or programs[0].name,
+            targets=request.targets or None,
+            options=BuildOptions(
+                check=request.check,
+                goldens=request.goldens,
+                jobs=request.jobs,
+                without=request.without,
+                updatable=request.updatable,
+                free_source=True,  # the model is not used afterwards
+            ),
+            progress=phases,
+        )
+    return BuildResult(report, notes, seconds, request.check)
+
+
+def _capture(request: BuildRequest, phases: Any) -> tuple[list[Any], float]:
+    """The programs of all entries, and the duration of their capture in seconds."""
+    from aotpack.cli.dims import dynamic_shapes
+    from aotpack.cli.source import load_source
+
+    began = time.perf_counter()
+    phases("capture", None, request.source)
+    from aotpack.export import aot_export, load_exported, without_weights
+
+    found = load_source(request.source, around=without_weights() if request.weights else None)
+    given: dict[str, Any] = {"name": request.name or found.name}
+    if request.weights:
+        given["weights"] = request.weights[0] if len(request.weights) == 1 else list(request.weights)
+    chosen: dict[str, Any] = {"variants": request.variants, "select": request.select}
+
+    if found.exported is not None:
+        programs = [load_exported(found.exported, **given, **chosen)]
+    elif found.entries is not None:
+        for option, value in (("--dim", request.dims), ("--variant", request.variants)):
+            if value:
+                raise typer.BadParameter("the source defines it for each of its entries()", param_hint=f"'{option}'")
+        programs = []
+        for entry, how in found.entries.items():
+            phases("capture", None, f"{request.source} {entry}")
+            programs.append(aot_export(found.model, entry=entry, **{"args": (), **how}, **given))
+    else:
+        shapes = found.dynamic_shapes
+        if request.dims:
+            if shapes is not None:
+                raise typer.BadParameter("the source already defines dynamic_shapes()", param_hint="'--dim'")
+            shapes = dynamic_shapes(request.dims, found.model, found.args, found.kwargs)
+        programs = [aot_export(found.model, found.args, found.kwargs, dynamic_shapes=shapes, **given, **chosen)]
+    seconds = time.perf_counter() - began
+    phases("capture", seconds, request.source)
+    return programs, seconds
