@@ -38,16 +38,16 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 .NOTPARALLEL:
 
 help:
-	@echo "make setup      virtual environment with torch, the package and all that tests need (once; then quick)"
-	@echo "make demo       train, build and run a model without torch, from Python and from C++"
+	@echo "make setup      creates the virtual environment with torch, the package and the test dependencies"
+	@echo "make demo       trains and builds a model and runs it without torch, from Python and C++"
 	@echo "make test       all tests: C++ (plain, ASan+UBSan, TSan), then Python"
-	@echo "make test-py    Python tests alone; PYTEST_FLAGS='-k name' chooses"
-	@echo "make test-cpp   C++ tests alone; test-asan and test-tsan run them under sanitizers"
+	@echo "make test-py    Python tests only; PYTEST_FLAGS='-k name' selects a subset"
+	@echo "make test-cpp   C++ tests only; test-asan and test-tsan run them with sanitizers"
 	@echo "make fuzz       every fuzzer for FUZZ_SECONDS (3600), ASan+UBSan; test-fuzz: a fixed number of runs"
 	@echo "make lint       ruff, mypy, clang-format"
-	@echo "make format     lets ruff and clang-format rewrite the sources"
-	@echo "make bench      aotpack beside eager, AOTInductor and ONNX Runtime; BENCH_FLAGS='--quick --models mlp'"
-	@echo "make clean      removes what was built; keeps $(VENV)"
+	@echo "make format     formats the sources with ruff and clang-format"
+	@echo "make bench      compares aotpack with eager, AOTInductor and ONNX Runtime; BENCH_FLAGS='--quick --models mlp'"
+	@echo "make clean      removes build outputs; keeps $(VENV)"
 
 # ---- set-up ---------------------------------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ $(PY):
 
 # torch comes first and alone, from the constraint: no other package gets to choose which build it is.
 $(DEPS): constraints.txt pyproject.toml Makefile | $(PY)
-	@echo "installing what aotpack is built and tested with (minutes the first time)"
+	@echo "installing build and test dependencies (takes minutes the first time)"
 	$(PIP) -c constraints.txt torch
 	$(PIP) -c constraints.txt scikit-build-core nanobind ninja numpy
 	@touch $@

@@ -25,7 +25,7 @@ AVOID = (
     r"vary in nothing",
     r"what is left out",
     r"(call|calls) that fits?",
-    r"that is no",
+    r"that (is|are) no",
 )
 _AVOID = re.compile(r"\b(" + "|".join(phrase.replace(" ", r"\s+") for phrase in AVOID) + r")\b", re.IGNORECASE)
 

@@ -1,7 +1,7 @@
 // explained ARCHIVE DIGITS: prints the digit on each image of a raw float file, one a line.
 //
-// The same as terse.cpp, with every step explained and every input checked. DIGITS holds images of 8x8 float32 pixels
-// in [0, 1], one after the other; examples/digits/train.py writes such a file.
+// The same as terse.cpp, with comments and input checks. DIGITS contains consecutive images of 8x8 float32 pixels in
+// [0, 1]; examples/digits/train.py writes such a file.
 #include <algorithm>
 #include <aotpack/aotpack.hpp>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kSide = 8;
 constexpr int64_t kPixels = kSide * kSide;
 
-// The file's floats; throws std::runtime_error when it cannot be read or does not hold whole images.
+// The floats in the file; throws std::runtime_error if it cannot be read or does not contain whole images.
 std::vector<float> read_images(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) throw std::runtime_error("cannot open " + path);
@@ -32,27 +32,27 @@ std::vector<float> read_images(const std::string& path) {
 }
 
 void classify(const std::string& archive, const std::string& digits) {
-  // A model is an archive that was mapped into memory. Loading checks the file's structure and everything executable in
-  // it against its hashes, and picks the code that suits this processor best. A model never changes: any number of
-  // threads may share one, and copies of the object are references to the same model.
+  // A model is an archive mapped into memory. Loading verifies the structure and the executable code of the file
+  // against its hashes, and selects the best code for this processor. A model never changes: any number of threads may
+  // share it, and copies of the object refer to the same model.
   const aotpack::Model model = aotpack::Model::load(archive);
 
-  // A context is what a thread needs to call a model: scratch memory, the number of threads inside a call (here 2) and
-  // buffers that the model writes to, if it has any. Give every thread of yours one of its own.
+  // A context holds what one thread needs to call a model: scratch memory, the number of threads per call (here 2), and
+  // buffers that the model writes to. Create one context per thread.
   aotpack::Context context(model, /*num_threads=*/2);
 
-  // Inputs are views of memory that is yours: nothing is copied, and the memory must stay until the call returns. The
-  // element type is taken from the pointer; strides may be given too, and default to contiguous.
+  // Inputs are views of your memory: nothing is copied, and the memory must remain valid until the call returns. The
+  // element type follows from the pointer. Strides are optional; the default is contiguous.
   const std::vector<float> pixels = read_images(digits);
   const int64_t batch = static_cast<int64_t>(pixels.size()) / kPixels;
   const aotpack::TensorView images(pixels.data(), {batch, 1, kSide, kSide});
 
-  // Types and sizes are checked on every call, so a wrong one is an exception with a message in the model's own terms,
+  // Every call checks types and sizes. An invalid input raises an exception with a message in the terms of the model,
   // such as "batch must be in [1, 1797]". The results are tensors that own their memory; they may outlive context and
   // model.
   const std::vector<aotpack::Tensor> outputs = context.run({images});
 
-  // data<float>() throws should the elements be of another type. The result is [batch, classes].
+  // data<float>() throws if the element type is different. The result is [batch, classes].
   const aotpack::Tensor& logits = outputs[0];
   const int64_t classes = logits.size(1);
   const float* row = logits.data<float>();
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
     classify(argv[1], argv[2]);
     return 0;
   } catch (const aotpack::Error& error) {
-    // code() is there to act upon: AOTPACK_UNSUPPORTED_TARGET, say, could make a program fetch another archive.
+    // A program can react to code(), e.g. fetch another archive for AOTPACK_UNSUPPORTED_TARGET.
     std::fprintf(stderr, "explained: %s\n", error.what());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "explained: %s\n", error.what());

@@ -1,4 +1,4 @@
-// terse ARCHIVE DIGITS: prints the digit on each image of a raw float file. explained.cpp is the same, with words.
+// terse ARCHIVE DIGITS: prints the digit on each image of a raw float file. explained.cpp is the same with comments.
 #include <algorithm>
 #include <aotpack/aotpack.hpp>
 #include <cstdio>

@@ -12,7 +12,7 @@ import aotpack
 
 
 def candidates(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """As a detector makes them: boxes [count, 4] (center, size) in clusters, and class logits [count, 5]."""
+    """Random detector outputs: boxes [count, 4] (center, size) in clusters, and class logits [count, 5]."""
     generator = np.random.default_rng(seed)
     objects = generator.uniform(0, 500, (max(1, count // 40), 2))
     centers = objects[generator.integers(0, len(objects), count)] + generator.normal(0, 3, (count, 2))

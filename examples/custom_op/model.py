@@ -1,4 +1,4 @@
-"""A detector with an operator of its own: `aotpack build examples/custom_op/model.py -o detections.aotpack`."""
+"""A detector with a custom operator: `aotpack build examples/custom_op/model.py -o detections.aotpack`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 import aotpack
 from aotpack.export import custom_kernel
 
-# 1. The operator, for eager PyTorch.
+# 1. The operator for eager PyTorch.
 
 
 @torch.library.custom_op("vision::nms", mutates_args=())
 def nms(boxes: Tensor, scores: Tensor, iou: float) -> Tensor:
-    """Indices of the boxes [n, 4] (x1, y1, x2, y2) that stay, the best score first."""
+    """Indices of the boxes [n, 4] (x1, y1, x2, y2) that are kept, ordered by descending score."""
     order = scores.argsort(descending=True, stable=True)
     area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     kept = []
@@ -29,7 +29,7 @@ def nms(boxes: Tensor, scores: Tensor, iou: float) -> Tensor:
     return torch.stack(kept) if kept else order.clone()
 
 
-# 2. What tracing has to know: how many boxes stay comes out of the data.
+# 2. The fake implementation for tracing: the number of boxes depends on the data.
 
 
 @nms.register_fake
@@ -39,13 +39,13 @@ def _(boxes: Tensor, scores: Tensor, iou: float) -> Tensor:
     return boxes.new_empty(count, dtype=torch.int64)
 
 
-# 3. How archives compute it.
+# 3. The C++ kernel for archives.
 
 custom_kernel("vision::nms", sources=[Path(__file__).with_name("nms.cpp")], function="vision::nms")
 
 
 class Detections(torch.nn.Module):
-    """Raw boxes (center, size) and class logits become the detections that are worth showing."""
+    """Selects detections from raw boxes (center, size) and class logits."""
 
     def __init__(self, iou: float = 0.5) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-// Non-maximum suppression: of boxes that overlap, the one with the best score stays.
+// Non-maximum suppression: among overlapping boxes, only the box with the best score is kept.
 #include <algorithm>
 #include <numeric>
 
@@ -42,7 +42,7 @@ Tensor nms(Call& call, const Tensor& boxes, const Tensor& scores, double iou) {
     sorted[i] = {corner[0], corner[1], corner[2], corner[3]};
   }
 
-  // Of float32, as the overlaps that are compared with it.
+  // float32, like the overlaps that are compared with it.
   const auto limit = static_cast<float>(iou);
   const auto suppressed = call.scratch<uint8_t>(count);
   std::fill(suppressed.begin(), suppressed.end(), uint8_t{0});
@@ -60,7 +60,7 @@ Tensor nms(Call& call, const Tensor& boxes, const Tensor& scores, double iou) {
     });
   }
 
-  // How many boxes stay is known now only: the fake implementation has a size out of data here.
+  // The number of boxes is known only now: the fake implementation returns a data-dependent size here.
   const Tensor result = call.empty({found}, aotpack::op::DType::int64);
   std::copy_n(kept.begin(), found, result.mutable_data<int64_t>());
   return result;

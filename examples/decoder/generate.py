@@ -18,7 +18,7 @@ PROMPT = [1, 42, 7, 300, 12]
 
 
 def generate(context: aotpack.Context, prompt: list[int], count: int) -> list[int]:
-    """The `count` most likely tokens after `prompt`, one after another. What `context` remembered is overwritten."""
+    """The `count` most likely tokens after `prompt`, one by one. Overwrites the state of `context`."""
     prefill, decode = context.entry("prefill"), context.entry("decode")
     logits = prefill(np.array([prompt], np.int64))
     tokens: list[int] = []

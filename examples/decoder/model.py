@@ -1,4 +1,4 @@
-"""A Llama with its key-value cache inside, as `aotpack build examples/decoder/model.py` wants it.
+"""A Llama with its key-value cache as state, a source file for `aotpack build examples/decoder/model.py`.
 
 One archive, two entries, one copy of the weights. `prefill` reads a prompt of any length and fills the cache; `decode`
 adds one token. The cache is state: buffers that both entries write to, of which every context has its own.
@@ -21,7 +21,7 @@ MAX_LENGTH = 512
 
 
 class Cache:
-    """What transformers asks of a cache: `update` takes new keys and values and gives those to attend to."""
+    """The cache interface of transformers: `update` stores new keys and values and returns those to attend to."""
 
     def __init__(self, decoder: Decoder, start: int, length: int) -> None:
         self._decoder = decoder
@@ -29,7 +29,7 @@ class Cache:
         self._length = length
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """keys, values: [1, heads, length, width], those of the positions from `start` on."""
+        """keys, values: [1, heads, length, width], for the positions from `start` on."""
         return tuple(self._write(f"{kind}_{layer}", new) for kind, new in (("keys", keys), ("values", values)))
 
     def _write(self, name: str, new: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ class Cache:
 
 
 class Decoder(nn.Module):
-    """A causal language model that remembers up to `max_length` tokens. Call its methods, not the module."""
+    """A causal language model with a cache for `max_length` tokens. Call its methods, not the module."""
 
     def __init__(self, model: nn.Module, max_length: int = MAX_LENGTH) -> None:
         super().__init__()
@@ -51,13 +51,13 @@ class Decoder(nn.Module):
                 self.register_buffer(f"{kind}_{layer}", torch.zeros(shape), persistent=False)
 
     def prefill(self, ids: Tensor) -> Tensor:
-        """ids: int64 [1, length], a prompt -> logits [1, vocabulary] of the token that follows. Forgets what was."""
+        """ids: int64 [1, length], a prompt -> logits [1, vocabulary] of the next token. Resets the cache."""
         length = ids.shape[1]
         positions = torch.arange(length)[None]
         return self._logits(ids, positions, _earlier(length), Cache(self, 0, length))
 
     def decode(self, token: Tensor, position: int) -> Tensor:
-        """token: int64 [1, 1], the one at `position` -> logits [1, vocabulary] of the token that follows."""
+        """token: int64 [1, 1], at `position` -> logits [1, vocabulary] of the next token."""
         return self._logits(token, torch.full((1, 1), position), torch.zeros(1, position + 1), Cache(self, position, 1))
 
     def _logits(self, ids: Tensor, positions: Tensor, mask: Tensor, cache: Cache) -> Tensor:
@@ -74,12 +74,12 @@ class Decoder(nn.Module):
 
 
 def _earlier(length: int) -> Tensor:
-    """float32 [length, length]: 0 where a token may look, -inf at those after it."""
+    """float32 [length, length]: 0 for positions that a token may attend to, -inf for later positions."""
     return torch.full((length, length), -torch.inf).triu(1)
 
 
 def language_model() -> nn.Module:
-    """Llama in small: four layers of width 256, eight heads that share four pairs of keys and values."""
+    """A small Llama: four layers of width 256, eight heads that share four pairs of keys and values."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -92,7 +92,7 @@ def language_model() -> nn.Module:
         num_key_value_heads=4,
         max_position_embeddings=MAX_LENGTH,
         initializer_range=0.1,
-        attn_implementation="eager",  # the others have code of their own for prompts of one token
+        attn_implementation="eager",  # other implementations have a special case for prompts of one token
     )
     return LlamaForCausalLM(config).eval()
 
@@ -102,7 +102,7 @@ def model() -> nn.Module:
 
 
 def entries() -> dict[str, dict[str, Any]]:
-    """A prompt leaves room for one token at least; each further token has the next position."""
+    """The two entries. A prompt leaves room for at least one token; each further token has the next position."""
     length, position = Dim("length", 1, MAX_LENGTH - 1), Dim("position", 0, MAX_LENGTH - 1)
     return {
         "prefill": {

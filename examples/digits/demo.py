@@ -25,7 +25,7 @@ console = Console(highlight=False)
 
 
 def run(*command: str | Path, capture: bool = False) -> str:
-    """Runs a command to its end, its standard output shown or returned; ends the demo when it fails."""
+    """Runs a command and shows or returns its standard output. Exits if the command fails."""
     done = subprocess.run(
         [str(word) for word in command],
         check=False,
@@ -53,7 +53,7 @@ def build_cpp_example() -> Path:
 
 
 def classify_cpp(program: Path, images: Path) -> tuple[list[int], float]:
-    """The C++ program's predictions for the digits in `images`, and the seconds that the whole process took."""
+    """The C++ program's predictions for the digits in `images`, and the duration of the process in seconds."""
     began = time.perf_counter()
     output = run(program, ARCHIVE, images, capture=True)
     seconds = time.perf_counter() - began

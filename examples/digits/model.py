@@ -1,4 +1,4 @@
-"""A small convolutional network for scikit-learn's digits, as `aotpack build examples/digits/model.py` wants it.
+"""A small convolutional network for scikit-learn's digits, a source file for `aotpack build examples/digits/model.py`.
 
 `aotpack build` calls `model()`, `example_inputs()` and `dynamic_shapes()`. The weights come from `train.py`; they and
 everything else that the example writes lie in the folder named by the environment variable DIGITS_DIR, by default
@@ -12,17 +12,17 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-# scikit-learn ships 1797 digits: no call has more.
+# scikit-learn contains 1797 digits, so no call needs more.
 MAX_BATCH = 1797
 
 
 def artifacts() -> Path:
-    """The folder that holds the weights, the held-out digits and the archive."""
+    """The directory of the weights, the held-out digits and the archive."""
     return Path(os.environ.get("DIGITS_DIR") or Path(__file__).parent / "build")
 
 
 class DigitNet(nn.Module):
-    """float32 [batch, 1, 8, 8] with values in [0, 1] -> float32 [batch, 10], a logit for every digit."""
+    """float32 [batch, 1, 8, 8] with values in [0, 1] -> float32 [batch, 10], one logit per digit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,10 +56,10 @@ def model() -> nn.Module:
 
 
 def example_inputs() -> tuple[torch.Tensor, ...]:
-    """One call's worth of inputs; what counts are shapes and dtypes."""
+    """Example inputs of one call; only shapes and dtypes matter."""
     return (torch.rand(4, 1, 8, 8, generator=torch.Generator().manual_seed(0)),)
 
 
 def dynamic_shapes() -> tuple[dict[int, Dim], ...]:
-    """Which dims of the inputs may differ from call to call, and how far."""
+    """The dynamic dims of the inputs, with their ranges."""
     return ({0: Dim("batch", min=1, max=MAX_BATCH)},)

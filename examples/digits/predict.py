@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class NoTorch(MetaPathFinder):
-    """Refuses torch, so that what follows proves that it does without."""
+    """Blocks the import of torch, to show that it is not needed."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
         if fullname.partition(".")[0] == "torch":
@@ -35,7 +35,7 @@ def process_age() -> float:
     import os
 
     with open("/proc/self/stat") as stat:
-        # Fields after the parenthesised name, which may hold spaces; starttime is field 22 of proc(5).
+        # Fields after the parenthesised name, which may contain spaces; starttime is field 22 of proc(5).
         ticks = int(stat.read().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
@@ -86,7 +86,7 @@ def main() -> None:
 
         print(json.dumps({"right": right, "total": len(labels), "predictions": predictions.tolist(), "start_s": start}))
         return
-    # Some that are easy, and those that went wrong: a demo that hides its errors shows little.
+    # Show some correct predictions and all wrong ones.
     wrong = np.flatnonzero(predictions != labels)[:2]
     chosen = np.concatenate([np.flatnonzero(predictions == labels)[: SHOWN - len(wrong)], wrong])
     show(images[chosen], predictions[chosen], labels[chosen])

@@ -1,4 +1,4 @@
-"""Trains the digit classifier and writes its weights, the held-out digits and eager's answers.
+"""Trains the digit classifier and writes its weights, the held-out digits and eager's outputs.
 
 The split and the seed are fixed, so two runs on one machine write the same files. Writes, in the artifacts folder:
 
@@ -23,7 +23,7 @@ HELD_OUT = 450
 
 def main() -> None:
     torch.manual_seed(0)
-    # The network is too small for more, and one thread never waits for a core that another process holds.
+    # The network is too small for more threads, and one thread does not wait for busy cores.
     torch.set_num_threads(1)
     digits = load_digits()
     images = (digits.images[:, None] / 16).astype(np.float32)

