@@ -95,11 +95,16 @@ bench: setup
 # OpenMP threads that spin while they wait make a shared machine crawl.
 test-cpp test-asan test-tsan test-py test-fuzz fuzz: export OMP_WAIT_POLICY := passive
 
-test: test-cpp test-asan test-tsan test-fuzz test-py
+TEST_PHASES := test-cpp test-asan test-tsan test-fuzz test-py
+
+test: setup
+	@for phase in $(TEST_PHASES); do \
+	  began=$$(date +%s); $(MAKE) --no-print-directory $$phase || exit 1; \
+	  echo "$$phase took $$(($$(date +%s) - began)) s"; done
 	@echo "C++ tests passed: plain, ASan+UBSan, TSan. Fuzzers found nothing. Python tests passed (summary above)."
 
 test-py: setup
-	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_FLAGS) tests
+	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --durations=25 $(PYTEST_FLAGS) tests
 
 # $(call run_cpp_tests,source folder,build folder,build type,other options)
 define run_cpp_tests
@@ -149,7 +154,7 @@ fuzz: setup
 	for name in container manifest code run; do \
 	  build/asan/tests/fuzz/fuzz_$$name $(if $(wildcard build/asan/tests/fuzz/libfuzzer),-max_total_time=$(FUZZ_SECONDS),--seed $$(date +%s) --seconds $(FUZZ_SECONDS)) || exit 1; done
 	build/asan/tests/fuzz/fuzz_code --emit 1000000 $$(date +%s) | $(PY) -m tests.fuzz.codes
-	FUZZ_SECONDS=$(FUZZ_SECONDS) $(PY) -m pytest -n 0 tests/fuzz
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(PY) -m pytest -n 0 --timeout=0 tests/fuzz
 
 lint: setup
 	$(BIN)/ruff check .
