@@ -248,9 +248,9 @@ def test_what_custom_kernel_refuses(folder: Path) -> None:
     refused: list[tuple[str, dict[str, Any], str]] = [
         ("scale", {"sources": source}, "is not the name of an operator"),
         (OPERATOR, {}, "no kernel is given"),
-        (OPERATOR, {"sources": folder / "none.cpp"}, "there is no file .*none.cpp"),
+        (OPERATOR, {"sources": folder / "none.cpp"}, "no such file: .*none.cpp"),
         (OPERATOR, {"sources": source, "function": "a b"}, "is not the name of a C"),
-        (OPERATOR, {"sources": source, "include_dirs": [folder / "none"]}, "there is no folder .*none"),
+        (OPERATOR, {"sources": source, "include_dirs": [folder / "none"]}, "no such directory: .*none"),
         (OPERATOR, {"objects": [folder / "lib.so"]}, "neither an object .* nor a static archive"),
     ]
     for operator, arguments, message in refused:
