@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import pytest
 
 import aotpack
 from aotpack.errors import InputError
-
-jax = pytest.importorskip("jax")
 
 Archive = Callable[[str], Path]
 

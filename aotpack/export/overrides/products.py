@@ -1,4 +1,4 @@
-"""Products of groups, whose sizes torch states for fewer dtypes than it computes."""
+"""Products of groups, whose sizes torch states for fewer dtypes than it computes, and sums of products."""
 
 from __future__ import annotations
 
@@ -21,3 +21,15 @@ def _grouped_mm(
     out_dtype: torch.dtype | None = None,
 ) -> Any:
     return grouped_product(self, mat2, offs, bias, out_dtype)
+
+
+@overrides(torch.einsum)
+def _einsum(equation: str, *operands: Any) -> Any:
+    """With dynamic sizes, operands are contracted from left to right, as torch does without the package opt_einsum.
+
+    With it, torch chooses an order by sizes as plain ints, which would fix every dim to that of the example.
+    """
+    tensors = operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
+    if any(isinstance(size, torch.SymInt) for tensor in tensors for size in tensor.shape):
+        return torch.ops.aten.einsum.default(equation, list(tensors))
+    return NotImplemented
