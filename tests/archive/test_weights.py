@@ -80,8 +80,8 @@ WRONG: dict[str, tuple[Change, str]] = {
     "constant that is not dense": (lambda m: m["constants"][2].update(shape=[2], stride=[3]), "is not what"),
     "input of another shape": (lambda m: reshape(fold(m)["inputs"][0], [2, 2]), "is not what the tensor is"),
     "input of another dtype": (lambda m: fold(m)["inputs"][0].update(dtype="int32"), "is not what the tensor is"),
-    "input of another name": (lambda m: fold(m)["inputs"][0].update(name="wait"), "is no tensor with a constant"),
-    "input without a constant": (lambda m: tensors(m)[0].update(constant=None), "is no tensor with a constant"),
+    "input of another name": (lambda m: fold(m)["inputs"][0].update(name="wait"), "is not a tensor with a constant"),
+    "input without a constant": (lambda m: tensors(m)[0].update(constant=None), "is not a tensor with a constant"),
     "input that is mutated": (lambda m: fold(m)["inputs"][0].update(mutated=True), "is not what the tensor is"),
     "input with a dynamic size": (
         lambda m: (
