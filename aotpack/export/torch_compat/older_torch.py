@@ -24,6 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn.modules import module
 
+from aotpack.export.torch_compat.patches import replaced
+
 aten = torch.ops.aten
 _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
@@ -53,7 +55,7 @@ def _mend_dtypes(stack: contextlib.ExitStack) -> None:
 
     known: Any = fake_impls.op_implementations_dict
     states = _of_one_step(decompositions.one_layer_lstm)
-    stack.enter_context(mock.patch.object(decompositions, "one_layer_lstm", states))
+    stack.enter_context(replaced(decompositions, "one_layer_lstm", states))
     stack.enter_context(mock.patch.dict(known, {aten.bincount.default: _of_weights(known[aten.bincount.default])}))
     # A trace that fails leaves a hook there, by which no module can be given a buffer any more.
     stack.enter_context(mock.patch.dict(module._global_buffer_registration_hooks))
@@ -65,7 +67,7 @@ def _mend_sizes(stack: contextlib.ExitStack) -> None:
     known: Any = fake_impls.op_implementations_dict
     sets = (aten._unique2.default, aten.unique_dim.default, aten.unique_consecutive.default)
     fakes = {aten.slice.Tensor: _slice, **{op: _with_integers(known[op]) for op in sets}}
-    stack.enter_context(mock.patch.object(fake_impls, "_compute_slice_index", _slice_index))
+    stack.enter_context(replaced(fake_impls, "_compute_slice_index", _slice_index))
     stack.enter_context(mock.patch.dict(known, fakes))
 
 
@@ -84,7 +86,7 @@ def lowering_mended() -> Iterator[None]:
     with (
         captures_mended(),
         mock.patch.dict(known, {op: _sliced(known[op]) for op in slices if op in known}),
-        mock.patch.object(CppKernel, "need_use_acc_helper", sums_of_any_length(CppKernel.need_use_acc_helper)),
+        replaced(CppKernel, "need_use_acc_helper", sums_of_any_length(CppKernel.need_use_acc_helper)),
     ):
         yield
 

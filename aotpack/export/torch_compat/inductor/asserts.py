@@ -16,11 +16,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import sympy
 
 from aotpack.export.diagnostics.check_messages import condition_key
+from aotpack.export.torch_compat.patches import replaced
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def worded_asserts(wording: Wording) -> Iterator[None]:
         message = _message(self.scalar, wording, V.graph.sizevars.shape_env)
         wrapper.writeline(f"if (!({condition})) {{ throw std::runtime_error({message}); }}")
 
-    with mock.patch.object(ir.AssertScalar, "codegen", codegen):
+    with replaced(ir.AssertScalar, "codegen", codegen):
         yield
 
 

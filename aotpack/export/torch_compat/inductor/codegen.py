@@ -19,7 +19,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import torch
 
@@ -43,6 +42,7 @@ from aotpack.export.torch_compat.inductor.rare_dtypes import rare_dtypes_allowed
 from aotpack.export.torch_compat.inductor.reuse import pieces_left_alone
 from aotpack.export.torch_compat.inductor.shims import shims_of_later_versions
 from aotpack.export.torch_compat.inductor.sizes import open_sizes
+from aotpack.export.torch_compat.patches import replaced
 from aotpack.targets import BY_NAME, TABLE
 
 # Loops are divided as for this many threads, whatever the build host has: a build must not depend on its host.
@@ -115,7 +115,7 @@ def _fixed_isa(target: str) -> Iterator[int]:
         raise ValueError(f"TorchInductor has no instruction set for the target {target!r}")
     name, bits = found
     isa = getattr(cpu_vec_isa, name)()
-    with mock.patch.object(cpu_vec_isa, "valid_vec_isa_list", return_value=[isa]):
+    with replaced(cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]):
         yield bits
 
 
@@ -132,7 +132,7 @@ def _serial_when_small() -> Iterator[None]:
         with config.patch({"cpp.dynamic_threads": False}):
             return original(self, max_parallel_depth, threads)
 
-    with mock.patch.object(CppKernel, "decide_parallel_depth", decide):
+    with replaced(CppKernel, "decide_parallel_depth", decide):
         yield
 
 
@@ -161,7 +161,7 @@ def _intercepted(result: list[GeneratedCode]) -> Iterator[None]:
         )
         return "generated"
 
-    with mock.patch.object(codecache.AotCodeCompiler, "compile", classmethod(take)):
+    with replaced(codecache.AotCodeCompiler, "compile", classmethod(take)):
         yield
 
 
@@ -201,10 +201,10 @@ def generate(
     from torch._inductor.compile_fx import compile_fx_aot
 
     result: list[GeneratedCode] = []
-    logging.getLogger("torch._inductor.ir").addFilter(_quiet_proxy_warning)
     with (
         torch.no_grad(),
         warnings.catch_warnings(),
+        _without_proxy_warning(),
         private_cache(),
         _fixed_isa(target) as bits,
         config.patch(_config(bits, fold=fold, custom=custom)),
@@ -260,6 +260,16 @@ def _symbols_of(gm: torch.fx.GraphModule) -> Iterator[None]:
 
     with tracing(TracingContext(fake_mode(gm))):
         yield
+
+
+@contextlib.contextmanager
+def _without_proxy_warning() -> Iterator[None]:
+    logger = logging.getLogger("torch._inductor.ir")
+    logger.addFilter(_quiet_proxy_warning)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_quiet_proxy_warning)
 
 
 def _quiet_proxy_warning(record: logging.LogRecord) -> bool:

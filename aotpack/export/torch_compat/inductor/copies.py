@@ -12,10 +12,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.fx
+
+from aotpack.export.torch_compat.patches import replaced
 
 _COPIES = (torch.ops.aten.clone.default, torch.ops.aten.copy.default)
 
@@ -38,7 +39,7 @@ def copies_of_state_kept() -> Iterator[None]:
             for node, target in zip(hidden, targets, strict=True):
                 node.target = target
 
-    with mock.patch.object(post_grad, "remove_noop_ops", remove_noop_ops):
+    with replaced(post_grad, "remove_noop_ops", remove_noop_ops):
         yield
 
 

@@ -21,12 +21,12 @@ import importlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
-from unittest import mock
 
 import torch
 
 from aotpack.export.custom_ops.kernels import qualified_name
 from aotpack.export.torch_compat.library import triton_operators_kept
+from aotpack.export.torch_compat.patches import replaced
 
 
 @contextlib.contextmanager
@@ -61,7 +61,7 @@ def _named(names: Mapping[torch._ops.OpOverload, str]) -> Iterator[None]:
         if self.op_overload in names:
             self.cpp_kernel_name = names[self.op_overload]
 
-    with mock.patch.object(ExternKernel, "set_cpp_kernel_name", set_name):
+    with replaced(ExternKernel, "set_cpp_kernel_name", set_name):
         yield
 
 
@@ -83,7 +83,7 @@ def _results_checked(names: Mapping[torch._ops.OpOverload, str]) -> Iterator[Non
                 f"{json.dumps(qualified_name(op))});"
             )
 
-    with mock.patch.object(MultiOutput, "codegen", codegen):
+    with replaced(MultiOutput, "codegen", codegen):
         yield
 
 
@@ -98,7 +98,7 @@ def _strings_escaped() -> Iterator[None]:
     def convert(self: Any, val: Any, type_: Any) -> str:
         return _literal(val) if isinstance(val, str) else original(self, val, type_)
 
-    with mock.patch.object(CppWrapperCpu, "val_to_arg_str_for_prim_type", convert):
+    with replaced(CppWrapperCpu, "val_to_arg_str_for_prim_type", convert):
         yield
 
 
@@ -121,7 +121,7 @@ def _without_out_variants(names: Mapping[torch._ops.OpOverload, str]) -> Iterato
         for name in ("to_out_variant", "lookup_manual_out_variant"):
             original = getattr(module, name, None)
             if original is not None:
-                stack.enter_context(mock.patch.object(module, name, _except(original, names)))
+                stack.enter_context(replaced(module, name, _except(original, names)))
         yield
 
 

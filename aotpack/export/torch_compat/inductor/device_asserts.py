@@ -13,7 +13,8 @@ import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
+
+from aotpack.export.torch_compat.patches import replaced
 
 
 @contextlib.contextmanager
@@ -25,5 +26,5 @@ def asserts_checked() -> Iterator[None]:
         text = json.dumps(str(msg).encode("ascii", "replace").decode())
         self.compute.writeline(f"AOTI_TORCH_CHECK({cond}, {text});")
 
-    with mock.patch.object(CppKernel, "device_assert_async", device_assert_async):
+    with replaced(CppKernel, "device_assert_async", device_assert_async):
         yield

@@ -12,7 +12,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
+
+from aotpack.export.torch_compat.patches import replaced
 
 
 # Scalar code, which is right, is found by these functions' names.
@@ -36,6 +37,7 @@ def accurate_functions() -> Iterator[None]:
     """While active, vectorised code calls the functions above."""
     from torch._inductor.codegen.cpp import CppVecOverrides
 
-    replaced: dict[str, Any] = {f.__name__: staticmethod(f) for f in (atanh, erf, expm1)}
-    with mock.patch.multiple(CppVecOverrides, **replaced):
+    with contextlib.ExitStack() as stack:
+        for function in (atanh, erf, expm1):
+            stack.enter_context(replaced(CppVecOverrides, function.__name__, staticmethod(function)))
         yield

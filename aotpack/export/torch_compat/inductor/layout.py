@@ -22,6 +22,7 @@ from unittest import mock
 import torch
 
 from aotpack.export import ops
+from aotpack.export.torch_compat.patches import replaced
 
 
 @contextlib.contextmanager
@@ -44,7 +45,7 @@ def chosen_layouts(gm: torch.fx.GraphModule) -> Iterator[None]:
 
     with (
         mock.patch.dict(lowering.lowerings, {ops.to_layout: _lower}),
-        mock.patch.object(ir.ComputedBuffer, "decide_layout", decide),
+        replaced(ir.ComputedBuffer, "decide_layout", decide),
     ):
         yield
 

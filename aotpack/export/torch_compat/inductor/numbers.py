@@ -25,6 +25,8 @@ import sympy
 import torch
 import torch.fx
 
+from aotpack.export.torch_compat.patches import replaced
+
 
 @contextlib.contextmanager
 def numbers_allowed() -> Iterator[None]:
@@ -51,11 +53,11 @@ def numbers_allowed() -> Iterator[None]:
         return [_double(text) for text in arg_defs], call_args, [_double(text) for text in arg_types]
 
     with (
-        mock.patch.object(compile_fx, "_extract_inputs_from_exported_gm", _inputs),
-        mock.patch.object(CppWrapperCpu, "generate_input_output_runtime_checks", return_value=None),
-        mock.patch.object(CppWrapperCpu, "codegen_model_constructor", without_numbers),
-        mock.patch.object(KernelArgs, "cpp_argdefs", in_double),
-        mock.patch.object(IndexingConstant, "make_loader", _loader),
+        replaced(compile_fx, "_extract_inputs_from_exported_gm", _inputs),
+        replaced(CppWrapperCpu, "generate_input_output_runtime_checks", lambda *_: None),
+        replaced(CppWrapperCpu, "codegen_model_constructor", without_numbers),
+        replaced(KernelArgs, "cpp_argdefs", in_double),
+        replaced(IndexingConstant, "make_loader", _loader),
     ):
         yield
 

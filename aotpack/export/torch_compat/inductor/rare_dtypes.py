@@ -14,10 +14,11 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.fx
+
+from aotpack.export.torch_compat.patches import replaced
 
 
 @contextlib.contextmanager
@@ -38,5 +39,5 @@ def rare_dtypes_allowed() -> Iterator[None]:
                 raise
             return dtypes.pop()
 
-    with mock.patch.object(DataTypePropagation, "deduce_node_dtype_by_inputs", deduce):
+    with replaced(DataTypePropagation, "deduce_node_dtype_by_inputs", deduce):
         yield

@@ -15,7 +15,8 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
+
+from aotpack.export.torch_compat.patches import replaced
 
 
 @contextlib.contextmanager
@@ -35,5 +36,5 @@ def pieces_left_alone() -> Iterator[None]:
             return False
         return original(self, input_buffer, output_buffer)
 
-    with mock.patch.object(PythonWrapperCodegen, "can_reuse", can_reuse):
+    with replaced(PythonWrapperCodegen, "can_reuse", can_reuse):
         yield

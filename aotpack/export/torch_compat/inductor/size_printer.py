@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 from torch.utils._sympy.printers import CppPrinter
+
+from aotpack.export.torch_compat.patches import replaced
 
 _UNARY = ("exp", "log", "log2", "sin", "asinh")
 
@@ -24,11 +25,9 @@ def sizes_in_cpp() -> Iterator[None]:
     """While active, all arithmetic that torch.export knows of sizes can be printed."""
     with contextlib.ExitStack() as stack:
         for name in _UNARY:
-            stack.enter_context(
-                mock.patch.object(CppPrinter, f"_print_OpaqueUnaryFn_{name}", _unary(name), create=True)
-            )
+            stack.enter_context(replaced(CppPrinter, f"_print_OpaqueUnaryFn_{name}", _unary(name)))
         for name, function in (("IntTrueDiv", _true_division), ("PowByNatural", _power), ("FloatPow", _float_power)):
-            stack.enter_context(mock.patch.object(CppPrinter, f"_print_{name}", function))
+            stack.enter_context(replaced(CppPrinter, f"_print_{name}", function))
         yield
 
 

@@ -20,7 +20,6 @@ import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import sympy
 import torch
@@ -30,6 +29,7 @@ from torch.utils._sympy.functions import Max, Min
 
 from aotpack.export.torch_compat.inductor.size_printer import sizes_in_cpp
 from aotpack.export.torch_compat.older_torch import lowering_mended
+from aotpack.export.torch_compat.patches import replaced
 from aotpack.export.torch_compat.symbolic_shapes import sizes_oblivious
 
 
@@ -42,15 +42,13 @@ def open_sizes() -> Iterator[None]:
 
     with (
         sizes_oblivious(),
-        mock.patch.object(SizeVarAllocator, "evaluate_min", _or_expression(SizeVarAllocator.evaluate_min, Min)),
-        mock.patch.object(SizeVarAllocator, "evaluate_max", _or_expression(SizeVarAllocator.evaluate_max, Max)),
+        replaced(SizeVarAllocator, "evaluate_min", _or_expression(SizeVarAllocator.evaluate_min, Min)),
+        replaced(SizeVarAllocator, "evaluate_max", _or_expression(SizeVarAllocator.evaluate_max, Max)),
         # The lowering of convolutions asks so for the sizes of weights and biases, and has use for their number alone.
-        mock.patch.object(SizeVarAllocator, "guard_int_seq", lambda _, sizes: list(sizes)),
-        mock.patch.object(
-            CppWrapperCpu, "codegen_dynamic_slice_size", _with_ends(CppWrapperCpu.codegen_dynamic_slice_size)
-        ),
-        mock.patch.object(reinplace, "graph_call_function", _of_any_size(reinplace.graph_call_function)),
-        mock.patch.object(reinplace, _OVERLAPPING, _for_all_sizes(getattr(reinplace, _OVERLAPPING))),
+        replaced(SizeVarAllocator, "guard_int_seq", lambda _, sizes: list(sizes)),
+        replaced(CppWrapperCpu, "codegen_dynamic_slice_size", _with_ends(CppWrapperCpu.codegen_dynamic_slice_size)),
+        replaced(reinplace, "graph_call_function", _of_any_size(reinplace.graph_call_function)),
+        replaced(reinplace, _OVERLAPPING, _for_all_sizes(getattr(reinplace, _OVERLAPPING))),
         sizes_in_cpp(),
         lowering_mended(),
     ):
