@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "context.h"
+#include "call/context.h"
 
 using namespace aotpack::runtime;
 

@@ -3,7 +3,7 @@
 A code is evaluated over the values of an entry's dims, on a stack. Its items are constants (int, float, bool), values
 of dims (`"$name"`, ints) and operators (any other string), whose operands are the topmost values, the last one on top.
 Three types exist: int (64 bits, signed), float (binary64) and bool; what converts one to another is an operator.
-docs/format.md lists the operators; csrc/runtime/code.cpp evaluates the same in calls.
+docs/format.md lists the operators; csrc/runtime/shape/code.cpp evaluates the same in calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// bench.cpp: throughput of the kernels on one machine. kernel_bench_<march> [filter] [threads]
+// Throughput of the kernels on one machine. kernel_bench_<march> [filter] [threads]
 #include <time.h>
 
 #include <algorithm>

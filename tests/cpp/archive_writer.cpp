@@ -7,8 +7,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "crc32.h"
-#include "sha256.h"
+#include "base/crc32.h"
+#include "base/sha256.h"
 
 namespace aotpack::tests {
 namespace {

@@ -1,7 +1,6 @@
 // Writes archives as docs/format.md says, independently of the packager, and keeps track of where everything is so that
 // tests can break any part.
-#ifndef AOTPACK_TESTS_ARCHIVE_WRITER_H_
-#define AOTPACK_TESTS_ARCHIVE_WRITER_H_
+#pragma once
 
 #include <cstdint>
 #include <initializer_list>
@@ -101,5 +100,3 @@ class ArchiveWriter {
 };
 
 }  // namespace aotpack::tests
-
-#endif  // AOTPACK_TESTS_ARCHIVE_WRITER_H_

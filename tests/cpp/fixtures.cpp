@@ -11,7 +11,7 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "sha256.h"
+#include "base/sha256.h"
 
 namespace aotpack::tests {
 namespace {

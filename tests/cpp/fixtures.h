@@ -1,6 +1,5 @@
 // Archives around the hand-written modules, and what tests need to use them.
-#ifndef AOTPACK_TESTS_FIXTURES_H_
-#define AOTPACK_TESTS_FIXTURES_H_
+#pragma once
 
 #include <functional>
 #include <string>
@@ -109,5 +108,3 @@ std::string refusal(Context& context, const std::vector<TensorView>& inputs);
 std::string message_of(const Error& error);
 
 }  // namespace aotpack::tests
-
-#endif  // AOTPACK_TESTS_FIXTURES_H_

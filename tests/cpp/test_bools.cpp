@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "bools.h"
+#include "base/bools.h"
 #include "fixtures.h"
 
 using namespace aotpack::tests;

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "code.h"
+#include "shape/code.h"
 
 using namespace aotpack::runtime;
 

@@ -2,9 +2,9 @@
 
 #include <functional>
 
-#include "container.h"
+#include "archive/container.h"
+#include "base/status.h"
 #include "fixtures.h"
-#include "status.h"
 
 using namespace aotpack::tests;
 namespace runtime = aotpack::runtime;

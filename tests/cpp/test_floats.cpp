@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "floats.h"
+#include "base/floats.h"
 
 using namespace aotpack::runtime;
 

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "json.h"
-#include "status.h"
+#include "base/status.h"
+#include "manifest/json.h"
 
 using namespace aotpack::runtime;
 using json::Document;

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "fixtures.h"
-#include "gomp.h"
+#include "host/gomp.h"
 
 using namespace aotpack::tests;
 

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "fixtures.h"
-#include "sealed_file.h"
+#include "host/sealed_file.h"
 
 using namespace aotpack::tests;
 using aotpack::Context;

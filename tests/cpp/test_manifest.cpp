@@ -3,9 +3,9 @@
 #include <functional>
 #include <random>
 
+#include "base/status.h"
 #include "fixtures.h"
-#include "manifest.h"
-#include "status.h"
+#include "manifest/manifest.h"
 
 using namespace aotpack::tests;
 namespace runtime = aotpack::runtime;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "aotpack/module_abi.h"
-#include "pool.h"
+#include "hal/pool.h"
 
 using aotpack::runtime::Pool;
 

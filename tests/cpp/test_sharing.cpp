@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "aotpack/module_abi.h"
+#include "base/sharing.h"
 #include "fixtures.h"
-#include "sharing.h"
 
 using namespace aotpack::tests;
 using namespace aotpack::runtime;

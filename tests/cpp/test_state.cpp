@@ -5,7 +5,7 @@
 #include <numeric>
 #include <thread>
 
-#include "context.h"
+#include "call/context.h"
 #include "fixtures.h"
 
 using namespace aotpack::tests;

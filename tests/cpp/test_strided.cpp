@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "strided.h"
+#include "base/strided.h"
 
 using namespace aotpack::runtime;
 

@@ -4,7 +4,7 @@
 
 #include "aotpack/aotpack.h"
 #include "fixtures.h"
-#include "target.h"
+#include "hal/cpu/target.h"
 
 using namespace aotpack::runtime;
 

@@ -13,10 +13,10 @@
 #include <functional>
 #include <thread>
 
-#include "cpu_quota.h"
 #include "fixtures.h"
-#include "host.h"
-#include "team.h"
+#include "host/cpu_quota.h"
+#include "host/process.h"
+#include "host/team.h"
 
 using namespace aotpack::tests;
 using aotpack::Context;

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <thread>
 
-#include "model.h"
+#include "model/model.h"
 #include "weights_fixture.h"
 
 using namespace aotpack::tests;

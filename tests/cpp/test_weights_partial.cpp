@@ -5,8 +5,8 @@
 #include <cstring>
 #include <thread>
 
-#include "model.h"
-#include "update.h"
+#include "model/model.h"
+#include "update/update.h"
 #include "weights_fixture.h"
 
 using namespace aotpack::tests;

@@ -1,6 +1,5 @@
 // What the tests of weight updates share: sets of weights for `updatable_archive`, and what a call gives with them.
-#ifndef AOTPACK_TESTS_WEIGHTS_FIXTURE_H_
-#define AOTPACK_TESTS_WEIGHTS_FIXTURE_H_
+#pragma once
 
 #include <doctest/doctest.h>
 
@@ -88,5 +87,3 @@ inline NamedViews without(NamedViews views, const std::string& name) {
 }
 
 }  // namespace aotpack::tests
-
-#endif  // AOTPACK_TESTS_WEIGHTS_FIXTURE_H_

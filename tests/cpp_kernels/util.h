@@ -1,6 +1,5 @@
-// util.h: random data, dtype-agnostic buffers and comparison for the kernel tests.
-#ifndef AOTPACK_TESTS_CPP_KERNELS_UTIL_H_
-#define AOTPACK_TESTS_CPP_KERNELS_UTIL_H_
+// Random data, dtype-agnostic buffers and comparison for the kernel tests.
+#pragma once
 
 #include <doctest/doctest.h>
 
@@ -117,5 +116,3 @@ inline bool close(double got, double expected, double allowed) {
 }
 
 }  // namespace aotpack::kernels::test
-
-#endif  // AOTPACK_TESTS_CPP_KERNELS_UTIL_H_

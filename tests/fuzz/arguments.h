@@ -1,6 +1,5 @@
 // Tensors for calls: of any layout, in memory without a byte to spare, and sometimes invalid.
-#ifndef AOTPACK_TESTS_FUZZ_ARGUMENTS_H_
-#define AOTPACK_TESTS_FUZZ_ARGUMENTS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -35,5 +34,3 @@ class Argument {
 };
 
 }  // namespace aotpack::fuzz
-
-#endif  // AOTPACK_TESTS_FUZZ_ARGUMENTS_H_

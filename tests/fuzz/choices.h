@@ -1,7 +1,6 @@
 // The choices that a fuzzer makes: first the bytes of its input, so that libFuzzer can steer them, then pseudo-random
 // numbers that follow from those bytes, so that a run can be repeated.
-#ifndef AOTPACK_TESTS_FUZZ_CHOICES_H_
-#define AOTPACK_TESTS_FUZZ_CHOICES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -25,5 +24,3 @@ const T& one_of(const T (&items)[N]) {
 }
 
 }  // namespace aotpack::fuzz
-
-#endif  // AOTPACK_TESTS_FUZZ_CHOICES_H_

@@ -8,11 +8,11 @@
 #include <cstring>
 #include <string>
 
+#include "base/status.h"
 #include "choices.h"
-#include "code.h"
-#include "json.h"
 #include "json_tree.h"
-#include "status.h"
+#include "manifest/json.h"
+#include "shape/code.h"
 
 using namespace aotpack;
 

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <string>
 
+#include "archive/container.h"
+#include "base/status.h"
 #include "choices.h"
-#include "container.h"
 #include "seeds.h"
-#include "status.h"
 
 using namespace aotpack;
 

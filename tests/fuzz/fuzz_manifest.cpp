@@ -5,12 +5,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/status.h"
 #include "choices.h"
-#include "json.h"
 #include "json_tree.h"
-#include "manifest.h"
+#include "manifest/json.h"
+#include "manifest/manifest.h"
 #include "seeds.h"
-#include "status.h"
 
 using namespace aotpack;
 

@@ -1,6 +1,5 @@
 // Modules that the fuzzer plays itself: what they answer about themselves, and what they do with a call.
-#ifndef AOTPACK_TESTS_FUZZ_HARNESS_H_
-#define AOTPACK_TESTS_FUZZ_HARNESS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -26,5 +25,3 @@ void set_tables(Json& manifest);
 void read_all(const DLTensor& tensor);
 
 }  // namespace aotpack::fuzz
-
-#endif  // AOTPACK_TESTS_FUZZ_HARNESS_H_

@@ -1,6 +1,5 @@
 // JSON trees of archives: building them tersely, and changing them at random.
-#ifndef AOTPACK_TESTS_FUZZ_JSON_TREE_H_
-#define AOTPACK_TESTS_FUZZ_JSON_TREE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -21,5 +20,3 @@ Json random_code();
 void mutate(Json& root);
 
 }  // namespace aotpack::fuzz
-
-#endif  // AOTPACK_TESTS_FUZZ_JSON_TREE_H_

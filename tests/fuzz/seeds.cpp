@@ -5,8 +5,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/sha256.h"
 #include "choices.h"
-#include "sha256.h"
 
 namespace aotpack::fuzz {
 namespace {

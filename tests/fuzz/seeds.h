@@ -1,6 +1,5 @@
 // Archives that fuzzers start from.
-#ifndef AOTPACK_TESTS_FUZZ_SEEDS_H_
-#define AOTPACK_TESTS_FUZZ_SEEDS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -18,5 +17,3 @@ std::vector<tests::ArchiveWriter> seeds();
 void damage(std::string& bytes, const tests::Layout& layout);
 
 }  // namespace aotpack::fuzz
-
-#endif  // AOTPACK_TESTS_FUZZ_SEEDS_H_

@@ -1,8 +1,7 @@
-/* dlpack.h: the structs of DLPack 1.0 (major 1, minor 0), declared here so that the runtime needs no third-party header.
- * Layout per https://github.com/dmlc/dlpack (Apache-2.0); csrc/runtime/dlpack_layout.cpp freezes it by static_assert.
+/* The structs of DLPack 1.0 (major 1, minor 0), declared here so that the runtime needs no third-party header.
+ * Layout per https://github.com/dmlc/dlpack (Apache-2.0); csrc/runtime/base/dlpack_layout.cpp freezes it by static_assert.
  * Skipped when the real header is already included. */
-#ifndef AOTPACK_DLPACK_H_
-#define AOTPACK_DLPACK_H_
+#pragma once
 
 #ifndef DLPACK_DLPACK_H_
 
@@ -86,4 +85,3 @@ typedef struct DLManagedTensorVersioned {
 #endif
 
 #endif /* DLPACK_DLPACK_H_ */
-#endif /* AOTPACK_DLPACK_H_ */

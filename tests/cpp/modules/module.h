@@ -1,6 +1,5 @@
 /* Shared by the hand-written modules. */
-#ifndef AOTPACK_TESTS_MODULE_H_
-#define AOTPACK_TESTS_MODULE_H_
+#pragma once
 
 #include <string.h>
 
@@ -29,5 +28,3 @@ static inline void* import_alloc(const aotpack_module_call* call, size_t which, 
 static inline void import_fail(const aotpack_module_call* call, size_t which, int32_t code, const char* message) {
   ((aotpack_import_fail_fn)call->imports[which])(call->runtime, code, message, strlen(message));
 }
-
-#endif /* AOTPACK_TESTS_MODULE_H_ */

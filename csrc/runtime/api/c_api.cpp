@@ -1,0 +1,326 @@
+// The C interface over the runtime's classes: checks arguments, catches everything.
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "aotpack/aotpack.h"
+#include "base/status.h"
+#include "call/context.h"
+#include "hal/cpu/target.h"
+#include "model/model.h"
+#include "update/update.h"
+
+using aotpack::runtime::Context;
+using aotpack::runtime::EntryPlan;
+using aotpack::runtime::fail;
+using aotpack::runtime::FileMap;
+using aotpack::runtime::GivenWeights;
+using aotpack::runtime::guarded;
+using aotpack::runtime::Model;
+using aotpack::runtime::update_weights;
+
+// The handles are never defined: they are the classes under another name.
+namespace {
+
+Model* unwrap(aotpack_model* model) { return reinterpret_cast<Model*>(model); }
+const Model* unwrap(const aotpack_model* model) { return reinterpret_cast<const Model*>(model); }
+Context* unwrap(aotpack_context* context) { return reinterpret_cast<Context*>(context); }
+const Context* unwrap(const aotpack_context* context) { return reinterpret_cast<const Context*>(context); }
+
+void require(bool condition, const char* what) {
+  if (!condition) fail(AOTPACK_INVALID_ARGUMENT, "%s", what);
+}
+
+const EntryPlan* find_plan(const aotpack_model* model, size_t entry) {
+  if (model == nullptr || entry >= unwrap(model)->entries().size()) return nullptr;
+  return &unwrap(model)->entries()[entry].plan;
+}
+
+FileMap::Mode file_mode(aotpack_load_mode mode) {
+  if (mode != AOTPACK_LOAD_DEFAULT) return mode == AOTPACK_LOAD_COPY ? FileMap::Mode::kCopy : FileMap::Mode::kMap;
+  const char* text = std::getenv("AOTPACK_LOAD");
+  const std::string_view wanted = text != nullptr ? text : "";
+  if (wanted.empty() || wanted == "map") return FileMap::Mode::kMap;
+  if (wanted != "copy") fail(AOTPACK_INVALID_ARGUMENT, "AOTPACK_LOAD must be 'map' or 'copy', got '%s'", text);
+  return FileMap::Mode::kCopy;
+}
+
+}  // namespace
+
+extern "C" {
+
+uint32_t aotpack_abi_version(void) { return AOTPACK_ABI_VERSION; }
+
+const char* aotpack_version(void) { return AOTPACK_VERSION_STRING; }
+
+const char* aotpack_host_target(void) {
+  try {
+    const auto& targets = aotpack::runtime::host_targets();
+    return targets.empty() ? "" : targets.front().data();  // a view of a literal, so zero-terminated
+  } catch (...) {
+    return "";
+  }
+}
+
+aotpack_code aotpack_status_code(const aotpack_status* status) { return status != nullptr ? status->code : AOTPACK_OK; }
+
+const char* aotpack_status_message(const aotpack_status* status) {
+  return status != nullptr ? status->message.c_str() : "";
+}
+
+void aotpack_status_release(aotpack_status* status) { aotpack::runtime::release_status(status); }
+
+const char* aotpack_code_name(aotpack_code code) {
+  static constexpr const char* kNames[] = {
+      "OK",
+      "INVALID_ARGUMENT",
+      "NOT_FOUND",
+      "IO_ERROR",
+      "FOREIGN_ARCHIVE",
+      "TRUNCATED_ARCHIVE",
+      "MALFORMED_ARCHIVE",
+      "TAMPERED_ARCHIVE",
+      "UNSUPPORTED_VERSION",
+      "UNSUPPORTED_TARGET",
+      "MISSING_IMPORT",
+      "OUT_OF_MEMORY",
+      "EXECUTION_FAILED",
+      "INTERNAL",
+  };
+  unsigned index = 0;  // see aotpack_model_load
+  std::memcpy(&index, &code, sizeof index);
+  return index < std::size(kNames) ? kNames[index] : "UNKNOWN";
+}
+
+aotpack_status* aotpack_model_load(const char* path, const aotpack_load_options* options, aotpack_model** out_model) {
+  if (out_model != nullptr) *out_model = nullptr;
+  return guarded([&] {
+    require(path != nullptr, "path is NULL");
+    require(out_model != nullptr, "out_model is NULL");
+    aotpack_verify verify = AOTPACK_VERIFY_CODE;
+    aotpack_load_mode mode = AOTPACK_LOAD_DEFAULT;
+    if (options != nullptr) {
+      require(options->struct_size >= offsetof(aotpack_load_options, verify) + sizeof options->verify,
+              "aotpack_load_options.struct_size is not set");
+      // Not read as an enum: that is undefined for a number that it does not have, and a C caller can write any.
+      unsigned number = 0;
+      static_assert(sizeof number == sizeof options->verify);
+      std::memcpy(&number, &options->verify, sizeof number);
+      require(number <= AOTPACK_VERIFY_FULL, "aotpack_load_options.verify is unknown");
+      verify = static_cast<aotpack_verify>(number);
+      constexpr size_t kEnd = offsetof(aotpack_load_options, mode) + sizeof options->mode;
+      if (options->struct_size >= kEnd) {  // else the caller is older than this member
+        std::memcpy(&number, &options->mode, sizeof number);
+        require(number <= AOTPACK_LOAD_COPY, "aotpack_load_options.mode is unknown");
+        mode = static_cast<aotpack_load_mode>(number);
+      }
+    }
+    *out_model = reinterpret_cast<aotpack_model*>(new Model(path, verify, file_mode(mode)));
+  });
+}
+
+void aotpack_model_retain(aotpack_model* model) {
+  if (model != nullptr) unwrap(model)->retain();
+}
+
+void aotpack_model_release(aotpack_model* model) {
+  if (model != nullptr) unwrap(model)->release();
+}
+
+const char* aotpack_model_manifest(const aotpack_model* model, size_t* out_length) {
+  if (out_length != nullptr) *out_length = 0;
+  if (model == nullptr) return "";
+  const std::string& text = unwrap(model)->archive().manifest_text();
+  if (out_length != nullptr) *out_length = text.size();
+  return text.c_str();
+}
+
+size_t aotpack_model_entry_count(const aotpack_model* model) {
+  return model != nullptr ? unwrap(model)->entries().size() : 0;
+}
+
+const char* aotpack_model_entry_name(const aotpack_model* model, size_t entry) {
+  const EntryPlan* plan = find_plan(model, entry);
+  return plan != nullptr ? plan->record().name.c_str() : nullptr;
+}
+
+aotpack_status* aotpack_model_find_entry(const aotpack_model* model, const char* name, size_t* out_entry) {
+  if (out_entry != nullptr) *out_entry = 0;
+  return guarded([&] {
+    require(model != nullptr, "model is NULL");
+    require(name != nullptr, "name is NULL");
+    require(out_entry != nullptr, "out_entry is NULL");
+    *out_entry = unwrap(model)->find_entry(name);
+  });
+}
+
+const char* aotpack_model_entry_target(const aotpack_model* model, size_t entry) {
+  if (find_plan(model, entry) == nullptr) return nullptr;
+  return unwrap(model)->entries()[entry].variants.front().module_record->target.c_str();
+}
+
+size_t aotpack_model_variant_count(const aotpack_model* model, size_t entry) {
+  return find_plan(model, entry) != nullptr ? unwrap(model)->entries()[entry].variants.size() : 0;
+}
+
+const char* aotpack_model_variant_name(const aotpack_model* model, size_t entry, size_t variant) {
+  if (variant >= aotpack_model_variant_count(model, entry)) return nullptr;
+  return unwrap(model)->entries()[entry].variants[variant].record->name.c_str();
+}
+
+size_t aotpack_model_input_count(const aotpack_model* model, size_t entry) {
+  const EntryPlan* plan = find_plan(model, entry);
+  return plan != nullptr ? plan->input_infos().size() : 0;
+}
+
+size_t aotpack_model_output_count(const aotpack_model* model, size_t entry) {
+  const EntryPlan* plan = find_plan(model, entry);
+  return plan != nullptr ? plan->output_infos().size() : 0;
+}
+
+const aotpack_value_info* aotpack_model_input(const aotpack_model* model, size_t entry, size_t index) {
+  const EntryPlan* plan = find_plan(model, entry);
+  return plan != nullptr && index < plan->input_infos().size() ? &plan->input_infos()[index] : nullptr;
+}
+
+const aotpack_value_info* aotpack_model_output(const aotpack_model* model, size_t entry, size_t index) {
+  const EntryPlan* plan = find_plan(model, entry);
+  return plan != nullptr && index < plan->output_infos().size() ? &plan->output_infos()[index] : nullptr;
+}
+
+bool aotpack_model_is_updatable(const aotpack_model* model) {
+  return model != nullptr && unwrap(model)->is_updatable();
+}
+
+size_t aotpack_model_weight_count(const aotpack_model* model) {
+  return model != nullptr ? unwrap(model)->weight_infos().size() : 0;
+}
+
+const aotpack_weight_info* aotpack_model_weight(const aotpack_model* model, size_t index) {
+  return index < aotpack_model_weight_count(model) ? &unwrap(model)->weight_infos()[index] : nullptr;
+}
+
+aotpack_status* aotpack_model_update_weights(aotpack_model* model, const char* const* names,
+                                             const DLTensor* const* tensors, size_t count,
+                                             const aotpack_update_options* options) {
+  return guarded([&] {
+    require(model != nullptr, "model is NULL");
+    aotpack_update_options all{};
+    if (options != nullptr) {
+      require(options->struct_size >= offsetof(aotpack_update_options, num_threads) + sizeof options->num_threads,
+              "aotpack_update_options.struct_size is not set");
+      // A caller may know fewer members, or more.
+      std::memcpy(&all, options, std::min(options->struct_size, sizeof all));
+      require(all.num_threads >= 0 && all.num_threads <= Context::kMaxThreads, "num_threads must be in [0, 4096]");
+    }
+    constexpr uint64_t kFlags = AOTPACK_UPDATE_PARTIAL | AOTPACK_UPDATE_FROM_ARCHIVE | AOTPACK_UPDATE_DISCARD_ORIGINALS;
+    require((all.flags & ~kFlags) == 0, "aotpack_update_options.flags has an unknown flag");
+    GivenWeights given{names, tensors, count, all.deltas, all.delta_count};
+    given.partial = (all.flags & AOTPACK_UPDATE_PARTIAL) != 0;
+    given.from_archive = (all.flags & AOTPACK_UPDATE_FROM_ARCHIVE) != 0;
+    given.keep_originals = (all.flags & AOTPACK_UPDATE_DISCARD_ORIGINALS) == 0;
+    update_weights(unwrap(model), given, all.num_threads == 0 ? 1 : all.num_threads);
+  });
+}
+
+aotpack_status* aotpack_model_reset_weights(aotpack_model* model) {
+  return guarded([&] {
+    require(model != nullptr, "model is NULL");
+    unwrap(model)->reset_weights();
+  });
+}
+
+uint64_t aotpack_model_weight_generation(const aotpack_model* model) {
+  return model != nullptr ? unwrap(model)->weight_generation() : 0;
+}
+
+aotpack_status* aotpack_context_create(aotpack_model* model, const aotpack_context_options* options,
+                                       aotpack_context** out_context) {
+  if (out_context != nullptr) *out_context = nullptr;
+  return guarded([&] {
+    require(model != nullptr, "model is NULL");
+    require(out_context != nullptr, "out_context is NULL");
+    int32_t num_threads = 0;
+    if (options != nullptr) {
+      require(options->struct_size >= offsetof(aotpack_context_options, num_threads) + sizeof options->num_threads,
+              "aotpack_context_options.struct_size is not set");
+      num_threads = options->num_threads;
+    }
+    *out_context = reinterpret_cast<aotpack_context*>(new Context(unwrap(model), num_threads));
+  });
+}
+
+void aotpack_context_release(aotpack_context* context) { delete unwrap(context); }
+
+int32_t aotpack_context_num_threads(const aotpack_context* context) {
+  return context != nullptr ? unwrap(context)->num_threads() : 0;
+}
+
+aotpack_status* aotpack_context_set_num_threads(aotpack_context* context, int32_t num_threads) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->set_num_threads(num_threads);
+  });
+}
+
+void aotpack_context_set_seed(aotpack_context* context, uint64_t seed) {
+  if (context != nullptr) unwrap(context)->set_seed(seed);
+}
+
+aotpack_status* aotpack_context_run(aotpack_context* context, size_t entry, const DLTensor* const* inputs,
+                                    size_t num_inputs, DLManagedTensorVersioned** out_outputs, size_t num_outputs) {
+  if (out_outputs != nullptr) std::fill_n(out_outputs, num_outputs, nullptr);
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->run(entry, inputs, num_inputs, out_outputs, num_outputs);
+  });
+}
+
+aotpack_status* aotpack_context_run_into(aotpack_context* context, size_t entry, const DLTensor* const* inputs,
+                                         size_t num_inputs, const DLTensor* const* outputs, size_t num_outputs) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->run_into(entry, inputs, num_inputs, outputs, num_outputs);
+  });
+}
+
+const char* aotpack_context_variant(const aotpack_context* context, size_t entry) {
+  return context != nullptr ? unwrap(context)->variant(entry) : nullptr;
+}
+
+size_t aotpack_model_state_count(const aotpack_model* model) {
+  return model != nullptr ? unwrap(model)->state_infos().size() : 0;
+}
+
+const aotpack_weight_info* aotpack_model_state(const aotpack_model* model, size_t index) {
+  return index < aotpack_model_state_count(model) ? &unwrap(model)->state_infos()[index] : nullptr;
+}
+
+aotpack_status* aotpack_context_get_state(aotpack_context* context, size_t index,
+                                          DLManagedTensorVersioned** out_tensor) {
+  if (out_tensor != nullptr) *out_tensor = nullptr;
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    require(out_tensor != nullptr, "out_tensor is NULL");
+    *out_tensor = unwrap(context)->get_state(index);
+  });
+}
+
+aotpack_status* aotpack_context_load_state(aotpack_context* context, const char* const* names,
+                                           const DLTensor* const* tensors, size_t count) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->load_state(names, tensors, count);
+  });
+}
+
+aotpack_status* aotpack_context_reset(aotpack_context* context) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->reset();
+  });
+}
+
+}  // extern "C"

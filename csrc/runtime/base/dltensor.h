@@ -1,0 +1,26 @@
+// DLPack tensors as callers give them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "aotpack/dlpack.h"
+
+namespace aotpack::runtime {
+
+// Memory that the CPU reads and writes.
+inline bool is_on_host(DLDevice device) noexcept {
+  return device.device_type == kDLCPU || device.device_type == kDLCUDAHost;
+}
+
+inline char* data_of(const DLTensor& tensor) noexcept {
+  return tensor.data != nullptr ? static_cast<char*>(tensor.data) + tensor.byte_offset : nullptr;
+}
+
+// The strides of a tensor, computed into `buffer` where it has none. False when they overflow.
+bool strides_of(const DLTensor& tensor, int64_t* buffer, const int64_t** out) noexcept;
+
+// "cuda:0"
+std::string device_name(DLDevice device);
+
+}  // namespace aotpack::runtime

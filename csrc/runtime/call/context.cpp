@@ -1,0 +1,267 @@
+#include "call/context.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "base/strided.h"
+#include "call/outputs.h"
+#include "call/tensor.h"
+#include "host/process.h"
+#include "host/team.h"
+
+namespace aotpack::runtime {
+namespace {
+
+// Marks a context as running. Two threads in one context would corrupt its state; that is cheap to notice.
+class Busy {
+ public:
+  explicit Busy(std::atomic<bool>* flag) : flag_(flag) {
+    if (flag_->exchange(true, std::memory_order_acquire)) {
+      throw Error(AOTPACK_INVALID_ARGUMENT, "the context is running on another thread; use one context per thread");
+    }
+  }
+  ~Busy() { flag_->store(false, std::memory_order_release); }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  std::atomic<bool>* flag_;
+};
+
+}  // namespace
+
+class Context::Cleanup {
+ public:
+  explicit Cleanup(EntryScratch& scratch) noexcept : scratch_(scratch) {}
+  ~Cleanup() {
+    if (adopted_) {
+      for (aotpack_module_tensor& output : scratch_.outputs) {
+        if (output.block != nullptr) Pool::release_block(output.block);
+      }
+    }
+    scratch_.inputs.release();
+  }
+  Cleanup(const Cleanup&) = delete;
+  Cleanup& operator=(const Cleanup&) = delete;
+
+  // From now on every block in the outputs is one reference to release.
+  void adopted() noexcept { adopted_ = true; }
+
+ private:
+  EntryScratch& scratch_;
+  bool adopted_ = false;
+};
+
+Context::EntryScratch::EntryScratch(const ModelEntry& entry)
+    : inputs(entry.plan), outputs(entry.plan.record().outputs.size()), tables(entry.variants.size()) {}
+
+Context::Context(Model* model, int32_t num_threads, Pool::Keep keep)
+    : model_(model), scratch_(model->entries().size()), state_(*model) {
+  set_num_threads(num_threads);
+  call_.seed = random_seed();
+  call_.pool = Pool::create(keep);
+  model_->retain();
+}
+
+Context::~Context() {
+  state_.reset();
+  call_.pool->release();
+  model_->release();
+}
+
+void Context::set_num_threads(int32_t num_threads) {
+  if (num_threads < 0 || num_threads > kMaxThreads) {
+    fail(AOTPACK_INVALID_ARGUMENT, "num_threads must be in [0, %d], got %d", kMaxThreads, num_threads);
+  }
+  num_threads_ = possible_threads(num_threads == 0 ? std::min(usable_cores(), kMaxThreads) : num_threads);
+}
+
+Context::EntryScratch& Context::prepare(size_t entry, size_t num_outputs) {
+  if (entry >= scratch_.size()) {
+    fail(AOTPACK_INVALID_ARGUMENT, "there is no entry %zu; the model has %zu", entry, scratch_.size());
+  }
+  const ModelEntry& model_entry = model_->entries()[entry];
+  const EntryRecord& record = model_entry.plan.record();
+  if (num_outputs != record.outputs.size()) {
+    fail(AOTPACK_INVALID_ARGUMENT, "entry '%s' has %zu outputs, room was given for %zu", record.name.c_str(),
+         record.outputs.size(), num_outputs);
+  }
+  if (scratch_[entry] == nullptr) scratch_[entry] = std::make_unique<EntryScratch>(model_entry);
+  return *scratch_[entry];
+}
+
+const aotpack_module_tensor* Context::constants_of(size_t entry, size_t variant, const WeightSet& weights,
+                                                   Table* table) {
+  const std::vector<aotpack_module_tensor>& shared = weights.table(entry, variant);
+  const Variant& chosen = model_->entries()[entry].variants[variant];
+  if (!chosen.mutates_constants) return shared.data();
+  state_.ensure(weights, call_.pool);
+  if (table->state_version != state_.version() || table->weights_id != weights.id()) {
+    table->state_version = 0;  // should the copy fail
+    table->tensors = shared;
+    const std::vector<ConstantRecord>& records = model_->archive().manifest().constants;
+    for (size_t i = 0; i < shared.size(); ++i) {
+      const uint32_t index = chosen.module_record->constants[i];
+      if (records[index].mutated) table->tensors[i].data = state_.data(index);
+    }
+    table->weights_id = weights.id();
+    table->state_version = state_.version();
+  }
+  return table->tensors.data();
+}
+
+const char* Context::variant(size_t entry) const noexcept {
+  if (entry >= scratch_.size() || scratch_[entry] == nullptr || scratch_[entry]->variant == nullptr) return nullptr;
+  return scratch_[entry]->variant->record->name.c_str();
+}
+
+void Context::execution_failed(const EntryRecord& entry, int32_t code) const {
+  if (call_.fail_code != 0) code = call_.fail_code;
+  if (call_.allocation_failed) code = AOTPACK_MODULE_OUT_OF_MEMORY;
+  aotpack_code public_code = AOTPACK_INTERNAL;
+  const char* fallback = "the module returned an unknown code";
+  switch (code) {
+    case AOTPACK_MODULE_INVALID_ARGUMENT:
+      public_code = AOTPACK_EXECUTION_FAILED;
+      fallback = "the inputs are invalid";
+      break;
+    case AOTPACK_MODULE_OUT_OF_MEMORY:
+      public_code = AOTPACK_OUT_OF_MEMORY;
+      fallback = "out of memory";
+      break;
+    case AOTPACK_MODULE_FAILED:
+      public_code = AOTPACK_EXECUTION_FAILED;
+      fallback = "the module failed without giving a reason";
+      break;
+  }
+  throw Error(public_code,
+              "entry '" + entry.name + "': " + (call_.fail_message.empty() ? fallback : call_.fail_message));
+}
+
+void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
+                      size_t num_inputs) {
+  const ModelEntry& model_entry = model_->entries()[entry];
+  const size_t index = scratch.inputs.bind(inputs, num_inputs, call_.pool);
+  const Variant& variant = model_entry.variants[index];
+  scratch.variant = &variant;
+  const aotpack_module_tensor* constants = constants_of(entry, index, weights, &scratch.tables[index]);
+  call_.reset();
+  aotpack_module_call call;
+  call.struct_size = sizeof call;
+  call.runtime = &call_;
+  call.imports = variant.module->imports();
+  call.inputs = scratch.inputs.tensors();
+  call.constants = constants;
+  call.outputs = scratch.outputs.data();
+  call.num_threads = begin_team(num_threads_);
+  const int32_t code = variant.module->run(call);
+  if (code != AOTPACK_MODULE_OK) execution_failed(model_entry.plan.record(), code);
+}
+
+// A block that several outputs share comes with one reference; afterwards every output has its own. First of all
+// blocks: an error further on then releases each of them rightly.
+void Context::adopt_outputs(EntryScratch& scratch) noexcept {
+  for (aotpack_module_tensor& output : scratch.outputs) {
+    if (output.block != nullptr && Pool::claim(output.block)) Pool::retain_block(output.block);
+  }
+}
+
+void Context::own_output(const ValueRecord& value, aotpack_module_tensor& output) {
+  int64_t strides[AOTPACK_MAX_RANK];
+  size_t bytes = 0;
+  if (!dense_strides(output.sizes, value.order.data(), output.rank, value.dtype->size, strides, &bytes)) {
+    fail(AOTPACK_INTERNAL, "output '%s' is larger than the address space", value.name.c_str());
+  }
+  if (output.block == nullptr || !same_layout(output.sizes, output.strides, strides, output.rank)) {
+    void* copy = pool().allocate(bytes);
+    if (copy == nullptr) {
+      fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes for output '%s'", bytes, value.name.c_str());
+    }
+    strided_copy(copy, strides, output.data, output.strides, output.sizes, output.rank, value.dtype->size);
+    if (output.block != nullptr) Pool::release_block(output.block);
+    output.block = output.data = copy;
+  }
+  // Also where nothing was copied: dims of size 1 may have come with any stride.
+  std::copy(strides, strides + output.rank, output.strides);
+}
+
+DLManagedTensorVersioned* Context::take_output(const ValueRecord& value, aotpack_module_tensor& output) {
+  own_output(value, output);
+  DLManagedTensorVersioned* tensor =
+      make_tensor(call_.pool, output.block, output.data, *value.dtype, output.rank, output.sizes, output.strides);
+  if (tensor == nullptr) fail(AOTPACK_OUT_OF_MEMORY, "out of memory for output '%s'", value.name.c_str());
+  output.block = nullptr;  // the tensor has it now
+  return tensor;
+}
+
+void Context::run(size_t entry, const DLTensor* const* inputs, size_t num_inputs, DLManagedTensorVersioned** outputs,
+                  size_t num_outputs) {
+  const Busy busy(&busy_);
+  EntryScratch& scratch = prepare(entry, num_outputs);
+  if (outputs == nullptr && num_outputs > 0) fail(AOTPACK_INVALID_ARGUMENT, "out_outputs is NULL");
+  const ModelEntry& model_entry = model_->entries()[entry];
+  const EntryRecord& record = model_entry.plan.record();
+  // Until the end: outputs may lie in constants.
+  const WeightsInUse weights = model_->weights();
+  Cleanup cleanup(scratch);
+  execute(entry, scratch, *weights, inputs, num_inputs);
+  adopt_outputs(scratch);
+  cleanup.adopted();
+  check_outputs(model_entry.plan, scratch.outputs, scratch.inputs.sizes());
+  size_t made = 0;
+  try {
+    for (; made < num_outputs; ++made) outputs[made] = take_output(record.outputs[made], scratch.outputs[made]);
+  } catch (...) {
+    for (; made-- > 0; outputs[made] = nullptr) outputs[made]->deleter(outputs[made]);
+    throw;
+  }
+  scratch.inputs.write_back();
+}
+
+void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_inputs, const DLTensor* const* outputs,
+                       size_t num_outputs) {
+  const Busy busy(&busy_);
+  EntryScratch& scratch = prepare(entry, num_outputs);
+  const ModelEntry& model_entry = model_->entries()[entry];
+  const EntryRecord& record = model_entry.plan.record();
+  check_destinations(record, outputs, num_outputs);
+  // Until the end: outputs may lie in constants.
+  const WeightsInUse weights = model_->weights();
+  Cleanup cleanup(scratch);
+  execute(entry, scratch, *weights, inputs, num_inputs);
+  adopt_outputs(scratch);
+  cleanup.adopted();
+  check_outputs(model_entry.plan, scratch.outputs, scratch.inputs.sizes());
+  check_destination_sizes(record, scratch.outputs, outputs);
+  // An output that aliases an input must not change while results are written over that input.
+  for (size_t i = 0; i < num_outputs; ++i) {
+    aotpack_module_tensor& output = scratch.outputs[i];
+    if (output.block == nullptr && touches_any(record.outputs[i], output, outputs, num_outputs)) {
+      own_output(record.outputs[i], output);
+    }
+  }
+  for (size_t i = 0; i < num_outputs; ++i) copy_out(record.outputs[i], scratch.outputs[i], *outputs[i]);
+  scratch.inputs.write_back();
+}
+
+DLManagedTensorVersioned* Context::get_state(size_t index) {
+  const Busy busy(&busy_);
+  if (index >= model_->state().size()) {
+    fail(AOTPACK_INVALID_ARGUMENT, "there is no state tensor %zu; the model has %zu", index, model_->state().size());
+  }
+  return state_.get(index, *model_->weights(), call_.pool);
+}
+
+void Context::load_state(const char* const* names, const DLTensor* const* tensors, size_t count) {
+  const Busy busy(&busy_);
+  state_.load(names, tensors, count, *model_->weights(), call_.pool);
+}
+
+void Context::reset() {
+  const Busy busy(&busy_);
+  state_.reset();
+}
+
+}  // namespace aotpack::runtime

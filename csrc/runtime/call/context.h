@@ -1,0 +1,85 @@
+// The state of calls: scratch memory, copies of what the model writes to, seed, number of threads.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "call/inputs.h"
+#include "call/state.h"
+#include "hal/imports.h"
+#include "model/model.h"
+
+namespace aotpack::runtime {
+
+// Belongs to one thread at a time; a call while another is running is refused. Keeps its model alive.
+class Context {
+ public:
+  static constexpr int32_t kMaxThreads = 4096;
+
+  // Throws INVALID_ARGUMENT for a number of threads outside [0, kMaxThreads].
+  // `keep`: a context that runs once, for results that stay, need not hold on to scratch memory.
+  Context(Model* model, int32_t num_threads, Pool::Keep keep = Pool::Keep::kFree);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  int32_t num_threads() const noexcept { return num_threads_; }
+  void set_num_threads(int32_t num_threads);
+  void set_seed(uint64_t seed) noexcept { call_.seed = seed; }
+
+  // See aotpack_context_run. The elements of `outputs` are NULL when this throws.
+  void run(size_t entry, const DLTensor* const* inputs, size_t num_inputs, DLManagedTensorVersioned** outputs,
+           size_t num_outputs);
+  // See aotpack_context_run_into.
+  void run_into(size_t entry, const DLTensor* const* inputs, size_t num_inputs, const DLTensor* const* outputs,
+                size_t num_outputs);
+
+  // See aotpack_context_get_state and the like. Refused while a call is running, as another call is.
+  DLManagedTensorVersioned* get_state(size_t index);
+  void load_state(const char* const* names, const DLTensor* const* tensors, size_t count);
+  void reset();
+
+  // See aotpack_context_variant.
+  const char* variant(size_t entry) const noexcept;
+
+  Pool& pool() noexcept { return *call_.pool; }
+
+ private:
+  // The constants of a variant that writes to some: this context's copies among those of a set of weights.
+  struct Table {
+    std::vector<aotpack_module_tensor> tensors;
+    uint64_t weights_id = 0;
+    uint64_t state_version = 0;  // 0: never filled in
+  };
+  // What one entry keeps from call to call, so that a call allocates none of it.
+  struct EntryScratch {
+    explicit EntryScratch(const ModelEntry& entry);
+    BoundInputs inputs;
+    std::vector<aotpack_module_tensor> outputs;
+    std::vector<Table> tables;         // by variant; used by those that mutate constants
+    const Variant* variant = nullptr;  // of the last call; NULL before the first that found one
+  };
+  // Gives back, at the end of a call, what the call still holds.
+  class Cleanup;
+
+  EntryScratch& prepare(size_t entry, size_t num_outputs);
+  const aotpack_module_tensor* constants_of(size_t entry, size_t variant, const WeightSet& weights, Table* table);
+  void execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
+               size_t num_inputs);
+  [[noreturn]] void execution_failed(const EntryRecord& entry, int32_t code) const;
+  void adopt_outputs(EntryScratch& scratch) noexcept;
+  // Makes an output dense in the model's order and the owner of its block. What aliases an input or a constant, or is a
+  // view of something bigger, gets memory of its own.
+  void own_output(const ValueRecord& value, aotpack_module_tensor& output);
+  DLManagedTensorVersioned* take_output(const ValueRecord& value, aotpack_module_tensor& output);
+
+  Model* model_;
+  int32_t num_threads_ = 1;
+  std::atomic<bool> busy_{false};
+  CallState call_;
+  std::vector<std::unique_ptr<EntryScratch>> scratch_;  // by entry, made at its first call
+  State state_;
+};
+
+}  // namespace aotpack::runtime

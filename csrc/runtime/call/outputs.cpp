@@ -1,0 +1,103 @@
+#include "call/outputs.h"
+
+#include <algorithm>
+
+#include "base/dltensor.h"
+#include "base/sharing.h"
+#include "base/status.h"
+#include "base/strided.h"
+#include "call/tensor_kind.h"
+#include "model/describe.h"
+
+namespace aotpack::runtime {
+namespace {
+
+using ll = long long;
+
+}  // namespace
+
+void check_outputs(const EntryPlan& plan, const std::vector<aotpack_module_tensor>& outputs, const int64_t* sizes) {
+  const EntryRecord& entry = plan.record();
+  const uint32_t* slot = plan.output_slots().data();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const ValueRecord& value = entry.outputs[i];
+    const aotpack_module_tensor& output = outputs[i];
+    bool right = output.dtype == value.dtype->module_code && output.rank == static_cast<int32_t>(value.shape.size());
+    bool empty = false;
+    for (int32_t axis = 0; right && axis < output.rank; ++axis) {
+      const int64_t got = output.sizes[axis];
+      right = got >= 0 && (slot[axis] == EntryPlan::kAnySize || got == sizes[slot[axis]]);
+      empty = empty || got == 0;
+    }
+    if (!right || (output.data == nullptr && !empty)) {
+      fail(AOTPACK_INTERNAL, "entry '%s': the module returned an output '%s' that is not what the manifest says: %s %s",
+           entry.name.c_str(), value.name.c_str(), value.dtype->name, describe_shape(entry, value).c_str());
+    }
+    slot += value.shape.size();
+  }
+}
+
+void check_destinations(const EntryRecord& entry, const DLTensor* const* destinations, size_t count) {
+  if (count > 0 && destinations == nullptr) fail(AOTPACK_INVALID_ARGUMENT, "outputs is NULL");
+  for (size_t i = 0; i < count; ++i) {
+    const ValueRecord& value = entry.outputs[i];
+    const DLTensor* given = destinations[i];
+    check_tensor_kind("output", entry, value, given);
+    const int32_t rank = given->ndim;
+    for (int32_t axis = 0; axis < rank; ++axis) {
+      const SizeRecord& size = value.shape[static_cast<size_t>(axis)];
+      if (size.kind == SizeRecord::Kind::kStatic && given->shape[axis] != size.size) {
+        fail(AOTPACK_INVALID_ARGUMENT, "output '%s': dim %d must be %lld, got %lld", value.name.c_str(), axis,
+             static_cast<ll>(size.size), static_cast<ll>(given->shape[axis]));
+      }
+    }
+    int64_t compact[AOTPACK_MAX_RANK];
+    const int64_t* strides = nullptr;
+    if (!strides_of(*given, compact, &strides) || !is_non_overlapping(given->shape, strides, rank)) {
+      fail(AOTPACK_INVALID_ARGUMENT, "output '%s': the strides of its buffer overlap", value.name.c_str());
+    }
+    const bool empty = std::find(given->shape, given->shape + rank, 0) != given->shape + rank;
+    if (!empty && data_of(*given) == nullptr) {
+      fail(AOTPACK_INVALID_ARGUMENT, "output '%s' has no data", value.name.c_str());
+    }
+  }
+}
+
+void check_destination_sizes(const EntryRecord& entry, const std::vector<aotpack_module_tensor>& outputs,
+                             const DLTensor* const* destinations) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    for (int32_t axis = 0; axis < outputs[i].rank; ++axis) {
+      const int64_t size = outputs[i].sizes[axis];
+      if (destinations[i]->shape[axis] == size) continue;
+      const ValueRecord& value = entry.outputs[i];
+      fail(AOTPACK_INVALID_ARGUMENT, "output '%s': dim %d is %s = %lld in this call, the buffer has %lld",
+           value.name.c_str(), axis, describe_size(entry, value.shape[static_cast<size_t>(axis)]).c_str(),
+           static_cast<ll>(size), static_cast<ll>(destinations[i]->shape[axis]));
+    }
+  }
+}
+
+bool touches_any(const ValueRecord& value, const aotpack_module_tensor& output, const DLTensor* const* destinations,
+                 size_t count) noexcept {
+  const AddressRange source = addresses({output.data, output.sizes, output.strides, output.rank, value.dtype->size});
+  for (size_t i = 0; i < count; ++i) {
+    int64_t compact[AOTPACK_MAX_RANK];
+    const int64_t* strides = nullptr;
+    const DLTensor& other = *destinations[i];
+    if (!strides_of(other, compact, &strides)) continue;
+    const DType* type = find_dtype(other.dtype);
+    const size_t item = type != nullptr ? type->size : 1;
+    if (intersect(source, addresses({data_of(other), other.shape, strides, other.ndim, item}))) return true;
+  }
+  return false;
+}
+
+void copy_out(const ValueRecord& value, const aotpack_module_tensor& output, const DLTensor& destination) noexcept {
+  int64_t compact[AOTPACK_MAX_RANK];
+  const int64_t* strides = nullptr;
+  if (!strides_of(destination, compact, &strides)) return;  // was checked
+  strided_copy(data_of(destination), strides, output.data, output.strides, output.sizes, output.rank,
+               value.dtype->size);
+}
+
+}  // namespace aotpack::runtime

@@ -1,0 +1,53 @@
+// What a model writes to: every context has copies of those constants.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "aotpack/aotpack.h"
+#include "hal/pool.h"
+#include "host/file_map.h"
+#include "model/model.h"
+
+namespace aotpack::runtime {
+
+// One context's copies of all mutated constants of a model, made together at the first call that needs one: until then
+// they have the initial values. Entries and variants share them. Belongs to one thread at a time.
+class State {
+ public:
+  explicit State(const Model& model) noexcept : model_(model) {}
+  ~State() { reset(); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  // Changes whenever data() may.
+  uint64_t version() const noexcept { return version_; }
+  // Copies the initial values, those of `weights`, unless there are copies already. Throws OUT_OF_MEMORY; there are
+  // none then.
+  void ensure(const WeightSet& weights, Pool* pool);
+  // Lets the copies go.
+  void reset() noexcept;
+  // The context's copy of a mutated constant. Only after ensure().
+  void* data(size_t constant) const noexcept { return copies_[constant].data; }
+
+  // A new row-major tensor with the value of model.state()[index]. Throws OUT_OF_MEMORY.
+  DLManagedTensorVersioned* get(size_t index, const WeightSet& weights, Pool* pool) const;
+  // Replaces all values. Throws INVALID_ARGUMENT with everything that is wrong, or OUT_OF_MEMORY; nothing has changed
+  // then.
+  void load(const char* const* names, const DLTensor* const* tensors, size_t count, const WeightSet& weights,
+            Pool* pool);
+
+ private:
+  struct Copy {
+    void* data = nullptr;
+    PrivateMap map;  // empty: `data` is a block of the pool
+  };
+
+  void make(size_t constant, const WeightSet& weights, Pool* pool);
+
+  const Model& model_;
+  std::vector<Copy> copies_;  // by constant; empty: there are none
+  uint64_t version_ = 1;
+};
+
+}  // namespace aotpack::runtime

@@ -1,0 +1,57 @@
+#include "call/tensor.h"
+
+#include <algorithm>
+#include <new>
+
+#include "aotpack/module_abi.h"
+
+namespace aotpack::runtime {
+namespace {
+
+struct OwnedTensor {
+  DLManagedTensorVersioned managed;
+  Pool* pool;
+  void* block;
+  int64_t sizes_and_strides[2 * AOTPACK_MAX_RANK];  // only 2 * rank of them are there
+};
+
+void release_tensor(DLManagedTensorVersioned* self) noexcept {
+  auto* tensor = static_cast<OwnedTensor*>(self->manager_ctx);
+  Pool* pool = tensor->pool;
+  Pool::release_block(tensor->block);
+  Pool::release_block(tensor);
+  pool->release();
+}
+
+}  // namespace
+
+DLManagedTensorVersioned* make_tensor(Pool* pool, void* block, void* data, const DType& dtype, int32_t rank,
+                                      const int64_t* sizes, const int64_t* strides) noexcept {
+  const size_t count = static_cast<size_t>(rank);
+  auto* tensor =
+      static_cast<OwnedTensor*>(pool->allocate(offsetof(OwnedTensor, sizes_and_strides) + 2 * count * sizeof(int64_t)));
+  if (tensor == nullptr) return nullptr;
+  pool->retain();
+  tensor->pool = pool;
+  tensor->block = block;
+  int64_t* own_sizes = tensor->sizes_and_strides;
+  int64_t* own_strides = own_sizes + count;
+  std::copy(sizes, sizes + count, own_sizes);
+  std::copy(strides, strides + count, own_strides);
+
+  DLManagedTensorVersioned& managed = tensor->managed;
+  managed.version = {AOTPACK_DLPACK_MAJOR, AOTPACK_DLPACK_MINOR};
+  managed.manager_ctx = tensor;
+  managed.deleter = release_tensor;
+  managed.flags = 0;
+  managed.dl_tensor.data = data;
+  managed.dl_tensor.device = {kDLCPU, 0};
+  managed.dl_tensor.ndim = rank;
+  managed.dl_tensor.dtype = dtype.dlpack;
+  managed.dl_tensor.shape = own_sizes;
+  managed.dl_tensor.strides = own_strides;
+  managed.dl_tensor.byte_offset = 0;
+  return &managed;
+}
+
+}  // namespace aotpack::runtime

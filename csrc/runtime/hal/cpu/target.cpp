@@ -1,0 +1,142 @@
+// The levels are those of the x86-64 psABI, section 3.1.1.
+#include "hal/cpu/target.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/status.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace aotpack::runtime {
+namespace {
+
+enum class Register : uint8_t { kLeaf1Ecx, kLeaf7Ebx, kExtended1Ecx, kXcr0 };
+
+struct Feature {
+  int level;  // of x86-64-v<level>, which includes the lower ones
+  const char* name;
+  Register where;
+  uint32_t bits;  // all must be set
+};
+
+constexpr Feature kFeatures[] = {
+    {2, "sse3", Register::kLeaf1Ecx, 1u << 0},
+    {2, "ssse3", Register::kLeaf1Ecx, 1u << 9},
+    {2, "cx16", Register::kLeaf1Ecx, 1u << 13},
+    {2, "sse4.1", Register::kLeaf1Ecx, 1u << 19},
+    {2, "sse4.2", Register::kLeaf1Ecx, 1u << 20},
+    {2, "popcnt", Register::kLeaf1Ecx, 1u << 23},
+    {2, "lahf", Register::kExtended1Ecx, 1u << 0},
+    {3, "avx", Register::kLeaf1Ecx, 1u << 28},
+    {3, "avx2", Register::kLeaf7Ebx, 1u << 5},
+    {3, "fma", Register::kLeaf1Ecx, 1u << 12},
+    {3, "f16c", Register::kLeaf1Ecx, 1u << 29},
+    {3, "bmi1", Register::kLeaf7Ebx, 1u << 3},
+    {3, "bmi2", Register::kLeaf7Ebx, 1u << 8},
+    {3, "lzcnt", Register::kExtended1Ecx, 1u << 5},
+    {3, "movbe", Register::kLeaf1Ecx, 1u << 22},
+    {3, "AVX state saved by the operating system", Register::kXcr0, 0x06},
+    {4, "avx512f", Register::kLeaf7Ebx, 1u << 16},
+    {4, "avx512dq", Register::kLeaf7Ebx, 1u << 17},
+    {4, "avx512cd", Register::kLeaf7Ebx, 1u << 28},
+    {4, "avx512bw", Register::kLeaf7Ebx, 1u << 30},
+    {4, "avx512vl", Register::kLeaf7Ebx, 1u << 31},
+    {4, "AVX-512 state saved by the operating system", Register::kXcr0, 0xE6},
+};
+
+struct TargetName {
+  const char* name;
+  const char* architecture;
+  int level;
+};
+
+// Best first.
+constexpr TargetName kTargets[] = {
+    {"x86-64-v4", "x86-64", 4}, {"x86-64-v3", "x86-64", 3}, {"x86-64-v2", "x86-64", 2},
+    {"x86-64", "x86-64", 1},    {"aarch64", "aarch64", 1},
+};
+
+#if defined(__x86_64__)
+constexpr std::string_view kArchitecture = "x86-64";
+#elif defined(__aarch64__)
+constexpr std::string_view kArchitecture = "aarch64";
+#else
+constexpr std::string_view kArchitecture = "unknown";
+#endif
+
+bool has(const HostFeatures& host, const Feature& feature) noexcept {
+  const uint32_t value = feature.where == Register::kLeaf1Ecx       ? host.leaf1_ecx
+                         : feature.where == Register::kLeaf7Ebx     ? host.leaf7_ebx
+                         : feature.where == Register::kExtended1Ecx ? host.extended1_ecx
+                                                                    : host.xcr0;
+  return (value & feature.bits) == feature.bits;
+}
+
+}  // namespace
+
+HostFeatures HostFeatures::read() noexcept {
+  HostFeatures host;
+#if defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) != 0) host.leaf1_ecx = c;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0) host.leaf7_ebx = b;
+  if (__get_cpuid(0x80000001, &a, &b, &c, &d) != 0) host.extended1_ecx = c;
+  constexpr uint32_t kOsxsave = 1u << 27;  // without it the XGETBV instruction does not exist
+  if ((host.leaf1_ecx & kOsxsave) != 0) {
+    uint32_t low = 0, high = 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    host.xcr0 = low;
+  }
+#endif
+  return host;
+}
+
+std::string missing_features(std::string_view target, const HostFeatures& host) {
+  const auto* known = std::find_if(std::begin(kTargets), std::end(kTargets),
+                                   [&](const TargetName& candidate) { return target == candidate.name; });
+  if (known == std::end(kTargets)) return "an unknown target";
+  if (kArchitecture != known->architecture) return std::string("a processor of architecture ") + known->architecture;
+  std::string missing;
+  if (kArchitecture != "x86-64") return missing;
+  for (const Feature& feature : kFeatures) {
+    if (feature.level > known->level || has(host, feature)) continue;
+    if (!missing.empty()) missing += ", ";
+    missing += feature.name;
+  }
+  return missing;
+}
+
+std::vector<std::string_view> runnable_targets(const HostFeatures& host) {
+  std::vector<std::string_view> targets;
+  for (const TargetName& target : kTargets) {
+    if (missing_features(target.name, host).empty()) targets.emplace_back(target.name);
+  }
+  return targets;
+}
+
+const std::vector<std::string_view>& host_targets() {
+  static const std::vector<std::string_view> targets = runnable_targets(HostFeatures::read());
+  return targets;
+}
+
+size_t choose_target(const std::vector<std::string_view>& available, const std::string& what) {
+  for (const std::string_view target : host_targets()) {
+    const auto at = std::find(available.begin(), available.end(), target);
+    if (at != available.end()) return static_cast<size_t>(at - available.begin());
+  }
+  const HostFeatures host = HostFeatures::read();
+  std::string message = what + " has no module that this host runs:";
+  for (const std::string_view target : available) {
+    message += available.front() == target ? " " : "; ";
+    message += std::string(target) + " needs " + missing_features(target, host);
+  }
+  message += " (the host's best target is ";
+  message += host_targets().empty() ? "none" : std::string(host_targets().front());
+  message += "; build the archive for that one too)";
+  throw Error(AOTPACK_UNSUPPORTED_TARGET, message);
+}
+
+}  // namespace aotpack::runtime

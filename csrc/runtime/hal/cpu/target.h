@@ -1,0 +1,34 @@
+// Which compilation targets this host runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aotpack::runtime {
+
+// What CPUID and XGETBV report; zeros on other architectures.
+struct HostFeatures {
+  uint32_t leaf1_ecx = 0;
+  uint32_t leaf7_ebx = 0;
+  uint32_t extended1_ecx = 0;
+  uint32_t xcr0 = 0;  // register states that the operating system saves
+
+  static HostFeatures read() noexcept;
+};
+
+// Targets that a host with these features runs, best first.
+std::vector<std::string_view> runnable_targets(const HostFeatures& host);
+// What `target` needs and the host lacks, e.g. "avx512f, avx512bw"; empty when it runs. For a target of another
+// architecture it names the architecture.
+std::string missing_features(std::string_view target, const HostFeatures& host);
+
+// The same for this host. The list is made once.
+const std::vector<std::string_view>& host_targets();
+
+// Index of the best of `available` for this host. Throws UNSUPPORTED_TARGET with what the archive has and what the host
+// lacks for each; `what` names the asker.
+size_t choose_target(const std::vector<std::string_view>& available, const std::string& what);
+
+}  // namespace aotpack::runtime

@@ -1,0 +1,56 @@
+#include "hal/imports.h"
+
+#include "aotpack/module_abi.h"
+
+namespace aotpack::runtime {
+namespace {
+
+CallState& state_of(void* runtime) noexcept { return *static_cast<CallState*>(runtime); }
+
+void* import_alloc(void* runtime, size_t bytes) noexcept {
+  CallState& state = state_of(runtime);
+  void* block = state.pool->allocate(bytes);
+  if (block == nullptr) state.allocation_failed = true;
+  return block;
+}
+
+void import_free(void*, void* block) noexcept {
+  if (block != nullptr) Pool::release_block(block);
+}
+
+void import_fail(void* runtime, int32_t code, const char* message, size_t length) noexcept {
+  CallState& state = state_of(runtime);
+  if (state.fail_code != 0) return;  // the first reason is the cause
+  state.fail_code = code;
+  try {
+    if (message != nullptr) state.fail_message.assign(message, length);
+  } catch (...) {  // no memory for the message; the code says enough
+  }
+}
+
+// SplitMix64 (G. L. Steele et al., "Fast Splittable Pseudorandom Number Generators", 2014).
+uint64_t import_seed(void* runtime) noexcept {
+  uint64_t z = state_of(runtime).seed += 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+}  // namespace
+
+void* find_import(std::string_view name) noexcept {
+  // The types are those that module_abi.h promises.
+  constexpr aotpack_import_alloc_fn alloc = import_alloc;
+  constexpr aotpack_import_free_fn release = import_free;
+  constexpr aotpack_import_fail_fn fail = import_fail;
+  constexpr aotpack_import_seed_fn seed = import_seed;
+  if (name == "alloc") return reinterpret_cast<void*>(alloc);
+  if (name == "free") return reinterpret_cast<void*>(release);
+  if (name == "fail") return reinterpret_cast<void*>(fail);
+  if (name == "seed") return reinterpret_cast<void*>(seed);
+  return nullptr;
+}
+
+const char* import_names() noexcept { return "alloc, free, fail, seed"; }
+
+}  // namespace aotpack::runtime

@@ -1,0 +1,161 @@
+#include "hal/pool.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <new>
+
+#include "aotpack/module_abi.h"
+
+namespace aotpack::runtime {
+
+// Lies right before the data.
+struct alignas(AOTPACK_ALIGNMENT) Pool::Block {
+  Pool* pool;
+  size_t bytes;  // with this header
+  Block* next;   // in its bin
+  Block* previous;
+  Block* newer;  // by age
+  Block* older;
+  std::atomic<uint32_t> references;
+  uint16_t bin;
+  bool claimed;
+};
+
+namespace {
+
+constexpr size_t kUnit = AOTPACK_ALIGNMENT;
+constexpr size_t kMaxBytes = size_t{1} << 46;
+// Free memory that is always worth keeping.
+constexpr size_t kSlack = size_t{8} << 20;
+// A block of this many classes more is at most twice as large.
+constexpr size_t kClassesPerDoubling = 8;
+
+// Classes are like floating-point numbers with three bits of mantissa: 1, 2, ..., 8 units, then 9, 10, ..., 16, then
+// 18, 20,
+// ... A class never wastes more than an eighth.
+size_t bin_of(size_t units) noexcept {
+  const size_t last = units - 1;
+  if (last < kClassesPerDoubling) return last;
+  const size_t exponent = static_cast<size_t>(std::bit_width(last)) - 4;
+  return kClassesPerDoubling * (1 + exponent) + ((last >> exponent) & (kClassesPerDoubling - 1));
+}
+
+size_t units_of(size_t bin) noexcept {
+  if (bin < kClassesPerDoubling) return bin + 1;
+  const size_t exponent = bin / kClassesPerDoubling - 1;
+  return (kClassesPerDoubling + bin % kClassesPerDoubling + 1) << exponent;
+}
+
+}  // namespace
+
+Pool* Pool::create(Keep keep) { return new Pool(keep); }
+
+void Pool::retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+
+void Pool::release() noexcept {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+}
+
+Pool::~Pool() { evict_until(0); }
+
+Pool::Block* Pool::block_of(void* data) noexcept { return static_cast<Block*>(data) - 1; }
+
+void Pool::unlink(Block* block) noexcept {
+  (block->previous != nullptr ? block->previous->next : bins_[block->bin]) = block->next;
+  if (block->next != nullptr) block->next->previous = block->previous;
+  if (bins_[block->bin] == nullptr) filled_[block->bin / 64] &= ~(uint64_t{1} << block->bin % 64);
+  (block->older != nullptr ? block->older->newer : oldest_) = block->newer;
+  (block->newer != nullptr ? block->newer->older : newest_) = block->older;
+  cached_ -= block->bytes;
+}
+
+void Pool::put(Block* block) noexcept {
+  block->previous = nullptr;
+  block->next = bins_[block->bin];
+  if (block->next != nullptr) block->next->previous = block;
+  bins_[block->bin] = block;
+  filled_[block->bin / 64] |= uint64_t{1} << block->bin % 64;
+  block->newer = nullptr;
+  block->older = newest_;
+  (newest_ != nullptr ? newest_->newer : oldest_) = block;
+  newest_ = block;
+  cached_ += block->bytes;
+}
+
+// The smallest free block of class `bin` or of one up to twice as large.
+Pool::Block* Pool::take(size_t bin) noexcept {
+  const size_t end = std::min(bin + kClassesPerDoubling + 1, kBins);
+  const size_t word = bin / 64;
+  uint64_t candidates = filled_[word] >> bin % 64;
+  if (bin % 64 != 0 && word + 1 < kBins / 64) candidates |= filled_[word + 1] << (64 - bin % 64);
+  if (candidates == 0) return nullptr;
+  const size_t found = bin + static_cast<size_t>(std::countr_zero(candidates));
+  if (found >= end) return nullptr;
+  Block* block = bins_[found];
+  unlink(block);
+  return block;
+}
+
+void Pool::evict_until(size_t held_bytes) noexcept {
+  while (oldest_ != nullptr && live_ + cached_ > held_bytes) {
+    Block* block = oldest_;
+    unlink(block);
+    block->~Block();
+    std::free(block);
+  }
+}
+
+void* Pool::allocate(size_t bytes) noexcept {
+  if (bytes > kMaxBytes) return nullptr;
+  const size_t bin = bin_of(std::max<size_t>((bytes + kUnit - 1) / kUnit, 1));
+  const std::lock_guard lock(mutex_);
+  Block* block = take(bin);
+  if (block == nullptr) {
+    const size_t size = sizeof(Block) + units_of(bin) * kUnit;
+    const size_t bound = 2 * std::max(peak_, live_ + size) + kSlack;
+    evict_until(bound - std::min(bound, size));
+    void* memory = std::aligned_alloc(kUnit, size);
+    if (memory == nullptr) {
+      evict_until(0);
+      memory = std::aligned_alloc(kUnit, size);
+      if (memory == nullptr) return nullptr;
+    }
+    block = ::new (memory) Block();
+    block->pool = this;
+    block->bytes = size;
+    block->bin = static_cast<uint16_t>(bin);
+    ++system_allocs_;
+  }
+  block->references.store(1, std::memory_order_relaxed);
+  block->claimed = false;
+  live_ += block->bytes;
+  peak_ = std::max(peak_, live_);
+  return block + 1;
+}
+
+void Pool::retain_block(void* data) noexcept { block_of(data)->references.fetch_add(1, std::memory_order_relaxed); }
+
+void Pool::release_block(void* data) noexcept {
+  Block* block = block_of(data);
+  if (block->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  Pool* pool = block->pool;
+  const std::lock_guard lock(pool->mutex_);
+  pool->live_ -= block->bytes;
+  pool->put(block);
+  if (pool->keep_ == Keep::kNothing) pool->evict_until(0);
+}
+
+bool Pool::claim(void* data) noexcept {
+  Block* block = block_of(data);
+  const bool before = block->claimed;
+  block->claimed = true;
+  return before;
+}
+
+Pool::Statistics Pool::statistics() noexcept {
+  const std::lock_guard lock(mutex_);
+  return {live_, cached_, system_allocs_};
+}
+
+}  // namespace aotpack::runtime

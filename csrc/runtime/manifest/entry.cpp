@@ -1,0 +1,110 @@
+#include "manifest/entry.h"
+
+#include <limits>
+
+#include "base/bytes.h"
+#include "manifest/fields.h"
+#include "manifest/spec.h"
+#include "manifest/values.h"
+
+namespace aotpack::runtime {
+namespace {
+
+void read_module(const Node& node, const Manifest& manifest, ModuleRecord* out) {
+  node.keys({"abi_version", "constants", "file", "imports", "kernels", "target"});
+  out->target = node.at("target").name();
+  out->abi_version = static_cast<uint32_t>(node.at("abi_version").integer(1, std::numeric_limits<uint32_t>::max()));
+  out->file = read_file_index(node.at("file"), manifest, "modules/");
+  const Node constants = node.at("constants");
+  const size_t num_constants = constants.size();
+  for (size_t i = 0; i < num_constants; ++i) {
+    out->constants.push_back(read_constant_index(constants.at(i), manifest));
+  }
+  const Node imports = node.at("imports");
+  for (size_t i = 0; i < imports.size(); ++i) out->imports.push_back(imports.at(i).name());
+  const Node kernels = node.at("kernels");
+  const size_t num_kernels = kernels.size();
+  for (size_t i = 0; i < num_kernels; ++i) {
+    const Node kernel = kernels.at(i);
+    kernel.keys({"name", "ops"});
+    kernel.at("name").string();
+    const Node ops = kernel.at("ops");
+    for (size_t j = 0; j < ops.size(); ++j) ops.at(j).string();
+  }
+}
+
+void read_variant(const Node& node, const Manifest& manifest, const EntryRecord& entry, VariantRecord* out) {
+  node.keys({"checks", "guards", "modules", "name"});
+  out->name = node.at("name").name();
+  const Node guards = node.at("guards");
+  for (size_t i = 0; i < guards.size(); ++i) out->guards.push_back(read_guard(guards.at(i), entry));
+  const Node checks = node.at("checks");
+  for (size_t i = 0; i < checks.size(); ++i) out->checks.push_back(read_check(checks.at(i), entry));
+  const Node modules = node.at("modules");
+  out->modules.resize(modules.size());
+  if (out->modules.empty()) modules.error("is empty");
+  Unique targets;
+  for (size_t i = 0; i < out->modules.size(); ++i) {
+    read_module(modules.at(i), manifest, &out->modules[i]);
+    targets.add(modules.at(i), out->modules[i].target);
+  }
+}
+
+void check_golden_tensor(const Node& node, const Manifest& manifest, const ValueRecord& value, bool output) {
+  node.keys({"dtype", "file", "nbytes", "offset", "shape", "step"});
+  const DType* type = read_dtype(node.at("dtype"));
+  if (type != value.dtype) node.at("dtype").error("not the dtype of '" + value.name + "'");
+  const std::vector<int64_t> shape = read_sizes(node.at("shape"));
+  if (shape.size() != value.shape.size()) node.at("shape").error("not the rank of '" + value.name + "'");
+  const uint32_t file = read_file_index(node.at("file"), manifest, "goldens/");
+  const auto offset = static_cast<uint64_t>(node.at("offset").integer(0));
+  const auto nbytes = static_cast<uint64_t>(node.at("nbytes").integer(0));
+  check_byte_range(node, manifest.files[file], offset, nbytes);
+  const auto step = static_cast<uint64_t>(node.at("step").integer(1));
+  if (!output && step != 1) node.at("step").error("must be 1 for an input");
+  uint64_t count = 1;
+  for (const int64_t size : shape) {
+    if (!checked_mul(count, static_cast<uint64_t>(size), &count)) node.error("shape overflows");
+  }
+  const uint64_t kept = count / step + (count % step != 0 ? 1 : 0);
+  uint64_t wanted;
+  if (!checked_mul<uint64_t>(kept, type->size, &wanted) || wanted != nbytes) {
+    node.at("nbytes").error("does not agree with shape, dtype and step");
+  }
+}
+
+void check_golden(const Node& node, const Manifest& manifest, const EntryRecord& entry) {
+  node.keys({"inputs", "outputs", "tolerance"});
+  if (!(node.at("tolerance").number() >= 0)) node.at("tolerance").error("is negative");
+  for (const bool output : {false, true}) {
+    const Node list = node.at(output ? "outputs" : "inputs");
+    const std::vector<ValueRecord>& values = output ? entry.outputs : entry.inputs;
+    if (list.size() != values.size()) list.error("not as many tensors as the entry has");
+    for (size_t i = 0; i < values.size(); ++i) check_golden_tensor(list.at(i), manifest, values[i], output);
+  }
+}
+
+}  // namespace
+
+void read_entry(const Node& node, const Manifest& manifest, EntryRecord* out) {
+  node.keys({"dims", "goldens", "in_spec", "inputs", "name", "out_spec", "outputs", "variants"});
+  out->name = node.at("name").name();
+  read_dims(node.at("dims"), out);
+  out->inputs = read_values(node.at("inputs"), *out, false);
+  out->outputs = read_values(node.at("outputs"), *out, true);
+  const Node variants = node.at("variants");
+  out->variants.resize(variants.size());
+  if (out->variants.empty()) variants.error("is empty");
+  Unique names;
+  for (size_t i = 0; i < out->variants.size(); ++i) {
+    read_variant(variants.at(i), manifest, *out, &out->variants[i]);
+    names.add(variants.at(i), out->variants[i].name);
+  }
+  check_determined(node, *out);
+  check_spec(node.at("in_spec"), out->inputs.size(), true);
+  check_spec(node.at("out_spec"), out->outputs.size(), false);
+  const Node goldens = node.at("goldens");
+  for (size_t i = 0; i < goldens.size(); ++i) check_golden(goldens.at(i), manifest, *out);
+}
+
+}  // namespace aotpack::runtime

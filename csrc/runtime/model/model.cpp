@@ -1,0 +1,144 @@
+#include "model/model.h"
+
+#include <chrono>
+#include <thread>
+
+#include "base/status.h"
+#include "hal/cpu/target.h"
+
+namespace aotpack::runtime {
+
+Model::Model(const char* path, aotpack_verify verify, FileMap::Mode mode) : archive_(path, verify, mode) {
+  const Manifest& manifest = archive_.manifest();
+  entries_.reserve(manifest.entries.size());
+  for (const EntryRecord& record : manifest.entries) add_entry(record);
+  load_modules();
+  archive_.end_loading();
+  add_infos();
+  std::vector<ConstantValue> values;
+  for (size_t i = 0; i < manifest.constants.size(); ++i) values.push_back({archive_.constant(i), nullptr});
+  original_ = std::make_shared<const WeightSet>(archive_, entries_, 0, std::move(values));
+  if (manifest.weights) current_ = original_;
+}
+
+void Model::add_infos() {
+  const Manifest& manifest = archive_.manifest();
+  const auto info_of = [](const auto& record) {
+    return aotpack_weight_info{record.name.c_str(), record.dtype->dlpack, static_cast<int32_t>(record.shape.size()),
+                               record.shape.data()};
+  };
+  if (manifest.weights) {
+    for (const WeightRecord& record : manifest.weights->tensors) weight_infos_.push_back(info_of(record));
+  }
+  for (uint32_t i = 0; i < manifest.constants.size(); ++i) {
+    if (!manifest.constants[i].mutated) continue;
+    state_.push_back(i);
+    state_infos_.push_back(info_of(manifest.constants[i]));
+  }
+}
+
+void Model::add_entry(const EntryRecord& record) {
+  ModelEntry& entry = entries_.emplace_back(ModelEntry{EntryPlan(record), {}});
+  for (const VariantRecord& variant : record.variants) entry.variants.push_back(make_variant(record, variant));
+}
+
+std::string Model::describe(const EntryRecord& entry, const VariantRecord& variant) const {
+  std::string what = archive_.path() + ": entry '" + entry.name + "'";
+  if (entry.variants.size() > 1) what += ", variant '" + variant.name + "'";
+  return what;
+}
+
+Variant Model::make_variant(const EntryRecord& entry, const VariantRecord& record) {
+  std::vector<std::string_view> targets;
+  for (const ModuleRecord& module : record.modules) targets.push_back(module.target);
+  Variant variant;
+  variant.record = &record;
+  variant.module_record = &record.modules[choose_target(targets, describe(entry, record))];
+  for (const uint32_t index : variant.module_record->constants) {
+    variant.mutates_constants = variant.mutates_constants || archive_.manifest().constants[index].mutated;
+  }
+  return variant;
+}
+
+// All code is verified before any of it runs: what this host takes in memory that cannot change, from which it is then
+// loaded, the rest in the file.
+void Model::load_modules() {
+  std::map<uint32_t, SealedFile> code;
+  std::vector<bool> verified(archive_.manifest().files.size());
+  for (const ModelEntry& entry : entries_) {
+    for (const Variant& variant : entry.variants) {
+      const uint32_t file = variant.module_record->file;
+      if (!verified[file]) code.emplace(file, archive_.code(file));
+      verified[file] = true;
+    }
+  }
+  archive_.check_code(verified);
+  for (ModelEntry& entry : entries_) {
+    const EntryRecord& record = entry.plan.record();
+    for (Variant& variant : entry.variants) {
+      const ModuleRecord& chosen = *variant.module_record;
+      const std::string what = describe(record, *variant.record) + ", " + archive_.manifest().files[chosen.file].path;
+      std::unique_ptr<Module>& module = modules_[chosen.file];
+      if (module == nullptr) {
+        module = std::make_unique<Module>(std::move(code[chosen.file]), chosen, record.inputs.size(),
+                                          record.outputs.size(), what);
+      } else {
+        module->check(chosen, record.inputs.size(), record.outputs.size(), what);
+      }
+      variant.module = module.get();
+    }
+  }
+}
+
+size_t Model::find_entry(std::string_view name) const {
+  std::string names;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const std::string& candidate = entries_[i].plan.record().name;
+    if (candidate == name) return i;
+    names += (names.empty() ? "" : ", ") + candidate;
+  }
+  throw Error(AOTPACK_NOT_FOUND, "no entry '" + std::string(name) + "'; the archive has: " + names);
+}
+
+WeightsInUse Model::weights() const {
+  if (!is_updatable()) return WeightsInUse(original_.get());
+  const std::lock_guard lock(weights_mutex_);
+  return WeightsInUse(current_);
+}
+
+void Model::require_updatable() const {
+  if (is_updatable()) return;
+  throw Error(AOTPACK_INVALID_ARGUMENT,
+              archive_.path() + ": the archive is frozen (it was built without --updatable): its weights are fixed");
+}
+
+void Model::replace_weights(Base base, const MakeWeights& make) {
+  require_updatable();
+  const std::lock_guard updating(update_mutex_);
+  swap_weights(make(base == Base::kArchive ? *original_ : *current_, next_id_++));
+}
+
+void Model::reset_weights() {
+  require_updatable();
+  const std::lock_guard updating(update_mutex_);
+  swap_weights(original_);
+}
+
+void Model::swap_weights(std::shared_ptr<const WeightSet> next) {
+  const bool keeps = current_ == original_;  // only updates write to current_
+  {
+    const std::lock_guard lock(weights_mutex_);
+    current_.swap(next);
+    generation_.fetch_add(1, std::memory_order_release);
+  }
+  if (keeps) return;
+  // Nobody can begin a call on the old set any more. Freeing gigabytes takes a while; better here than at the end of
+  // somebody's call, so the calls that are running get some time to end.
+  constexpr auto kPatience = std::chrono::milliseconds(250);
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (next.use_count() > 1 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+}  // namespace aotpack::runtime

@@ -1,0 +1,94 @@
+// A loaded archive: entries with their plans, and for each variant the module that suits this host best.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "archive/archive.h"
+#include "hal/cpu/loader.h"
+#include "model/plan.h"
+#include "model/weights.h"
+
+namespace aotpack::runtime {
+
+struct Variant {
+  const VariantRecord* record = nullptr;
+  const ModuleRecord* module_record = nullptr;
+  const Module* module = nullptr;
+  bool mutates_constants = false;  // then every context needs copies of its own
+};
+
+struct ModelEntry {
+  EntryPlan plan;
+  std::vector<Variant> variants;
+};
+
+// Immutable after construction but for its weights, and thread-safe; counts its references.
+class Model {
+ public:
+  // With one reference. Throws what Archive and Module throw, or UNSUPPORTED_TARGET.
+  Model(const char* path, aotpack_verify verify, FileMap::Mode mode);
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void release() noexcept {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  const Archive& archive() const noexcept { return archive_; }
+  const std::vector<ModelEntry>& entries() const noexcept { return entries_; }
+  // Throws NOT_FOUND.
+  size_t find_entry(std::string_view name) const;
+
+  bool is_updatable() const noexcept { return archive_.manifest().weights.has_value(); }
+  // The tensors that an update brings; none for a frozen archive.
+  const std::vector<aotpack_weight_info>& weight_infos() const noexcept { return weight_infos_; }
+  // The constants that every context has copies of, and what they look like from outside.
+  const std::vector<uint32_t>& state() const noexcept { return state_; }
+  const std::vector<aotpack_weight_info>& state_infos() const noexcept { return state_infos_; }
+
+  // The weights of a call that begins now.
+  WeightsInUse weights() const;
+  // How often they have been replaced.
+  uint64_t weight_generation() const noexcept { return generation_.load(std::memory_order_acquire); }
+  // Makes a set of weights from another, under an id of its own.
+  using MakeWeights = std::function<std::shared_ptr<const WeightSet>(const WeightSet& base, uint64_t id)>;
+  enum class Base : uint8_t { kCurrent, kArchive };
+  // Replaces the weights by those that `make` makes of a base; when it throws, nothing changes. Calls go on meanwhile,
+  // on the weights that they began with; updates wait for each other. Throws INVALID_ARGUMENT for a frozen archive.
+  void replace_weights(Base base, const MakeWeights& make);
+  void reset_weights();
+
+ private:
+  ~Model() = default;
+
+  void add_entry(const EntryRecord& record);
+  Variant make_variant(const EntryRecord& entry, const VariantRecord& record);
+  void load_modules();
+  std::string describe(const EntryRecord& entry, const VariantRecord& variant) const;
+  void add_infos();
+  void require_updatable() const;
+  void swap_weights(std::shared_ptr<const WeightSet> next);
+
+  std::atomic<size_t> references_{1};
+  Archive archive_;
+  std::map<uint32_t, std::unique_ptr<Module>> modules_;  // by file
+  std::vector<ModelEntry> entries_;
+  std::vector<aotpack_weight_info> weight_infos_;
+  std::vector<uint32_t> state_;
+  std::vector<aotpack_weight_info> state_infos_;
+  std::shared_ptr<const WeightSet> original_;  // the archive's own
+  std::shared_ptr<const WeightSet> current_;   // guarded by weights_mutex_; NULL in a frozen model
+  mutable std::mutex weights_mutex_;
+  std::mutex update_mutex_;  // held throughout an update
+  uint64_t next_id_ = 1;     // guarded by update_mutex_
+  std::atomic<uint64_t> generation_{0};
+};
+
+}  // namespace aotpack::runtime

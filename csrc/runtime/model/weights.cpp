@@ -1,0 +1,42 @@
+#include "model/weights.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "archive/archive.h"
+#include "model/model.h"
+
+namespace aotpack::runtime {
+
+OwnedMemory allocate_weight(size_t bytes) {
+  constexpr size_t kUnit = AOTPACK_ALIGNMENT;
+  void* memory = bytes <= SIZE_MAX - kUnit ? std::aligned_alloc(kUnit, (bytes / kUnit + 1) * kUnit) : nullptr;
+  if (memory == nullptr) throw std::bad_alloc();
+  return OwnedMemory(memory, [](void* block) { std::free(block); });
+}
+
+WeightSet::WeightSet(const Archive& archive, const std::vector<ModelEntry>& entries, uint64_t id,
+                     std::vector<ConstantValue> values)
+    : id_(id), values_(std::move(values)) {
+  for (const ModelEntry& entry : entries) {
+    auto& of_entry = tables_.emplace_back();
+    for (const Variant& variant : entry.variants) {
+      auto& table = of_entry.emplace_back();
+      for (const uint32_t index : variant.module_record->constants) {
+        const ConstantRecord& record = archive.manifest().constants[index];
+        aotpack_module_tensor& tensor = table.emplace_back();
+        tensor = {};
+        // The archive's pages are read-only: a module that writes to a constant that is not flagged as mutated gets a
+        // fault, not a silent change for everyone.
+        tensor.data = const_cast<void*>(values_[index].data);
+        tensor.dtype = record.dtype->module_code;
+        tensor.rank = static_cast<int32_t>(record.shape.size());
+        std::copy(record.shape.begin(), record.shape.end(), tensor.sizes);
+        std::copy(record.stride.begin(), record.stride.end(), tensor.strides);
+      }
+    }
+  }
+}
+
+}  // namespace aotpack::runtime

@@ -1,0 +1,65 @@
+// The values of a model's constants: the archive's own, or those of an update.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "aotpack/module_abi.h"
+
+namespace aotpack::runtime {
+
+class Archive;
+struct ModelEntry;
+
+// Memory and how to free it.
+using OwnedMemory = std::unique_ptr<void, void (*)(void*)>;
+
+// Uninitialised, at a multiple of AOTPACK_ALIGNMENT. Throws std::bad_alloc.
+OwnedMemory allocate_weight(size_t bytes);
+
+// The value of a constant.
+struct ConstantValue {
+  const void* data;             // NULL: not kept; only the fold reads the constant
+  std::shared_ptr<void> owner;  // NULL: the archive's pages
+};
+
+// Immutable, and shared by the calls that run on it: a call sees one set from its beginning to its end. The archive
+// outlives it.
+class WeightSet {
+ public:
+  // `values[i]` is that of constant i; what modules read is there. No two sets of a model have the same id.
+  WeightSet(const Archive& archive, const std::vector<ModelEntry>& entries, uint64_t id,
+            std::vector<ConstantValue> values);
+
+  uint64_t id() const noexcept { return id_; }
+  const ConstantValue& value(size_t constant) const noexcept { return values_[constant]; }
+  const void* data(size_t constant) const noexcept { return values_[constant].data; }
+  // The constants of a variant's module, in the order that it expects. Those that are mutated have the initial value.
+  const std::vector<aotpack_module_tensor>& table(size_t entry, size_t variant) const noexcept {
+    return tables_[entry][variant];
+  }
+
+ private:
+  uint64_t id_;
+  std::vector<ConstantValue> values_;
+  std::vector<std::vector<std::vector<aotpack_module_tensor>>> tables_;  // by entry, by variant
+};
+
+// A set for the time of a call. That of a frozen model lives as long as the model and is not counted.
+class WeightsInUse {
+ public:
+  explicit WeightsInUse(const WeightSet* set) noexcept : set_(set) {}
+  explicit WeightsInUse(std::shared_ptr<const WeightSet> set) noexcept : set_(set.get()), owner_(std::move(set)) {}
+
+  const WeightSet& operator*() const noexcept { return *set_; }
+  const WeightSet* operator->() const noexcept { return set_; }
+  // Tells, later, whether the set is still there. Empty in a frozen model.
+  std::weak_ptr<const WeightSet> weak() const noexcept { return owner_; }
+
+ private:
+  const WeightSet* set_;
+  std::shared_ptr<const WeightSet> owner_;
+};
+
+}  // namespace aotpack::runtime
