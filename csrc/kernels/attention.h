@@ -1,7 +1,6 @@
-// attention.h: scaled dot-product attention, softmax(scale * q k^T + mask) v, without ever holding the matrix of
+// Scaled dot-product attention, softmax(scale * q k^T + mask) v, without ever holding the matrix of
 // scores.
-#ifndef AOTPACK_KERNELS_ATTENTION_H_
-#define AOTPACK_KERNELS_ATTENTION_H_
+#pragma once
 
 #include "types.h"
 
@@ -32,5 +31,3 @@ size_t attention_scratch_bytes(const AttentionArgs& args);
 void attention(const AttentionArgs& args);
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_ATTENTION_H_

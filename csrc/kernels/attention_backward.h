@@ -1,7 +1,6 @@
-// attention_backward.h: the gradients of scaled dot-product attention (attention.h), without ever holding the matrix of
+// The gradients of scaled dot-product attention (attention.h), without ever holding the matrix of
 // scores: it is computed once more in blocks, from the logarithms of the sums that the forward has kept.
-#ifndef AOTPACK_KERNELS_ATTENTION_BACKWARD_H_
-#define AOTPACK_KERNELS_ATTENTION_BACKWARD_H_
+#pragma once
 
 #include "types.h"
 
@@ -33,5 +32,3 @@ size_t attention_backward_scratch_bytes(const AttentionBackwardArgs& args);
 void attention_backward(const AttentionBackwardArgs& args);
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_ATTENTION_BACKWARD_H_

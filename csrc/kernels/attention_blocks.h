@@ -1,6 +1,5 @@
-// attention_blocks.h: what attention in double and the backward of attention share: elements, masks, rows of weights.
-#ifndef AOTPACK_KERNELS_ATTENTION_BLOCKS_H_
-#define AOTPACK_KERNELS_ATTENTION_BLOCKS_H_
+// What attention in double and the backward of attention share: elements, masks, rows of weights.
+#pragma once
 
 #include <cmath>
 #include <limits>
@@ -81,5 +80,3 @@ inline void exponentials(double* x, int64_t count, double top) {
 }
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_ATTENTION_BLOCKS_H_

@@ -1,6 +1,5 @@
-// attention_double.h: attention (attention.h) in double.
-#ifndef AOTPACK_KERNELS_ATTENTION_DOUBLE_H_
-#define AOTPACK_KERNELS_ATTENTION_DOUBLE_H_
+// Attention (attention.h) in double.
+#pragma once
 
 #include "types.h"
 
@@ -27,5 +26,3 @@ size_t attention_double_scratch_bytes(const AttentionDoubleArgs& args);
 void attention_double(const AttentionDoubleArgs& args);
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_ATTENTION_DOUBLE_H_

@@ -1,6 +1,5 @@
-// block_product.h: products of small dense blocks in float or double, for kernels that keep both operands in cache.
-#ifndef AOTPACK_KERNELS_BLOCK_PRODUCT_H_
-#define AOTPACK_KERNELS_BLOCK_PRODUCT_H_
+// Products of small dense blocks in float or double, for kernels that keep both operands in cache.
+#pragma once
 
 #include "simd.h"
 
@@ -90,5 +89,3 @@ void block_product(const BlockProduct<A>& g) {
 }
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_BLOCK_PRODUCT_H_

@@ -1,7 +1,6 @@
-// conv.h: 1-d, 2-d and 3-d convolution, dense, grouped, depthwise and transposed, on channels-last data with weights
+// 1-d, 2-d and 3-d convolution, dense, grouped, depthwise and transposed, on channels-last data with weights
 // packed at build time.
-#ifndef AOTPACK_KERNELS_CONV_H_
-#define AOTPACK_KERNELS_CONV_H_
+#pragma once
 
 #include "conv_layout.h"
 #include "transpose_copy.h"
@@ -47,5 +46,3 @@ size_t conv_scratch_bytes(const ConvArgs& args);
 void conv(const ConvArgs& args);
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_CONV_H_

@@ -1,6 +1,5 @@
-// conv_depthwise.h: the part of conv() for one channel per group, vectorised over channels.
-#ifndef AOTPACK_KERNELS_CONV_DEPTHWISE_H_
-#define AOTPACK_KERNELS_CONV_DEPTHWISE_H_
+// The part of conv() for one channel per group, vectorised over channels.
+#pragma once
 
 #include "conv.h"
 
@@ -11,5 +10,3 @@ size_t conv_depthwise_scratch_bytes(const ConvArgs& args);
 void conv_depthwise(const ConvArgs& args);
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_CONV_DEPTHWISE_H_

@@ -1,7 +1,5 @@
-// conv_layout.h: which layout the packed weights of a convolution have. The same rule is in
-// aotpack/export/ops/weight_packing.py.
-#ifndef AOTPACK_KERNELS_CONV_LAYOUT_H_
-#define AOTPACK_KERNELS_CONV_LAYOUT_H_
+// Which layout the packed weights of a convolution have. The same rule is in aotpack/export/ops/weight_packing.py.
+#pragma once
 
 #include "types.h"
 
@@ -23,5 +21,3 @@ inline constexpr ConvLayout conv_layout(int64_t groups, int64_t cg, int64_t og, 
 }
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_CONV_LAYOUT_H_

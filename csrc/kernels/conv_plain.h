@@ -1,6 +1,5 @@
-// conv_plain.h: convolution of doubles and integers: right, with a dense innermost loop, not tuned.
-#ifndef AOTPACK_KERNELS_CONV_PLAIN_H_
-#define AOTPACK_KERNELS_CONV_PLAIN_H_
+// Convolution of doubles and integers: right, with a dense innermost loop, not tuned.
+#pragma once
 
 #include <type_traits>
 
@@ -84,5 +83,3 @@ void conv_plain(const PlainConvArgs<T>& g) {
 }
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_CONV_PLAIN_H_

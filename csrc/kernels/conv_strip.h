@@ -1,7 +1,6 @@
-// conv_strip.h: the input pixels under a strip of output pixels, which lie next to each other in a row; for the
+// The input pixels under a strip of output pixels, which lie next to each other in a row; for the
 // convolutions that are not matrix products.
-#ifndef AOTPACK_KERNELS_CONV_STRIP_H_
-#define AOTPACK_KERNELS_CONV_STRIP_H_
+#pragma once
 
 #include "conv.h"
 
@@ -65,5 +64,3 @@ void point_deep(const ConvArgs& g, const T* x, const T* zeros, int64_t image, in
 }
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_CONV_STRIP_H_

@@ -1,6 +1,5 @@
-// embedding_bag.h: sums, means or maxima of rows of a table, bag by bag.
-#ifndef AOTPACK_KERNELS_EMBEDDING_BAG_H_
-#define AOTPACK_KERNELS_EMBEDDING_BAG_H_
+// Sums, means or maxima of rows of a table, bag by bag.
+#pragma once
 
 #include "types.h"
 
@@ -40,5 +39,3 @@ int64_t embedding_bag_count(const EmbeddingBagArgs& args);
 BagStatus embedding_bag(const EmbeddingBagArgs& args);
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_EMBEDDING_BAG_H_

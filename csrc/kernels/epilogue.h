@@ -1,6 +1,5 @@
-// epilogue.h: what is done to a finished tile of sums: residual, activation, conversion, store.
-#ifndef AOTPACK_KERNELS_EPILOGUE_H_
-#define AOTPACK_KERNELS_EPILOGUE_H_
+// What is done to a finished tile of sums: residual, activation, conversion, store.
+#pragma once
 
 #include "micro.h"
 
@@ -25,5 +24,3 @@ void micro_finish(DType b_dtype, int row_count, MicroArgs args, DType dtype, con
                   int64_t residual_stride, Act act, void* y, int64_t y_stride);
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_EPILOGUE_H_

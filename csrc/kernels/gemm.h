@@ -1,6 +1,5 @@
-// gemm.h: batched matrix products of two operands that are only known at run time.
-#ifndef AOTPACK_KERNELS_GEMM_H_
-#define AOTPACK_KERNELS_GEMM_H_
+// Batched matrix products of two operands that are only known at run time.
+#pragma once
 
 #include "types.h"
 
@@ -30,5 +29,3 @@ size_t gemm_scratch_bytes(const GemmArgs& args);
 void gemm(const GemmArgs& args);
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_GEMM_H_

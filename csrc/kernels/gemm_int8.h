@@ -1,6 +1,5 @@
-// gemm_int8.h: matrix products of int8, or of uint8 by int8, into int32.
-#ifndef AOTPACK_KERNELS_GEMM_INT8_H_
-#define AOTPACK_KERNELS_GEMM_INT8_H_
+// Matrix products of int8, or of uint8 by int8, into int32.
+#pragma once
 
 #include "types.h"
 
@@ -24,5 +23,3 @@ size_t gemm_int8_scratch_bytes(const Int8GemmArgs& args);
 void gemm_int8(const Int8GemmArgs& args);
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_GEMM_INT8_H_

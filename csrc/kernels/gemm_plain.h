@@ -1,6 +1,5 @@
-// gemm_plain.h: batched matrix products in double and in integers: right, blocked, not tuned.
-#ifndef AOTPACK_KERNELS_GEMM_PLAIN_H_
-#define AOTPACK_KERNELS_GEMM_PLAIN_H_
+// Batched matrix products in double and in integers: right, blocked, not tuned.
+#pragma once
 
 #include <type_traits>
 
@@ -78,5 +77,3 @@ void gemm_int(const PlainGemmArgs<X, Y>& args) {
 }
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_GEMM_PLAIN_H_

@@ -1,6 +1,5 @@
-// half.h: the two 16-bit floats. They travel as bits of distinct types; arithmetic is always float.
-#ifndef AOTPACK_KERNELS_HALF_H_
-#define AOTPACK_KERNELS_HALF_H_
+// The two 16-bit floats. They travel as bits of distinct types; arithmetic is always float.
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -61,5 +60,3 @@ inline void from_float(float value, f16* out) {
 }
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_HALF_H_

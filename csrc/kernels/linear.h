@@ -1,6 +1,5 @@
-// linear.h: y = act(x @ B + bias + residual) with a constant B that was packed at build time.
-#ifndef AOTPACK_KERNELS_LINEAR_H_
-#define AOTPACK_KERNELS_LINEAR_H_
+// Y = act(x @ B + bias + residual) with a constant B that was packed at build time.
+#pragma once
 
 #include "types.h"
 
@@ -27,5 +26,3 @@ void linear(const LinearArgs& args);
 void linear_to_float(const LinearArgs& args);
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_LINEAR_H_

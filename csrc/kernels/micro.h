@@ -1,6 +1,5 @@
-// micro.h: the register-blocked multiply that linear, gemm, conv, attention and rnn are made of.
-#ifndef AOTPACK_KERNELS_MICRO_H_
-#define AOTPACK_KERNELS_MICRO_H_
+// The register-blocked multiply that linear, gemm, conv, attention and rnn are made of.
+#pragma once
 
 #include "simd.h"
 
@@ -45,5 +44,3 @@ void micro(DType b_dtype, int row_count, const MicroArgs& args);
 inline int64_t row_tiles(int64_t total) { return ceil_div(total, kMaxRows); }
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_MICRO_H_

@@ -1,6 +1,5 @@
-// pack.h: brings strided matrices of any dtype into the float layouts that the tiles are computed from.
-#ifndef AOTPACK_KERNELS_PACK_H_
-#define AOTPACK_KERNELS_PACK_H_
+// Brings strided matrices of any dtype into the float layouts that the tiles are computed from.
+#pragma once
 
 #include "types.h"
 
@@ -14,5 +13,3 @@ void gather_rows(const void* from, int64_t row_stride, int64_t col_stride, DType
 void pack_panel(const void* from, int64_t k_stride, int64_t n_stride, DType dtype, int64_t k, int64_t n, float* to);
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_PACK_H_

@@ -1,6 +1,5 @@
-// pack_weight.h: weights into the layouts that linear() and conv() read, at run time and for elements of any meaning.
-#ifndef AOTPACK_KERNELS_PACK_WEIGHT_H_
-#define AOTPACK_KERNELS_PACK_WEIGHT_H_
+// Weights into the layouts that linear() and conv() read, at run time and for elements of any meaning.
+#pragma once
 
 #include "types.h"
 
@@ -25,5 +24,3 @@ inline int64_t packed_weight_size(const PackWeightArgs& g) {
 void pack_weight(const PackWeightArgs& args);
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_PACK_WEIGHT_H_

@@ -1,6 +1,5 @@
-// parallel.h: how work is spread over the threads of one call.
-#ifndef AOTPACK_KERNELS_PARALLEL_H_
-#define AOTPACK_KERNELS_PARALLEL_H_
+// How work is spread over the threads of one call.
+#pragma once
 
 #if defined(_OPENMP)
 #include <omp.h>
@@ -77,5 +76,3 @@ inline void team_barrier(int threads) {
 }
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_PARALLEL_H_

@@ -1,6 +1,5 @@
-// rnn.h: one layer of an LSTM or GRU in one direction, as in torch.
-#ifndef AOTPACK_KERNELS_RNN_H_
-#define AOTPACK_KERNELS_RNN_H_
+// One layer of an LSTM or GRU in one direction, as in torch.
+#pragma once
 
 #include "types.h"
 
@@ -34,5 +33,3 @@ size_t rnn_scratch_bytes(const RnnArgs& args);
 void rnn(const RnnArgs& args);
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_RNN_H_

@@ -1,7 +1,6 @@
-// simd.h: portable vectors (GCC and Clang vector extensions) at the target's natural width, and float functions on
+// Portable vectors (GCC and Clang vector extensions) at the target's natural width, and float functions on
 // them.
-#ifndef AOTPACK_KERNELS_SIMD_H_
-#define AOTPACK_KERNELS_SIMD_H_
+#pragma once
 
 #if defined(__AVX__)
 #include <immintrin.h>
@@ -306,5 +305,3 @@ AOTPACK_INLINE vf apply(vf x) {
 }
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_SIMD_H_

@@ -1,6 +1,5 @@
-// squares.h: small squares of elements, transposed in registers; elements are moved, whatever they mean.
-#ifndef AOTPACK_KERNELS_SQUARES_H_
-#define AOTPACK_KERNELS_SQUARES_H_
+// Small squares of elements, transposed in registers; elements are moved, whatever they mean.
+#pragma once
 
 #include <cstdint>
 
@@ -88,5 +87,3 @@ struct Square<uint16_t> {
 };
 
 }  // namespace aotpack::kernels::detail
-
-#endif  // AOTPACK_KERNELS_SQUARES_H_

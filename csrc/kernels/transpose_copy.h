@@ -1,6 +1,5 @@
-// transpose_copy.h: brings a strided tensor into dense row-major order; among others NCHW into NHWC and back.
-#ifndef AOTPACK_KERNELS_TRANSPOSE_COPY_H_
-#define AOTPACK_KERNELS_TRANSPOSE_COPY_H_
+// Brings a strided tensor into dense row-major order; among others NCHW into NHWC and back.
+#pragma once
 
 #include "types.h"
 
@@ -12,5 +11,3 @@ void transpose_copy(void* dst, const void* src, int64_t rank, const int64_t* siz
                     int64_t elem_size, int num_threads);
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_TRANSPOSE_COPY_H_

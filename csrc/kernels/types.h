@@ -1,6 +1,5 @@
-// types.h: element types, activations and small helpers that all kernels share.
-#ifndef AOTPACK_KERNELS_TYPES_H_
-#define AOTPACK_KERNELS_TYPES_H_
+// Element types, activations and small helpers that all kernels share.
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -98,5 +97,3 @@ class Scratch {
 };
 
 }  // namespace aotpack::kernels
-
-#endif  // AOTPACK_KERNELS_TYPES_H_

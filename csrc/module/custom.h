@@ -1,4 +1,4 @@
-// custom.h: between generated code and kernels of the user (aotpack/operator.h).
+// Between generated code and kernels of the user (aotpack/operator.h).
 //
 // The build writes, for each custom operator with a kernel, a function that generated code calls and that hands the
 // arguments on by `run_custom` (aotpack/export/backends/cpu/custom_glue.py).
@@ -15,7 +15,7 @@
 
 namespace aotpack::module {
 
-/// The Call that a kernel sees. Owns what the kernel makes.
+// The Call that a kernel sees. Owns what the kernel makes.
 class CustomCall final : public op::Call {
  public:
   explicit CustomCall(const char* name) : name_(name) {}
@@ -25,7 +25,7 @@ class CustomCall final : public op::Call {
   int num_threads() const override;
   uint64_t seed() override;
 
-  /// Hands the results over, `count` of them; throws Error unless they are new and as many.
+  // Hands the results over, `count` of them; throws Error unless they are new and as many.
   void finish(const std::vector<op::Tensor>& results, Tensor** const* out, size_t count);
 
  private:
@@ -44,7 +44,7 @@ class CustomCall final : public op::Call {
 
 [[noreturn]] void throw_custom(const char* name, int32_t code, const char* what);
 
-/// A tensor argument as kernels see it.
+// A tensor argument as kernels see it.
 inline op::Tensor custom_view(const Tensor* tensor, bool writable) {
   return {tensor->data,
           static_cast<op::DType>(tensor->dtype),
@@ -55,11 +55,11 @@ inline op::Tensor custom_view(const Tensor* tensor, bool writable) {
           const_cast<Tensor*>(tensor)};
 }
 
-/// Every byte of a bool tensor other than 0 becomes 1: code that is generated for bools relies on it, and a kernel may
-/// write what it likes. Other tensors stay as they are.
+// Every byte of a bool tensor other than 0 becomes 1: code that is generated for bools relies on it, and a kernel may
+// write what it likes. Other tensors stay as they are.
 void make_bools(const Tensor* tensor) noexcept;
 
-/// An argument that the kernel writes to: its bools are mended when the kernel has ended, however it ended.
+// An argument that the kernel writes to: its bools are mended when the kernel has ended, however it ended.
 class CustomWritten {
  public:
   explicit CustomWritten(Tensor* tensor) : one_(tensor), tensors_(&one_), count_(1) {}
@@ -79,8 +79,8 @@ class CustomWritten {
   int64_t count_;
 };
 
-/// Calls kernel(op::Call&), which returns its results, and translates what it throws into errors that name the
-/// operator.
+// Calls kernel(op::Call&), which returns its results, and translates what it throws into errors that name the
+// operator.
 template <typename Kernel, typename... Results>
 void run_custom(const char* name, Kernel&& kernel, Results... out) {
   try {
@@ -106,9 +106,8 @@ void run_custom(const char* name, Kernel&& kernel, Results... out) {
 }
 
 // ---- arguments, as TorchInductor passes them
-// --------------------------------------------------------------------------------------------------------------------
 
-/// `Tensor?`: null pointer for none.
+// `Tensor?`: null pointer for none.
 inline std::optional<op::Tensor> custom_optional(Tensor* const* tensor, bool writable) {
   if (tensor == nullptr || *tensor == nullptr) return std::nullopt;
   return custom_view(*tensor, writable);
@@ -125,8 +124,8 @@ std::optional<To> custom_optional(std::nullptr_t) {
   return std::nullopt;
 }
 
-/// `int[]?` and the like. Generated code passes a null pointer for none, a pointer to a pointer for a list, and a
-/// pointer to a null pointer for an empty one.
+// `int[]?` and the like. Generated code passes a null pointer for none, a pointer to a pointer for a list, and a
+// pointer to a null pointer for an empty one.
 template <typename T>
 struct CustomList {
   CustomList(std::nullptr_t) {}
@@ -140,7 +139,7 @@ struct CustomList {
   bool given = false;
 };
 
-/// `Scalar`. Generated code writes ints as long, bools as int.
+// `Scalar`. Generated code writes ints as long, bools as int.
 struct CustomScalar {
   CustomScalar(int value) : scalar(value != 0) {}
   CustomScalar(long value) : scalar(static_cast<int64_t>(value)) {}
@@ -160,7 +159,7 @@ inline std::vector<op::Tensor> custom_tensors(Tensor* const* tensors, int64_t co
   return list;
 }
 
-/// `Tensor?[]`.
+// `Tensor?[]`.
 inline std::vector<std::optional<op::Tensor>> custom_optionals(Tensor* const* const* tensors, int64_t count) {
   std::vector<std::optional<op::Tensor>> list;
   list.reserve(static_cast<size_t>(count));
@@ -168,7 +167,7 @@ inline std::vector<std::optional<op::Tensor>> custom_optionals(Tensor* const* co
   return list;
 }
 
-/// `bool[]`, of which generated code makes int32.
+// `bool[]`, of which generated code makes int32.
 class CustomBools {
  public:
   CustomBools(const int32_t* data, int64_t count)
@@ -187,10 +186,9 @@ inline std::vector<std::string_view> custom_strings(const char* const* strings, 
 }
 
 // ---- results
-// --------------------------------------------------------------------------------------------------------------------
 
-/// Called by generated code on every result of a custom operator that it reads: the code that follows relies on what
-/// the fake implementation said. Throws Error where dtype or sizes differ; other strides are mended by a copy.
+// Called by generated code on every result of a custom operator that it reads: the code that follows relies on what
+// the fake implementation said. Throws Error where dtype or sizes differ; other strides are mended by a copy.
 void custom_conform(torch::aot_inductor::RAIIAtenTensorHandle& result, int32_t dtype,
                     std::initializer_list<int64_t> sizes, std::initializer_list<int64_t> strides, const char* name);
 

@@ -1,4 +1,4 @@
-// entry.h: the one exported symbol of a module. The generated wrapper ends with AOTPACK_DEFINE_MODULE.
+// The one exported symbol of a module. The generated wrapper ends with AOTPACK_DEFINE_MODULE.
 #pragma once
 
 #include <new>

@@ -1,4 +1,4 @@
-// operators.h: what declarations of operators have in common.
+// What declarations of operators have in common.
 //
 // declare/<group>.h has the operators that generated code may call, by the names and signatures that it uses; they are
 // implemented in ops/<group>.cpp. The build reads the names declared there to know what is supported: an operator that

@@ -1,4 +1,4 @@
-// shim.h: what TorchInductor's generated wrapper expects of torch's C shim and aoti_runtime headers, answered over
+// What TorchInductor's generated wrapper expects of torch's C shim and aoti_runtime headers, answered over
 // module::Tensor.
 //
 // The headers under shadow/ have the names that generated code includes and all lead here. Functions keep torch's names
@@ -38,7 +38,6 @@ using AOTIProxyExecutorHandle = void*;
 #define AOTI_TORCH_ERROR_CODE_CHECK(call) static_cast<void>(call)
 
 // ---- kernels: failures inside parallel regions
-// -------------------------------------------------------------------------------
 
 // Thrown where generated kernel code finds an index out of range. The build wraps the innermost loop body around such a
 // check in AOTPACK_GUARD_BEGIN/END (aotpack/export/backends/cpu/kernel_source.py), so it never leaves the parallel
@@ -73,7 +72,6 @@ inline const char* aotpack_check_message(const char*, const char* message, const
   if (const char* message = aotpack_fault.load(std::memory_order_relaxed)) aotpack::module::throw_invalid(message);
 
 // ---- constants
-// -----------------------------------------------------------------------------------------------------------------
 
 inline int32_t aoti_torch_device_type_cpu() { return 0; }
 inline int32_t aoti_torch_device_type_meta() { return 14; }
@@ -125,7 +123,6 @@ inline constexpr int32_t aotpack_dtype_uint8 = AOTPACK_DTYPE_UINT8, aotpack_dtyp
 inline constexpr int32_t aotpack_device_cpu = 0, aotpack_layout_strided = 0;
 
 // ---- tensors
-// -------------------------------------------------------------------------------------------------------------------
 
 inline void aoti_torch_delete_tensor_object(AtenTensorHandle tensor) { aotpack::module::Call::current().drop(tensor); }
 inline void aoti_torch_get_data_ptr(AtenTensorHandle tensor, void** out) { *out = tensor->data; }
@@ -174,7 +171,7 @@ inline void aoti_torch_create_tensor_from_blob(void* data, int64_t rank, const i
 }
 void aoti_torch_clone(AtenTensorHandle tensor, AtenTensorHandle* out);
 void aoti_torch_clone_preserve_strides(AtenTensorHandle tensor, AtenTensorHandle* out);
-/// Copies with broadcasting and conversion of dtype.
+// Copies with broadcasting and conversion of dtype.
 void aoti_torch_copy_(AtenTensorHandle destination, AtenTensorHandle source, int32_t non_blocking);
 void aoti_torch_assign_tensors_out(AtenTensorHandle source, AtenTensorHandle* out);
 inline void aoti_torch_zero_(AtenTensorHandle tensor) {
@@ -217,7 +214,6 @@ void aoti_torch_item_float16(AtenTensorHandle tensor, Half* out) {
 }
 
 // ---- handles
-// -------------------------------------------------------------------------------------------------------------------
 
 namespace torch::aot_inductor {
 

@@ -1,4 +1,4 @@
-// tensor.h: the small tensor that generated code works with inside a compiled module.
+// The small tensor that generated code works with inside a compiled module.
 //
 // A Call lives for one `run`; tensors and storages come from its slabs, data from the runtime's `alloc`. Generated code
 // and operators reach the current call through Call::current(), set for the thread that runs; nothing here is called
@@ -13,7 +13,7 @@
 
 namespace aotpack::module {
 
-/// An operator could not compute; becomes the error of the call. `code` is one of AOTPACK_MODULE_*.
+// An operator could not compute; becomes the error of the call. `code` is one of AOTPACK_MODULE_*.
 class Error {
  public:
   Error(int32_t code, std::string message) : code_(code), message_(std::move(message)) {}
@@ -27,7 +27,7 @@ class Error {
 
 [[noreturn]] void throw_invalid(const std::string& message);
 
-/// Memory that tensors view. `block` is what `alloc` returned, or null for memory of an input or constant.
+// Memory that tensors view. `block` is what `alloc` returned, or null for memory of an input or constant.
 struct Storage {
   char* base;
   void* block;
@@ -36,7 +36,7 @@ struct Storage {
   Storage* next_free;
 };
 
-/// A strided view of a storage; `data` points at element (0, ..., 0). Sizes and strides count elements.
+// A strided view of a storage; `data` points at element (0, ..., 0). Sizes and strides count elements.
 struct Tensor {
   Storage* storage;
   char* data;
@@ -58,9 +58,9 @@ struct Tensor {
   }
 };
 
-/// Bytes of one element; throws Error for a dtype that the ABI does not know.
+// Bytes of one element; throws Error for a dtype that the ABI does not know.
 int64_t element_size(int32_t dtype);
-/// "float32", ...
+// "float32", ...
 const char* dtype_name(int32_t dtype);
 
 class Call {
@@ -75,22 +75,22 @@ class Call {
   int num_threads() const { return call_->num_threads; }
   uint64_t seed();
 
-  /// Uninitialised, 64-byte aligned; throws Error(AOTPACK_MODULE_OUT_OF_MEMORY).
+  // Uninitialised, 64-byte aligned; throws Error(AOTPACK_MODULE_OUT_OF_MEMORY).
   void* allocate(int64_t bytes);
   void release(void* block);
 
-  /// A tensor with memory of its own. Sizes and strides are copied.
+  // A tensor with memory of its own. Sizes and strides are copied.
   Tensor* empty(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);
   Tensor* empty_contiguous(int32_t rank, const int64_t* sizes, int32_t dtype);
-  /// A tensor over memory that it does not own.
+  // A tensor over memory that it does not own.
   Tensor* borrow(const aotpack_module_tensor& source);
   Tensor* borrow(void* data, int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);
-  /// Another view of the same storage; `offset` counts elements from the storage's start.
+  // Another view of the same storage; `offset` counts elements from the storage's start.
   Tensor* view(const Tensor* source, int32_t rank, const int64_t* sizes, const int64_t* strides, int64_t offset);
-  /// The same view again.
+  // The same view again.
   Tensor* retain(const Tensor* source);
   void drop(Tensor* tensor);
-  /// Moves the results out: fills `out` and leaves the tensors' blocks to the runtime.
+  // Moves the results out: fills `out` and leaves the tensors' blocks to the runtime.
   void give(Tensor* const* tensors, uint32_t count, aotpack_module_tensor* out);
 
   void fail(const Error& error);
@@ -112,7 +112,7 @@ class Call {
   Storage storages_[kInline];
 };
 
-/// Scratch memory for the length of a scope.
+// Scratch memory for the length of a scope.
 class Scratch {
  public:
   explicit Scratch(int64_t bytes) : block_(bytes > 0 ? Call::current().allocate(bytes) : nullptr) {}
@@ -131,7 +131,7 @@ class Scratch {
   void* block_;
 };
 
-/// Owns a Tensor for the length of a scope.
+// Owns a Tensor for the length of a scope.
 class Owned {
  public:
   explicit Owned(Tensor* tensor) : tensor_(tensor) {}
@@ -152,11 +152,11 @@ class Owned {
   Tensor* tensor_;
 };
 
-/// `source` itself (retained) when it is contiguous, else a contiguous copy.
+// `source` itself (retained) when it is contiguous, else a contiguous copy.
 Tensor* contiguous(const Tensor* source);
-/// Copies elements between views of equal sizes and dtype; strides are free.
+// Copies elements between views of equal sizes and dtype; strides are free.
 void copy_strided(const Tensor* destination, const Tensor* source);
-/// Row-major strides of `sizes`.
+// Row-major strides of `sizes`.
 void contiguous_strides(int32_t rank, const int64_t* sizes, int64_t* strides);
 
 }  // namespace aotpack::module

@@ -1,4 +1,4 @@
-// trace.h: with AOTPACK_TRACE defined, what operators were given and which tensors they had to bring into another
+// With AOTPACK_TRACE defined, what operators were given and which tensors they had to bring into another
 // layout: one JSON line per call, appended to the file that the environment variable AOTPACK_TRACE_FILE names.
 //
 //   {"op": "packed_conv", "tensors": [{"role": "x", "dtype": "float32", "sizes": [1, 3, 8, 8],
@@ -19,7 +19,7 @@ namespace aotpack::module {
 
 #if defined(AOTPACK_TRACE)
 
-/// One call of an operator. The line is written at the end of the scope.
+// One call of an operator. The line is written at the end of the scope.
 class Trace {
  public:
   explicit Trace(const char* op);
@@ -27,7 +27,7 @@ class Trace {
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  /// `given` was replaced by `used` for the work; null `given`: an optional tensor that is not there.
+  // `given` was replaced by `used` for the work; null `given`: an optional tensor that is not there.
   void tensor(const char* role, const Tensor* given, const Tensor* used) {
     if (given != nullptr) add(role, given, used->data != given->data);
   }

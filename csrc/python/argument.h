@@ -1,6 +1,5 @@
 // One array that a caller passes, as a DLTensor for the time of a call.
-#ifndef AOTPACK_PYTHON_ARGUMENT_H_
-#define AOTPACK_PYTHON_ARGUMENT_H_
+#pragma once
 
 #include <Python.h>
 
@@ -77,5 +76,3 @@ class Argument {
 };
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_ARGUMENT_H_

@@ -1,6 +1,5 @@
 // What we know about the Python types that callers pass; learnt once per type.
-#ifndef AOTPACK_PYTHON_ARRAY_TYPE_H_
-#define AOTPACK_PYTHON_ARRAY_TYPE_H_
+#pragma once
 
 #include <Python.h>
 
@@ -19,5 +18,3 @@ struct ArrayType {
 ArrayType array_type(PyTypeObject* type);
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_ARRAY_TYPE_H_

@@ -1,7 +1,6 @@
 // How a plain call maps to an entry's tensors, learnt from the manifest without a JSON library. Structures that are not
 // plain (nested arguments, constants, nested results) are left to Python: aotpack/runtime/structure.py.
-#ifndef AOTPACK_PYTHON_CALL_PLAN_H_
-#define AOTPACK_PYTHON_CALL_PLAN_H_
+#pragma once
 
 #include <Python.h>
 
@@ -30,5 +29,3 @@ struct CallPlan {
 std::vector<CallPlan> read_call_plans(std::string_view manifest);
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_CALL_PLAN_H_

@@ -1,6 +1,5 @@
 // Element types: DLPack's, their names, and the format characters of the buffer protocol (PEP 3118).
-#ifndef AOTPACK_PYTHON_DTYPE_H_
-#define AOTPACK_PYTHON_DTYPE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -31,5 +30,3 @@ const char* buffer_format(DLDataType dtype);
 bool dtype_of_format(const char* format, int64_t itemsize, DLDataType* out_dtype);
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_DTYPE_H_

@@ -1,7 +1,6 @@
 // DLPack's C function table for Python types (DLPack 1.3, `__dlpack_c_exchange_api__`): what torch and others offer
 // to pass tensors without a Python call. Layout per https://github.com/dmlc/dlpack (Apache-2.0).
-#ifndef AOTPACK_PYTHON_EXCHANGE_H_
-#define AOTPACK_PYTHON_EXCHANGE_H_
+#pragma once
 
 #include "aotpack/dlpack.h"
 
@@ -19,5 +18,3 @@ struct ExchangeApi {
 };
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_EXCHANGE_H_

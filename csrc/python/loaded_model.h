@@ -1,6 +1,5 @@
 // A loaded model with its pool of contexts, and contexts that callers hold themselves.
-#ifndef AOTPACK_PYTHON_LOADED_MODEL_H_
-#define AOTPACK_PYTHON_LOADED_MODEL_H_
+#pragma once
 
 #include <memory>
 #include <mutex>
@@ -59,5 +58,3 @@ class OwnContext {
 };
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_LOADED_MODEL_H_

@@ -1,6 +1,5 @@
 // Python numbers that are part of a signature: to the runtime they are tensors of rank 0, int64, float64 or bool.
-#ifndef AOTPACK_PYTHON_NUMBER_H_
-#define AOTPACK_PYTHON_NUMBER_H_
+#pragma once
 
 #include <Python.h>
 
@@ -36,5 +35,3 @@ const char* describe_number(aotpack_number kind);
 PyObject* number_object(const DLTensor& tensor, aotpack_number kind);
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_NUMBER_H_

@@ -1,6 +1,5 @@
 // The only place that knows numpy's C interface. numpy is never imported unless a caller asks for its arrays.
-#ifndef AOTPACK_PYTHON_NUMPY_BRIDGE_H_
-#define AOTPACK_PYTHON_NUMPY_BRIDGE_H_
+#pragma once
 
 #include <Python.h>
 
@@ -31,5 +30,3 @@ int numpy_rank(PyObject* object);
 PyObject* numpy_from_tensor(DLManagedTensorVersioned* tensor);
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_NUMPY_BRIDGE_H_

@@ -1,6 +1,5 @@
 // A reference to a Python object, and the interpreter's table of imported modules.
-#ifndef AOTPACK_PYTHON_OBJECT_H_
-#define AOTPACK_PYTHON_OBJECT_H_
+#pragma once
 
 #include <Python.h>
 
@@ -45,5 +44,3 @@ inline PyObject* imported_module(const char* name) {
 }
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_OBJECT_H_

@@ -1,6 +1,5 @@
 // Results of a call as arrays of the library that the inputs came from.
-#ifndef AOTPACK_PYTHON_RESULT_H_
-#define AOTPACK_PYTHON_RESULT_H_
+#pragma once
 
 #include <Python.h>
 
@@ -12,5 +11,3 @@ namespace aotpack::python {
 PyObject* wrap_result(DLManagedTensorVersioned* tensor, const ArrayKind& kind);
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_RESULT_H_

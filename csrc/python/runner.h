@@ -1,7 +1,6 @@
 // The callable behind aotpack.Model, aotpack.Entry and aotpack.Context: one entry of a model, run in a context of the
 // model's pool or in one of the caller's own.
-#ifndef AOTPACK_PYTHON_RUNNER_H_
-#define AOTPACK_PYTHON_RUNNER_H_
+#pragma once
 
 #include <Python.h>
 
@@ -68,5 +67,3 @@ bool Runner::with_context(Body body) const {
 }
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_RUNNER_H_

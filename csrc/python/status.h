@@ -1,6 +1,5 @@
 // From statuses of the C interface to the exceptions of aotpack.errors.
-#ifndef AOTPACK_PYTHON_STATUS_H_
-#define AOTPACK_PYTHON_STATUS_H_
+#pragma once
 
 #include <Python.h>
 
@@ -20,5 +19,3 @@ bool check(aotpack_status* status);
 bool check_weights(aotpack_status* status, const char* hint);
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_STATUS_H_

@@ -1,7 +1,6 @@
 // aotpack.Tensor: a result of a call, for whoever uses no array library. It hands its memory out through the buffer
 // protocol, DLPack and numpy, always without a copy.
-#ifndef AOTPACK_PYTHON_TENSOR_H_
-#define AOTPACK_PYTHON_TENSOR_H_
+#pragma once
 
 #include <nanobind/nanobind.h>
 
@@ -61,5 +60,3 @@ Tensor* tensor_of(PyObject* object);
 void bind_tensor(nanobind::module_& module);
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_TENSOR_H_

@@ -1,6 +1,5 @@
 // The elements of a tensor: copied together, or as Python numbers.
-#ifndef AOTPACK_PYTHON_TENSOR_VALUES_H_
-#define AOTPACK_PYTHON_TENSOR_VALUES_H_
+#pragma once
 
 #include <nanobind/nanobind.h>
 
@@ -15,5 +14,3 @@ void copy_elements(const Tensor& tensor, char* out);
 nanobind::object to_list(const Tensor& tensor);
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_TENSOR_VALUES_H_

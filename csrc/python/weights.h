@@ -1,6 +1,5 @@
 // Weights of a model and state of a context, from and to Python.
-#ifndef AOTPACK_PYTHON_WEIGHTS_H_
-#define AOTPACK_PYTHON_WEIGHTS_H_
+#pragma once
 
 #include <nanobind/nanobind.h>
 
@@ -12,5 +11,3 @@ namespace aotpack::python {
 void bind_weights(nanobind::class_<Runner>& runner);
 
 }  // namespace aotpack::python
-
-#endif  // AOTPACK_PYTHON_WEIGHTS_H_

@@ -1,4 +1,4 @@
-// driver.h: calls the operators of a module from Python's ctypes by names of the tests. A library of operators includes
+// Calls the operators of a module from Python's ctypes by names of the tests. A library of operators includes
 // it once and defines kOperators.
 #pragma once
 

@@ -1,4 +1,4 @@
-// odd.h: calls any operator of a module with values from an array, for tests that hand over odd tensors under
+// Calls any operator of a module with values from an array, for tests that hand over odd tensors under
 // sanitizers. Every block, of inputs too, is as large as it must be and no larger, so that each access outside of it is
 // noticed.
 #pragma once

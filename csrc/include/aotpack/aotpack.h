@@ -1,4 +1,4 @@
-/* aotpack.h: the public C interface of the aotpack runtime.
+/* The public C interface of the aotpack runtime.
  *
  * Objects are opaque. The caller releases an object that a function creates with the matching *_release, which accepts
  * NULL. Every fallible call returns a status: NULL on success, otherwise an object with a code and a message. Results
@@ -10,8 +10,7 @@
  * may be used by one thread at a time. A returned tensor may be released on any thread, also after its context and
  * model.
  */
-#ifndef AOTPACK_AOTPACK_H_
-#define AOTPACK_AOTPACK_H_
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -257,5 +256,3 @@ AOTPACK_API aotpack_status* aotpack_context_reset(aotpack_context* context);
 #ifdef __cplusplus
 }
 #endif
-
-#endif /* AOTPACK_AOTPACK_H_ */

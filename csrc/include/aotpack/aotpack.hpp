@@ -1,4 +1,4 @@
-// aotpack.hpp: the runtime from C++17, header-only over aotpack.h.
+// The runtime from C++17, header-only over aotpack.h.
 //
 //   aotpack::Model model = aotpack::Model::load("digits.aotpack");
 //   aotpack::Context context(model);
@@ -423,5 +423,3 @@ class Context {
 };
 
 }  // namespace aotpack
-
-#endif  // AOTPACK_AOTPACK_HPP_

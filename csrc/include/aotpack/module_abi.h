@@ -1,4 +1,4 @@
-/* module_abi.h: the contract between a compiled module and the runtime that loads it.
+/* The contract between a compiled module and the runtime that loads it.
  *
  * A module is a shared object that exports exactly one symbol, AOTPACK_MODULE_QUERY_SYMBOL. It depends only on libc,
  * libm and the OpenMP runtime. It lists the functions that it requires from the runtime in `import_names`; the runtime
@@ -6,8 +6,7 @@
  *
  * Plain C; depends only on <stdint.h> and <stddef.h>.
  */
-#ifndef AOTPACK_MODULE_ABI_H_
-#define AOTPACK_MODULE_ABI_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -108,5 +107,3 @@ typedef const aotpack_module* (*aotpack_module_query_fn)(uint32_t max_abi_versio
 #ifdef __cplusplus
 }
 #endif
-
-#endif /* AOTPACK_MODULE_ABI_H_ */

@@ -1,4 +1,4 @@
-// operator.h: the API for C++ kernels of custom operators.
+// The API for C++ kernels of custom operators.
 //
 // A kernel is a function whose arguments and results follow the operator's schema (docs/custom_ops.md has the table):
 //
@@ -34,7 +34,7 @@
 namespace aotpack::op {
 inline namespace v1 {
 
-/// Thrown by a kernel to fail the call with the error "<operator>: <message>".
+// Thrown by a kernel to fail the call with the error "<operator>: <message>".
 class Error : public std::exception {
  public:
   explicit Error(std::string message) : message_(std::move(message)) {}
@@ -48,9 +48,9 @@ inline void check(bool condition, std::string_view message) {
   if (!condition) throw Error(std::string(message));
 }
 
-// ---- elements -------------------------------------------------------------------------------------------------------
+// ---- elements
 
-/// The values are those of module_abi.h and of torch.
+// The values are those of module_abi.h and of torch.
 enum class DType : int32_t {
   uint8 = 0,
   int8 = 1,
@@ -73,7 +73,7 @@ enum class DType : int32_t {
   uint64 = 29
 };
 
-/// Rounds to nearest even, as torch does.
+// Rounds to nearest even, as torch does.
 struct BFloat16 {
   uint16_t bits;
   BFloat16() = default;
@@ -85,7 +85,7 @@ struct BFloat16 {
   operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
 
-/// IEEE half precision. Rounds to nearest even, as torch does.
+// IEEE half precision. Rounds to nearest even, as torch does.
 struct Float16 {
   uint16_t bits;
   Float16() = default;
@@ -138,11 +138,11 @@ AOTPACK_DTYPE_OF(bool, boolean)
 AOTPACK_DTYPE_OF(BFloat16, bfloat16)
 #undef AOTPACK_DTYPE_OF
 
-/// The dtype of the element type T.
+// The dtype of the element type T.
 template <typename T>
 inline constexpr DType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
 
-/// "float32", ...
+// "float32", ...
 constexpr const char* name_of(DType dtype) {
   switch (dtype) {
     case DType::uint8:
@@ -187,26 +187,26 @@ constexpr const char* name_of(DType dtype) {
   return "unknown";
 }
 
-/// Calls f(T{}) with the type T among `Types` that has this dtype; throws Error for other dtypes:
-///
-///     dispatch<float, double>(x.dtype(), [&](auto zero) { using T = decltype(zero); ... });
+// Calls f(T{}) with the type T among `Types` that has this dtype; throws Error for other dtypes:
+//
+//     dispatch<float, double>(x.dtype(), [&](auto zero) { using T = decltype(zero); ... });
 template <typename... Types, typename F>
 void dispatch(DType dtype, F&& f) {
   const bool found = ((dtype == dtype_of<Types> ? (static_cast<void>(f(Types{})), true) : false) || ...);
   if (!found) throw Error(std::string("unsupported dtype ") + name_of(dtype));
 }
 
-// ---- tensors --------------------------------------------------------------------------------------------------------
+// ---- tensors
 
-/// A strided view: an argument, or a tensor created by a Call. Cheap to copy; valid until the kernel returns. Sizes and
-/// strides count elements; an argument may have any strides, including 0 and overlapping strides.
+// A strided view: an argument, or a tensor created by a Call. Cheap to copy; valid until the kernel returns. Sizes and
+// strides count elements; an argument may have any strides, including 0 and overlapping strides.
 class Tensor {
  public:
   DType dtype() const { return dtype_; }
   int64_t rank() const { return rank_; }
   std::span<const int64_t> sizes() const { return {sizes_, static_cast<size_t>(rank_)}; }
   std::span<const int64_t> strides() const { return {strides_, static_cast<size_t>(rank_)}; }
-  /// Throws Error if the dim does not exist. Negative dims count from the last.
+  // Throws Error if the dim does not exist. Negative dims count from the last.
   int64_t size(int64_t dim) const { return sizes_[wrapped(dim)]; }
   int64_t stride(int64_t dim) const { return strides_[wrapped(dim)]; }
   int64_t numel() const {
@@ -214,7 +214,7 @@ class Tensor {
     for (int64_t size : sizes()) count *= size;
     return count;
   }
-  /// Row-major without gaps.
+  // Row-major without gaps.
   bool is_contiguous() const {
     int64_t expected = 1;
     for (int32_t d = rank_ - 1; d >= 0; --d) {
@@ -225,14 +225,14 @@ class Tensor {
     return true;
   }
 
-  /// Element (0, ..., 0), for reading. Throws Error if the element type is not T.
+  // Element (0, ..., 0), for reading. Throws Error if the element type is not T.
   template <typename T>
   const T* data() const {
     expect(dtype_of<T>);
     return static_cast<const T*>(data_);
   }
-  /// Element (0, ..., 0), for writing. Throws Error if the element type is not T, and for an argument that the schema
-  /// does not declare as written, `Tensor(a!)`.
+  // Element (0, ..., 0), for writing. Throws Error if the element type is not T, and for an argument that the schema
+  // does not declare as written, `Tensor(a!)`.
   template <typename T>
   T* mutable_data() const {
     expect(dtype_of<T>);
@@ -244,7 +244,7 @@ class Tensor {
     return data_;
   }
 
-  /// For the glue between kernels and archives.
+  // For the glue between kernels and archives.
   Tensor(void* data, DType dtype, int32_t rank, const int64_t* sizes, const int64_t* strides, bool writable,
          void* handle)
       : data_(data),
@@ -278,7 +278,7 @@ class Tensor {
   bool writable_;
 };
 
-/// A Python scalar of any type (`Scalar` in the schema).
+// A Python scalar of any type (`Scalar` in the schema).
 class Scalar {
  public:
   enum class Kind : int32_t { integer, floating, boolean };
@@ -287,7 +287,7 @@ class Scalar {
   Scalar(bool value) : integer_(value ? 1 : 0), kind_(Kind::boolean) {}
   Kind kind() const { return kind_; }
   double as_double() const { return kind_ == Kind::floating ? floating_ : static_cast<double>(integer_); }
-  /// Throws Error for a float.
+  // Throws Error for a float.
   int64_t as_int() const {
     check(kind_ != Kind::floating, "the kernel takes a float for an int");
     return integer_;
@@ -299,39 +299,39 @@ class Scalar {
   Kind kind_;
 };
 
-// ---- the call -------------------------------------------------------------------------------------------------------
+// ---- the call
 
-/// The runtime's services for a kernel during one call. All allocations are freed when the kernel returns or throws,
-/// except the tensors that it returns.
+// The runtime's services for a kernel during one call. All allocations are freed when the kernel returns or throws,
+// except the tensors that it returns.
 class Call {
  public:
-  /// An uninitialised, row-major tensor, aligned to 64 bytes. Throws std::bad_alloc.
+  // An uninitialised, row-major tensor, aligned to 64 bytes. Throws std::bad_alloc.
   Tensor empty(std::span<const int64_t> sizes, DType dtype) { return make(sizes.data(), nullptr, sizes.size(), dtype); }
   Tensor empty(std::initializer_list<int64_t> sizes, DType dtype) {
     return make(sizes.begin(), nullptr, sizes.size(), dtype);
   }
-  /// An uninitialised tensor with the given non-negative strides; sizes and strides have equal length.
+  // An uninitialised tensor with the given non-negative strides; sizes and strides have equal length.
   Tensor empty_strided(std::span<const int64_t> sizes, std::span<const int64_t> strides, DType dtype) {
     check(sizes.size() == strides.size(), "a tensor has as many strides as sizes");
     return make(sizes.data(), strides.data(), sizes.size(), dtype);
   }
-  /// The tensor itself if it is row-major, otherwise a row-major copy.
+  // The tensor itself if it is row-major, otherwise a row-major copy.
   virtual Tensor contiguous(const Tensor& source) = 0;
-  /// Uninitialised memory for `count` elements, aligned to 64 bytes. Throws std::bad_alloc.
+  // Uninitialised memory for `count` elements, aligned to 64 bytes. Throws std::bad_alloc.
   template <typename T>
   std::span<T> scratch(int64_t count) {
     static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 64);
     check(count >= 0 && count <= INT64_MAX / static_cast<int64_t>(sizeof(T)), "no such number of elements");
     return {static_cast<T*>(allocate(count * static_cast<int64_t>(sizeof(T)))), static_cast<size_t>(count)};
   }
-  /// The number of threads that this call may use, at least 1.
+  // The number of threads that this call may use, at least 1.
   virtual int num_threads() const = 0;
-  /// A new seed for random numbers; determined by the seed of the caller's context.
+  // A new seed for random numbers; determined by the seed of the caller's context.
   virtual uint64_t seed() = 0;
 
-  /// Calls f(begin, end) on ranges that partition [0, items), on the threads of this call. Only the last range may be
-  /// shorter than `grain`, so that little work stays on one thread. The first exception of f is rethrown here after all
-  /// ranges have ended.
+  // Calls f(begin, end) on ranges that partition [0, items), on the threads of this call. Only the last range may be
+  // shorter than `grain`, so that little work stays on one thread. The first exception of f is rethrown here after all
+  // ranges have ended.
   template <typename F>
   void parallel_for(int64_t items, int64_t grain, F&& f) {
     if (items <= 0) return;
@@ -375,7 +375,7 @@ class Call {
   virtual void run_parts(int64_t parts, void (*body)(void* context, int64_t part) noexcept, void* context) = 0;
 };
 
-// ---- for the generated glue code --------------------------------------------------------------------------
+// ---- for the generated glue code
 
 namespace glue {
 

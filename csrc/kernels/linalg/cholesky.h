@@ -1,6 +1,5 @@
-// cholesky.h: A = L L^H, as LAPACK's potrf.
-#ifndef AOTPACK_KERNELS_LINALG_CHOLESKY_H_
-#define AOTPACK_KERNELS_LINALG_CHOLESKY_H_
+// A = L L^H, as LAPACK's potrf.
+#pragma once
 
 #include "kernels/linalg/product.h"
 
@@ -11,8 +10,8 @@ int64_t cholesky_room(int64_t n) {
   return n <= kBlock ? 0 : product_room<T>(n, n, kBlock);
 }
 
-/// The lower triangle of A (n x n, column-major) becomes L; what the other holds is lost. Returns the order of the
-/// first leading minor that is not positive definite, or 0.
+// The lower triangle of A (n x n, column-major) becomes L; what the other holds is lost. Returns the order of the
+// first leading minor that is not positive definite, or 0.
 template <typename T>
 int32_t cholesky(View<T> a, Arena arena) {
   using R = Real<T>;
@@ -48,5 +47,3 @@ int32_t cholesky(View<T> a, Arena arena) {
 }
 
 }  // namespace aotpack::linalg
-
-#endif  // AOTPACK_KERNELS_LINALG_CHOLESKY_H_

@@ -1,7 +1,6 @@
-// eig.h: eigenvalues and right eigenvectors of general matrices, as LAPACK's geev: balanced, to Hessenberg form, then
+// Eigenvalues and right eigenvectors of general matrices, as LAPACK's geev: balanced, to Hessenberg form, then
 // the QR algorithm; vectors have the norm 1 and a real greatest element.
-#ifndef AOTPACK_KERNELS_LINALG_EIG_H_
-#define AOTPACK_KERNELS_LINALG_EIG_H_
+#pragma once
 
 #include "kernels/linalg/eig_complex.h"
 #include "kernels/linalg/eig_real.h"
@@ -14,8 +13,8 @@ int64_t eig_room(int64_t n) {
   return 3 * Arena::room<Real<T>>(n) + 3 * Arena::room<T>(n) + 2 * Arena::room<T>(n * n) + reflectors_room<T>(n, n);
 }
 
-/// A (n x n, column-major) is lost; values: n; vectors: n x n, or no columns if not wanted. False where the iteration
-/// does not converge.
+// A (n x n, column-major) is lost; values: n; vectors: n x n, or no columns if not wanted. False where the iteration
+// does not converge.
 template <typename T>
 bool eig(View<T> a, Complex<Real<T>>* values, View<Complex<Real<T>>> vectors, Arena arena) {
   using R = Real<T>;
@@ -56,5 +55,3 @@ bool eig(View<T> a, Complex<Real<T>>* values, View<Complex<Real<T>>> vectors, Ar
 }
 
 }  // namespace aotpack::linalg
-
-#endif  // AOTPACK_KERNELS_LINALG_EIG_H_

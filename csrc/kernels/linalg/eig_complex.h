@@ -1,6 +1,5 @@
-// eig_complex.h: the single-shift QR algorithm and the vectors of triangular matrices (LAPACK's lahqr, trevc).
-#ifndef AOTPACK_KERNELS_LINALG_EIG_COMPLEX_H_
-#define AOTPACK_KERNELS_LINALG_EIG_COMPLEX_H_
+// The single-shift QR algorithm and the vectors of triangular matrices (LAPACK's lahqr, trevc).
+#pragma once
 
 #include "kernels/linalg/hessenberg.h"
 
@@ -151,5 +150,3 @@ void normalize(View<Complex<R>> q, View<Complex<R>> out) {
 }
 
 }  // namespace aotpack::linalg::detail
-
-#endif  // AOTPACK_KERNELS_LINALG_EIG_COMPLEX_H_

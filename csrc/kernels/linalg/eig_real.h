@@ -1,7 +1,6 @@
-// eig_real.h: Francis's double-shift QR algorithm and the vectors of quasi-triangular matrices, as EISPACK's hqr2
+// Francis's double-shift QR algorithm and the vectors of quasi-triangular matrices, as EISPACK's hqr2
 // (Peters and Wilkinson, "Eigenvectors of real and complex matrices by LR and QR triangularizations", 1970).
-#ifndef AOTPACK_KERNELS_LINALG_EIG_REAL_H_
-#define AOTPACK_KERNELS_LINALG_EIG_REAL_H_
+#pragma once
 
 #include "kernels/linalg/hessenberg.h"
 
@@ -310,5 +309,3 @@ void normalize(View<R> q, const R* im, View<Complex<R>> out) {
 }
 
 }  // namespace aotpack::linalg::detail
-
-#endif  // AOTPACK_KERNELS_LINALG_EIG_REAL_H_

@@ -1,7 +1,6 @@
-// eigh.h: eigenvalues and -vectors of Hermitian matrices: to tridiagonal form by reflectors (LAPACK's hetd2), then the
+// Eigenvalues and -vectors of Hermitian matrices: to tridiagonal form by reflectors (LAPACK's hetd2), then the
 // implicit QL algorithm (steqr; Dubrulle, Martin and Wilkinson, "The implicit QL algorithm", 1968).
-#ifndef AOTPACK_KERNELS_LINALG_EIGH_H_
-#define AOTPACK_KERNELS_LINALG_EIGH_H_
+#pragma once
 
 #include "kernels/linalg/householder.h"
 #include "kernels/linalg/rotations.h"
@@ -93,8 +92,8 @@ bool implicit_ql(int64_t n, Real<T>* d, Real<T>* e, View<T> z, Real<T>* c, Real<
 
 }  // namespace detail
 
-/// The lower triangle of A (n x n, column-major) becomes the eigenvectors, if `vectors`, or is lost; values: n,
-/// ascending. False where the iteration does not converge, as for elements that are not finite.
+// The lower triangle of A (n x n, column-major) becomes the eigenvectors, if `vectors`, or is lost; values: n,
+// ascending. False where the iteration does not converge, as for elements that are not finite.
 template <typename T>
 bool eigh(View<T> a, bool vectors, Real<T>* values, Arena arena) {
   using R = Real<T>;
@@ -126,5 +125,3 @@ bool eigh(View<T> a, bool vectors, Real<T>* values, Arena arena) {
 }
 
 }  // namespace aotpack::linalg
-
-#endif  // AOTPACK_KERNELS_LINALG_EIGH_H_

@@ -1,8 +1,7 @@
-// exponential.h: exp of a matrix: Taylor polynomials of a degree that its norm asks for, scaling and squaring, as torch
+// Exp of a matrix: Taylor polynomials of a degree that its norm asks for, scaling and squaring, as torch
 // does it; Bader, Blanes and Casas, "Computing the matrix exponential with an optimized Taylor polynomial
 // approximation" (2019), have the degrees and bounds. Polynomials are evaluated after Paterson and Stockmeyer.
-#ifndef AOTPACK_KERNELS_LINALG_EXPONENTIAL_H_
-#define AOTPACK_KERNELS_LINALG_EXPONENTIAL_H_
+#pragma once
 
 #include "kernels/linalg/product.h"
 
@@ -21,7 +20,7 @@ inline constexpr double kBounds[] = {2.220446049250313e-16, 2.580956802971767e-0
 
 }  // namespace detail
 
-/// out := exp(A), both n x n, of double or Complex<double>; `out` is column-major.
+// out := exp(A), both n x n, of double or Complex<double>; `out` is column-major.
 template <typename T>
 void exponential(View<const T> a, View<T> out, Arena arena) {
   using R = Real<T>;
@@ -79,5 +78,3 @@ void exponential(View<const T> a, View<T> out, Arena arena) {
 }
 
 }  // namespace aotpack::linalg
-
-#endif  // AOTPACK_KERNELS_LINALG_EXPONENTIAL_H_

@@ -1,15 +1,14 @@
-// hessenberg.h: what comes before and after the QR algorithm for general matrices: balancing (LAPACK's gebal, gebak;
+// What comes before and after the QR algorithm for general matrices: balancing (LAPACK's gebal, gebak;
 // Parlett and Reinsch, "Balancing a matrix for calculation of eigenvalues and eigenvectors", 1969), Hessenberg form
 // (gehd2, unghr).
-#ifndef AOTPACK_KERNELS_LINALG_HESSENBERG_H_
-#define AOTPACK_KERNELS_LINALG_HESSENBERG_H_
+#pragma once
 
 #include "kernels/linalg/householder.h"
 
 namespace aotpack::linalg {
 
-/// Rows and columns outside of [low, high] are those of a triangular matrix; scales[i] is a factor inside, and outside
-/// the row that i was swapped with.
+// Rows and columns outside of [low, high] are those of a triangular matrix; scales[i] is a factor inside, and outside
+// the row that i was swapped with.
 struct Balance {
   int64_t low, high;
 };
@@ -71,7 +70,7 @@ bool balance_one(View<T> a, int64_t i, Balance b, Real<T>* scales) {
 
 }  // namespace detail
 
-/// Balances A (n x n, n > 0) in place; scales: n.
+// Balances A (n x n, n > 0) in place; scales: n.
 template <typename T>
 Balance balance(View<T> a, Real<T>* scales) {
   Balance b{0, a.rows - 1};
@@ -96,7 +95,7 @@ Balance balance(View<T> a, Real<T>* scales) {
   return b;
 }
 
-/// Right eigenvectors of the balanced matrix become those of the original.
+// Right eigenvectors of the balanced matrix become those of the original.
 template <typename T>
 void balance_back(Balance b, const Real<T>* scales, View<T> v) {
   for (int64_t i = b.low; i <= b.high && b.low != b.high; ++i)
@@ -105,7 +104,7 @@ void balance_back(Balance b, const Real<T>* scales, View<T> v) {
   for (int64_t i = b.high + 1; i < v.rows; ++i) swap_rows(v, i, static_cast<int64_t>(scales[i]));
 }
 
-/// A = Q H Q^H: A becomes H, and `q` (no columns: not wanted) Q. tau, work: n.
+// A = Q H Q^H: A becomes H, and `q` (no columns: not wanted) Q. tau, work: n.
 template <typename T>
 void hessenberg(View<T> a, Balance b, View<T> q, T* tau, T* work, Arena arena) {
   const int64_t n = a.rows;
@@ -128,5 +127,3 @@ void hessenberg(View<T> a, Balance b, View<T> q, T* tau, T* work, Arena arena) {
 }
 
 }  // namespace aotpack::linalg
-
-#endif  // AOTPACK_KERNELS_LINALG_HESSENBERG_H_

@@ -1,14 +1,13 @@
-// householder.h: products of Householder reflectors H = I - tau v v^H, as LAPACK has them (larfg, larft, larfb, geqrf,
+// Products of Householder reflectors H = I - tau v v^H, as LAPACK has them (larfg, larft, larfb, geqrf,
 // ungqr, unmqr): the same signs.
-#ifndef AOTPACK_KERNELS_LINALG_HOUSEHOLDER_H_
-#define AOTPACK_KERNELS_LINALG_HOUSEHOLDER_H_
+#pragma once
 
 #include "kernels/linalg/product.h"
 
 namespace aotpack::linalg {
 
-/// Finds H with H^H (alpha, x) = (beta, 0) and beta real; alpha becomes beta, x the rest of v, whose first element is
-/// 1. Returns tau. x has n elements.
+// Finds H with H^H (alpha, x) = (beta, 0) and beta real; alpha becomes beta, x the rest of v, whose first element is
+// 1. Returns tau. x has n elements.
 template <typename T>
 T make_reflector(T& alpha, int64_t n, T* x) {
   using R = Real<T>;
@@ -31,7 +30,7 @@ T make_reflector(T& alpha, int64_t n, T* x) {
   return tau;
 }
 
-/// C := (I - tau v v^H) C, where v = (1, rest); C is column-major.
+// C := (I - tau v v^H) C, where v = (1, rest); C is column-major.
 template <typename T>
 void reflect(T tau, const T* rest, View<T> c) {
   if (tau == T(0)) return;
@@ -43,7 +42,7 @@ void reflect(T tau, const T* rest, View<T> c) {
   }
 }
 
-/// C := C (I - tau v v^H), where v = (1, rest); C is column-major. work: C.rows.
+// C := C (I - tau v v^H), where v = (1, rest); C is column-major. work: C.rows.
 template <typename T>
 void reflect_right(T tau, const T* rest, View<T> c, T* work) {
   if (tau == T(0) || c.rows == 0) return;
@@ -53,15 +52,15 @@ void reflect_right(T tau, const T* rest, View<T> c, T* work) {
   for (int64_t j = 1; j < c.cols; ++j) add_scaled(c.rows, -(tau * conj(rest[j - 1])), work, c.column(j));
 }
 
-/// Workspace of the functions below for reflectors of m elements and a C of n columns (rows, from the right).
+// Workspace of the functions below for reflectors of m elements and a C of n columns (rows, from the right).
 template <typename T>
 int64_t reflectors_room(int64_t m, int64_t n) {
   return Arena::room<T>(m * kBlock) + 2 * Arena::room<T>(kBlock * n) + Arena::room<T>(kBlock * kBlock) +
          product_room<T>(std::max(m, n), std::max(m, n), std::max(m, kBlock));
 }
 
-/// C := (I - V T V^H) C for the reflectors H1 ... Hk = I - V T V^H of k <= kBlock columns, v below the diagonal of
-/// `v`; with `adjoint` (I - V T^H V^H) C. From the right: of views transposed, and `right` set.
+// C := (I - V T V^H) C for the reflectors H1 ... Hk = I - V T V^H of k <= kBlock columns, v below the diagonal of
+// `v`; with `adjoint` (I - V T^H V^H) C. From the right: of views transposed, and `right` set.
 template <typename T>
 void apply_block(View<const T> v, const T* tau, bool adjoint, bool right, View<T> c, Arena arena) {
   using R = Real<T>;
@@ -99,7 +98,7 @@ void apply_block(View<const T> v, const T* tau, bool adjoint, bool right, View<T
   add_product(c, R(-1), reader, u.reading(), arena);
 }
 
-/// A (m x n, column-major) becomes R and, below the diagonal, the reflectors; tau has min(m, n) elements.
+// A (m x n, column-major) becomes R and, below the diagonal, the reflectors; tau has min(m, n) elements.
 template <typename T>
 void qr_factor(View<T> a, T* tau, Arena arena) {
   const int64_t size = std::min(a.rows, a.cols);
@@ -119,7 +118,7 @@ void qr_factor(View<T> a, T* tau, Arena arena) {
   }
 }
 
-/// C := Q C or Q^H C, where Q = H1 H2 ... Hk has the columns of `v` (m x k).
+// C := Q C or Q^H C, where Q = H1 H2 ... Hk has the columns of `v` (m x k).
 template <typename T>
 void multiply_q(View<const T> v, const T* tau, bool adjoint, View<T> c, Arena arena) {
   const int64_t k = v.cols, blocks = (k + kBlock - 1) / kBlock;
@@ -130,7 +129,7 @@ void multiply_q(View<const T> v, const T* tau, bool adjoint, View<T> c, Arena ar
   }
 }
 
-/// C := C Q or C Q^H.
+// C := C Q or C Q^H.
 template <typename T>
 void multiply_q_right(View<const T> v, const T* tau, bool adjoint, View<T> c, Arena arena) {
   const int64_t k = v.cols, blocks = (k + kBlock - 1) / kBlock;
@@ -141,7 +140,7 @@ void multiply_q_right(View<const T> v, const T* tau, bool adjoint, View<T> c, Ar
   }
 }
 
-/// Q := the first columns of H1 H2 ... Hk. Q must not overlap v.
+// Q := the first columns of H1 H2 ... Hk. Q must not overlap v.
 template <typename T>
 void make_q(View<const T> v, const T* tau, View<T> q, Arena arena) {
   set_identity(q);
@@ -155,5 +154,3 @@ void make_q(View<const T> v, const T* tau, View<T> q, Arena arena) {
 }
 
 }  // namespace aotpack::linalg
-
-#endif  // AOTPACK_KERNELS_LINALG_HOUSEHOLDER_H_

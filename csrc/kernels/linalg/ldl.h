@@ -1,8 +1,7 @@
-// ldl.h: A = L D L^T or L D L^H of matrices that need not be definite, as LAPACK's sytrf, hetrf, sytrs and hetrs with
+// A = L D L^T or L D L^H of matrices that need not be definite, as LAPACK's sytrf, hetrf, sytrs and hetrs with
 // the lower triangle: Bunch and Kaufman's pivoting, "Some stable methods for calculating inertia and solving symmetric
 // linear systems" (1977), and its encoding.
-#ifndef AOTPACK_KERNELS_LINALG_LDL_H_
-#define AOTPACK_KERNELS_LINALG_LDL_H_
+#pragma once
 
 #include "kernels/linalg/view.h"
 
@@ -15,9 +14,9 @@ T mirrored(T x, bool hermitian) {
 }
 }  // namespace detail
 
-/// The lower triangle of A (n x n, column-major) becomes L and D. pivots[k] > 0: D(k, k) is 1 x 1, and rows k and
-/// pivots[k] - 1 were swapped; pivots[k] = pivots[k + 1] < 0: 2 x 2, and rows k + 1 and -pivots[k] - 1 were. Returns
-/// the 1-based place of the first D(k, k) that is exactly 0, or 0.
+// The lower triangle of A (n x n, column-major) becomes L and D. pivots[k] > 0: D(k, k) is 1 x 1, and rows k and
+// pivots[k] - 1 were swapped; pivots[k] = pivots[k + 1] < 0: 2 x 2, and rows k + 1 and -pivots[k] - 1 were. Returns
+// the 1-based place of the first D(k, k) that is exactly 0, or 0.
 template <typename T>
 int32_t ldl_factor(View<T> a, bool hermitian, int32_t* pivots) {
   using R = Real<T>;
@@ -102,7 +101,7 @@ int32_t ldl_factor(View<T> a, bool hermitian, int32_t* pivots) {
   return info;
 }
 
-/// B := A^-1 B. False if a pivot is none.
+// B := A^-1 B. False if a pivot is none.
 template <typename T>
 bool ldl_solve(View<const T> a, const int32_t* pivots, bool hermitian, View<T> b) {
   const int64_t n = a.rows;
@@ -150,5 +149,3 @@ bool ldl_solve(View<const T> a, const int32_t* pivots, bool hermitian, View<T> b
 }
 
 }  // namespace aotpack::linalg
-
-#endif  // AOTPACK_KERNELS_LINALG_LDL_H_

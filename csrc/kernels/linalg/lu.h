@@ -1,6 +1,5 @@
-// lu.h: LU with row pivoting, as LAPACK's getrf and getrs: the same pivots, 1-based.
-#ifndef AOTPACK_KERNELS_LINALG_LU_H_
-#define AOTPACK_KERNELS_LINALG_LU_H_
+// LU with row pivoting, as LAPACK's getrf and getrs: the same pivots, 1-based.
+#pragma once
 
 #include "kernels/linalg/product.h"
 
@@ -11,8 +10,8 @@ int64_t lu_room(int64_t m, int64_t n) {
   return std::min(m, n) <= kBlock && n <= kBlock ? 0 : product_room<T>(m, n, kBlock);
 }
 
-/// A (m x n, column-major) becomes L (unit, below the diagonal) and U; pivots has min(m, n) elements.
-/// Returns the 1-based place of the first pivot that is exactly 0, or 0.
+// A (m x n, column-major) becomes L (unit, below the diagonal) and U; pivots has min(m, n) elements.
+// Returns the 1-based place of the first pivot that is exactly 0, or 0.
 template <typename T>
 int32_t lu_factor(View<T> a, int32_t* pivots, Arena arena) {
   const int64_t size = std::min(a.rows, a.cols);
@@ -54,7 +53,7 @@ int32_t lu_factor(View<T> a, int32_t* pivots, Arena arena) {
   return info;
 }
 
-/// The row that ends up at each place, when rows are swapped as `pivots` say. permutation: n elements.
+// The row that ends up at each place, when rows are swapped as `pivots` say. permutation: n elements.
 inline bool lu_permutation(const int32_t* pivots, int64_t count, int64_t n, int64_t* permutation) {
   for (int64_t i = 0; i < n; ++i) permutation[i] = i;
   for (int64_t i = 0; i < count; ++i) {
@@ -69,7 +68,7 @@ int64_t lu_solve_room(int64_t n, int64_t m) {
   return triangular_room<T>(n, m);
 }
 
-/// B := A^-1 B, or (adjoint) A^-H B, where LU and pivots are those of A. False if a pivot is out of range.
+// B := A^-1 B, or (adjoint) A^-H B, where LU and pivots are those of A. False if a pivot is out of range.
 template <typename T>
 bool lu_solve(View<const T> lu, const int32_t* pivots, bool adjoint, View<T> b, Arena arena) {
   const int64_t n = lu.rows;
@@ -88,5 +87,3 @@ bool lu_solve(View<const T> lu, const int32_t* pivots, bool adjoint, View<T> b, 
 }
 
 }  // namespace aotpack::linalg
-
-#endif  // AOTPACK_KERNELS_LINALG_LU_H_

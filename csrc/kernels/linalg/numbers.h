@@ -1,8 +1,7 @@
-// numbers.h: real and complex numbers alike, for the templates of this folder.
+// Real and complex numbers alike, for the templates of this folder.
 //
 // Complex is plain: std::complex follows Annex G, whose checks for NaN keep loops from being vectorised.
-#ifndef AOTPACK_KERNELS_LINALG_NUMBERS_H_
-#define AOTPACK_KERNELS_LINALG_NUMBERS_H_
+#pragma once
 
 #include <cmath>
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace aotpack::linalg {
 
-/// As complex64 (R float) and complex128 (R double) lie in memory.
+// As complex64 (R float) and complex128 (R double) lie in memory.
 template <typename R>
 struct Complex {
   R re, im;
@@ -80,12 +79,12 @@ template <typename R>
 R abs(Complex<R> x) {
   return std::hypot(x.re, x.im);
 }
-/// |re| + |im|: what LAPACK chooses pivots by.
+// |re| + |im|: what LAPACK chooses pivots by.
 template <typename T>
 Real<T> abs1(T x) {
   return std::abs(real(x)) + std::abs(imag(x));
 }
-/// |x|^2.
+// |x|^2.
 template <typename T>
 Real<T> square(T x) {
   return real(x) * real(x) + imag(x) * imag(x);
@@ -94,7 +93,7 @@ template <typename T>
 bool is_finite(T x) {
   return std::isfinite(real(x)) && std::isfinite(imag(x));
 }
-/// The square root with a real part that is not negative.
+// The square root with a real part that is not negative.
 template <typename R>
 Complex<R> square_root(Complex<R> x) {
   const R magnitude = abs(x);
@@ -110,5 +109,3 @@ template <typename R>
 inline constexpr R kTiny = std::numeric_limits<R>::min();
 
 }  // namespace aotpack::linalg
-
-#endif  // AOTPACK_KERNELS_LINALG_NUMBERS_H_

@@ -1,9 +1,8 @@
-// product.h: products of matrices and triangular systems, of any strides: what the blocked algorithms spend time in.
+// Products of matrices and triangular systems, of any strides: what the blocked algorithms spend time in.
 //
 // Packed panels and a register tile, after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication"
 // (2008). One thread: batches are what is spread over threads.
-#ifndef AOTPACK_KERNELS_LINALG_PRODUCT_H_
-#define AOTPACK_KERNELS_LINALG_PRODUCT_H_
+#pragma once
 
 #include <cstring>
 
@@ -24,7 +23,7 @@ inline constexpr int kBytes = 16, kTileCols = 4;
 template <typename R>
 using Lanes __attribute__((vector_size(kBytes))) = R;
 
-/// The tile of a product: two vectors of rows, for complex numbers one of real and one of imaginary parts.
+// The tile of a product: two vectors of rows, for complex numbers one of real and one of imaginary parts.
 template <typename T>
 struct Tile {
   using R = Real<T>;
@@ -36,7 +35,7 @@ struct Tile {
   // Numbers of R in what one step in depth takes of A and of B.
   static constexpr int kStepA = 2 * kLanes, kStepB = is_complex<T> ? 2 * kCols : kCols;
 
-  /// sums[j][0, 1]: rows 0 and 1 of column j, or real and imaginary parts.
+  // sums[j][0, 1]: rows 0 and 1 of column j, or real and imaginary parts.
   static void multiply(int64_t depth, const R* a, const R* b, R* sums) {
     V acc[kCols][2] = {};
     for (int64_t k = 0; k < depth; ++k, a += kStepA, b += kStepB) {
@@ -98,7 +97,7 @@ void multiply_small(View<T> c, Real<T> alpha, View<const T> a, View<const T> b) 
 
 }  // namespace detail
 
-/// Workspace of `add_product` with no dim beyond these.
+// Workspace of `add_product` with no dim beyond these.
 template <typename T>
 int64_t product_room(int64_t m, int64_t n, int64_t k) {
   using Tile = detail::Tile<T>;
@@ -107,7 +106,7 @@ int64_t product_room(int64_t m, int64_t n, int64_t k) {
          Arena::room<T>(depth * detail::rounded(std::min(n, Tile::kBlockCols), Tile::kCols));
 }
 
-/// C += alpha A B. C overlaps neither.
+// C += alpha A B. C overlaps neither.
 template <typename T>
 void add_product(View<T> c, Real<T> alpha, View<const T> a, View<const T> b, Arena arena) {
   using Tile = detail::Tile<T>;
@@ -154,7 +153,7 @@ void add_product(View<T> c, Real<T> alpha, View<const T> a, View<const T> b, Are
 
 inline constexpr int64_t kBlock = 32;
 
-/// Workspace of `solve_triangular` for an n x n matrix and m right sides.
+// Workspace of `solve_triangular` for an n x n matrix and m right sides.
 template <typename T>
 int64_t triangular_room(int64_t n, int64_t m) {
   return n <= kBlock ? 0 : product_room<T>(n, m, kBlock);
@@ -194,8 +193,8 @@ void solve_block(View<const T> a, bool lower, bool unit, View<T> b) {
 
 }  // namespace detail
 
-/// B := A^-1 B, of a triangular A whose other triangle (and diagonal, if it is `unit`) is not read. X A = B is the same
-/// of transposed views.
+// B := A^-1 B, of a triangular A whose other triangle (and diagonal, if it is `unit`) is not read. X A = B is the same
+// of transposed views.
 template <typename T>
 void solve_triangular(View<const T> a, bool lower, bool unit, View<T> b, Arena arena) {
   const int64_t n = a.rows;
@@ -211,5 +210,3 @@ void solve_triangular(View<const T> a, bool lower, bool unit, View<T> b, Arena a
 }
 
 }  // namespace aotpack::linalg
-
-#endif  // AOTPACK_KERNELS_LINALG_PRODUCT_H_

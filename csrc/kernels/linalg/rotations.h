@@ -1,7 +1,6 @@
-// rotations.h: sequences of plane rotations of neighbouring columns, and the range that iterations over tridiagonal and
+// Sequences of plane rotations of neighbouring columns, and the range that iterations over tridiagonal and
 // bidiagonal matrices work in.
-#ifndef AOTPACK_KERNELS_LINALG_ROTATIONS_H_
-#define AOTPACK_KERNELS_LINALG_ROTATIONS_H_
+#pragma once
 
 #include "kernels/linalg/view.h"
 
@@ -47,7 +46,7 @@ void rotate_real(R* z, int64_t ld, int64_t rows, int64_t count, const R* c, cons
 
 }  // namespace detail
 
-/// Columns j and j + 1 become c x - s y and s x + c y, for j = 0 ... count - 1, or (`backward`) count - 1 ... 0.
+// Columns j and j + 1 become c x - s y and s x + c y, for j = 0 ... count - 1, or (`backward`) count - 1 ... 0.
 template <typename T>
 void rotate_columns(View<T> z, int64_t count, const Real<T>* c, const Real<T>* s, bool backward) {
   using R = Real<T>;
@@ -57,7 +56,7 @@ void rotate_columns(View<T> z, int64_t count, const Real<T>* c, const Real<T>* s
   detail::rotate_real(reinterpret_cast<R*>(z.data), z.cs * parts, z.rows * parts, count, c, s, backward);
 }
 
-/// One rotation of the columns i and k.
+// One rotation of the columns i and k.
 template <typename T>
 void rotate_pair(View<T> z, int64_t i, int64_t k, Real<T> c, Real<T> s) {
   T *x = z.column(i), *y = z.column(k);
@@ -69,7 +68,7 @@ void rotate_pair(View<T> z, int64_t i, int64_t k, Real<T> c, Real<T> s) {
   }
 }
 
-/// c and s with c f + s g = r and c g - s f = 0.
+// c and s with c f + s g = r and c g - s f = 0.
 template <typename R>
 R make_rotation(R f, R g, R& c, R& s) {
   const R r = std::hypot(f, g);
@@ -82,7 +81,7 @@ R make_rotation(R f, R g, R& c, R& s) {
   return r;
 }
 
-/// What to multiply a matrix by, whose greatest element is `greatest`, so that squares neither over- nor underflow.
+// What to multiply a matrix by, whose greatest element is `greatest`, so that squares neither over- nor underflow.
 template <typename R>
 R scale_for(R greatest) {
   const R least = std::sqrt(kTiny<R>) / kEpsilon<R>;
@@ -104,5 +103,3 @@ Real<T> greatest_element(View<T> a) {
 }
 
 }  // namespace aotpack::linalg
-
-#endif  // AOTPACK_KERNELS_LINALG_ROTATIONS_H_

@@ -1,14 +1,13 @@
-// svd.h: singular values and vectors: to bidiagonal form by reflectors (LAPACK's gebd2), then Golub and Reinsch's
+// Singular values and vectors: to bidiagonal form by reflectors (LAPACK's gebd2), then Golub and Reinsch's
 // iteration, "Singular value decomposition and least squares solutions" (1970), as LINPACK's svdc arranges it.
-#ifndef AOTPACK_KERNELS_LINALG_SVD_H_
-#define AOTPACK_KERNELS_LINALG_SVD_H_
+#pragma once
 
 #include "kernels/linalg/householder.h"
 #include "kernels/linalg/rotations.h"
 
 namespace aotpack::linalg {
 
-/// Workspace for a matrix with `rows` >= `cols`.
+// Workspace for a matrix with `rows` >= `cols`.
 template <typename T>
 int64_t svd_room(int64_t rows, int64_t cols) {
   const int64_t n = cols;
@@ -142,9 +141,9 @@ bool golub_reinsch(int64_t n, Real<T>* d, Real<T>* e, View<T> u, View<T> v, Real
 
 }  // namespace detail
 
-/// A = U diag(values) V^H of a column-major A with rows >= cols = n, which is lost. U has the first n or all columns, V
-/// is n x n; both column-major, and without columns if not wanted. False where the iteration does not converge, as for
-/// elements that are not finite.
+// A = U diag(values) V^H of a column-major A with rows >= cols = n, which is lost. U has the first n or all columns, V
+// is n x n; both column-major, and without columns if not wanted. False where the iteration does not converge, as for
+// elements that are not finite.
 template <typename T>
 bool svd(View<T> a, View<T> u, View<T> v, Real<T>* values, Arena arena) {
   using R = Real<T>;
@@ -192,5 +191,3 @@ bool svd(View<T> a, View<T> u, View<T> v, Real<T>* values, Arena arena) {
 }
 
 }  // namespace aotpack::linalg
-
-#endif  // AOTPACK_KERNELS_LINALG_SVD_H_

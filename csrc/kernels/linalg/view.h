@@ -1,6 +1,5 @@
-// view.h: strided views of matrices, memory to work in, and loops over vectors.
-#ifndef AOTPACK_KERNELS_LINALG_VIEW_H_
-#define AOTPACK_KERNELS_LINALG_VIEW_H_
+// Strided views of matrices, memory to work in, and loops over vectors.
+#pragma once
 
 #include <algorithm>
 
@@ -8,7 +7,7 @@
 
 namespace aotpack::linalg {
 
-/// rows x cols elements at data[i * rs + j * cs]; `conjugate` has them read as their conjugates, and is for reading.
+// rows x cols elements at data[i * rs + j * cs]; `conjugate` has them read as their conjugates, and is for reading.
 template <typename T>
 struct View {
   T* data;
@@ -30,13 +29,13 @@ struct View {
   View<const T> reading() const { return {data, rows, cols, rs, cs, conjugate}; }
 };
 
-/// A column-major view.
+// A column-major view.
 template <typename T>
 View<T> columns(T* data, int64_t rows, int64_t cols) {
   return {data, rows, cols, 1, std::max<int64_t>(rows, 1)};
 }
 
-/// Memory that algorithms take their workspace from. They state how much they need; one that needs more is a bug.
+// Memory that algorithms take their workspace from. They state how much they need; one that needs more is a bug.
 class Arena {
  public:
   Arena(void* memory, int64_t bytes) : next_(static_cast<char*>(memory)), end_(next_ + bytes) {}
@@ -48,7 +47,7 @@ class Arena {
     next_ += bytes;
     return reinterpret_cast<T*>(taken);
   }
-  /// Bytes that `take<T>(count)` takes.
+  // Bytes that `take<T>(count)` takes.
   template <typename T>
   static int64_t room(int64_t count) {
     return (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
@@ -73,7 +72,7 @@ void set_identity(View<T> to) {
   fill(to, T(0));
   for (int64_t i = 0; i < std::min(to.rows, to.cols); ++i) to(i, i) = T(1);
 }
-/// Sets what is above (below) the diagonal to 0.
+// Sets what is above (below) the diagonal to 0.
 template <typename T>
 void keep_lower(View<T> a) {
   for (int64_t j = 1; j < a.cols; ++j)
@@ -92,7 +91,7 @@ bool all_finite(View<T> a) {
   return true;
 }
 
-/// y += alpha x.
+// y += alpha x.
 template <typename T>
 void add_scaled(int64_t n, T alpha, const T* x, T* y) {
 #pragma omp simd
@@ -103,7 +102,7 @@ void add_scaled(int64_t n, T alpha, const T* x, int64_t sx, T* y, int64_t sy) {
   if (sx == 1 && sy == 1) return add_scaled(n, alpha, x, y);
   for (int64_t i = 0; i < n; ++i) y[i * sy] += alpha * x[i * sx];
 }
-/// sum of conj(x) y.
+// sum of conj(x) y.
 template <typename T>
 T dot(int64_t n, const T* x, const T* y) {
   Real<T> re = 0, im = 0;
@@ -125,7 +124,7 @@ void scale(int64_t n, S alpha, T* x) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) x[i] = x[i] * alpha;
 }
-/// The Euclidean norm, also where squares over- or underflow.
+// The Euclidean norm, also where squares over- or underflow.
 template <typename T>
 Real<T> norm(int64_t n, const T* x) {
   using R = Real<T>;
@@ -151,5 +150,3 @@ void swap_rows(View<T> a, int64_t i, int64_t k) {
 }
 
 }  // namespace aotpack::linalg
-
-#endif  // AOTPACK_KERNELS_LINALG_VIEW_H_

@@ -1,4 +1,4 @@
-// linalg_cholesky.h: see ../operators.h.
+// See ../operators.h.
 #pragma once
 
 #include "operators.h"

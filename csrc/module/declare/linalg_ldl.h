@@ -1,4 +1,4 @@
-// linalg_ldl.h: see ../operators.h.
+// See ../operators.h.
 #pragma once
 
 #include "operators.h"

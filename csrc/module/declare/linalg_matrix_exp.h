@@ -1,4 +1,4 @@
-// linalg_matrix_exp.h: see ../operators.h.
+// See ../operators.h.
 #pragma once
 
 #include "operators.h"

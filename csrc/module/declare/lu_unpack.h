@@ -1,4 +1,4 @@
-// lu_unpack.h: see ../operators.h.
+// See ../operators.h.
 #pragma once
 
 #include "operators.h"

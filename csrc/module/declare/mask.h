@@ -1,4 +1,4 @@
-// mask.h: see ../operators.h.
+// See ../operators.h.
 #pragma once
 
 #include "operators.h"

@@ -1,4 +1,4 @@
-// sort.h: see ../operators.h.
+// See ../operators.h.
 #pragma once
 
 #include "operators.h"

@@ -1,4 +1,4 @@
-// dtype.h: from the dtype of a tensor to a C++ type.
+// From the dtype of a tensor to a C++ type.
 #pragma once
 
 #include <cmath>
@@ -73,7 +73,7 @@ inline constexpr bool is_half = std::is_same_v<T, BFloat16> || std::is_same_v<T,
 template <typename T>
 inline constexpr bool is_floating = std::is_floating_point_v<T> || is_half<T>;
 
-/// What arithmetic on T is done in.
+// What arithmetic on T is done in.
 template <typename T>
 using Compute = std::conditional_t<is_half<T>, float, T>;
 
@@ -83,7 +83,7 @@ bool is_nan(T value) {
   return false;
 }
 
-/// double or an integer to T; halves through float, as torch does.
+// double or an integer to T; halves through float, as torch does.
 template <typename T, typename From>
 T convert(From value) {
   if constexpr (is_half<T>) return T(static_cast<float>(value));
@@ -99,7 +99,7 @@ inline bool is_complex_dtype(int32_t dtype) {
   return dtype == AOTPACK_DTYPE_COMPLEX64 || dtype == AOTPACK_DTYPE_COMPLEX128;
 }
 
-/// Calls f with a value of the C++ type of a real dtype; throws for complex ones, naming `op`.
+// Calls f with a value of the C++ type of a real dtype; throws for complex ones, naming `op`.
 template <typename F>
 void dispatch(int32_t dtype, const char* op, F f) {
   switch (dtype) {
@@ -132,7 +132,7 @@ struct Word16 {
   uint64_t words[2];
 };
 
-/// Calls f with a value of an unsigned type of the element's size, for operators that only move elements.
+// Calls f with a value of an unsigned type of the element's size, for operators that only move elements.
 template <typename F>
 void dispatch_size(int32_t dtype, F f) {
   switch (element_size(dtype)) {

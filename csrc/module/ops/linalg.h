@@ -1,4 +1,4 @@
-// linalg.h: what the operators of linear algebra have in common: results in LAPACK's layout, batches of matrices,
+// What the operators of linear algebra have in common: results in LAPACK's layout, batches of matrices,
 // spread over threads, and the four dtypes.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace aotpack::module {
 
-/// Calls f with a value of the element type of a float or complex tensor; throws for others, naming `op`.
+// Calls f with a value of the element type of a float or complex tensor; throws for others, naming `op`.
 template <typename F>
 void dispatch_linalg(const Tensor* tensor, const char* op, F f) {
   switch (tensor->dtype) {
@@ -51,15 +51,15 @@ inline void check_square(const Tensor* a, const char* op) {
   }
 }
 
-/// The number of matrices.
+// The number of matrices.
 inline int64_t batch_of(const Tensor* tensor) {
   int64_t batch = 1;
   for (int32_t i = 0; i + 2 < tensor->rank; ++i) batch *= tensor->sizes[i];
   return batch;
 }
 
-/// Uninitialised; the last two sizes are `rows` and `cols`, those before them the batch of `like`. Matrices are
-/// column-major, one after the other, unless `row_major`.
+// Uninitialised; the last two sizes are `rows` and `cols`, those before them the batch of `like`. Matrices are
+// column-major, one after the other, unless `row_major`.
 inline Tensor* empty_matrices(const Tensor* like, int64_t rows, int64_t cols, int32_t dtype, bool row_major = false) {
   int64_t sizes[AOTPACK_MAX_RANK], strides[AOTPACK_MAX_RANK];
   std::copy(like->sizes, like->sizes + like->rank, sizes);
@@ -72,7 +72,7 @@ inline Tensor* empty_matrices(const Tensor* like, int64_t rows, int64_t cols, in
   }
   return Call::current().empty(like->rank, sizes, strides, dtype);
 }
-/// Uninitialised and contiguous: the batch of `like`, then `size`, unless that is -1.
+// Uninitialised and contiguous: the batch of `like`, then `size`, unless that is -1.
 inline Tensor* empty_vectors(const Tensor* like, int64_t size, int32_t dtype) {
   int64_t sizes[AOTPACK_MAX_RANK];
   std::copy(like->sizes, like->sizes + like->rank - 2, sizes);
@@ -84,14 +84,14 @@ inline Tensor* empty_none(int32_t dtype) {
   return Call::current().empty_contiguous(1, &size, dtype);
 }
 
-/// A copy in LAPACK's layout; `sizes` of the batch may be those that `source` is broadcast to.
+// A copy in LAPACK's layout; `sizes` of the batch may be those that `source` is broadcast to.
 inline Tensor* column_major_copy(const Tensor* source) {
   Owned copied(empty_matrices(source, rows_of(source), cols_of(source), source->dtype));
   copy_strided(copied.get(), source);
   return copied.release();
 }
 
-/// `matrices` as a view with the batch of `like`, to which they are broadcast.
+// `matrices` as a view with the batch of `like`, to which they are broadcast.
 inline Tensor* broadcast_batch(const Tensor* matrices, const Tensor* batch) {
   int64_t sizes[AOTPACK_MAX_RANK];
   std::copy(batch->sizes, batch->sizes + batch->rank, sizes);
@@ -100,7 +100,7 @@ inline Tensor* broadcast_batch(const Tensor* matrices, const Tensor* batch) {
   return expand(matrices, batch->rank, sizes);
 }
 
-/// A view of `a`'s matrices over which those of `a` and `b` are broadcast together.
+// A view of `a`'s matrices over which those of `a` and `b` are broadcast together.
 inline int32_t broadcast_batches(const Tensor* a, const Tensor* b, int64_t* sizes) {
   Tensor batch_a = *a, batch_b = *b;
   batch_a.rank -= 2;
@@ -108,7 +108,7 @@ inline int32_t broadcast_batches(const Tensor* a, const Tensor* b, int64_t* size
   return broadcast_sizes(&batch_a, &batch_b, sizes) + 2;
 }
 
-/// `a` with its batch broadcast to the first rank - 2 of `sizes`.
+// `a` with its batch broadcast to the first rank - 2 of `sizes`.
 inline Tensor* expand_batch(const Tensor* a, int32_t rank, const int64_t* sizes) {
   int64_t full[AOTPACK_MAX_RANK];
   std::copy(sizes, sizes + rank - 2, full);
@@ -117,7 +117,7 @@ inline Tensor* expand_batch(const Tensor* a, int32_t rank, const int64_t* sizes)
   return expand(a, rank, full);
 }
 
-/// The matrices of a tensor, of any strides, by their number.
+// The matrices of a tensor, of any strides, by their number.
 template <typename T>
 class Matrices {
  public:
@@ -136,8 +136,8 @@ class Matrices {
   const Tensor* tensor_;
 };
 
-/// f(number, arena) for each matrix of a batch; every thread has an arena of `bytes`. f must neither throw nor touch
-/// the Call. `operations`: floating-point operations for one matrix, of which a thread does about one in a nanosecond.
+// f(number, arena) for each matrix of a batch; every thread has an arena of `bytes`. f must neither throw nor touch
+// the Call. `operations`: floating-point operations for one matrix, of which a thread does about one in a nanosecond.
 template <typename F>
 void for_matrices(int64_t batch, double operations, int64_t bytes, F f) {
   if (batch == 0) return;

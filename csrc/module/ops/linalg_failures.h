@@ -1,4 +1,4 @@
-// linalg_failures.h: which matrix of a batch an algorithm failed for first.
+// Which matrix of a batch an algorithm failed for first.
 #pragma once
 
 #include <atomic>
@@ -8,14 +8,14 @@ namespace aotpack::module {
 
 class FirstFailure {
  public:
-  /// From any thread.
+  // From any thread.
   void note(int64_t number) {
     int64_t known = first_.load(std::memory_order_relaxed);
     while ((known < 0 || number < known) && !first_.compare_exchange_weak(known, number, std::memory_order_relaxed)) {
     }
   }
   bool any() const { return first_.load(std::memory_order_relaxed) >= 0; }
-  /// ": (Batch element 3)", as torch writes it; "" of a single matrix.
+  // ": (Batch element 3)", as torch writes it; "" of a single matrix.
   std::string element(bool single) const {
     return single ? "" : ": (Batch element " + std::to_string(first_.load(std::memory_order_relaxed)) + ")";
   }

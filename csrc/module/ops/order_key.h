@@ -1,11 +1,11 @@
-// order_key.h: elements as unsigned integers that compare as the elements do.
+// Elements as unsigned integers that compare as the elements do.
 #pragma once
 
 #include "ops/dtype.h"
 
 namespace aotpack::module {
 
-/// The order of T as that of an unsigned integer: NaN greatest, -0 equal to 0.
+// The order of T as that of an unsigned integer: NaN greatest, -0 equal to 0.
 template <typename T>
 auto order_key(T value) {
   if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, uint8_t>) {

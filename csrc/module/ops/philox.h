@@ -1,4 +1,4 @@
-// philox.h: the random numbers of operators: Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers:
+// The random numbers of operators: Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers:
 // As Easy as 1, 2, 3", SC 2011).
 //
 // A stream is named by a seed and a number: every element, or every row, of a result draws from its own, so that values
@@ -28,11 +28,11 @@ class Philox {
     const uint64_t low = next();
     return low | (static_cast<uint64_t>(next()) << 32);
   }
-  /// In [0, 1), a multiple of 2^-53.
+  // In [0, 1), a multiple of 2^-53.
   double unit() { return static_cast<double>(next64() >> 11) * 0x1p-53; }
-  /// In (0, 1), so that its logarithm and its inverse are finite.
+  // In (0, 1), so that its logarithm and its inverse are finite.
   double open_unit() { return (static_cast<double>(next64() >> 12) + 0.5) * 0x1p-52; }
-  /// Standard normal (Box and Muller).
+  // Standard normal (Box and Muller).
   double normal() {
     if (spare_ready_) {
       spare_ready_ = false;
@@ -44,8 +44,8 @@ class Philox {
     spare_ready_ = true;
     return radius * std::cos(angle);
   }
-  /// In [0, span), every number equally likely; `span` 0 stands for 2^64 (Lemire, "Fast Random Integer Generation in an
-  /// Interval", 2019).
+  // In [0, span), every number equally likely; `span` 0 stands for 2^64 (Lemire, "Fast Random Integer Generation in an
+  // Interval", 2019).
   uint64_t below(uint64_t span) {
     if (span == 0) return next64();
     unsigned __int128 product = static_cast<unsigned __int128>(next64()) * span;
@@ -78,7 +78,7 @@ class Philox {
   bool spare_ready_ = false;
 };
 
-/// The seed that generated code drew for an operator: int64, one element.
+// The seed that generated code drew for an operator: int64, one element.
 inline uint64_t seed_of(const Tensor* seed) {
   if (seed->dtype != AOTPACK_DTYPE_INT64 || seed->numel() != 1) throw_invalid("a seed must be one int64");
   return static_cast<uint64_t>(*seed->as<int64_t>());

@@ -1,4 +1,4 @@
-// sampler_gradients.h: implicit reparameterization gradients, -(d/dparameter cdf) / pdf at a draw, of the Gamma and the
+// Implicit reparameterization gradients, -(d/dparameter cdf) / pdf at a draw, of the Gamma and the
 // Beta distribution. The approximations and their coefficients are those of PyTorch
 // (aten/src/ATen/native/Distributions.h, BSD-3-Clause, Copyright (c) Facebook, Inc. and its affiliates); all is
 // computed in double.
@@ -8,8 +8,8 @@
 
 namespace aotpack::module {
 
-/// The logarithmic derivative of the gamma function: recurrence up to 10, then the asymptotic series (Abramowitz and
-/// Stegun, 6.3.5, 6.3.7 and 6.3.18). Infinite at its poles, as in torch.
+// The logarithmic derivative of the gamma function: recurrence up to 10, then the asymptotic series (Abramowitz and
+// Stegun, 6.3.5, 6.3.7 and 6.3.18). Infinite at its poles, as in torch.
 inline double digamma(double x) {
   if (x == 0) return HUGE_VAL;
   double result = 0;
@@ -72,7 +72,7 @@ inline double standard_gamma_gradient(double alpha, double x) {
   return std::exp(p / q);
 }
 
-/// Of Beta(alpha, beta) at an x near 0, by alpha: a Taylor series.
+// Of Beta(alpha, beta) at an x near 0, by alpha: a Taylor series.
 inline double beta_gradient_alpha_small(double x, double alpha, double beta) {
   const double factor = digamma(alpha) - digamma(alpha + beta) - std::log(x);
   double numerator = 1, series = numerator / alpha * (factor + 1 / alpha);
@@ -85,7 +85,7 @@ inline double beta_gradient_alpha_small(double x, double alpha, double beta) {
   return std::isnan(result) ? 0 : result;
 }
 
-/// Of Beta(alpha, beta) at an x near 0, by beta: a Taylor series.
+// Of Beta(alpha, beta) at an x near 0, by beta: a Taylor series.
 inline double beta_gradient_beta_small(double x, double alpha, double beta) {
   const double factor = digamma(alpha + beta) - digamma(beta);
   double numerator = 1, betas = 1, d_betas = 0, series = factor / alpha;
@@ -99,7 +99,7 @@ inline double beta_gradient_beta_small(double x, double alpha, double beta) {
   return std::isnan(result) ? 0 : result;
 }
 
-/// Of Beta(alpha, beta), both large, by alpha: Rice's saddle point expansion.
+// Of Beta(alpha, beta), both large, by alpha: Rice's saddle point expansion.
 inline double beta_gradient_alpha_mid(double x, double alpha, double beta) {
   const double total = alpha + beta, mean = alpha / total;
   const double deviation = std::sqrt(alpha * beta / (total + 1)) / total;

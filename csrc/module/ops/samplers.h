@@ -1,4 +1,4 @@
-// samplers.h: distributions whose inverse has no closed form, by rejection. Parameters that are no such distribution
+// Distributions whose inverse has no closed form, by rejection. Parameters that are no such distribution
 // give NaN; none loops for ever.
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace aotpack::module {
 
-/// log of a draw of Gamma(alpha, 1), alpha >= 0: Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables"
-/// (2000). Logarithms, since draws for small alpha are below what a double holds.
+// log of a draw of Gamma(alpha, 1), alpha >= 0: Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables"
+// (2000). Logarithms, since draws for small alpha are below what a double holds.
 inline double sample_log_gamma(double alpha, Philox& random) {
   if (!(alpha >= 0)) return std::nan("");
   if (alpha == 0 || std::isinf(alpha)) return alpha == 0 ? -HUGE_VAL : HUGE_VAL;
@@ -30,8 +30,8 @@ inline double sample_log_gamma(double alpha, Philox& random) {
   }
 }
 
-/// Poisson(rate), rate >= 0: products of uniforms (Knuth) for small rates, else PTRS (Hörmann, "The transformed
-/// rejection method for generating Poisson random variables", 1993).
+// Poisson(rate), rate >= 0: products of uniforms (Knuth) for small rates, else PTRS (Hörmann, "The transformed
+// rejection method for generating Poisson random variables", 1993).
 inline double sample_poisson(double rate, Philox& random) {
   if (!(rate >= 0)) return std::nan("");
   if (rate == 0 || std::isinf(rate)) return rate;
@@ -60,7 +60,7 @@ inline double sample_poisson(double rate, Philox& random) {
   }
 }
 
-/// What Stirling's formula misses of log k!.
+// What Stirling's formula misses of log k!.
 inline double stirling_tail(double k) {
   static constexpr double kTail[] = {0.0810614667953272,  0.0413406959554092, 0.0276779256849983, 0.02079067210376509,
                                      0.0166446911898211,  0.0138761288230707, 0.0118967099458917, 0.0104112652619720,
@@ -70,8 +70,8 @@ inline double stirling_tail(double k) {
   return (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (k + 1);
 }
 
-/// Binomial(count, p): sums of geometric draws where count * p is small, else BTRS (Hörmann, "The generation of
-/// binomial random variates", 1993). As in torch, p outside of [0, 1] is the nearest end, and a negative count is 0.
+// Binomial(count, p): sums of geometric draws where count * p is small, else BTRS (Hörmann, "The generation of
+// binomial random variates", 1993). As in torch, p outside of [0, 1] is the nearest end, and a negative count is 0.
 inline double sample_binomial(double count, double p, Philox& random) {
   if (std::isnan(count) || std::isnan(p)) return std::nan("");
   if (count <= 0 || p <= 0) return 0;

@@ -1,4 +1,4 @@
-// slices.h: what the operators of this folder share: dims, strides, broadcasting, threads.
+// What the operators of this folder share: dims, strides, broadcasting, threads.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace aotpack::module {
 
-/// A dim in [-rank, rank) as one in [0, rank); a tensor of rank 0 takes 0 and -1.
+// A dim in [-rank, rank) as one in [0, rank); a tensor of rank 0 takes 0 and -1.
 inline int32_t wrap_dim(int64_t dim, int32_t rank) {
   const int64_t bound = std::max(rank, 1);
   if (dim < -bound || dim >= bound) {
@@ -23,19 +23,19 @@ inline int32_t wrap_dim(int64_t dim, int32_t rank) {
                 " with size " + std::to_string(size));
 }
 
-/// Strides without holes in the order of `strides`: what torch gives to a result that keeps its input's memory format.
-/// The order is TensorIterator's: an insertion sort in which a stride of 0 compares equal to all.
+// Strides without holes in the order of `strides`: what torch gives to a result that keeps its input's memory format.
+// The order is TensorIterator's: an insertion sort in which a stride of 0 compares equal to all.
 void dense_strides(int32_t rank, const int64_t* sizes, const int64_t* strides, int64_t* dense);
 
-/// The broadcast of a and b; throws where they do not.
+// The broadcast of a and b; throws where they do not.
 int32_t broadcast_sizes(const Tensor* a, const Tensor* b, int64_t* sizes);
-/// A view of `source` with these sizes: size-1 and missing dims have stride 0.
+// A view of `source` with these sizes: size-1 and missing dims have stride 0.
 Tensor* expand(const Tensor* source, int32_t rank, const int64_t* sizes);
 
-/// A copy of `source` with the given dtype, contiguous.
+// A copy of `source` with the given dtype, contiguous.
 Tensor* convert_contiguous(const Tensor* source, int32_t dtype);
 
-/// A tensor seen as [outer, size, inner] around `dim`; of rank 0 as [1, 1, 1].
+// A tensor seen as [outer, size, inner] around `dim`; of rank 0 as [1, 1, 1].
 struct Around {
   int64_t outer = 1, size = 1, inner = 1;
   Around(const Tensor* tensor, int32_t dim) {
@@ -43,16 +43,16 @@ struct Around {
   }
 };
 
-/// How many parts to cut `items` into, each of which costs about `nanoseconds`: 1 unless there is work for more threads
-/// than this one.
+// How many parts to cut `items` into, each of which costs about `nanoseconds`: 1 unless there is work for more threads
+// than this one.
 inline int64_t parts_for(int64_t items, double nanoseconds) {
   const int64_t threads = Call::current().num_threads();
   if (threads <= 1 || static_cast<double>(items) * nanoseconds < 50e3) return 1;
   return std::min(threads, items);
 }
 
-/// f(part, begin, end) on `parts` equal ranges of [0, items). f must not throw, allocate or touch the Call when parts
-/// > 1.
+// f(part, begin, end) on `parts` equal ranges of [0, items). f must not throw, allocate or touch the Call when parts
+// > 1.
 template <typename F>
 void for_parts(int64_t parts, int64_t items, F f) {
   if (parts <= 1) return f(int64_t{0}, int64_t{0}, items);
@@ -63,7 +63,7 @@ void for_parts(int64_t parts, int64_t items, F f) {
   }
 }
 
-/// The offsets, in elements, of one position in several strided views of equal sizes, advanced in row-major order.
+// The offsets, in elements, of one position in several strided views of equal sizes, advanced in row-major order.
 template <int Views>
 class Walk {
  public:

@@ -1,4 +1,4 @@
-// erf.h: erf of at::vec's vectors, near 0 too.
+// Erf of at::vec's vectors, near 0 too.
 //
 // Generated kernels call Vectorized<float>::erf(), whose formula (Abramowitz and Stegun, 7.1.26) is 1 minus something:
 // off by up to 1.5e-7, it returns 0 for small arguments, where eager returns 1.13 x. The build calls this function

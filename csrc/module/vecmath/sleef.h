@@ -1,4 +1,4 @@
-// sleef.h: takes the place of SLEEF's header of this name under torch's ATen/cpu/vec headers.
+// Takes the place of SLEEF's header of this name under torch's ATen/cpu/vec headers.
 //
 // Vectorised kernels that TorchInductor generates call Sleef_* through at::vec::Vectorized. Those symbols live in
 // libtorch, which a compiled module must not need, so the build puts this folder first on the include path and every

@@ -1,4 +1,4 @@
-// call.h: what operators of a module ask of a runtime, for tests that call them from Python's ctypes outside of any
+// What operators of a module ask of a runtime, for tests that call them from Python's ctypes outside of any
 // module: memory that is counted, each block as large as it must be and no larger. A library includes it once.
 #pragma once
 

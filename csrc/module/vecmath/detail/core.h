@@ -1,4 +1,4 @@
-// core.h: elementary functions of double lanes that are exact to about 2^-30, a sixty-fourth of a float's ulp.
+// Elementary functions of double lanes that are exact to about 2^-30, a sixty-fourth of a float's ulp.
 //
 // They serve float alone, so arguments lie within float's range or a product of two such. Coefficients are Chebyshev
 // fits of the stated function and interval.
@@ -27,20 +27,20 @@ template <int N>
 AOTPACK_VEC F64<N> with_sign(F64<N> x, F64<N> sign) {
   return bits<F64<N>>(bits<I64<N>>(x) | (bits<I64<N>>(sign) & INT64_MIN));
 }
-/// Keeps NaN.
+// Keeps NaN.
 template <int N>
 AOTPACK_VEC F64<N> clamp(F64<N> x, double low, double high) {
   x = x < low ? splat<N>(low) : x;
   return x > high ? splat<N>(high) : x;
 }
 
-/// 2^k for the integer in the low bits of `rounded` = k + kRound.
+// 2^k for the integer in the low bits of `rounded` = k + kRound.
 template <int N>
 AOTPACK_VEC F64<N> power_of_two(F64<N> rounded) {
   return bits<F64<N>>((bits<I64<N>>(rounded) + 1023) << 52);
 }
 
-/// e^r - 1 on [-ln2/2, ln2/2].
+// e^r - 1 on [-ln2/2, ln2/2].
 template <int N>
 AOTPACK_VEC F64<N> expm1_small(F64<N> r) {
   constexpr double c[] = {0x1.0000000b9129bp-1, 0x1.5555555a78ed4p-3,  0x1.5554e9063586ep-5,
@@ -48,7 +48,7 @@ AOTPACK_VEC F64<N> expm1_small(F64<N> r) {
   return fma64<N>(r * r, polynomial<N>(r, c), r);
 }
 
-/// 2^x; |x| < 1000.
+// 2^x; |x| < 1000.
 template <int N>
 AOTPACK_VEC F64<N> exp2(F64<N> x) {
   const F64<N> rounded = x + kRound;
@@ -56,7 +56,7 @@ AOTPACK_VEC F64<N> exp2(F64<N> x) {
   return fma64<N>(scale, expm1_small<N>((x - (rounded - kRound)) * kLn2), scale);
 }
 
-/// e^x; |x| < 690.
+// e^x; |x| < 690.
 template <int N>
 AOTPACK_VEC F64<N> exp(F64<N> x) {
   const F64<N> rounded = fma64<N>(x, splat<N>(kLog2E), splat<N>(kRound));
@@ -64,7 +64,7 @@ AOTPACK_VEC F64<N> exp(F64<N> x) {
   return fma64<N>(scale, expm1_small<N>(fma64<N>(rounded - kRound, splat<N>(-kLn2), x)), scale);
 }
 
-/// e^x - 1, exact relative to the result also near 0; |x| < 690.
+// e^x - 1, exact relative to the result also near 0; |x| < 690.
 template <int N>
 AOTPACK_VEC F64<N> expm1(F64<N> x) {
   const F64<N> rounded = fma64<N>(x, splat<N>(kLog2E), splat<N>(kRound));
@@ -72,7 +72,7 @@ AOTPACK_VEC F64<N> expm1(F64<N> x) {
   return fma64<N>(scale, expm1_small<N>(fma64<N>(rounded - kRound, splat<N>(-kLn2), x)), scale - 1.0);
 }
 
-/// log(m) = s (2 + s² L(s²)) with s = (m - 1) / (m + 1), given f = m - 1 and m in [√½, √2].
+// log(m) = s (2 + s² L(s²)) with s = (m - 1) / (m + 1), given f = m - 1 and m in [√½, √2].
 template <int N>
 AOTPACK_VEC F64<N> log_near_one(F64<N> f) {
   constexpr double c[] = {0x1.5555555564eb7p-1, 0x1.999998cae671fp-2, 0x1.249323f5fe0afp-2, 0x1.c67ad1801094dp-3,
@@ -82,7 +82,7 @@ AOTPACK_VEC F64<N> log_near_one(F64<N> f) {
   return s * fma64<N>(z, polynomial<N>(z, c), splat<N>(2.0));
 }
 
-/// x = 2^e · m, m in [√½, √2), of a positive normal x.
+// x = 2^e · m, m in [√½, √2), of a positive normal x.
 template <int N>
 AOTPACK_VEC void split(F64<N> x, F64<N>& e, F64<N>& m) {
   constexpr int64_t kSqrtHalf = 0x3fe6a09e667f3bcd, kOne = 0x3ff0000000000000;
@@ -92,7 +92,7 @@ AOTPACK_VEC void split(F64<N> x, F64<N>& e, F64<N>& m) {
   e = bits<F64<N>>(biased | 0x4330000000000000) - (0x1p52 + 1023);
 }
 
-/// What log gives where x is not positive and finite.
+// What log gives where x is not positive and finite.
 template <int N>
 AOTPACK_VEC F64<N> log_edges(F64<N> x, F64<N> log) {
   log = x == kInfinity ? x : log;
@@ -114,7 +114,7 @@ AOTPACK_VEC F64<N> log2(F64<N> x) {
   return log_edges<N>(x, fma64<N>(log_near_one<N>(m - 1.0), splat<N>(kLog2E), e));
 }
 
-/// log(1 + x), exact relative to the result also near 0.
+// log(1 + x), exact relative to the result also near 0.
 template <int N>
 AOTPACK_VEC F64<N> log1p(F64<N> x) {
   F64<N> e, m;
@@ -124,7 +124,7 @@ AOTPACK_VEC F64<N> log1p(F64<N> x) {
   return log_edges<N>(y, fma64<N>(e, splat<N>(kLn2), log_near_one<N>(f)));
 }
 
-/// sin and cos of x; |x| <= kTrigLimit.
+// sin and cos of x; |x| <= kTrigLimit.
 inline constexpr float kTrigLimit = 0x1p20f;
 template <int N>
 AOTPACK_VEC void sincos(F64<N> x, F64<N>& sine, F64<N>& cosine) {
@@ -145,7 +145,7 @@ AOTPACK_VEC void sincos(F64<N> x, F64<N>& sine, F64<N>& cosine) {
   cosine = bits<F64<N>>(bits<I64<N>>(odd ? sin_r : cos_r) ^ (((quadrant + 1) & 2) << 62));
 }
 
-/// atan(y / x) in the right quadrant, signed zeros and infinities as C has them.
+// atan(y / x) in the right quadrant, signed zeros and infinities as C has them.
 template <int N>
 AOTPACK_VEC F64<N> atan2(F64<N> y, F64<N> x) {
   constexpr double c[] = {0x1.ffffffff64898p-1, -0x1.555553f671b9ap-2, 0x1.999914dc909cdp-3, -0x1.2488519fa5a4ep-3,
@@ -164,7 +164,7 @@ AOTPACK_VEC F64<N> atan2(F64<N> y, F64<N> x) {
   return ((x == x) & (y == y)) ? angle : splat<N>(kNaN);
 }
 
-/// 1 - erf(a) for a >= 0: e^(-a²) R((a - 2) / (a + 2)) / (1 + 2a), R fitted for a in [0, 10.1].
+// 1 - erf(a) for a >= 0: e^(-a²) R((a - 2) / (a + 2)) / (1 + 2a), R fitted for a in [0, 10.1].
 template <int N>
 AOTPACK_VEC F64<N> erfc_positive(F64<N> a) {
   constexpr double c[] = {0x1.46e80e230e50dp+0,   -0x1.7bf5ed03cb527p-4,  -0x1.5407c17e5b820p-3, 0x1.4ffa2f92b1ea5p-3,

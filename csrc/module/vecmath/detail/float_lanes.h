@@ -1,4 +1,4 @@
-// float_lanes.h: functions of float lanes. exp and exp2 stay in float, the others go through double (core.h).
+// Functions of float lanes. exp and exp2 stay in float, the others go through double (core.h).
 #pragma once
 
 #include "core.h"
@@ -7,7 +7,7 @@ namespace aotpack::vecmath {
 
 namespace detail {
 
-/// mantissa · 2^k for |k| <= 252, also where the result is subnormal: in two steps, of which only the second rounds.
+// mantissa · 2^k for |k| <= 252, also where the result is subnormal: in two steps, of which only the second rounds.
 template <int N>
 AOTPACK_VEC F32<N> scale(F32<N> mantissa, I32<N> k) {
   const I32<N> half = k >> 1;
@@ -40,7 +40,7 @@ AOTPACK_VEC bool any(I32<N> mask) {
   return result != 0;
 }
 
-/// `fast` where every lane is within the reduction's reach, else libm lane by lane.
+// `fast` where every lane is within the reduction's reach, else libm lane by lane.
 template <int N, typename Fast, typename Slow>
 AOTPACK_VEC Pack<float, N> trigonometric(Pack<float, N> x, Fast fast, Slow slow) {
   const F32<N> magnitude = bits<F32<N>>(bits<I32<N>>(x.v) & INT32_MAX);

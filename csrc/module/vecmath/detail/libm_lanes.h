@@ -1,4 +1,4 @@
-// libm_lanes.h: functions that go lane by lane through libm: those of double, and the rare ones of float.
+// Functions that go lane by lane through libm: those of double, and the rare ones of float.
 //
 // Where glibc's own error exceeds what the caller was promised, the next wider type does the work and its result is
 // rounded.

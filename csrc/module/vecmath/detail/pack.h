@@ -1,4 +1,4 @@
-// pack.h: a vector of N elements, by GCC's vector extension, so that one source serves every instruction set.
+// A vector of N elements, by GCC's vector extension, so that one source serves every instruction set.
 #pragma once
 
 #if defined(__x86_64__)
@@ -15,7 +15,7 @@
 
 namespace aotpack::vecmath {
 
-/// Wrapped in a struct: compilers drop the attributes of a bare vector type that is a template's argument.
+// Wrapped in a struct: compilers drop the attributes of a bare vector type that is a template's argument.
 template <typename T, int N>
 struct Pack {
   typedef T Vector __attribute__((vector_size(N * sizeof(T))));
@@ -40,7 +40,7 @@ AOTPACK_VEC To bits(From x) {
   return to;
 }
 
-/// a * b + c, fused where the target can; callers must not depend on it being fused.
+// a * b + c, fused where the target can; callers must not depend on it being fused.
 template <int N>
 AOTPACK_VEC F64<N> fma64(F64<N> a, F64<N> b, F64<N> c) {
 #if defined(__AVX512F__)
@@ -86,7 +86,7 @@ AOTPACK_VEC F64<N> sqrt64(F64<N> x) {
   return x;
 }
 
-/// The lower and the upper half of x in double.
+// The lower and the upper half of x in double.
 template <int N>
 AOTPACK_VEC void widen(F32<N> x, F64<N / 2>& low, F64<N / 2>& high) {
 #if defined(__AVX512F__)
@@ -141,7 +141,7 @@ AOTPACK_VEC F32<N> narrow(F64<N / 2> low, F64<N / 2> high) {
   return x;
 }
 
-/// c[0] + c[1] x + c[2] x² + …
+// c[0] + c[1] x + c[2] x² + …
 template <int N, int Terms>
 AOTPACK_VEC F64<N> polynomial(F64<N> x, const double (&c)[Terms]) {
   F64<N> sum = F64<N>{} + c[Terms - 1];
@@ -150,7 +150,7 @@ AOTPACK_VEC F64<N> polynomial(F64<N> x, const double (&c)[Terms]) {
   return sum;
 }
 
-/// f on every lane, for functions that are too rare to be worth a vector algorithm.
+// f on every lane, for functions that are too rare to be worth a vector algorithm.
 template <typename T, int N, typename F>
 AOTPACK_VEC Pack<T, N> by_lane(Pack<T, N> x, F f) {
   T lanes[N];
@@ -170,8 +170,8 @@ AOTPACK_VEC Pack<T, N> by_lane(Pack<T, N> x, Pack<T, N> y, F f) {
   return x;
 }
 
-/// f, a function of doubles, on every lane of floats: as f's error is a small part of a float's ulp, rounding leaves
-/// little more than 0.5 ulp.
+// f, a function of doubles, on every lane of floats: as f's error is a small part of a float's ulp, rounding leaves
+// little more than 0.5 ulp.
 template <int N, typename F>
 AOTPACK_VEC Pack<float, N> in_double(Pack<float, N> x, F f) {
   F64<N / 2> low, high;

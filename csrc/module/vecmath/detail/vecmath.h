@@ -1,4 +1,4 @@
-// vecmath.h: elementary functions of vectors, by overload on float and double lanes.
+// Elementary functions of vectors, by overload on float and double lanes.
 #pragma once
 
 #include "float_lanes.h"
