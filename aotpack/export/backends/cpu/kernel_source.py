@@ -3,7 +3,7 @@
 Kernels check indices with AOTI_TORCH_CHECK, which throws, often inside `#pragma omp parallel`, where an exception that
 leaves the region ends the process. Each check gets a guard around the innermost loop body that holds it: the exception
 is caught there, the message kept, the iteration skipped, and the call fails after the parallel region (the macros are
-in csrc/module/shim.h).
+in csrc/module/shim/failures.h).
 """
 
 from __future__ import annotations

@@ -161,7 +161,8 @@ def used_halves(program: Program) -> frozenset[str]:
 @lru_cache(maxsize=1)
 def supported_shims() -> frozenset[str]:
     """The functions that a module answers, read from their declarations."""
-    text = (native_sources.module_folder() / "shim.h").read_text()
+    headers = sorted((native_sources.module_folder() / "shim").glob("*.h"))
+    text = "".join(header.read_text() for header in headers)
     names = {*re.findall(r"\b(aoti_torch_\w+)\(", text), *native_sources.operator_groups()}
     for macro in ("item", "scalar_to_tensor"):
         names |= {f"aoti_torch_{macro}_{dtype}" for dtype in re.findall(r"AOTPACK_ITEM\((\w+),", text)}
