@@ -40,6 +40,16 @@ def include_folders() -> list[Path]:
 
 
 @lru_cache(maxsize=1)
+def module_imports() -> tuple[str, ...]:
+    """The functions that every compiled module asks of the runtime, in its order: the list in module_abi.h."""
+    text = (source_root() / "include" / "aotpack" / "module_abi.h").read_text()
+    declared = re.search(r"^#define AOTPACK_MODULE_IMPORTS\(X\) (.+)$", text, re.MULTILINE)
+    if declared is None:
+        raise ValueError("module_abi.h does not define AOTPACK_MODULE_IMPORTS")
+    return tuple(re.findall(r"X\((\w+)\)", declared[1]))
+
+
+@lru_cache(maxsize=1)
 def operator_groups() -> dict[str, str]:
     """Operator function → the group (module/declare/<group>.h, module/ops/<group>.cpp) that implements it."""
     groups: dict[str, str] = {}

@@ -1,14 +1,16 @@
 // The one exported symbol of a module. The generated wrapper ends with AOTPACK_DEFINE_MODULE.
 #pragma once
 
+#include <iterator>
 #include <new>
 
 #include "shim.h"
 
 namespace aotpack::module {
 
-// The order that Call (tensor.cpp) relies on.
-inline constexpr const char* kImportNames[] = {"alloc", "free", "fail", "seed"};
+#define AOTPACK_IMPORT_NAME(name) #name,
+inline constexpr const char* kImportNames[] = {AOTPACK_MODULE_IMPORTS(AOTPACK_IMPORT_NAME)};
+#undef AOTPACK_IMPORT_NAME
 
 // OpenMP keeps the team size per thread of the caller, who may use OpenMP too: it is put back.
 class ThreadCount {
@@ -66,14 +68,20 @@ inline int32_t run(const aotpack_module_call* call, uint32_t inputs, uint32_t ou
 
 }  // namespace aotpack::module
 
-#define AOTPACK_DEFINE_MODULE(target_name, inputs, outputs, constants)                                     \
-  static int32_t aotpack_module_run(const aotpack_module_call* call) {                                     \
-    return aotpack::module::run(call, inputs, outputs, constants);                                         \
-  }                                                                                                        \
-  extern "C" __attribute__((visibility("default"))) const aotpack_module* aotpack_module_query(            \
-      uint32_t max_abi_version) {                                                                          \
-    static const aotpack_module module = {                                                                 \
-        AOTPACK_MODULE_ABI_VERSION,    sizeof(aotpack_module), target_name, inputs, outputs, constants, 4, \
-        aotpack::module::kImportNames, aotpack_module_run};                                                \
-    return max_abi_version >= AOTPACK_MODULE_ABI_VERSION ? &module : nullptr;                              \
+#define AOTPACK_DEFINE_MODULE(target_name, inputs, outputs, constants)                          \
+  static int32_t aotpack_module_run(const aotpack_module_call* call) {                          \
+    return aotpack::module::run(call, inputs, outputs, constants);                              \
+  }                                                                                             \
+  extern "C" __attribute__((visibility("default"))) const aotpack_module* aotpack_module_query( \
+      uint32_t max_abi_version) {                                                               \
+    static const aotpack_module module = {AOTPACK_MODULE_ABI_VERSION,                           \
+                                          sizeof(aotpack_module),                               \
+                                          target_name,                                          \
+                                          inputs,                                               \
+                                          outputs,                                              \
+                                          constants,                                            \
+                                          std::size(aotpack::module::kImportNames),             \
+                                          aotpack::module::kImportNames,                        \
+                                          aotpack_module_run};                                  \
+    return max_abi_version >= AOTPACK_MODULE_ABI_VERSION ? &module : nullptr;                   \
   }

@@ -8,8 +8,10 @@ namespace {
 
 thread_local Call* current_call = nullptr;
 
-// Imports in the order of `kImportNames` (entry.h).
-enum Import { kAlloc = 0, kFree = 1, kFail = 2, kSeed = 3 };
+// Where each import is in the array of a call: in the order of the list, as `kImportNames` (entry.h) has it.
+#define AOTPACK_IMPORT_INDEX(name) import_##name,
+enum Import : size_t { AOTPACK_MODULE_IMPORTS(AOTPACK_IMPORT_INDEX) };
+#undef AOTPACK_IMPORT_INDEX
 
 // The extent in bytes of a view with non-negative strides; throws when it does not fit an address.
 int64_t view_bytes(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype) {
@@ -155,21 +157,21 @@ Call::~Call() {
 Call& Call::current() { return *current_call; }
 
 void* Call::allocate(int64_t bytes) {
-  void* block = reinterpret_cast<aotpack_import_alloc_fn>(call_->imports[kAlloc])(call_->runtime, bytes);
+  void* block = reinterpret_cast<aotpack_import_alloc_fn>(call_->imports[import_alloc])(call_->runtime, bytes);
   if (block == nullptr)
     throw Error(AOTPACK_MODULE_OUT_OF_MEMORY, "out of memory allocating " + std::to_string(bytes) + " bytes");
   return block;
 }
 
 void Call::release(void* block) {
-  reinterpret_cast<aotpack_import_free_fn>(call_->imports[kFree])(call_->runtime, block);
+  reinterpret_cast<aotpack_import_free_fn>(call_->imports[import_free])(call_->runtime, block);
 }
 
-uint64_t Call::seed() { return reinterpret_cast<aotpack_import_seed_fn>(call_->imports[kSeed])(call_->runtime); }
+uint64_t Call::seed() { return reinterpret_cast<aotpack_import_seed_fn>(call_->imports[import_seed])(call_->runtime); }
 
 void Call::fail(const Error& error) {
-  reinterpret_cast<aotpack_import_fail_fn>(call_->imports[kFail])(call_->runtime, error.code(), error.message().data(),
-                                                                  error.message().size());
+  reinterpret_cast<aotpack_import_fail_fn>(call_->imports[import_fail])(call_->runtime, error.code(),
+                                                                        error.message().data(), error.message().size());
 }
 
 // Tensors and storages are made in pairs, so one counter serves both slabs: a view leaves its storage slot unused.

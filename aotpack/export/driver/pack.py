@@ -31,6 +31,7 @@ from aotpack.archive import (
     layout_constants,
     stage_archive,
 )
+from aotpack.building import native_sources
 from aotpack.export.backends.backend import Backend, LoweredModule
 from aotpack.export.driver.goldens import golden_file, tensor_bytes
 from aotpack.export.driver.self_check import Example
@@ -45,7 +46,6 @@ from aotpack.export.weights.updatable import Replaceable
 # Memory goes back to the system after so many bytes of constants.
 _TRIM_BYTES = 32 << 20
 _ABI_VERSION = 1
-_IMPORTS = ("alloc", "free", "fail", "seed")
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files) -
                     abi_version=_ABI_VERSION,
                     file=files.add(FileSource.from_bytes(path, each.code)),
                     constants=tuple(table.number(each.program, constant) for constant in module.constants),
-                    imports=_IMPORTS,
+                    imports=native_sources.module_imports(),
                     kernels=tuple(Kernel(kernel, ops) for kernel, ops in module.kernels),
                 )
             )

@@ -77,6 +77,10 @@ typedef void (*aotpack_import_fail_fn)(void* runtime, int32_t code, const char* 
 /* "seed": a new seed for the random operators of this call. */
 typedef uint64_t (*aotpack_import_seed_fn)(void* runtime);
 
+/* All of them, X(name) each, in the order in which compiled modules list them; the type of the function `name` is
+ * aotpack_import_<name>_fn. The only list: runtime, modules and build are written or read from it. */
+#define AOTPACK_MODULE_IMPORTS(X) X(alloc) X(free) X(fail) X(seed)
+
 typedef struct aotpack_module_call {
   size_t struct_size;
   void* runtime;                          /* passed back as the first argument of every import */

@@ -39,18 +39,22 @@ uint64_t import_seed(void* runtime) noexcept {
 }  // namespace
 
 void* find_import(std::string_view name) noexcept {
-  // The types are those that module_abi.h promises.
-  constexpr aotpack_import_alloc_fn alloc = import_alloc;
-  constexpr aotpack_import_free_fn release = import_free;
-  constexpr aotpack_import_fail_fn fail = import_fail;
-  constexpr aotpack_import_seed_fn seed = import_seed;
-  if (name == "alloc") return reinterpret_cast<void*>(alloc);
-  if (name == "free") return reinterpret_cast<void*>(release);
-  if (name == "fail") return reinterpret_cast<void*>(fail);
-  if (name == "seed") return reinterpret_cast<void*>(seed);
+  // Through a variable of the type that module_abi.h promises.
+#define AOTPACK_FIND(wanted)                                           \
+  {                                                                    \
+    constexpr aotpack_import_##wanted##_fn function = import_##wanted; \
+    if (name == #wanted) return reinterpret_cast<void*>(function);     \
+  }
+  AOTPACK_MODULE_IMPORTS(AOTPACK_FIND)
+#undef AOTPACK_FIND
   return nullptr;
 }
 
-const char* import_names() noexcept { return "alloc, free, fail, seed"; }
+const char* import_names() noexcept {
+#define AOTPACK_NAME(name) ", " #name
+  constexpr const char* kNames = AOTPACK_MODULE_IMPORTS(AOTPACK_NAME);
+#undef AOTPACK_NAME
+  return kNames + 2;  // without the first comma
+}
 
 }  // namespace aotpack::runtime
