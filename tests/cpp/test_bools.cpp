@@ -10,6 +10,7 @@ using namespace aotpack::tests;
 using aotpack::Context;
 using aotpack::dtype_of;
 using aotpack::Model;
+using aotpack::MutableTensorView;
 using aotpack::Shape;
 using aotpack::TensorView;
 using aotpack::Verify;
@@ -53,7 +54,8 @@ Bytes normal(Bytes bytes) {
 }
 
 Bytes run(Context& context, const TensorView& mask, uint8_t flag, Bytes* marks, size_t entry = 0) {
-  const auto outputs = context.run({mask, bools(&flag, {}), bools(marks->data(), {4})}, entry);
+  const auto outputs =
+      context.run({mask, bools(&flag, {}), MutableTensorView(marks->data(), dtype_of<bool>(), {4})}, entry);
   const auto* data = outputs[0].data<uint8_t>();
   return Bytes(data, data + outputs[0].numel());
 }

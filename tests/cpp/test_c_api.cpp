@@ -51,6 +51,9 @@ TEST_CASE("NULL arguments are refused or give nothing") {
   CHECK(aotpack_model_entry_count(nullptr) == 0);
   CHECK(aotpack_model_entry_name(model, 1) == nullptr);
   CHECK(aotpack_model_entry_target(model, 1) == nullptr);
+  CHECK(aotpack_model_variant_target(model, 0, 1) == nullptr);
+  CHECK(aotpack_model_variant_target(model, 1, 0) == nullptr);
+  CHECK(aotpack_model_variant_target(nullptr, 0, 0) == nullptr);
   CHECK(aotpack_model_input_count(model, 1) == 0);
   CHECK(aotpack_model_output_count(nullptr, 0) == 0);
   CHECK(aotpack_model_input(model, 0, 1) == nullptr);

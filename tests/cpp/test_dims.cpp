@@ -191,9 +191,10 @@ TEST_CASE("outputs have the sizes that their codes say, or the call fails") {
   CHECK(refusal(context, inputs(7, 0, 3)) ==
         "output 'output': dim 0 is a//b, which cannot be evaluated for 'a' = 7 by input 'x', 'b' = 0 by input 'y'");
   int64_t out[3];
-  context.run_into(inputs(7, 2, 3), {TensorView(out, {3})});
+  context.run_into(inputs(7, 2, 3), {aotpack::MutableTensorView(out, {3})});
   CHECK(out[2] == 7);
-  const aotpack::Error into = error_of([&] { context.run_into(inputs(7, 3, 2), {TensorView(out, {3})}); });
+  const aotpack::Error into =
+      error_of([&] { context.run_into(inputs(7, 3, 2), {aotpack::MutableTensorView(out, {3})}); });
   CHECK(message_of(into) == "output 'output': dim 0 is a//b = 2 in this call, the buffer has 3");
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <type_traits>
 
 #include "call/context.h"
 #include "fixtures.h"
@@ -11,6 +12,7 @@
 using namespace aotpack::tests;
 using aotpack::Context;
 using aotpack::Model;
+using aotpack::MutableTensorView;
 using aotpack::Tensor;
 using aotpack::TensorView;
 
@@ -94,7 +96,7 @@ TEST_CASE("a steady state takes no memory from the system, and gives all of it b
   std::vector<float> y(64 * 4);
   const TensorView input(x.data(), {64, 4});
   const TensorView transposed(x.data(), {64, 4}, {1, 64});
-  const TensorView output(y.data(), {64, 4});
+  const MutableTensorView output(y.data(), {64, 4});
   const auto calls = [&] {
     context.run({input});
     context.run({transposed});
@@ -133,21 +135,21 @@ TEST_CASE("run_into writes through any strides, also over the input itself") {
   Context context(load(affine_archive()));
   const float x[8] = {0, 1, 2, 3, 4, 5, 6, 7};
   float y[8] = {};
-  context.run_into({TensorView(x, {2, 4})}, {TensorView(y, {2, 4}, {1, 2})});
+  context.run_into({TensorView(x, {2, 4})}, {MutableTensorView(y, {2, 4}, {1, 2})});
   CHECK(std::vector<float>(y, y + 8) == std::vector<float>{1, 9, 4, 12, 7, 15, 10, 18});
   float mirrored[8] = {};
-  context.run_into({TensorView(x, {2, 4})}, {TensorView(mirrored + 7, {2, 4}, {-4, -1})});
+  context.run_into({TensorView(x, {2, 4})}, {MutableTensorView(mirrored + 7, {2, 4}, {-4, -1})});
   CHECK(std::vector<float>(mirrored, mirrored + 8) == std::vector<float>{18, 15, 12, 9, 10, 7, 4, 1});
   float both[4] = {1, 1, 1, 1};
-  context.run_into({TensorView(both, {1, 4})}, {TensorView(both, {1, 4})});
+  context.run_into({TensorView(both, {1, 4})}, {MutableTensorView(both, {1, 4})});
   CHECK(std::vector<float>(both, both + 4) == std::vector<float>{3, 4, 5, 6});
 
   // Outputs that alias an input, while other outputs are written over that input.
   Context alias(load(alias_archive()));
   float a[4] = {1, 2, 3, 4};
   float b[4], d[4], e[6];
-  alias.run_into({TensorView(a, {4})}, {TensorView(a, {4}), TensorView(b, {4}), TensorView(d, {4}), TensorView(d, {4}),
-                                        TensorView(e, {3, 2})});
+  alias.run_into({TensorView(a, {4})}, {MutableTensorView(a, {4}), MutableTensorView(b, {4}), MutableTensorView(d, {4}),
+                                        MutableTensorView(d, {4}), MutableTensorView(e, {3, 2})});
   CHECK(std::vector<float>(a, a + 4) == std::vector<float>{10, 20, 30, 40});
   CHECK(std::vector<float>(b, b + 4) == std::vector<float>{1, 2, 3, 4});
   CHECK(pool_of(alias).statistics().live_bytes == 0);
@@ -157,20 +159,21 @@ TEST_CASE("run_into checks the buffers") {
   Context context(load(affine_archive()));
   const float x[8] = {};
   float y[16] = {};
-  const auto refusal = [&](const std::vector<TensorView>& outputs) {
+  const auto refusal = [&](const std::vector<MutableTensorView>& outputs) {
     const aotpack::Error error = error_of([&] { context.run_into({TensorView(x, {2, 4})}, outputs); });
     CHECK(error.code() == AOTPACK_INVALID_ARGUMENT);
     return message_of(error);
   };
   CHECK(refusal({}) == "entry 'forward' has 1 outputs, room was given for 0");
-  CHECK(refusal({TensorView(y, {3, 4})}) == "output 'output': dim 0 is batch = 2 in this call, the buffer has 3");
-  CHECK(refusal({TensorView(y, {2, 5})}) == "output 'output': dim 1 must be 4, got 5");
-  CHECK(refusal({TensorView(y, {8})}) == "output 'output': expected 2 dims [batch, 4], got 1");
-  CHECK(refusal({TensorView(x, aotpack::dtype_of<double>(), {2, 4})}) ==
+  CHECK(refusal({MutableTensorView(y, {3, 4})}) ==
+        "output 'output': dim 0 is batch = 2 in this call, the buffer has 3");
+  CHECK(refusal({MutableTensorView(y, {2, 5})}) == "output 'output': dim 1 must be 4, got 5");
+  CHECK(refusal({MutableTensorView(y, {8})}) == "output 'output': expected 2 dims [batch, 4], got 1");
+  CHECK(refusal({MutableTensorView(y, aotpack::dtype_of<double>(), {2, 4})}) ==
         "output 'output': expected float32, got float64");
-  CHECK(refusal({TensorView(y, {2, 4}, {0, 1})}) == "output 'output': the strides of its buffer overlap");
-  CHECK(refusal({TensorView(y, {2, 4}, {2, 1})}) == "output 'output': the strides of its buffer overlap");
-  CHECK(refusal({TensorView(static_cast<float*>(nullptr), {2, 4})}) == "output 'output' has no data");
+  CHECK(refusal({MutableTensorView(y, {2, 4}, {0, 1})}) == "output 'output': the strides of its buffer overlap");
+  CHECK(refusal({MutableTensorView(y, {2, 4}, {2, 1})}) == "output 'output': the strides of its buffer overlap");
+  CHECK(refusal({MutableTensorView(static_cast<float*>(nullptr), {2, 4})}) == "output 'output' has no data");
   CHECK(std::vector<float>(y, y + 16) == std::vector<float>(16, 0.0f));
   CHECK(pool_of(context).statistics().live_bytes == 0);
 }
@@ -181,26 +184,54 @@ TEST_CASE("mutation: inputs reach the caller's buffer, constants stay within the
   Context second(model, 1);
   CHECK(model.input(0).mutated);
   float x[4] = {1, 2, 3, 4};
-  CHECK(values<int64_t>(first.run({TensorView(x, {4})})[0]) == std::vector<int64_t>{101, 3});
+  CHECK(values<int64_t>(first.run({MutableTensorView(x, {4})})[0]) == std::vector<int64_t>{101, 3});
   CHECK(std::vector<float>(x, x + 4) == std::vector<float>{2, 3, 4, 5});
-  CHECK(values<int64_t>(first.run({TensorView(x, {4})})[0])[0] == 102);
-  CHECK(values<int64_t>(second.run({TensorView(x, {4})})[0]) == std::vector<int64_t>{101, 1});
+  CHECK(values<int64_t>(first.run({MutableTensorView(x, {4})})[0])[0] == 102);
+  CHECK(values<int64_t>(second.run({MutableTensorView(x, {4})})[0]) == std::vector<int64_t>{101, 1});
   // Through a copy: strided, then misaligned.
   float spread[8] = {1, -1, 2, -1, 3, -1, 4, -1};
-  first.run({TensorView(spread, {4}, {2})});
+  first.run({MutableTensorView(spread, {4}, {2})});
   CHECK(std::vector<float>(spread, spread + 8) == std::vector<float>{2, -1, 3, -1, 4, -1, 5, -1});
   char bytes[17] = {};
   int64_t count = 0;
-  first.run_into({TensorView(bytes + 1, aotpack::dtype_of<float>(), {4})},
-                 {TensorView(std::vector<int64_t>(2).data(), {2})});
+  first.run_into({MutableTensorView(bytes + 1, aotpack::dtype_of<float>(), {4})},
+                 {MutableTensorView(std::vector<int64_t>(2).data(), {2})});
   (void)count;
   float read[4];
   std::memcpy(read, bytes + 1, 16);
   CHECK(std::vector<float>(read, read + 4) == std::vector<float>{1, 1, 1, 1});
   float one = 1;
-  const aotpack::Error error = error_of([&] { first.run({TensorView(&one, {4}, {0})}); });
+  const aotpack::Error error = error_of([&] { first.run({MutableTensorView(&one, {4}, {0})}); });
   CHECK(error.code() == AOTPACK_INVALID_ARGUMENT);
   CHECK(message_of(error) == "input 'x' is written to, but its strides overlap");
+}
+
+TEST_CASE("views: memory that is only read is never written to") {
+  static_assert(std::is_constructible_v<TensorView, const float*, aotpack::Shape>);
+  static_assert(!std::is_constructible_v<MutableTensorView, const float*, aotpack::Shape>);
+  static_assert(!std::is_constructible_v<MutableTensorView, const void*, DLDataType, aotpack::Shape>);
+  static_assert(std::is_convertible_v<MutableTensorView, TensorView>);
+  static_assert(!std::is_convertible_v<TensorView, MutableTensorView>);
+  Context context(load(mutate_archive()));
+  const float x[4] = {1, 2, 3, 4};
+  int64_t result[2] = {};
+  for (const bool into : {false, true}) {
+    const aotpack::Error error = error_of([&] {
+      if (into) {
+        context.run_into({TensorView(x, {4})}, {MutableTensorView(result, {2})});
+      } else {
+        context.run({TensorView(x, {4})});
+      }
+    });
+    CHECK(error.code() == AOTPACK_INVALID_ARGUMENT);
+    CHECK(message_of(error) == "input 'x' is written to by the model: it must be a MutableTensorView");
+  }
+  CHECK(std::vector<float>(x, x + 4) == std::vector<float>{1, 2, 3, 4});
+  // A copy of the base class still knows that its memory may be written to.
+  float y[4] = {1, 2, 3, 4};
+  const TensorView view = MutableTensorView(y, {4});
+  context.run({view});
+  CHECK(std::vector<float>(y, y + 4) == std::vector<float>{2, 3, 4, 5});
 }
 
 TEST_CASE("failures of a module come back as errors, and leave nothing behind") {

@@ -12,6 +12,7 @@
 
 using namespace aotpack::tests;
 using namespace aotpack::runtime;
+using aotpack::MutableTensorView;
 using aotpack::TensorView;
 
 namespace {
@@ -165,7 +166,9 @@ TEST_CASE("calls that write to an input: it shares no element with another one, 
   for (const bool second_too : {false, true}) {
     aotpack::Context writing = context(second_too);
     std::vector<float> data(64);
-    const auto at = [&](size_t first, aotpack::Shape strides) { return TensorView(&data[first], {3, 2}, strides); };
+    const auto at = [&](size_t first, aotpack::Shape strides) {
+      return MutableTensorView(&data[first], {3, 2}, strides);
+    };
     const auto run = [&](const TensorView& a, const TensorView& b) {
       return writing.run({a, b, TensorView(&n, {})})[0].numel();
     };
@@ -196,7 +199,7 @@ TEST_CASE("calls that write to an input: it shares no element with another one, 
       trio({}, {value("a", "float32", {2}), value("b", "float32", {2}, {}, true), number("n", "int")},
            expression("u0", Json()));
   float both[3] = {};
-  CHECK(refusal(second, {TensorView(both, {2}), TensorView(both + 1, {2}), TensorView(&n, {})}) ==
+  CHECK(refusal(second, {TensorView(both, {2}), MutableTensorView(both + 1, {2}), TensorView(&n, {})}) ==
         "inputs 'a' and 'b' share memory, but the call writes to 'b'");
   // Nothing is written to: anything goes.
   aotpack::Context reading =
@@ -207,5 +210,5 @@ TEST_CASE("calls that write to an input: it shares no element with another one, 
       trio({dim("k", 0, 9)},
            {value("a", "float32", {size("k")}, {}, true), value("b", "float32", {size("k")}), number("n", "int")},
            expression("u0", Json()));
-  CHECK(sized.run({TensorView(both, {0}), TensorView(both, {0}), TensorView(&n, {})}).size() == 1);
+  CHECK(sized.run({MutableTensorView(both, {0}), TensorView(both, {0}), TensorView(&n, {})}).size() == 1);
 }

@@ -49,6 +49,10 @@ TEST_CASE("variants: the first whose guards hold; none names each one's guard") 
                           variant("some", {guard("batch", 1, 8)}, {module(1, {0}, {"alloc", "free"})}),
                           variant("many", {guard("batch", 32, Json())}, {module(1, {0}, {"alloc", "free"})})});
   Context context = context_of(writer);
+  CHECK(context.model().entry_target(0) == "x86-64-v2, x86-64");
+  CHECK(context.model().variant_target(0) == "x86-64-v2");
+  CHECK(context.model().variant_target(1) == "x86-64");
+  CHECK(context.model().variant_target(2) == "x86-64");
   std::vector<float> x(64 * 4, 1.0f);
   const auto first = [&](int64_t batch) { return context.run({TensorView(x.data(), {batch, 4})})[0].data<float>()[0]; };
   CHECK(first(1) == 4);

@@ -97,13 +97,16 @@ AOTPACK_API const char* aotpack_model_manifest(const aotpack_model* model, size_
 AOTPACK_API size_t aotpack_model_entry_count(const aotpack_model* model);
 AOTPACK_API const char* aotpack_model_entry_name(const aotpack_model* model, size_t entry);
 AOTPACK_API aotpack_status* aotpack_model_find_entry(const aotpack_model* model, const char* name, size_t* out_entry);
-/* The target of the module that was selected for this entry, e.g. "x86-64-v4". */
+/* The target of the modules that were selected for this entry, e.g. "x86-64-v4". If its variants have modules of
+ * different targets, each of these once, in the order of the variants, e.g. "x86-64-v4, x86-64-v3". */
 AOTPACK_API const char* aotpack_model_entry_target(const aotpack_model* model, size_t entry);
 
 /* The variants of an entry, in the order in which a call tries them: modules for some of the sizes that the entry
  * accepts, e.g. "batch=1" and "general". NULL if the index is out of range. */
 AOTPACK_API size_t aotpack_model_variant_count(const aotpack_model* model, size_t entry);
 AOTPACK_API const char* aotpack_model_variant_name(const aotpack_model* model, size_t entry, size_t variant);
+/* The target of the module that was selected for a variant. NULL if the index is out of range. */
+AOTPACK_API const char* aotpack_model_variant_target(const aotpack_model* model, size_t entry, size_t variant);
 
 /* One dimension. If `name` is NULL, it is static and its size is `size`. Otherwise the size is multiplier * D + offset,
  * where D is the value of the dim `name` in this call, which is in [min, max] and a multiple of `multiple_of`; max is

@@ -8,8 +8,7 @@
 //
 // Errors are thrown as aotpack::Error. Threads: any number of threads may use a Model, and one thread at a time a
 // Context. A Tensor may outlive both and may be destroyed on any thread.
-#ifndef AOTPACK_AOTPACK_HPP_
-#define AOTPACK_AOTPACK_HPP_
+#pragma once
 
 #include <complex>
 #include <cstddef>
@@ -78,25 +77,28 @@ inline bool same_dtype(DLDataType a, DLDataType b) noexcept {
 
 using Shape = std::vector<int64_t>;
 
-// A non-owning view of memory as a tensor: an input, or a buffer for an output. Cheap to copy; the data must outlive
-// it.
+// A non-owning view of memory that is only read, as a tensor: an input. Cheap to copy; the data must outlive it.
 class TensorView {
  public:
   // `data` points to element (0, ..., 0); `strides` count elements, empty for contiguous.
   template <typename T>
-  TensorView(T* data, Shape shape, Shape strides = {})
-      : TensorView(data, dtype_of<std::remove_const_t<T>>(), std::move(shape), std::move(strides)) {}
+  TensorView(const T* data, Shape shape, Shape strides = {})
+      : TensorView(data, dtype_of<T>(), std::move(shape), std::move(strides)) {}
   TensorView(const void* data, DLDataType dtype, Shape shape, Shape strides = {})
-      : data_(const_cast<void*>(data)), dtype_(dtype), shape_(std::move(shape)), strides_(std::move(strides)) {
+      : data_(data), dtype_(dtype), shape_(std::move(shape)), strides_(std::move(strides)) {
     if (!strides_.empty() && strides_.size() != shape_.size()) {
       throw Error(AOTPACK_INVALID_ARGUMENT, "shape and strides differ in length");
     }
   }
 
-  // Valid as long as this view is neither changed nor destroyed.
+  // Whether this was made as a MutableTensorView.
+  bool is_mutable() const noexcept { return is_mutable_; }
+
+  // Valid as long as this view is neither changed nor destroyed. DLPack has no type for memory that is only read:
+  // where is_mutable() is false, `data` must not be written to.
   DLTensor dl() const noexcept {
     DLTensor tensor{};
-    tensor.data = data_;
+    tensor.data = const_cast<void*>(data_);
     tensor.device = {kDLCPU, 0};
     tensor.ndim = static_cast<int32_t>(shape_.size());
     tensor.dtype = dtype_;
@@ -106,10 +108,24 @@ class TensorView {
   }
 
  private:
-  void* data_;
+  friend class MutableTensorView;
+  const void* data_;
   DLDataType dtype_;
   Shape shape_;
   Shape strides_;
+  bool is_mutable_ = false;
+};
+
+// The same for memory that is written to: a buffer for an output, or an input that the model writes to.
+class MutableTensorView : public TensorView {
+ public:
+  template <typename T, typename = std::enable_if_t<!std::is_const_v<T>>>
+  MutableTensorView(T* data, Shape shape, Shape strides = {})
+      : MutableTensorView(data, dtype_of<T>(), std::move(shape), std::move(strides)) {}
+  MutableTensorView(void* data, DLDataType dtype, Shape shape, Shape strides = {})
+      : TensorView(data, dtype, std::move(shape), std::move(strides)) {
+    is_mutable_ = true;
+  }
 };
 
 // A result. Owns its memory; movable.
@@ -148,7 +164,7 @@ class Tensor {
   }
   void* raw_data() const noexcept { return static_cast<char*>(dl().data) + dl().byte_offset; }
 
-  TensorView view() const { return TensorView(raw_data(), dtype(), shape(), strides()); }
+  MutableTensorView view() const { return MutableTensorView(raw_data(), dtype(), shape(), strides()); }
 
   // Transfers ownership of the DLPack object, e.g. to another library.
   DLManagedTensorVersioned* release() noexcept { return managed_.release(); }
@@ -248,6 +264,9 @@ class Model {
     detail::check(aotpack_model_find_entry(handle_, name.c_str(), &entry));
     return entry;
   }
+  std::string_view variant_target(size_t variant, size_t entry = 0) const {
+    return text(aotpack_model_variant_target(handle_, entry, variant));
+  }
   // In the order in which a call tries them.
   std::vector<std::string_view> variants(size_t entry = 0) const {
     std::vector<std::string_view> names;
@@ -317,7 +336,7 @@ class Model {
   explicit Model(aotpack_model* handle) noexcept : handle_(handle) {}
 
   static std::string_view text(const char* value) {
-    if (value == nullptr) throw Error(AOTPACK_INVALID_ARGUMENT, "there is no such entry");
+    if (value == nullptr) throw Error(AOTPACK_INVALID_ARGUMENT, "there is no such entry or variant");
     return value;
   }
   static const aotpack_value_info& info(const aotpack_value_info* value) {
@@ -346,8 +365,10 @@ class Context {
   void set_num_threads(int32_t count) { detail::check(aotpack_context_set_num_threads(handle_.get(), count)); }
   void set_seed(uint64_t seed) noexcept { aotpack_context_set_seed(handle_.get(), seed); }
 
-  // Runs an entry (default: the first) and returns new tensors.
+  // Runs an entry (default: the first) and returns new tensors. Inputs that the model writes to must be
+  // MutableTensorViews; otherwise INVALID_ARGUMENT.
   std::vector<Tensor> run(const std::vector<TensorView>& inputs, size_t entry = 0) {
+    check_written(inputs, entry);
     const Pointers given(inputs);
     std::vector<DLManagedTensorVersioned*> raw(model_.output_count(entry));
     // Created before the call, so that nothing can fail between the call and the transfer of ownership.
@@ -361,7 +382,9 @@ class Context {
   }
 
   // The same, into buffers of the results' dtypes and sizes.
-  void run_into(const std::vector<TensorView>& inputs, const std::vector<TensorView>& outputs, size_t entry = 0) {
+  void run_into(const std::vector<TensorView>& inputs, const std::vector<MutableTensorView>& outputs,
+                size_t entry = 0) {
+    check_written(inputs, entry);
     const Pointers given(inputs);
     const Pointers results(outputs);
     detail::check(
@@ -402,10 +425,11 @@ class Context {
   // The array of pointers that the C functions accept.
   class Pointers {
    public:
-    explicit Pointers(const std::vector<TensorView>& views) {
+    template <typename View>
+    explicit Pointers(const std::vector<View>& views) {
       tensors_.reserve(views.size());
       pointers_.reserve(views.size());
-      for (const TensorView& view : views) pointers_.push_back(&tensors_.emplace_back(view.dl()));
+      for (const View& view : views) pointers_.push_back(&tensors_.emplace_back(view.dl()));
     }
     const DLTensor* const* data() const noexcept { return pointers_.data(); }
     size_t size() const noexcept { return pointers_.size(); }
@@ -414,6 +438,15 @@ class Context {
     std::vector<DLTensor> tensors_;
     std::vector<const DLTensor*> pointers_;
   };
+  void check_written(const std::vector<TensorView>& inputs, size_t entry) const {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].is_mutable()) continue;
+      const aotpack_value_info* info = aotpack_model_input(model_.handle(), entry, i);
+      if (info == nullptr || !info->mutated) continue;
+      throw Error(AOTPACK_INVALID_ARGUMENT,
+                  std::string("input '") + info->name + "' is written to by the model: it must be a MutableTensorView");
+    }
+  }
   struct Deleter {
     void operator()(aotpack_context* context) const noexcept { aotpack_context_release(context); }
   };

@@ -158,11 +158,16 @@ aotpack_status* aotpack_model_find_entry(const aotpack_model* model, const char*
 
 const char* aotpack_model_entry_target(const aotpack_model* model, size_t entry) {
   if (find_plan(model, entry) == nullptr) return nullptr;
-  return unwrap(model)->entries()[entry].variants.front().module_record->target.c_str();
+  return unwrap(model)->entries()[entry].targets.c_str();
 }
 
 size_t aotpack_model_variant_count(const aotpack_model* model, size_t entry) {
   return find_plan(model, entry) != nullptr ? unwrap(model)->entries()[entry].variants.size() : 0;
+}
+
+const char* aotpack_model_variant_target(const aotpack_model* model, size_t entry, size_t variant) {
+  if (variant >= aotpack_model_variant_count(model, entry)) return nullptr;
+  return unwrap(model)->entries()[entry].variants[variant].module_record->target.c_str();
 }
 
 const char* aotpack_model_variant_name(const aotpack_model* model, size_t entry, size_t variant) {

@@ -1,6 +1,7 @@
 #include "model/model.h"
 
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "base/status.h"
@@ -38,8 +39,13 @@ void Model::add_infos() {
 }
 
 void Model::add_entry(const EntryRecord& record) {
-  ModelEntry& entry = entries_.emplace_back(ModelEntry{EntryPlan(record), {}});
-  for (const VariantRecord& variant : record.variants) entry.variants.push_back(make_variant(record, variant));
+  ModelEntry& entry = entries_.emplace_back(ModelEntry{EntryPlan(record), {}, {}});
+  std::set<std::string_view> targets;
+  for (const VariantRecord& variant : record.variants) {
+    entry.variants.push_back(make_variant(record, variant));
+    const std::string& target = entry.variants.back().module_record->target;
+    if (targets.insert(target).second) entry.targets += (entry.targets.empty() ? "" : ", ") + target;
+  }
 }
 
 std::string Model::describe(const EntryRecord& entry, const VariantRecord& variant) const {

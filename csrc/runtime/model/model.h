@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Variant {
 struct ModelEntry {
   EntryPlan plan;
   std::vector<Variant> variants;
+  std::string targets;  // of the chosen modules, each once, in the order of the variants
 };
 
 // Immutable after construction but for its weights, and thread-safe; counts its references.
