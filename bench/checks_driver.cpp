@@ -62,8 +62,9 @@ Tensors make_tensors(const EntryPlan& plan, float* data, bool second, bool with_
 }  // namespace
 
 // What callgrind looks for.
-extern "C" __attribute__((noinline)) void checks_bind(BoundInputs* bound, const Tensors& tensors, Pool* pool) {
-  bound->bind(tensors.pointers.data(), tensors.pointers.size(), pool);
+extern "C" __attribute__((noinline)) void checks_bind(BoundInputs* bound, const Tensors& tensors,
+                                                      const Workspace& workspace) {
+  bound->bind(tensors.pointers.data(), tensors.pointers.size(), workspace);
   bound->release();
 }
 
@@ -94,9 +95,9 @@ int main(int argc, char** argv) {
   const Tensors sets[2] = {make_tensors(plan, data.data(), false, true), make_tensors(plan, data.data(), true, true)};
   if (std::strcmp(argv[2], "count") == 0) {
     const int calls = argc > 3 ? std::atoi(argv[3]) : 1000;
-    for (int i = 0; i < calls; ++i) checks_bind(&bound, sets[i % 2], &context.pool());
+    for (int i = 0; i < calls; ++i) checks_bind(&bound, sets[i % 2], context.workspace());
   } else {
-    report("checks", [&](bool second) { checks_bind(&bound, sets[second ? 1 : 0], &context.pool()); });
+    report("checks", [&](bool second) { checks_bind(&bound, sets[second ? 1 : 0], context.workspace()); });
     report("call", [&](bool second) {
       const Tensors& tensors = sets[second ? 1 : 0];
       DLManagedTensorVersioned* output = nullptr;

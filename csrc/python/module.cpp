@@ -153,7 +153,8 @@ void bind_runner(nb::module_& module) {
           "The name of the entry that a call runs.")
       .def_prop_ro(
           "target", [](const Runner& self) { return aotpack_model_entry_target(self.loaded()->model(), self.entry()); },
-          "The target of the module that was selected for this host, such as \"x86-64-v4\". If the variants of the entry\n"
+          "The target of the module that was selected for this host, such as \"x86-64-v4\". If the variants of the "
+          "entry\n"
           "have modules of different targets, each of these once, such as \"x86-64-v4, x86-64-v3\".")
       .def_prop_ro(
           "num_threads",

@@ -243,6 +243,25 @@ ArchiveWriter mutate_archive() {
   return writer;
 }
 
+ArchiveWriter bools_archive(const std::vector<uint8_t>& keep, const std::vector<uint8_t>& seen) {
+  ArchiveWriter writer;
+  const std::string segment = bytes_of(keep) + std::string(60, '\0') + bytes_of(seen);
+  writer.files = {{"weights/0", segment}, {"modules/x86-64/forward", read_bytes(MODULE_bools)}};
+  const auto forward = [](const char* name, std::vector<Json> order) {
+    return entry(name, {dim("n", 0, Json())},
+                 {value("mask", "bool", {size("n"), 3}, std::move(order)), number("flag", "bool"),
+                  value("marks", "bool", {4}, {}, true)},
+                 {value("bytes", "uint8", {size("n", 3, 13)})},
+                 {variant("default", {}, {module(1, {0, 1}, {"alloc"})})});
+  };
+  writer.manifest = manifest({constant("keep", "bool", {4}, {1}, 0, 0, bytes_of(keep)),
+                              constant("seen", "bool", {4}, {1}, 0, 64, bytes_of(seen), true)},
+                             {forward("forward", {}), forward("turned", {1, 0})});
+  writer.manifest["weights"] =
+      Json::object({{"tensors", Json::array({weight("keep", "bool", {4}, 0)})}, {"fold", Json()}});
+  return writer;
+}
+
 ArchiveWriter seed_archive() {
   ArchiveWriter writer;
   writer.files = {{"modules/x86-64/forward", read_bytes(MODULE_seed)}};

@@ -74,6 +74,9 @@ ArchiveWriter failing_archive();
 // x: int32 [n, c, h, w], brought into channels-last; sizes dynamic if `dynamic`, else [2, 3, 2, 2].
 ArchiveWriter layout_archive(bool dynamic);
 ArchiveWriter mutate_archive();
+// Two entries of one module; "turned" wants the mask column by column. `keep` can be updated, `seen` is state.
+ArchiveWriter bools_archive(const std::vector<uint8_t>& keep = {0, 1, 1, 0},
+                            const std::vector<uint8_t>& seen = {1, 0, 0, 1});
 ArchiveWriter seed_archive();
 // What the archive of `updatable_archive` is made from, and what it computes.
 struct UpdatableWeights {

@@ -18,26 +18,6 @@ using Bytes = std::vector<uint8_t>;
 
 namespace {
 
-// Two entries of one module; "turned" wants the mask column by column. `keep` can be updated, `seen` is state.
-ArchiveWriter bools_archive(const Bytes& keep = {0, 1, 1, 0}, const Bytes& seen = {1, 0, 0, 1}) {
-  ArchiveWriter writer;
-  const std::string segment = bytes_of(keep) + std::string(60, '\0') + bytes_of(seen);
-  writer.files = {{"weights/0", segment}, {"modules/x86-64/forward", read_bytes(MODULE_bools)}};
-  const auto forward = [](const char* name, std::vector<Json> order) {
-    return entry(name, {dim("n", 0, Json())},
-                 {value("mask", "bool", {size("n"), 3}, std::move(order)), number("flag", "bool"),
-                  value("marks", "bool", {4}, {}, true)},
-                 {value("bytes", "uint8", {size("n", 3, 13)})},
-                 {variant("default", {}, {module(1, {0, 1}, {"alloc"})})});
-  };
-  writer.manifest = manifest({constant("keep", "bool", {4}, {1}, 0, 0, bytes_of(keep)),
-                              constant("seen", "bool", {4}, {1}, 0, 64, bytes_of(seen), true)},
-                             {forward("forward", {}), forward("turned", {1, 0})});
-  writer.manifest["weights"] =
-      Json::object({{"tensors", Json::array({weight("keep", "bool", {4}, 0)})}, {"fold", Json()}});
-  return writer;
-}
-
 TensorView bools(const void* data, Shape shape, Shape strides = {}) {
   return TensorView(data, dtype_of<bool>(), std::move(shape), std::move(strides));
 }

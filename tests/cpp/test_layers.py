@@ -18,12 +18,12 @@ LAYERS: dict[str, set[str]] = {
     "shape": {"base"},
     "manifest": {"base", "shape"},
     "archive": {"base", "host", "manifest"},
-    "hal": set(),
-    "hal/cpu": {"base", "hal", "host", "manifest"},
-    "model": {"archive", "base", "hal/cpu", "manifest"},
+    "hal": {"base", "host", "manifest"},
+    "hal/cpu": {"base", "hal"},
+    "model": {"archive", "base", "hal", "hal/cpu", "manifest"},
     "call": {"base", "hal", "host", "manifest", "model"},
     "update": {"base", "call", "manifest", "model"},
-    "api": {"base", "call", "hal/cpu", "model", "update"},
+    "api": {"base", "call", "model", "update"},
 }
 # The same for the folders of csrc. "include" is what they share with code outside.
 PARTS: dict[str, set[str]] = {

@@ -28,8 +28,8 @@ std::vector<T> values(const Tensor& tensor) {
   return std::vector<T>(tensor.data<T>(), tensor.data<T>() + tensor.numel());
 }
 
-aotpack::runtime::Pool& pool_of(Context& context) {
-  return reinterpret_cast<aotpack::runtime::Context*>(context.handle())->pool();
+aotpack::runtime::Allocator& pool_of(Context& context) {
+  return *reinterpret_cast<aotpack::runtime::Context*>(context.handle())->workspace().allocator();
 }
 
 }  // namespace

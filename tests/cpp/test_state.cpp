@@ -205,7 +205,8 @@ TEST_CASE("the file may be replaced meanwhile") {
 
 TEST_CASE("reset gives the memory back") {
   Context context(load(updatable_archive()), 1);
-  aotpack::runtime::Pool& pool = reinterpret_cast<aotpack::runtime::Context*>(context.handle())->pool();
+  aotpack::runtime::Allocator& pool =
+      *reinterpret_cast<aotpack::runtime::Context*>(context.handle())->workspace().allocator();
   call(context);
   CHECK(pool.statistics().live_bytes > 0);
   CHECK(pool.statistics().live_bytes < 4096);  // the large one is mapped

@@ -58,7 +58,7 @@ TEST_CASE("contexts of a model with state do not see each other's") {
     Context context(model, 1);
     float x[4] = {};
     for (int64_t round = 1; round <= 200; ++round) {
-      if (context.run({TensorView(x, {4})})[0].data<int64_t>()[0] != 100 + round) ++wrong;
+      if (context.run({aotpack::MutableTensorView(x, {4})})[0].data<int64_t>()[0] != 100 + round) ++wrong;
     }
   });
   CHECK(wrong == 0);

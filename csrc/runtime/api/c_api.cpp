@@ -8,7 +8,7 @@
 #include "aotpack/aotpack.h"
 #include "base/status.h"
 #include "call/context.h"
-#include "hal/cpu/target.h"
+#include "model/devices.h"
 #include "model/model.h"
 #include "update/update.h"
 
@@ -57,7 +57,7 @@ const char* aotpack_version(void) { return AOTPACK_VERSION_STRING; }
 
 const char* aotpack_host_target(void) {
   try {
-    const auto& targets = aotpack::runtime::host_targets();
+    const auto& targets = aotpack::runtime::host_device().targets();
     return targets.empty() ? "" : targets.front().data();  // a view of a literal, so zero-terminated
   } catch (...) {
     return "";

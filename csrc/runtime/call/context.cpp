@@ -34,11 +34,18 @@ class Busy {
 
 class Context::Cleanup {
  public:
-  explicit Cleanup(EntryScratch& scratch) noexcept : scratch_(scratch) {}
+  Cleanup(EntryScratch& scratch, Stream& stream) noexcept : scratch_(scratch), stream_(stream) {}
   ~Cleanup() {
+    if (!finished_) {
+      // Work that is still going on reads and writes what is given back here.
+      try {
+        stream_.wait();
+      } catch (...) {  // the call fails for another reason already
+      }
+    }
     if (adopted_) {
       for (aotpack_module_tensor& output : scratch_.outputs) {
-        if (output.block != nullptr) Pool::release_block(output.block);
+        if (output.block != nullptr) Allocator::release_block(output.block);
       }
     }
     scratch_.inputs.release();
@@ -48,26 +55,32 @@ class Context::Cleanup {
 
   // From now on every block in the outputs is one reference to release.
   void adopted() noexcept { adopted_ = true; }
+  // The end of a call that succeeds.
+  void finish() {
+    stream_.wait();
+    finished_ = true;
+  }
 
  private:
   EntryScratch& scratch_;
+  Stream& stream_;
   bool adopted_ = false;
+  bool finished_ = false;
 };
 
 Context::EntryScratch::EntryScratch(const ModelEntry& entry)
     : inputs(entry.plan), outputs(entry.plan.record().outputs.size()), tables(entry.variants.size()) {}
 
-Context::Context(Model* model, int32_t num_threads, Pool::Keep keep)
-    : model_(model), scratch_(model->entries().size()), state_(*model) {
+Context::Context(Model* model, int32_t num_threads, Allocator::Keep keep)
+    : model_(model), workspace_(model->device(), keep), scratch_(model->entries().size()), state_(*model) {
   set_num_threads(num_threads);
   call_.seed = random_seed();
-  call_.pool = Pool::create(keep);
+  call_.allocator = workspace_.allocator();
   model_->retain();
 }
 
 Context::~Context() {
   state_.reset();
-  call_.pool->release();
   model_->release();
 }
 
@@ -97,7 +110,7 @@ const aotpack_module_tensor* Context::constants_of(size_t entry, size_t variant,
   const std::vector<aotpack_module_tensor>& shared = weights.table(entry, variant);
   const Variant& chosen = model_->entries()[entry].variants[variant];
   if (!chosen.mutates_constants) return shared.data();
-  state_.ensure(weights, call_.pool);
+  state_.ensure(weights, workspace_);
   if (table->state_version != state_.version() || table->weights_id != weights.id()) {
     table->state_version = 0;  // should the copy fail
     table->tensors = shared;
@@ -143,7 +156,7 @@ void Context::execution_failed(const EntryRecord& entry, int32_t code) const {
 void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
                       size_t num_inputs) {
   const ModelEntry& model_entry = model_->entries()[entry];
-  const size_t index = scratch.inputs.bind(inputs, num_inputs, call_.pool);
+  const size_t index = scratch.inputs.bind(inputs, num_inputs, workspace_);
   const Variant& variant = model_entry.variants[index];
   scratch.variant = &variant;
   const aotpack_module_tensor* constants = constants_of(entry, index, weights, &scratch.tables[index]);
@@ -151,12 +164,12 @@ void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weig
   aotpack_module_call call;
   call.struct_size = sizeof call;
   call.runtime = &call_;
-  call.imports = variant.module->imports();
+  call.imports = variant.executable->imports();
   call.inputs = scratch.inputs.tensors();
   call.constants = constants;
   call.outputs = scratch.outputs.data();
   call.num_threads = begin_team(num_threads_);
-  const int32_t code = variant.module->run(call);
+  const int32_t code = variant.executable->launch(call, workspace_.stream());
   if (code != AOTPACK_MODULE_OK) execution_failed(model_entry.plan.record(), code);
 }
 
@@ -164,7 +177,7 @@ void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weig
 // blocks: an error further on then releases each of them rightly.
 void Context::adopt_outputs(EntryScratch& scratch) noexcept {
   for (aotpack_module_tensor& output : scratch.outputs) {
-    if (output.block != nullptr && Pool::claim(output.block)) Pool::retain_block(output.block);
+    if (output.block != nullptr && Allocator::claim(output.block)) Allocator::retain_block(output.block);
   }
 }
 
@@ -175,13 +188,16 @@ void Context::own_output(const ValueRecord& value, aotpack_module_tensor& output
     fail(AOTPACK_INTERNAL, "output '%s' is larger than the address space", value.name.c_str());
   }
   if (output.block == nullptr || !same_layout(output.sizes, output.strides, strides, output.rank)) {
-    void* copy = pool().allocate(bytes);
+    void* copy = workspace_.allocator()->allocate(bytes);
     if (copy == nullptr) {
       fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes for output '%s'", bytes, value.name.c_str());
     }
-    strided_copy(copy, strides, output.data, output.strides, output.sizes, output.rank, value.dtype->size);
-    if (output.block != nullptr) Pool::release_block(output.block);
-    output.block = output.data = copy;
+    void* data = Allocator::data(copy);
+    workspace_.stream().copy_strided(data, strides, output.data, output.strides, output.sizes, output.rank,
+                                     value.dtype->size);
+    if (output.block != nullptr) Allocator::release_block(output.block);
+    output.block = copy;
+    output.data = data;
   }
   // Also where nothing was copied: dims of size 1 may have come with any stride.
   std::copy(strides, strides + output.rank, output.strides);
@@ -190,7 +206,7 @@ void Context::own_output(const ValueRecord& value, aotpack_module_tensor& output
 DLManagedTensorVersioned* Context::take_output(const ValueRecord& value, aotpack_module_tensor& output) {
   own_output(value, output);
   DLManagedTensorVersioned* tensor =
-      make_tensor(call_.pool, output.block, output.data, *value.dtype, output.rank, output.sizes, output.strides);
+      make_tensor(workspace_, output.block, output.data, *value.dtype, output.rank, output.sizes, output.strides);
   if (tensor == nullptr) fail(AOTPACK_OUT_OF_MEMORY, "out of memory for output '%s'", value.name.c_str());
   output.block = nullptr;  // the tensor has it now
   return tensor;
@@ -205,7 +221,7 @@ void Context::run(size_t entry, const DLTensor* const* inputs, size_t num_inputs
   const EntryRecord& record = model_entry.plan.record();
   // Until the end: outputs may lie in constants.
   const WeightsInUse weights = model_->weights();
-  Cleanup cleanup(scratch);
+  Cleanup cleanup(scratch, workspace_.stream());
   execute(entry, scratch, *weights, inputs, num_inputs);
   adopt_outputs(scratch);
   cleanup.adopted();
@@ -213,11 +229,12 @@ void Context::run(size_t entry, const DLTensor* const* inputs, size_t num_inputs
   size_t made = 0;
   try {
     for (; made < num_outputs; ++made) outputs[made] = take_output(record.outputs[made], scratch.outputs[made]);
+    scratch.inputs.write_back(workspace_);
+    cleanup.finish();
   } catch (...) {
     for (; made-- > 0; outputs[made] = nullptr) outputs[made]->deleter(outputs[made]);
     throw;
   }
-  scratch.inputs.write_back();
 }
 
 void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_inputs, const DLTensor* const* outputs,
@@ -229,7 +246,7 @@ void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_i
   check_destinations(record, outputs, num_outputs);
   // Until the end: outputs may lie in constants.
   const WeightsInUse weights = model_->weights();
-  Cleanup cleanup(scratch);
+  Cleanup cleanup(scratch, workspace_.stream());
   execute(entry, scratch, *weights, inputs, num_inputs);
   adopt_outputs(scratch);
   cleanup.adopted();
@@ -242,8 +259,10 @@ void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_i
       own_output(record.outputs[i], output);
     }
   }
-  for (size_t i = 0; i < num_outputs; ++i) copy_out(record.outputs[i], scratch.outputs[i], *outputs[i]);
-  scratch.inputs.write_back();
+  for (size_t i = 0; i < num_outputs; ++i)
+    copy_out(record.outputs[i], scratch.outputs[i], *outputs[i], workspace_.stream());
+  scratch.inputs.write_back(workspace_);
+  cleanup.finish();
 }
 
 DLManagedTensorVersioned* Context::get_state(size_t index) {
@@ -251,12 +270,12 @@ DLManagedTensorVersioned* Context::get_state(size_t index) {
   if (index >= model_->state().size()) {
     fail(AOTPACK_INVALID_ARGUMENT, "there is no state tensor %zu; the model has %zu", index, model_->state().size());
   }
-  return state_.get(index, *model_->weights(), call_.pool);
+  return state_.get(index, *model_->weights(), workspace_);
 }
 
 void Context::load_state(const char* const* names, const DLTensor* const* tensors, size_t count) {
   const Busy busy(&busy_);
-  state_.load(names, tensors, count, *model_->weights(), call_.pool);
+  state_.load(names, tensors, count, *model_->weights(), workspace_);
 }
 
 void Context::reset() {

@@ -7,6 +7,7 @@
 
 #include "call/inputs.h"
 #include "call/state.h"
+#include "call/workspace.h"
 #include "hal/imports.h"
 #include "model/model.h"
 
@@ -19,7 +20,7 @@ class Context {
 
   // Throws INVALID_ARGUMENT for a number of threads outside [0, kMaxThreads].
   // `keep`: a context that runs once, for results that stay, need not hold on to scratch memory.
-  Context(Model* model, int32_t num_threads, Pool::Keep keep = Pool::Keep::kFree);
+  Context(Model* model, int32_t num_threads, Allocator::Keep keep = Allocator::Keep::kFree);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -43,7 +44,7 @@ class Context {
   // See aotpack_context_variant.
   const char* variant(size_t entry) const noexcept;
 
-  Pool& pool() noexcept { return *call_.pool; }
+  const Workspace& workspace() const noexcept { return workspace_; }
 
  private:
   // The constants of a variant that writes to some: this context's copies among those of a set of weights.
@@ -77,6 +78,7 @@ class Context {
   Model* model_;
   int32_t num_threads_ = 1;
   std::atomic<bool> busy_{false};
+  Workspace workspace_;
   CallState call_;
   std::vector<std::unique_ptr<EntryScratch>> scratch_;  // by entry, made at its first call
   State state_;

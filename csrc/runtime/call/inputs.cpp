@@ -1,6 +1,7 @@
 #include "call/inputs.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/bools.h"
 #include "base/bytes.h"
@@ -152,7 +153,7 @@ void BoundInputs::check_sharing(const DLTensor* const* inputs) const {
   }
 }
 
-void BoundInputs::place(size_t index, const DLTensor& given, Pool* pool) {
+void BoundInputs::place(size_t index, const DLTensor& given, const Workspace& workspace) {
   const InputPlan& plan = plan_->inputs()[index];
   aotpack_module_tensor& tensor = tensors_[index];
   const int64_t* strides = given.strides;
@@ -169,17 +170,28 @@ void BoundInputs::place(size_t index, const DLTensor& given, Pool* pool) {
     return;
   }
   if (data == nullptr) invalid("input '" + plan_->record().inputs[index].name + "' has no data");
-  bool fits = reinterpret_cast<uintptr_t>(data) % plan.alignment == 0;
+  bool fits = workspace.is_host() && reinterpret_cast<uintptr_t>(data) % plan.alignment == 0;
   for (int32_t axis = 0; axis < plan.rank; ++axis) {
     fits &= strides[axis] == tensor.strides[axis] || tensor.sizes[axis] == 1;
   }
-  if (!fits) return copy_in(index, given, strides, bytes, pool);
+  if (!fits) return copy_in(index, given, strides, bytes, workspace);
   tensor.data = data;
 }
 
-void BoundInputs::copy_in(size_t index, const DLTensor& given, const int64_t* strides, size_t bytes, Pool* pool) {
+// Bools become 0 and 1 on the host: elsewhere it does not see them.
+void BoundInputs::stage_bools(Copy& copy, const int64_t* strides, size_t bytes, aotpack_module_tensor& tensor,
+                              const Workspace& workspace) {
+  copy.staged = workspace.host_allocator()->allocate(bytes);
+  if (copy.staged == nullptr) throw std::bad_alloc();
+  strided_copy(copy.staged, tensor.strides, copy.given, strides, tensor.sizes, tensor.rank, 1);
+  make_bools(copy.staged, bytes);
+  workspace.stream().copy(tensor.data, copy.staged, bytes);
+}
+
+void BoundInputs::copy_in(size_t index, const DLTensor& given, const int64_t* strides, size_t bytes,
+                          const Workspace& workspace) {
   aotpack_module_tensor& tensor = tensors_[index];
-  void* block = pool->allocate(bytes);
+  void* block = workspace.allocator()->allocate(bytes);
   if (block == nullptr) {
     fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes to bring input '%s' into the model's layout", bytes,
          plan_->record().inputs[index].name.c_str());
@@ -189,12 +201,16 @@ void BoundInputs::copy_in(size_t index, const DLTensor& given, const int64_t* st
   copy.given = data_of(given);
   std::copy(strides, strides + tensor.rank, copy.given_strides);
   any_copy_ = true;
-  strided_copy(block, tensor.strides, copy.given, strides, tensor.sizes, tensor.rank, plan_->inputs()[index].item);
-  tensor.data = block;
+  tensor.data = Allocator::data(block);
+  if (!workspace.is_host() && plan_->inputs()[index].is_bool) {
+    return stage_bools(copy, strides, bytes, tensor, workspace);
+  }
+  workspace.stream().copy_strided(tensor.data, tensor.strides, copy.given, strides, tensor.sizes, tensor.rank,
+                                  plan_->inputs()[index].item);
 }
 
 // All inputs are placed: dense, and so one run of bytes, of one byte an element.
-void BoundInputs::normalise_bools(const DLTensor* const* inputs, Pool* pool) {
+void BoundInputs::normalise_bools(const DLTensor* const* inputs, const Workspace& workspace) {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const InputPlan& plan = plan_->inputs()[i];
     if (!plan.is_bool) continue;
@@ -203,24 +219,25 @@ void BoundInputs::normalise_bools(const DLTensor* const* inputs, Pool* pool) {
     for (int32_t axis = 0; axis < plan.rank; ++axis) count *= static_cast<size_t>(tensor.sizes[axis]);
     if (are_bools(tensor.data, count)) continue;
     // Never in the caller's memory, which others may be reading.
-    if (copies_[i].block == nullptr) copy_in(i, *inputs[i], tensor.strides, count, pool);
-    make_bools(copies_[i].block, count);
+    if (copies_[i].block == nullptr) copy_in(i, *inputs[i], tensor.strides, count, workspace);
+    make_bools(tensor.data, count);
   }
 }
 
-size_t BoundInputs::bind(const DLTensor* const* inputs, size_t count, Pool* pool) {
+size_t BoundInputs::bind(const DLTensor* const* inputs, size_t count, const Workspace& workspace) {
   check_kinds(inputs, count);
   sizes_.solve(inputs);
   // Everything before any copy: a wrong call should cost nothing.
   check_sizes(inputs);
   const size_t variant = choose_variant(*plan_, sizes_.data());
   if (plan_->has_mutated_inputs()) check_sharing(inputs);
+  const bool is_host = workspace.is_host();
   try {
     for (size_t i = 0; i < count; ++i) {
-      if (!use_in_place(plan_->inputs()[i], *inputs[i], &tensors_[i])) [[unlikely]]
-        place(i, *inputs[i], pool);
+      if (!is_host || !use_in_place(plan_->inputs()[i], *inputs[i], &tensors_[i])) [[unlikely]]
+        place(i, *inputs[i], workspace);
     }
-    if (plan_->has_bool_inputs()) normalise_bools(inputs, pool);
+    if (is_host && plan_->has_bool_inputs()) normalise_bools(inputs, workspace);
   } catch (...) {
     release();
     throw;
@@ -228,22 +245,23 @@ size_t BoundInputs::bind(const DLTensor* const* inputs, size_t count, Pool* pool
   return variant;
 }
 
-void BoundInputs::write_back() noexcept {
+void BoundInputs::write_back(const Workspace& workspace) {
   if (!any_copy_) return;
   for (size_t i = 0; i < copies_.size(); ++i) {
     const InputPlan& plan = plan_->inputs()[i];
     if (copies_[i].block == nullptr || !plan.is_mutated) continue;
     const aotpack_module_tensor& tensor = tensors_[i];
-    strided_copy(copies_[i].given, copies_[i].given_strides, tensor.data, tensor.strides, tensor.sizes, tensor.rank,
-                 plan.item);
+    workspace.stream().copy_strided(copies_[i].given, copies_[i].given_strides, tensor.data, tensor.strides,
+                                    tensor.sizes, tensor.rank, plan.item);
   }
 }
 
 void BoundInputs::release() noexcept {
   if (!any_copy_) return;
   for (Copy& copy : copies_) {
-    if (copy.block != nullptr) Pool::release_block(copy.block);
-    copy.block = nullptr;
+    if (copy.block != nullptr) Allocator::release_block(copy.block);
+    if (copy.staged != nullptr) Allocator::release_block(copy.staged);
+    copy.block = copy.staged = nullptr;
   }
   any_copy_ = false;
 }

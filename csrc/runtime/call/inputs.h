@@ -6,7 +6,7 @@
 
 #include "aotpack/dlpack.h"
 #include "call/call_sizes.h"
-#include "hal/pool.h"
+#include "call/workspace.h"
 #include "model/plan.h"
 
 namespace aotpack::runtime {
@@ -18,11 +18,11 @@ class BoundInputs {
 
   // Checks everything, then fills tensors() and sizes(); returns the index of the variant that fits. Tensors that are
   // not dense in the model's order, or misaligned, or bools of other bytes than 0 and 1, are copied into memory of
-  // `pool`; such bytes are 1 in the copy. Throws INVALID_ARGUMENT in the user's names, or OUT_OF_MEMORY; nothing stays
-  // held then.
-  size_t bind(const DLTensor* const* inputs, size_t count, Pool* pool);
+  // the workspace; such bytes are 1 in the copy. Throws INVALID_ARGUMENT in the user's names, or OUT_OF_MEMORY; nothing
+  // stays held then.
+  size_t bind(const DLTensor* const* inputs, size_t count, const Workspace& workspace);
   // After a call that succeeded: what the model wrote into copies goes to the caller's buffers.
-  void write_back() noexcept;
+  void write_back(const Workspace& workspace);
   // Gives the copies back. After every bind().
   void release() noexcept;
 
@@ -31,22 +31,26 @@ class BoundInputs {
   const int64_t* sizes() const noexcept { return sizes_.data(); }
 
  private:
+  struct Copy {
+    void* block = nullptr;   // NULL: the caller's memory is used in place
+    void* staged = nullptr;  // on the host, on its way to another device
+    void* given = nullptr;
+    int64_t given_strides[AOTPACK_MAX_RANK];
+  };
+
   void check_kinds(const DLTensor* const* inputs, size_t count) const;
   void check_sizes(const DLTensor* const* inputs);
   void check_sharing(const DLTensor* const* inputs) const;
-  void place(size_t index, const DLTensor& given, Pool* pool);
-  void copy_in(size_t index, const DLTensor& given, const int64_t* strides, size_t bytes, Pool* pool);
-  void normalise_bools(const DLTensor* const* inputs, Pool* pool);
+  void place(size_t index, const DLTensor& given, const Workspace& workspace);
+  void stage_bools(Copy& copy, const int64_t* strides, size_t bytes, aotpack_module_tensor& tensor,
+                   const Workspace& workspace);
+  void copy_in(size_t index, const DLTensor& given, const int64_t* strides, size_t bytes, const Workspace& workspace);
+  void normalise_bools(const DLTensor* const* inputs, const Workspace& workspace);
   [[noreturn]] void wrong_size(size_t index, const DLTensor& given) const;
 
   const EntryPlan* plan_;
   CallSizes sizes_;
   std::vector<aotpack_module_tensor> tensors_;
-  struct Copy {
-    void* block = nullptr;  // NULL: the caller's memory is used in place
-    void* given = nullptr;
-    int64_t given_strides[AOTPACK_MAX_RANK];
-  };
   std::vector<Copy> copies_;
   bool any_copy_ = false;
 };

@@ -92,12 +92,13 @@ bool touches_any(const ValueRecord& value, const aotpack_module_tensor& output, 
   return false;
 }
 
-void copy_out(const ValueRecord& value, const aotpack_module_tensor& output, const DLTensor& destination) noexcept {
+void copy_out(const ValueRecord& value, const aotpack_module_tensor& output, const DLTensor& destination,
+              Stream& stream) {
   int64_t compact[AOTPACK_MAX_RANK];
   const int64_t* strides = nullptr;
   if (!strides_of(destination, compact, &strides)) return;  // was checked
-  strided_copy(data_of(destination), strides, output.data, output.strides, output.sizes, output.rank,
-               value.dtype->size);
+  stream.copy_strided(data_of(destination), strides, output.data, output.strides, output.sizes, output.rank,
+                      value.dtype->size);
 }
 
 }  // namespace aotpack::runtime

@@ -6,6 +6,7 @@
 
 #include "aotpack/dlpack.h"
 #include "aotpack/module_abi.h"
+#include "hal/stream.h"
 #include "model/plan.h"
 
 namespace aotpack::runtime {
@@ -24,6 +25,7 @@ bool touches_any(const ValueRecord& value, const aotpack_module_tensor& output, 
                  size_t count) noexcept;
 
 // Into a destination that was checked.
-void copy_out(const ValueRecord& value, const aotpack_module_tensor& output, const DLTensor& destination) noexcept;
+void copy_out(const ValueRecord& value, const aotpack_module_tensor& output, const DLTensor& destination,
+              Stream& stream);
 
 }  // namespace aotpack::runtime

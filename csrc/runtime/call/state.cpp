@@ -1,6 +1,5 @@
 #include "call/state.h"
 
-#include <cstring>
 #include <numeric>
 
 #include "base/status.h"
@@ -24,42 +23,45 @@ size_t size_of(const ConstantRecord& record) {
 
 }  // namespace
 
-void State::ensure(const WeightSet& weights, Pool* pool) {
+void State::ensure(const WeightSet& weights, const Workspace& workspace) {
   if (!copies_.empty()) return;
   copies_.resize(model_.archive().manifest().constants.size());
   ++version_;
   try {
-    for (const uint32_t constant : model_.state()) make(constant, weights, pool);
+    for (const uint32_t constant : model_.state()) make(constant, weights, workspace);
   } catch (...) {
     reset();
     throw;
   }
 }
 
-void State::make(size_t constant, const WeightSet& weights, Pool* pool) {
+void State::make(size_t constant, const WeightSet& weights, const Workspace& workspace) {
   const Archive& archive = model_.archive();
   Copy& copy = copies_[constant];
   // Only the archive's own value can be mapped; that of an update is in memory.
-  if (weights.data(constant) == archive.constant(constant)) copy.map = archive.copy_on_write(constant);
+  if (workspace.is_host() && weights.data(constant) == archive.constant(constant)) {
+    copy.map = archive.copy_on_write(constant);
+  }
   copy.data = copy.map.data();
   if (copy.data != nullptr) return;
   const ConstantRecord& record = archive.manifest().constants[constant];
   // No more: an update has no more, and a module reads no more.
   const size_t bytes = size_of(record);
-  copy.data = pool->allocate(bytes);
-  if (copy.data == nullptr) no_memory(bytes, record);
-  std::memcpy(copy.data, weights.data(constant), bytes);
+  copy.block = workspace.allocator()->allocate(bytes);
+  if (copy.block == nullptr) no_memory(bytes, record);
+  copy.data = Allocator::data(copy.block);
+  workspace.stream().copy(copy.data, weights.data(constant), bytes);
 }
 
 void State::reset() noexcept {
   for (Copy& copy : copies_) {
-    if (copy.data != nullptr && copy.map.data() == nullptr) Pool::release_block(copy.data);
+    if (copy.block != nullptr) Allocator::release_block(copy.block);
   }
   copies_.clear();
   ++version_;
 }
 
-DLManagedTensorVersioned* State::get(size_t index, const WeightSet& weights, Pool* pool) const {
+DLManagedTensorVersioned* State::get(size_t index, const WeightSet& weights, const Workspace& workspace) const {
   const uint32_t constant = model_.state()[index];
   const ConstantRecord& record = model_.archive().manifest().constants[constant];
   const auto rank = static_cast<int32_t>(record.shape.size());
@@ -69,21 +71,30 @@ DLManagedTensorVersioned* State::get(size_t index, const WeightSet& weights, Poo
   size_t bytes = 0;
   void* block = nullptr;
   if (dense_strides(record.shape.data(), order, rank, record.dtype->size, strides, &bytes)) {
-    block = pool->allocate(bytes);
+    block = workspace.allocator()->allocate(bytes);
   }
   if (block == nullptr) no_memory(bytes, record);
   const void* value = copies_.empty() ? weights.data(constant) : data(constant);
-  strided_copy(block, strides, value, record.stride.data(), record.shape.data(), rank, record.dtype->size);
-  DLManagedTensorVersioned* tensor = make_tensor(pool, block, block, *record.dtype, rank, record.shape.data(), strides);
+  void* copy = Allocator::data(block);
+  DLManagedTensorVersioned* tensor =
+      make_tensor(workspace, block, copy, *record.dtype, rank, record.shape.data(), strides);
   if (tensor == nullptr) {
-    Pool::release_block(block);
+    Allocator::release_block(block);
     no_memory(bytes, record);
+  }
+  try {
+    workspace.stream().copy_strided(copy, strides, value, record.stride.data(), record.shape.data(), rank,
+                                    record.dtype->size);
+    workspace.stream().wait();
+  } catch (...) {
+    tensor->deleter(tensor);
+    throw;
   }
   return tensor;
 }
 
 void State::load(const char* const* names, const DLTensor* const* tensors, size_t count, const WeightSet& weights,
-                 Pool* pool) {
+                 const Workspace& workspace) {
   const std::vector<ConstantRecord>& records = model_.archive().manifest().constants;
   std::vector<WantedTensor> wanted;
   for (const uint32_t constant : model_.state()) {
@@ -95,11 +106,26 @@ void State::load(const char* const* names, const DLTensor* const* tensors, size_
     if (!given.named[i]) problems.add("'" + *wanted[i].name + "' is missing");
   }
   problems.throw_if_any("the state is rejected");
-  ensure(weights, pool);
+  ensure(weights, workspace);
   for (size_t i = 0; i < wanted.size(); ++i) {
     const uint32_t constant = model_.state()[i];
-    copy_given(*given.tensors[i], *wanted[i].dtype, data(constant), records[constant].stride.data(),
-               size_of(records[constant]));
+    const size_t bytes = size_of(records[constant]);
+    void* staged = nullptr;  // on the host, on its way to another device
+    if (!workspace.is_host()) {
+      staged = workspace.host_allocator()->allocate(bytes);
+      if (staged == nullptr) no_memory(bytes, records[constant]);
+    }
+    void* destination = staged != nullptr ? staged : data(constant);
+    copy_given(*given.tensors[i], *wanted[i].dtype, destination, records[constant].stride.data(), bytes);
+    if (staged == nullptr) continue;
+    try {
+      workspace.stream().copy(data(constant), staged, bytes);
+      workspace.stream().wait();
+    } catch (...) {
+      Allocator::release_block(staged);
+      throw;
+    }
+    Allocator::release_block(staged);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "aotpack/aotpack.h"
-#include "hal/pool.h"
+#include "call/workspace.h"
 #include "host/file_map.h"
 #include "model/model.h"
 
@@ -24,26 +24,27 @@ class State {
   uint64_t version() const noexcept { return version_; }
   // Copies the initial values, those of `weights`, unless there are copies already. Throws OUT_OF_MEMORY; there are
   // none then.
-  void ensure(const WeightSet& weights, Pool* pool);
+  void ensure(const WeightSet& weights, const Workspace& workspace);
   // Lets the copies go.
   void reset() noexcept;
   // The context's copy of a mutated constant. Only after ensure().
   void* data(size_t constant) const noexcept { return copies_[constant].data; }
 
   // A new row-major tensor with the value of model.state()[index]. Throws OUT_OF_MEMORY.
-  DLManagedTensorVersioned* get(size_t index, const WeightSet& weights, Pool* pool) const;
+  DLManagedTensorVersioned* get(size_t index, const WeightSet& weights, const Workspace& workspace) const;
   // Replaces all values. Throws INVALID_ARGUMENT with everything that is wrong, or OUT_OF_MEMORY; nothing has changed
   // then.
   void load(const char* const* names, const DLTensor* const* tensors, size_t count, const WeightSet& weights,
-            Pool* pool);
+            const Workspace& workspace);
 
  private:
   struct Copy {
     void* data = nullptr;
-    PrivateMap map;  // empty: `data` is a block of the pool
+    void* block = nullptr;
+    PrivateMap map;  // empty: `data` is that of `block`
   };
 
-  void make(size_t constant, const WeightSet& weights, Pool* pool);
+  void make(size_t constant, const WeightSet& weights, const Workspace& workspace);
 
   const Model& model_;
   std::vector<Copy> copies_;  // by constant; empty: there are none

@@ -10,29 +10,36 @@ namespace {
 
 struct OwnedTensor {
   DLManagedTensorVersioned managed;
-  Pool* pool;
+  Allocator* allocator;       // of the block
+  Allocator* host_allocator;  // of this
   void* block;
   int64_t sizes_and_strides[2 * AOTPACK_MAX_RANK];  // only 2 * rank of them are there
 };
 
 void release_tensor(DLManagedTensorVersioned* self) noexcept {
   auto* tensor = static_cast<OwnedTensor*>(self->manager_ctx);
-  Pool* pool = tensor->pool;
-  Pool::release_block(tensor->block);
-  Pool::release_block(tensor);
-  pool->release();
+  Allocator* allocator = tensor->allocator;
+  Allocator* host_allocator = tensor->host_allocator;
+  Allocator::release_block(tensor->block);
+  Allocator::release_block(tensor);
+  if (host_allocator != allocator) host_allocator->release();
+  allocator->release();
 }
 
 }  // namespace
 
-DLManagedTensorVersioned* make_tensor(Pool* pool, void* block, void* data, const DType& dtype, int32_t rank,
-                                      const int64_t* sizes, const int64_t* strides) noexcept {
+DLManagedTensorVersioned* make_tensor(const Workspace& workspace, void* block, void* data, const DType& dtype,
+                                      int32_t rank, const int64_t* sizes, const int64_t* strides) noexcept {
   const size_t count = static_cast<size_t>(rank);
-  auto* tensor =
-      static_cast<OwnedTensor*>(pool->allocate(offsetof(OwnedTensor, sizes_and_strides) + 2 * count * sizeof(int64_t)));
+  Allocator* allocator = workspace.allocator();
+  Allocator* host_allocator = workspace.host_allocator();
+  auto* tensor = static_cast<OwnedTensor*>(
+      host_allocator->allocate(offsetof(OwnedTensor, sizes_and_strides) + 2 * count * sizeof(int64_t)));
   if (tensor == nullptr) return nullptr;
-  pool->retain();
-  tensor->pool = pool;
+  allocator->retain();
+  if (host_allocator != allocator) host_allocator->retain();
+  tensor->allocator = allocator;
+  tensor->host_allocator = host_allocator;
   tensor->block = block;
   int64_t* own_sizes = tensor->sizes_and_strides;
   int64_t* own_strides = own_sizes + count;
@@ -45,7 +52,7 @@ DLManagedTensorVersioned* make_tensor(Pool* pool, void* block, void* data, const
   managed.deleter = release_tensor;
   managed.flags = 0;
   managed.dl_tensor.data = data;
-  managed.dl_tensor.device = {kDLCPU, 0};
+  managed.dl_tensor.device = workspace.device_id();
   managed.dl_tensor.ndim = rank;
   managed.dl_tensor.dtype = dtype.dlpack;
   managed.dl_tensor.shape = own_sizes;

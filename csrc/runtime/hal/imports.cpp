@@ -9,13 +9,14 @@ CallState& state_of(void* runtime) noexcept { return *static_cast<CallState*>(ru
 
 void* import_alloc(void* runtime, size_t bytes) noexcept {
   CallState& state = state_of(runtime);
-  void* block = state.pool->allocate(bytes);
+  // In this version of the ABI a block is its data: its modules run on the host.
+  void* block = state.allocator->allocate(bytes);
   if (block == nullptr) state.allocation_failed = true;
   return block;
 }
 
 void import_free(void*, void* block) noexcept {
-  if (block != nullptr) Pool::release_block(block);
+  if (block != nullptr) Allocator::release_block(block);
 }
 
 void import_fail(void* runtime, int32_t code, const char* message, size_t length) noexcept {

@@ -5,13 +5,13 @@
 #include <string>
 #include <string_view>
 
-#include "hal/pool.h"
+#include "hal/allocator.h"
 
 namespace aotpack::runtime {
 
 // What imports act on: `aotpack_module_call::runtime` points to one. Belongs to a context.
 struct CallState {
-  Pool* pool = nullptr;
+  Allocator* allocator = nullptr;
   uint64_t seed = 0;  // of the generator behind "seed"
   bool allocation_failed = false;
   int32_t fail_code = 0;

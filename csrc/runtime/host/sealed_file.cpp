@@ -90,13 +90,19 @@ SealedFile::~SealedFile() {
 
 Hashes SealedFile::hashes() const {
   Hasher hasher;
-  if (size_ > 0) {
-    void* const address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd_, 0);
-    if (address == MAP_FAILED) fail(AOTPACK_IO_ERROR, "cannot map: %s", std::strerror(errno));
-    hasher.add({static_cast<const uint8_t*>(address), size_});
-    ::munmap(address, size_);
-  }
+  hasher.add(MappedFile(*this).bytes());
   return hasher.finish();
+}
+
+MappedFile::MappedFile(const SealedFile& file) {
+  if (file.size() == 0) return;
+  void* const address = ::mmap(nullptr, file.size(), PROT_READ, MAP_PRIVATE, file.fd(), 0);
+  if (address == MAP_FAILED) fail(AOTPACK_IO_ERROR, "cannot map: %s", std::strerror(errno));
+  bytes_ = {static_cast<const uint8_t*>(address), file.size()};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size());
 }
 
 }  // namespace aotpack::runtime

@@ -30,12 +30,29 @@ class SealedFile {
   int fd() const noexcept { return fd_; }
   int release() noexcept { return std::exchange(fd_, -1); }
 
+  size_t size() const noexcept { return size_; }
+
   // Of what the file holds. Throws IO_ERROR.
   Hashes hashes() const;
 
  private:
   int fd_ = -1;
   size_t size_ = 0;
+};
+
+// The bytes of a sealed file, for the length of a scope.
+class MappedFile {
+ public:
+  // Throws IO_ERROR.
+  explicit MappedFile(const SealedFile& file);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  Bytes bytes() const noexcept { return bytes_; }
+
+ private:
+  Bytes bytes_;
 };
 
 }  // namespace aotpack::runtime

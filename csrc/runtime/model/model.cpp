@@ -5,21 +5,39 @@
 #include <thread>
 
 #include "base/status.h"
-#include "hal/cpu/target.h"
 
 namespace aotpack::runtime {
 
-Model::Model(const char* path, aotpack_verify verify, FileMap::Mode mode) : archive_(path, verify, mode) {
+Model::Model(const char* path, aotpack_verify verify, FileMap::Mode mode, Device& device)
+    : device_(device), archive_(path, verify, mode) {
   const Manifest& manifest = archive_.manifest();
   entries_.reserve(manifest.entries.size());
   for (const EntryRecord& record : manifest.entries) add_entry(record);
   load_modules();
   archive_.end_loading();
   add_infos();
-  std::vector<ConstantValue> values;
-  for (size_t i = 0; i < manifest.constants.size(); ++i) values.push_back({archive_.constant(i), nullptr});
-  original_ = std::make_shared<const WeightSet>(archive_, entries_, 0, std::move(values));
+  original_ = archived_weights();
   if (manifest.weights) current_ = original_;
+}
+
+// The archive's pages where the device reads them; copies in its memory elsewhere.
+std::shared_ptr<const WeightSet> Model::archived_weights() {
+  const size_t count = archive_.manifest().constants.size();
+  std::vector<ConstantValue> values;
+  if (device_.is_host()) {
+    for (size_t i = 0; i < count; ++i) values.push_back({archive_.constant(i), nullptr});
+  } else {
+    const std::unique_ptr<Stream> stream = device_.make_stream();
+    for (size_t i = 0; i < count; ++i) {
+      const size_t bytes = archive_.manifest().constants[i].nbytes;
+      OwnedMemory memory = allocate_weight(device_, bytes);
+      stream->copy(memory.get(), archive_.constant(i), bytes);
+      values.push_back({memory.get(), nullptr});
+      values.back().owner = std::move(memory);
+    }
+    stream->wait();
+  }
+  return std::make_shared<const WeightSet>(archive_, entries_, 0, std::move(values));
 }
 
 void Model::add_infos() {
@@ -59,7 +77,7 @@ Variant Model::make_variant(const EntryRecord& entry, const VariantRecord& recor
   for (const ModuleRecord& module : record.modules) targets.push_back(module.target);
   Variant variant;
   variant.record = &record;
-  variant.module_record = &record.modules[choose_target(targets, describe(entry, record))];
+  variant.module_record = &record.modules[choose_target(device_, targets, describe(entry, record))];
   for (const uint32_t index : variant.module_record->constants) {
     variant.mutates_constants = variant.mutates_constants || archive_.manifest().constants[index].mutated;
   }
@@ -84,14 +102,14 @@ void Model::load_modules() {
     for (Variant& variant : entry.variants) {
       const ModuleRecord& chosen = *variant.module_record;
       const std::string what = describe(record, *variant.record) + ", " + archive_.manifest().files[chosen.file].path;
-      std::unique_ptr<Module>& module = modules_[chosen.file];
-      if (module == nullptr) {
-        module = std::make_unique<Module>(std::move(code[chosen.file]), chosen, record.inputs.size(),
-                                          record.outputs.size(), what);
+      std::unique_ptr<Executable>& executable = executables_[chosen.file];
+      if (executable == nullptr) {
+        executable = device_.load(
+            {std::move(code[chosen.file]), {}, &chosen, record.inputs.size(), record.outputs.size(), what});
       } else {
-        module->check(chosen, record.inputs.size(), record.outputs.size(), what);
+        executable->check(chosen, record.inputs.size(), record.outputs.size(), what);
       }
-      variant.module = module.get();
+      variant.executable = executable.get();
     }
   }
 }

@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "archive/archive.h"
-#include "hal/cpu/loader.h"
+#include "hal/device.h"
+#include "model/devices.h"
 #include "model/plan.h"
 #include "model/weights.h"
 
@@ -20,7 +21,7 @@ namespace aotpack::runtime {
 struct Variant {
   const VariantRecord* record = nullptr;
   const ModuleRecord* module_record = nullptr;
-  const Module* module = nullptr;
+  const Executable* executable = nullptr;
   bool mutates_constants = false;  // then every context needs copies of its own
 };
 
@@ -33,8 +34,8 @@ struct ModelEntry {
 // Immutable after construction but for its weights, and thread-safe; counts its references.
 class Model {
  public:
-  // With one reference. Throws what Archive and Module throw, or UNSUPPORTED_TARGET.
-  Model(const char* path, aotpack_verify verify, FileMap::Mode mode);
+  // With one reference. Throws what Archive and Executable throw, or UNSUPPORTED_TARGET.
+  Model(const char* path, aotpack_verify verify, FileMap::Mode mode, Device& device = default_device());
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
@@ -44,6 +45,7 @@ class Model {
   }
 
   const Archive& archive() const noexcept { return archive_; }
+  Device& device() const noexcept { return device_; }
   const std::vector<ModelEntry>& entries() const noexcept { return entries_; }
   // Throws NOT_FOUND.
   size_t find_entry(std::string_view name) const;
@@ -73,14 +75,16 @@ class Model {
   void add_entry(const EntryRecord& record);
   Variant make_variant(const EntryRecord& entry, const VariantRecord& record);
   void load_modules();
+  std::shared_ptr<const WeightSet> archived_weights();
   std::string describe(const EntryRecord& entry, const VariantRecord& variant) const;
   void add_infos();
   void require_updatable() const;
   void swap_weights(std::shared_ptr<const WeightSet> next);
 
   std::atomic<size_t> references_{1};
+  Device& device_;
   Archive archive_;
-  std::map<uint32_t, std::unique_ptr<Module>> modules_;  // by file
+  std::map<uint32_t, std::unique_ptr<Executable>> executables_;  // by file
   std::vector<ModelEntry> entries_;
   std::vector<aotpack_weight_info> weight_infos_;
   std::vector<uint32_t> state_;

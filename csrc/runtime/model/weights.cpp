@@ -1,7 +1,6 @@
 #include "model/weights.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <new>
 
 #include "archive/archive.h"
@@ -9,11 +8,11 @@
 
 namespace aotpack::runtime {
 
-OwnedMemory allocate_weight(size_t bytes) {
-  constexpr size_t kUnit = AOTPACK_ALIGNMENT;
-  void* memory = bytes <= SIZE_MAX - kUnit ? std::aligned_alloc(kUnit, (bytes / kUnit + 1) * kUnit) : nullptr;
+OwnedMemory allocate_weight(Device& device, size_t bytes) {
+  // At least one byte: NULL is no value.
+  void* memory = device.allocate(std::max<size_t>(bytes, 1), AOTPACK_ALIGNMENT);
   if (memory == nullptr) throw std::bad_alloc();
-  return OwnedMemory(memory, [](void* block) { std::free(block); });
+  return OwnedMemory(memory, [&device](void* block) { device.free(block); });
 }
 
 WeightSet::WeightSet(const Archive& archive, const std::vector<ModelEntry>& entries, uint64_t id,

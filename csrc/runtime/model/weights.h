@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "aotpack/module_abi.h"
+#include "hal/device.h"
 
 namespace aotpack::runtime {
 
@@ -13,10 +15,10 @@ class Archive;
 struct ModelEntry;
 
 // Memory and how to free it.
-using OwnedMemory = std::unique_ptr<void, void (*)(void*)>;
+using OwnedMemory = std::unique_ptr<void, std::function<void(void*)>>;
 
-// Uninitialised, at a multiple of AOTPACK_ALIGNMENT. Throws std::bad_alloc.
-OwnedMemory allocate_weight(size_t bytes);
+// Uninitialised memory of a device, at a multiple of AOTPACK_ALIGNMENT. Throws std::bad_alloc.
+OwnedMemory allocate_weight(Device& device, size_t bytes);
 
 // The value of a constant.
 struct ConstantValue {

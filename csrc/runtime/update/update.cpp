@@ -136,7 +136,7 @@ class Update {
     uint64_t extent = 0;
     (void)extent_of(record.shape, record.stride, &extent);  // the manifest's reader has checked that it fits
     const auto bytes = static_cast<size_t>(extent * record.dtype->size);
-    OwnedMemory memory = allocate_weight(bytes);
+    OwnedMemory memory = allocate_weight(model_->device(), bytes);
     uint64_t elements = 1;
     for (const int64_t size : record.shape) elements *= static_cast<uint64_t>(size);
     if (elements != extent) std::memset(memory.get(), 0, bytes);  // strides may leave gaps
@@ -151,14 +151,14 @@ class Update {
     values_[constant].owner = std::move(memory);
   }
 
-  static void copy_sum(const ConstantRecord& record, const DLTensor& source, const NamedDelta& change, void* out) {
+  void copy_sum(const ConstantRecord& record, const DLTensor& source, const NamedDelta& change, void* out) const {
     const auto rank = static_cast<int32_t>(record.shape.size());
     uint32_t order[AOTPACK_MAX_RANK];
     for (uint32_t i = 0; i < AOTPACK_MAX_RANK; ++i) order[i] = i;
     int64_t strides[AOTPACK_MAX_RANK];
     size_t bytes = 0;
     if (!dense_strides(record.shape.data(), order, rank, record.dtype->size, strides, &bytes)) throw std::bad_alloc();
-    const OwnedMemory rows = allocate_weight(bytes);
+    const OwnedMemory rows = allocate_weight(model_->device(), bytes);
     copy_given(source, *record.dtype, rows.get(), strides, bytes);
     add_delta(*change.weight, *change.delta, rows.get());
     strided_copy(out, record.stride.data(), rows.get(), strides, record.shape.data(), rank, record.dtype->size);
@@ -189,7 +189,7 @@ class Update {
     std::vector<DLManagedTensorVersioned*> outputs(fold.results.size());
     std::vector<OwnedMemory> owned;
     owned.reserve(outputs.size());  // so that nothing fails between the call and the taking over
-    Context context(model_, num_threads, Pool::Keep::kNothing);
+    Context context(model_, num_threads, Allocator::Keep::kNothing);
     try {
       context.run(fold.entry, inputs.data(), inputs.size(), outputs.data(), outputs.size());
     } catch (const Error& error) {
@@ -216,7 +216,7 @@ class Update {
     if (bytes == 0 || std::memcmp(data, base_.data(constant), bytes) == 0) return;
     if (reinterpret_cast<uintptr_t>(data) % AOTPACK_ALIGNMENT != 0) {
       // Part of a bigger block.
-      OwnedMemory memory = allocate_weight(bytes);
+      OwnedMemory memory = allocate_weight(model_->device(), bytes);
       std::memcpy(memory.get(), data, bytes);
       owned = std::move(memory);
       data = owned.get();

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/status.h"
-
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -120,23 +118,6 @@ std::vector<std::string_view> runnable_targets(const HostFeatures& host) {
 const std::vector<std::string_view>& host_targets() {
   static const std::vector<std::string_view> targets = runnable_targets(HostFeatures::read());
   return targets;
-}
-
-size_t choose_target(const std::vector<std::string_view>& available, const std::string& what) {
-  for (const std::string_view target : host_targets()) {
-    const auto at = std::find(available.begin(), available.end(), target);
-    if (at != available.end()) return static_cast<size_t>(at - available.begin());
-  }
-  const HostFeatures host = HostFeatures::read();
-  std::string message = what + " has no module that this host runs:";
-  for (const std::string_view target : available) {
-    message += available.front() == target ? " " : "; ";
-    message += std::string(target) + " needs " + missing_features(target, host);
-  }
-  message += " (the host's best target is ";
-  message += host_targets().empty() ? "none" : std::string(host_targets().front());
-  message += "; build the archive for that one too)";
-  throw Error(AOTPACK_UNSUPPORTED_TARGET, message);
 }
 
 }  // namespace aotpack::runtime

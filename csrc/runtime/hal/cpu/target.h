@@ -27,8 +27,4 @@ std::string missing_features(std::string_view target, const HostFeatures& host);
 // The same for this host. The list is made once.
 const std::vector<std::string_view>& host_targets();
 
-// Index of the best of `available` for this host. Throws UNSUPPORTED_TARGET with what the archive has and what the host
-// lacks for each; `what` names the asker.
-size_t choose_target(const std::vector<std::string_view>& available, const std::string& what);
-
 }  // namespace aotpack::runtime

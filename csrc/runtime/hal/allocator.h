@@ -1,10 +1,12 @@
-// A caching allocator of data blocks: in a steady state a call takes all its memory from here, without malloc.
+// Caches the memory of a device: in a steady state a call takes all its memory from here.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+
+#include "hal/device.h"
 
 namespace aotpack::runtime {
 
@@ -15,26 +17,29 @@ namespace aotpack::runtime {
 // than twice its size (a few hundred bytes aside). What the pool holds altogether, in use and free, stays below twice
 // the greatest use so far (plus a constant): beyond that the blocks that have lain free for longest go back to the
 // system.
-class Pool {
+class Allocator {
  public:
   // What becomes of blocks that nobody uses: they are kept for later requests, or freed at once.
   enum class Keep : uint8_t { kFree, kNothing };
 
   // With one reference. Throws std::bad_alloc.
-  static Pool* create(Keep keep = Keep::kFree);
+  static Allocator* create(Device& device, Keep keep = Keep::kFree);
   void retain() noexcept;
   void release() noexcept;
 
-  // Aligned to AOTPACK_ALIGNMENT, with one reference; NULL when there is no memory. `bytes` may be 0.
+  // A block with one reference; NULL when there is no memory. `bytes` may be 0. A block is known by a pointer that is
+  // that of its data where the host has access to these, and no address of anything else.
   void* allocate(size_t bytes) noexcept;
-  // Adds a reference to a block of `allocate`.
-  static void retain_block(void* data) noexcept;
+  // Its memory on the device, aligned to AOTPACK_ALIGNMENT.
+  static void* data(void* block) noexcept;
+  // Adds a reference.
+  static void retain_block(void* block) noexcept;
   // Drops one; with the last the block becomes free.
-  static void release_block(void* data) noexcept;
+  static void release_block(void* block) noexcept;
 
   // False the first time after `allocate`, true from then on. Lets a run count the references of blocks that several
   // outputs share. Not atomic: a block belongs to its run until it is handed out.
-  static bool claim(void* data) noexcept;
+  static bool claim(void* block) noexcept;
 
   struct Statistics {
     size_t live_bytes;       // in use
@@ -43,22 +48,25 @@ class Pool {
   };
   Statistics statistics() noexcept;
 
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
+  Allocator(const Allocator&) = delete;
+  Allocator& operator=(const Allocator&) = delete;
 
  private:
   struct Block;
   static constexpr size_t kBins = 320;
 
-  explicit Pool(Keep keep) noexcept : keep_(keep) {}
-  ~Pool();
+  Allocator(Device& device, Keep keep) noexcept : device_(device), keep_(keep) {}
+  ~Allocator();
 
-  static Block* block_of(void* data) noexcept;
+  static Block* header_of(void* block) noexcept;
+  Block* obtain(size_t bytes) noexcept;
+  void give_back(Block* block) noexcept;
   Block* take(size_t bin) noexcept;
   void put(Block* block) noexcept;
   void unlink(Block* block) noexcept;
   void evict_until(size_t held_bytes) noexcept;
 
+  Device& device_;
   const Keep keep_;
   std::atomic<size_t> references_{1};
   std::mutex mutex_;

@@ -1,4 +1,4 @@
-#include "hal/pool.h"
+#include "hal/allocator.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,9 +9,10 @@
 
 namespace aotpack::runtime {
 
-// Lies right before the data.
-struct alignas(AOTPACK_ALIGNMENT) Pool::Block {
-  Pool* pool;
+// Of memory that the host has access to, lies right before the data; of other memory, on its own.
+struct alignas(AOTPACK_ALIGNMENT) Allocator::Block {
+  Allocator* allocator;
+  void* data;
   size_t bytes;  // with this header
   Block* next;   // in its bin
   Block* previous;
@@ -49,19 +50,19 @@ size_t units_of(size_t bin) noexcept {
 
 }  // namespace
 
-Pool* Pool::create(Keep keep) { return new Pool(keep); }
+Allocator* Allocator::create(Device& device, Keep keep) { return new Allocator(device, keep); }
 
-void Pool::retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+void Allocator::retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
 
-void Pool::release() noexcept {
+void Allocator::release() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
-Pool::~Pool() { evict_until(0); }
+Allocator::~Allocator() { evict_until(0); }
 
-Pool::Block* Pool::block_of(void* data) noexcept { return static_cast<Block*>(data) - 1; }
+Allocator::Block* Allocator::header_of(void* block) noexcept { return static_cast<Block*>(block) - 1; }
 
-void Pool::unlink(Block* block) noexcept {
+void Allocator::unlink(Block* block) noexcept {
   (block->previous != nullptr ? block->previous->next : bins_[block->bin]) = block->next;
   if (block->next != nullptr) block->next->previous = block->previous;
   if (bins_[block->bin] == nullptr) filled_[block->bin / 64] &= ~(uint64_t{1} << block->bin % 64);
@@ -70,7 +71,7 @@ void Pool::unlink(Block* block) noexcept {
   cached_ -= block->bytes;
 }
 
-void Pool::put(Block* block) noexcept {
+void Allocator::put(Block* block) noexcept {
   block->previous = nullptr;
   block->next = bins_[block->bin];
   if (block->next != nullptr) block->next->previous = block;
@@ -84,7 +85,7 @@ void Pool::put(Block* block) noexcept {
 }
 
 // The smallest free block of class `bin` or of one up to twice as large.
-Pool::Block* Pool::take(size_t bin) noexcept {
+Allocator::Block* Allocator::take(size_t bin) noexcept {
   const size_t end = std::min(bin + kClassesPerDoubling + 1, kBins);
   const size_t word = bin / 64;
   uint64_t candidates = filled_[word] >> bin % 64;
@@ -97,16 +98,41 @@ Pool::Block* Pool::take(size_t bin) noexcept {
   return block;
 }
 
-void Pool::evict_until(size_t held_bytes) noexcept {
+void Allocator::evict_until(size_t held_bytes) noexcept {
   while (oldest_ != nullptr && live_ + cached_ > held_bytes) {
     Block* block = oldest_;
     unlink(block);
-    block->~Block();
-    std::free(block);
+    give_back(block);
   }
 }
 
-void* Pool::allocate(size_t bytes) noexcept {
+// A block of so many bytes with its header.
+Allocator::Block* Allocator::obtain(size_t bytes) noexcept {
+  const bool is_host = device_.is_host();
+  void* memory = device_.allocate(is_host ? bytes : bytes - sizeof(Block), kUnit);
+  if (memory == nullptr) return nullptr;
+  Block* block = is_host ? ::new (memory) Block() : new (std::nothrow) Block();
+  if (block == nullptr) {
+    device_.free(memory);
+    return nullptr;
+  }
+  block->allocator = this;
+  block->data = is_host ? block + 1 : memory;
+  block->bytes = bytes;
+  return block;
+}
+
+void Allocator::give_back(Block* block) noexcept {
+  if (device_.is_host()) {
+    block->~Block();
+    device_.free(block);
+  } else {
+    device_.free(block->data);
+    delete block;
+  }
+}
+
+void* Allocator::allocate(size_t bytes) noexcept {
   if (bytes > kMaxBytes) return nullptr;
   const size_t bin = bin_of(std::max<size_t>((bytes + kUnit - 1) / kUnit, 1));
   const std::lock_guard lock(mutex_);
@@ -115,15 +141,12 @@ void* Pool::allocate(size_t bytes) noexcept {
     const size_t size = sizeof(Block) + units_of(bin) * kUnit;
     const size_t bound = 2 * std::max(peak_, live_ + size) + kSlack;
     evict_until(bound - std::min(bound, size));
-    void* memory = std::aligned_alloc(kUnit, size);
-    if (memory == nullptr) {
+    block = obtain(size);
+    if (block == nullptr) {
       evict_until(0);
-      memory = std::aligned_alloc(kUnit, size);
-      if (memory == nullptr) return nullptr;
+      block = obtain(size);
+      if (block == nullptr) return nullptr;
     }
-    block = ::new (memory) Block();
-    block->pool = this;
-    block->bytes = size;
     block->bin = static_cast<uint16_t>(bin);
     ++system_allocs_;
   }
@@ -134,26 +157,30 @@ void* Pool::allocate(size_t bytes) noexcept {
   return block + 1;
 }
 
-void Pool::retain_block(void* data) noexcept { block_of(data)->references.fetch_add(1, std::memory_order_relaxed); }
+void* Allocator::data(void* block) noexcept { return header_of(block)->data; }
 
-void Pool::release_block(void* data) noexcept {
-  Block* block = block_of(data);
-  if (block->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  Pool* pool = block->pool;
-  const std::lock_guard lock(pool->mutex_);
-  pool->live_ -= block->bytes;
-  pool->put(block);
-  if (pool->keep_ == Keep::kNothing) pool->evict_until(0);
+void Allocator::retain_block(void* block) noexcept {
+  header_of(block)->references.fetch_add(1, std::memory_order_relaxed);
 }
 
-bool Pool::claim(void* data) noexcept {
-  Block* block = block_of(data);
-  const bool before = block->claimed;
-  block->claimed = true;
+void Allocator::release_block(void* block) noexcept {
+  Block* header = header_of(block);
+  if (header->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  Allocator* allocator = header->allocator;
+  const std::lock_guard lock(allocator->mutex_);
+  allocator->live_ -= header->bytes;
+  allocator->put(header);
+  if (allocator->keep_ == Keep::kNothing) allocator->evict_until(0);
+}
+
+bool Allocator::claim(void* block) noexcept {
+  Block* header = header_of(block);
+  const bool before = header->claimed;
+  header->claimed = true;
   return before;
 }
 
-Pool::Statistics Pool::statistics() noexcept {
+Allocator::Statistics Allocator::statistics() noexcept {
   const std::lock_guard lock(mutex_);
   return {live_, cached_, system_allocs_};
 }

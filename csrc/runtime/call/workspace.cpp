@@ -1,0 +1,27 @@
+#include "call/workspace.h"
+
+#include "model/devices.h"
+
+namespace aotpack::runtime {
+
+Workspace::Workspace(Device& device, Allocator::Keep keep)
+    : device_(device),
+      device_id_(device.id()),
+      stream_(device.make_stream()),
+      allocator_(Allocator::create(device, keep)) {
+  host_allocator_ = allocator_;
+  if (device.is_host()) return;
+  try {
+    host_allocator_ = Allocator::create(host_device(), keep);
+  } catch (...) {
+    allocator_->release();
+    throw;
+  }
+}
+
+Workspace::~Workspace() {
+  if (host_allocator_ != allocator_) host_allocator_->release();
+  allocator_->release();
+}
+
+}  // namespace aotpack::runtime

@@ -1,0 +1,37 @@
+// What the calls of a context work with on a device: memory and a stream.
+#pragma once
+
+#include <memory>
+
+#include "hal/allocator.h"
+#include "hal/device.h"
+
+namespace aotpack::runtime {
+
+// Belongs to one thread at a time, as the context does; what was allocated may outlive it.
+class Workspace {
+ public:
+  // Throws OUT_OF_MEMORY or INTERNAL.
+  Workspace(Device& device, Allocator::Keep keep);
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  Device& device() const noexcept { return device_; }
+  DLDevice device_id() const noexcept { return device_id_; }
+  bool is_host() const noexcept { return host_allocator_ == allocator_; }
+  // Of memory on the device.
+  Allocator* allocator() const noexcept { return allocator_; }
+  // Of memory that the host reads and writes: the same one where that is the device's.
+  Allocator* host_allocator() const noexcept { return host_allocator_; }
+  Stream& stream() const noexcept { return *stream_; }
+
+ private:
+  Device& device_;
+  DLDevice device_id_;
+  std::unique_ptr<Stream> stream_;
+  Allocator* allocator_;
+  Allocator* host_allocator_;
+};
+
+}  // namespace aotpack::runtime

@@ -1,0 +1,65 @@
+#include "hal/cpu/device.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/status.h"
+#include "base/strided.h"
+#include "hal/cpu/target.h"
+
+namespace aotpack::runtime {
+namespace {
+
+class CpuStream final : public Stream {
+ public:
+  void* handle() noexcept override { return nullptr; }
+  void copy(void* to, const void* from, size_t bytes) noexcept override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+  void copy_strided(void* to, const int64_t* to_strides, const void* from, const int64_t* from_strides,
+                    const int64_t* sizes, int32_t rank, size_t item) noexcept override {
+    strided_copy(to, to_strides, from, from_strides, sizes, rank, item);
+  }
+  void wait() noexcept override {}
+};
+
+class CpuExecutable final : public Executable {
+ public:
+  explicit CpuExecutable(ExecutableSource source) : Executable(std::move(source)) {}
+  // All that the stream was given has ended.
+  int32_t launch(const aotpack_module_call& call, Stream&) const override { return table().run(&call); }
+};
+
+class CpuDevice final : public Device {
+ public:
+  DLDevice id() const noexcept override { return {kDLCPU, 0}; }
+  bool is_host() const noexcept override { return true; }
+
+  const std::vector<std::string_view>& targets() const override { return host_targets(); }
+  std::string missing(std::string_view target) const override { return missing_features(target, HostFeatures::read()); }
+
+  void* allocate(size_t bytes, size_t alignment) noexcept override {
+    // std::aligned_alloc wants a multiple of the alignment.
+    const size_t last = alignment - 1;
+    return bytes <= SIZE_MAX - last ? std::aligned_alloc(alignment, (bytes + last) & ~last) : nullptr;
+  }
+  void free(void* memory) noexcept override { std::free(memory); }
+
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
+
+  std::unique_ptr<Executable> load(ExecutableSource source) override {
+    if (!source.assets.empty()) {
+      fail(AOTPACK_MALFORMED_ARCHIVE, "%s: a module for the CPU has no assets", source.what.c_str());
+    }
+    return std::make_unique<CpuExecutable>(std::move(source));
+  }
+};
+
+}  // namespace
+
+Device& cpu_device() noexcept {
+  static CpuDevice device;
+  return device;
+}
+
+}  // namespace aotpack::runtime

@@ -1,0 +1,30 @@
+#include "model/devices.h"
+
+#include <algorithm>
+
+#include "base/status.h"
+#include "hal/cpu/device.h"
+
+namespace aotpack::runtime {
+
+Device& host_device() noexcept { return cpu_device(); }
+
+Device& default_device() noexcept { return cpu_device(); }
+
+size_t choose_target(const Device& device, const std::vector<std::string_view>& available, const std::string& what) {
+  for (const std::string_view target : device.targets()) {
+    const auto at = std::find(available.begin(), available.end(), target);
+    if (at != available.end()) return static_cast<size_t>(at - available.begin());
+  }
+  std::string message = what + " has no module that this host runs:";
+  for (const std::string_view target : available) {
+    message += available.front() == target ? " " : "; ";
+    message += std::string(target) + " needs " + device.missing(target);
+  }
+  message += " (the host's best target is ";
+  message += device.targets().empty() ? "none" : std::string(device.targets().front());
+  message += "; build the archive for that one too)";
+  throw Error(AOTPACK_UNSUPPORTED_TARGET, message);
+}
+
+}  // namespace aotpack::runtime

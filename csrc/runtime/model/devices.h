@@ -1,0 +1,22 @@
+// The devices of this process.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hal/device.h"
+
+namespace aotpack::runtime {
+
+// The one whose memory the caller's tensors lie in.
+Device& host_device() noexcept;
+// The one that models run on.
+Device& default_device() noexcept;
+
+// Index of the best of `available` for a device. Throws UNSUPPORTED_TARGET with what the archive has and what the
+// device lacks for each; `what` names the asker.
+size_t choose_target(const Device& device, const std::vector<std::string_view>& available, const std::string& what);
+
+}  // namespace aotpack::runtime

@@ -1,0 +1,1 @@
+__attribute__((visibility("default"))) int aotpack_test_absent(void) { return 1; }
