@@ -68,10 +68,10 @@ def test_positional_by_name() -> None:
     ("args", "kwargs", "message"),
     [
         (ARGS[:2], KWARGS, "argument '#2' is missing"),
-        ((*ARGS, "x"), KWARGS, "takes 3 positional arguments, got 4"),
+        ((*ARGS, "x"), KWARGS, "accepts 3 positional arguments, got 4"),
         (ARGS, {"point": KWARGS["point"]}, "argument 'box' is missing"),
-        (ARGS, KWARGS | {"more": 1}, "no argument 'more'"),
-        (ARGS, KWARGS | {"x": 1}, "'x' is given twice"),
+        (ARGS, KWARGS | {"more": 1}, "unknown argument 'more'"),
+        (ARGS, KWARGS | {"x": 1}, "'x' is passed twice"),
         (("a", "c", ARGS[2]), KWARGS, r"'pair' must be a tuple, got 'c'"),
         (("a", ("c",), ARGS[2]), KWARGS, "'pair' must have 2 items, got 1"),
         (("a", ("c", 2.5), ARGS[2]), KWARGS, r"'pair\[1\]' must be 1.5, .*got 2.5"),

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.torch
 
 _CAPTURE = "aotpack.export.capture.models"
 _BUILD = "aotpack.export.driver.build"
+_CPU = "aotpack.export.backends.cpu.backend"
 _STAGES = {
     f"{_CAPTURE}.parse": "capture",
     f"{_CAPTURE}.functional_graph": "capture",
@@ -28,8 +29,8 @@ _STAGES = {
     f"{_BUILD}.units_of": "build",
     f"{_BUILD}.run_passes": "passes",
     f"{_BUILD}.share_state": "passes",
-    f"{_BUILD}.lower": "lower",
-    f"{_BUILD}.compile_module": "compile",
+    f"{_CPU}.lower": "lower",
+    f"{_CPU}.compile_module": "compile",
     f"{_BUILD}.pack": "pack",
 }
 
