@@ -31,3 +31,13 @@ def _gcd(x: Tensor, y: Tensor) -> Any:
 @decomposes(aten.pow.Tensor_Tensor, aten.pow.Scalar)
 def _pow(x: Any, y: Tensor) -> Any:
     return _binary(x, y, 1)
+
+
+@decomposes(aten.cat.default)
+def _cat(tensors: list[Tensor], dim: int = 0) -> Any:
+    # TorchInductor has no code of its own for 8-bit integers on the CPU.
+    dtypes = {tensor.dtype for tensor in tensors}
+    if not dtypes <= {torch.int8, torch.uint8}:
+        return NotImplemented
+    wide = aten.cat.default([tensor.to(torch.int16) for tensor in tensors], dim)
+    return wide if len(dtypes) > 1 else wide.to(tensors[0].dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -42,7 +43,30 @@ def _nanmedian_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
 def _median_of_all(x: Tensor, *, ignore_nan: bool) -> Tensor:
     if x.is_floating_point() and any(fixed(size) and size == 0 for size in x.shape):
         return torch.full((), torch.nan, dtype=x.dtype, device=x.device)
-    return _median_at(x.flatten(), 0, False, ignore_nan=ignore_nan)[0]
+    flat = x.flatten()
+    if not all(fixed(size) for size in x.shape):
+        return _median_of_any_size(flat, ignore_nan=ignore_nan)
+    return _median_at(flat, 0, False, ignore_nan=ignore_nan)[0]
+
+
+def _median_of_any_size(x: Tensor, *, ignore_nan: bool) -> Tensor:
+    """The median of [n]; for n = 0 what eager returns, NaN cast to the dtype, which stands behind the sorted values."""
+    size = x.shape[0]
+    middle = torch.full((), size - 1, dtype=torch.int64, device=x.device) // 2
+    if x.is_floating_point():
+        missing = x.isnan().sum()
+        middle = (size - missing - 1) // 2 if ignore_nan else torch.where(missing > 0, size - missing, middle)
+    values = torch.cat([x.sort(stable=True).values, x.new_full((1,), _nan_as(x.dtype))])
+    return values.gather(0, middle.clamp(min=0).unsqueeze(0)).squeeze(0)
+
+
+def _nan_as(dtype: torch.dtype) -> float:
+    """NaN as torch converts it to a dtype on x86-64."""
+    if dtype.is_floating_point:
+        return math.nan
+    if dtype == torch.bool:
+        return True
+    return torch.iinfo(dtype).min if dtype in (torch.int32, torch.int64) else 0
 
 
 @decomposes(aten.median.default)

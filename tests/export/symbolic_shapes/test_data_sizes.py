@@ -92,6 +92,23 @@ def test_order_statistics(build: Build) -> None:
         assert torch.equal(got[4].indices, x.max(dim=-1).indices)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8])
+def test_medians_of_any_size(build: Build, dtype: torch.dtype) -> None:
+    """Of nothing, too: NaN, or what a cast makes of it."""
+
+    def model(x: Tensor) -> tuple[Tensor, ...]:
+        return x.median(), x.nanmedian(), x.flatten().median()
+
+    archive = build(model, (torch.ones(4, 3, dtype=dtype),), dynamic_shapes={"x": {0: Dim("n", 0, 64)}})
+    for size in (0, 1, 2, 3, 64):
+        for missing in (0, 1, 2, 3 * size):
+            x = (torch.randn(size, 3) * 9).abs().to(dtype)
+            if dtype.is_floating_point:
+                x.view(-1)[torch.randperm(x.numel())[:missing]] = torch.nan
+            for actual, expected in zip(archive(x), model(x), strict=True):
+                torch.testing.assert_close(torch.as_tensor(actual), expected, equal_nan=True)
+
+
 def test_numbers_out_of_tensors(build: Build) -> None:
     model = Functions(
         arange=lambda n, x: torch.arange(n.max().item()),
