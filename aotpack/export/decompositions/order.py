@@ -41,8 +41,8 @@ def _nanmedian_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
 
 
 def _median_of_all(x: Tensor, *, ignore_nan: bool) -> Tensor:
-    if x.is_floating_point() and any(fixed(size) and size == 0 for size in x.shape):
-        return torch.full((), torch.nan, dtype=x.dtype, device=x.device)
+    if any(fixed(size) and size == 0 for size in x.shape):
+        return torch.full((), _nan_as(x.dtype), dtype=x.dtype, device=x.device)
     flat = x.flatten()
     if not all(fixed(size) for size in x.shape):
         return _median_of_any_size(flat, ignore_nan=ignore_nan)

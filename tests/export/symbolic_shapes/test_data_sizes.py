@@ -97,7 +97,7 @@ def test_medians_of_any_size(build: Build, dtype: torch.dtype) -> None:
     """Of nothing, too: NaN, or what a cast makes of it."""
 
     def model(x: Tensor) -> tuple[Tensor, ...]:
-        return x.median(), x.nanmedian(), x.flatten().median()
+        return x.median(), x.nanmedian(), x.flatten().median(), x[:, :0].median(), x[:, :0].nanmedian()
 
     archive = build(model, (torch.ones(4, 3, dtype=dtype),), dynamic_shapes={"x": {0: Dim("n", 0, 64)}})
     for size in (0, 1, 2, 3, 64):
