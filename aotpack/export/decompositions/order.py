@@ -15,19 +15,23 @@ def _median_at(x: Tensor, dim: int, keepdim: bool, *, ignore_nan: bool) -> tuple
     if x.dim() == 0:
         return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
     values, places = x.sort(dim=dim, stable=True)
-    size = x.shape[dim]
-    middle = torch.full((), size - 1, dtype=torch.int64, device=x.device) // 2
-    shape = [1 if axis == dim % x.dim() else n for axis, n in enumerate(x.shape)]
-    middle = middle.expand(shape)
-    if x.is_floating_point():
-        # NaN sorts last. One makes the median NaN, at its first place; the other median takes those before it.
-        missing = x.isnan().sum(dim, keepdim=True)
-        if ignore_nan:
-            middle = ((size - missing - 1) // 2).clamp(min=0)
-        else:
-            middle = torch.where(missing > 0, size - missing, middle)
+    middle = _middle(x, dim, ignore_nan=ignore_nan)
+    if ignore_nan and x.is_floating_point():
+        middle = middle.clamp(min=0)
     value, place = values.gather(dim, middle), places.gather(dim, middle)
     return (value, place) if keepdim else (value.squeeze(dim), place.squeeze(dim))
+
+
+def _middle(x: Tensor, dim: int, *, ignore_nan: bool) -> Tensor:
+    """The place of the median among the sorted values, with `dim` kept; below 0 where there is none."""
+    size = x.shape[dim]
+    middle = torch.full((), size - 1, dtype=torch.int64, device=x.device) // 2
+    middle = middle.expand([1 if axis == dim % x.dim() else n for axis, n in enumerate(x.shape)])
+    if not x.is_floating_point():
+        return middle
+    # NaN sorts last. One makes the median NaN, at its first place; the other median takes those before it.
+    missing = x.isnan().sum(dim, keepdim=True)
+    return (size - missing - 1) // 2 if ignore_nan else torch.where(missing > 0, size - missing, middle)
 
 
 @decomposes(aten.median.dim)
@@ -51,13 +55,8 @@ def _median_of_all(x: Tensor, *, ignore_nan: bool) -> Tensor:
 
 def _median_of_any_size(x: Tensor, *, ignore_nan: bool) -> Tensor:
     """The median of [n]; for n = 0 what eager returns, NaN cast to the dtype, which stands behind the sorted values."""
-    size = x.shape[0]
-    middle = torch.full((), size - 1, dtype=torch.int64, device=x.device) // 2
-    if x.is_floating_point():
-        missing = x.isnan().sum()
-        middle = (size - missing - 1) // 2 if ignore_nan else torch.where(missing > 0, size - missing, middle)
     values = torch.cat([x.sort(stable=True).values, x.new_full((1,), _nan_as(x.dtype))])
-    return values.gather(0, middle.clamp(min=0).unsqueeze(0)).squeeze(0)
+    return values.gather(0, _middle(x, 0, ignore_nan=ignore_nan).clamp(min=0)).squeeze(0)
 
 
 def _nan_as(dtype: torch.dtype) -> float:

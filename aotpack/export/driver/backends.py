@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from aotpack.export.backends.backend import Backend
 from aotpack.export.backends.cpu.backend import CpuBackend
@@ -12,7 +11,7 @@ from aotpack.targets import BY_NAME
 BACKENDS: tuple[Backend, ...] = (CpuBackend(),)
 
 
-def by_backend(targets: Sequence[str]) -> list[tuple[Any, tuple[str, ...]]]:
+def by_backend(targets: Sequence[str]) -> list[tuple[Backend, tuple[str, ...]]]:
     """Each backend that is asked for, with its targets: both in the order of `targets`."""
     known = {backend.name: backend for backend in BACKENDS}
     groups: dict[str, list[str]] = {}
