@@ -80,12 +80,22 @@ struct CheckRecord {
   Code code;  // a bool
 };
 
+// Bytes that go with a module, such as code for a device.
+struct AssetRecord {
+  std::string name;
+  uint32_t file = 0;
+  uint64_t offset = 0;  // a multiple of AOTPACK_ALIGNMENT
+  uint64_t nbytes = 0;
+};
+
 struct ModuleRecord {
   std::string target;
   uint32_t abi_version = 0;
   uint32_t file = 0;
   std::vector<uint32_t> constants;
   std::vector<std::string> imports;
+  std::vector<AssetRecord> assets;    // in the order of the module's asset_names
+  std::vector<std::string> features;  // that it needs of the runtime; known or not
 };
 
 struct VariantRecord {
