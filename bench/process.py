@@ -5,10 +5,31 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A checkout of this project and the interpreter that has its package installed."""
+
+    root: Path
+    python: Path
+
+    @classmethod
+    def at(cls, root: Path) -> "Checkout":
+        """The checkout in `root` with the virtual environment that `make setup` creates there."""
+        root = root.resolve()
+        python = root / ".venv" / "bin" / "python"
+        if not python.exists():
+            raise FileNotFoundError(f"{root} has no .venv/bin/python: run `make setup` there")
+        return cls(root, python)
+
+
+THIS = Checkout(ROOT, Path(sys.executable))
 
 
 class WorkerError(RuntimeError):
@@ -30,14 +51,14 @@ def environment(threads: int, cache: Path) -> dict[str, str]:
     }
 
 
-def build(engine: str, model: str, directory: Path, threads: int) -> float:
+def build(engine: str, model: str, directory: Path, threads: int, checkout: Checkout = THIS) -> float:
     """Runs bench.build in a fresh process with empty caches; returns its wall time in seconds."""
     directory.mkdir(parents=True)
     began = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "bench.build", engine, model, str(directory)],
+        [str(checkout.python), "-m", "bench.build", engine, model, str(directory)],
         check=False,
-        cwd=ROOT,
+        cwd=checkout.root,
         env=environment(threads, directory / "build-cache"),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -52,16 +73,18 @@ def build(engine: str, model: str, directory: Path, threads: int) -> float:
 class Worker:
     """A measured process. Between answers it waits on its standard input and uses no processor time."""
 
-    def __init__(self, engine: str, artifact: str, inputs: list[str], threads: int, cache: Path) -> None:
+    def __init__(
+        self, engine: str, artifact: str, inputs: list[str], threads: int, cache: Path, checkout: Checkout = THIS
+    ) -> None:
         self.name = f"{engine} ({Path(artifact).parent.parent.name})"
         cache.mkdir(parents=True, exist_ok=True)
         self.errors = (cache / "stderr.txt").open("w+")
         env = environment(threads, cache)
         # `-c` rather than `-m`: runpy's own imports would count in every engine's start.
-        command = [sys.executable, "-c", "from bench.worker import main; main()", engine, artifact, str(threads)]
+        command = [str(checkout.python), "-c", "from bench.worker import main; main()", engine, artifact, str(threads)]
         self.process = subprocess.Popen(
             [*command, str(time.monotonic_ns()), *inputs],
-            cwd=ROOT,
+            cwd=checkout.root,
             env=env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
