@@ -62,15 +62,17 @@ def measure(model: str, sides: list[Checkout], folder: Path, options: argparse.N
             if not error <= options.tolerance:
                 raise SystemExit(f"{model}: error {error:.1e} in {sides[side].root}")
         process.close()
-    processes = [worker(0), worker(1)]
-    try:
-        for turn, side in in_turns(options.rounds + 1):
-            latencies = processes[side].ask(f"run {options.seconds} 20000")["ns"]
-            if turn:
-                samples[side]["p50_s"].append(statistics.median(latencies) / 1e9)
-    finally:
-        for process in processes:
-            process.close()
+    # Several pairs of processes: the addresses and the core that a process happens to get bias all its calls.
+    for _ in range(options.processes):
+        processes = [worker(0), worker(1)]
+        try:
+            for turn, side in in_turns(options.rounds + 1):
+                latencies = processes[side].ask(f"run {options.seconds} 20000")["ns"]
+                if turn:  # the first turn warms up
+                    samples[side]["p50_s"].append(statistics.median(latencies) / 1e9)
+        finally:
+            for process in processes:
+                process.close()
     return samples
 
 
@@ -121,7 +123,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--builds", type=int, default=3, help="builds of each model per side (%(default)s)")
     parser.add_argument("--starts", type=int, default=11)
-    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--processes", type=int, default=5, help="pairs of processes for the latency (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each pair of processes (%(default)s)")
     parser.add_argument("--seconds", type=float, default=0.3, help="length of a round (%(default)s)")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="largest relative error (%(default)s)")
     parser.add_argument("--limit", type=float, help="exit with status 1 if a mean ratio is above this, e.g. 1.03")
