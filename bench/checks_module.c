@@ -9,11 +9,12 @@ static int32_t run(const aotpack_module_call* call) {
   out->rank = 1;
   out->sizes[0] = 0;
   out->strides[0] = 1;
+  call->output_devices[0] = call->device;
   return AOTPACK_MODULE_OK;
 }
 
 static const aotpack_module table = {
-    AOTPACK_MODULE_ABI_VERSION, sizeof(aotpack_module), "x86-64", 10, 1, 0, 0, 0, run,
+    AOTPACK_MODULE_ABI_VERSION, sizeof(aotpack_module), "x86-64", 10, 1, 0, 0, 0, run, 0, 0, 0, 0,
 };
 
 __attribute__((visibility("default"))) const aotpack_module* aotpack_module_query(uint32_t max_abi_version) {

@@ -42,11 +42,21 @@ def include_folders() -> list[Path]:
 @lru_cache(maxsize=1)
 def module_imports() -> tuple[str, ...]:
     """The functions that every compiled module asks of the runtime, in its order: the list in module_abi.h."""
+    return tuple(re.findall(r"X\((\w+)\)", _macro_of_module_abi(r"AOTPACK_MODULE_IMPORTS\(X\)")))
+
+
+@lru_cache(maxsize=1)
+def module_abi_version() -> int:
+    """The version of the module ABI that every compiled module has: the one that module_abi.h declares."""
+    return int(_macro_of_module_abi("AOTPACK_MODULE_ABI_VERSION").removesuffix("u"))
+
+
+def _macro_of_module_abi(name: str) -> str:
     text = (source_root() / "include" / "aotpack" / "module_abi.h").read_text()
-    declared = re.search(r"^#define AOTPACK_MODULE_IMPORTS\(X\) (.+)$", text, re.MULTILINE)
+    declared = re.search(rf"^#define {name} (.+)$", text, re.MULTILINE)
     if declared is None:
-        raise ValueError("module_abi.h does not define AOTPACK_MODULE_IMPORTS")
-    return tuple(re.findall(r"X\((\w+)\)", declared[1]))
+        raise ValueError(f"module_abi.h does not define {name}")
+    return declared[1]
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,7 @@
 // The one exported symbol of a module. The generated wrapper ends with AOTPACK_DEFINE_MODULE.
 #pragma once
 
+#include <algorithm>
 #include <iterator>
 #include <new>
 
@@ -40,6 +41,7 @@ inline void run_model(Call& scope, const aotpack_module_call* call, uint32_t inp
   torch::aot_inductor::AOTInductorModel model(constant_handles);
   model.run_impl(handles.data(), handles.data() + inputs, nullptr, nullptr);
   scope.give(handles.data() + inputs, outputs, call->outputs);
+  std::fill_n(call->output_devices, outputs, call->device);
 }
 
 inline int32_t run(const aotpack_module_call* call, uint32_t inputs, uint32_t outputs, uint32_t constants) {
@@ -82,6 +84,10 @@ inline int32_t run(const aotpack_module_call* call, uint32_t inputs, uint32_t ou
                                           constants,                                            \
                                           std::size(aotpack::module::kImportNames),             \
                                           aotpack::module::kImportNames,                        \
-                                          aotpack_module_run};                                  \
+                                          aotpack_module_run,                                   \
+                                          0,                                                    \
+                                          0,                                                    \
+                                          0,                                                    \
+                                          nullptr};                                             \
     return max_abi_version >= AOTPACK_MODULE_ABI_VERSION ? &module : nullptr;                   \
   }

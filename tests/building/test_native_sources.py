@@ -37,6 +37,10 @@ class TestSources:
         for shim in groups:
             assert set(native_sources.sources_for([shim])) < everything
 
+    def test_the_module_abi_is_that_of_the_header(self) -> None:
+        assert native_sources.module_abi_version() == 2
+        assert native_sources.module_imports() == ("alloc", "free", "fail", "seed")
+
     def test_hashes_follow_headers(self, tmp_path: Path) -> None:
         (tmp_path / "inner.h").write_text("int inner;")
         (tmp_path / "outer.h").write_text('#include "inner.h"\n')

@@ -109,7 +109,7 @@ Json check(const std::string& text, Json code) { return Json::object({{"text", t
 
 Json module(int64_t file, std::vector<Json> constants, std::vector<Json> imports, const std::string& target) {
   return Json::object({{"target", target},
-                       {"abi_version", 1},
+                       {"abi_version", 2},
                        {"file", file},
                        {"constants", Json::array(std::move(constants))},
                        {"imports", Json::array(std::move(imports))},

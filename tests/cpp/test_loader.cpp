@@ -70,11 +70,13 @@ TEST_CASE("the module has to be what the manifest says") {
 
 TEST_CASE("ABI versions") {
   ArchiveWriter writer = affine_archive();
-  module_of(writer)["abi_version"] = 2;
-  expect(writer, AOTPACK_UNSUPPORTED_VERSION, "module ABI version 2; this runtime knows versions up to 1");
+  module_of(writer)["abi_version"] = 3;
+  expect(writer, AOTPACK_UNSUPPORTED_VERSION, "module ABI version 3; this runtime knows versions up to 2");
+  module_of(writer)["abi_version"] = 1;
+  expect(writer, AOTPACK_MALFORMED_ARCHIVE, "its ABI version is not the manifest's");
   writer = affine_archive();
   writer.files[1].bytes = read_bytes(MODULE_refusing);
-  expect(writer, AOTPACK_UNSUPPORTED_VERSION, "the module does not serve ABI versions up to 1");
+  expect(writer, AOTPACK_UNSUPPORTED_VERSION, "the module does not serve ABI versions up to 2");
 }
 
 TEST_CASE("bytes that are no module") {

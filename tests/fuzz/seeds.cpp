@@ -51,7 +51,7 @@ Json number(const char* name, const std::string& kind, Json gives) {
 
 Json module(int64_t file, std::vector<Json> constants, const char* target = "x86-64") {
   return object({{"target", target},
-                 {"abi_version", 1},
+                 {"abi_version", 2},
                  {"file", file},
                  {"constants", list(std::move(constants))},
                  {"imports", list({"alloc", "free", "fail", "seed"})},

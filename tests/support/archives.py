@@ -25,6 +25,7 @@ from aotpack.archive import (
     write_archive,
 )
 from aotpack.archive.values_json import NUMBER_DTYPES
+from aotpack.building.native_sources import module_abi_version
 from aotpack.spec import CallSpec, Check, Dim, DimRef, DType, Expr, Spec, TensorSpec, contiguous_order
 
 CompileC = Callable[[str], bytes]
@@ -70,11 +71,16 @@ static int32_t run(const aotpack_module_call* call);
 
 EPILOGUE = """
 static const char* const kImports[] = {{"alloc", "free", "fail", "seed"}};
+static int32_t run_with_devices(const aotpack_module_call* call) {{
+  const int32_t code = run(call);
+  for (int i = 0; i < {outputs}; ++i) call->output_devices[i] = call->device;
+  return code;
+}}
 static const aotpack_module kModule = {{
     AOTPACK_MODULE_ABI_VERSION, sizeof(aotpack_module), "{target}", {inputs}, {outputs}, {constants}, 4, kImports,
-    run}};
+    run_with_devices, 0, 0, 0, 0}};
 __attribute__((visibility("default"))) const aotpack_module* aotpack_module_query(uint32_t version) {{
-  return version >= 1 ? &kModule : 0;
+  return version >= AOTPACK_MODULE_ABI_VERSION ? &kModule : 0;
 }}
 """
 
@@ -227,7 +233,7 @@ def _module(
     sources.append(FileSource.from_bytes(f"modules/{recipe.target}/{name}.so", code))
     return Module(
         target=recipe.target,
-        abi_version=1,
+        abi_version=module_abi_version(),
         file=len(sources) - 1,
         constants=constants,
         imports=("alloc", "free", "fail", "seed"),

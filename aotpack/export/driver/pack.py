@@ -45,7 +45,6 @@ from aotpack.export.weights.updatable import Replaceable
 
 # Memory goes back to the system after so many bytes of constants.
 _TRIM_BYTES = 32 << 20
-_ABI_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -224,7 +223,7 @@ def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files) -
             modules.append(
                 Module(
                     target=module.target,
-                    abi_version=_ABI_VERSION,
+                    abi_version=native_sources.module_abi_version(),
                     file=files.add(FileSource.from_bytes(path, each.code)),
                     constants=tuple(table.number(each.program, constant) for constant in module.constants),
                     imports=native_sources.module_imports(),

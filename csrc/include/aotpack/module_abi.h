@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define AOTPACK_MODULE_ABI_VERSION 1u
+#define AOTPACK_MODULE_ABI_VERSION 2u
 #define AOTPACK_MODULE_QUERY_SYMBOL "aotpack_module_query"
 #define AOTPACK_MAX_RANK 16
 /* Every block that `alloc` returns and every constant starts at a multiple of this many bytes. */
@@ -65,8 +65,29 @@ typedef struct aotpack_module_tensor {
   int64_t strides[AOTPACK_MAX_RANK];
 } aotpack_module_tensor;
 
-/* Imports of version 1 of the ABI, by their names in `import_names`. They are called on the thread that called `run`,
- * never inside a parallel region. */
+/* A device: kind and number as DLPack has them (DLDeviceType and device_id; 1 and 0: the CPU). */
+typedef struct aotpack_module_device {
+  int32_t type;
+  int32_t index;
+} aotpack_module_device;
+
+/* A named byte range of the archive that goes with a module, such as code for a device. */
+typedef struct aotpack_module_asset {
+  const void* data; /* `size` bytes in host memory, read-only, at a multiple of AOTPACK_ALIGNMENT */
+  uint64_t size;
+  void* handle; /* what the device made of them when the module was loaded; NULL on the CPU */
+} aotpack_module_asset;
+
+/* Bits of `features`: what a module needs, and what a runtime provides. */
+enum {
+  AOTPACK_MODULE_FEATURE_ASYNC = 1 /* "async": work that `run` gave to the stream may go on after it has returned */
+};
+
+/* All of them, X(name, bit) each, by the names that manifests have. The only list. */
+#define AOTPACK_MODULE_FEATURES(X) X(async, AOTPACK_MODULE_FEATURE_ASYNC)
+
+/* Imports, by their names in `import_names`. They are called on the thread that called `run`, never inside a parallel
+ * region. */
 
 /* "alloc": `bytes` of uninitialised memory, aligned to AOTPACK_ALIGNMENT; NULL on failure. bytes may be 0. */
 typedef void* (*aotpack_import_alloc_fn)(void* runtime, size_t bytes);
@@ -89,6 +110,16 @@ typedef struct aotpack_module_call {
   const aotpack_module_tensor* constants; /* num_constants; borrowed; never written unless the manifest says mutated */
   aotpack_module_tensor* outputs;         /* num_outputs; filled by the module on success */
   int32_t num_threads;                    /* at least 1; the module never uses more */
+
+  /* The following members exist since version 2. A module of that version is never called without them. */
+
+  const aotpack_module_device* input_devices;    /* num_inputs: where the data of each input is */
+  const aotpack_module_device* constant_devices; /* num_constants */
+  aotpack_module_device* output_devices;         /* num_outputs; filled by the module on success */
+  void* stream;                                  /* of the device, e.g. a CUstream; NULL on the CPU */
+  aotpack_module_device device;                  /* where the module runs; `alloc` gives memory of this device */
+  const aotpack_module_asset* assets;            /* num_assets, in the order of asset_names */
+  uint64_t features;                             /* AOTPACK_MODULE_FEATURE_* that the runtime provides */
 } aotpack_module_call;
 
 typedef struct aotpack_module {
@@ -103,6 +134,13 @@ typedef struct aotpack_module {
   /* Thread-safe: calls with different `runtime` pointers may run concurrently. Returns AOTPACK_MODULE_*. On failure it
    * has called `fail` and freed its allocations, and `outputs` is undefined. Does not throw. */
   int32_t (*run)(const aotpack_module_call* call);
+
+  /* The following members exist since version 2. */
+
+  uint64_t features; /* AOTPACK_MODULE_FEATURE_* that the module needs */
+  uint32_t num_assets;
+  uint32_t reserved; /* 0 */
+  const char* const* asset_names;
 } aotpack_module;
 
 /* NULL if the module has no table of an ABI version up to `max_abi_version`. */

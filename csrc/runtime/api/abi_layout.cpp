@@ -1,4 +1,4 @@
-// Freezes the layout of the structs of module ABI version 1 and of C ABI version 2 (docs/abi.md). A change here is a
+// Freezes the layout of the structs of module ABI version 2 and of C ABI version 2 (docs/abi.md). A change here is a
 // new version.
 #include <cstddef>
 
@@ -15,7 +15,18 @@ static_assert(offsetof(aotpack_module_tensor, rank) == 20);
 static_assert(offsetof(aotpack_module_tensor, sizes) == 24);
 static_assert(offsetof(aotpack_module_tensor, strides) == 152);
 
-static_assert(sizeof(aotpack_module_call) == 56);
+static_assert(sizeof(aotpack_module_device) == 8);
+static_assert(offsetof(aotpack_module_device, type) == 0);
+static_assert(offsetof(aotpack_module_device, index) == 4);
+
+static_assert(sizeof(aotpack_module_asset) == 24);
+static_assert(offsetof(aotpack_module_asset, data) == 0);
+static_assert(offsetof(aotpack_module_asset, size) == 8);
+static_assert(offsetof(aotpack_module_asset, handle) == 16);
+
+static_assert(AOTPACK_MODULE_FEATURE_ASYNC == 1);
+
+static_assert(sizeof(aotpack_module_call) == 112);
 static_assert(offsetof(aotpack_module_call, struct_size) == 0);
 static_assert(offsetof(aotpack_module_call, runtime) == 8);
 static_assert(offsetof(aotpack_module_call, imports) == 16);
@@ -23,8 +34,16 @@ static_assert(offsetof(aotpack_module_call, inputs) == 24);
 static_assert(offsetof(aotpack_module_call, constants) == 32);
 static_assert(offsetof(aotpack_module_call, outputs) == 40);
 static_assert(offsetof(aotpack_module_call, num_threads) == 48);
+// All of version 1, of 56 bytes.
+static_assert(offsetof(aotpack_module_call, input_devices) == 56);
+static_assert(offsetof(aotpack_module_call, constant_devices) == 64);
+static_assert(offsetof(aotpack_module_call, output_devices) == 72);
+static_assert(offsetof(aotpack_module_call, stream) == 80);
+static_assert(offsetof(aotpack_module_call, device) == 88);
+static_assert(offsetof(aotpack_module_call, assets) == 96);
+static_assert(offsetof(aotpack_module_call, features) == 104);
 
-static_assert(sizeof(aotpack_module) == 48);
+static_assert(sizeof(aotpack_module) == 72);
 static_assert(offsetof(aotpack_module, abi_version) == 0);
 static_assert(offsetof(aotpack_module, struct_size) == 4);
 static_assert(offsetof(aotpack_module, target) == 8);
@@ -34,6 +53,11 @@ static_assert(offsetof(aotpack_module, num_constants) == 24);
 static_assert(offsetof(aotpack_module, num_imports) == 28);
 static_assert(offsetof(aotpack_module, import_names) == 32);
 static_assert(offsetof(aotpack_module, run) == 40);
+// All of version 1, of 48 bytes.
+static_assert(offsetof(aotpack_module, features) == 48);
+static_assert(offsetof(aotpack_module, num_assets) == 56);
+static_assert(offsetof(aotpack_module, reserved) == 60);
+static_assert(offsetof(aotpack_module, asset_names) == 64);
 
 static_assert(sizeof(aotpack_load_options) == 24);
 static_assert(offsetof(aotpack_load_options, verify) == 8);

@@ -22,7 +22,8 @@ bool strides_of(const DLTensor& tensor, int64_t* buffer, const int64_t** out) no
 }
 
 std::string device_name(DLDevice device) {
-  const char* type = device.device_type == kDLCUDA ? "cuda" : nullptr;
+  if (device.device_type == kDLCPU && device.device_id == 0) return "cpu";
+  const char* type = device.device_type == kDLCPU ? "cpu" : device.device_type == kDLCUDA ? "cuda" : nullptr;
   return type != nullptr ? format("%s:%d", type, device.device_id)
                          : format("DLPack device type %d", static_cast<int>(device.device_type));
 }

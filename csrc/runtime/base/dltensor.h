@@ -20,7 +20,7 @@ inline char* data_of(const DLTensor& tensor) noexcept {
 // The strides of a tensor, computed into `buffer` where it has none. False when they overflow.
 bool strides_of(const DLTensor& tensor, int64_t* buffer, const int64_t** out) noexcept;
 
-// "cuda:0"
+// "cpu", "cuda:0"
 std::string device_name(DLDevice device);
 
 }  // namespace aotpack::runtime

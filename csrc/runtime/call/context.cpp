@@ -69,7 +69,9 @@ class Context::Cleanup {
 };
 
 Context::EntryScratch::EntryScratch(const ModelEntry& entry)
-    : inputs(entry.plan), outputs(entry.plan.record().outputs.size()), tables(entry.variants.size()) {}
+    : inputs(entry.plan),
+      outputs(entry.plan.record().outputs.size()),
+      tables(entry.variants.size(), Table(outputs.size())) {}
 
 Context::Context(Model* model, int32_t num_threads, Allocator::Keep keep)
     : model_(model), workspace_(model->device(), keep), scratch_(model->entries().size()), state_(*model) {
@@ -161,16 +163,17 @@ void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weig
   scratch.variant = &variant;
   const aotpack_module_tensor* constants = constants_of(entry, index, weights, &scratch.tables[index]);
   call_.reset();
-  aotpack_module_call call;
-  call.struct_size = sizeof call;
+  aotpack_module_call call = variant.call.prepared();
   call.runtime = &call_;
-  call.imports = variant.executable->imports();
   call.inputs = scratch.inputs.tensors();
   call.constants = constants;
   call.outputs = scratch.outputs.data();
+  call.output_devices = scratch.tables[index].output_devices.data();
+  call.stream = workspace_.stream_handle();
   call.num_threads = begin_team(num_threads_);
   const int32_t code = variant.executable->launch(call, workspace_.stream());
   if (code != AOTPACK_MODULE_OK) execution_failed(model_entry.plan.record(), code);
+  scratch.output_devices = call.output_devices;
 }
 
 // A block that several outputs share comes with one reference; afterwards every output has its own. First of all
@@ -225,6 +228,7 @@ void Context::run(size_t entry, const DLTensor* const* inputs, size_t num_inputs
   execute(entry, scratch, *weights, inputs, num_inputs);
   adopt_outputs(scratch);
   cleanup.adopted();
+  check_output_devices(record, scratch.variant->call, scratch.output_devices);
   check_outputs(model_entry.plan, scratch.outputs, scratch.inputs.sizes());
   size_t made = 0;
   try {
@@ -250,6 +254,7 @@ void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_i
   execute(entry, scratch, *weights, inputs, num_inputs);
   adopt_outputs(scratch);
   cleanup.adopted();
+  check_output_devices(record, scratch.variant->call, scratch.output_devices);
   check_outputs(model_entry.plan, scratch.outputs, scratch.inputs.sizes());
   check_destination_sizes(record, scratch.outputs, outputs);
   // An output that aliases an input must not change while results are written over that input.

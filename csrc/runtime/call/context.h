@@ -47,19 +47,23 @@ class Context {
   const Workspace& workspace() const noexcept { return workspace_; }
 
  private:
-  // The constants of a variant that writes to some: this context's copies among those of a set of weights.
+  // Of a variant: the constants of one that writes to some, this context's copies among those of a set of weights.
   struct Table {
+    explicit Table(size_t num_outputs) : output_devices(num_outputs) {}
     std::vector<aotpack_module_tensor> tensors;
     uint64_t weights_id = 0;
     uint64_t state_version = 0;  // 0: never filled in
+    // What the module says of its outputs. Of no device before its first call.
+    std::vector<aotpack_module_device> output_devices;
   };
   // What one entry keeps from call to call, so that a call allocates none of it.
   struct EntryScratch {
     explicit EntryScratch(const ModelEntry& entry);
     BoundInputs inputs;
     std::vector<aotpack_module_tensor> outputs;
-    std::vector<Table> tables;         // by variant; used by those that mutate constants
-    const Variant* variant = nullptr;  // of the last call; NULL before the first that found one
+    std::vector<Table> tables;                              // by variant
+    const Variant* variant = nullptr;                       // of the last call; NULL before the first that found one
+    const aotpack_module_device* output_devices = nullptr;  // of the last call
   };
   // Gives back, at the end of a call, what the call still holds.
   class Cleanup;

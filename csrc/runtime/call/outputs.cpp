@@ -14,6 +14,16 @@ namespace {
 
 using ll = long long;
 
+// Not inlined: every call goes through its caller.
+[[noreturn, gnu::noinline]] void wrong_device(const EntryRecord& entry, const ValueRecord& value,
+                                              aotpack_module_device got, aotpack_module_device wanted) {
+  const auto name_of = [](aotpack_module_device device) {
+    return device_name({static_cast<DLDeviceType>(device.type), device.index});
+  };
+  fail(AOTPACK_INTERNAL, "entry '%s': the module returned output '%s' on %s, which must be on %s", entry.name.c_str(),
+       value.name.c_str(), name_of(got).c_str(), name_of(wanted).c_str());
+}
+
 }  // namespace
 
 void check_outputs(const EntryPlan& plan, const std::vector<aotpack_module_tensor>& outputs, const int64_t* sizes) {
@@ -34,6 +44,15 @@ void check_outputs(const EntryPlan& plan, const std::vector<aotpack_module_tenso
            entry.name.c_str(), value.name.c_str(), value.dtype->name, describe_shape(entry, value).c_str());
     }
     slot += value.shape.size();
+  }
+}
+
+void check_output_devices(const EntryRecord& entry, const ModuleCall& call, const aotpack_module_device* devices) {
+  if (!call.names_devices()) return;
+  const std::vector<aotpack_module_device>& wanted = call.output_devices();
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (devices[i].type != wanted[i].type || devices[i].index != wanted[i].index) [[unlikely]]
+      wrong_device(entry, entry.outputs[i], devices[i], wanted[i]);
   }
 }
 

@@ -7,12 +7,16 @@
 #include "aotpack/dlpack.h"
 #include "aotpack/module_abi.h"
 #include "hal/stream.h"
+#include "model/module_call.h"
 #include "model/plan.h"
 
 namespace aotpack::runtime {
 
 // That the module kept to the manifest; `sizes` are those of the call, by slot. Throws INTERNAL.
 void check_outputs(const EntryPlan& plan, const std::vector<aotpack_module_tensor>& outputs, const int64_t* sizes);
+
+// The same for where the outputs are; `devices[i]` is what the module said of output i.
+void check_output_devices(const EntryRecord& entry, const ModuleCall& call, const aotpack_module_device* devices);
 
 // What can be known of the caller's buffers before the call. Throws INVALID_ARGUMENT.
 void check_destinations(const EntryRecord& entry, const DLTensor* const* destinations, size_t count);

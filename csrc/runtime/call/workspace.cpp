@@ -8,6 +8,7 @@ Workspace::Workspace(Device& device, Allocator::Keep keep)
     : device_(device),
       device_id_(device.id()),
       stream_(device.make_stream()),
+      stream_handle_(stream_->handle()),
       allocator_(Allocator::create(device, keep)) {
   host_allocator_ = allocator_;
   if (device.is_host()) return;

@@ -25,11 +25,14 @@ class Workspace {
   // Of memory that the host reads and writes: the same one where that is the device's.
   Allocator* host_allocator() const noexcept { return host_allocator_; }
   Stream& stream() const noexcept { return *stream_; }
+  // What modules know it by.
+  void* stream_handle() const noexcept { return stream_handle_; }
 
  private:
   Device& device_;
   DLDevice device_id_;
   std::unique_ptr<Stream> stream_;
+  void* stream_handle_;
   Allocator* allocator_;
   Allocator* host_allocator_;
 };

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "aotpack/dlpack.h"
 #include "aotpack/module_abi.h"
 #include "base/bytes.h"
 #include "hal/stream.h"
@@ -23,7 +24,8 @@ struct ExecutableSource {
   const ModuleRecord* record = nullptr;
   size_t num_inputs = 0;
   size_t num_outputs = 0;
-  std::string what;  // names the module in errors
+  std::string what;               // names the module in errors
+  DLDevice device = {kDLCPU, 0};  // the one that loads it
 };
 
 // A module in memory: a function of the host that computes by itself, or gives work to a stream. Immutable and
@@ -37,22 +39,33 @@ class Executable {
   // Throws MALFORMED_ARCHIVE unless the module is what `record` says. The constructor checks its own record.
   void check(const ModuleRecord& record, size_t num_inputs, size_t num_outputs, const std::string& what) const;
 
-  // In the order of the module's import_names.
-  void* const* imports() const noexcept { return imports_.data(); }
+  // What every call of the module begins with: the members that do not differ from call to call. Tensors, their devices
+  // and the stream are NULL.
+  aotpack_module_call call() const noexcept;
+  // Of the module's own table.
+  uint32_t abi_version() const noexcept { return table_->abi_version; }
 
   // Calls the module's run function; its work comes after all that `stream` was given before. Returns AOTPACK_MODULE_*.
   virtual int32_t launch(const aotpack_module_call& call, Stream& stream) const = 0;
 
  protected:
-  // Loads the shared object; nothing of the module runs before the manifest's ABI version and imports are found
-  // acceptable. Throws UNSUPPORTED_VERSION, MISSING_IMPORT, MALFORMED_ARCHIVE (the module is not what the manifest
-  // says), IO_ERROR.
+  // Loads the shared object; nothing of the module runs before the manifest's ABI version, imports and features are
+  // found acceptable. Throws UNSUPPORTED_VERSION, MISSING_IMPORT, MALFORMED_ARCHIVE (the module is not what the
+  // manifest says), IO_ERROR.
   explicit Executable(ExecutableSource source);
 
+  // Of a module of ABI version 1, only the members of that version are there.
   const aotpack_module& table() const noexcept { return *table_; }
+  // In the order of the module's asset_names. A device sets what it makes of them when the module is loaded.
+  std::vector<aotpack_module_asset>& assets() noexcept { return assets_; }
 
  private:
+  void check_version_2(const ModuleRecord& record, const std::string& what) const;
+
+  DLDevice device_;
+  const ModuleRecord* record_;  // what was loaded
   std::vector<void*> imports_;
+  std::vector<aotpack_module_asset> assets_;
   SharedObject object_;
   const aotpack_module* table_;
 };

@@ -86,6 +86,8 @@ struct AssetRecord {
   uint32_t file = 0;
   uint64_t offset = 0;  // a multiple of AOTPACK_ALIGNMENT
   uint64_t nbytes = 0;
+
+  bool operator==(const AssetRecord&) const = default;
 };
 
 struct ModuleRecord {

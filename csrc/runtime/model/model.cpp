@@ -88,12 +88,15 @@ Variant Model::make_variant(const EntryRecord& entry, const VariantRecord& recor
 // loaded, the rest in the file.
 void Model::load_modules() {
   std::map<uint32_t, SealedFile> code;
+  std::map<uint32_t, std::vector<Bytes>> assets;
   std::vector<bool> verified(archive_.manifest().files.size());
   for (const ModelEntry& entry : entries_) {
     for (const Variant& variant : entry.variants) {
       const uint32_t file = variant.module_record->file;
-      if (!verified[file]) code.emplace(file, archive_.code(file));
+      if (code.contains(file)) continue;
+      code.emplace(file, archive_.code(file));
       verified[file] = true;
+      assets.emplace(file, assets_.of(archive_, *variant.module_record, &verified));
     }
   }
   archive_.check_code(verified);
@@ -104,12 +107,13 @@ void Model::load_modules() {
       const std::string what = describe(record, *variant.record) + ", " + archive_.manifest().files[chosen.file].path;
       std::unique_ptr<Executable>& executable = executables_[chosen.file];
       if (executable == nullptr) {
-        executable = device_.load(
-            {std::move(code[chosen.file]), {}, &chosen, record.inputs.size(), record.outputs.size(), what});
+        executable = device_.load({std::move(code[chosen.file]), std::move(assets[chosen.file]), &chosen,
+                                   record.inputs.size(), record.outputs.size(), what, device_.id()});
       } else {
         executable->check(chosen, record.inputs.size(), record.outputs.size(), what);
       }
       variant.executable = executable.get();
+      variant.call = ModuleCall(*executable, record.inputs.size(), record.outputs.size(), chosen.constants.size());
     }
   }
 }

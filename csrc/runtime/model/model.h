@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "archive/archive.h"
+#include "archive/assets.h"
 #include "hal/device.h"
 #include "model/devices.h"
+#include "model/module_call.h"
 #include "model/plan.h"
 #include "model/weights.h"
 
@@ -22,6 +24,7 @@ struct Variant {
   const VariantRecord* record = nullptr;
   const ModuleRecord* module_record = nullptr;
   const Executable* executable = nullptr;
+  ModuleCall call;
   bool mutates_constants = false;  // then every context needs copies of its own
 };
 
@@ -84,6 +87,7 @@ class Model {
   std::atomic<size_t> references_{1};
   Device& device_;
   Archive archive_;
+  Assets assets_;                                                // of the executables
   std::map<uint32_t, std::unique_ptr<Executable>> executables_;  // by file
   std::vector<ModelEntry> entries_;
   std::vector<aotpack_weight_info> weight_infos_;

@@ -4,6 +4,9 @@
 #ifndef FACTOR
 #define FACTOR 2.0f
 #endif
+#ifndef TARGET
+#define TARGET "x86-64"
+#endif
 
 static const char* const names[] = {"alloc", "free"};
 
@@ -29,4 +32,4 @@ static int32_t run(const aotpack_module_call* call) {
   return AOTPACK_MODULE_OK;
 }
 
-DEFINE_MODULE("x86-64", 1, 1, 1, names)
+DEFINE_MODULE(TARGET, 1, 1, 1, names)

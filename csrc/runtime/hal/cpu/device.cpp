@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "base/status.h"
 #include "base/strided.h"
 #include "hal/cpu/target.h"
 
@@ -48,9 +47,6 @@ class CpuDevice final : public Device {
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
 
   std::unique_ptr<Executable> load(ExecutableSource source) override {
-    if (!source.assets.empty()) {
-      fail(AOTPACK_MALFORMED_ARCHIVE, "%s: a module for the CPU has no assets", source.what.c_str());
-    }
     return std::make_unique<CpuExecutable>(std::move(source));
   }
 };
