@@ -14,8 +14,8 @@ from torch import Tensor
 
 from aotpack.export.torch_compat.operators import OpOverload
 
-# Of every operator: the declaration that TorchInductor asks for. Ours are in headers, so the text is a comment.
-C_SHIMS: dict[OpOverload, list[str]] = {}
+# By operator, the C function that generated code calls.
+C_SHIMS: dict[OpOverload, str] = {}
 
 _library = torch.library.Library("aotpack", "DEF")
 # Kernels read any strides, so Inductor need not copy inputs into those of the trace.
@@ -43,7 +43,7 @@ def define(
     _library.impl(name, reference, "CompositeExplicitAutograd")
     torch.library.register_fake(f"aotpack::{name}", fake, lib=_library)
     operator: OpOverload = getattr(torch.ops.aotpack, name).default
-    C_SHIMS[operator] = [f"/* aoti_torch_cpu_{name}: csrc/module/declare */"]
+    C_SHIMS[operator] = f"aoti_torch_cpu_{name}"
     return operator
 
 

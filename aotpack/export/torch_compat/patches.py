@@ -97,20 +97,6 @@ _INDUCTOR = (
         Patch(f"torch._inductor.codegen.cpp:CppVecOverrides.{name}", "accurate vectorised functions", "x")
         for name in ("atanh", "erf", "expm1")
     ),
-    *(
-        Patch(f"torch._inductor.codegen.cpp_wrapper_cpu:CppWrapperCpu.{name}", why, parameters)
-        for name, why, parameters in (
-            ("codegen_dynamic_slice_size", "slices with dynamic bounds have the ends of the trace", "self, node"),
-            ("codegen_model_constructor", "scalar inputs are no tensors of the model", "self"),
-            ("generate_input_output_runtime_checks", "the runtime checks inputs", "self"),
-            ("val_to_arg_str_for_prim_type", "writes strings without escapes", "self, val, type_"),
-        )
-    ),
-    Patch(
-        "torch._inductor.codegen.wrapper:PythonWrapperCodegen.can_reuse",
-        "pieces of larger buffers are not reused",
-        "self, input_buffer, output_buffer",
-    ),
     Patch(
         "torch._inductor.compile_fx:_extract_inputs_from_exported_gm",
         "scalar inputs have values",
@@ -131,6 +117,11 @@ _INDUCTOR = (
         "torch._inductor.fx_passes.reinplace:graph_call_function",
         "traces at all sizes",
         "graph, fn, args, kwargs",
+    ),
+    Patch(
+        "torch._inductor.graph:get_wrapper_codegen_for_device",
+        "wrappers of modules have a generator of their own, see inductor/wrapper.py",
+        "device, cpp_wrapper, fx_wrapper",
     ),
     Patch(
         "torch._inductor.ir:AssertScalar.codegen",

@@ -130,8 +130,6 @@ inline std::vector<RAIIAtenTensorHandle> steal_from_raw_handles_to_raii_handles(
   return result;
 }
 
-class AOTInductorModelKernelsBase {};
-
 // What is left of AOTInductor's model: the generated run_impl is a member of it.
 class AOTInductorModel {
  public:

@@ -21,7 +21,7 @@ from aotpack.export.backends.cpu import toolchain
 from aotpack.export.backends.cpu.custom_glue import glue, shim_name
 from aotpack.export.custom_ops.kernels import custom_kernels_restored
 from aotpack.export.driver.build import BuildOptions
-from aotpack.export.torch_compat.inductor.custom_calls import _literal
+from aotpack.export.torch_compat.inductor.wrapper import _literal
 from tests.support.building import manifest_of
 from tests.support.torch_version import VERSION
 
@@ -365,7 +365,6 @@ def test_what_calls_of_kernels_need_of_torch_is_there() -> None:
 
     assert parameters(ExternKernel.set_cpp_kernel_name) == ["self", "cpp_kernel_name"]
     assert parameters(MultiOutput.codegen) == ["self", "wrapper"]
-    assert parameters(CppWrapperCpu.val_to_arg_str_for_prim_type) == ["self", "val", "type_"]
     assert CppWrapperCpu.get_c_shim_func_name("aoti_torch_cpu_custom_x", "cpu") == "aoti_torch_cpu_custom_x"
     assert isinstance(torch._functorch.config.decompose_custom_triton_ops, bool)
     assert launched._init_fn.__module__ == "torch._library.triton"

@@ -1,4 +1,4 @@
-"""Reading generated C++ as text: matching braces, functions, calls."""
+"""Reading generated C++ as text: matching braces, strings and comments."""
 
 from __future__ import annotations
 
@@ -28,16 +28,3 @@ def closing_brace(blanked: str, opening: int) -> int:
         if depth == 0:
             return opening + match.start()
     raise ValueError("unbalanced braces in generated code")
-
-
-def remove_definition(text: str, pattern: str) -> str:
-    """Removes every top-level definition whose head matches `pattern`, with its body and a trailing semicolon."""
-    while True:
-        blanked = blank_literals(text)
-        match = re.search(pattern, blanked)
-        if match is None:
-            return text
-        opening = blanked.index("{", match.end())
-        end = closing_brace(blanked, opening) + 1
-        tail = re.match(r"\s*;", blanked[end:])
-        text = text[: match.start()] + text[end + (tail.end() if tail else 0) :]

@@ -9,6 +9,7 @@ in csrc/module/shim/failures.h).
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from aotpack.export.backends.cpu.cpp_text import blank_literals, closing_brace
 
@@ -25,12 +26,6 @@ _DIVISION_FLAG = re.compile(
 )
 _LOOP_HEAD = re.compile(r"\bfor\s*\([^{}]*\)\s*$")
 _PRAGMA_HEAD = re.compile(r"#pragma omp [^\n]*\n\s*$")
-
-
-def split(kernels: str) -> list[str]:
-    """One piece of text per kernel, each without the include line."""
-    pieces = [piece.strip() for piece in kernels.split(PREFIX)]
-    return [piece for piece in pieces if piece and blank_literals(piece).strip()]
 
 
 def guard(kernel: str) -> str:
@@ -83,12 +78,12 @@ def _innermost_block(blanked: str, opening: int, closing: int, check: int) -> tu
     return opening, closing
 
 
-def translation_units(kernels: str, limit: int) -> list[str]:
+def translation_units(kernels: Sequence[str], limit: int) -> list[str]:
     """Sources of about `limit` characters each, all kernels guarded. Each can be compiled on its own."""
     units: list[str] = []
     current: list[str] = []
     size = 0
-    for piece in split(kernels):
+    for piece in (kernel.strip().removeprefix(PREFIX).strip() for kernel in kernels):
         if current and size + len(piece) > limit:
             units.append(_unit(current))
             current, size = [], 0

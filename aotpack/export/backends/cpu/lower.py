@@ -74,8 +74,9 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
         )
     refuse_specialization(program, "TorchInductor")
     checks = lowering_checks(program, "TorchInductor")
-    wrapper = wrapper_source.transform(
+    wrapper = wrapper_source.assemble(
         code.wrapper,
+        constants=len(code.constants),
         target=target,
         num_inputs=len(program.signature.inputs),
         num_outputs=len(program.signature.outputs),
@@ -89,7 +90,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
         wrapper=wrapper.text,
         units=units,
         shims=wrapper.shims,
-        constants=tuple(_constant(program, code, name) for name in wrapper.constants),
+        constants=tuple(_constant(program, code, name) for name in code.constants),
         kernels=wrapper.kernels,
         halves=used_halves(program),
         checks=checks,
@@ -141,7 +142,7 @@ def _constant(program: Program, code: GeneratedCode, name: str) -> LoweredConsta
 def kernel_shims(program: Program) -> frozenset[str]:
     """The functions that our own operators in the graph will call; known before code is generated."""
     return frozenset(
-        f"aoti_torch_cpu_{node.target._schema.name.partition('::')[2]}"
+        ops.C_SHIMS[node.target]
         for node in program.graph.nodes
         if isinstance(node.target, OpOverload) and node.target in ops.C_SHIMS
     )

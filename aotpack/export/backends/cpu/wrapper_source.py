@@ -1,8 +1,7 @@
-"""Turns Inductor's generated wrapper into the wrapper of one of our modules.
+"""The source of a module around its kernels: headers, the generated function that calls them, the module's interface.
 
-Generated text has a fixed shape (torch 2.11 to 2.13): the AOTInductor C interface, declarations of kernels, the model's
-constructor with its constants, input checks, and `AOTInductorModel::run_impl`. Only declarations and `run_impl` are
-kept: the interface is ours (csrc/module/entry.h), constants come from the manifest, and the runtime checks inputs.
+The generated part comes from `aotpack.export.torch_compat.inductor.wrapper`. Constants come from the manifest, and the
+runtime checks inputs.
 """
 
 from __future__ import annotations
@@ -13,32 +12,12 @@ from dataclasses import dataclass
 
 from aotpack.building.native_sources import groups_of
 from aotpack.errors import LoweringError
-from aotpack.export.backends.cpu.cpp_text import blank_literals, remove_definition
+from aotpack.export.backends.cpu.cpp_text import blank_literals
 
-_INTERFACE = re.compile(r"// Definition of AOTI runtime interface functions.*?\n\} // extern \"C\"\n", re.DOTALL)
-_CONSTANT = re.compile(r"auto& (\w+) = constants_->at\((\d+)\);")
 _KERNEL_CALL = re.compile(r"^\s*(?:AOTI_TORCH_ERROR_CODE_CHECK\()?(cpp_\w+|aoti_torch_cpu_\w+)\(", re.MULTILINE)
 _OPS_COMMENT = re.compile(r"// Topologically Sorted Source Nodes: \[.*?\], Original ATen: \[(.*?)\]")
 _SHIM = re.compile(r"\b(aoti_torch_\w+)\s*\(")
-
-# Definitions that are dropped, by the beginning of their head.
-_DROPPED = (
-    r"AOTInductorModel::AOTInductorModel\(",
-    r"std::unordered_map<std::string, AtenTensorHandle> AOTInductorModel::const_run_impl\(",
-    r"void AOTInductorModel::_const_run_impl\(",
-    r"AOTI_NOINLINE static void check_(?:input|output)_\d+\(",
-    r"AOTI_NOINLINE static void __check_inputs_outputs\(",
-    r"static bool _check_aoti_runtime_check_inputs_env\(\)",
-)
-_DROPPED_LINES = re.compile(
-    r"^\s*(?:__check_inputs_outputs\(.*\);"
-    r"|\[\[maybe_unused\]\] auto& kernels = static_cast<AOTInductorModelKernels&>\(.*\);"
-    r"|if \(_check_aoti_runtime_check_inputs_env\(\)\) \{.*\}"
-    r"|extern /\* aoti_torch_cpu_.*\*/;"
-    r"|(?:// )?(?:Compile cmd|Link cmd).*"
-    r"|#include <(?:iostream|filesystem)>)\n",
-    re.MULTILINE,
-)
+_RUN = "AOTInductorModel::run_impl("
 
 # What every wrapper includes.
 DEVICE_HEADER = "#include <torch/csrc/inductor/aoti_include/cpu.h>"
@@ -57,57 +36,53 @@ namespace at { using namespace c10; }
 
 @dataclass(frozen=True)
 class Wrapper:
-    """A module's wrapper: its text, its constants in order, the shim functions that it calls, its kernels as called."""
+    """A module's wrapper: its text, the shim functions that it calls, its kernels in the order of the calls."""
 
     text: str
-    constants: tuple[str, ...]
     shims: frozenset[str]
     kernels: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def transform(
+def assemble(
     generated: str,
     *,
     target: str,
     num_inputs: int,
     num_outputs: int,
+    constants: int,
     custom: Callable[[frozenset[str]], str] = lambda _: "",
 ) -> Wrapper:
-    """The wrapper of a module for `target`. `custom` defines those C functions that kernels of the user are behind.
+    """The wrapper of a module for `target`.
+
+    Args:
+        generated: the C++ of a `ModuleWrapper`.
+        target: the name of the target.
+        num_inputs: the number of inputs of the module.
+        num_outputs: the number of its outputs.
+        constants: the number of constants that it reads.
+        custom: the definitions of those of the given C functions that call kernels of the user.
 
     Raises:
-        LoweringError: the generated text has another shape than expected.
+        LoweringError: the generated code does not define the function that runs the model.
     """
-    text = _INTERFACE.sub("", generated)
-    for head in _DROPPED:
-        text = remove_definition(text, head)
-    text = _DROPPED_LINES.sub("", text)
-    if "AOTInductorModel::run_impl(" not in text:
+    if _RUN not in generated:
         raise LoweringError("TorchInductor's generated wrapper has no run_impl: is this torch version supported?")
-    constants = {int(index): name for name, index in _CONSTANT.findall(text)}
-    if sorted(constants) != list(range(len(constants))):
-        raise LoweringError("TorchInductor's generated wrapper numbers its constants in an unknown way")
-    if DEVICE_HEADER not in text:
-        # torch 2.11 leaves it out of a model that computes nothing.
-        text = DEVICE_HEADER + "\n" + text
-    if re.search(r"\b(?:at|c10)::", text):
-        text = _ELEMENT_TYPES + text
-    shims = frozenset(_SHIM.findall(blank_literals(text)))
-    declared = "".join(f'#include "declare/{group}.h"\n' for group in groups_of(shims))
-    declared += custom(shims)
-    text = text.replace(DEVICE_HEADER + "\n", DEVICE_HEADER + "\n" + declared, 1)
-    text += f'\n#include "entry.h"\nAOTPACK_DEFINE_MODULE("{target}", {num_inputs}, {num_outputs}, {len(constants)})\n'
-    return Wrapper(
-        text=text,
-        constants=tuple(constants[index] for index in range(len(constants))),
-        shims=shims,
-        kernels=tuple(_kernels(text)),
-    )
+    shims = frozenset(_SHIM.findall(blank_literals(generated)))
+    parts = [
+        _ELEMENT_TYPES if re.search(r"\b(?:at|c10)::", generated) else "",
+        f"{DEVICE_HEADER}\n",
+        *(f'#include "declare/{group}.h"\n' for group in groups_of(shims)),
+        custom(shims),
+        f"{generated.strip()}\n",
+        '\n#include "entry.h"\n',
+        f'AOTPACK_DEFINE_MODULE("{target}", {num_inputs}, {num_outputs}, {constants})\n',
+    ]
+    return Wrapper(text="".join(parts), shims=shims, kernels=tuple(_kernels(generated)))
 
 
 def _kernels(text: str) -> list[tuple[str, tuple[str, ...]]]:
     """Kernels and operators in call order, each with the source operators of the comment above its call."""
-    body = text[text.index("AOTInductorModel::run_impl(") :]
+    body = text[text.index(_RUN) :]
     calls: list[tuple[str, tuple[str, ...]]] = []
     operators: tuple[str, ...] = ()
     for line in body.splitlines():

@@ -39,7 +39,6 @@ from aotpack.export.torch_compat.inductor.layout import chosen_layouts
 from aotpack.export.torch_compat.inductor.numbers import numbers_allowed
 from aotpack.export.torch_compat.inductor.private_cache import private_cache
 from aotpack.export.torch_compat.inductor.rare_dtypes import rare_dtypes_allowed
-from aotpack.export.torch_compat.inductor.reuse import pieces_left_alone
 from aotpack.export.torch_compat.inductor.shims import shims_of_later_versions
 from aotpack.export.torch_compat.inductor.sizes import open_sizes
 from aotpack.export.torch_compat.patches import replaced
@@ -53,10 +52,19 @@ _MIN_CHUNK = 4096
 
 @dataclass
 class GeneratedCode:
-    """What code generation produced for one graph and one target."""
+    """What code generation produced for one graph and one target.
+
+    Attributes:
+        wrapper: C++ declarations of the kernels and the function that calls them.
+        kernels: the C++ source of each kernel.
+        constants: the tensors that the wrapper reads, in the order in which it numbers them.
+        constant_origins: by name of a constant, the attribute of the graph that it was.
+        dispatcher_calls: operators without a C function.
+        operators: the operators that are called.
+    """
 
     wrapper: str
-    kernels: str
+    kernels: list[str]
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     constant_origins: dict[str, str] = field(default_factory=dict)
     dispatcher_calls: list[str] = field(default_factory=list)
@@ -69,8 +77,8 @@ def supported_targets() -> tuple[str, ...]:
 
 
 def _config(bits: int, *, fold: bool, custom: Mapping[torch._ops.OpOverload, str] | None = None) -> dict[str, Any]:
-    # Their declarations are part of the wrapper already: the text is a comment.
-    declared = {op: [f"/* {name} */"] for op, name in (custom or {}).items()}
+    # Operators with C functions. The declarations that TorchInductor asks for are not used, see wrapper.py.
+    shims = {op: [name] for op, name in {**ops.C_SHIMS, **(custom or {})}.items()}
     return {
         "cpp_wrapper": True,
         "force_disable_caches": True,
@@ -102,7 +110,7 @@ def _config(bits: int, *, fold: bool, custom: Mapping[torch._ops.OpOverload, str
         "max_autotune": False,
         "comprehensive_padding": False,
         "post_grad_custom_pre_pass": simplify_complex,
-        "aot_inductor.custom_ops_to_c_shims": {**ops.C_SHIMS, **declared},
+        "aot_inductor.custom_ops_to_c_shims": shims,
     }
 
 
@@ -136,6 +144,13 @@ def _serial_when_small() -> Iterator[None]:
         yield
 
 
+def _module_wrappers() -> contextlib.AbstractContextManager[None]:
+    # Here, because it loads TorchInductor.
+    from aotpack.export.torch_compat.inductor.wrapper import module_wrappers
+
+    return module_wrappers()
+
+
 @contextlib.contextmanager
 def _intercepted(result: list[GeneratedCode]) -> Iterator[None]:
     from torch._inductor import codecache
@@ -145,14 +160,14 @@ def _intercepted(result: list[GeneratedCode]) -> Iterator[None]:
         /,
         graph: Any,
         wrapper_code: str,
-        kernel_code: str,
+        _kernel_code: str,
         serialized_extern_kernel_nodes: str | None,
         **_: Any,
     ) -> str:
         result.append(
             GeneratedCode(
                 wrapper=wrapper_code,
-                kernels=kernel_code,
+                kernels=graph.wrapper_code.kernels,
                 constants=dict(graph.constants),
                 constant_origins=dict(getattr(graph, "allocated_constant_name", {})),
                 dispatcher_calls=_dispatcher_calls(serialized_extern_kernel_nodes),
@@ -246,7 +261,7 @@ def _adapted() -> Iterator[None]:
             numbers_allowed,
             rare_dtypes_allowed,
             accurate_functions,
-            pieces_left_alone,
+            _module_wrappers,
             shims_of_later_versions,
         ):
             stack.enter_context(adapter())

@@ -8,8 +8,7 @@ relies on.
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.ir.ExternKernel.set_cpp_kernel_name, .cpp_kernel_name, .op_overload
   torch._inductor.ir.MultiOutput.codegen, and of a MultiOutput: inputs, get_name, get_dtype, get_size, get_stride
-  torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.val_to_arg_str_for_prim_type, .codegen_shape_tuple,
-    .codegen_dtype, .writeline
+  torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.{codegen_shape_tuple, codegen_dtype, writeline}
   torch._library._out_variant.{to_out_variant, lookup_manual_out_variant}   absent before 2.12
 """
 
@@ -43,7 +42,6 @@ def custom_calls(names: Mapping[torch._ops.OpOverload, str]) -> Iterator[None]:
         triton_operators_kept(),
         _named(names),
         _results_checked(names),
-        _strings_escaped(),
         _without_out_variants(names),
     ):
         yield
@@ -85,28 +83,6 @@ def _results_checked(names: Mapping[torch._ops.OpOverload, str]) -> Iterator[Non
 
     with replaced(MultiOutput, "codegen", codegen):
         yield
-
-
-@contextlib.contextmanager
-def _strings_escaped() -> Iterator[None]:
-    """torch writes strings between quotes as they are."""
-    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
-
-    original: Any = CppWrapperCpu.val_to_arg_str_for_prim_type
-
-    @functools.wraps(original)
-    def convert(self: Any, val: Any, type_: Any) -> str:
-        return _literal(val) if isinstance(val, str) else original(self, val, type_)
-
-    with replaced(CppWrapperCpu, "val_to_arg_str_for_prim_type", convert):
-        yield
-
-
-def _literal(text: str) -> str:
-    """The string as a C++ literal of its UTF-8 bytes."""
-    # Octal escapes have three digits at most, so that the next character is never taken for a part of one.
-    plain = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
-    return f'"{"".join(plain)}"'
 
 
 @contextlib.contextmanager

@@ -1,16 +1,13 @@
 """Lets TorchInductor's ahead-of-time wrapper take symbolic ints, and keeps the precision of numbers.
 
 A placeholder may be a SymInt: the wrapper reads it from a tensor of rank 0 (`aoti_torch_item_int64`). TorchInductor
-generates that code already, but refuses such inputs before and describes all inputs as tensors after, in parts of the
-wrapper that are not kept.
+rejects such inputs before it generates code.
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.compile_fx._extract_inputs_from_exported_gm   replaces what is no tensor by None
-  torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.{generate_input_output_runtime_checks,
-    codegen_model_constructor}   describe the inputs
   torch._inductor.codegen.common.KernelArgs.cpp_argdefs   passes a SymFloat to a kernel as `float`
   torch._inductor.ir.IndexingConstant.make_loader   a symbolic number beside a tensor gets the tensor's dtype
-  torch._inductor.virtualized.{V.graph.graph_inputs, ops}
+  torch._inductor.virtualized.ops
 """
 
 from __future__ import annotations
@@ -19,9 +16,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
-import sympy
 import torch
 import torch.fx
 
@@ -33,19 +28,9 @@ def numbers_allowed() -> Iterator[None]:
     """While active, graphs for TorchInductor may have SymInts as placeholders, and SymFloats are doubles in kernels."""
     from torch._inductor import compile_fx
     from torch._inductor.codegen.common import KernelArgs
-    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
     from torch._inductor.ir import IndexingConstant
 
-    constructor: Any = CppWrapperCpu.codegen_model_constructor
     definitions: Any = KernelArgs.cpp_argdefs
-
-    @functools.wraps(constructor)
-    def without_numbers(self: Any) -> Any:
-        from torch._inductor.virtualized import V
-
-        tensors = {k: v for k, v in V.graph.graph_inputs.items() if not isinstance(v, sympy.Expr)}
-        with mock.patch.object(V.graph, "graph_inputs", tensors):
-            return constructor(self)
 
     @functools.wraps(definitions)
     def in_double(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -54,8 +39,6 @@ def numbers_allowed() -> Iterator[None]:
 
     with (
         replaced(compile_fx, "_extract_inputs_from_exported_gm", _inputs),
-        replaced(CppWrapperCpu, "generate_input_output_runtime_checks", lambda *_: None),
-        replaced(CppWrapperCpu, "codegen_model_constructor", without_numbers),
         replaced(KernelArgs, "cpp_argdefs", in_double),
         replaced(IndexingConstant, "make_loader", _loader),
     ):

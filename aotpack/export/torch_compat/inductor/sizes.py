@@ -7,7 +7,6 @@ and the lowerings that fix sizes are replaced by decompositions (aotpack/export/
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.sizevars.SizeVarAllocator.{evaluate_min, evaluate_max, guard_int_seq}
-  torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.codegen_dynamic_slice_size
   torch._inductor.fx_passes.reinplace.{graph_call_function, compute_overlapping_tensors}
   torch.fx.experimental._config.backed_size_oblivious
 """
@@ -17,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,7 +34,6 @@ from aotpack.export.torch_compat.symbolic_shapes import sizes_oblivious
 @contextlib.contextmanager
 def open_sizes() -> Iterator[None]:
     """While active, TorchInductor assumes nothing of dynamic sizes."""
-    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
     from torch._inductor.fx_passes import reinplace
     from torch._inductor.sizevars import SizeVarAllocator
 
@@ -46,31 +43,12 @@ def open_sizes() -> Iterator[None]:
         replaced(SizeVarAllocator, "evaluate_max", _or_expression(SizeVarAllocator.evaluate_max, Max)),
         # The lowering of convolutions asks so for the sizes of weights and biases, and has use for their number alone.
         replaced(SizeVarAllocator, "guard_int_seq", lambda _, sizes: list(sizes)),
-        replaced(CppWrapperCpu, "codegen_dynamic_slice_size", _with_ends(CppWrapperCpu.codegen_dynamic_slice_size)),
         replaced(reinplace, "graph_call_function", _of_any_size(reinplace.graph_call_function)),
         replaced(reinplace, _OVERLAPPING, _for_all_sizes(getattr(reinplace, _OVERLAPPING))),
         sizes_in_cpp(),
         lowering_mended(),
     ):
         yield
-
-
-def _with_ends(original: Any) -> Any:
-    """Slices without a start or an end (`x[:n - m]`, `x[n:]`) have both: the wrapper's code would say `None`, or with
-    torch 2.11 an integer too large for C++.
-    """
-
-    @functools.wraps(original)
-    def codegen(self: Any, node: Any) -> Any:
-        node.start = 0 if node.start is None else node.start
-        node.end = node.size if node.end is None or _is_open(node.end) else node.end
-        return original(self, node)
-
-    return codegen
-
-
-def _is_open(end: Any) -> bool:
-    return isinstance(end, (int, sympy.Integer)) and bool(end >= sys.maxsize)
 
 
 def _of_any_size(original: Any) -> Any:

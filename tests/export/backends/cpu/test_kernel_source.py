@@ -11,8 +11,8 @@ import pytest
 
 from aotpack.building import native_sources
 from aotpack.export.backends.cpu import toolchain
-from aotpack.export.backends.cpu.cpp_text import blank_literals, closing_brace, remove_definition
-from aotpack.export.backends.cpu.kernel_source import guard, split, translation_units
+from aotpack.export.backends.cpu.cpp_text import blank_literals, closing_brace
+from aotpack.export.backends.cpu.kernel_source import guard, translation_units
 
 _PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
 
@@ -34,19 +34,11 @@ class TestSource:
         with pytest.raises(ValueError, match="unbalanced"):
             closing_brace("{ { }", 0)
 
-    def test_definitions_are_removed_with_body_and_semicolon(self) -> None:
-        text = 'int keep;\nvoid drop(int a) { if (a) { f("}"); } };\nvoid kept() {}\nvoid drop(long a) {}\n'
-        assert remove_definition(text, r"void drop\(") == "int keep;\n\nvoid kept() {}\n\n"
-        assert remove_definition(text, r"void absent\(") == text
-
-    def test_kernels_are_split_and_grouped(self) -> None:
+    def test_kernels_are_grouped(self) -> None:
         kernels = [f"void k{i}()\n{{\n    f({i});\n}}" for i in range(4)]
-        text = f"\n{_PREFIX}\n".join(["// only a comment", *kernels])
-        assert split(text) == kernels
-        units = translation_units(text, 2 * len(kernels[0]))
-        assert [re.findall(r"void (k\d)", unit) for unit in units] == [["k0", "k1"], ["k2", "k3"]]
-        assert all(unit.startswith(_PREFIX) for unit in units)
-        assert translation_units("", 10) == []
+        units = translation_units([f"\n{_PREFIX}\n{kernel}\n" for kernel in kernels], 2 * len(kernels[0]))
+        assert units == ["\n\n".join([_PREFIX, *pair]) + "\n" for pair in (kernels[:2], kernels[2:])]
+        assert translation_units([], 10) == []
 
 
 def blocks(kernel: str) -> list[str]:

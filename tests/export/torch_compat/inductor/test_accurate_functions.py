@@ -64,6 +64,6 @@ def test_vectorised_code_calls_the_accurate_functions() -> None:
     def functions(x: Tensor) -> Tensor:
         return torch.erf(x) + torch.expm1(x) + torch.atanh(x)
 
-    kernels = generated(aot_export(functions, (torch.randn(64),))).kernels
+    kernels = "".join(generated(aot_export(functions, (torch.randn(64),))).kernels)
     assert all(call in kernels for call in ("aotpack_erf(", ".expm1()", ".atanh()"))
     assert not any(call in kernels for call in (".erf()", ".exp()", ".log()"))

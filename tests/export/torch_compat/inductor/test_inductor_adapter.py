@@ -31,6 +31,12 @@ def generated(program: Program, target: str = "x86-64-v3") -> GeneratedCode:
     return generate(program.graph_module, inputs, target)
 
 
+def assembled(code: GeneratedCode, inputs: int, outputs: int) -> wrapper_source.Wrapper:
+    return wrapper_source.assemble(
+        code.wrapper, constants=len(code.constants), target="x86-64-v3", num_inputs=inputs, num_outputs=outputs
+    )
+
+
 class Lookup(nn.Module):
     """A parallel kernel with a check, a serial one, and constants with dots in their names."""
 
@@ -126,32 +132,53 @@ class TestGeneratedText:
         assert lookup.dispatcher_calls == []
 
     def test_kernels_begin_with_the_prefix(self, lookup: GeneratedCode) -> None:
-        pieces = kernel_source.split(lookup.kernels)
-        assert len(pieces) == lookup.kernels.count('extern "C"') > 0
-        assert all(kernel_source._FUNCTION.search(blank_literals(piece)) for piece in pieces)
+        assert lookup.kernels
+        for kernel in lookup.kernels:
+            assert kernel.strip().startswith(kernel_source.PREFIX)
+            assert kernel.count('extern "C"') == 1
+            assert kernel_source._FUNCTION.search(blank_literals(kernel))
+
+    def test_kernels_are_all_that_torch_would_compile(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+
+        whole: list[str] = []
+        generate_lines: Any = PythonWrapperCodegen._generate
+
+        def watched(self: Any, is_inference: bool) -> Any:
+            wrapper, kernels = generate_lines(self, is_inference)
+            whole.append(kernels.value)
+            return wrapper, kernels
+
+        monkeypatch.setattr(PythonWrapperCodegen, "_generate", watched)
+        code = generated(aot_export(lambda x, y: ((x @ y).sin(), (y @ x).cos()), (torch.ones(4, 5), torch.ones(5, 4))))
+        assert len(code.kernels) > 1
+        assert "".join(code.kernels).split() == whole[0].split()
 
     def test_checks_and_their_messages(self, lookup: GeneratedCode) -> None:
-        assert kernel_source._CHECK.search(lookup.kernels)
-        assert kernel_source._BOUNDS_MESSAGE.search(lookup.kernels)
+        (kernel,) = lookup.kernels
+        assert kernel_source._CHECK.search(kernel)
+        assert kernel_source._BOUNDS_MESSAGE.search(kernel)
 
     def test_large_loops_are_parallel_and_small_ones_serial(self) -> None:
         for size, parallel in ((1 << 20, True), (64, False)):
-            kernels = generated(aot_export(lambda x: x.sin() + 1, (torch.randn(size),))).kernels
-            assert ("#pragma omp parallel" in kernels) is parallel, size
+            (kernel,) = generated(aot_export(lambda x: x.sin() + 1, (torch.randn(size),))).kernels
+            assert ("#pragma omp parallel" in kernel) is parallel, size
 
     def test_vectors_have_the_targets_width(self) -> None:
         program = aot_export(lambda x: x.sin() + 1, (torch.randn(1024),))
         for target, step in (("x86-64-v3", 8), ("x86-64-v4", 16)):
-            assert f"+=static_cast<int64_t>({step}L)" in generated(program, target).kernels
+            (kernel,) = generated(program, target).kernels
+            assert f"+=static_cast<int64_t>({step}L)" in kernel
 
-    def test_the_wrapper_has_what_is_dropped(self, lookup: GeneratedCode) -> None:
-        assert wrapper_source._INTERFACE.search(lookup.wrapper)
-        # Input checks are there for large wrappers only.
-        for head in wrapper_source._DROPPED[:3]:
-            assert len(wrapper_source.re.findall(head, lookup.wrapper)) == 1, head
-        assert wrapper_source._DROPPED_LINES.search(lookup.wrapper)
+    def test_the_wrapper_has_kernels_and_one_function(self, lookup: GeneratedCode) -> None:
         assert lookup.wrapper.count("AOTInductorModel::run_impl(") == 1
-        assert len(wrapper_source._CONSTANT.findall(lookup.wrapper)) == len(lookup.constants)
+        assert lookup.wrapper.count('extern "C"') == len(lookup.kernels)
+        for index, name in enumerate(lookup.constants):
+            assert lookup.wrapper.count(f"auto& {name} = constants_->at({index});") == 1
+        for absent in ("#include", "AOTIRuntimeError", "const_run_impl", "AOTInductorModelKernels", "std::cerr"):
+            assert absent not in lookup.wrapper, absent
+        blanked = blank_literals(lookup.wrapper)
+        assert blanked.count("{") == blanked.count("}")
 
     def test_calls_to_the_dispatcher_are_named(self) -> None:
         with torch.library._scoped_library("aotpack_test", "FRAGMENT") as library:
@@ -195,25 +222,23 @@ class TestGeneratedText:
 
 
 class TestWrapper:
-    def test_transform(self, lookup: GeneratedCode) -> None:
-        wrapper = wrapper_source.transform(lookup.wrapper, target="x86-64-v3", num_inputs=2, num_outputs=2)
-        assert wrapper.constants == tuple(
-            name for name, _ in sorted(wrapper_source._CONSTANT.findall(lookup.wrapper), key=lambda m: int(m[1]))
-        )
-        assert set(wrapper.constants) == set(lookup.constants)
-        assert wrapper.text.rstrip().endswith('AOTPACK_DEFINE_MODULE("x86-64-v3", 2, 2, 3)')
-        for gone in ("AOTIRuntimeError", "const_run_impl", "AOTInductorModel::AOTInductorModel(", "std::cerr"):
-            assert gone not in wrapper.text, gone
-        assert wrapper.text.count("AOTInductorModel::run_impl(") == 1
-        blanked = blank_literals(wrapper.text)
-        assert blanked.count("{") == blanked.count("}")
+    def test_the_interface_of_the_module(self, lookup: GeneratedCode) -> None:
+        wrapper = assembled(lookup, 2, 2)
+        assert wrapper.text.startswith(wrapper_source.DEVICE_HEADER)
+        assert wrapper.text.endswith('AOTPACK_DEFINE_MODULE("x86-64-v3", 2, 2, 3)\n')
+        assert lookup.wrapper.strip() in wrapper.text
+
+    def test_element_types_are_included_where_they_are_named(self) -> None:
+        code = generated(aot_export(lambda x: x.to(torch.bfloat16).softmax(-1), (torch.randn(4, 32),)))
+        text = assembled(code, 1, 1).text
+        assert text.index("#include <c10/util/BFloat16.h>") < text.index("at::BFloat16*")
 
     def test_kernels_are_listed_with_their_operators(self, lookup: GeneratedCode) -> None:
-        wrapper = wrapper_source.transform(lookup.wrapper, target="x86-64-v3", num_inputs=2, num_outputs=2)
-        assert len(wrapper.kernels) == len(kernel_source.split(lookup.kernels))
+        wrapper = assembled(lookup, 2, 2)
+        assert len(wrapper.kernels) == len(lookup.kernels)
         assert all(name.startswith("cpp_fused") for name, _ in wrapper.kernels)
         code = generated(aot_export(lambda x, y: (x @ y).sin(), (torch.randn(4, 5), torch.randn(5, 6))))
-        wrapper = wrapper_source.transform(code.wrapper, target="x86-64-v3", num_inputs=2, num_outputs=1)
+        wrapper = assembled(code, 2, 1)
         (product, operators), (fused, _) = wrapper.kernels
         assert (product, operators) == ("mm_out", ("aten.mm",))
         assert fused.startswith("cpp_fused_sin")
@@ -221,22 +246,15 @@ class TestWrapper:
     def test_shims_are_those_called(self) -> None:
         program = aot_export(lambda x, y: x @ y, (torch.randn(4, 5), torch.randn(5, 6)))
         code = generated(program)
-        wrapper = wrapper_source.transform(code.wrapper, target="x86-64-v3", num_inputs=2, num_outputs=1)
+        wrapper = assembled(code, 2, 1)
         assert "aoti_torch_cpu_mm_out" in wrapper.shims
         assert [name for name, _ in wrapper.kernels] == ["mm_out"]
-        assert wrapper.constants == ()
+        assert code.constants == {}
 
-    @pytest.mark.parametrize(
-        ("old", "new", "message"),
-        [
-            ("AOTInductorModel::run_impl(", "AOTInductorModel::run_it(", "no run_impl"),
-            ("constants_->at(0)", "constants_->at(7)", "numbers its constants"),
-        ],
-    )
-    def test_text_of_another_shape_is_refused(self, lookup: GeneratedCode, old: str, new: str, message: str) -> None:
-        assert old in lookup.wrapper
-        with pytest.raises(LoweringError, match=message):
-            wrapper_source.transform(lookup.wrapper.replace(old, new), target="x86-64-v3", num_inputs=2, num_outputs=2)
+    def test_code_without_the_function_is_refused(self, lookup: GeneratedCode) -> None:
+        renamed = dataclasses.replace(lookup, wrapper=lookup.wrapper.replace("::run_impl(", "::run_it("))
+        with pytest.raises(LoweringError, match="no run_impl"):
+            assembled(renamed, 2, 2)
 
 
 def test_what_rare_dtypes_need_is_there() -> None:
@@ -255,14 +273,10 @@ def test_what_numbers_need_is_there() -> None:
     from torch._export.verifier import Verifier
     from torch._inductor import compile_fx
     from torch._inductor.codegen.common import KernelArgs
-    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
     from torch._inductor.ir import IndexingConstant
 
     extract = inspect.signature(compile_fx._extract_inputs_from_exported_gm)
     assert len(extract.parameters) == 2
-    for name in ("generate_input_output_runtime_checks", "codegen_model_constructor"):
-        assert list(inspect.signature(getattr(CppWrapperCpu, name)).parameters) == ["self"]
-    assert list(inspect.signature(CppWrapperCpu.codegen_dynamic_slice_size).parameters) == ["self", "node"]
     assert "const float" in inspect.getsource(KernelArgs.cpp_argdefs)
     assert {field.name for field in dataclasses.fields(IndexingConstant)} >= {"index", "dtype"}
     assert callable(Verifier.allowed_op_types) and callable(Verifier.allowed_builtin_ops)

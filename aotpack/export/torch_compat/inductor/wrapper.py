@@ -1,0 +1,133 @@
+"""TorchInductor's C++ wrapper generator for modules of archives.
+
+TorchInductor's own wrapper is a whole library: AOTInductor's C interface, a model class with its kernels and constants,
+input checks, and `AOTInductorModel::run_impl`. A module of an archive needs `run_impl` only. The runtime checks the
+inputs, constants come from the manifest, and csrc/module has the model class and the module's interface.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._inductor.graph.get_wrapper_codegen_for_device
+  torch._inductor.virtualized.V.graph.{constants, graph_inputs}
+  torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu   the methods that `ModuleWrapper` overrides or calls
+  torch._inductor.ir.NonOwningLayout
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor import graph as inductor_graph
+from torch._inductor import ir
+from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+from torch._inductor.virtualized import V
+
+from aotpack.export.torch_compat.patches import replaced
+
+# csrc/module defines the class; the generated function is a member of it.
+_RUN = """
+void AOTInductorModel::run_impl(AtenTensorHandle* input_handles, AtenTensorHandle* output_handles,
+                                DeviceStreamType stream, AOTIProxyExecutorHandle proxy_executor) {
+"""
+
+
+class ModuleWrapper(CppWrapperCpu):
+    """Generates the declarations of kernels and `run_impl`; what includes the headers and ends the file is written by
+    `aotpack.export.backends.cpu.wrapper_source`.
+
+    Attributes:
+        kernels: the source of each kernel, in the order of their definitions.
+    """
+
+    def __init__(self) -> None:
+        self.kernels: list[str] = []
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def create(*_: Any, **__: Any) -> ModuleWrapper:
+        return ModuleWrapper()
+
+    def write_header(self) -> None:
+        """No AOTInductor interface."""
+
+    def add_device_include(self, device: str) -> None:
+        """No includes."""
+
+    def write_prefix(self) -> None:
+        # Declarations of operators with C functions are in csrc/module/declare.
+        self.prefix.writeline("namespace torch::aot_inductor {")
+
+    def write_wrapper_decl(self) -> None:
+        self.prefix.splice(_RUN)
+        inputs = V.graph.graph_inputs
+        with self.prefix.indent():
+            handles = f"steal_from_raw_handles_to_raii_handles(input_handles, {len(inputs)})"
+            self.prefix.writeline(f"auto inputs = {handles};")
+            for index, (name, value) in enumerate(inputs.items()):
+                if isinstance(value, sympy.Expr):
+                    # A symbolic int is passed as a tensor of rank 0.
+                    self.codegen_tensor_item(torch.int64, f"inputs[{index}]", name, self.prefix)
+                else:
+                    self.prefix.writeline(f"auto {name} = std::move(inputs[{index}]);")
+            for index, name in enumerate(V.graph.constants):
+                self.prefix.writeline(f"[[maybe_unused]] auto& {name} = constants_->at({index});")
+            self.codegen_inputs()  # type: ignore[no-untyped-call]
+            self.prefix.writeline("inputs.clear();")
+
+    def codegen_model_kernels(self) -> None:
+        """No table of kernels: `run_impl` calls them by name."""
+
+    def codegen_model_constructor(self) -> None:
+        """No description of inputs and constants."""
+
+    def codegen_const_run_driver(self) -> None:
+        """No folding of constants at run time."""
+
+    def _define_kernel_helper(self, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> None:
+        self.kernels.append(kernel_body)
+        super()._define_kernel_helper(kernel_name, kernel_body, *args, **kwargs)
+
+    def codegen_dynamic_slice_size(self, node: Any) -> None:
+        """Slices without a start or an end (`x[:n - m]`, `x[n:]`) get both: the generated code would have `None`, or
+        with torch 2.11 an integer too large for C++.
+        """
+        node.start = 0 if node.start is None else node.start
+        node.end = node.size if node.end is None or _is_open(node.end) else node.end
+        super().codegen_dynamic_slice_size(node)  # type: ignore[no-untyped-call]
+
+    def val_to_arg_str_for_prim_type(self, val: Any, type_: Any) -> str:
+        """Strings have escapes; torch writes them between quotes as they are."""
+        if isinstance(val, str):
+            return _literal(val)
+        return str(super().val_to_arg_str_for_prim_type(val, type_))
+
+    def can_reuse(self, input_buffer: Any, output_buffer: Any = None) -> bool:
+        """Nothing is computed in the place of a piece of another buffer.
+
+        TorchInductor computes the operands of `cat` and `stack` in place in the result. An operator that reads such a
+        piece last may then be computed in its place, in memory that is freed with the concatenation, and is overwritten
+        before its last reader (gradients of recurrent layers, for instance).
+        """
+        # The scheduler passes its own nodes around the buffers. Without an output it asks what may be freed.
+        buffer = getattr(input_buffer, "node", input_buffer)
+        if output_buffer is not None and isinstance(getattr(buffer, "layout", None), ir.NonOwningLayout):
+            return False
+        return bool(super().can_reuse(input_buffer, output_buffer))  # type: ignore[no-untyped-call]
+
+
+def module_wrappers() -> AbstractContextManager[None]:
+    """While active, TorchInductor generates wrappers of modules."""
+    return replaced(inductor_graph, "get_wrapper_codegen_for_device", lambda *_: ModuleWrapper)
+
+
+def _is_open(end: Any) -> bool:
+    return isinstance(end, (int, sympy.Integer)) and bool(end >= sys.maxsize)
+
+
+def _literal(text: str) -> str:
+    """The string as a C++ literal of its UTF-8 bytes."""
+    # Octal escapes have three digits at most, so that the next character is never taken for a part of one.
+    plain = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode())
+    return f'"{"".join(plain)}"'
