@@ -24,6 +24,7 @@ from aotpack.errors import (
     TruncatedArchiveError,
     UnsupportedVersionError,
 )
+from tests.support.files import write_anew
 
 Check = Callable[[Path], Any]
 
@@ -225,7 +226,7 @@ def test_truncated_everywhere(good: bytes, check: Check, tmp_path: Path) -> None
     path = tmp_path / "short.aotpack"
     places = {int(i * len(good) / 100) for i in range(100)} | set(range(64)) | {len(good) - i for i in range(1, 200)}
     for length in sorted(places):
-        path.write_bytes(good[:length])
+        write_anew(path, good[:length])
         with pytest.raises(TruncatedArchiveError):
             check(path)
 
@@ -240,7 +241,7 @@ def test_no_flipped_bit_passes(good: bytes, check: Check, tmp_path: Path) -> Non
     for at in sorted(places):
         broken = bytearray(good)
         broken[at] ^= 1 << generator.randrange(8)
-        path.write_bytes(broken)
+        write_anew(path, bytes(broken))
         with pytest.raises(ArchiveError):
             check(path)
 

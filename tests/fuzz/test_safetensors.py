@@ -12,6 +12,7 @@ from typing import Any
 from aotpack.archive.safetensors import SafetensorsFile
 from aotpack.errors import WeightsFileError
 from tests.fuzz.rounds import rounds
+from tests.support.files import write_anew
 
 _SIZES = {
     "F32": 4,
@@ -35,7 +36,7 @@ def test_safetensors(tmp_path: Path) -> None:
     refused = accepted = 0
     for generator in rounds("safetensors", 1500):
         data = _file(generator)
-        path.write_bytes(data)
+        write_anew(path, data)
         begin = time.perf_counter()
         try:
             with SafetensorsFile(path) as file:
