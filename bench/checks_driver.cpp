@@ -33,14 +33,14 @@ int64_t value_of(const std::string& dim, bool second) {
   return values[second ? 1 : 0][(dim[0] - 'a') % 4];
 }
 
-Tensors make_tensors(const EntryPlan& plan, float* data, bool second, bool with_strides) {
+Tensors make_tensors(const EntryInfos& entry, float* data, bool second, bool with_strides) {
   Tensors made;
-  const auto& infos = plan.input_infos();
+  const auto& infos = entry.inputs();
   made.shapes.reserve(2 * infos.size());
   for (const aotpack_value_info& info : infos) {
     std::vector<int64_t> shape;
     for (int32_t i = 0; i < info.rank; ++i) {
-      shape.push_back(info.dims[i].name != nullptr ? value_of(info.dims[i].name, second) : info.dims[i].size);
+      shape.push_back(info.dims[i]->name != nullptr ? value_of(info.dims[i]->name, second) : info.dims[i]->size);
     }
     std::vector<int64_t> strides(shape.size(), 1);
     for (size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
@@ -92,7 +92,8 @@ int main(int argc, char** argv) {
   const EntryPlan& plan = model->entries()[0].plan;
   BoundInputs bound(plan);
   std::vector<float> data(1 << 16);
-  const Tensors sets[2] = {make_tensors(plan, data.data(), false, true), make_tensors(plan, data.data(), true, true)};
+  const EntryInfos& infos = model->entries()[0].infos;
+  const Tensors sets[2] = {make_tensors(infos, data.data(), false, true), make_tensors(infos, data.data(), true, true)};
   if (std::strcmp(argv[2], "count") == 0) {
     const int calls = argc > 3 ? std::atoi(argv[3]) : 1000;
     for (int i = 0; i < calls; ++i) checks_bind(&bound, sets[i % 2], context.workspace());

@@ -142,16 +142,28 @@ class Model(Entry):
         *,
         verify: Literal["code", "full"] = "code",
         copy: bool | None = None,
+        device: str = "cpu",
         num_threads: int | None = None,
     ) -> None:
         if verify not in ("code", "full"):
             raise ValueError(f'verify must be "code" or "full", got {verify!r}')
-        super().__init__(_path(path), full=verify == "full", copy=copy, num_threads=_checked_threads(num_threads))
+        super().__init__(
+            _path(path),
+            full=verify == "full",
+            copy=copy,
+            device=_device_id(device),
+            num_threads=_checked_threads(num_threads),
+        )
 
     @property
     def name(self) -> str:
         """The name of the model."""
         return self.manifest.name
+
+    @property
+    def device(self) -> str:
+        """The device on which the model runs: "cpu"."""
+        return _device_name(self._device)
 
     def entry(self, name: str) -> Entry:
         """The entry with this name.
@@ -265,6 +277,7 @@ def load(
     *,
     verify: Literal["code", "full"] = "code",
     copy: bool | None = None,
+    device: str = "cpu",
     num_threads: int | None = None,
 ) -> Model:
     """Maps an archive and loads its modules for the best target that this machine supports.
@@ -276,17 +289,18 @@ def load(
         copy: False maps the file: all processes share its pages, and it must not be written to while the model is in
             use (replace it by renaming; docs/deployment.md). True reads it into sealed memory of this process. None:
             the environment variable AOTPACK_LOAD, "map" or "copy", decides; the default is "map".
+        device: the device on which the model runs, "cpu". This version runs archives on the CPU only.
         num_threads: number of threads per call; None: one per core that is available to this process.
 
     Raises:
-        ValueError: the path contains a null character.
+        ValueError: the path contains a null character, or `device` is not the name of a device.
         ArchiveNotFoundError (a FileNotFoundError): the file does not exist.
         ForeignArchiveError, TruncatedArchiveError, MalformedArchiveError, TamperedArchiveError,
         UnsupportedVersionError: the file is not an archive that this version supports.
-        UnsupportedTargetError: the archive has no module for this machine.
+        UnsupportedTargetError: the archive has no module for this machine, or it cannot run on `device`.
         MissingImportError: a module imports a function or library that is not available.
     """
-    return Model(path, verify=verify, copy=copy, num_threads=num_threads)
+    return Model(path, verify=verify, copy=copy, device=device, num_threads=num_threads)
 
 
 def _path(path: str | os.PathLike[str]) -> str:
@@ -296,6 +310,25 @@ def _path(path: str | os.PathLike[str]) -> str:
     if "\0" in text:
         raise ValueError(f"the path {text!r} contains a null character")
     return text
+
+
+# Numbers of kinds of devices in DLPack.
+_DEVICE_TYPES = {"cpu": 1, "cuda": 2}
+
+
+def _device_id(name: str) -> tuple[int, int]:
+    """The type and number of a device in DLPack, of names such as "cpu" and "cuda:1"."""
+    kind, colon, number = name.partition(":") if isinstance(name, str) else ("", "", "")
+    is_number = number.isascii() and number.isdigit() and len(number) <= 6
+    if kind not in _DEVICE_TYPES or is_number != bool(colon):
+        raise ValueError(f'device must be the name of a device, such as "cpu"; got {name!r}')
+    return _DEVICE_TYPES[kind], int(number or 0)
+
+
+def _device_name(device: tuple[int, int]) -> str:
+    kind, number = device
+    name = next((name for name, value in _DEVICE_TYPES.items() if value == kind), f"device type {kind}")
+    return name if name == "cpu" else f"{name}:{number}"
 
 
 def _checked_threads(num_threads: int | None) -> int:

@@ -1,10 +1,12 @@
 // aotpack.runtime._native: the runtime's C interface for Python. aotpack/runtime/ makes it comfortable.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <new>
+#include <utility>
 
 #include "runner.h"
 #include "status.h"
@@ -38,12 +40,15 @@ T require(T value) {
   return value;
 }
 
-void init_load(Runner* self, const std::string& path, bool full, std::optional<bool> copy, int32_t num_threads) {
+// `device`: type and number as DLPack has them.
+void init_load(Runner* self, const std::string& path, bool full, std::optional<bool> copy,
+               std::pair<int32_t, int32_t> device, int32_t num_threads) {
   if (path.find('\0') != std::string::npos) throw nb::value_error("embedded null character in the path");
   aotpack_load_options options{};
   options.struct_size = sizeof(options);
   options.verify = full ? AOTPACK_VERIFY_FULL : AOTPACK_VERIFY_CODE;
   if (copy) options.mode = *copy ? AOTPACK_LOAD_COPY : AOTPACK_LOAD_MAP;
+  options.device = {static_cast<DLDeviceType>(device.first), device.second};
   auto loaded = require(LoadedModel::load(path.c_str(), options, num_threads));
   // "forward" is what a call of the model means; else the first entry.
   size_t entry = 0;
@@ -120,7 +125,7 @@ nb::bytes manifest(const Runner& self) {
 void bind_runner(nb::module_& module) {
   nb::class_<Runner> runner(module, "Runner", nb::type_slots(kRunnerSlots), nb::is_weak_referenceable(),
                             "An entry of a model, ready to call; see aotpack.runtime.");
-  runner.def("__init__", init_load, "path"_a, "full"_a, "copy"_a.none(), "num_threads"_a)
+  runner.def("__init__", init_load, "path"_a, "full"_a, "copy"_a.none(), "device"_a, "num_threads"_a)
       .def("__init__", init_entry, "parent"_a, "entry"_a)
       .def("__init__", init_context, "parent"_a, "num_threads"_a)
       .def(
@@ -156,6 +161,11 @@ void bind_runner(nb::module_& module) {
           "The target of the module that was selected for this host, such as \"x86-64-v4\". If the variants of the "
           "entry\n"
           "have modules of different targets, each of these once, such as \"x86-64-v4, x86-64-v3\".")
+      .def_prop_ro("_device",
+                   [](const Runner& self) {
+                     const DLDevice device = aotpack_model_device(self.loaded()->model());
+                     return std::pair<int32_t, int32_t>(device.device_type, device.device_id);
+                   })
       .def_prop_ro(
           "num_threads",
           [](const Runner& self) {

@@ -80,11 +80,12 @@ class GivenDeltas {
       const DLTensor* up = factors_[2 * i + 1].import(item[2].ptr(), names_[i], "lora_B", raw, transposed);
       // (up down)^T is down^T up^T.
       if (transposed) std::swap(down, up);
-      deltas_.push_back({names_[i].c_str(), down, up, nb::cast<double>(item[3])});
+      deltas_.push_back({sizeof(aotpack_weight_delta), names_[i].c_str(), down, up, nb::cast<double>(item[3])});
     }
+    for (const aotpack_weight_delta& delta : deltas_) pointers_.push_back(&delta);
   }
 
-  const aotpack_weight_delta* data() const { return deltas_.data(); }
+  const aotpack_weight_delta* const* data() const { return pointers_.data(); }
   size_t size() const { return deltas_.size(); }
 
  private:
@@ -115,6 +116,7 @@ class GivenDeltas {
   std::unique_ptr<Factor[]> factors_;
   std::vector<std::string> names_;
   std::vector<aotpack_weight_delta> deltas_;
+  std::vector<const aotpack_weight_delta*> pointers_;
 };
 
 const char* hint_of(const aotpack_model* model) {

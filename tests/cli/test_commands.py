@@ -252,7 +252,7 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     checks = {check["name"]: check for check in value["checks"]}
     assert set(checks) == {"runtime", "host", "compiler", "torch", "packages", "cache"}
     assert "1 files, 2.0 KB" in checks["cache"]["detail"]
-    assert "C ABI 2" in checks["runtime"]["detail"]
+    assert "C ABI 3" in checks["runtime"]["detail"]
 
 
 def test_doctor_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

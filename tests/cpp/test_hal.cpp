@@ -32,10 +32,14 @@ void* flip(const void* address) {
 }
 void* here(const void* address) { return is_far(address) ? flip(address) : const_cast<void*>(address); }
 
+using FarWork = std::vector<std::function<void()>>;
+
 // Does nothing before somebody waits.
 class FarStream final : public Stream {
  public:
-  void* handle() noexcept override { return this; }
+  FarStream() : own_(std::make_unique<FarWork>()), work_(*own_) {}
+  explicit FarStream(FarWork* borrowed) : work_(*borrowed) {}
+  void* handle() noexcept override { return &work_; }
   void copy(void* to, const void* from, size_t bytes) override {
     work_.emplace_back([=] { std::memcpy(here(to), here(from), bytes); });
   }
@@ -53,7 +57,8 @@ class FarStream final : public Stream {
   }
 
  private:
-  std::vector<std::function<void()>> work_;
+  std::unique_ptr<FarWork> own_;
+  FarWork& work_;
 };
 
 bool is_third_device(aotpack_module_device device) { return device.type == kDLCUDA && device.index == 3; }
@@ -130,6 +135,9 @@ class FarDevice final : public Device {
     std::free(flip(memory));
   }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<FarStream>(); }
+  std::unique_ptr<Stream> borrow_stream(void* handle) override {
+    return std::make_unique<FarStream>(static_cast<FarWork*>(handle));
+  }
   std::unique_ptr<Executable> load(ExecutableSource source) override {
     return std::make_unique<FarExecutable>(std::move(source));
   }
@@ -234,6 +242,47 @@ TEST_CASE("a device with memory of its own: inputs, constants and outputs cross 
     context.run(0, inputs, 1, &output, 1);
   }
   CHECK(download<float>(output).size() == 8);
+  CHECK(far.live == 0);
+}
+
+TEST_CASE("a device with memory of its own: the stream of a context") {
+  FarDevice far;
+  {
+    const Loaded loaded(affine_archive(), far);
+    const aotpack_value_info& info = loaded.model->entries()[0].infos.outputs()[0];
+    CHECK(info.device.device_type == kDLCUDA);
+    CHECK(info.device.device_id == 3);
+    Context context(loaded.model, 1);
+    void* const own = context.stream();
+    CHECK(own != nullptr);
+    float x[4] = {0, 1, 2, 3};
+    int64_t shape[2] = {1, 4};
+    const DLTensor input = host_tensor(x, kFloat, shape, 2);
+    const DLTensor* inputs[] = {&input};
+    DLManagedTensorVersioned* output = nullptr;
+    const auto run = [&] {
+      context.run(0, inputs, 1, &output, 1);
+      return download<float>(output);
+    };
+    FarWork mine;
+    bool done = false;
+    mine.emplace_back([&] { done = true; });
+    context.set_stream(&mine);
+    CHECK(context.stream() == &mine);
+    CHECK_FALSE(done);
+    CHECK(run() == std::vector<float>{1, 4, 7, 10});
+    CHECK(done);
+    mine.emplace_back([&] { done = false; });
+    context.synchronize();
+    CHECK_FALSE(done);
+    CHECK(mine.empty());
+    // Changing it waits for the work of the old one.
+    mine.emplace_back([&] { done = true; });
+    context.set_stream(nullptr);
+    CHECK(done);
+    CHECK(context.stream() != &mine);
+    CHECK(run() == std::vector<float>{1, 4, 7, 10});
+  }
   CHECK(far.live == 0);
 }
 

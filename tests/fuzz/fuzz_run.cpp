@@ -75,7 +75,7 @@ Arguments inputs_of(aotpack_model* model, size_t entry, bool plain) {
     const aotpack_value_info* info = aotpack_model_input(model, entry, i);
     std::vector<int64_t> shape;
     for (int d = 0; d < info->rank; ++d) {
-      shape.push_back(size_of(info->dims[d]));
+      shape.push_back(size_of(*info->dims[d]));
     }
     if (i > 0 && chance(5)) {
       inputs.push_back(std::make_unique<Argument>(*inputs[pick(i)]));

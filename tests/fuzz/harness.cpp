@@ -149,7 +149,7 @@ void promised_shape(const aotpack_value_info& info, aotpack_module_tensor& outpu
   output.dtype = dtype_of(info.dtype);
   output.rank = info.rank;
   for (int i = 0; i < info.rank; ++i) {
-    const aotpack_dim_info& dim = info.dims[i];
+    const aotpack_dim_info& dim = *info.dims[i];
     int64_t size = dim.size;
     if (dim.name != nullptr && dim.name[0] != '\0') {
       const auto known = call_in_progress.dims.find(dim.name);

@@ -61,8 +61,37 @@ class LoadOptions(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
         ("verify", ctypes.c_int),
-        ("reserved", ctypes.c_uint32),
         ("mode", ctypes.c_int),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+    ]
+
+
+class DimInfo(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("size", ctypes.c_int64),
+        ("multiplier", ctypes.c_int64),
+        ("offset", ctypes.c_int64),
+        ("min", ctypes.c_int64),
+        ("max", ctypes.c_int64),
+        ("multiple_of", ctypes.c_int64),
+        ("expression", ctypes.c_char_p),
+    ]
+
+
+class ValueInfo(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("dtype", DLDataType),
+        ("rank", ctypes.c_int32),
+        ("dims", ctypes.POINTER(ctypes.POINTER(DimInfo))),
+        ("mutated", ctypes.c_bool),
+        ("number", ctypes.c_int),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
     ]
 
 
@@ -92,10 +121,10 @@ class CModel:
         CError: the library returned a status.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, device: tuple[int, int] = (_CPU, 0)) -> None:
         self._lib = _library()
         self._model, self._context = ctypes.c_void_p(), ctypes.c_void_p()
-        options = LoadOptions(ctypes.sizeof(LoadOptions), _VERIFY_FULL)
+        options = LoadOptions(ctypes.sizeof(LoadOptions), _VERIFY_FULL, 0, *device)
         self._check(self._lib.aotpack_model_load(str(path).encode(), ctypes.byref(options), ctypes.byref(self._model)))
         self._check(self._lib.aotpack_context_create(self._model, None, ctypes.byref(self._context)))
 
@@ -116,6 +145,19 @@ class CModel:
         )
         self._check(status)
         return [_taken(result) for result in results[:count]]
+
+    def inputs(self) -> list[ValueInfo]:
+        """What the library tells about the inputs of the first entry."""
+        return [
+            self._lib.aotpack_model_input(self._model, ctypes.c_size_t(0), ctypes.c_size_t(i)).contents
+            for i in range(self._lib.aotpack_model_input_count(self._model, ctypes.c_size_t(0)))
+        ]
+
+    def set_stream(self, stream: int | None) -> None:
+        self._check(self._lib.aotpack_context_set_stream(self._context, ctypes.c_void_p(stream)))
+
+    def synchronize(self) -> None:
+        self._check(self._lib.aotpack_context_synchronize(self._context))
 
     def state(self) -> list[Array]:
         """The state tensors, in the library's order."""
@@ -210,6 +252,7 @@ def _library() -> ctypes.CDLL:
         getattr(lib, f"aotpack_model_{name}").restype = ctypes.c_size_t
     for name in ("model_load", "model_find_entry", "model_update_weights", "model_reset_weights"):
         getattr(lib, f"aotpack_{name}").restype = ctypes.c_void_p
-    for name in ("create", "run", "get_state", "reset"):
+    lib.aotpack_model_input.restype = ctypes.POINTER(ValueInfo)
+    for name in ("create", "run", "get_state", "reset", "set_stream", "synchronize"):
         getattr(lib, f"aotpack_context_{name}").restype = ctypes.c_void_p
     return lib

@@ -6,6 +6,10 @@
  * the object that returned them and live as long as it does, unless stated otherwise. No function throws or aborts the
  * process.
  *
+ * Structs begin with `struct_size`, so that members can be added at their end. In structs that the caller fills, it is
+ * the size that the caller knows. In structs that the library fills, it is the size that the library knows: a member
+ * that ends beyond it is not there. The library passes these by pointer only.
+ *
  * Threads: any number of threads may use an aotpack_model; only its weights change, between calls. An aotpack_context
  * may be used by one thread at a time. A returned tensor may be released on any thread, also after its context and
  * model.
@@ -29,7 +33,7 @@ extern "C" {
 #endif
 
 /* The version of this interface. Changes that break callers bump it; see the log in docs/abi.md. */
-#define AOTPACK_ABI_VERSION 2u
+#define AOTPACK_ABI_VERSION 3u
 AOTPACK_API uint32_t aotpack_abi_version(void);
 /* The version of the package, e.g. "0.1.0". */
 AOTPACK_API const char* aotpack_version(void);
@@ -48,7 +52,7 @@ typedef enum aotpack_code {
   AOTPACK_MALFORMED_ARCHIVE = 6,   /* structure or manifest violates the format */
   AOTPACK_TAMPERED_ARCHIVE = 7,    /* a hash does not match */
   AOTPACK_UNSUPPORTED_VERSION = 8, /* format or module ABI newer than this runtime */
-  AOTPACK_UNSUPPORTED_TARGET = 9,  /* the archive has no module for this host */
+  AOTPACK_UNSUPPORTED_TARGET = 9,  /* the archive has no module for this host or device */
   AOTPACK_MISSING_IMPORT = 10,     /* a module imports something that is not available */
   AOTPACK_OUT_OF_MEMORY = 11,
   AOTPACK_EXECUTION_FAILED = 12, /* the model cannot compute with these values */
@@ -80,18 +84,21 @@ typedef enum aotpack_load_mode {
 typedef struct aotpack_load_options {
   size_t struct_size; /* sizeof(aotpack_load_options) */
   aotpack_verify verify;
-  uint32_t reserved; /* never read: callers older than `mode` leave it uninitialised */
   aotpack_load_mode mode;
+  DLDevice device; /* where the model runs; {0, 0}: the default, the CPU. This version has no other device. */
 } aotpack_load_options;
 
 typedef struct aotpack_model aotpack_model;
 
-/* Maps the archive at `path` (UTF-8) and loads the best modules for this host. `options` may be NULL. */
+/* Maps the archive at `path` (UTF-8) and loads the best modules for the device. `options` may be NULL. A device that
+ * this host or version lacks, or that the archive has no modules for, is AOTPACK_UNSUPPORTED_TARGET. */
 AOTPACK_API aotpack_status* aotpack_model_load(const char* path, const aotpack_load_options* options,
                                                aotpack_model** out_model);
 AOTPACK_API void aotpack_model_retain(aotpack_model* model);
 AOTPACK_API void aotpack_model_release(aotpack_model* model);
 
+/* Where the model runs. {0, 0} for NULL. */
+AOTPACK_API DLDevice aotpack_model_device(const aotpack_model* model);
 /* The manifest, UTF-8 JSON (docs/format.md), zero-terminated. `out_length` may be NULL. */
 AOTPACK_API const char* aotpack_model_manifest(const aotpack_model* model, size_t* out_length);
 AOTPACK_API size_t aotpack_model_entry_count(const aotpack_model* model);
@@ -113,6 +120,7 @@ AOTPACK_API const char* aotpack_model_variant_target(const aotpack_model* model,
  * INT64_MAX without an upper bound. Any other size has an empty name, size -1, and `expression`: for inputs always, and
  * for outputs usually, a formula over dims; otherwise the size is known only after the call. */
 typedef struct aotpack_dim_info {
+  size_t struct_size;
   const char* name;
   int64_t size;
   int64_t multiplier;
@@ -132,12 +140,14 @@ typedef enum aotpack_number {
 } aotpack_number;
 
 typedef struct aotpack_value_info {
+  size_t struct_size;
   const char* name;
   DLDataType dtype;
   int32_t rank;
-  const aotpack_dim_info* dims; /* rank of them */
-  bool mutated;                 /* inputs only: the call writes to the caller's buffer */
+  const aotpack_dim_info* const* dims; /* rank of them */
+  bool mutated;                        /* inputs only: the call writes to the caller's buffer */
   aotpack_number number;
+  DLDevice device; /* where an input is expected and an output is made; scalars are on the CPU */
 } aotpack_value_info;
 
 AOTPACK_API size_t aotpack_model_input_count(const aotpack_model* model, size_t entry);
@@ -149,17 +159,20 @@ AOTPACK_API const aotpack_value_info* aotpack_model_output(const aotpack_model* 
 
 /* A tensor of an update, or of a state. */
 typedef struct aotpack_weight_info {
+  size_t struct_size;
   const char* name;
   DLDataType dtype;
   int32_t rank;
   const int64_t* sizes; /* rank of them */
+  DLDevice device;      /* of an update: where its tensor is expected; of a state: where it is */
 } aotpack_weight_info;
 
 /* A low-rank change of a weight W: W + scale * up * down, as adapters such as LoRA store it (A is `down`, B is `up`).
  * W is [out, in...] of a floating-point dtype; `down` is [rank, in...], `up` is [out, rank] or [out, rank, 1...]. Both
  * may have any floating-point dtype and any strides; pass a transposed view to transpose a factor. */
 typedef struct aotpack_weight_delta {
-  const char* name; /* of the weight */
+  size_t struct_size; /* sizeof(aotpack_weight_delta) */
+  const char* name;   /* of the weight */
   const DLTensor* down;
   const DLTensor* up;
   double scale; /* finite */
@@ -176,11 +189,12 @@ enum {
 };
 
 typedef struct aotpack_update_options {
-  size_t struct_size;                 /* sizeof(aotpack_update_options) */
-  int32_t num_threads;                /* threads that compute derived weights; 0: one */
-  int32_t reserved;                   /* not read */
-  uint64_t flags;                     /* a combination of AOTPACK_UPDATE_… */
-  const aotpack_weight_delta* deltas; /* added to the given weights, otherwise to those that are kept */
+  size_t struct_size;  /* sizeof(aotpack_update_options) */
+  int32_t num_threads; /* threads that compute derived weights; 0: one */
+  int32_t reserved;    /* not read */
+  uint64_t flags;      /* a combination of AOTPACK_UPDATE_… */
+  /* delta_count of them, added to the given weights, otherwise to those that are kept. */
+  const aotpack_weight_delta* const* deltas;
   size_t delta_count;
 } aotpack_update_options;
 
@@ -221,6 +235,15 @@ AOTPACK_API int32_t aotpack_context_num_threads(const aotpack_context* context);
 AOTPACK_API aotpack_status* aotpack_context_set_num_threads(aotpack_context* context, int32_t num_threads);
 /* Seeds the random operators: the sequence of calls that follows is reproducible. */
 AOTPACK_API void aotpack_context_set_seed(aotpack_context* context, uint64_t seed);
+
+/* Sets the stream of the model's device that calls of this context use; it is borrowed, and used until another is set
+ * or the context is released. NULL: one of the context's own. Waits until the work of earlier calls has ended. The CPU
+ * has no streams: there only NULL is valid. */
+AOTPACK_API aotpack_status* aotpack_context_set_stream(aotpack_context* context, void* stream);
+/* The stream that calls use; NULL on the CPU. */
+AOTPACK_API void* aotpack_context_stream(const aotpack_context* context);
+/* Returns when the work of all calls has ended. On the CPU it has ended when a call returns. */
+AOTPACK_API aotpack_status* aotpack_context_synchronize(aotpack_context* context);
 
 /* Runs an entry. `inputs` are borrowed for the call and may have any strides and alignment. A mutated input must not
  * share elements with another input, and its own elements must not overlap. Each of the `num_outputs` results is a new

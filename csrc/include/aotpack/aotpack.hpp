@@ -10,9 +10,11 @@
 // Context. A Tensor may outlive both and may be destroyed on any thread.
 #pragma once
 
+#include <algorithm>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -45,7 +47,20 @@ inline void check(aotpack_status* status) {
   throw Error(aotpack_status_code(status), aotpack_status_message(status));
 }
 
+// A copy of a struct that the library filled, which may know fewer members than this header or more.
+template <typename Info>
+Info copy_info(const Info* info) noexcept {
+  Info copy{};
+  std::memcpy(&copy, info, std::min(info->struct_size, sizeof copy));
+  copy.struct_size = std::min(info->struct_size, sizeof copy);
+  return copy;
+}
+
 }  // namespace detail
+
+inline bool same_device(DLDevice a, DLDevice b) noexcept {
+  return a.device_type == b.device_type && a.device_id == b.device_id;
+}
 
 // The DLPack type of a C++ type; undefined for other types. float16, bfloat16 and float8 have no C++17 type; use
 // kFloat16 and the other constants.
@@ -208,6 +223,13 @@ class NamedPointers {
 enum class Verify { kCode = AOTPACK_VERIFY_CODE, kFull = AOTPACK_VERIFY_FULL };
 enum class Load { kDefault = AOTPACK_LOAD_DEFAULT, kMap = AOTPACK_LOAD_MAP, kCopy = AOTPACK_LOAD_COPY };
 
+// How Model::load loads; see aotpack_load_options.
+struct LoadOptions {
+  Verify verify = Verify::kCode;
+  Load mode = Load::kDefault;
+  DLDevice device = {kDLCPU, 0};  // where the model runs
+};
+
 // A low-rank update of a weight: adds scale * up * down. `down` is [rank, in...], `up` is [out, rank].
 struct WeightDelta {
   std::string name;
@@ -228,18 +250,25 @@ struct UpdateOptions {
 // A loaded archive. Copies share it.
 class Model {
  public:
-  // See aotpack_load_mode for `mode`. Throws INVALID_ARGUMENT for a path with a null character.
-  static Model load(const std::string& path, Verify verify = Verify::kCode, Load mode = Load::kDefault) {
+  // Throws INVALID_ARGUMENT for a path with a null character.
+  static Model load(const std::string& path, const LoadOptions& how = {}) {
     if (path.find('\0') != std::string::npos) {
       throw Error(AOTPACK_INVALID_ARGUMENT, "the path holds a zero character");
     }
     aotpack_load_options options{};
     options.struct_size = sizeof options;
-    options.verify = static_cast<aotpack_verify>(verify);
-    options.mode = static_cast<aotpack_load_mode>(mode);
+    options.verify = static_cast<aotpack_verify>(how.verify);
+    options.mode = static_cast<aotpack_load_mode>(how.mode);
+    options.device = how.device;
     aotpack_model* handle = nullptr;
     detail::check(aotpack_model_load(path.c_str(), &options, &handle));
     return Model(handle);
+  }
+  static Model load(const std::string& path, Verify verify, Load mode = Load::kDefault) {
+    LoadOptions options;
+    options.verify = verify;
+    options.mode = mode;
+    return load(path, options);
   }
 
   Model(const Model& other) noexcept : handle_(other.handle_) { aotpack_model_retain(handle_); }
@@ -256,6 +285,8 @@ class Model {
     const char* text = aotpack_model_manifest(handle_, &length);
     return {text, length};
   }
+  // Where the model runs.
+  DLDevice device() const noexcept { return aotpack_model_device(handle_); }
   size_t entry_count() const noexcept { return aotpack_model_entry_count(handle_); }
   std::string_view entry_name(size_t entry) const { return text(aotpack_model_entry_name(handle_, entry)); }
   std::string_view entry_target(size_t entry) const { return text(aotpack_model_entry_target(handle_, entry)); }
@@ -288,7 +319,8 @@ class Model {
   // The tensors of an update; empty if the archive is frozen.
   std::vector<aotpack_weight_info> weights() const {
     std::vector<aotpack_weight_info> infos;
-    for (size_t i = 0; i < aotpack_model_weight_count(handle_); ++i) infos.push_back(*aotpack_model_weight(handle_, i));
+    for (size_t i = 0; i < aotpack_model_weight_count(handle_); ++i)
+      infos.push_back(detail::copy_info(aotpack_model_weight(handle_, i)));
     return infos;
   }
   // Replaces all weights atomically. Other threads may call the model during the update: each call uses either the old
@@ -305,10 +337,16 @@ class Model {
     std::vector<DLTensor> factors;
     factors.reserve(2 * options.deltas.size());
     std::vector<aotpack_weight_delta> deltas;
-    for (const WeightDelta& delta : options.deltas) {
-      const DLTensor* down = &factors.emplace_back(delta.down.dl());
-      const DLTensor* up = &factors.emplace_back(delta.up.dl());
-      deltas.push_back({delta.name.c_str(), down, up, delta.scale});
+    deltas.reserve(options.deltas.size());
+    std::vector<const aotpack_weight_delta*> pointers;
+    for (const WeightDelta& given_delta : options.deltas) {
+      aotpack_weight_delta& delta = deltas.emplace_back();
+      delta.struct_size = sizeof delta;
+      delta.name = given_delta.name.c_str();
+      delta.down = &factors.emplace_back(given_delta.down.dl());
+      delta.up = &factors.emplace_back(given_delta.up.dl());
+      delta.scale = given_delta.scale;
+      pointers.push_back(&delta);
     }
     aotpack_update_options raw{};
     raw.struct_size = sizeof raw;
@@ -316,8 +354,8 @@ class Model {
     if (options.partial) raw.flags |= AOTPACK_UPDATE_PARTIAL;
     if (options.from_archive) raw.flags |= AOTPACK_UPDATE_FROM_ARCHIVE;
     if (!options.keep_originals) raw.flags |= AOTPACK_UPDATE_DISCARD_ORIGINALS;
-    raw.deltas = deltas.data();
-    raw.delta_count = deltas.size();
+    raw.deltas = pointers.data();
+    raw.delta_count = pointers.size();
     detail::check(aotpack_model_update_weights(handle_, given.names(), given.tensors(), given.size(), &raw));
   }
   void reset_weights() { detail::check(aotpack_model_reset_weights(handle_)); }
@@ -326,7 +364,8 @@ class Model {
   // The tensors that the model writes to. Every context has its own copies.
   std::vector<aotpack_weight_info> state() const {
     std::vector<aotpack_weight_info> infos;
-    for (size_t i = 0; i < aotpack_model_state_count(handle_); ++i) infos.push_back(*aotpack_model_state(handle_, i));
+    for (size_t i = 0; i < aotpack_model_state_count(handle_); ++i)
+      infos.push_back(detail::copy_info(aotpack_model_state(handle_, i)));
     return infos;
   }
 
@@ -364,6 +403,13 @@ class Context {
   int32_t num_threads() const noexcept { return aotpack_context_num_threads(handle_.get()); }
   void set_num_threads(int32_t count) { detail::check(aotpack_context_set_num_threads(handle_.get(), count)); }
   void set_seed(uint64_t seed) noexcept { aotpack_context_set_seed(handle_.get(), seed); }
+
+  // The stream of the model's device that calls use; nullptr: one of the context's own, the only choice on the CPU.
+  // The caller keeps the stream alive. Throws INVALID_ARGUMENT.
+  void set_stream(void* stream) { detail::check(aotpack_context_set_stream(handle_.get(), stream)); }
+  void* stream() const noexcept { return aotpack_context_stream(handle_.get()); }
+  // Returns when the work of all calls has ended; on the CPU it has ended when a call returns.
+  void synchronize() { detail::check(aotpack_context_synchronize(handle_.get())); }
 
   // Runs an entry (default: the first) and returns new tensors. Inputs that the model writes to must be
   // MutableTensorViews; otherwise INVALID_ARGUMENT.

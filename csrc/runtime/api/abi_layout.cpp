@@ -1,4 +1,4 @@
-// Freezes the layout of the structs of module ABI version 2 and of C ABI version 2 (docs/abi.md). A change here is a
+// Freezes the layout of the structs of module ABI version 2 and of C ABI version 3 (docs/abi.md). A change here is a
 // new version.
 #include <cstddef>
 
@@ -59,36 +59,51 @@ static_assert(offsetof(aotpack_module, num_assets) == 56);
 static_assert(offsetof(aotpack_module, reserved) == 60);
 static_assert(offsetof(aotpack_module, asset_names) == 64);
 
+// Structs that can grow: the sizes are those of the first version 3.
+static_assert(sizeof(DLDevice) == 8);
 static_assert(sizeof(aotpack_load_options) == 24);
+static_assert(offsetof(aotpack_load_options, struct_size) == 0);
 static_assert(offsetof(aotpack_load_options, verify) == 8);
-static_assert(offsetof(aotpack_load_options, mode) == 16);  // not in what was the padding of a smaller struct
+static_assert(offsetof(aotpack_load_options, mode) == 12);
+static_assert(offsetof(aotpack_load_options, device) == 16);
 static_assert(sizeof(aotpack_context_options) == 16);
+static_assert(offsetof(aotpack_context_options, struct_size) == 0);
 static_assert(offsetof(aotpack_context_options, num_threads) == 8);
-static_assert(sizeof(aotpack_dim_info) == 64);
-static_assert(offsetof(aotpack_dim_info, size) == 8);
-static_assert(offsetof(aotpack_dim_info, multiplier) == 16);
-static_assert(offsetof(aotpack_dim_info, offset) == 24);
-static_assert(offsetof(aotpack_dim_info, min) == 32);
-static_assert(offsetof(aotpack_dim_info, max) == 40);
-static_assert(offsetof(aotpack_dim_info, multiple_of) == 48);
-static_assert(offsetof(aotpack_dim_info, expression) == 56);
-static_assert(sizeof(aotpack_value_info) == 32);
-static_assert(offsetof(aotpack_value_info, dtype) == 8);
-static_assert(offsetof(aotpack_value_info, rank) == 12);
-static_assert(offsetof(aotpack_value_info, dims) == 16);
-static_assert(offsetof(aotpack_value_info, mutated) == 24);
-static_assert(offsetof(aotpack_value_info, number) == 28);
+static_assert(sizeof(aotpack_dim_info) == 72);
+static_assert(offsetof(aotpack_dim_info, struct_size) == 0);
+static_assert(offsetof(aotpack_dim_info, name) == 8);
+static_assert(offsetof(aotpack_dim_info, size) == 16);
+static_assert(offsetof(aotpack_dim_info, multiplier) == 24);
+static_assert(offsetof(aotpack_dim_info, offset) == 32);
+static_assert(offsetof(aotpack_dim_info, min) == 40);
+static_assert(offsetof(aotpack_dim_info, max) == 48);
+static_assert(offsetof(aotpack_dim_info, multiple_of) == 56);
+static_assert(offsetof(aotpack_dim_info, expression) == 64);
+static_assert(sizeof(aotpack_value_info) == 48);
+static_assert(offsetof(aotpack_value_info, struct_size) == 0);
+static_assert(offsetof(aotpack_value_info, name) == 8);
+static_assert(offsetof(aotpack_value_info, dtype) == 16);
+static_assert(offsetof(aotpack_value_info, rank) == 20);
+static_assert(offsetof(aotpack_value_info, dims) == 24);
+static_assert(offsetof(aotpack_value_info, mutated) == 32);
+static_assert(offsetof(aotpack_value_info, number) == 36);
+static_assert(offsetof(aotpack_value_info, device) == 40);
 static_assert(sizeof(aotpack_number) == 4);
-static_assert(sizeof(aotpack_weight_info) == 24);
-static_assert(offsetof(aotpack_weight_info, dtype) == 8);
-static_assert(offsetof(aotpack_weight_info, rank) == 12);
-static_assert(offsetof(aotpack_weight_info, sizes) == 16);
-static_assert(sizeof(aotpack_weight_delta) == 32);
-static_assert(offsetof(aotpack_weight_delta, down) == 8);
-static_assert(offsetof(aotpack_weight_delta, up) == 16);
-static_assert(offsetof(aotpack_weight_delta, scale) == 24);
-// The first two members are all that the first version had, of 16 bytes with the padding that `reserved` is now.
+static_assert(sizeof(aotpack_weight_info) == 40);
+static_assert(offsetof(aotpack_weight_info, struct_size) == 0);
+static_assert(offsetof(aotpack_weight_info, name) == 8);
+static_assert(offsetof(aotpack_weight_info, dtype) == 16);
+static_assert(offsetof(aotpack_weight_info, rank) == 20);
+static_assert(offsetof(aotpack_weight_info, sizes) == 24);
+static_assert(offsetof(aotpack_weight_info, device) == 32);
+static_assert(sizeof(aotpack_weight_delta) == 40);
+static_assert(offsetof(aotpack_weight_delta, struct_size) == 0);
+static_assert(offsetof(aotpack_weight_delta, name) == 8);
+static_assert(offsetof(aotpack_weight_delta, down) == 16);
+static_assert(offsetof(aotpack_weight_delta, up) == 24);
+static_assert(offsetof(aotpack_weight_delta, scale) == 32);
 static_assert(sizeof(aotpack_update_options) == 40);
+static_assert(offsetof(aotpack_update_options, struct_size) == 0);
 static_assert(offsetof(aotpack_update_options, num_threads) == 8);
 static_assert(offsetof(aotpack_update_options, reserved) == 12);
 static_assert(offsetof(aotpack_update_options, flags) == 16);

@@ -13,6 +13,7 @@
 #include "update/update.h"
 
 using aotpack::runtime::Context;
+using aotpack::runtime::EntryInfos;
 using aotpack::runtime::EntryPlan;
 using aotpack::runtime::fail;
 using aotpack::runtime::FileMap;
@@ -36,6 +37,19 @@ void require(bool condition, const char* what) {
 const EntryPlan* find_plan(const aotpack_model* model, size_t entry) {
   if (model == nullptr || entry >= unwrap(model)->entries().size()) return nullptr;
   return &unwrap(model)->entries()[entry].plan;
+}
+
+const EntryInfos* find_infos(const aotpack_model* model, size_t entry) {
+  return find_plan(model, entry) != nullptr ? &unwrap(model)->entries()[entry].infos : nullptr;
+}
+
+// An enum of a C caller, which may have any number: to read it as what it is would be undefined then.
+template <typename Enum>
+unsigned number_of(const Enum& value) {
+  unsigned number = 0;
+  static_assert(sizeof number == sizeof value);
+  std::memcpy(&number, &value, sizeof number);
+  return number;
 }
 
 FileMap::Mode file_mode(aotpack_load_mode mode) {
@@ -89,8 +103,7 @@ const char* aotpack_code_name(aotpack_code code) {
       "EXECUTION_FAILED",
       "INTERNAL",
   };
-  unsigned index = 0;  // see aotpack_model_load
-  std::memcpy(&index, &code, sizeof index);
+  const unsigned index = number_of(code);
   return index < std::size(kNames) ? kNames[index] : "UNKNOWN";
 }
 
@@ -99,25 +112,16 @@ aotpack_status* aotpack_model_load(const char* path, const aotpack_load_options*
   return guarded([&] {
     require(path != nullptr, "path is NULL");
     require(out_model != nullptr, "out_model is NULL");
-    aotpack_verify verify = AOTPACK_VERIFY_CODE;
-    aotpack_load_mode mode = AOTPACK_LOAD_DEFAULT;
+    aotpack_load_options all{};
     if (options != nullptr) {
       require(options->struct_size >= offsetof(aotpack_load_options, verify) + sizeof options->verify,
               "aotpack_load_options.struct_size is not set");
-      // Not read as an enum: that is undefined for a number that it does not have, and a C caller can write any.
-      unsigned number = 0;
-      static_assert(sizeof number == sizeof options->verify);
-      std::memcpy(&number, &options->verify, sizeof number);
-      require(number <= AOTPACK_VERIFY_FULL, "aotpack_load_options.verify is unknown");
-      verify = static_cast<aotpack_verify>(number);
-      constexpr size_t kEnd = offsetof(aotpack_load_options, mode) + sizeof options->mode;
-      if (options->struct_size >= kEnd) {  // else the caller is older than this member
-        std::memcpy(&number, &options->mode, sizeof number);
-        require(number <= AOTPACK_LOAD_COPY, "aotpack_load_options.mode is unknown");
-        mode = static_cast<aotpack_load_mode>(number);
-      }
+      // A caller may know fewer members, or more.
+      std::memcpy(&all, options, std::min(options->struct_size, sizeof all));
+      require(number_of(all.verify) <= AOTPACK_VERIFY_FULL, "aotpack_load_options.verify is unknown");
+      require(number_of(all.mode) <= AOTPACK_LOAD_COPY, "aotpack_load_options.mode is unknown");
     }
-    *out_model = reinterpret_cast<aotpack_model*>(new Model(path, verify, file_mode(mode)));
+    *out_model = reinterpret_cast<aotpack_model*>(new Model(path, all.verify, file_mode(all.mode), all.device));
   });
 }
 
@@ -127,6 +131,10 @@ void aotpack_model_retain(aotpack_model* model) {
 
 void aotpack_model_release(aotpack_model* model) {
   if (model != nullptr) unwrap(model)->release();
+}
+
+DLDevice aotpack_model_device(const aotpack_model* model) {
+  return model != nullptr ? unwrap(model)->device().id() : DLDevice{};
 }
 
 const char* aotpack_model_manifest(const aotpack_model* model, size_t* out_length) {
@@ -176,23 +184,23 @@ const char* aotpack_model_variant_name(const aotpack_model* model, size_t entry,
 }
 
 size_t aotpack_model_input_count(const aotpack_model* model, size_t entry) {
-  const EntryPlan* plan = find_plan(model, entry);
-  return plan != nullptr ? plan->input_infos().size() : 0;
+  const EntryInfos* infos = find_infos(model, entry);
+  return infos != nullptr ? infos->inputs().size() : 0;
 }
 
 size_t aotpack_model_output_count(const aotpack_model* model, size_t entry) {
-  const EntryPlan* plan = find_plan(model, entry);
-  return plan != nullptr ? plan->output_infos().size() : 0;
+  const EntryInfos* infos = find_infos(model, entry);
+  return infos != nullptr ? infos->outputs().size() : 0;
 }
 
 const aotpack_value_info* aotpack_model_input(const aotpack_model* model, size_t entry, size_t index) {
-  const EntryPlan* plan = find_plan(model, entry);
-  return plan != nullptr && index < plan->input_infos().size() ? &plan->input_infos()[index] : nullptr;
+  const EntryInfos* infos = find_infos(model, entry);
+  return infos != nullptr && index < infos->inputs().size() ? &infos->inputs()[index] : nullptr;
 }
 
 const aotpack_value_info* aotpack_model_output(const aotpack_model* model, size_t entry, size_t index) {
-  const EntryPlan* plan = find_plan(model, entry);
-  return plan != nullptr && index < plan->output_infos().size() ? &plan->output_infos()[index] : nullptr;
+  const EntryInfos* infos = find_infos(model, entry);
+  return infos != nullptr && index < infos->outputs().size() ? &infos->outputs()[index] : nullptr;
 }
 
 bool aotpack_model_is_updatable(const aotpack_model* model) {
@@ -272,6 +280,24 @@ aotpack_status* aotpack_context_set_num_threads(aotpack_context* context, int32_
 
 void aotpack_context_set_seed(aotpack_context* context, uint64_t seed) {
   if (context != nullptr) unwrap(context)->set_seed(seed);
+}
+
+aotpack_status* aotpack_context_set_stream(aotpack_context* context, void* stream) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->set_stream(stream);
+  });
+}
+
+void* aotpack_context_stream(const aotpack_context* context) {
+  return context != nullptr ? unwrap(context)->stream() : nullptr;
+}
+
+aotpack_status* aotpack_context_synchronize(aotpack_context* context) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->synchronize();
+  });
 }
 
 aotpack_status* aotpack_context_run(aotpack_context* context, size_t entry, const DLTensor* const* inputs,

@@ -93,6 +93,16 @@ void Context::set_num_threads(int32_t num_threads) {
   num_threads_ = possible_threads(num_threads == 0 ? std::min(usable_cores(), kMaxThreads) : num_threads);
 }
 
+void Context::set_stream(void* stream) {
+  const Busy busy(&busy_);
+  workspace_.set_stream(stream);
+}
+
+void Context::synchronize() {
+  const Busy busy(&busy_);
+  workspace_.stream().wait();
+}
+
 Context::EntryScratch& Context::prepare(size_t entry, size_t num_outputs) {
   if (entry >= scratch_.size()) {
     fail(AOTPACK_INVALID_ARGUMENT, "there is no entry %zu; the model has %zu", entry, scratch_.size());

@@ -29,6 +29,11 @@ class Context {
   void set_num_threads(int32_t num_threads);
   void set_seed(uint64_t seed) noexcept { call_.seed = seed; }
 
+  // See aotpack_context_set_stream and the like. Refused while a call is running, as another call is.
+  void set_stream(void* stream);
+  void* stream() const noexcept { return workspace_.stream_handle(); }
+  void synchronize();
+
   // See aotpack_context_run. The elements of `outputs` are NULL when this throws.
   void run(size_t entry, const DLTensor* const* inputs, size_t num_inputs, DLManagedTensorVersioned** outputs,
            size_t num_outputs);

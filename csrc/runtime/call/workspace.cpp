@@ -1,5 +1,7 @@
 #include "call/workspace.h"
 
+#include <utility>
+
 #include "model/devices.h"
 
 namespace aotpack::runtime {
@@ -18,6 +20,13 @@ Workspace::Workspace(Device& device, Allocator::Keep keep)
     allocator_->release();
     throw;
   }
+}
+
+void Workspace::set_stream(void* handle) {
+  std::unique_ptr<Stream> next = handle != nullptr ? device_.borrow_stream(handle) : device_.make_stream();
+  stream_->wait();
+  stream_ = std::move(next);
+  stream_handle_ = stream_->handle();
 }
 
 Workspace::~Workspace() {

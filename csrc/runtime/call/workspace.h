@@ -25,6 +25,9 @@ class Workspace {
   // Of memory that the host reads and writes: the same one where that is the device's.
   Allocator* host_allocator() const noexcept { return host_allocator_; }
   Stream& stream() const noexcept { return *stream_; }
+  // Replaces the stream by one of the caller's, or by a new one for NULL, when the work of the old one has ended.
+  // Throws what Device::make_stream and borrow_stream throw, and INTERNAL; then nothing has changed.
+  void set_stream(void* handle);
   // What modules know it by.
   void* stream_handle() const noexcept { return stream_handle_; }
 

@@ -35,6 +35,9 @@ class Device {
 
   // Throws OUT_OF_MEMORY or INTERNAL.
   virtual std::unique_ptr<Stream> make_stream() = 0;
+  // A stream that the caller has made and that outlives this; `handle` is not NULL. Throws INVALID_ARGUMENT where the
+  // device has no streams.
+  virtual std::unique_ptr<Stream> borrow_stream(void* handle) = 0;
 
   // Loads verified code. See Executable for what it throws.
   virtual std::unique_ptr<Executable> load(ExecutableSource source) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/dltensor.h"
 #include "base/status.h"
 #include "hal/cpu/device.h"
 
@@ -10,6 +11,14 @@ namespace aotpack::runtime {
 Device& host_device() noexcept { return cpu_device(); }
 
 Device& default_device() noexcept { return cpu_device(); }
+
+Device* find_device(DLDevice id) noexcept {
+  if (id.device_type == 0 && id.device_id == 0) return &default_device();
+  Device& cpu = cpu_device();
+  return id.device_type == cpu.id().device_type && id.device_id == cpu.id().device_id ? &cpu : nullptr;
+}
+
+std::string device_names() { return device_name(cpu_device().id()); }
 
 size_t choose_target(const Device& device, const std::vector<std::string_view>& available, const std::string& what) {
   for (const std::string_view target : device.targets()) {

@@ -12,8 +12,12 @@ namespace aotpack::runtime {
 
 // The one whose memory the caller's tensors lie in.
 Device& host_device() noexcept;
-// The one that models run on.
+// The one that models run on, unless the caller chooses another.
 Device& default_device() noexcept;
+// The one that DLPack calls so, {0, 0} for the default; NULL when this process has no such device.
+Device* find_device(DLDevice id) noexcept;
+// Their names, for messages.
+std::string device_names();
 
 // Index of the best of `available` for a device. Throws UNSUPPORTED_TARGET with what the archive has and what the
 // device lacks for each; `what` names the asker.

@@ -4,9 +4,38 @@
 #include <set>
 #include <thread>
 
+#include "base/dltensor.h"
 #include "base/status.h"
 
 namespace aotpack::runtime {
+namespace {
+
+// The targets that an archive has modules for, each once.
+std::string targets_of(const Manifest& manifest) {
+  std::set<std::string_view> seen;
+  std::string names;
+  for (const EntryRecord& entry : manifest.entries) {
+    for (const VariantRecord& variant : entry.variants) {
+      for (const ModuleRecord& module : variant.modules) {
+        if (seen.insert(module.target).second) names += (names.empty() ? "" : ", ") + module.target;
+      }
+    }
+  }
+  return names;
+}
+
+Device& require_device(const char* path, aotpack_verify verify, FileMap::Mode mode, DLDevice id) {
+  if (Device* device = find_device(id)) return *device;
+  const Archive archive(path, verify, mode);
+  throw Error(AOTPACK_UNSUPPORTED_TARGET, archive.path() + ": cannot run on " + device_name(id) +
+                                              ": this version runs archives on " + device_names() +
+                                              " only; the archive has modules for " + targets_of(archive.manifest()));
+}
+
+}  // namespace
+
+Model::Model(const char* path, aotpack_verify verify, FileMap::Mode mode, DLDevice device)
+    : Model(path, verify, mode, require_device(path, verify, mode, device)) {}
 
 Model::Model(const char* path, aotpack_verify verify, FileMap::Mode mode, Device& device)
     : device_(device), archive_(path, verify, mode) {
@@ -42,22 +71,19 @@ std::shared_ptr<const WeightSet> Model::archived_weights() {
 
 void Model::add_infos() {
   const Manifest& manifest = archive_.manifest();
-  const auto info_of = [](const auto& record) {
-    return aotpack_weight_info{record.name.c_str(), record.dtype->dlpack, static_cast<int32_t>(record.shape.size()),
-                               record.shape.data()};
-  };
   if (manifest.weights) {
-    for (const WeightRecord& record : manifest.weights->tensors) weight_infos_.push_back(info_of(record));
+    const DLDevice host = host_device().id();
+    for (const WeightRecord& record : manifest.weights->tensors) weight_infos_.push_back(weight_info(record, host));
   }
   for (uint32_t i = 0; i < manifest.constants.size(); ++i) {
     if (!manifest.constants[i].mutated) continue;
     state_.push_back(i);
-    state_infos_.push_back(info_of(manifest.constants[i]));
+    state_infos_.push_back(weight_info(manifest.constants[i], device_.id()));
   }
 }
 
 void Model::add_entry(const EntryRecord& record) {
-  ModelEntry& entry = entries_.emplace_back(ModelEntry{EntryPlan(record), {}, {}});
+  ModelEntry& entry = entries_.emplace_back(ModelEntry{EntryPlan(record), EntryInfos(record, device_.id()), {}, {}});
   std::set<std::string_view> targets;
   for (const VariantRecord& variant : record.variants) {
     entry.variants.push_back(make_variant(record, variant));

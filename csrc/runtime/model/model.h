@@ -14,6 +14,7 @@
 #include "archive/assets.h"
 #include "hal/device.h"
 #include "model/devices.h"
+#include "model/infos.h"
 #include "model/module_call.h"
 #include "model/plan.h"
 #include "model/weights.h"
@@ -30,6 +31,7 @@ struct Variant {
 
 struct ModelEntry {
   EntryPlan plan;
+  EntryInfos infos;
   std::vector<Variant> variants;
   std::string targets;  // of the chosen modules, each once, in the order of the variants
 };
@@ -39,6 +41,8 @@ class Model {
  public:
   // With one reference. Throws what Archive and Executable throw, or UNSUPPORTED_TARGET.
   Model(const char* path, aotpack_verify verify, FileMap::Mode mode, Device& device = default_device());
+  // The same by the name of the device. UNSUPPORTED_TARGET also where there is none of that name.
+  Model(const char* path, aotpack_verify verify, FileMap::Mode mode, DLDevice device);
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 

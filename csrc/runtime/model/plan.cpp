@@ -14,8 +14,6 @@ EntryPlan::EntryPlan(const EntryRecord& record) : record_(&record) {
   add_slots(record.inputs, false, &input_slots_);
   add_slots(record.outputs, true, &output_slots_);
   make_inputs();
-  make_infos(record.inputs, &input_infos_);
-  make_infos(record.outputs, &output_infos_);
 }
 
 // The first plain use of a dim as a size gives its value; without one it is solved for from the first other use as a
@@ -125,37 +123,6 @@ void EntryPlan::make_inputs() {
     has_bool_inputs_ = has_bool_inputs_ || input.is_bool;
     inputs_.push_back(input);
     input_templates_.push_back(tensor);
-  }
-}
-
-void EntryPlan::make_infos(const std::vector<ValueRecord>& values, std::vector<aotpack_value_info>* out) {
-  for (const ValueRecord& value : values) {
-    std::vector<aotpack_dim_info>& dims = dim_infos_.emplace_back();
-    for (const SizeRecord& size : value.shape) {
-      aotpack_dim_info info = {};
-      info.multiple_of = 1;
-      switch (size.kind) {
-        case SizeRecord::Kind::kStatic:
-          info.size = info.min = info.max = size.size;
-          break;
-        case SizeRecord::Kind::kDim: {
-          const DimRecord& dim = record_->dims[size.dim];
-          info = {dim.name.c_str(), -1, size.mul, size.add, dim.min, dim.max, dim.multiple_of, nullptr};
-          break;
-        }
-        case SizeRecord::Kind::kCode:
-        case SizeRecord::Kind::kData:
-          info.name = "";
-          info.size = -1;
-          info.max = INT64_MAX;
-          info.expression = size.text.c_str();
-          break;
-      }
-      dims.push_back(info);
-    }
-    // The vectors of dims move as dim_infos_ grows, their elements do not.
-    out->push_back({value.name.c_str(), value.dtype->dlpack, static_cast<int32_t>(value.shape.size()), dims.data(),
-                    value.mutated, value.number});
   }
 }
 

@@ -75,8 +75,6 @@ class EntryPlan {
   explicit EntryPlan(const EntryRecord& record);
 
   const EntryRecord& record() const noexcept { return *record_; }
-  const std::vector<aotpack_value_info>& input_infos() const noexcept { return input_infos_; }
-  const std::vector<aotpack_value_info>& output_infos() const noexcept { return output_infos_; }
 
   const std::vector<DimSource>& dim_sources() const noexcept { return dim_sources_; }
   const std::vector<NumberUse>& number_uses() const noexcept { return number_uses_; }
@@ -99,7 +97,6 @@ class EntryPlan {
   void add_slots(const std::vector<ValueRecord>& values, bool output, std::vector<uint32_t>* out);
   uint32_t slot_of(const SizeRecord& size, const ValueRecord& value, bool output, uint32_t axis);
   void make_inputs();
-  void make_infos(const std::vector<ValueRecord>& values, std::vector<aotpack_value_info>* out);
 
   const EntryRecord* record_;
   std::vector<DimSource> dim_sources_;
@@ -113,9 +110,6 @@ class EntryPlan {
   std::vector<aotpack_module_tensor> input_templates_;
   bool has_mutated_inputs_ = false;
   bool has_bool_inputs_ = false;
-  std::vector<std::vector<aotpack_dim_info>> dim_infos_;  // what the value infos point to
-  std::vector<aotpack_value_info> input_infos_;
-  std::vector<aotpack_value_info> output_infos_;
 };
 
 }  // namespace aotpack::runtime

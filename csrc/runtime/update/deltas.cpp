@@ -88,7 +88,7 @@ std::vector<double> elements_of(const DLTensor& factor) {
 }  // namespace
 
 std::vector<const aotpack_weight_delta*> match_deltas(const std::vector<WeightRecord>& weights,
-                                                      const aotpack_weight_delta* deltas, size_t count,
+                                                      const aotpack_weight_delta* const* deltas, size_t count,
                                                       Problems* problems) {
   std::vector<const aotpack_weight_delta*> matched(weights.size());
   if (count == 0) return matched;
@@ -97,17 +97,22 @@ std::vector<const aotpack_weight_delta*> match_deltas(const std::vector<WeightRe
   for (size_t i = 0; i < weights.size(); ++i) by_name.emplace(weights[i].name, i);
   std::unordered_map<uint32_t, size_t> by_constant;
   for (size_t i = 0; i < count; ++i) {
-    if (deltas[i].name == nullptr) {
+    if (deltas[i] == nullptr) fail(AOTPACK_INVALID_ARGUMENT, "delta %zu is NULL", i);
+    const aotpack_weight_delta& delta = *deltas[i];
+    if (delta.struct_size < offsetof(aotpack_weight_delta, scale) + sizeof delta.scale) {
+      fail(AOTPACK_INVALID_ARGUMENT, "aotpack_weight_delta.struct_size is not set");
+    }
+    if (delta.name == nullptr) {
       problems->add(format("the name of delta %zu is NULL", i));
       continue;
     }
-    const auto found = by_name.find(deltas[i].name);
+    const auto found = by_name.find(delta.name);
     if (found == by_name.end()) {
-      problems->add("there is no '" + std::string(deltas[i].name) + "'");
+      problems->add("there is no '" + std::string(delta.name) + "'");
       continue;
     }
     const WeightRecord& weight = weights[found->second];
-    std::string problem = problem_of(weight, deltas[i]);
+    std::string problem = problem_of(weight, delta);
     if (!problem.empty()) {
       problems->add(std::move(problem));
     } else if (matched[found->second] != nullptr) {
@@ -116,7 +121,7 @@ std::vector<const aotpack_weight_delta*> match_deltas(const std::vector<WeightRe
       problems->add("'" + weights[by_constant[weight.constant]].name + "' and '" + weight.name +
                     "' are one tensor of the model, and both have a delta");
     }
-    matched[found->second] = &deltas[i];
+    matched[found->second] = &delta;
   }
   return matched;
 }

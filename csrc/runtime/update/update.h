@@ -14,7 +14,7 @@ struct GivenWeights {
   const char* const* names;
   const DLTensor* const* tensors;
   size_t count;
-  const aotpack_weight_delta* deltas;
+  const aotpack_weight_delta* const* deltas;
   size_t delta_count;
   bool partial = false;        // weights that are not given keep the value that they have in the base
   bool from_archive = false;   // the base is the archive's set instead of the current one

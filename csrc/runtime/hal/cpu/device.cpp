@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/status.h"
 #include "base/strided.h"
 #include "hal/cpu/target.h"
 
@@ -45,6 +46,9 @@ class CpuDevice final : public Device {
   void free(void* memory) noexcept override { std::free(memory); }
 
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
+  std::unique_ptr<Stream> borrow_stream(void*) override {
+    fail(AOTPACK_INVALID_ARGUMENT, "the model runs on the CPU, which has no streams: the stream must be NULL");
+  }
 
   std::unique_ptr<Executable> load(ExecutableSource source) override {
     return std::make_unique<CpuExecutable>(std::move(source));
