@@ -26,6 +26,16 @@ LAYERS = (
     "aotpack/export/ops",
     "aotpack/export/custom_ops",
     "aotpack/export/decompositions",
+    "aotpack/export/decompositions/complex",
+    "aotpack/export/decompositions/creation",
+    "aotpack/export/decompositions/elementwise",
+    "aotpack/export/decompositions/indexing",
+    "aotpack/export/decompositions/linalg",
+    "aotpack/export/decompositions/nn",
+    "aotpack/export/decompositions/quantization",
+    "aotpack/export/decompositions/reductions",
+    "aotpack/export/decompositions/signal",
+    "aotpack/export/decompositions/__init__",
     "aotpack/export/overrides",
     "aotpack/export/torch_compat/inductor",
     "aotpack/export/tracing/python_state",
@@ -45,7 +55,7 @@ LAYERS = (
     "aotpack/cli",
     "aotpack/__init__",
 )
-FACADES = ("aotpack/__init__", "aotpack/export/__init__")
+FACADES = ("aotpack/__init__", "aotpack/export/__init__", "aotpack/export/decompositions/__init__")
 
 
 @cache

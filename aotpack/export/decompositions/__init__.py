@@ -1,74 +1,32 @@
-"""Decompositions that TorchInductor gets from us: operators that it has no code for, or has for fixed sizes alone.
+"""Decompositions for TorchInductor: operators that it has no code for, or code for fixed sizes only.
 
-All of them are exact, work for any size (0 where the operator does), and are made of operators that do. Where sizes are
-fixed and TorchInductor has code of its own, that is left to it. A file of this folder that is not imported here is not
-in the table.
+All of them are exact and accept any size (0 where the operator accepts it), and so do the operators that they are made
+of. Where sizes are fixed and TorchInductor has code of its own, that code is used. There is one folder for each kind of
+operator; a file is registered by the import in the `__init__` of its folder.
 """
 
 from aotpack.export.decompositions import (
-    activations,
-    adaptive_pooling,
-    attention,
-    backward,
-    complex_math,
-    complex_moves,
-    convolution,
-    copies,
-    distances,
-    division,
-    embedding,
-    fft,
-    foreach,
-    histograms,
+    complex,
+    creation,
+    elementwise,
     indexing,
-    integers,
     linalg,
-    losses,
-    observers,
-    order,
-    pooling,
-    products,
-    quantized,
-    random,
-    ranges,
+    nn,
+    quantization,
     reductions,
-    resampling,
-    rnn,
-    unique,
-    window_functions,
+    signal,
 )
 from aotpack.export.decompositions.table import our_decompositions
 
 __all__ = [
-    "activations",
-    "adaptive_pooling",
-    "attention",
-    "backward",
-    "complex_math",
-    "complex_moves",
-    "convolution",
-    "copies",
-    "distances",
-    "division",
-    "embedding",
-    "fft",
-    "foreach",
-    "histograms",
+    "complex",
+    "creation",
+    "elementwise",
     "indexing",
-    "integers",
     "linalg",
-    "losses",
-    "observers",
-    "order",
+    "nn",
     "our_decompositions",
-    "pooling",
-    "products",
-    "quantized",
-    "random",
-    "ranges",
+    "quantization",
     "reductions",
-    "resampling",
-    "rnn",
-    "unique",
-    "window_functions",
+    "signal",
 ]

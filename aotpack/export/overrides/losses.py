@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from aotpack.export.decompositions.losses import margins_of_labels
+from aotpack.export.decompositions.nn.losses import margins_of_labels
 from aotpack.export.ops.bounds import check_bounds
 from aotpack.export.ops.ctc import ctc_loss
 from aotpack.export.overrides.table import overrides

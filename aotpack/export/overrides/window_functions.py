@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from aotpack.export.decompositions import ranges, window_functions
+from aotpack.export.decompositions.creation import ranges
+from aotpack.export.decompositions.signal import window_functions
 from aotpack.export.decompositions.table import fixed
 from aotpack.export.overrides.table import overrides
 

@@ -20,7 +20,7 @@ _CHECK = re.compile(r"\bAOTI_TORCH_CHECK\(|\bTORCH_CHECK\(")
 # "index out of bounds: 0 <= tmp2 < 30522L" speaks of the generated code's variables.
 _BOUNDS_MESSAGE = re.compile(r'"index out of bounds: ([^"<]*<= )?[^"<]*?(?: < (-?\w+))?"')
 # torch 2.13 writes, into every kernel, where divisions by 0 are to be noted: a pointer that all threads of a process
-# share. There are no such divisions (decompositions/division.py).
+# share. There are no such divisions (decompositions/elementwise/division.py).
 _DIVISION_FLAG = re.compile(
     r"^[^\n]*\binductor_cpu_(?:integer_div_error|throw_if_integer_div_error)\w*\b[^\n]*\n", re.MULTILINE
 )

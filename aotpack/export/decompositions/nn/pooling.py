@@ -13,17 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotpack.export.decompositions.table import aten, decomposes
-from aotpack.export.decompositions.windows import (
+from aotpack.export.decompositions.dtypes import wide
+from aotpack.export.decompositions.nn.windows import (
     UNROLLED,
     gathered,
     laid_like,
     pooled_size,
     scattered,
     spread,
-    wide,
     window_dims,
 )
+from aotpack.export.decompositions.table import aten, decomposes
 
 
 def _divisors(

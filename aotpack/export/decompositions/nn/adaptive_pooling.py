@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotpack.export.decompositions.dtypes import wide
+from aotpack.export.decompositions.nn.windows import UNROLLED, gathered, greatest, laid_like, scattered, window_dims
 from aotpack.export.decompositions.table import aten, decomposes, fixed
-from aotpack.export.decompositions.windows import UNROLLED, gathered, greatest, laid_like, scattered, wide, window_dims
 
 
 def _bounds(size: Any, count: Any, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotpack.export.decompositions.dtypes import wide
 from aotpack.export.decompositions.table import aten, decomposes
-from aotpack.export.decompositions.windows import wide
 from aotpack.export.ops.embedding_bag import embedding_bag_full
 
 _SUM, _MEAN, _MAX = range(3)

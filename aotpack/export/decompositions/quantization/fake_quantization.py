@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotpack.export.decompositions.dtypes import wide
 from aotpack.export.decompositions.table import aten, decomposes
-from aotpack.export.decompositions.windows import wide
 from aotpack.export.torch_compat.functions import quantized_definitions as definitions
 
 quantized = torch.ops.quantized_decomposed

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotpack.export.decompositions.dtypes import wide
 from aotpack.export.decompositions.table import aten, decomposes
-from aotpack.export.decompositions.windows import wide
 
 
 @decomposes(aten.masked_scatter_backward.default)

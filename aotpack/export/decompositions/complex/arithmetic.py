@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotpack.export.decompositions import complex_numbers as numbers
-from aotpack.export.decompositions.complex_numbers import Pair, joined, pair, real_dtype
-from aotpack.export.decompositions.complex_table import by_parts, complex_decomposes, operand, operands
+from aotpack.export.decompositions.complex import numbers
+from aotpack.export.decompositions.complex.numbers import Pair, joined, pair, real_dtype
+from aotpack.export.decompositions.complex.registration import by_parts, complex_decomposes, operand, operands
 from aotpack.export.decompositions.table import aten, decomposes
 from aotpack.export.ops.complex import complex_cumprod, complex_logcumsumexp
 

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotpack.export.decompositions.dtypes import wide
+from aotpack.export.decompositions.nn.windows import gathered, laid_like, least
 from aotpack.export.decompositions.table import aten, decomposes
-from aotpack.export.decompositions.windows import gathered, laid_like, least, wide
 from aotpack.export.ops import resampling
 
 _REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)

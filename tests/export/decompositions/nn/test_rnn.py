@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aotpack.export.decompositions import rnn
+from aotpack.export.decompositions.nn import rnn
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5])

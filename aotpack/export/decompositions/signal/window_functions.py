@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotpack.export.decompositions.dtypes import wide
 from aotpack.export.decompositions.table import aten, decomposes, fixed
-from aotpack.export.decompositions.windows import wide
 
 
 def _window(length: Any, periodic: bool, values: Callable[[Tensor, Any], Tensor], options: dict[str, Any]) -> Tensor:

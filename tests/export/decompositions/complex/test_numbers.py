@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from aotpack.export.decompositions import complex_numbers as numbers
-from aotpack.export.decompositions.complex_numbers import Pair, joined
+from aotpack.export.decompositions.complex import numbers
+from aotpack.export.decompositions.complex.numbers import Pair, joined
 
 DTYPES = [torch.complex64, torch.complex128]
 FUNCTIONS = [

@@ -1,11 +1,8 @@
-(
-    """Random numbers, as functions of seeds that TorchInductor draws for all of a call at once.
+"""Random numbers, as functions of seeds that TorchInductor draws for all of a call at once.
 
 Uniform and normal numbers are TorchInductor's own Philox, computed where they are used; other distributions are
 transforms of these, finite for every number that can be drawn, or operators of ours (ops/random.py).
 """
-    ""
-)
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotpack.export.decompositions.complex_numbers import Pair, joined, pair, real_dtype
+from aotpack.export.decompositions.complex.numbers import Pair, joined, pair, real_dtype
 from aotpack.export.decompositions.table import decomposes
 
 

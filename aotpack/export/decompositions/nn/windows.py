@@ -1,4 +1,4 @@
-"""What poolings reduce over: windows of a tensor along its last dims.""" ""
+"""The windows of a tensor along its last dims, which poolings reduce over."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotpack.export.decompositions.dtypes import wide
 from aotpack.export.torch_compat.functions import suggest_memory_format
 
 # What TorchInductor unrolls; it leaves larger windows to a kernel.
@@ -24,11 +25,6 @@ def spread(values: int | Sequence[Any], count: int, default: Sequence[Any] = ())
 def least(a: Any, b: Any) -> Any:
     """min, without asking which it is where sizes are dynamic."""
     return torch.sym_min(a, b)
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """What sums of `dtype` are made in."""
-    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
 def laid_like(result: Tensor, x: Tensor) -> Tensor:

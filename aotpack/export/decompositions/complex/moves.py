@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotpack.export.decompositions.complex_numbers import Pair, complex_dtype, joined, nonzero, pair, real_dtype
-from aotpack.export.decompositions.complex_table import by_parts, complex_decomposes, operand
+from aotpack.export.decompositions.complex.numbers import Pair, complex_dtype, joined, nonzero, pair, real_dtype
+from aotpack.export.decompositions.complex.registration import by_parts, complex_decomposes, operand
 from aotpack.export.decompositions.table import aten, decomposes
 
 prims = torch.ops.prims

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotpack.export.decompositions.quantized import fake_quantize_per_channel, fake_quantized
+from aotpack.export.decompositions.quantization.fake_quantization import fake_quantize_per_channel, fake_quantized
 from aotpack.export.decompositions.table import aten, decomposes
 
 # Scales below it, of which float16 would make subnormal numbers, are not used: FBGEMM's SMALL_SCALE_THRESHOLD, a float.

@@ -1,0 +1,5 @@
+"""Tensors that are made of no others: random numbers and ranges."""
+
+from aotpack.export.decompositions.creation import random, ranges
+
+__all__ = ["random", "ranges"]

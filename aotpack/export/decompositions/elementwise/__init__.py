@@ -1,0 +1,5 @@
+"""Operators that compute each element by itself."""
+
+from aotpack.export.decompositions.elementwise import activations, division, foreach, gradients, integers
+
+__all__ = ["activations", "division", "foreach", "gradients", "integers"]

@@ -1,0 +1,14 @@
+"""Layers of neural networks and their losses."""
+
+from aotpack.export.decompositions.nn import (
+    adaptive_pooling,
+    attention,
+    convolution,
+    embedding,
+    losses,
+    pooling,
+    resampling,
+    rnn,
+)
+
+__all__ = ["adaptive_pooling", "attention", "convolution", "embedding", "losses", "pooling", "resampling", "rnn"]
