@@ -51,14 +51,14 @@ def build(name: str, shapes: list[Shape], path: Path) -> torch.nn.Module:
     if path.exists():
         return module
     axes = {0: aotpack.Dim("batch", 1, MAX_BATCH), 1: aotpack.Dim("length", 1, MAX_LENGTH)}
-    dynamic: dict[str, Any] = {"dynamic_shapes": (axes, axes), "name": name}
+    dynamic: dict[str, Any] = {"dynamic_shapes": (axes, axes)}
     variants = [{"batch": batch, "length": length} for batch, length in shapes]
     programs = [
         aot_export(module, inputs(3, 24), entry="dynamic", **dynamic),
         aot_export(module, inputs(3, 24), entry="variants", variants=variants, **dynamic),
-        *(aot_export(module, inputs(*shape), entry=static(shape), name=name) for shape in shapes),
+        *(aot_export(module, inputs(*shape), entry=static(shape)) for shape in shapes),
     ]
-    build_archive(programs, path, options=BuildOptions(goldens=False))
+    build_archive(programs, path, name=name, options=BuildOptions(goldens=False))
     return module
 
 

@@ -45,13 +45,13 @@ def measure(name: str, folder: Path, *, threads: int, rounds: int, seconds: floa
     module, args = models.build(name)
     with torch.no_grad():
         expected = copy.deepcopy(module).double()(*[a.double() if a.is_floating_point() else a for a in args])
-    program = aot_export(module, args, name=name)
+    program = aot_export(module, args)
     result: dict[str, Any] = {}
     loaded = {}
     for kind, without in (("on", ()), ("off", ("all",))):
         path = folder / f"{name}-{kind}.aotpack"
         began = time.perf_counter()
-        build_archive(program, path, options=BuildOptions(goldens=False, without=without))
+        build_archive(program, path, name=name, options=BuildOptions(goldens=False, without=without))
         result[f"build_s_{kind}"] = time.perf_counter() - began
         loaded[kind] = aotpack.load(path, num_threads=threads)
         error = (loaded[kind](*args).double() - expected).abs().max() / expected.abs().max()

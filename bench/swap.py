@@ -70,7 +70,7 @@ def measure(name: str, *, callers: int, swaps: int, pause: float, rounds: int) -
     args = [tensor.numpy() for tensor in example]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.aotpack"
-        build_archive(aot_export(module, example, name=name), path, options=BuildOptions(updatable=True))
+        build_archive(aot_export(module, example), path, name=name, options=BuildOptions(updatable=True))
         model = aotpack.load(path, num_threads=1)
     sets = [{key: tensor.numpy() for key, tensor in module.state_dict().items()}, other_weights(module)]
     outputs = []

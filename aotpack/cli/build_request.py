@@ -133,12 +133,12 @@ def execute(request: BuildRequest) -> BuildResult:
         as_script(request.source),
         kernels_registered(request.kernels),
     ):
-        programs, seconds = _capture(request, phases)
+        programs, name, seconds = _capture(request, phases)
         notes = notes_of(programs)
         report = build_archive(
             programs,
             request.output,
-            name=request.name or programs[0].name,
+            name=request.name or name,
             targets=request.targets or None,
             options=BuildOptions(
                 check=request.check,
@@ -153,23 +153,21 @@ def execute(request: BuildRequest) -> BuildResult:
     return BuildResult(report, notes, seconds, request.check)
 
 
-def _capture(request: BuildRequest, phases: Any) -> tuple[list[Any], float]:
-    """The programs of all entries, and the duration of their capture in seconds."""
+def _capture(request: BuildRequest, phases: Any) -> tuple[list[Any], str, float]:
+    """The programs of all entries, the name of the source, and the duration of the capture in seconds."""
     from aotpack.cli.dims import dynamic_shapes
     from aotpack.cli.source import load_source
 
     began = time.perf_counter()
     phases("capture", None, request.source)
-    from aotpack.export import aot_export, load_exported, without_weights
+    from aotpack.export import Variants, aot_export, load_exported, without_weights
 
     found = load_source(request.source, around=without_weights() if request.weights else None)
-    given: dict[str, Any] = {"name": request.name or found.name}
-    if request.weights:
-        given["weights"] = request.weights[0] if len(request.weights) == 1 else list(request.weights)
-    chosen: dict[str, Any] = {"variants": request.variants, "select": request.select}
+    weights = request.weights[0] if len(request.weights) == 1 else list(request.weights) or None
+    variants = Variants(request.variants, request.select) if request.variants else None
 
     if found.exported is not None:
-        programs = [load_exported(found.exported, **given, **chosen)]
+        programs = [load_exported(found.exported, variants=variants)]
     elif found.entries is not None:
         for option, value in (("--dim", request.dims), ("--variant", request.variants)):
             if value:
@@ -177,14 +175,15 @@ def _capture(request: BuildRequest, phases: Any) -> tuple[list[Any], float]:
         programs = []
         for entry, how in found.entries.items():
             phases("capture", None, f"{request.source} {entry}")
-            programs.append(aot_export(found.model, entry=entry, **{"args": (), **how}, **given))
+            programs.append(aot_export(found.model, entry=entry, weights=weights, **{"args": (), **how}))
     else:
         shapes = found.dynamic_shapes
         if request.dims:
             if shapes is not None:
                 raise typer.BadParameter("the source already defines dynamic_shapes()", param_hint="'--dim'")
             shapes = dynamic_shapes(request.dims, found.model, found.args, found.kwargs)
-        programs = [aot_export(found.model, found.args, found.kwargs, dynamic_shapes=shapes, **given, **chosen)]
+        example = (found.model, found.args, found.kwargs)
+        programs = [aot_export(*example, dynamic_shapes=shapes, variants=variants, weights=weights)]
     seconds = time.perf_counter() - began
     phases("capture", seconds, request.source)
-    return programs, seconds
+    return programs, found.name, seconds

@@ -30,7 +30,7 @@ _HOW = (
 _EXPORTED = (".pt2", ".pt", ".pth")
 _WEIGHTS = (".safetensors", ".bin", ".ckpt")
 # The arguments of `aot_export` for an entry.
-_ENTRY_KEYS = ("args", "kwargs", "dynamic_shapes", "method", "mode", "variants", "select")
+_ENTRY_KEYS = ("args", "kwargs", "dynamic_shapes", "method", "mode", "variants")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ A model larger than memory is captured without its weights. The build reads them
 
 from __future__ import annotations
 
-from aotpack.export.capture.models import aot_export, load_exported
+from aotpack.export.capture.exported import load_exported
+from aotpack.export.capture.models import aot_export
 from aotpack.export.capture.streaming import without_weights
+from aotpack.export.capture.variants import Variants
 from aotpack.export.custom_ops.kernels import custom_kernel, kernel_include_dir
 from aotpack.export.driver.build import BuildOptions, BuildReport, build_archive
 from aotpack.export.ir.program import Program
@@ -22,6 +24,7 @@ __all__ = [
     "BuildOptions",
     "BuildReport",
     "Program",
+    "Variants",
     "aot_export",
     "build_archive",
     "custom_kernel",

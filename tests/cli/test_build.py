@@ -246,6 +246,7 @@ def test_variants_at_the_command_line(folder: Path) -> None:
     options = ["--dim", "input.0=batch:1..64", "--variant", "general", "--variant", "batch=1"]
     value = build(folder, "net.py", *options, "--select", "tightest")
     assert list(value["passes"]["forward"]) == ["batch=1", "general"]
+    assert json.loads(aotpack(folder, "inspect", "out.aotpack", "--json").stdout)["name"] == "net"
     wrong = aotpack(folder, "build", "net.py", "-o", "out.aotpack", *options, "--variant", "batch=65")
     assert wrong.returncode == 1
     assert "batch in [1, 64]" in wrong.stderr

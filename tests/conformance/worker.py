@@ -133,7 +133,7 @@ class Worker:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with clock.time("capture"):
-                program = aot_export(Joined(calls), tensors, name="operators")
+                program = aot_export(Joined(calls), tensors)
             if probe:
                 with clock.time("lower"), no_autocast():
                     lower(run_passes(program, select(())), Target.parse("native").name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,15 +33,27 @@ from aotpack.spec import (
     children,
 )
 
-Variants = Sequence[Mapping[str, int]]
+
+@dataclass(frozen=True)
+class Variants:
+    """The variants of an entry (docs/dims.md).
+
+    Attributes:
+        sizes: for each variant, the dims that it fixes, by name; `{}` is the general program.
+        select: the variant for a call that matches several: `"declared"`: the first in `sizes`; `"tightest"`: the one
+            that matches fewer sizes.
+    """
+
+    sizes: Sequence[Mapping[str, int]]
+    select: str = "declared"
+
 
 GENERAL = "general"
 
 
 def with_variants(
     general: Program,
-    variants: Variants,
-    select: str,
+    variants: Variants | Sequence[Mapping[str, int]],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     capture: Callable[..., Program],
@@ -50,8 +62,7 @@ def with_variants(
 
     Args:
         general: the capture with all dims open.
-        variants: for each the dims that it fixes, by name; `{}` is `general` itself.
-        select: `"declared"`: calls try them in the order given; `"tightest"`: those that fit fewer sizes first.
+        variants: the variants, or their sizes alone; `{}` is `general` itself.
         args, kwargs: the example call that `general` was captured with.
         capture: captures anew; called with `args`, `kwargs` and `dynamic_shapes`.
 
@@ -59,10 +70,12 @@ def with_variants(
         CaptureError: a dim is unknown, a size is not one of its dim's, two variants are equal, or a capture fails.
         BuildError: a variant differs from the general program in what it takes or returns.
     """
-    if select not in ("declared", "tightest"):
-        raise CaptureError(f"select is {select!r}", hint='use "declared" or "tightest"')
+    if not isinstance(variants, Variants):
+        variants = Variants(variants)
+    if variants.select not in ("declared", "tightest"):
+        raise CaptureError(f"select is {variants.select!r}", hint='use "declared" or "tightest"')
     made = []
-    for pins in _checked(variants, general.signature):
+    for pins in _checked(variants.sizes, general.signature):
         name = _name(pins)
         if not pins:
             made.append(ProgramVariant(name, (), general))
@@ -72,7 +85,7 @@ def with_variants(
         except CaptureError as error:
             raise CaptureError(f"the variant {name!r}: {error}", hint=error.hint) from error
         made.append(_variant(general, name, pins, program))
-    if select == "tightest":
+    if variants.select == "tightest":
         made.sort(key=lambda variant: _admitted(variant, general.signature.dims))
     notes = [
         replace(note, subject=f"variant {variant.name}: {note.subject}")
@@ -111,15 +124,15 @@ def _captured(
 # ---- what the user asks for -----------------------------------------------------------------------------------------
 
 
-def _checked(variants: Variants, signature: Signature) -> list[dict[str, int]]:
+def _checked(sizes: Sequence[Mapping[str, int]], signature: Signature) -> list[dict[str, int]]:
     """The dims that each variant fixes, in the order of the signature."""
-    if not isinstance(variants, Sequence) or isinstance(variants, str) or not variants:
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str) or not sizes:
         raise CaptureError(
             "variants must be a list of dicts from dims to sizes", hint='use variants=[{"batch": 1}, {}]'
         )
     dims = {dim.name: dim for dim in signature.dims}
     result: list[dict[str, int]] = []
-    for variant in variants:
+    for variant in sizes:
         if not isinstance(variant, Mapping):
             raise CaptureError(
                 f"a variant is {variant!r}", hint='a variant is a dict from dims to sizes, such as {"batch": 1}'

@@ -30,6 +30,9 @@ TRACERS = tuple(
     for name in (
         "backends/cpu/lower",
         "driver/build",
+        "capture/exported",
+        "capture/forward",
+        "capture/joint",
         "capture/models",
         "passes/runner",
         "probing/probe",

@@ -88,8 +88,9 @@ class Call:
         """A readable name for each leaf."""
         return pytree_spec.leaf_names(self.args, self.kwargs, self.names)
 
-    def in_order(self, keys: Sequence[str]) -> Call:
-        """The same call with its keyword arguments in this order."""
+    def in_order_of(self, exported: ExportedProgram) -> Call:
+        """The same call with its keyword arguments in the order of the signature, which torch.export uses."""
+        keys = exported.call_spec.in_spec.children()[1].context or []
         if list(keys) == list(self.kwargs):
             return self
         count = len(self.leaves())

@@ -15,7 +15,7 @@ import aotpack
 from aotpack import DYNAMIC, Dim
 from aotpack.archive import Entry, Guard
 from aotpack.errors import BuildError, CaptureError, InputError
-from aotpack.export import BuildOptions, aot_export, build_archive, load_exported, without_weights
+from aotpack.export import BuildOptions, Variants, aot_export, build_archive, load_exported, without_weights
 from aotpack.export.capture.variants import resized
 from tests.support.building import Pack, assert_close, check_joint, in_double, manifest_of
 
@@ -108,7 +108,7 @@ def test_related_sizes_follow_the_fixed_dim(pack: Pack) -> None:
     net = Related().eval()
     args, kwargs = related(3, 6)
     variants = [{"batch": 1}, {"length": 5}, {"batch": 2, "length": 9}, {}]
-    program = aot_export(net, args, kwargs, dynamic_shapes=RELATED, variants=variants, select="tightest")
+    program = aot_export(net, args, kwargs, dynamic_shapes=RELATED, variants=Variants(variants, "tightest"))
     path = pack(program)
     entry = entry_of(path)
     assert [v.name for v in entry.variants] == ["batch=2,length=9", "batch=1", "length=5", "general"]
@@ -141,7 +141,7 @@ def test_the_tightest_is_the_one_with_the_fewest_sizes() -> None:
 
     def order(select: str) -> list[str]:
         args = (torch.randn(4, 6),)
-        program = aot_export(lambda x: x * 2, args, dynamic_shapes=shapes, variants=variants, select=select)
+        program = aot_export(lambda x: x * 2, args, dynamic_shapes=shapes, variants=Variants(variants, select))
         return [variant.name for variant in program.variants]
 
     assert order("declared") == ["general", "length=3", "batch=2", "batch=1"]
@@ -233,7 +233,7 @@ def test_an_exported_program_is_captured_again(pack: Pack, tmp_path: Path) -> No
     shapes = ({0: torch.export.Dim("batch", min=1, max=64)},)
     torch.export.save(torch.export.export(net, (torch.randn(3, 8),), dynamic_shapes=shapes), tmp_path / "mlp.pt2")
     name = load_exported(tmp_path / "mlp.pt2").signature.dims[0].name
-    program = load_exported(tmp_path / "mlp.pt2", variants=[{name: 2}, {}], select="tightest")
+    program = load_exported(tmp_path / "mlp.pt2", variants=Variants([{name: 2}, {}], select="tightest"))
     path = pack(program)
     assert len(manifest_of(path).constants) == 4
     context = aotpack.load(path).context()
@@ -311,7 +311,7 @@ def test_a_size_that_is_no_multiple() -> None:
 
 def test_an_order_that_is_not_known() -> None:
     with pytest.raises(CaptureError, match="select is 'best'"):
-        aot_export(Mlp(), (torch.randn(3, 8),), dynamic_shapes=({0: BATCH},), variants=[{}], select="best")
+        aot_export(Mlp(), (torch.randn(3, 8),), dynamic_shapes=({0: BATCH},), variants=Variants([{}], select="best"))
 
 
 def test_a_capture_that_fails_names_the_variant() -> None:

@@ -18,14 +18,14 @@ from aotpack.export.passes.runner import run_passes
 
 pytestmark = pytest.mark.torch
 
-_CAPTURE = "aotpack.export.capture.models"
+_CAPTURE = "aotpack.export.capture"
 _BUILD = "aotpack.export.driver.build"
 _CPU = "aotpack.export.backends.cpu.backend"
 _STAGES = {
-    f"{_CAPTURE}.parse": "capture",
-    f"{_CAPTURE}.functional_graph": "capture",
-    f"{_CAPTURE}.make_program": "capture",
-    f"{_CAPTURE}.probed": "capture",
+    f"{_CAPTURE}.models.parse": "capture",
+    f"{_CAPTURE}.forward.functional_graph": "capture",
+    f"{_CAPTURE}.forward.make_program": "capture",
+    f"{_CAPTURE}.forward.probed": "capture",
     f"{_BUILD}.units_of": "build",
     f"{_BUILD}.run_passes": "passes",
     f"{_BUILD}.share_state": "passes",
@@ -131,7 +131,7 @@ def test_a_failing_pass_names_operator_module_and_line() -> None:
 
 def test_a_loaded_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.export.save(torch.export.export(Net().eval(), (torch.ones(1, 3),)), tmp_path / "net.pt2")
-    monkeypatch.setattr(f"{_CAPTURE}.restore_guards", _failing(KeyError("k")))
+    monkeypatch.setattr(f"{_CAPTURE}.exported.restore_guards", _failing(KeyError("k")))
     with pytest.raises(InternalError, match="KeyError") as caught:
         load_exported(tmp_path / "net.pt2")
     assert "please report" in (caught.value.hint or "")

@@ -74,7 +74,7 @@ def test_a_module_exports_one_symbol_and_needs_libc_libm_and_openmp_alone(small:
 @pytest.mark.parametrize(("target", "register"), [("x86-64-v4", "zmm"), ("x86-64-v3", "ymm")])
 def test_generated_code_is_vectorized(target: str, register: str, tmp_path: Path, cache_dir: Path) -> None:
     path = tmp_path / "model.aotpack"
-    program = aot_export(lambda x: (x.exp() + x.tanh()).softmax(-1), (torch.randn(64, 256),), name="pointwise")
+    program = aot_export(lambda x: (x.exp() + x.tanh()).softmax(-1), (torch.randn(64, 256),))
     build_archive(program, path, targets=[target], options=BuildOptions(cache_dir=cache_dir))
     so = tmp_path / "module.so"
     so.write_bytes(module_bytes(path, target))

@@ -61,7 +61,7 @@ def _others(x: torch.Tensor, i: torch.Tensor, w: torch.Tensor) -> tuple[torch.Te
 @pytest.fixture(scope="module", params=[_floats, _others])
 def lowered(request: pytest.FixtureRequest) -> Lowered:
     example = (torch.randn(32, 48), torch.tensor([3, 1]), torch.randn(48, 48))
-    found = lower(aot_export(request.param, example, name="headers"), TARGET)
+    found = lower(aot_export(request.param, example), TARGET)
     assert ("c10/util" in found.wrapper) == (request.param is _others)
     return found
 
