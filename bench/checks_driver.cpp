@@ -87,7 +87,7 @@ void report(const char* what, Call&& call) {
 
 int main(int argc, char** argv) {
   if (argc < 3) return 2;
-  auto* model = new Model(argv[1], AOTPACK_VERIFY_CODE);
+  auto* model = new Model(argv[1], AOTPACK_VERIFY_CODE, FileMap::Mode::kMap);
   Context context(model, 1);
   const EntryPlan& plan = model->entries()[0].plan;
   BoundInputs bound(plan);
