@@ -68,11 +68,22 @@ $(DEPS): constraints.txt pyproject.toml Makefile | $(PY)
 
 # An editable install knows files and folders by their names when it was made.
 $(MODULES): FORCE | $(PY)
-	@find aotpack -name '*.py' | sort >$@.now; cmp -s $@.now $@ && rm $@.now || mv $@.now $@
+	@now=$@.$$$$; find aotpack -name '*.py' | sort >$$now; cmp -s $$now $@ && rm $$now || mv $$now $@
+
+# With warnings as errors in CI (WERROR=ON), so that test-cpp has nothing to compile again.
+WERROR ?=
+define install_package
+	$(PIP) -c constraints.txt --no-build-isolation --config-settings=build-dir=build/python \
+	  $(if $(WERROR),--config-settings=cmake.define.AOTPACK_WERROR=$(WERROR)) -e '.[build,test,examples,bench,dev]'
+	@touch $(INSTALLED)
+endef
 
 $(INSTALLED): $(DEPS) $(NATIVE) $(MODULES) | doctest
-	$(PIP) -c constraints.txt --no-build-isolation --config-settings=build-dir=build/python -e '.[build,test,examples,bench,dev]'
-	@touch $@
+	$(install_package)
+
+# After `make clean`, which leaves the installed package.
+build/python/CMakeCache.txt: | $(INSTALLED)
+	$(install_package)
 
 doctest:
 	@if [ -e /usr/include/$(DOCTEST) ] || [ -e $(DOCTEST_LOCAL)/$(DOCTEST) ]; then exit 0; fi; \
@@ -117,9 +128,11 @@ RUNTIME_TESTS := -DAOTPACK_BUILD_TESTS=ON -DAOTPACK_WERROR=ON
 # With the fuzzers, so that these compile the runtime no second time.
 RUNTIME_SANITIZED := $(RUNTIME_TESTS) -DAOTPACK_BUILD_FUZZERS=ON -DAOTPACK_SANITIZE='address$(,)undefined'
 
-# The runtime, then the kernels that go into archives.
-test-cpp: setup
-	$(call run_cpp_tests,.,cpp,RelWithDebInfo,$(RUNTIME_TESTS))
+# The runtime, from the objects of the installed package; then the kernels that go into archives.
+test-cpp: setup build/python/CMakeCache.txt
+	$(BIN)/cmake -S . -B build/python $(RUNTIME_TESTS) -DCMAKE_INCLUDE_PATH=$(CURDIR)/$(DOCTEST_LOCAL) >/dev/null
+	$(BIN)/cmake --build build/python -j $(JOBS) --target aotpack_cpp_tests aotpack
+	$(BIN)/ctest --test-dir build/python --output-on-failure --no-tests=error
 	$(call run_cpp_tests,tests/cpp_kernels,cpp-kernels,Release)
 
 test-asan: setup
