@@ -34,13 +34,13 @@ CTEST := $(dir $(CMAKE))ctest
 , := ,
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test test-py test-cpp test-asan test-tsan test-fuzz fuzz lint format bench clean doctest
+.PHONY: help setup demo test test-native test-py test-cpp test-asan test-tsan test-fuzz fuzz lint format bench clean doctest
 .NOTPARALLEL:
 
 help:
 	@echo "make setup      creates the virtual environment with torch, the package and the test dependencies"
 	@echo "make demo       trains and builds a model and runs it without torch, from Python and C++"
-	@echo "make test       all tests: C++ (plain, ASan+UBSan, TSan), then Python"
+	@echo "make test       all tests: C++ (plain, ASan+UBSan, TSan) and Python"
 	@echo "make test-py    Python tests only; PYTEST_FLAGS='-k name' selects a subset"
 	@echo "make test-cpp   C++ tests only; test-asan and test-tsan run them with sanitizers"
 	@echo "make fuzz       every fuzzer for FUZZ_SECONDS (3600), ASan+UBSan; test-fuzz: a fixed number of runs"
@@ -106,16 +106,27 @@ bench: setup
 # OpenMP threads that spin while they wait make a shared machine crawl.
 test-cpp test-asan test-tsan test-py test-fuzz fuzz: export OMP_WAIT_POLICY := passive
 
-TEST_PHASES := test-cpp test-asan test-tsan test-fuzz test-py
+CPP_PHASES := test-cpp test-asan test-tsan test-fuzz
 
+# The C++ phases beside the Python tests: links, and tests of one thread, leave cores idle. What they print comes after.
 test: setup
-	@for phase in $(TEST_PHASES); do \
-	  began=$$(date +%s); $(MAKE) --no-print-directory $$phase || exit 1; \
-	  echo "$$phase took $$(($$(date +%s) - began)) s"; done
+	@mkdir -p build; $(MAKE) --no-print-directory test-native >build/test-native.log 2>&1 & native=$$!; \
+	trap 'kill $$native 2>/dev/null' EXIT; python=0; \
+	began=$$(date +%s); $(MAKE) --no-print-directory test-py || python=$$?; \
+	echo "test-py took $$(($$(date +%s) - began)) s"; \
+	wait $$native; status=$$?; cat build/test-native.log; \
+	[ $$python = 0 ] || echo "The Python tests failed (above the C++ tests)." >&2; \
+	[ $$status = 0 ] || echo "The C++ tests failed." >&2; \
+	[ $$python = 0 ] && [ $$status = 0 ]
 	@echo "C++ tests passed: plain, ASan+UBSan, TSan. Fuzzers found nothing. Python tests passed (summary above)."
 
+test-native: setup
+	@for phase in $(CPP_PHASES); do \
+	  began=$$(date +%s); $(MAKE) --no-print-directory $$phase || exit 1; \
+	  echo "$$phase took $$(($$(date +%s) - began)) s"; done
+
 test-py: setup
-	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --durations=25 $(PYTEST_FLAGS) tests
+	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(PYTEST_FLAGS) tests
 
 # $(call run_cpp_tests,source folder,build folder,build type,other options)
 define run_cpp_tests

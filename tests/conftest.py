@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,6 +33,30 @@ def seed_name(item: pytest.Item) -> str:
     between these keeps what it draws.
     """
     return re.sub(r"^(tests/export/)(?:\w+/)*(\w+\.py\b)", r"\1\2", item.nodeid)
+
+
+# Files that take a minute or more, the longest first.
+LONGEST = (
+    "tests/seeds/test_dynamic_programs.py",
+    "tests/export/passes/test_vision.py",
+    "tests/odd_inputs/test_odd_inputs.py",
+    "tests/export/operators/test_recurrent.py",
+    "tests/module_ops/test_far.py",
+    "tests/conformance/test_slice.py",
+    "tests/export/driver/test_interrupted_builds.py",
+    "tests/export/operators/test_backward.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, then those with the most tests: workers that share the files (`--dist loadfile
+    --no-loadscope-reorder`) end at about the same time.
+    """
+    files = [item.nodeid.partition("::")[0] for item in items]
+    tests = Counter(files)
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    order = sorted(range(len(items)), key=lambda i: (rank.get(files[i], len(LONGEST)), -tests[files[i]], files[i]))
+    items[:] = [items[i] for i in order]
 
 
 @pytest.hookimpl(tryfirst=True)
