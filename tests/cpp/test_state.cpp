@@ -3,7 +3,6 @@
 
 #include <fstream>
 #include <numeric>
-#include <thread>
 
 #include "call/context.h"
 #include "fixtures.h"
