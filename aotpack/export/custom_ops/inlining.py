@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from aotpack.errors import CaptureError
 from aotpack.export.custom_ops.kernels import kernel_of
 from aotpack.export.custom_ops.known import IMPLEMENTATIONS
-from aotpack.export.custom_ops.python_kernels import called, has_backward, python_kernel, python_operators
+from aotpack.export.custom_ops.python_kernels import (
+    ReplacingOperators,
+    called,
+    has_backward,
+    python_kernel,
+    python_operators,
+)
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.torch_compat.library import TRITON_MODULE, custom_definitions
 from aotpack.export.torch_compat.operators import OpOverload
@@ -51,24 +56,14 @@ def decompositions() -> dict[OpOverload, Callable[..., Any]]:
     return {op: functools.partial(_traced, known) for op, known in found.items() if known is not None}
 
 
-class _Inlining(TorchFunctionMode):
+class _Inlining(ReplacingOperators):
     """Runs a custom operator's implementation instead of the operator."""
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        op = called(func, args, kwargs)
-        known = None if op is None else _definition(op)
+    def replacement(self, op: OpOverload) -> Callable[..., Any] | None:
+        known = _definition(op)
         if known is None or (known.has_backward and torch.is_grad_enabled()):
-            return func(*args, **kwargs)
-        # Operators that the implementation calls may be custom ones too.
-        with self:
-            return _traced(known, *args, **kwargs)
+            return None
+        return functools.partial(_traced, known)
 
 
 @dataclass(frozen=True)

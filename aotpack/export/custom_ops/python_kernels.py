@@ -77,11 +77,12 @@ def python_operators() -> Iterator[OpOverload]:
                 yield getattr(found, overload or "default")
 
 
-class Differentiated(TorchFunctionMode):
-    """While active, autograd sees the operators that Python kernels call, of operators without a backward of their own.
+class ReplacingOperators(TorchFunctionMode):
+    """While active, calls of some custom operators call other functions."""
 
-    So it does in a plain call. While a mode watches what the dispatcher calls, it does not, and the gradient is lost.
-    """
+    def replacement(self, op: OpOverload) -> Callable[..., Any] | None:
+        """The function to call instead of `op`; None to call `op`."""
+        raise NotImplementedError
 
     def __torch_function__(
         self,
@@ -92,11 +93,22 @@ class Differentiated(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         op = called(func, args, kwargs)
-        kernel = None if op is None or has_backward(op) else python_kernel(op)
-        if kernel is None:
+        replacement = None if op is None else self.replacement(op)
+        if replacement is None:
             return func(*args, **kwargs)
+        # Operators that the function calls may be custom operators too.
         with self:
-            return kernel(*args, **kwargs)
+            return replacement(*args, **kwargs)
+
+
+class Differentiated(ReplacingOperators):
+    """While active, autograd sees the operators that Python kernels call, of operators without a backward of their own.
+
+    So it does in a plain call. While a mode watches what the dispatcher calls, it does not, and the gradient is lost.
+    """
+
+    def replacement(self, op: OpOverload) -> Callable[..., Any] | None:
+        return None if has_backward(op) else python_kernel(op)
 
 
 def called(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpOverload | None:

@@ -12,11 +12,30 @@ namespace torch::aot_inductor {
 
 using DeviceStreamType = void*;
 
-class RAIIAtenTensorHandle {
+// What generated code asks of a tensor, whoever owns it.
+class TensorHandle {
+ public:
+  operator AtenTensorHandle() const { return handle_; }
+  AtenTensorHandle get() const { return handle_; }
+  int64_t size(int64_t d) const { return handle_->sizes[d]; }
+  int64_t stride(int64_t d) const { return handle_->strides[d]; }
+  int64_t storage_offset() const { return aotpack_storage_offset(handle_); }
+  void* data_ptr() const { return handle_->data; }
+  int64_t* sizes() const { return handle_->sizes; }
+  int64_t* strides() const { return handle_->strides; }
+
+ protected:
+  TensorHandle() = default;
+  explicit TensorHandle(AtenTensorHandle handle) : handle_(handle) {}
+
+  AtenTensorHandle handle_ = nullptr;
+};
+
+class RAIIAtenTensorHandle : public TensorHandle {
  public:
   RAIIAtenTensorHandle() = default;
-  RAIIAtenTensorHandle(AtenTensorHandle handle) : handle_(handle) {}
-  RAIIAtenTensorHandle(RAIIAtenTensorHandle&& other) noexcept : handle_(other.release()) {}
+  RAIIAtenTensorHandle(AtenTensorHandle handle) : TensorHandle(handle) {}
+  RAIIAtenTensorHandle(RAIIAtenTensorHandle&& other) noexcept : TensorHandle(other.release()) {}
   RAIIAtenTensorHandle& operator=(RAIIAtenTensorHandle&& other) noexcept {
     if (this != &other) {
       reset();
@@ -25,8 +44,6 @@ class RAIIAtenTensorHandle {
     return *this;
   }
   ~RAIIAtenTensorHandle() { reset(); }
-  operator AtenTensorHandle() const { return handle_; }
-  AtenTensorHandle get() const { return handle_; }
   AtenTensorHandle release() {
     AtenTensorHandle handle = handle_;
     handle_ = nullptr;
@@ -36,35 +53,15 @@ class RAIIAtenTensorHandle {
     if (handle_ != nullptr) aoti_torch_delete_tensor_object(handle_);
     handle_ = nullptr;
   }
-  int64_t size(int64_t d) const { return handle_->sizes[d]; }
-  int64_t stride(int64_t d) const { return handle_->strides[d]; }
-  int64_t storage_offset() const { return aotpack_storage_offset(handle_); }
-  void* data_ptr() const { return handle_->data; }
-  int64_t* sizes() const { return handle_->sizes; }
-  int64_t* strides() const { return handle_->strides; }
-
- private:
-  AtenTensorHandle handle_ = nullptr;
 };
 using MaybeOwningAtenTensorHandle = RAIIAtenTensorHandle;
 
 // A constant: not owned by whoever uses it.
-class ConstantHandle {
+class ConstantHandle : public TensorHandle {
  public:
   ConstantHandle() = default;
-  explicit ConstantHandle(AtenTensorHandle handle) : handle_(handle) {}
-  operator AtenTensorHandle() const { return handle_; }
-  AtenTensorHandle get() const { return handle_; }
-  int64_t size(int64_t d) const { return handle_->sizes[d]; }
-  int64_t stride(int64_t d) const { return handle_->strides[d]; }
-  int64_t storage_offset() const { return aotpack_storage_offset(handle_); }
-  void* data_ptr() const { return handle_->data; }
-  int64_t* sizes() const { return handle_->sizes; }
-  int64_t* strides() const { return handle_->strides; }
+  explicit ConstantHandle(AtenTensorHandle handle) : TensorHandle(handle) {}
   void reset() {}
-
- private:
-  AtenTensorHandle handle_ = nullptr;
 };
 
 template <typename Handle>

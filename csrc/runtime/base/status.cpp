@@ -12,6 +12,12 @@ aotpack_status& out_of_memory_status() noexcept {
   return status;
 }
 
+// Ends a list of arguments, also where formatting runs out of memory.
+struct ListEnd {
+  va_list& arguments;
+  ~ListEnd() { va_end(arguments); }
+};
+
 std::string format_list(const char* pattern, va_list arguments) {
   va_list again;
   va_copy(again, arguments);
@@ -28,29 +34,15 @@ std::string format_list(const char* pattern, va_list arguments) {
 std::string format(const char* pattern, ...) {
   va_list arguments;
   va_start(arguments, pattern);
-  std::string text;
-  try {
-    text = format_list(pattern, arguments);
-  } catch (...) {
-    va_end(arguments);
-    throw;
-  }
-  va_end(arguments);
-  return text;
+  const ListEnd end{arguments};
+  return format_list(pattern, arguments);
 }
 
 void fail(aotpack_code code, const char* pattern, ...) {
   va_list arguments;
   va_start(arguments, pattern);
-  std::string text;
-  try {
-    text = format_list(pattern, arguments);
-  } catch (...) {
-    va_end(arguments);
-    throw;
-  }
-  va_end(arguments);
-  throw Error(code, std::move(text));
+  const ListEnd end{arguments};
+  throw Error(code, format_list(pattern, arguments));
 }
 
 aotpack_status* make_status(aotpack_code code, const std::string& message) noexcept {

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from tests.export.conftest import Build, assert_close
+from tests.export.conftest import Build
+from tests.export.operators.functions import agree
 from tests.support.torch_version import needs_torch
 
 aten = torch.ops.aten
-
-
-def agree(build: Build, function: Any, args: tuple[Tensor, ...], others: tuple[Tensor, ...], tolerance: float) -> None:
-    """An archive of `function` gives what eager gives, for the inputs that it was traced with and for others."""
-
-    class Module(nn.Module):
-        def forward(self, *inputs: Tensor) -> Any:
-            return function(*inputs)
-
-    archive = build(Module().eval(), args)
-    for call in (args, others):
-        with torch.no_grad():
-            assert_close(archive(*call), function(*call), tolerance)
 
 
 def test_embedding_bags_with_their_backward(build: Build) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,17 +15,7 @@ from torch import Tensor, nn
 from aotpack import Dim
 from aotpack.errors import ExecutionError
 from tests.export.conftest import Build, assert_close
-
-
-class Functions(nn.Module):
-    """Several functions of the same arguments, whose results come by name."""
-
-    def __init__(self, **functions: Callable[..., Any]) -> None:
-        super().__init__()
-        self.functions = functions
-
-    def forward(self, *args: Tensor) -> dict[str, Any]:
-        return {name: function(*args) for name, function in self.functions.items()}
+from tests.export.operators.functions import Functions
 
 
 def _same(archive: Any, model: Any, *args: Tensor, tolerance: float = 1e-5) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,17 +17,7 @@ from aotpack import Dim
 from aotpack.errors import CaptureError, ExecutionError
 from aotpack.export import aot_export
 from tests.export.conftest import Build, assert_close
-
-
-class Functions(nn.Module):
-    """Several functions of the same arguments, whose results come by name."""
-
-    def __init__(self, **functions: Callable[..., Any]) -> None:
-        super().__init__()
-        self.functions = functions
-
-    def forward(self, *args: Tensor) -> dict[str, Any]:
-        return {name: function(*args) for name, function in self.functions.items()}
+from tests.export.operators.functions import Functions
 
 
 def check(build: Build, model: Any, calls: Sequence[tuple[Any, ...]], dynamic_shapes: Any = None) -> aotpack.Model:
