@@ -3,8 +3,8 @@
 //   aotpack_checks ARCHIVE time          prints nanoseconds: of the checks alone, of a whole call; best and median
 //   aotpack_checks ARCHIVE count CALLS   only makes calls: callgrind counts what is below checks_bind
 //
-// Dims are told apart by the first letter of their names, and take two sets of sizes in turns: no call can profit from
-// what the one before it found out.
+// The first letters of their names distinguish dims. Calls alternate between two sets of sizes, so that no call can
+// profit from what the previous call computed.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -4,8 +4,8 @@
     python -m bench.swap --model minilm --swaps 50
 
 Every output must be exactly that of one set. Latency is measured three times, in turns: callers alone, callers beside a
-thread that swaps, and callers beside a thread that packs the same weights by numpy into memory that nobody reads, which
-shows what the work itself costs on a machine without a core to spare.
+thread that swaps, and callers beside a thread that packs the same weights by numpy into unused memory, which shows what
+the work itself costs on a machine without a core to spare.
 """
 
 import argparse

@@ -1,8 +1,11 @@
-"""The documentation: line width, links, and phrases to avoid."""
+"""The documentation: line width, links, and phrases to avoid, also in docstrings and comments of the sources."""
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,14 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
     page.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/*.md", "examples/*/README.md")
+    for pattern in ("*.md", "docs/*.md", "bench/*.md", "examples/*/README.md")
     for page in ROOT.glob(pattern)
+)
+SOURCES = sorted(
+    source.relative_to(ROOT).as_posix()
+    for folder, pattern in (("aotpack", "*.py"), ("csrc", "*.h"), ("csrc", "*.hpp"), ("csrc", "*.cpp"))
+    for source in ROOT.joinpath(folder).rglob(pattern)
+    if "third_party" not in source.parts
 )
 COLUMNS = 100
 
@@ -26,6 +35,12 @@ AVOID = (
     r"what is left out",
     r"(call|calls) that fits?",
     r"that (is|are) no",
+    r"whoever",
+    r"becomes of",
+    r"none but",
+    r"(is|are) known by",
+    r"for good",
+    r"out of data",
 )
 _AVOID = re.compile(r"\b(" + "|".join(phrase.replace(" ", r"\s+") for phrase in AVOID) + r")\b", re.IGNORECASE)
 
@@ -33,6 +48,18 @@ _AVOID = re.compile(r"\b(" + "|".join(phrase.replace(" ", r"\s+") for phrase in 
 def avoided(text: str) -> list[str]:
     """The phrases of `AVOID` in a text."""
     return [" ".join(found.group(0).split()) for found in _AVOID.finditer(text)]
+
+
+def remarks(path: Path) -> str:
+    """The docstrings and comments of a source file."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return re.sub(r"(?m)^//", "", "\n".join(re.findall(r"//[^\n]*|/\*(?s:.*?)\*/", text)))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docs = (ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text)) if isinstance(node, documented))
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    comments = (token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT)
+    return "\n".join([*docs, *comments])
 
 
 def prose(text: str) -> list[tuple[int, str]]:
@@ -61,6 +88,19 @@ def test_lines_are_wrapped(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_phrases(page: str) -> None:
     assert avoided((ROOT / page).read_text(encoding="utf-8")) == []
+
+
+def test_phrases_of_sources() -> None:
+    found = {source: avoided(remarks(ROOT / source)) for source in SOURCES}
+    assert {source: phrases for source, phrases in found.items() if phrases} == {}
+
+
+def test_remarks_are_docstrings_and_comments(tmp_path: Path) -> None:
+    python, cpp = tmp_path / "a.py", tmp_path / "a.h"
+    python.write_text('"""It is\ntold."""\nx = "nobody"  # none\n# but x\n')
+    assert avoided(remarks(python)) == ["is told", "none but"]
+    cpp.write_text('const char* x = "nobody";  // for\n// good\n/* of ours */\n')
+    assert avoided(remarks(cpp)) == ["for good", "of ours"]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -29,7 +29,7 @@ class CodeError(ValueError):
 
 class UndefinedError(ArithmeticError):
     """The code has no value for these dims: an int beyond 64 bits, a division by zero, a negative exponent of an int,
-    or a float that is no int.
+    or a float that is not an integer.
     """
 
 

@@ -1,4 +1,4 @@
-"""A JSON value together with where it stands, so that every complaint can say it."""
+"""A JSON value with its place in the document, which error messages name."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ tensor can be had. A wrong file is a `WeightsFileError` whose `kind` is one of
     metadata            `__metadata__` is no object of strings
     tensor-keys         a tensor has other keys than dtype, shape and data_offsets
     dtype               a dtype that is unknown or that no model has
-    shape               a shape that is no list of sizes
+    shape               a shape that is not a list of sizes
     overflow            more bytes than 64 bits count
     offsets             data_offsets is no pair of numbers in order
     size                shape and dtype make another number of bytes than data_offsets

@@ -1,6 +1,6 @@
 """Writes archives: reproducibly, streaming, and all or nothing.
 
-The bytes go to a temporary file in the folder of the output, which is synced and renamed over it; whoever reads the
+The bytes go to a temporary file in the folder of the output, which is synced and renamed over it; a reader of the
 output meanwhile sees the old archive or the new one, never a half.
 """
 

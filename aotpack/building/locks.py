@@ -45,7 +45,7 @@ def lock_if_free(path: Path) -> Iterator[bool]:
 
 
 def _attempt(path: Path) -> int | None:
-    # Opened anew each time: whoever held the lock has removed its file.
+    # Opened anew each time: the last holder of the lock removed its file.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -92,7 +92,7 @@ def sources_for(shims: Iterable[str]) -> list[Path]:
 
 @cache
 def local_includes(source: Path) -> frozenset[Path]:
-    """All headers of ours that `source` includes, directly or not."""
+    """All headers of this package that `source` includes, directly or not."""
     found: set[Path] = set()
     stack = [source]
     while stack:
@@ -111,7 +111,7 @@ def local_includes(source: Path) -> frozenset[Path]:
 
 @cache
 def content_hash(source: Path) -> str:
-    """SHA-256 over a source and every header of ours that it includes."""
+    """SHA-256 over a source and every header of this package that it includes."""
     digest = hashlib.sha256(source.read_bytes())
     for header in sorted(local_includes(source)):
         digest.update(header.name.encode() + b"\0" + header.read_bytes())

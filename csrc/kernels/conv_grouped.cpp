@@ -112,7 +112,7 @@ Buffers carve(const Plan& p, void* scratch) {
   const int64_t threads = max64(g.num_threads, 1), panels = ceil_div(g.oc, kPanel);
   Scratch from(scratch);
   Buffers b = {};
-  // A vector's load may go beyond the last channel.
+  // A vector's load may reach beyond the last channel.
   if (p.copy) b.source = from.take<float>(g.n * spatial(g.in) * g.c + kWidth);
   if (p.halves) b.weights = from.take<float>(panels * spatial(g.kernel) * (g.c / g.groups) * kPanel);
   b.zeros = from.take<float>(g.c + kWidth);

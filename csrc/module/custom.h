@@ -101,7 +101,7 @@ void run_custom(const char* name, Kernel&& kernel, Results... out) {
   } catch (const std::exception& error) {
     throw_custom(name, AOTPACK_MODULE_FAILED, error.what());
   } catch (...) {
-    throw_custom(name, AOTPACK_MODULE_FAILED, "the kernel threw something that is no std::exception");
+    throw_custom(name, AOTPACK_MODULE_FAILED, "the kernel threw an object that is not a std::exception");
   }
 }
 

@@ -25,7 +25,7 @@ struct CallPlan {
 };
 
 // One plan per entry, in the manifest's order. What it does not understand comes out as "not plain". The strings are
-// interned and stay for good. Needs the GIL.
+// interned and never freed. Needs the GIL.
 std::vector<CallPlan> read_call_plans(std::string_view manifest);
 
 }  // namespace aotpack::python

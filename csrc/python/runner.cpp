@@ -81,7 +81,7 @@ class Outputs {
   DLManagedTensorVersioned** data() { return tensors_.data(); }
   size_t count() const { return count_; }
 
-  // The result as an array of that kind, or as a number where the signature says so.
+  // The result as an array of that kind, or as a number where the signature has one.
   PyObject* wrap(size_t i, const ArrayKind& kind) {
     const aotpack_number number = aotpack_model_output(model_, entry_, i)->number;
     if (number != AOTPACK_NUMBER_NONE) return number_object(tensors_[i]->dl_tensor, number);

@@ -79,7 +79,7 @@ DLManagedTensorVersioned* copy_of(const Tensor& self) {
   return &copy->managed;
 }
 
-// A capsule that nobody took the tensor out of frees it.
+// A capsule whose tensor was not taken frees it.
 template <typename Managed>
 void release_unused(PyObject* capsule, const char* name) {
   if (!PyCapsule_IsValid(capsule, name)) return;

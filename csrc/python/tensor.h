@@ -1,4 +1,4 @@
-// aotpack.Tensor: a result of a call, for whoever uses no array library. It hands its memory out through the buffer
+// aotpack.Tensor: a result of a call, for programs without an array library. It hands its memory out through the buffer
 // protocol, DLPack and numpy, always without a copy.
 #pragma once
 

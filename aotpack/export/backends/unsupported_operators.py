@@ -32,7 +32,7 @@ def uses_of(calls: Sequence[Fallback], missing: Iterable[str], dispatched: Colle
         missing: names of C functions that no group implements.
         dispatched: operators that Inductor has no C function for.
     """
-    # An operator's C function has a name of its own making; what cannot be found by it is told without a place.
+    # The name of an operator's C function may differ from the operator's; a use that is not found by it has no place.
     wanted = {key(shim): f"aten.{key(shim)}" for shim in missing} | {key(name): name for name in dispatched}
     uses: list[OperatorUse] = []
     found: set[str] = set()

@@ -20,14 +20,14 @@ _SOURCE = (
 
 
 class Foreign(NamedTuple):
-    """A file that is no exported program: what it is, and the way out."""
+    """A file that is not an exported program: what it is, and a remedy."""
 
     what: str
     hint: str
 
 
 def foreign(path: str | os.PathLike[str]) -> Foreign | None:
-    """What a file is if it is not what `torch.export.save` writes; None if it may be that.
+    """What a file is if it is not what `torch.export.save` writes; None if it may be such a file.
 
     Raises:
         OSError: it cannot be read.

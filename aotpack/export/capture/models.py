@@ -42,7 +42,7 @@ class _Function(torch.nn.Module):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
-        # torch.export names arguments after the parameters of `forward`, and asks so for sizes that vary.
+        # torch.export names arguments after the parameters of `forward`, and expects these names for dynamic sizes.
         with contextlib.suppress(TypeError, ValueError):
             signature = inspect.signature(function)
             own = types.MethodType(_Function.forward, self)

@@ -91,7 +91,7 @@ class StreamedWeights:
 
     @contextlib.contextmanager
     def stand_ins(self) -> Iterator[None]:
-        """The module with memory for its tensors, which nobody may read: untouched, it takes no room."""
+        """The module with memory for its tensors, which must not be read: untouched memory takes no room."""
         made: dict[int, torch.Tensor] = {}
         places = [
             (table, name, tensor)

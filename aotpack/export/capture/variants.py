@@ -109,7 +109,7 @@ def _captured(
     try:
         return capture(*call, dynamic_shapes=shapes)
     except CaptureError:
-        # With ranges that nobody asked for, what the capture takes from them is a guard, not an error.
+        # Without declared ranges, a range that the capture narrows becomes a guard, not an error.
         open_dims = {name: Dim(name, min(dim.min, UNSTATED), None, dim.multiple_of) for name, dim in dims.items()}
         if open_dims == dims:
             raise

@@ -34,7 +34,7 @@ _OBJECT_SUFFIXES = (".o", ".a")
 
 @dataclass(frozen=True)
 class CustomKernel:
-    """What `custom_kernel` was told. `objects` are by target, those under None for every one."""
+    """The arguments of `custom_kernel`. `objects` are by target, those under None for every one."""
 
     operator: str
     function: str

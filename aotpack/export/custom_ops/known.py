@@ -1,4 +1,4 @@
-"""Custom operators of packages whose implementations no trace can follow, by operators of ours."""
+"""Custom operators of packages whose implementations no trace can follow, by aotpack operators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _grouped_mm_backward(input: Tensor, weight: Tensor, offs: Tensor, grad_outpu
 
 
 # Source: transformers/integrations/moe.py (version 5), which takes torch's own operator for missing on some devices and
-# dtypes; its loop runs over numbers out of data.
+# dtypes; its loop runs over data-dependent numbers.
 IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {
     "transformers::grouped_mm_fallback": _grouped_mm,
     "transformers::grouped_mm_fallback_backward": _grouped_mm_backward,

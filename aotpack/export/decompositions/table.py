@@ -24,7 +24,7 @@ def decomposes(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., 
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for operator in operators:
-            # Two topics may have to do with one operator, each with calls of its own.
+            # Two topics may register one operator, each for some of its calls.
             _TABLE[operator] = _else(function, _TABLE.get(operator))
         return function
 

@@ -23,7 +23,7 @@ _OUTSIDE = (
     OWN,
     "<eval_with_key",
 )
-# Files of ours that have graphs traced, or that users call: above them in a stack is whoever asks for an archive, not
+# Files of aotpack that trace graphs or that users call: frames above them belong to the caller of the build, not to
 # the model.
 TRACERS = tuple(
     os.path.join("aotpack", "export", *name.split("/")) + ".py"

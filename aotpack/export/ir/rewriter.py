@@ -254,7 +254,7 @@ def _is_impure(node: torch.fx.Node) -> bool:
     if node.op in ("placeholder", "output"):
         return True
     if isinstance(node.target, OpOverload):
-        # Assertions, what they say of sizes out of data, and mutations have no users and must stay.
+        # Assertions, also those of data-dependent sizes, and mutations have no users and must stay.
         name = node.target._schema.name
         kept = ("assert", "sym_constrain", "check_errors")
         return node.target._schema.is_mutable or any(part in name for part in kept)

@@ -1,4 +1,4 @@
-"""Our operators, `torch.ops.aotpack.*`: what passes and decompositions put into a graph and kernels of ours compute."""
+"""The operators `torch.ops.aotpack.*`: passes and decompositions use them, and the kernels of archives compute them."""
 
 from aotpack.export.ops.activations import ACTIVATIONS
 from aotpack.export.ops.attention import attention, attention_with_lse

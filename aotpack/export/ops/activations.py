@@ -1,4 +1,4 @@
-"""Activations that kernels of ours apply to their results."""
+"""Activations that the kernels of archives apply to their results."""
 
 from __future__ import annotations
 

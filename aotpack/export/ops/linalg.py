@@ -246,6 +246,6 @@ check_errors = define(
     _check_errors,
     lambda info, api_name, is_matrix: info.new_empty(info.shape),
 )
-# Nobody reads the result.
+# The result is not read.
 torch.fx.node.has_side_effect(check_errors)
 torch.fx.node.has_side_effect(aten._linalg_check_errors.default)

@@ -44,7 +44,7 @@ def _between(x: Tensor, low: int, last: int) -> Tensor:
     return torch.empty_like(x).random_(low, None if last == torch.iinfo(torch.int64).max else last + 1)
 
 
-# `Tensor.random_(from, to)`, of whose operator torch writes a graph that is no Python (`from`).
+# `Tensor.random_(from, to)`, whose operator torch writes into a graph as invalid Python (`from`).
 random_between = define(
     "random_between(Tensor x, SymInt low, SymInt last) -> Tensor",
     _between,

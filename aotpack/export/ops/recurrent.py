@@ -1,7 +1,7 @@
 """Captures LSTM and GRU whole.
 
 torch traces them by running their steps, which fixes the number of steps to the example's. While a model is captured,
-nn.LSTM and nn.GRU call operators of ours instead, whose fake implementations know sizes only, so that batch and length
+nn.LSTM and nn.GRU call aotpack operators instead, whose fake implementations know sizes only, so that batch and length
 may be dynamic.
 """
 

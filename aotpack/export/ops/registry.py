@@ -1,4 +1,4 @@
-"""Where operators of ours, `torch.ops.aotpack.*`, are defined.
+"""Defines the operators `torch.ops.aotpack.*`.
 
 Each has a reference implementation over plain torch operators, so that a graph with it can be run and compared, and a
 fake implementation that states sizes and strides of the result. Generated code calls the C function

@@ -1,4 +1,4 @@
-"""Comparisons that return a Python bool: here one out of data, which `torch.cond` and `torch._check` take."""
+"""Comparisons that return a Python bool: here a data-dependent one, which `torch.cond` and `torch._check` take."""
 
 from __future__ import annotations
 

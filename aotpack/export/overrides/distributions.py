@@ -2,7 +2,7 @@
 
 What they check of their parameters and of values becomes a check of the call, in words that are known when the model is
 traced: torch's quote the values. Samples of a Gamma and of a Dirichlet, which others are made of, are drawn by
-operators of ours, which keep their gradients.
+aotpack operators, which keep their gradients.
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._is_all_true   what Distribution.__init__ (with locals `param`, `constraint`) and Distribution._validate_sample

@@ -1,7 +1,7 @@
 """Losses that look at values.
 
 `torch.nn.functional.gaussian_nll_loss` raises where a variance is negative; `ctc_loss` allocates by the longest target.
-Calls of them become operators of ours, which do so in a call of the archive. torch (2.11 to 2.13) traces
+Calls of them become aotpack operators, which do so in a call of the archive. torch (2.11 to 2.13) traces
 `multilabel_margin_loss` into operators that sum over what follows the first -1 of a target too: here it becomes others.
 
 Private interface touched (torch 2.11 to 2.13): torch.nn.functional.gaussian_nll_loss looks at values by `torch.any`
@@ -47,7 +47,7 @@ def _ctc_loss(
     reduction: str | int = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:
-    """torch.ctc_loss over the operator of ours. See the documentation of torch for the arguments."""
+    """torch.ctc_loss by an aotpack operator. See the documentation of torch for the arguments."""
     how = _REDUCTIONS[reduction] if isinstance(reduction, str) else reduction
     batched = log_probs.dim() == 3
     if not batched:

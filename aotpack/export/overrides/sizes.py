@@ -1,6 +1,6 @@
 """Functions whose sizes torch cannot tell, gets wrong, or has a trace fix.
 
-What `narrow` takes from a place out of data, to which torch binds no tensor, is a copy.
+What `narrow` takes from a data-dependent place, to which torch binds no tensor, is a copy.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class _Usual:
 
     def __init__(self, program: Program, known: Mapping[sympy.Symbol, sympy.Expr]) -> None:
         self._known = dict(known)
-        # Sizes that are no bound of a dim stand for themselves.
+        # Sizes that do not bound a dim stand for themselves.
         self._own: dict[sympy.Expr, sympy.Symbol] = {}
         dims = program.signature.dims
         tensors = [node.meta.get("val") for node in program.graph.nodes]

@@ -1,1 +1,1 @@
-"""Sizes that vary: what the user says of them, what torch learns of them, and what calls must therefore satisfy."""
+"""Dynamic sizes: what users declare, what torch assumes, and what calls must therefore satisfy."""

@@ -1,6 +1,6 @@
-"""Conditions on sizes in one form, and what they say of a single size.
+"""Conditions on sizes in one form, and the bounds that they set on a single size.
 
-Conditions are sympy expressions over integers. torch's functions of integers (`FloorDiv`, `Mod`) are known by name.
+Conditions are sympy expressions over integers. torch's functions of integers (`FloorDiv`, `Mod`) are matched by name.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ _FLOORS = ("FloorDiv", "CleanDiv")
 
 
 def _as_remainder(condition: sympy.Rel) -> sympy.Rel | None:
-    """`p % d == 0` for `p == d * (p // d)`, in which one division is all that is no polynomial."""
+    """`p % d == 0` for `p == d * (p // d)`, in which one division is the only part that is not a polynomial."""
     if not isinstance(condition, (sympy.Eq, sympy.Ne)):
         return None
     difference = sympy.expand(condition.lhs - condition.rhs)

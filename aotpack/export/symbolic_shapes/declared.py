@@ -24,7 +24,7 @@ class Declared:
 
     Attributes:
         sizes: for each leaf of `(args, kwargs)` in pytree order: axis → the size there, for each axis that has a name;
-            `NUMBER` → the value of an int argument. Axes that vary without a name ("auto") are not here.
+            `NUMBER` → the value of an int argument. Dynamic axes without a name ("auto") are not included.
         dims: by name, the ranges and multiples; `min` is 0 and `max` None where the user gave none.
         explicit_min: the names whose `min` the user gave: less than that range may not come out silently.
     """

@@ -1,7 +1,6 @@
 """Sizes and conditions: sympy expressions become text for people and code for the runtime.
 
-The functions of torch's own that appear in them (torch.utils._sympy.functions) are known by their names here; nothing
-is imported from there.
+torch's own functions in them (torch.utils._sympy.functions) are identified by name, without importing that module.
 """
 
 from __future__ import annotations

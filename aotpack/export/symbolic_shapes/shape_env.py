@@ -226,7 +226,7 @@ def _by_example(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_example(value: Any) -> Any:
-    """The value in the example call; tensors have memory that nobody touches. None where it has none."""
+    """The value in the example call; tensors have memory that is never touched. None where it has no value."""
     if isinstance(value, torch.SymInt):
         return value.node.hint
     if not isinstance(value, FakeTensor):
@@ -285,7 +285,7 @@ def _asking(known: str | None) -> _Where:
     while frame is not None:
         path = frame.f_code.co_filename
         if path.endswith(model_lines.TRACERS):
-            # Above it is whoever asks for the trace, not the model.
+            # Frames above it belong to the caller of the trace, not to the model.
             break
         if path.startswith(_TORCH):
             # Code in Python asks by bool(), int() and the like; operators in C++ ask the symbols themselves.

@@ -2,7 +2,7 @@
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch.distributions.Distribution._validate_args
-  torch._dynamo.eval_frame.TorchPatcher.patch   turns all checks of distributions off, for good
+  torch._dynamo.eval_frame.TorchPatcher.patch   turns all checks of distributions off permanently
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def _bags_forward_only(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Tensor, ...]:
-    """As `_embedding_bag`; but of sums the last offset has a count, too. torch (2.11 to 2.13) says so of all modes."""
+    """As `_embedding_bag`; but of sums the last offset has a count, too. torch (2.11 to 2.13) has it in all modes."""
     rest = (scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)
     with fake_mode:
         bags, bag_of, counts, sources = aten._embedding_bag.default(weight, indices, offsets, *rest)

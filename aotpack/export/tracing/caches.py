@@ -5,7 +5,7 @@ layers hold that changes from call to call (`conv_states`, `recurrent_states`, `
 layer does not have it. One of an encoder and a decoder is a dict of two, `self_attention_cache` and
 `cross_attention_cache`.
 
-transformers is not imported: a cache is known by the class that it derives from.
+transformers is not imported: a cache is recognized by its base class.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A flat, functional graph of an exported program: parameters as `get_attr`, mutations as `copy_` at the end.
 
-torch.export keeps in-place operators as they were written. One that overwrites a value that nobody else reads becomes
+torch.export keeps in-place operators as they were written. One that overwrites a value without other readers becomes
 its functional form here; if any other is left, the whole program is functionalized by torch, at the price of a second
 trace.
 """

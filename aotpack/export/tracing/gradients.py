@@ -38,8 +38,8 @@ def watched() -> Iterator[Seen]:
     """While active, notes whether something takes a derivative.
 
     Raises:
-        CaptureError: it is one that is added to the `.grad` of tensors. What a call leaves there is state of the
-            tensors, which nobody gives back.
+        CaptureError: the gradient is added to the `.grad` of tensors. That is state of the tensors, which a program
+            does not return.
     """
     seen = Seen()
 

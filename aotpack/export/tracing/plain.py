@@ -101,7 +101,7 @@ def returning_plain(module: torch.nn.Module, outputs: Any) -> tuple[torch.nn.Mod
     """A module that returns plain containers for objects, and what it returns in a call that returned `outputs`.
 
     Raises:
-        CaptureError: a cache is returned that is no pytree node.
+        CaptureError: a returned cache is not a pytree node.
     """
     plain = _plain_result(outputs)
     for leaf in pytree.tree_leaves(plain):

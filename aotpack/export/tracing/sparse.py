@@ -1,4 +1,4 @@
-"""Sparse tensors are refused by name: an archive's tensors have sizes and strides."""
+"""Sparse tensors are unsupported and reported by name: an archive's tensors have sizes and strides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the places that a call has changed the next call depends on, and what becomes of them."""
+"""Which of the places that a call has changed the next call depends on, and how the program represents them."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ class _Analysis:
             return False
         return change.after not in self._taint and not self._taint.numbers
 
-    # ---- what becomes of them ---------------------------------------------------------------------------------------
+    # ---- how they are represented -----------------------------------------------------------------------------------
 
     def _piece(self, change: Change, others: Sequence[Change]) -> Piece | str | None:
         """The state that a place becomes, or why it cannot be state; None where another place stands for it."""

@@ -1,7 +1,7 @@
-"""Tracing: how torch.export is called, and what becomes of its errors.
+"""Tracing: how torch.export is called, and how its errors are reported.
 
-torch is told which sizes vary, and nothing else of them (`Dim.AUTO`): with names and ranges it would refuse whatever it
-cannot say in these. What the user declared is stated by `torch._check` before the model runs.
+torch learns which sizes are dynamic, and nothing else of them (`Dim.AUTO`): with names and ranges it would reject what
+it cannot express by them. What the user declared is stated by `torch._check` before the model runs.
 """
 
 from __future__ import annotations

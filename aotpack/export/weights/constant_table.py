@@ -1,8 +1,8 @@
 """The constants of an archive: each once per layout, whichever of its entries, variants and targets read it.
 
-A constant is known by what it is (see `Identities`) and the layout in which modules read it. Where targets agree on a
-layout they share it; where they do not, it is stored once for each. State is one tensor in a context, so all modules
-must read it in one layout; so must they read an original weight that is replaceable.
+A constant is identified by what it is (see `Identities`) and the layout in which modules read it. Targets that agree on
+a layout share it; otherwise it is stored once for each layout. State is one tensor in a context, so all modules must
+read it in one layout. The same holds for an original weight that is replaceable.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Identities:
         return known
 
     def of(self, value: object) -> int:
-        """A number for a value that is no constant of a program; equal for the same object alone."""
+        """A number for a value that is not a constant of a program; equal for the same object alone."""
         return self._intern(("object", id(value)))
 
     def _intern(self, key: Hashable) -> int:

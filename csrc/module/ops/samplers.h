@@ -1,4 +1,4 @@
-// Distributions whose inverse has no closed form, by rejection. Parameters that are no such distribution
+// Distributions whose inverse has no closed form, by rejection. Parameters without such a distribution
 // give NaN; none loops for ever.
 #pragma once
 

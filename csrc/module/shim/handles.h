@@ -12,7 +12,7 @@ namespace torch::aot_inductor {
 
 using DeviceStreamType = void*;
 
-// What generated code asks of a tensor, whoever owns it.
+// What generated code asks of a tensor, owned or not.
 class TensorHandle {
  public:
   operator AtenTensorHandle() const { return handle_; }
@@ -56,7 +56,7 @@ class RAIIAtenTensorHandle : public TensorHandle {
 };
 using MaybeOwningAtenTensorHandle = RAIIAtenTensorHandle;
 
-// A constant: not owned by whoever uses it.
+// A constant: not owned by its handle.
 class ConstantHandle : public TensorHandle {
  public:
   ConstantHandle() = default;

@@ -15,7 +15,7 @@ namespace aotpack::runtime {
 class Archive {
  public:
   // Throws what docs/format.md names under "Reading", or NOT_FOUND, IO_ERROR or OUT_OF_MEMORY; every message starts
-  // with the path. Of what is executable it checks all but the hashes: those are for code() and check_code().
+  // with the path. Executable files are checked except for their hashes, which code() and check_code() check.
   Archive(const char* path, aotpack_verify verify, FileMap::Mode mode);
 
   // The bytes of files[index] of the manifest, below modules/, in memory that cannot change, verified there. Throws

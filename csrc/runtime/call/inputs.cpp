@@ -126,7 +126,8 @@ void BoundInputs::wrong_size(size_t index, const DLTensor& given) const {
                  got, dims.empty() ? "" : " (", dims.c_str(), dims.empty() ? "" : ")"));
 }
 
-// What is written to is nobody else's: else the result would depend on the order in which a module reads and writes.
+// Memory that a call writes to has no other user: otherwise the result would depend on the order in which a module
+// reads and writes.
 void BoundInputs::check_sharing(const DLTensor* const* inputs) const {
   const std::vector<ValueRecord>& values = plan_->record().inputs;
   int64_t compact[2][AOTPACK_MAX_RANK];

@@ -13,13 +13,12 @@ namespace aotpack::runtime {
 // Thread-safe; shared: it lives until the last reference goes. Outputs hold references, so they may outlive the context
 // and be freed on any thread.
 //
-// Sizes fall into classes, eight to a doubling. A request takes the smallest free block that holds it, but none of more
-// than twice its size (a few hundred bytes aside). What the pool holds altogether, in use and free, stays below twice
-// the greatest use so far (plus a constant): beyond that the blocks that have lain free for longest go back to the
-// system.
+// Sizes fall into classes, eight to a doubling. A request takes the smallest free block that holds it, unless that
+// block is more than twice as large (plus a few hundred bytes). The pool holds less than twice the greatest use so far
+// (plus a constant), used and free blocks together: beyond that the blocks that have been free for longest are freed.
 class Allocator {
  public:
-  // What becomes of blocks that nobody uses: they are kept for later requests, or freed at once.
+  // Whether unused blocks are kept for later requests or freed at once.
   enum class Keep : uint8_t { kFree, kNothing };
 
   // With one reference. Throws std::bad_alloc.
@@ -27,14 +26,14 @@ class Allocator {
   void retain() noexcept;
   void release() noexcept;
 
-  // A block with one reference; NULL when there is no memory. `bytes` may be 0. A block is known by a pointer that is
-  // that of its data where the host has access to these, and no address of anything else.
+  // A block with one reference; NULL when there is no memory. `bytes` may be 0. The pointer identifies the block. If
+  // the host has access to the data, it is their address; otherwise it is the address of nothing else.
   void* allocate(size_t bytes) noexcept;
   // Its memory on the device, aligned to AOTPACK_ALIGNMENT.
   static void* data(void* block) noexcept;
   // Adds a reference.
   static void retain_block(void* block) noexcept;
-  // Drops one; with the last the block becomes free.
+  // Drops a reference. The block becomes free with the last one.
   static void release_block(void* block) noexcept;
 
   // False the first time after `allocate`, true from then on. Lets a run count the references of blocks that several
@@ -44,7 +43,7 @@ class Allocator {
   struct Statistics {
     size_t live_bytes;       // in use
     size_t cached_bytes;     // free, kept
-    uint64_t system_allocs;  // blocks ever asked of the system
+    uint64_t system_allocs;  // allocations from the system so far
   };
   Statistics statistics() noexcept;
 

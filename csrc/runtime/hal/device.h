@@ -1,4 +1,4 @@
-// Where modules run and where what they compute with lies.
+// Devices: where modules run, and whose memory holds their data.
 #pragma once
 
 #include <cstddef>
@@ -13,23 +13,23 @@
 
 namespace aotpack::runtime {
 
-// Lives as long as the process; thread-safe. A device is added by a folder beside hal/cpu with an implementation of
-// this class, of Stream and of Executable, and a line in model/devices.cpp.
+// Lives as long as the process; thread-safe. To add a device, add a folder beside hal/cpu that implements this class,
+// Stream and Executable, and a line in model/devices.cpp.
 class Device {
  public:
-  // As DLPack names it.
+  // The device in DLPack.
   virtual DLDevice id() const noexcept = 0;
-  // Whether the host reads and writes the device's memory at the address that modules get. Then the pages of an
-  // archive serve as constants, without a copy.
+  // Whether the host can access the device's memory at the address that modules get. If so, constants are used in the
+  // pages of the archive, without a copy.
   virtual bool is_host() const noexcept = 0;
 
-  // The compilation targets that it runs, best first; views of zero-terminated literals.
+  // The supported targets, best first; views of zero-terminated literals.
   virtual const std::vector<std::string_view>& targets() const = 0;
-  // What a target needs and the device lacks, e.g. "avx512f, avx512bw"; empty when it runs.
+  // The features of a target that the device lacks, e.g. "avx512f, avx512bw"; empty if it supports the target.
   virtual std::string missing(std::string_view target) const = 0;
 
-  // Uninitialised memory at a multiple of `alignment`, a power of two; NULL when there is none. Slow: calls take their
-  // memory from an Allocator.
+  // Uninitialised memory aligned to `alignment`, a power of two; NULL if there is none. Slow: calls allocate from an
+  // Allocator.
   virtual void* allocate(size_t bytes, size_t alignment) noexcept = 0;
   virtual void free(void* memory) noexcept = 0;
 

@@ -1,4 +1,4 @@
-// Compiled modules: from bytes in an archive to functions that can be called.
+// Compiled modules, loaded from bytes of an archive.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@
 
 namespace aotpack::runtime {
 
-// What a device loads.
+// The source of a module.
 struct ExecutableSource {
   SealedFile code;  // a shared object for the host, verified
   // Byte ranges that go with it, such as code for the device, in the order of the manifest; they live as long as the
@@ -28,8 +28,8 @@ struct ExecutableSource {
   DLDevice device = {kDLCPU, 0};  // the one that loads it
 };
 
-// A module in memory: a function of the host that computes by itself, or gives work to a stream. Immutable and
-// thread-safe once made; unloads itself.
+// A loaded module: a function of the host that computes or submits work to a stream. Immutable and thread-safe. The
+// destructor unloads it.
 class Executable {
  public:
   virtual ~Executable() = default;
@@ -45,7 +45,7 @@ class Executable {
   // Of the module's own table.
   uint32_t abi_version() const noexcept { return table_->abi_version; }
 
-  // Calls the module's run function; its work comes after all that `stream` was given before. Returns AOTPACK_MODULE_*.
+  // Calls the module's run function. Its work follows the work submitted to `stream` before. Returns AOTPACK_MODULE_*.
   virtual int32_t launch(const aotpack_module_call& call, Stream& stream) const = 0;
 
  protected:

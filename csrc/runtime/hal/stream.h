@@ -1,4 +1,4 @@
-// Work on a device, one piece after another.
+// Ordered work on a device.
 #pragma once
 
 #include <cstddef>
@@ -6,23 +6,23 @@
 
 namespace aotpack::runtime {
 
-// Belongs to one thread at a time. Work begins in the order in which it was given, and may end after the function that
-// gives it has returned: memory that it reads or writes stays as it is until wait().
+// Belongs to one thread at a time. Work runs in the order in which it was submitted, and may end after the submitting
+// function has returned: the memory that it uses must stay valid and unchanged until wait().
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  // What modules and drivers know the stream by; NULL where all work ends before the function that gives it returns.
+  // The handle for modules and drivers; NULL if all work ends before the submitting function returns.
   virtual void* handle() noexcept = 0;
 
-  // Copies bytes. Either side may be memory of the host or of the stream's device. Throws INTERNAL.
+  // Copies bytes. Each side may be memory of the host or of the stream's device. Throws INTERNAL.
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
-  // Copies every element of a view into another of the same sizes, as strided_copy (base/strided.h) does. Sizes and
+  // Copies the elements of a view to another one of the same sizes, like strided_copy (base/strided.h). Sizes and
   // strides are read before it returns. Throws INTERNAL.
   virtual void copy_strided(void* to, const int64_t* to_strides, const void* from, const int64_t* from_strides,
                             const int64_t* sizes, int32_t rank, size_t item) = 0;
 
-  // Returns when all work has ended. Throws INTERNAL where some of it has failed.
+  // Waits for all work. Throws INTERNAL if any of it has failed.
   virtual void wait() = 0;
 };
 

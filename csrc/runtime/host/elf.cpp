@@ -10,7 +10,7 @@
 namespace aotpack::runtime {
 namespace {
 
-// Reads within a file; what lies outside makes it false for good.
+// Reads within a file; a read outside of it makes all later reads fail.
 class Reader {
  public:
   explicit Reader(Bytes file) noexcept : file_(file) {}

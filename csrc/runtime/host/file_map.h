@@ -34,7 +34,7 @@ class PrivateMap {
 };
 
 // Immutable and thread-safe. The mapping is private and read-only, its pages are those of the page cache: processes
-// that map the same file share them. Whoever writes to the file changes them, and where it is shortened, touching them
+// that map the same file share them. A write to the file changes them, and where it is shortened, touching them
 // ends the process (SIGBUS): a file is replaced by a rename, or copied. Until close_descriptor, read() and what is
 // built on it do not touch the mapping, so a file that changes while it is loaded is an error at worst.
 class FileMap final : public Source {

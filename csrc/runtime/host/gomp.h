@@ -21,8 +21,8 @@ class BoundedGompSpin {
   bool set_ = false;
 };
 
-// Keeps an OpenMP runtime that a module brought in loaded for good: its idle threads wait inside its code, also after
-// the module that started them is gone.
+// Keeps an OpenMP runtime that a module loaded until the process ends: its idle threads wait inside its code, also
+// after the module that started them is unloaded.
 void pin_openmp_runtime() noexcept;
 
 }  // namespace aotpack::runtime

@@ -1,4 +1,4 @@
-// The manifest of an archive (docs/format.md), typed and checked: whoever holds a Manifest need not check again.
+// The manifest of an archive (docs/format.md), typed and checked: users of a Manifest need not check again.
 #pragma once
 
 #include <cstdint>

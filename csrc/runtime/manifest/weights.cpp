@@ -10,7 +10,7 @@
 namespace aotpack::runtime {
 namespace {
 
-// What becomes of each constant in an update.
+// How an update changes each constant.
 enum class Source : uint8_t { kFixed, kTensor, kResult };
 
 bool is_shape(const std::vector<SizeRecord>& shape, const std::vector<int64_t>& sizes) {

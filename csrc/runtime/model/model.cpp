@@ -186,7 +186,7 @@ void Model::swap_weights(std::shared_ptr<const WeightSet> next) {
     generation_.fetch_add(1, std::memory_order_release);
   }
   if (keeps) return;
-  // Nobody can begin a call on the old set any more. Freeing gigabytes takes a while; better here than at the end of
+  // No call can begin on the old set any more. Freeing gigabytes takes a while; better here than at the end of
   // somebody's call, so the calls that are running get some time to end.
   constexpr auto kPatience = std::chrono::milliseconds(250);
   const auto until = std::chrono::steady_clock::now() + kPatience;

@@ -17,7 +17,7 @@ EntryPlan::EntryPlan(const EntryRecord& record) : record_(&record) {
 }
 
 // The first plain use of a dim as a size gives its value; without one it is solved for from the first other use as a
-// size; a dim that is no size is an int. In one pass: there may be many of all.
+// size; a dim that is not a size is an int. In one pass: there may be many of all.
 void EntryPlan::find_dim_sources() {
   std::vector<DimSource> sources;  // by dim; mul 0: none yet
   for (uint32_t dim = 0; dim < record_->dims.size(); ++dim) {

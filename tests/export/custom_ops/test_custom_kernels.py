@@ -255,7 +255,7 @@ WRONG = {
     4: "the kernel writes to an argument that its schema does not declare as written",
     5: "the kernel takes a tensor of float32 for one of float64",
     6: "the kernel's own",
-    7: "the kernel threw something that is no std::exception",
+    7: "the kernel threw an object that is not a std::exception",
     8: "empty was called inside parallel_for",
     10: "there is no dim 2 in a tensor of rank 2",
 }

@@ -110,7 +110,7 @@ def kernels_ahead(
             compile_ahead(headers, cache, compiler, pool)
         yield
     finally:
-        # The one that is being compiled goes on; whoever needs it waits at its lock.
+        # The one that is being compiled goes on; a process that needs it waits at its lock.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -230,7 +230,7 @@ def _link(compiler: Compiler, objects: Sequence[bytes], given: Sequence[Path], o
     with private_folder() as folder:
         export_map = folder / "exports.map"
         export_map.write_text(_EXPORT_MAP)
-        # The bytes that were checked, whatever becomes of the cache meanwhile.
+        # The bytes that were checked: the cache may change meanwhile.
         inputs = [folder / f"{i}.o" for i in range(len(objects))]
         for path, content in zip(inputs, objects, strict=True):
             path.write_bytes(content)

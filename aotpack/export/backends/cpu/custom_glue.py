@@ -207,7 +207,7 @@ def _identifier(op: OpOverload) -> str:
     """A C++ identifier of its own for each operator."""
     name = qualified_name(op)
     plain = re.sub(r"::|\.", "__", name)
-    # Only these can be equal for two operators; identifiers with __ at their ends are nobody's but the compiler's.
+    # Only these can be equal for two operators; identifiers with __ at their ends are reserved for the compiler.
     if "__" in name or re.search(r"(^|::|\.)_|_(::|\.|$)", name):
         plain += "_" + hashlib.sha256(name.encode()).hexdigest()[:8]
     return plain

@@ -92,7 +92,7 @@ def _with_glue(group: Sequence[Glue], target: str) -> CustomUnit:
 
 
 def _flags(kernel: CustomKernel, sources: Sequence[Path], target: str) -> tuple[str, ...]:
-    # Messages and __FILE__ name files without the folders of whoever builds.
+    # Messages and __FILE__ name files without the folders of the build machine.
     mapped = [f"-ffile-prefix-map={source.parent}=." for source in sources]
     folders = [flag for folder in kernel.include_dirs for flag in ("-I", str(folder))]
     header = ["-I", str(kernel_include_dir())]

@@ -99,7 +99,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
 
 
 def _has_state_of_one_element(program: Program) -> bool:
-    """Whether there is a counter or the like: TorchInductor would compute with its first value for good."""
+    """Whether there is a counter or the like: TorchInductor would compute with its first value in every call."""
     nodes = program.graph.find_nodes(op="get_attr")
     return any(program.constant_info(str(n.target)).mutated and n.meta["val"].numel() <= 1 for n in nodes)
 
@@ -107,8 +107,8 @@ def _has_state_of_one_element(program: Program) -> bool:
 def _with_room(program: Program) -> torch.fx.GraphModule:
     """The graph over dense tensors on the CPU, as the archive will hold them.
 
-    Nobody reads the values of those that have none yet: memory that is never touched takes no room. Single numbers are
-    given, for TorchInductor may compute with them.
+    Values that do not exist yet are not read: memory that is never touched takes no room. Single numbers have their
+    values, because TorchInductor may compute with them.
     """
     module = torch.fx.GraphModule(program.graph_module, program.graph)
     for node in program.graph.find_nodes(op="get_attr"):

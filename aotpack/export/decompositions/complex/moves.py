@@ -45,7 +45,7 @@ def _with_value(operator: Any, position: int) -> Any:
         if not x.is_complex():
             return NotImplemented
         z = pair(x)
-        # Only padding may go without: with 0.
+        # Only padding may omit it: the default is 0.
         value = operand(args[position - 1] if len(args) >= position else 0, x.dtype)
         before, after = args[: position - 1], args[position:]
         return joined(Pair(*(operator(part, *before, v, *after) for part, v in ((z.re, value.re), (z.im, value.im)))))

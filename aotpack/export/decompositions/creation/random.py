@@ -1,7 +1,7 @@
 """Random numbers, as functions of seeds that TorchInductor draws for all of a call at once.
 
 Uniform and normal numbers are TorchInductor's own Philox, computed where they are used; other distributions are
-transforms of these, finite for every number that can be drawn, or operators of ours (ops/random.py).
+transforms of these, finite for every number that can be drawn, or aotpack operators (ops/random.py).
 """
 
 from __future__ import annotations
@@ -235,13 +235,13 @@ def _randint(
         # TorchInductor's remainder of a 64-bit number is as good as even for a short range and even for a power of two.
         if 0 < span <= 1 << 40 or (0 < span < 1 << 63 and span & (span - 1) == 0):
             return NotImplemented
-    # Of sizes that vary only a call knows whether there is a number in the range.
+    # With dynamic sizes only a call knows whether there is a number in the range.
     return ours.random_integers(low, high - 1, size, _seed(device)).to(dtype)
 
 
 @decomposes(aten.randint_like.Tensor)
 def _randint_like_tensor(x: Tensor, high: Tensor, *, dtype: Any = None, **_: Any) -> Any:
-    # The same range for all; it comes out of data. The remainder of 63 bits is even but for high / 2^63.
+    # The same range for all elements; it depends on data. The remainder of 63 bits is even but for high / 2^63.
     high = check_bounds(high.to(torch.int64), 1.0, math.inf, "random_ expects 'from' to be less than 'to'")
     drawn = ours.random_integers(0, _INT64.max, x.shape, _seed(x.device)) % high
     return _with_strides_of(x, drawn.to(x.dtype if dtype is None else dtype))

@@ -42,7 +42,7 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = N
 
 @decomposes(aten.range.default, aten.range.step)
 def _range(start: Any, end: Any, step: Any = 1, *, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
-    # Its end belongs to it, and its numbers are floats unless it is told otherwise.
+    # It includes its end, and its numbers are floats unless a dtype is given.
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if not all(isinstance(number, (int, float)) for number in (start, end, step)):
         return NotImplemented

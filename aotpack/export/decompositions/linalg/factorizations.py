@@ -1,4 +1,4 @@
-"""Linear algebra: aten's operators as those that kernels of ours compute (aotpack/export/ops/linalg.py)."""
+"""Linear algebra: aten's operators by those of aotpack/export/ops/linalg.py."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _linear_cross_entropy(
     allow_retain_graph: bool,
     *compute: bool,
 ) -> Any:
-    """The loss, and its gradients by input, linear_weight and linear_bias where `compute` says so."""
+    """The loss, and its gradients by input, linear_weight and linear_bias where `compute` requests them."""
     if label_smoothing > 0 or reduction not in ("mean", "sum"):
         return NotImplemented
     log_softmax, row_weight, target = _rows(input, linear_weight, target, linear_bias, weight, ignore_index)

@@ -1,4 +1,4 @@
-"""Recurrent layers that are no packed ones: of doubles, or with weights that the model computes.
+"""Recurrent layers without packed weights: of doubles, or with weights that the model computes.
 
 They are unrolled, so that the number of steps must be fixed.
 """

@@ -1,4 +1,4 @@
-"""Sets of values, whose size comes out of data."""
+"""Sets of values, whose size depends on data."""
 
 from __future__ import annotations
 

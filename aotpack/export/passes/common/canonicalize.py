@@ -18,7 +18,7 @@ from aotpack.export.torch_compat.operators import OpOverload
 
 
 def canonicalize(program: Program) -> Program:
-    """Arguments in the one form of their operator's schema; calls whose results nobody reads go, assertions stay."""
+    """Arguments in the one form of their operator's schema; calls whose results are not read go, assertions stay."""
     rewriter = Rewriter(program)
     for node in rewriter.graph.nodes:
         if not isinstance(node.target, OpOverload):

@@ -67,7 +67,7 @@ class _Backward:
 
 
 def lower_convolution_backward(program: Program) -> Program:
-    """Replaces each gradient that a backward of a convolution computes by operators with kernels of ours."""
+    """Replaces each gradient that a backward of a convolution computes by operators with kernels of their own."""
     rewriter = Rewriter(program)
     for node in rewriter.nodes(aten.convolution_backward.default):
         backward = _read(node)

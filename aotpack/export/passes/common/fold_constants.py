@@ -128,7 +128,7 @@ def _foldable(node: torch.fx.Node) -> bool:
         return False
     if node.target._schema.is_mutable or is_random(node.target):
         return False
-    # Batch norm and dropout in training mode, and operators whose result has sizes out of data, keep their place.
+    # Batch norm and dropout in training mode, and operators whose result has data-dependent sizes, keep their place.
     if torch.Tag.data_dependent_output in node.target.tags or torch.Tag.dynamic_output_shape in node.target.tags:
         return False
     values = node.meta.get("val")

@@ -21,7 +21,7 @@ aten = torch.ops.aten
 
 
 def settle_factors(program: Program) -> Program:
-    """Replaces `_linalg_det`, `_linalg_slogdet` and `_linalg_solve_ex` by operators that are told what to factor."""
+    """Replaces `_linalg_det`, `_linalg_slogdet` and `_linalg_solve_ex` by operators that accept what to factor."""
     rewriter = Rewriter(program)
     for op, ours in ((aten._linalg_det.default, linalg.det), (aten._linalg_slogdet.default, linalg.slogdet)):
         for node in rewriter.nodes(op):

@@ -5,7 +5,7 @@ Left alone are
 
 - results whose dtype the constant changes, as `bf16 * fp32` does;
 - scales of a weight that something else reads too: the archive would hold it twice (a shift changes the bias only);
-- scales of fp16 weights that are no number in [2^-6, 1]: the weight may leave fp16's range where the result does not.
+- scales of fp16 weights outside of [2^-6, 1]: the weight may leave fp16's range where the result does not.
 
 Folded as if they were finite: 0 * inf, which a constant with such values would make NaN in eager, is not reproduced.
 """

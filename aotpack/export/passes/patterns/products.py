@@ -22,7 +22,7 @@ class Product:
 
     Attributes:
         node: the call.
-        x: its argument that is no constant.
+        x: its argument that is not a constant.
         weight: the `get_attr` node of the matrix, behind any transpositions.
         rows: whether the matrix lies as [n, k], as torch.nn.Linear holds it, and not as [k, n].
         bias: of any shape that can be added to the result; None where there is none.

@@ -85,7 +85,7 @@ def same_value_of(value: Any) -> object:
 
 
 class Slicing:
-    """What becomes of the readers of a dense value [..., n] that will be a slice of a dense one [..., total].
+    """How to change the readers of a dense value [..., n] that will be a slice of a dense one [..., total].
 
     Attributes:
         possible: whether all readers read the slice without a copy of it that there was not before.

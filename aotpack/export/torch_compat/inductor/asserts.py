@@ -1,4 +1,4 @@
-"""Checks of sizes that come out of data: generated code that says what was checked, in the model's words and names.
+"""Checks of data-dependent sizes: generated code that says what was checked, in the model's words and names.
 
 TorchInductor compiles `torch._check` into a test of its own symbols, and throws with these. Here the error has the
 message of the model's check, the condition in the user's names, the values, and the line that each value came from.

@@ -270,7 +270,7 @@ def _adapted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _symbols_of(gm: torch.fx.GraphModule) -> Iterator[None]:
-    """While active, symbols that come out of data have a place to live even where no input has brought one along."""
+    """While active, data-dependent symbols have a shape environment even where no input has one."""
     from torch._guards import TracingContext, tracing
 
     with tracing(TracingContext(fake_mode(gm))):

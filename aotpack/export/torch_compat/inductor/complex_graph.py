@@ -81,7 +81,7 @@ def _order(value: torch.Tensor) -> list[int]:
 
 
 def _store(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
-    """Writes to state, which come last, by an operator of ours."""
+    """Writes to state, which come last, by an aotpack operator."""
     state = node.args[0]
     assert isinstance(state, torch.fx.Node)
     with graph.inserting_before(node):

@@ -32,7 +32,7 @@ from aotpack.export.torch_compat.patches import replaced
 def custom_calls(names: Mapping[torch._ops.OpOverload, str]) -> Iterator[None]:
     """While active, generated code calls each operator of `names` by the C function that is named there.
 
-    Operators with Triton kernels stay whole, so that they are called likewise, or refused by name.
+    Operators with Triton kernels stay whole, so that they are called likewise, or reported as unsupported.
     """
     if not names:
         with triton_operators_kept():

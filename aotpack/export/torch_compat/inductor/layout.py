@@ -27,7 +27,7 @@ from aotpack.export.torch_compat.patches import replaced
 
 @contextlib.contextmanager
 def chosen_layouts(gm: torch.fx.GraphModule) -> Iterator[None]:
-    """While code is generated for a graph; graphs without convolutions of ours, which no pass lays out, are left alone.
+    """While code is generated for a graph; graphs without aotpack convolutions, which no pass lays out, are left alone.
 
     A loop whose only reader is a `to_layout` writes in that order; other loops follow what they read.
     """

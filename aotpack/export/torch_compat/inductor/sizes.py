@@ -52,9 +52,9 @@ def open_sizes() -> Iterator[None]:
 
 
 def _of_any_size(original: Any) -> Any:
-    """Writing to a slice, traced again: torch 2.11 asks then whether two sizes out of data are equal, which the program
-    was asked when it was captured. (The functions traced are themselves the targets of nodes, found by identity: they
-    must stay what they are.)
+    """Writing to a slice, traced again: torch 2.11 then asks whether two data-dependent sizes are equal, as it did when
+    the program was captured. (The functions traced are themselves the targets of nodes, found by identity: they
+    must not be replaced.)
     """
     from torch._inductor.fx_passes import reinplace
 

@@ -254,7 +254,7 @@ class Variable(Node):
 
 
 class ClassAttributes(Node):
-    """The attributes of a class that are no methods."""
+    """The attributes of a class that are not methods."""
 
     def read(self) -> dict[Any, Any]:
         entries = vars(self.owner).items()
