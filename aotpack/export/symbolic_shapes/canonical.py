@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import sympy
 
@@ -223,3 +224,32 @@ def positive_factors(
         return []
     lows = [ranges.get(symbol, (None, None))[0] for symbol in symbols]
     return symbols if all(low is not None and low >= 0 for low in lows) else []
+
+
+def spellings(difference: sympy.Expr) -> list[sympy.Expr]:
+    """The same in forms of which one may have tighter bounds than the other."""
+    if not is_integer(difference):
+        return [difference]
+    expanded = sympy.expand(difference)
+    symbols = expanded.free_symbols
+    if len(sympy.Add.make_args(expanded)) == 1 or not expanded.is_polynomial(*symbols):
+        return [expanded]
+    return [expanded, sympy.factor(expanded)]
+
+
+def outcome(condition: sympy.Rel, low: Any, high: Any) -> bool | None:
+    """The truth of a condition whose sides differ by something between these bounds; None where it is open."""
+    if isinstance(condition, sympy.Ne):
+        return True if low > 0 or high < 0 else (False if low == high == 0 else None)
+    if isinstance(condition, sympy.Eq):
+        return False if low > 0 or high < 0 else (True if low == high == 0 else None)
+    if isinstance(condition, (sympy.Ge, sympy.Gt)):
+        return _compare(low, high, isinstance(condition, sympy.Gt))
+    return _compare(-high, -low, isinstance(condition, sympy.Lt))
+
+
+def _compare(low: Any, high: Any, strict: bool) -> bool | None:
+    """Whether something between the bounds is above 0 (`strict`) or at least 0."""
+    if strict:
+        return True if low > 0 else (False if high <= 0 else None)
+    return True if low >= 0 else (False if high < 0 else None)

@@ -21,9 +21,10 @@ from aotpack.export.symbolic_shapes.canonical import (
     conjuncts,
     divisor,
     interval,
-    is_integer,
+    outcome,
     positive_factors,
     solved,
+    spellings,
     without_special_cases,
 )
 from aotpack.export.symbolic_shapes.declared import Note, Question
@@ -260,11 +261,11 @@ class _Solver:
 
     def _decided(self, condition: sympy.Rel) -> sympy.Basic:
         """`true` or `false` where the bounds of its sides leave no choice."""
-        for difference in _spellings(condition.lhs - condition.rhs):
+        for difference in spellings(condition.lhs - condition.rhs):
             low, high = value_range(difference, self._ranges())
-            outcome = None if low is None else _outcome(condition, low, high)
-            if outcome is not None:
-                return sympy.sympify(outcome)
+            holds = None if low is None else outcome(condition, low, high)
+            if holds is not None:
+                return sympy.sympify(holds)
         return condition
 
     # ---- what the dims can say ----
@@ -385,32 +386,3 @@ def _refuse(declared: Dim, demand: str, origin: Origin, *, hint: str = _NARROWER
     raise CaptureError(
         f"dim {declared.name!r} is declared as {declared}, but in the captured program it {demand}{origin}", hint=hint
     )
-
-
-def _spellings(difference: sympy.Expr) -> list[sympy.Expr]:
-    """The same in forms of which one may have tighter bounds than the other."""
-    if not is_integer(difference):
-        return [difference]
-    expanded = sympy.expand(difference)
-    symbols = expanded.free_symbols
-    if len(sympy.Add.make_args(expanded)) == 1 or not expanded.is_polynomial(*symbols):
-        return [expanded]
-    return [expanded, sympy.factor(expanded)]
-
-
-def _outcome(condition: sympy.Rel, low: Any, high: Any) -> bool | None:
-    """The truth of a condition whose sides differ by something between these bounds; None where it is open."""
-    if isinstance(condition, sympy.Ne):
-        return True if low > 0 or high < 0 else (False if low == high == 0 else None)
-    if isinstance(condition, sympy.Eq):
-        return False if low > 0 or high < 0 else (True if low == high == 0 else None)
-    if isinstance(condition, (sympy.Ge, sympy.Gt)):
-        return _compare(low, high, isinstance(condition, sympy.Gt))
-    return _compare(-high, -low, isinstance(condition, sympy.Lt))
-
-
-def _compare(low: Any, high: Any, strict: bool) -> bool | None:
-    """Whether something between the bounds is above 0 (`strict`) or at least 0."""
-    if strict:
-        return True if low > 0 else (False if high <= 0 else None)
-    return True if low >= 0 else (False if high < 0 else None)
