@@ -1,6 +1,6 @@
 """What a kind of device does in a build: passes, code generation, compiling.
 
-The driver runs the passes that are true on every device once, then for each backend its own, and has it lower and
+The driver runs the common passes once, then for each backend its own passes, and has it lower and
 compile for each of its targets. A new kind of device is a folder beside `cpu/` with one object of this protocol, and a
 line in `driver/backends.py`.
 """

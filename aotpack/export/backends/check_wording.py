@@ -1,4 +1,4 @@
-"""What the symbols of a program are called in the words of the model: for the errors of its checks."""
+"""The names of a program's symbols in the model, for the errors of its checks."""
 
 from __future__ import annotations
 

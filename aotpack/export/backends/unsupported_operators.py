@@ -1,4 +1,4 @@
-"""Operators without a kernel: found before anything of the model is compiled, and told all at once."""
+"""Operators without a kernel: found before anything is compiled, and reported in one error."""
 
 from __future__ import annotations
 

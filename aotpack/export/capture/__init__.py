@@ -1,1 +1,1 @@
-"""Capture: models and example calls become programs, by way of torch.export. Users call models.py and exported.py."""
+"""Capture: models and example calls become programs, through torch.export. Users call models.py and exported.py."""

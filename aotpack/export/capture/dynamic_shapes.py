@@ -1,4 +1,4 @@
-"""What a user may write for `dynamic_shapes`, and what it says of each tensor and number of the example call.
+"""Parses `dynamic_shapes`: the declaration for each tensor and number of the example call.
 
 Accepted, as in torch.export: None; a dict by the name of the parameter; a tuple or list by position; below it the
 structure of the argument (lists and tuples by position, dicts by key, dataclasses and namedtuples by field). A tensor

@@ -1,6 +1,6 @@
-"""What kind of file somebody wants to build: `.pt`, `.pth` and `.pt2` are the names of very different things.
+"""Recognizes the formats of model files: `.pt`, `.pth` and `.pt2` are extensions of very different formats.
 
-Only the names in the container are read, so nothing of a foreign file is run.
+Only the names in the container are read, so nothing of an unknown file is run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The dims that a user names: how they may be written, and that they fit together and the example call."""
+"""The dims of a user: their forms, and checks that they agree with each other and with the example call."""
 
 from __future__ import annotations
 

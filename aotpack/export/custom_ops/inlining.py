@@ -1,4 +1,4 @@
-"""Custom operators that are written in Python are traced through: an archive has their torch operators in their place.
+"""Traces through custom operators that are written in Python: an archive contains the torch operators that they call.
 
 An operator defined by `torch.library` is opaque to torch.export, which asks its fake implementation for the result. An
 archive needs what it computes. So while a model is traced, a call of it runs its implementation for the CPU on the

@@ -1,4 +1,4 @@
-"""The table of decompositions that TorchInductor gets from us."""
+"""The table of decompositions for TorchInductor."""
 
 from __future__ import annotations
 

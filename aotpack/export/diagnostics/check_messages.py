@@ -1,4 +1,4 @@
-"""What a model checks of its sizes and values (`torch._check`) with the words that it has for it.
+"""The checks of a model (`torch._check`) with their messages.
 
 torch.export keeps the conditions and drops the messages. They are noted while a model is traced.
 

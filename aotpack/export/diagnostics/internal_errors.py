@@ -1,4 +1,4 @@
-"""The last seam before users: what is not an error of this package becomes one, with the place in the model.
+"""Converts unexpected exceptions to errors of this package, with the place in the model.
 
 Every stage of a build runs inside `reported`. An exception that no part of the package foresaw is a fault of the
 package, whatever the model looks like, so the message says where it happened and asks for a report.

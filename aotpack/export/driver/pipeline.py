@@ -1,4 +1,4 @@
-"""Which passes a build runs: those that are true on every device once, then those of each backend."""
+"""The passes of a build: the common passes once, then those of each backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finished archive runs its own example calls before it takes its place.
+"""A finished archive runs its own example calls before it replaces the output file.
 
 They run in another process, without torch: a fault in the compiled code is an error of the build, not its end. That
 process (aotpack/cli/golden_worker.py) stays for later builds, and ends by itself after a minute without any.

@@ -1,4 +1,4 @@
-"""Editing a program's graph: what passes have in common."""
+"""Edits a program's graph; shared by all passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of values, whose failure is the call's."""
+"""Checks of values, which make the call fail."""
 
 from __future__ import annotations
 

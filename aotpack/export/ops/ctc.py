@@ -1,4 +1,4 @@
-"""The CTC loss, whose lengths are data.
+"""The CTC loss, with lengths as data.
 
 torch's own keeps a log alpha as large as the longest target, which only a call knows; here it has room for any.
 """

@@ -1,4 +1,4 @@
-"""Histograms, and the order of rows that sets of slices are made by."""
+"""Histograms, and the sorting of rows for sets of slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that torch.export does not follow, spelled by others that it does.
+"""Functions that torch.export cannot trace, written with functions that it can.
 
 Some look at values, which a trace does not have; some have a size that torch cannot tell, or that a trace would fix.
 They are replaced while a model is traced, one topic a file. The results are the same, and so is where they fail. A file

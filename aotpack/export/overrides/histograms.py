@@ -1,4 +1,4 @@
-"""Histograms: torch knows no sizes of what its own operators for them return."""
+"""Histograms: torch has no sizes for the results of its own operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses that look at values.
+"""Losses that depend on values of their inputs.
 
 `torch.nn.functional.gaussian_nll_loss` raises where a variance is negative; `ctc_loss` allocates by the longest target.
 Calls of them become aotpack operators, which do so in a call of the archive. torch (2.11 to 2.13) traces

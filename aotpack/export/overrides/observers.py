@@ -1,4 +1,4 @@
-"""Observers of quantization whose first call Python code tells apart by the values of their ranges."""
+"""Observers of quantization whose Python code recognizes the first call by the values of their ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws whose name is none in a graph: `Tensor.random_(from, to)`."""
+"""Draws whose operator cannot be written in a graph: `Tensor.random_(from, to)`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions whose sizes torch cannot tell, gets wrong, or has a trace fix.
+"""Functions whose sizes torch does not know, computes wrongly, or fixes in a trace.
 
 What `narrow` takes from a data-dependent place, to which torch binds no tensor, is a copy.
 """

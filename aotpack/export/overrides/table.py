@@ -1,4 +1,4 @@
-"""The table of functions that are overridden while a model is traced, and the mode that goes by it."""
+"""The table of functions that are overridden while a model is traced, and the mode that applies it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Factories of signal processing whose sizes torch has no symbols for: a size that varies is computed with."""
+"""Factories of signal processing whose sizes cannot be symbolic in torch: formulas accept dynamic sizes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Passes: programs in, programs out. `common/` is true on every device, `cpu/` chooses kernels and layouts of CPUs."""
+"""Passes: programs in, programs out. `common/` is valid on every device, `cpu/` chooses kernels and layouts of CPUs."""

@@ -1,1 +1,1 @@
-"""Trying captured programs at other sizes than the example's."""
+"""Runs captured programs at other sizes than the example's."""

@@ -1,4 +1,4 @@
-"""What passes and code generation rely on beyond what was captured.
+"""Assumptions of passes and code generation beyond those of the capture.
 
 Both run on the symbols of the capture, and may decide by the sizes of the example. What operators ask of fake tensors
 on the way settles layouts, which code is then generated for. What TorchInductor or a pass asks by itself may settle

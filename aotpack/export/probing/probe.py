@@ -1,4 +1,4 @@
-"""Sizes that are tried out: 0 and 1 first of all, of which torch takes things for granted without saying so.
+"""Runs programs at sizes with implicit assumptions of torch, 0 and 1 first of all.
 
 A trace is made at the sizes of the example. Where a model does something else for a size of 0 or 1 (`squeeze`, a
 broadcast, a reduction of nothing), that is in no guard. So the example call is cut to these sizes, one dim after the

@@ -1,4 +1,4 @@
-"""What a trace relies on beyond what the user declared, tried out: the model is called with sizes that violate it.
+"""Tests the assumptions of a trace that the user did not declare: the model is called with sizes that violate them.
 
 A trace decides by the sizes of the example. What operators ask of sizes is often about layouts that make no difference
 to results: where the model works and what was captured answers the same, such a condition is dropped. Where the model

@@ -1,4 +1,4 @@
-"""What the user says of the sizes of a call, which torch.export is not told: names, ranges, multiples, relations.
+"""The user's declarations that torch.export does not get: names, ranges, multiples and relations of sizes.
 
 Every size that may vary is `Dim.AUTO` for torch.export, whatever the user calls it: torch assumes nothing and refuses
 nothing by itself; `trace` states the user's relations and ranges by `torch._check` before the model runs, and

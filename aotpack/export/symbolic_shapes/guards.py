@@ -1,4 +1,4 @@
-"""What a captured program demands of its dims: ranges, multiples, and conditions that neither can say.
+"""The requirements of a captured program on its dims: ranges, multiples, and conditions beyond these.
 
 Conditions are sympy expressions over one symbol per dim, `dim_symbol(name)`. They are simplified with what is known of
 the dims: what follows from ranges and multiples goes, what is a range or a multiple becomes one. Tests prove with z3

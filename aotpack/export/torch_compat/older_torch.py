@@ -1,4 +1,4 @@
-"""What versions of torch have wrong of the sizes and dtypes of results, mended while a model is captured and lowered.
+"""Corrects wrong sizes and dtypes of results in some versions of torch, while a model is captured and lowered.
 
 Of this only `_mend_embedding_bags` is active with torch 2.13, which does the rest right.
 

@@ -1,4 +1,4 @@
-"""Caches of transformers as plain containers: what an archive takes and returns in their place.
+"""Caches of transformers as plain containers, which archives accept and return instead.
 
 A cache with layers is a dict of lists with an element per layer: `key_cache`, `value_cache`, and whatever else its
 layers hold that changes from call to call (`conv_states`, `recurrent_states`, `cumulative_length`, …); None where a

@@ -1,4 +1,4 @@
-"""What eager PyTorch leaves open in the example call: another answer than its own may then be as right.
+"""Results of the example call that are not unique: answers that differ from eager's may also be right.
 
 Equal elements have no order, and elements that differ by rounding alone have another one wherever sums are added up in
 another order; singular vectors and eigenvectors are unique up to a factor.

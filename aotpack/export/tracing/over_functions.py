@@ -1,4 +1,4 @@
-"""Operators over functions, as torch.cond and while_loop: TorchInductor's code for them would call into libtorch."""
+"""Higher-order operators, such as torch.cond and while_loop: TorchInductor's code for them would call into libtorch."""
 
 from __future__ import annotations
 

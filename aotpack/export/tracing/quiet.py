@@ -1,4 +1,4 @@
-"""Keeps torch from writing graphs, tracebacks and warnings of its own to stderr: what matters is in our errors.
+"""Keeps torch from writing graphs, tracebacks and warnings to stderr: the errors of aotpack report what matters.
 
 Interfaces touched (torch 2.11 to 2.13):
   torch.fx.experimental.symbolic_shapes.log, torch.export.log   silenced below errors

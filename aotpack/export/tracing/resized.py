@@ -1,4 +1,4 @@
-"""Tensors of a model that a call gives another shape: `resize_`, `unsqueeze_`, an assignment to `.data`."""
+"""Tensors of a model whose shape a call changes: `resize_`, `unsqueeze_`, an assignment to `.data`."""
 
 from __future__ import annotations
 

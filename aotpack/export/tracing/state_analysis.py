@@ -1,4 +1,4 @@
-"""Which of the places that a call has changed the next call depends on, and how the program represents them."""
+"""Finds the changed places that the next call depends on, and makes them state of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the programs of one archive have in common: constants that are one tensor, and state that one of them writes.
+"""The shared constants of the programs of one archive: those that are one tensor, and state that one of them writes.
 
 Entries and variants are captured one by one, from the same model. A constant of the model is the same memory in all of
 them; one that passes derived is the same when it is computed in the same way from the same constants.

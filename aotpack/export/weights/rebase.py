@@ -1,4 +1,4 @@
-"""State that the entries of an archive see through different tensors over one memory.
+"""State that the entries of an archive access through different tensors over one memory.
 
 One entry writes to `row`, which another sees as a part of `whole`: in both it becomes a view of `whole`, since state is
 one tensor in a context.

@@ -1,4 +1,4 @@
-"""Compiling: sources of a module become one stripped shared object, in parallel and by way of the build cache."""
+"""Compiling: sources of a module become one stripped shared object, in parallel and with the build cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the compiler is given for kernels of the user: sources, flags and what a cache may know them by."""
+"""The compiler inputs for kernels of the user: sources, flags and cache keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How decompositions of operators on complex tensors are registered, and what they share.
+"""Registers decompositions of operators on complex tensors, with their shared helpers.
 
 Whatever they return is joined by `aten.complex`, and what they take apart goes through `aten.view_as_real`: where one
 meets the other, nothing is left of both (aotpack/export/torch_compat/inductor/complex_graph.py).

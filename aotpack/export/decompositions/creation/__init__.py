@@ -1,4 +1,4 @@
-"""Tensors that are made of no others: random numbers and ranges."""
+"""Operators that create tensors: random numbers and ranges."""
 
 from aotpack.export.decompositions.creation import random, ranges
 

@@ -1,4 +1,4 @@
-"""Attention where gradients are taken, and in double."""
+"""Attention with gradients, and in double precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions over time, batch and channels in this order."""
+"""Convolutions over dims in the order time, batch, channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embedding bags with what their backward reads, that backward, and tables whose rows have a greatest norm."""
+"""Embedding bags with the results that their backward reads, the backward, and tables with a maximum row norm."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Resampling with antialiasing, of volumes, and all its backwards; the backward of replicating pads.
 
-What TorchInductor fuses is left to it.
+TorchInductor's own code is used where it fuses.
 """
 
 from __future__ import annotations

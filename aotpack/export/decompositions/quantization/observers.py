@@ -1,4 +1,4 @@
-"""Quantization-aware training: fake quantization by the range that has been seen so far.
+"""Quantization-aware training: fake quantization by the observed range.
 
 Source: torch's `_fused_moving_avg_obs_fq_helper`, with the parameters that FBGEMM chooses.
 """

@@ -1,4 +1,4 @@
-"""Reductions, right also where nothing is reduced."""
+"""Reductions that are also right over no elements."""
 
 from __future__ import annotations
 

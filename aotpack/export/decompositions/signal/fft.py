@@ -1,4 +1,4 @@
-"""Fourier transforms: torch's operators as ours, whose results lie as torch's do."""
+"""Fourier transforms: torch's operators by aotpack's, with results in torch's layout."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Passes that are true on every device."""
+"""Passes that are valid on every device."""

@@ -1,4 +1,4 @@
-"""Brings calls into one form, so that the passes behind it need to know one.
+"""Brings calls into one form, the only one that later passes handle.
 
 The form: what an operator's schema takes by position is given by position, keyword-only arguments by keyword, and what
 equals the schema's default is left out where nothing behind it has to be given. Capture has made private writes

@@ -1,4 +1,4 @@
-"""Removes dropout at inference; dropout in training mode stays, a random operator like others."""
+"""Removes dropout at inference; dropout in training mode stays as a random operator."""
 
 from __future__ import annotations
 

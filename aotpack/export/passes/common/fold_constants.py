@@ -1,4 +1,4 @@
-"""Folds what depends on constants alone: casts, transpositions, lookups with constant indices.
+"""Folds nodes that depend on constants only: casts, transpositions, lookups with constant indices.
 
 Never folded: random operators, values that depend on symbolic sizes, state that the model writes, and values made of
 nothing (`arange`, `zeros`), which are cheaper to compute than to load. What is folded takes at most `_GROWTH` times the

@@ -1,4 +1,4 @@
-"""Makes one product of several that share their input: their weights side by side, their results slices of one.
+"""Merges products that share their input: the weights are concatenated, the results are slices of one product.
 
 Query, key and value of an attention layer, gate and up of a gated network: one call reads the input once, shares it
 among the threads once, and wastes panels of the packed weight once. The price is that results are slices, with the

@@ -1,4 +1,4 @@
-"""Finds GELU where a model spells it out, so that it can go into the product before it.
+"""Recognizes GELU written as separate operators, so that it can be fused into the product before it.
 
 x * 0.5 * (1 + erf(x / sqrt(2))), and 0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))), the approximation of
 D. Hendrycks and K. Gimpel, 2016, as GPT-2 has it.

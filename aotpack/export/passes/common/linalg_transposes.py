@@ -1,4 +1,4 @@
-"""Settles which matrix determinants and solutions are factored from.
+"""Decides which matrix determinants and solutions factor.
 
 Where a matrix is contiguous and real, aten may factor its transpose, which lies the way that LAPACK wants. The
 backwards, traced when the model was captured, use the factors accordingly: what was chosen by the strides of then must

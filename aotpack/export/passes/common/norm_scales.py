@@ -1,4 +1,4 @@
-"""Makes of each batch norm that is left a multiplication and an addition with constants."""
+"""Replaces each remaining batch norm by a multiplication and an addition with constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The passes that are true on every device, in the order in which they run, each with the reason for its place."""
+"""The passes that are valid on every device, in the order in which they run, each with the reason for its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends scaled dot-product attention to our blocked kernel."""
+"""Replaces scaled dot-product attention by the blocked kernel."""
 
 from __future__ import annotations
 

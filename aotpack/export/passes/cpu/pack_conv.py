@@ -1,4 +1,4 @@
-"""Packs constant convolution weights for our kernel; activations become channels-last."""
+"""Packs constant convolution weights for the kernel; activations become channels-last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends embedding bags whose pooled result alone is read to our kernel."""
+"""Uses the kernel for embedding bags of which only the pooled result is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packs constant weights of linears and matrix products for our kernel."""
+"""Packs constant weights of linears and matrix products for the kernel."""
 
 from __future__ import annotations
 

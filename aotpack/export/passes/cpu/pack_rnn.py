@@ -1,4 +1,4 @@
-"""Splits LSTM and GRU into our layer operator, one call per layer and direction."""
+"""Splits LSTM and GRU into the layer operator, one call per layer and direction."""
 
 from __future__ import annotations
 

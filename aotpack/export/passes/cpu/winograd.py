@@ -1,4 +1,4 @@
-"""Transforms weights of 3 x 3 convolutions, where the time that it saves is worth the bytes.
+"""Transforms weights of 3 x 3 convolutions, where the saved time is worth the additional bytes.
 
 Winograd's F(2 x 2, 3 x 3) takes 16 products for four outputs instead of 36, of weights that are 16/9 as large
 (csrc/kernels/conv_winograd.cpp). The archive may grow by little, so the layers are chosen that save most time for a

@@ -1,1 +1,1 @@
-"""What passes recognise in a graph: products, norms and their producers, readers of slices."""
+"""Patterns that passes recognize in a graph: products, norms and their producers, readers of slices."""

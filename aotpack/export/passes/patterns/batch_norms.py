@@ -1,4 +1,4 @@
-"""Batch norms over constant running statistics, in whatever way a graph spells them."""
+"""Batch norms over constant running statistics, in all forms that a graph may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions and products with constant weights: what passes fold scales and shifts into."""
+"""Convolutions and products with constant weights: passes fold scales and shifts into them."""
 
 from __future__ import annotations
 

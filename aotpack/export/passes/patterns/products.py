@@ -1,4 +1,4 @@
-"""Matrix products with a constant matrix, in whatever way a graph spells them."""
+"""Matrix products with a constant matrix, in all forms that a graph may have."""
 
 from __future__ import annotations
 

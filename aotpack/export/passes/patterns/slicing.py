@@ -1,4 +1,4 @@
-"""Whether a dense value may become a slice of a wider one, and what that does to the views of it."""
+"""Whether a dense value may become a slice of a wider one, and the effect on its views."""
 
 from __future__ import annotations
 

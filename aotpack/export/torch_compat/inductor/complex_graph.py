@@ -1,4 +1,4 @@
-"""What decompositions leave of complex numbers: parts that are joined and taken apart again go straight on.
+"""Simplifies complex numbers after decomposition: parts that are joined and split again are used directly.
 
 Decompositions take complex tensors apart (`aten.view_as_real`, `aten.select`), compute with real ones and join the
 results (`aten.complex`), each for itself. Here, on the whole graph, joining and taking apart cancel out. What stays

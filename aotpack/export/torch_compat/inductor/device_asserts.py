@@ -1,4 +1,4 @@
-"""Asserts of values inside of kernels: the error of the call, wherever in a kernel they are.
+"""Asserts of values inside of kernels: a failure is an error of the call.
 
 TorchInductor writes a throw of std::runtime_error, which would end the process where it leaves a parallel region, and
 puts the message between quotes as it is. Here they are checks like those of indices, which kernel_source.py guards.

@@ -1,4 +1,4 @@
-"""What generated code calls instead of computing: the operators of a lowered graph, and where in the model each is.
+"""The operators that generated code calls, and their places in the model.
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.graph.GraphLowering.operations

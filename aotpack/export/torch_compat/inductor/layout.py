@@ -1,4 +1,4 @@
-"""Has TorchInductor keep to the layouts that our layout pass has chosen.
+"""Makes TorchInductor use the layouts that the layout pass has chosen.
 
 Two things. `aotpack::to_layout` is lowered into the loop that makes its operand, where there is one, so that nothing is
 copied. And a loop's layout is decided after those of the loops that it reads: Inductor would otherwise take undecided

@@ -1,4 +1,4 @@
-"""C functions that TorchInductor calls operators by only in later versions of torch: here it does in earlier ones too.
+"""C functions of operators that TorchInductor calls in later versions of torch only: here it does in earlier ones too.
 
 Private interface touched (torch 2.11 to 2.13):
   torchgen.aoti.fallback_ops.inductor_fallback_ops   names of operators that have a C function

@@ -1,4 +1,4 @@
-"""Has TorchInductor print the arithmetic of sizes as C++ that means what the model's Python means.
+"""Makes TorchInductor print the arithmetic of sizes as C++ with the semantics of the model's Python.
 
 Sizes and numbers are sympy expressions to TorchInductor. Its printer has no `exp`, no `log`, no power of another base
 than 2, writes Python for `sin`, and leaves out the parentheses of a true division.

@@ -1,4 +1,4 @@
-"""Keeps TorchInductor from deciding what sizes are: its code is for all sizes that an entry admits.
+"""Keeps TorchInductor from specializing on sizes: its code is for all sizes that an entry admits.
 
 TorchInductor compiles for one call at a time and may *guard*: assume what holds for the example call, and compile again
 where it does not. An archive is compiled once. So nothing is assumed of dynamic sizes here (torch calls that oblivious:

@@ -1,1 +1,1 @@
-"""What a call leaves in Python objects: detected, and made state of the archive or refused (docs/state.md)."""
+"""Python state that a call changes: detected, and made state of the archive or rejected (docs/state.md)."""

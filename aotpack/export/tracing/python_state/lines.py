@@ -1,4 +1,4 @@
-"""Which line of the model changes a place."""
+"""Finds the line of the model that changes a place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each operator makes of the layouts of its operands.
+"""The effect of each operator on the layouts of its operands.
 
 A kernel that TorchInductor generates writes its result in the order in which most of what it reads lies, so results
 follow operands whose orders agree. The exceptions have kinds of their own. Operators that are not listed here want

@@ -1,4 +1,4 @@
-"""What can be said of an operator's operands and result: the rules by which the layout pass knows operators."""
+"""Rules for the layouts of an operator's operands and result."""
 
 from __future__ import annotations
 
