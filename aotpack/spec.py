@@ -217,7 +217,8 @@ class TensorSpec:
     `order` lists the dims from outermost to innermost in memory. `mutated` (inputs only): the call writes to the
     caller's buffer. `number`, one of "int", "float" and "bool": a Python scalar for callers, and a tensor of rank 0 and
     dtype int64, float64 or bool for modules. `dim` (int inputs only): the dim whose value the scalar is. `formula` (int
-    inputs only): the required value of the scalar.
+    inputs only): the required value of the scalar. `device` is the index of the logical device in whose memory the
+    tensor lies; None: always in host memory, as Python scalars do.
     """
 
     name: str
@@ -228,6 +229,7 @@ class TensorSpec:
     number: str | None = None
     dim: str | None = None
     formula: DimRef | Expr | None = None
+    device: int | None = 0
 
     @property
     def rank(self) -> int:

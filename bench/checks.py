@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from aotpack.archive import Entry, FileSource, Manifest, Module, Variant, write_archive
+from aotpack.archive import Entry, FileSource, Implementation, Manifest, Module, Variant, write_archive
 from aotpack.building.native_sources import module_abi_version
 from aotpack.spec import CallSpec, Check, Dim, DimRef, DType, ShapeElement, TensorLeaf, TensorSpec
 
@@ -58,7 +58,7 @@ def archive(case: str, module: bytes, path: Path) -> None:
         inputs.append(TensorSpec(f"x{index}", DType.FLOAT32, shape, (0, 1, 2, 3)))
     outputs = (TensorSpec("output", DType.FLOAT32, (0,), (0,)),)
     source = FileSource.from_bytes("modules/x86-64/forward", module)
-    code = Module("x86-64", module_abi_version(), 0, (), ())
+    implementation = Implementation.of_module(Module("x86-64", module_abi_version(), 0, (), ()), INPUTS, len(outputs))
     entry = Entry(
         name="forward",
         dims=tuple(Dim(name, 1, 64) for name in names),
@@ -66,7 +66,7 @@ def archive(case: str, module: bytes, path: Path) -> None:
         outputs=outputs,
         in_spec=CallSpec(tuple(TensorLeaf(i) for i in range(INPUTS)), (None,) * INPUTS),
         out_spec=TensorLeaf(0),
-        variants=(Variant("default", (), (code,), CHECKS if case == "relations" else ()),),
+        variants=(Variant("default", (), (implementation,), CHECKS if case == "relations" else ()),),
     )
     write_archive(path, Manifest("checks", {}, (), (entry,)), [source])
 

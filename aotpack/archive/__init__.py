@@ -9,6 +9,7 @@ from aotpack.archive.constants import ConstantLayout, Placement, layout_constant
 from aotpack.archive.decode import decode_manifest
 from aotpack.archive.encode import encode_manifest
 from aotpack.archive.manifest import (
+    Asset,
     Constant,
     Entry,
     FileEntry,
@@ -16,9 +17,13 @@ from aotpack.archive.manifest import (
     Golden,
     GoldenTensor,
     Guard,
+    Implementation,
     Kernel,
     Manifest,
     Module,
+    Reference,
+    Source,
+    Step,
     Variant,
     Weights,
     WeightTensor,
@@ -28,6 +33,7 @@ from aotpack.archive.writer import FileSource, StagedArchive, check_output, stag
 
 __all__ = [
     "ArchiveReader",
+    "Asset",
     "Constant",
     "ConstantLayout",
     "Entry",
@@ -37,11 +43,15 @@ __all__ = [
     "Golden",
     "GoldenTensor",
     "Guard",
+    "Implementation",
     "Kernel",
     "Manifest",
     "Module",
     "Placement",
+    "Reference",
+    "Source",
     "StagedArchive",
+    "Step",
     "Variant",
     "WeightTensor",
     "Weights",

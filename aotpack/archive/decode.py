@@ -1,16 +1,35 @@
 """Canonical JSON → manifest, strictly: what docs/format.md does not allow is a `MalformedArchiveError`.
 
-The files and constants are read here; entry_json.py, values_json.py, spec_json.py and weights_json.py read the rest.
+The files and constants are read here; entry_json.py, steps_json.py, values_json.py, spec_json.py and weights_json.py
+read the rest.
 """
 
 from __future__ import annotations
 
 from aotpack.archive.encode import canonical
 from aotpack.archive.entry_json import decode_entry
-from aotpack.archive.fields import overlaps, read_byte_range, read_dtype, read_file, read_integers, read_strings
+from aotpack.archive.fields import (
+    Scope,
+    overlaps,
+    read_byte_range,
+    read_dtype,
+    read_file,
+    read_integers,
+    read_strings,
+)
 from aotpack.archive.layout import CONSTANT_ALIGNMENT, path_problem
-from aotpack.archive.manifest import FORMAT, READABLE_VERSIONS, ROLES, Constant, FileEntry, Manifest
+from aotpack.archive.manifest import (
+    FORMAT,
+    MAIN_DEVICE,
+    READABLE_VERSIONS,
+    ROLES,
+    STEPS_VERSION,
+    Constant,
+    FileEntry,
+    Manifest,
+)
 from aotpack.archive.node import INT64_MAX, Node, malformed, parse_json, unique
+from aotpack.archive.steps_json import check_state
 from aotpack.archive.weights_json import decode_weights
 from aotpack.errors import UnsupportedVersionError
 
@@ -36,17 +55,20 @@ def decode_manifest(data: bytes) -> Manifest:
             hint="update aotpack, or build the archive again with this version",
         )
     keys = ("format", "format_version", "name", "producer", "files", "constants", "entries", "report", "weights")
-    top = Node(value, "top").object(*keys)
+    top = Node(value, "top").object(*keys, *(("devices",) if version >= STEPS_VERSION else ()))
     if canonical(value) != data:
         malformed("manifest: not in the canonical encoding (sorted keys, no white space, a newline at the end)")
 
     files = _files(top["files"])
     constants = tuple(_constant(node, files) for node in top["constants"].list())
     unique([(top["constants"], constant.name) for constant in constants])
-    entries = tuple(decode_entry(node, files, len(constants)) for node in top["entries"].list())
+    devices = _devices(top["devices"]) if version >= STEPS_VERSION else (MAIN_DEVICE,)
+    scope = Scope(version, files, len(constants), len(devices))
+    entries = tuple(decode_entry(node, scope) for node in top["entries"].list())
     if not entries:
         top["entries"].fail("empty: an archive has at least one entry")
     unique([(top["entries"], entry.name) for entry in entries])
+    check_state(top["entries"], entries, constants)
     return Manifest(
         name=top["name"].string(empty=True),
         producer=_producer(top["producer"]),
@@ -56,7 +78,16 @@ def decode_manifest(data: bytes) -> Manifest:
         format_version=version,
         report=None if top["report"].value is None else read_file(top["report"], files, "reports/"),
         weights=decode_weights(top["weights"], constants, entries),
+        devices=devices,
     )
+
+
+def _devices(node: Node) -> tuple[str, ...]:
+    devices = read_strings(node)
+    if not devices:
+        node.fail("empty: an archive has at least one device")
+    unique([(node, device) for device in devices])
+    return devices
 
 
 def _producer(node: Node) -> dict[str, str]:

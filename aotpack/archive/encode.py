@@ -8,11 +8,14 @@ from typing import Any
 
 from aotpack.archive.manifest import (
     FORMAT,
+    MAIN_DEVICE,
+    STEPS_VERSION,
     Constant,
     Entry,
     Golden,
     GoldenTensor,
     Guard,
+    Implementation,
     Manifest,
     Module,
     Variant,
@@ -46,18 +49,26 @@ def canonical(value: Any) -> bytes:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The bytes of `manifest.json`."""
+    """The bytes of `manifest.json`.
+
+    Raises:
+        ValueError: the manifest's format version has no devices, steps, assets or features.
+    """
+    version = manifest.format_version
+    if version < STEPS_VERSION and manifest.devices != (MAIN_DEVICE,):
+        raise ValueError(f"format version {version} has one device, {MAIN_DEVICE!r}")
     return canonical(
         {
             "format": FORMAT,
-            "format_version": manifest.format_version,
+            "format_version": version,
             "name": manifest.name,
             "producer": dict(manifest.producer),
             "files": [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in manifest.files],
             "constants": [_constant(constant) for constant in manifest.constants],
-            "entries": [_entry(entry) for entry in manifest.entries],
+            "entries": [_entry(entry, version) for entry in manifest.entries],
             "report": manifest.report,
             "weights": None if manifest.weights is None else _weights(manifest.weights),
+            **({"devices": list(manifest.devices)} if version >= STEPS_VERSION else {}),
         }
     )
 
@@ -78,15 +89,15 @@ def _constant(constant: Constant) -> Json:
     }
 
 
-def _entry(entry: Entry) -> Json:
+def _entry(entry: Entry, version: int) -> Json:
     return {
         "name": entry.name,
         "dims": [_bounds("name", dim.name, dim) for dim in entry.dims],
-        "inputs": [_value(value) for value in entry.inputs],
-        "outputs": [_value(value) for value in entry.outputs],
+        "inputs": [_value(value, version) for value in entry.inputs],
+        "outputs": [_value(value, version) for value in entry.outputs],
         "in_spec": encode_spec(entry.in_spec),
         "out_spec": encode_spec(entry.out_spec),
-        "variants": [_variant(variant) for variant in entry.variants],
+        "variants": [_variant(variant, entry, version) for variant in entry.variants],
         "goldens": [_golden(golden) for golden in entry.goldens],
     }
 
@@ -95,16 +106,25 @@ def _bounds(key: str, name: str, bounds: Dim | Guard) -> Json:
     return {key: name, "min": bounds.min, "max": bounds.max, "multiple_of": bounds.multiple_of}
 
 
-def _value(value: TensorSpec) -> Json:
+def _intermediate(value: TensorSpec) -> Json:
     return {
         "name": value.name,
         "dtype": value.dtype.value,
         "shape": [_size(size) for size in value.shape],
         "order": list(value.order),
+        "device": value.device,
+    }
+
+
+def _value(value: TensorSpec, version: int) -> Json:
+    encoded = _intermediate(value) | {
         "mutated": value.mutated,
         "number": value.number,
         "dim": value.dim if value.formula is None else _size(value.formula),
     }
+    if version < STEPS_VERSION and encoded.pop("device") != (0 if value.number is None else None):
+        raise ValueError(f"format version {version} has no devices of values")
+    return encoded
 
 
 def _size(size: ShapeElement) -> int | Json:
@@ -152,24 +172,57 @@ def _specs(items: tuple[Spec, ...]) -> list[Json]:
     return [encode_spec(item) for item in items]
 
 
-def _variant(variant: Variant) -> Json:
+def _variant(variant: Variant, entry: Entry, version: int) -> Json:
+    if version < STEPS_VERSION:
+        trivial = (Implementation.of_module(m, len(entry.inputs), len(entry.outputs)) for m in variant.modules)
+        if variant.implementations != tuple(trivial):
+            raise ValueError(f"format version {version} has one module per target, without steps")
+        implementations = {"modules": [_module(module, version) for module in variant.modules]}
+    else:
+        implementations = {"targets": [_implementation(each, version) for each in variant.implementations]}
     return {
         "name": variant.name,
         "guards": [_bounds("dim", guard.dim, guard) for guard in variant.guards],
         "checks": [{"text": check.text, "code": _code(check.code)} for check in variant.checks],
-        "modules": [_module(module) for module in variant.modules],
+        **implementations,
     }
 
 
-def _module(module: Module) -> Json:
+def _implementation(implementation: Implementation, version: int) -> Json:
     return {
+        "target": implementation.target,
+        "values": [_intermediate(value) for value in implementation.values],
+        "steps": [
+            {
+                "device": step.device,
+                "inputs": [{reference.source.value: reference.index} for reference in step.inputs],
+                "outputs": [{reference.source.value: reference.index} for reference in step.outputs],
+                "module": _module(step.module, version),
+            }
+            for step in implementation.steps
+        ],
+    }
+
+
+def _module(module: Module, version: int) -> Json:
+    encoded: Json = {
         "target": module.target,
         "abi_version": module.abi_version,
         "file": module.file,
         "constants": list(module.constants),
         "imports": list(module.imports),
         "kernels": [{"name": kernel.name, "ops": list(kernel.ops)} for kernel in module.kernels],
+        "assets": [
+            {"name": asset.name, "file": asset.file, "offset": asset.offset, "nbytes": asset.nbytes}
+            for asset in module.assets
+        ],
+        "features": list(module.features),
     }
+    if version < STEPS_VERSION:
+        if module.assets or module.features:
+            raise ValueError(f"format version {version} has modules without assets and features")
+        del encoded["assets"], encoded["features"]
+    return encoded
 
 
 def _golden(golden: Golden) -> Json:

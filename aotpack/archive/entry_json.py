@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from aotpack.archive.fields import read_byte_range, read_dtype, read_file, read_integers, read_strings
-from aotpack.archive.manifest import Entry, FileEntry, Golden, GoldenTensor, Kernel, Module, Variant
+from aotpack.archive.fields import Scope, read_byte_range, read_dtype, read_integers
+from aotpack.archive.manifest import STEPS_VERSION, Entry, FileEntry, Golden, GoldenTensor, Variant
 from aotpack.archive.node import Node, unique
 from aotpack.archive.spec_json import decode_call, decode_spec
+from aotpack.archive.steps_json import decode_implementations, used_values
 from aotpack.archive.values_json import check_dims, decode_check, decode_dims, decode_guard, decode_value
 from aotpack.spec import TensorSpec, tensor_indices
 
 
-def decode_entry(node: Node, files: tuple[FileEntry, ...], num_constants: int) -> Entry:
+def decode_entry(node: Node, scope: Scope) -> Entry:
     """One of the archive's entries."""
     members = node.object("name", "dims", "inputs", "outputs", "in_spec", "out_spec", "variants", "goldens")
     dims = decode_dims(members["dims"])
     names = frozenset(dim.name for dim in dims)
-    inputs = tuple(decode_value(item, names, output=False) for item in members["inputs"].list())
-    outputs = tuple(decode_value(item, names, output=True) for item in members["outputs"].list())
+    inputs = tuple(decode_value(item, names, scope, output=False) for item in members["inputs"].list())
+    outputs = tuple(decode_value(item, names, scope, output=True) for item in members["outputs"].list())
     unique([(members["inputs"], value.name) for value in inputs])
     unique([(members["outputs"], value.name) for value in outputs])
 
@@ -30,41 +31,27 @@ def decode_entry(node: Node, files: tuple[FileEntry, ...], num_constants: int) -
             members["in_spec"].fail(f"input {i} appears {counts[i]} times instead of once")
     out_spec = decode_spec(members["out_spec"], len(outputs))
 
-    variants = tuple(_variant(item, names, files, num_constants) for item in members["variants"].list())
+    sizes = len(inputs), len(outputs)
+    variants = tuple(_variant(item, names, scope, *sizes) for item in members["variants"].list())
     if not variants:
         members["variants"].fail("empty: an entry has at least one variant")
     unique([(members["variants"], variant.name) for variant in variants])
     guards = [guard for variant in variants for guard in variant.guards]
     checks = [check for variant in variants for check in variant.checks]
-    check_dims(members["dims"], dims, inputs, outputs, guards, checks)
-    goldens = tuple(_golden(item, files, inputs, outputs) for item in members["goldens"].list())
+    results = (*outputs, *(value for variant in variants for value in used_values(variant.implementations)))
+    check_dims(members["dims"], dims, inputs, results, guards, checks)
+    goldens = tuple(_golden(item, scope.files, inputs, outputs) for item in members["goldens"].list())
     return Entry(members["name"].string(), dims, inputs, outputs, in_spec, out_spec, variants, goldens)
 
 
-def _variant(node: Node, dims: frozenset[str], files: tuple[FileEntry, ...], num_constants: int) -> Variant:
-    members = node.object("name", "guards", "checks", "modules")
-    guards = tuple(decode_guard(item, dims) for item in members["guards"].list())
-    modules = tuple(_module(item, files, num_constants) for item in members["modules"].list())
-    if not modules:
-        members["modules"].fail("empty: a variant has at least one module")
-    unique([(members["modules"], module.target) for module in modules])
-    checks = tuple(decode_check(item, dims) for item in members["checks"].list())
-    return Variant(members["name"].string(), guards, modules, checks)
-
-
-def _module(node: Node, files: tuple[FileEntry, ...], num_constants: int) -> Module:
-    members = node.object("target", "abi_version", "file", "constants", "imports", "kernels")
-    kernels = []
-    for item in members["kernels"].list():
-        kernel = item.object("name", "ops")
-        kernels.append(Kernel(kernel["name"].string(empty=True), read_strings(kernel["ops"], empty=True)))
-    return Module(
-        target=members["target"].string(),
-        abi_version=members["abi_version"].integer(1, (1 << 32) - 1),
-        file=read_file(members["file"], files, "modules/"),
-        constants=tuple(item.index(num_constants, "constants") for item in members["constants"].list()),
-        imports=read_strings(members["imports"]),
-        kernels=tuple(kernels),
+def _variant(node: Node, dims: frozenset[str], scope: Scope, num_inputs: int, num_outputs: int) -> Variant:
+    implementations = "targets" if scope.version >= STEPS_VERSION else "modules"
+    members = node.object("name", "guards", "checks", implementations)
+    return Variant(
+        members["name"].string(),
+        tuple(decode_guard(item, dims) for item in members["guards"].list()),
+        decode_implementations(members, scope, dims, num_inputs, num_outputs),
+        tuple(decode_check(item, dims) for item in members["checks"].list()),
     )
 
 

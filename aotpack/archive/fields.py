@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aotpack.archive.manifest import MAX_RANK, FileEntry
 from aotpack.archive.node import Node
 from aotpack.spec import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The format version, and what the parts of a manifest refer to."""
+
+    version: int
+    files: tuple[FileEntry, ...]
+    num_constants: int
+    num_devices: int
+
+
+def read_device(node: Node, scope: Scope) -> int | None:
+    """The index of a logical device; None: the host."""
+    return None if node.value is None else node.index(scope.num_devices, "devices")
 
 
 def read_dtype(node: Node) -> DType:

@@ -5,15 +5,21 @@
 
 from __future__ import annotations
 
+import enum
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aotpack.spec import CallSpec, Check, Dim, DType, Signature, Spec, TensorSpec
 
 FORMAT = "aotpack"
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 # The versions that can be read.
-READABLE_VERSIONS = (3, 4, 5)
+READABLE_VERSIONS = (3, 4, 5, 6)
+# From this version on, variants have implementations of several steps, and values have devices.
+STEPS_VERSION = 6
+# The logical devices of an archive of one device.
+MAIN_DEVICE = "main"
 MAX_RANK = 16
 ROLES = ("parameter", "buffer", "constant", "packed", "folded")
 
@@ -53,8 +59,21 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class Asset:
+    """Named bytes that go with a module, such as code for a device: `nbytes` at `offset` of file `file`."""
+
+    name: str
+    file: int
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Module:
-    """A compiled module for one target. `constants` are indices into the manifest's, in the module's order."""
+    """A compiled module for one target. `constants` are indices into the manifest's, in the module's order.
+
+    `features` name what the module needs of the runtime beyond its imports.
+    """
 
     target: str
     abi_version: int
@@ -62,6 +81,61 @@ class Module:
     constants: tuple[int, ...]
     imports: tuple[str, ...]
     kernels: tuple[Kernel, ...] = ()
+    assets: tuple[Asset, ...] = ()
+    features: tuple[str, ...] = ()
+
+
+class Source(enum.Enum):
+    """Which list a `Reference` is an index of: the entry's inputs or outputs, or the implementation's values."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A tensor that a step reads or produces."""
+
+    source: Source
+    index: int
+
+
+# Kept, so that the many modules of an entry share them.
+@functools.lru_cache(maxsize=8)
+def _references(source: Source, count: int) -> tuple[Reference, ...]:
+    """To all tensors of a source."""
+    return tuple(Reference(source, index) for index in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of a module. `device` is the index of the logical device that it runs on; None: the host."""
+
+    module: Module
+    inputs: tuple[Reference, ...]
+    outputs: tuple[Reference, ...]
+    device: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """What computes an entry on hosts that run `target`: steps in order, and `values` that one step hands to others."""
+
+    target: str
+    steps: tuple[Step, ...]
+    values: tuple[TensorSpec, ...] = ()
+
+    @staticmethod
+    def of_module(module: Module, num_inputs: int, num_outputs: int) -> Implementation:
+        """One step on the first device, of a module that computes the whole entry."""
+        step = Step(module, _references(Source.INPUT, num_inputs), _references(Source.OUTPUT, num_outputs))
+        return Implementation(module.target, (step,))
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """The modules of the steps."""
+        return tuple(step.module for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +155,17 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Modules for the calls in which all `guards` and all `checks` hold."""
+    """What computes the calls in which all `guards` and all `checks` hold, by target."""
 
     name: str
     guards: tuple[Guard, ...]
-    modules: tuple[Module, ...]
+    implementations: tuple[Implementation, ...]
     checks: tuple[Check, ...] = ()
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """The modules of all implementations."""
+        return tuple(module for implementation in self.implementations for module in implementation.modules)
 
     @property
     def when(self) -> str:
@@ -165,7 +244,8 @@ class Weights:
 class Manifest:
     """`files` may be left empty for `write_archive`, which fills it in from its sources.
 
-    `report` is None or the index of a file below `reports/`; `weights` is None when the archive is frozen.
+    `report` is None or the index of a file below `reports/`; `weights` is None when the archive is frozen. `devices`
+    are the names of the logical devices; which physical device each of them is, is decided when the archive is loaded.
     """
 
     name: str
@@ -176,16 +256,17 @@ class Manifest:
     format_version: int = FORMAT_VERSION
     report: int | None = None
     weights: Weights | None = None
+    devices: tuple[str, ...] = (MAIN_DEVICE,)
 
     def entry(self, name: str) -> Entry | None:
         return next((entry for entry in self.entries if entry.name == name), None)
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The targets of all modules, each once, in the order of the manifest."""
+        """The targets of all implementations, each once, in the order of the manifest."""
         seen: dict[str, None] = {}
         for entry in self.entries:
             for variant in entry.variants:
-                for module in variant.modules:
-                    seen[module.target] = None
+                for implementation in variant.implementations:
+                    seen[implementation.target] = None
         return tuple(seen)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from aotpack.archive.code import CodeError, dims_of, type_of
-from aotpack.archive.fields import read_dtype, read_integers
-from aotpack.archive.manifest import MAX_RANK, Guard
+from aotpack.archive.fields import Scope, read_device, read_dtype, read_integers
+from aotpack.archive.manifest import MAX_RANK, STEPS_VERSION, Guard
 from aotpack.archive.node import Node, unique
 from aotpack.spec import Check, Code, Dim, DimRef, DType, Expr, ShapeElement, TensorSpec
 
@@ -33,15 +33,20 @@ def decode_check(node: Node, dims: Collection[str]) -> Check:
     return Check(members["text"].string(), _code(members["code"], bool, dims))
 
 
-def decode_value(node: Node, dims: Collection[str], *, output: bool) -> TensorSpec:
+def decode_intermediate(node: Node, dims: Collection[str], scope: Scope) -> TensorSpec:
+    """A value that one step hands to others."""
+    members = node.object("name", "dtype", "shape", "order", "device")
+    shape, order = _layout(members, dims, data_dependent=True)
+    device = read_device(members["device"], scope)
+    return TensorSpec(members["name"].string(), read_dtype(members["dtype"]), shape, order, device=device)
+
+
+def decode_value(node: Node, dims: Collection[str], scope: Scope, *, output: bool) -> TensorSpec:
     """An input or output."""
-    members = node.object("name", "dtype", "shape", "order", "mutated", "number", "dim")
-    shape = tuple(_size(item, dims, output) for item in members["shape"].list())
-    if len(shape) > MAX_RANK:
-        members["shape"].fail(f"rank {len(shape)} is above {MAX_RANK}")
-    order = read_integers(members["order"])
-    if sorted(order) != list(range(len(shape))):
-        members["order"].fail(f"{list(order)} is not a permutation of the {len(shape)} dims")
+    has_device = scope.version >= STEPS_VERSION
+    keys = ("name", "dtype", "shape", "order", "mutated", "number", "dim")
+    members = node.object(*keys, *(("device",) if has_device else ()))
+    shape, order = _layout(members, dims, data_dependent=output)
     dtype = read_dtype(members["dtype"])
     mutated = members["mutated"].boolean()
     if output and mutated:
@@ -54,7 +59,25 @@ def decode_value(node: Node, dims: Collection[str], *, output: bool) -> TensorSp
     if members["dim"].value is not None and (output or number != "int"):
         members["dim"].fail("only an input that is an int gives a dim")
     dim, formula = _number_value(members["dim"], dims)
-    return TensorSpec(members["name"].string(), dtype, shape, order, mutated, number, dim, formula)
+    device = None if number is not None else 0
+    if has_device:
+        device = read_device(members["device"], scope)
+        if number is not None and device is not None:
+            members["device"].fail("a number is in host memory: its device is null")
+    return TensorSpec(members["name"].string(), dtype, shape, order, mutated, number, dim, formula, device)
+
+
+def _layout(
+    members: dict[str, Node], dims: Collection[str], *, data_dependent: bool
+) -> tuple[tuple[ShapeElement, ...], tuple[int, ...]]:
+    """Shape and order."""
+    shape = tuple(_size(item, dims, data_dependent) for item in members["shape"].list())
+    if len(shape) > MAX_RANK:
+        members["shape"].fail(f"rank {len(shape)} is above {MAX_RANK}")
+    order = read_integers(members["order"])
+    if sorted(order) != list(range(len(shape))):
+        members["order"].fail(f"{list(order)} is not a permutation of the {len(shape)} dims")
+    return shape, order
 
 
 def _number_value(node: Node, dims: Collection[str]) -> tuple[str | None, DimRef | Expr | None]:

@@ -87,24 +87,15 @@ def _bytes_below(manifest: Manifest, folder: str) -> int:
     return sum(file.size for file in manifest.files if file.path.startswith(folder))
 
 
-def _table(*columns: str) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
 def _print_head(console: Console, reader: ArchiveReader) -> None:
     from rich.text import Text
 
     from aotpack.cli.common import format_bytes
-    from aotpack.cli.terminal import printable
+    from aotpack.cli.terminal import make_table, printable
 
     manifest = reader.manifest
     console.print(Text.assemble((printable(manifest.name), "bold"), f"  {printable(str(reader.path))}"))
-    table = _table("", "")
+    table = make_table("", "")
     table.show_header = False
     table.add_row("size", format_bytes(reader.size))
     roles: dict[str, int] = {}
@@ -115,6 +106,8 @@ def _print_head(console: Console, reader: ArchiveReader) -> None:
     table.add_row("code", format_bytes(_bytes_below(manifest, "modules/")))
     table.add_row("updatable", _updatable(manifest))
     table.add_row("targets", ", ".join(manifest.targets))
+    if len(manifest.devices) > 1:
+        table.add_row("devices", ", ".join(manifest.devices))
     table.add_row("format", f"version {manifest.format_version}")
     for key, value in manifest.producer.items():
         table.add_row(key, value)
@@ -129,55 +122,62 @@ def _updatable(manifest: Manifest) -> str:
 
 
 def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
-
     from aotpack.cli.common import format_bytes
+    from aotpack.cli.steps import device_name, layout_of, print_steps, shape_of
+    from aotpack.cli.terminal import make_table
 
     console.print()
     console.print(str(entry.signature), style="bold", soft_wrap=True)
-    table = _table("", "name", "dtype", "shape", "layout")
+    # On one device, only what lies elsewhere says where.
+    tensors = [value for value in (*entry.inputs, *entry.outputs) if value.number is None]
+    devices = len(manifest.devices) > 1 or any(value.device is None for value in tensors)
+    table = make_table("", "name", "dtype", "shape", "layout", *(["device"] if devices else []))
     for kind, values in (("in", entry.inputs), ("out", entry.outputs)):
         for value in values:
-            shape = f"[{', '.join(map(str, value.shape))}]"
-            dense = value.order == tuple(range(value.rank))
-            layout = "contiguous" if dense else f"order {list(value.order)}"
+            where = [device_name(value.device, manifest)] if devices else []
             if value.number is not None:
-                table.add_row(kind, value.name, value.number, str(value.dim or value.formula or ""), "scalar")
+                table.add_row(kind, value.name, value.number, str(value.dim or value.formula or ""), "scalar", *where)
                 continue
-            table.add_row(kind, value.name, str(value.dtype), shape, layout + (", mutated" if value.mutated else ""))
+            layout = layout_of(value) + (", mutated" if value.mutated else "")
+            table.add_row(kind, value.name, str(value.dtype), shape_of(value), layout, *where)
     console.print(table)
     if entry.dims:
-        table = _table("dim", "min", "max", "multiple of")
+        table = make_table("dim", "min", "max", "multiple of")
         for dim in entry.dims:
             maximum = "unbounded" if dim.max is None else str(dim.max)
             table.add_row(dim.name, str(dim.min), maximum, str(dim.multiple_of))
         console.print(table)
-    table = _table("variant", "target", "module", "kernels", "condition")
+    table = make_table("variant", "target", "module", "kernels", "condition")
     for variant in entry.variants:
-        for module in variant.modules:
-            size = format_bytes(manifest.files[module.file].size)
-            condition = variant.when or "always"
-            table.add_row(variant.name, module.target, size, str(len(module.kernels)), condition)
+        for implementation in variant.implementations:
+            files = {module.file for module in implementation.modules}
+            size = format_bytes(sum(manifest.files[file].size for file in files))
+            kernels = str(sum(len(module.kernels) for module in implementation.modules))
+            table.add_row(variant.name, implementation.target, size, kernels, variant.when or "always")
     console.print(table)
+    print_steps(console, entry, manifest)
 
 
 def _print_kernels(console: Console, entry: Entry) -> None:
 
+    from aotpack.cli.terminal import make_table
+
     for variant in entry.variants:
-        for module in variant.modules:
+        for implementation in variant.implementations:
             console.print()
-            console.print(f"kernels of {entry.name}, {variant.name}, {module.target}", style="bold")
-            table = _table("#", "kernel", "computes")
-            for number, kernel in enumerate(module.kernels):
+            console.print(f"kernels of {entry.name}, {variant.name}, {implementation.target}", style="bold")
+            table = make_table("#", "kernel", "computes")
+            for number, kernel in enumerate(kernel for module in implementation.modules for kernel in module.kernels):
                 table.add_row(str(number), kernel.name, ", ".join(kernel.ops))
             console.print(table)
 
 
 def _print_weights(console: Console, manifest: Manifest) -> None:
-
     from aotpack.cli.common import format_bytes
+    from aotpack.cli.terminal import make_table
 
     console.print()
-    table = _table("constant", "role", "dtype", "shape", "bytes", "sha256", "from")
+    table = make_table("constant", "role", "dtype", "shape", "bytes", "sha256", "from")
     for constant in manifest.constants:
         sources = ", ".join(constant.sources)
         table.add_row(

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 # Control characters, invisible ones that reorder or hide text, halves of surrogate pairs, line separators.
@@ -29,6 +30,14 @@ def _escape(character: str) -> str:
     return (
         character.encode("ascii", "backslashreplace").decode() if ord(character) > 0x7F else f"\\x{ord(character):02x}"
     )
+
+
+def make_table(*columns: str) -> Table:
+    """A table without lines, whose columns break long texts."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
 
 
 class SafeConsole(Console):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import random
 import zlib
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import aotpack
-from aotpack.archive import ArchiveReader, layout
+from aotpack.archive import ArchiveReader, FileSource, layout, write_archive
 from aotpack.archive.manifest import FORMAT_VERSION
 from aotpack.errors import (
     ArchiveError,
@@ -104,7 +105,7 @@ CASES: dict[str, tuple[Callable[[Parts], bytes], type[ArchiveError]]] = {
     # versions
     "container version": (lambda p: p.put(p.end + 22, b"aotpack:2:"), UnsupportedVersionError),
     "format version": (
-        lambda p: p.with_manifest(b'"format_version":5', b'"format_version":2'),
+        lambda p: p.with_manifest(b'"format_version":6', b'"format_version":2'),
         UnsupportedVersionError,
     ),
     # end record
@@ -151,7 +152,10 @@ CASES: dict[str, tuple[Callable[[Parts], bytes], type[ArchiveError]]] = {
     "format": (lambda p: p.with_manifest(b'"format":"aotpack"', b'"format":"aotpick"'), MalformedArchiveError),
     "not json": (lambda p: p.with_manifest(b'{"constants"', b'["constants"'), MalformedArchiveError),
     "unknown key": (lambda p: p.with_manifest(b'"producer"', b'"prodigal"'), MalformedArchiveError),
-    "duplicate key": (lambda p: p.with_manifest(b'"outputs":[{"dtype"', b'"outputs":[{"order"'), MalformedArchiveError),
+    "duplicate key": (
+        lambda p: p.with_manifest(b'"outputs":[{"device"', b'"outputs":[{"number"'),
+        MalformedArchiveError,
+    ),
     "wrong type": (lambda p: p.with_manifest(b'"mutated":false', b'"mutated":12345'), MalformedArchiveError),
     "float for an int": (lambda p: p.with_manifest(b'"max":64', b'"max":4.'), MalformedArchiveError),
     "unknown dtype": (lambda p: p.with_manifest(b'"float32"', b'"float31"'), MalformedArchiveError),
@@ -201,10 +205,14 @@ def test_other_versions_are_refused_by_number(version: int, good: bytes, check: 
         check(tmp_path / "other.aotpack")
 
 
-@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("version", [3, 4, 5])
 def test_earlier_versions_pass(version: int, good: bytes, check: Check, tmp_path: Path) -> None:
-    earlier = Parts(good).with_manifest(b'"format_version":5', b'"format_version":%d' % version)
-    (tmp_path / "earlier.aotpack").write_bytes(earlier)
+    (tmp_path / "good.aotpack").write_bytes(good)
+    with ArchiveReader(tmp_path / "good.aotpack") as reader:
+        sources = [FileSource.from_bytes(file.path, reader.read(file.path)) for file in reader.manifest.files]
+    earlier = dataclasses.replace(reader.manifest, format_version=version)
+    write_archive(tmp_path / "earlier.aotpack", earlier, sources)
+    assert b'"format_version":%d' % version in (tmp_path / "earlier.aotpack").read_bytes()
     check(tmp_path / "earlier.aotpack")
 
 

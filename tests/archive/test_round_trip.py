@@ -23,7 +23,7 @@ from aotpack.archive import (
     read_manifest,
     write_archive,
 )
-from aotpack.archive.manifest import FileEntry, Kernel
+from aotpack.archive.manifest import FileEntry, Implementation, Kernel
 from aotpack.archive.writer import stage_archive
 from aotpack.errors import MalformedArchiveError
 from aotpack.spec import Expr, TensorLeaf, TupleSpec, ValueLeaf
@@ -58,9 +58,9 @@ def test_rare_values_round_trip() -> None:
     entry = dataclasses.replace(entry, outputs=outputs, out_spec=TupleSpec((TensorLeaf(0), *values)))
     manifest = dataclasses.replace(manifest, entries=(entry,), producer={"ключ": "\u2028"}, constants=(), name="ö")
     module = dataclasses.replace(entry.variants[0].modules[0], file=0, constants=(), kernels=(Kernel("k"),))
-    entry = dataclasses.replace(
-        entry, variants=(dataclasses.replace(entry.variants[0], modules=(module,)),), goldens=()
-    )
+    implementations = (Implementation.of_module(module, len(entry.inputs), len(entry.outputs)),)
+    variant = dataclasses.replace(entry.variants[0], implementations=implementations)
+    entry = dataclasses.replace(entry, variants=(variant,), goldens=())
     source = FileSource.from_bytes("modules/x.so", CODE)
     files = (FileEntry(source.path, source.size, source.sha256),)
     manifest = dataclasses.replace(manifest, entries=(entry,), files=files)

@@ -32,7 +32,7 @@ def reshape(value: dict[str, Any], shape: list[int], **changes: Any) -> None:
 
 
 def fold_reads(manifest: dict[str, Any], constant: int) -> None:
-    fold(manifest)["variants"][0]["modules"][0]["constants"] = [constant]
+    fold(manifest)["variants"][0]["targets"][0]["steps"][0]["module"]["constants"] = [constant]
 
 
 def layout(manifest: dict[str, Any], stride: list[int], order: list[int]) -> None:
@@ -66,6 +66,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     "result twice": (
         lambda m: (
             fold(m)["outputs"].append({**fold(m)["outputs"][0], "name": "again"}),
+            fold(m)["variants"][0]["targets"][0]["steps"][0]["outputs"].append({"output": 1}),
             m["weights"]["fold"].update(results=[2, 2]),
         ),
         "twice",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from aotpack.archive import ArchiveReader, FileSource, write_archive
+from aotpack.archive import ArchiveReader, FileSource, Implementation, Kernel, Variant, write_archive
 from aotpack.archive.report import parse_report
 from aotpack.cli.app import app
 from aotpack.cli.terminal import SafeConsole, printable
@@ -29,6 +29,17 @@ def invoke(*args: object) -> Result:
     return CliRunner().invoke(app, [str(arg) for arg in args])
 
 
+def _with_kernel(variant: Variant, kernel: Kernel) -> Variant:
+    """The variant with this kernel in all its modules."""
+    from dataclasses import replace
+
+    def changed(implementation: Implementation) -> Implementation:
+        steps = (replace(step, module=replace(step.module, kernels=(kernel,))) for step in implementation.steps)
+        return replace(implementation, steps=tuple(steps))
+
+    return replace(variant, implementations=tuple(map(changed, variant.implementations)))
+
+
 def _rewritten(source: Path, path: Path, text: str, report: bytes | None = None) -> Path:
     """The archive with `text` in every name that the format leaves free, and with a report."""
     from dataclasses import replace
@@ -42,10 +53,7 @@ def _rewritten(source: Path, path: Path, text: str, report: bytes | None = None)
         replace(
             entry,
             inputs=tuple(replace(value, name=text) for value in entry.inputs),
-            variants=tuple(
-                replace(v, modules=tuple(replace(m, kernels=(_kernel(text),)) for m in v.modules))
-                for v in entry.variants
-            ),
+            variants=tuple(_with_kernel(variant, _kernel(text)) for variant in entry.variants),
         )
         for entry in manifest.entries
     )

@@ -91,7 +91,8 @@ Json value(const std::string& name, const std::string& dtype, std::vector<Json> 
                        {"order", Json::array(std::move(order))},
                        {"mutated", mutated},
                        {"number", Json()},
-                       {"dim", Json()}});
+                       {"dim", Json()},
+                       {"device", 0}});
 }
 
 Json expression(const std::string& text, Json code) {
@@ -102,6 +103,7 @@ Json number(const std::string& name, const std::string& kind, Json dim) {
   Json number = value(name, kind == "int" ? "int64" : kind == "float" ? "float64" : "bool", {});
   number["number"] = kind;
   number["dim"] = std::move(dim);
+  number["device"] = Json();
   return number;
 }
 
@@ -113,14 +115,57 @@ Json module(int64_t file, std::vector<Json> constants, std::vector<Json> imports
                        {"file", file},
                        {"constants", Json::array(std::move(constants))},
                        {"imports", Json::array(std::move(imports))},
-                       {"kernels", Json::array({Json::object({{"name", "k0"}, {"ops", Json::array({"aten.add"})}})})}});
+                       {"kernels", Json::array({Json::object({{"name", "k0"}, {"ops", Json::array({"aten.add"})}})})},
+                       {"assets", Json::array({})},
+                       {"features", Json::array({})}});
+}
+
+Json reference(const std::string& source, int64_t index) { return Json::object({{source, index}}); }
+
+std::vector<Json> references(const std::string& source, size_t count) {
+  std::vector<Json> list;
+  for (size_t i = 0; i < count; ++i) list.push_back(reference(source, static_cast<int64_t>(i)));
+  return list;
+}
+
+Json step(Json module, std::vector<Json> inputs, std::vector<Json> outputs, Json device) {
+  return Json::object({{"device", std::move(device)},
+                       {"inputs", Json::array(std::move(inputs))},
+                       {"outputs", Json::array(std::move(outputs))},
+                       {"module", std::move(module)}});
+}
+
+Json implementation(const std::string& target, std::vector<Json> steps, std::vector<Json> values) {
+  return Json::object(
+      {{"target", target}, {"steps", Json::array(std::move(steps))}, {"values", Json::array(std::move(values))}});
+}
+
+Json intermediate(const std::string& name, const std::string& dtype, std::vector<Json> shape, Json device) {
+  Json json = value(name, dtype, std::move(shape));
+  for (const char* key : {"mutated", "number", "dim"}) json.erase(key);
+  json["device"] = std::move(device);
+  return json;
+}
+
+Json targets(std::vector<Json> modules, size_t num_inputs, size_t num_outputs) {
+  Json list = Json::array({});
+  for (Json& module : modules) {
+    Json one = implementation("", {step(module, references("input", num_inputs), references("output", num_outputs))});
+    one["target"] = module["target"];
+    list.push(one);
+  }
+  return list;
+}
+
+Json& module_in(Json& entry, size_t variant, size_t target, size_t step) {
+  return entry["variants"][variant]["targets"][target]["steps"][step]["module"];
 }
 
 Json variant(const std::string& name, std::vector<Json> guards, std::vector<Json> modules, std::vector<Json> checks) {
   return Json::object({{"name", name},
                        {"guards", Json::array(std::move(guards))},
                        {"checks", Json::array(std::move(checks))},
-                       {"modules", Json::array(std::move(modules))}});
+                       {"targets", targets(std::move(modules))}});
 }
 
 Json entry(const std::string& name, std::vector<Json> dims, std::vector<Json> inputs, std::vector<Json> outputs,
@@ -132,6 +177,13 @@ Json entry(const std::string& name, std::vector<Json> dims, std::vector<Json> in
     }
     return list;
   };
+  for (Json& each : variants) {
+    for (Json& target : each["targets"].items()) {
+      if (target["steps"].items().size() != 1) continue;
+      target["steps"][0]["inputs"] = Json::array(references("input", inputs.size()));
+      target["steps"][0]["outputs"] = Json::array(references("output", outputs.size()));
+    }
+  }
   Json names = Json::array({});
   for (size_t i = 0; i < inputs.size(); ++i) names.push(Json());
   const Json in_spec =
@@ -167,8 +219,9 @@ Json constant(const std::string& name, const std::string& dtype, std::vector<Jso
 
 Json manifest(std::vector<Json> constants, std::vector<Json> entries) {
   return Json::object({{"format", "aotpack"},
-                       {"format_version", 5},
+                       {"format_version", 6},
                        {"name", "test"},
+                       {"devices", Json::array({"main"})},
                        {"producer", Json::object({{"aotpack", "tests"}})},
                        {"constants", Json::array(std::move(constants))},
                        {"entries", Json::array(std::move(entries))},

@@ -53,8 +53,22 @@ Json number(const std::string& name, const std::string& kind, Json dim = {});
 // A condition of a variant.
 Json check(const std::string& text, Json code);
 Json module(int64_t file, std::vector<Json> constants, std::vector<Json> imports, const std::string& target = "x86-64");
+// References to the first `count` inputs, outputs or values.
+std::vector<Json> references(const std::string& source, size_t count);
+Json reference(const std::string& source, int64_t index);
+// `device`: an index, or null: the host.
+Json step(Json module, std::vector<Json> inputs, std::vector<Json> outputs, Json device = 0);
+Json implementation(const std::string& target, std::vector<Json> steps, std::vector<Json> values = {});
+// What steps hand to each other, row-major.
+Json intermediate(const std::string& name, const std::string& dtype, std::vector<Json> shape, Json device = 0);
+// One implementation for each module, which computes the entry; of one input and one output unless `entry` below knows
+// better.
 Json variant(const std::string& name, std::vector<Json> guards, std::vector<Json> modules,
              std::vector<Json> checks = {});
+// A variant's implementations for modules that compute the entry.
+Json targets(std::vector<Json> modules, size_t num_inputs = 1, size_t num_outputs = 1);
+// The module of a step.
+Json& module_in(Json& entry, size_t variant = 0, size_t target = 0, size_t step = 0);
 // With specs that take the inputs positionally and return a tuple.
 Json entry(const std::string& name, std::vector<Json> dims, std::vector<Json> inputs, std::vector<Json> outputs,
            std::vector<Json> variants);

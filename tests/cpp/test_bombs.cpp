@@ -36,6 +36,7 @@ TEST_CASE("many dims, in inputs, ints, guards and formulas") {
     call["names"].push(Json());
     entry["variants"][0]["guards"].push(guard(name, 0, Json()));
   }
+  entry["variants"][0]["targets"] = targets({module_in(entry)}, 20001);
   // The manifest is right; the module has one input.
   CHECK(seconds_of([&] { CHECK(message_of(load_error(writer)).find("it has 1 inputs") != std::string::npos); }) <
         kSeconds);

@@ -239,7 +239,7 @@ TEST_CASE("ZIP64: entries of more than 4 GiB, in sparse files") {
   writer.files.insert(writer.files.begin(), ArchiveFile{"weights/huge", "", kBig});
   Json& manifest = writer.manifest;
   manifest["constants"][0]["file"] = 1;
-  manifest["entries"][0]["variants"][0]["modules"][0]["file"] = 2;
+  module_in(manifest["entries"][0])["file"] = 2;
   Json& golden = manifest["entries"][0]["goldens"][0];
   golden["inputs"][0]["file"] = 3;
   golden["outputs"][0]["file"] = 3;

@@ -1,185 +1,24 @@
 // The CPU as a device, and models on a device whose memory the host cannot touch.
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "base/status.h"
-#include "base/strided.h"
 #include "call/context.h"
-#include "fixtures.h"
-#include "hal/cpu/device.h"
-#include "model/model.h"
+#include "far_device.h"
 
 using namespace aotpack::runtime;
 using aotpack::tests::affine_archive;
 using aotpack::tests::bools_archive;
+using aotpack::tests::download;
+using aotpack::tests::FarDevice;
+using aotpack::tests::FarWork;
+using aotpack::tests::host_tensor;
+using aotpack::tests::kFloat;
+using aotpack::tests::Loaded;
 using aotpack::tests::mutate_archive;
-using aotpack::tests::TempFile;
-
-namespace {
-
-// An address of the far device is one of this process with the highest bit flipped: whoever uses it as it is gets a
-// fault.
-constexpr uintptr_t kFar = uintptr_t{1} << 63;
-
-bool is_far(const void* address) { return (reinterpret_cast<uintptr_t>(address) & kFar) != 0; }
-void* flip(const void* address) {
-  return address != nullptr ? reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) ^ kFar) : nullptr;
-}
-void* here(const void* address) { return is_far(address) ? flip(address) : const_cast<void*>(address); }
-
-using FarWork = std::vector<std::function<void()>>;
-
-// Does nothing before somebody waits.
-class FarStream final : public Stream {
- public:
-  FarStream() : own_(std::make_unique<FarWork>()), work_(*own_) {}
-  explicit FarStream(FarWork* borrowed) : work_(*borrowed) {}
-  void* handle() noexcept override { return &work_; }
-  void copy(void* to, const void* from, size_t bytes) override {
-    work_.emplace_back([=] { std::memcpy(here(to), here(from), bytes); });
-  }
-  void copy_strided(void* to, const int64_t* to_strides, const void* from, const int64_t* from_strides,
-                    const int64_t* sizes, int32_t rank, size_t item) override {
-    const auto list = [&](const int64_t* values) { return std::vector<int64_t>(values, values + rank); };
-    work_.emplace_back([to, from, rank, item, a = list(to_strides), b = list(from_strides), s = list(sizes)] {
-      strided_copy(here(to), a.data(), here(from), b.data(), s.data(), rank, item);
-    });
-  }
-  void give(std::function<void()> work) { work_.push_back(std::move(work)); }
-  void wait() override {
-    for (const auto& work : work_) work();
-    work_.clear();
-  }
-
- private:
-  std::unique_ptr<FarWork> own_;
-  FarWork& work_;
-};
-
-bool is_third_device(aotpack_module_device device) { return device.type == kDLCUDA && device.index == 3; }
-
-// Runs a module of the CPU on far memory: moves what it is given and what it gives back. Results arrive some time after
-// launch() has returned.
-class FarExecutable final : public Executable {
- public:
-  explicit FarExecutable(ExecutableSource source)
-      : Executable(std::move(source)), near_(Allocator::create(cpu_device())) {}
-  ~FarExecutable() override { near_->release(); }
-
-  int32_t launch(const aotpack_module_call& call, Stream& stream) const override {
-    CHECK(call.struct_size == sizeof call);
-    CHECK(is_third_device(call.device));
-    CHECK(call.stream == stream.handle());
-    CHECK(call.features == AOTPACK_MODULE_FEATURE_ASYNC);
-    for (uint32_t i = 0; i < table().num_inputs; ++i) CHECK(is_third_device(call.input_devices[i]));
-    for (uint32_t i = 0; i < table().num_constants; ++i) CHECK(is_third_device(call.constant_devices[i]));
-    stream.wait();
-    std::vector<aotpack_module_tensor> inputs(call.inputs, call.inputs + table().num_inputs);
-    std::vector<aotpack_module_tensor> constants(call.constants, call.constants + table().num_constants);
-    for (aotpack_module_tensor& tensor : inputs) CHECK(is_far(tensor.data));
-    for (aotpack_module_tensor& tensor : constants) CHECK(is_far(tensor.data));
-    for (auto* tensors : {&inputs, &constants}) {
-      for (aotpack_module_tensor& tensor : *tensors) tensor.data = flip(tensor.data);
-    }
-    CallState state;
-    state.allocator = near_;
-    aotpack_module_call near = call;
-    near.runtime = &state;
-    near.inputs = inputs.data();
-    near.constants = constants.data();
-    const int32_t code = table().run(&near);
-    if (code != AOTPACK_MODULE_OK) return code;
-    Allocator* far = static_cast<CallState*>(call.runtime)->allocator;
-    for (uint32_t i = 0; i < table().num_outputs; ++i) {
-      aotpack_module_tensor& output = call.outputs[i];
-      if (output.block == nullptr) {
-        output.data = flip(output.data);
-        continue;
-      }
-      size_t bytes = output.dtype == AOTPACK_DTYPE_UINT8 ? 1 : output.dtype == AOTPACK_DTYPE_FLOAT32 ? 4 : 8;
-      for (int32_t axis = 0; axis < output.rank; ++axis) bytes *= static_cast<size_t>(output.sizes[axis]);
-      void* block = far->allocate(bytes);
-      CHECK(is_far(Allocator::data(block)));
-      std::memset(here(Allocator::data(block)), 0xFF, bytes);
-      static_cast<FarStream&>(stream).give([from = output.block, to = here(Allocator::data(block)), bytes] {
-        std::memcpy(to, Allocator::data(from), bytes);
-        Allocator::release_block(from);
-      });
-      output.block = block;
-      output.data = Allocator::data(block);
-    }
-    return code;
-  }
-
- private:
-  Allocator* near_;
-};
-
-class FarDevice final : public Device {
- public:
-  DLDevice id() const noexcept override { return {kDLCUDA, 3}; }
-  bool is_host() const noexcept override { return false; }
-  const std::vector<std::string_view>& targets() const override { return cpu_device().targets(); }
-  std::string missing(std::string_view target) const override { return cpu_device().missing(target); }
-  void* allocate(size_t bytes, size_t alignment) noexcept override {
-    ++live;
-    return flip(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment));
-  }
-  void free(void* memory) noexcept override {
-    --live;
-    std::free(flip(memory));
-  }
-  std::unique_ptr<Stream> make_stream() override { return std::make_unique<FarStream>(); }
-  std::unique_ptr<Stream> borrow_stream(void* handle) override {
-    return std::make_unique<FarStream>(static_cast<FarWork*>(handle));
-  }
-  std::unique_ptr<Executable> load(ExecutableSource source) override {
-    return std::make_unique<FarExecutable>(std::move(source));
-  }
-
-  int live = 0;
-};
-
-struct Loaded {
-  Loaded(const aotpack::tests::ArchiveWriter& writer, Device& device)
-      : file(writer), model(new Model(file.path().c_str(), AOTPACK_VERIFY_CODE, FileMap::Mode::kMap, device)) {}
-  ~Loaded() { model->release(); }
-  TempFile file;
-  Model* model;
-};
-
-DLTensor host_tensor(void* data, DLDataType dtype, int64_t* shape, int32_t rank, int64_t* strides = nullptr) {
-  DLTensor tensor{};
-  tensor.data = data;
-  tensor.device = {kDLCPU, 0};
-  tensor.ndim = rank;
-  tensor.dtype = dtype;
-  tensor.shape = shape;
-  tensor.strides = strides;
-  return tensor;
-}
-
-template <typename T>
-std::vector<T> download(DLManagedTensorVersioned* tensor) {
-  CHECK(tensor->dl_tensor.device.device_type == kDLCUDA);
-  CHECK(tensor->dl_tensor.device.device_id == 3);
-  CHECK(is_far(tensor->dl_tensor.data));
-  size_t count = 1;
-  for (int32_t i = 0; i < tensor->dl_tensor.ndim; ++i) count *= static_cast<size_t>(tensor->dl_tensor.shape[i]);
-  std::vector<T> values(count);
-  std::memcpy(values.data(), here(tensor->dl_tensor.data), count * sizeof(T));
-  tensor->deleter(tensor);
-  return values;
-}
-
-constexpr DLDataType kFloat = {kDLFloat, 32, 1};
-
-}  // namespace
 
 TEST_CASE("the CPU as a device") {
   Device& cpu = cpu_device();

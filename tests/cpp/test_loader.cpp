@@ -11,7 +11,7 @@ using namespace aotpack::tests;
 
 namespace {
 
-Json& module_of(ArchiveWriter& writer) { return writer.manifest["entries"][0]["variants"][0]["modules"][0]; }
+Json& module_of(ArchiveWriter& writer) { return module_in(writer.manifest["entries"][0]); }
 
 int open_descriptors() {
   int count = 0;
@@ -53,6 +53,7 @@ TEST_CASE("the module has to be what the manifest says") {
   writer = affine_archive();
   writer.manifest["entries"][0]["goldens"] = Json::array({});
   writer.manifest["entries"][0]["inputs"].push(value("extra", "float32", {1}));
+  writer.manifest["entries"][0]["variants"][0]["targets"] = targets({module_of(writer)}, 2);
   Json& call = writer.manifest["entries"][0]["in_spec"];
   call["args"].push(Json::object({{"kind", "tensor"}, {"index", 1}}));
   call["names"].push(Json());
@@ -61,6 +62,7 @@ TEST_CASE("the module has to be what the manifest says") {
   writer = affine_archive();
   writer.manifest["entries"][0]["goldens"] = Json::array({});
   writer.manifest["entries"][0]["outputs"].push(value("extra", "float32", {1}));
+  writer.manifest["entries"][0]["variants"][0]["targets"] = targets({module_of(writer)}, 1, 2);
   expect(writer, AOTPACK_MALFORMED_ARCHIVE, "it has 1 outputs, the manifest 2");
 
   writer = affine_archive();

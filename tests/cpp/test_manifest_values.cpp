@@ -80,7 +80,7 @@ TEST_CASE("values: malformed codes say which item of which code is wrong") {
   CHECK(code_error(list({"$batch", true, 1, 2, "select", "*"})) == "");
   CHECK(code_error(list({"$batch", "float", pi, "*", "floor"})) == "");
   CHECK(code_error(list({"$batch", "float", Json::object({{"float", 2}}), "*", "floor"})) == "");
-  CHECK(code_error(Json()) == where + ": only sizes of outputs may come out of the data");
+  CHECK(code_error(Json()) == where + ": only sizes of outputs and of values between steps may come out of the data");
   CHECK(code_error("$batch") == where + ": expected a list, got a string");
   CHECK(code_error(list({})) == where + ": does not leave exactly one value");
   CHECK(code_error(list({"$batch", 2})) == where + ": does not leave exactly one value");

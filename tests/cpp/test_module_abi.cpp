@@ -18,7 +18,7 @@ namespace rt = aotpack::runtime;
 
 namespace {
 
-Json& module_of(ArchiveWriter& writer) { return writer.manifest["entries"][0]["variants"][0]["modules"][0]; }
+Json& module_of(ArchiveWriter& writer) { return module_in(writer.manifest["entries"][0]); }
 
 ArchiveWriter version_1_archive() {
   ArchiveWriter writer;
@@ -121,7 +121,7 @@ TEST_CASE("a module of ABI version 1 has no assets or features, and runs on the 
 TEST_CASE("a module of ABI version 2 sees devices, stream, assets and features") {
   const rt::ModuleRecord record = devices_record();
   const auto executable = load_module(MODULE_devices, record);
-  const rt::ModuleCall prepared(*executable, 1, 1, 1);
+  const rt::ModuleCall prepared(*executable, {false}, 1, 1);
   CHECK(prepared.names_devices());
   rt::CallState state;
   state.allocator = rt::Allocator::create(rt::cpu_device());
@@ -191,7 +191,7 @@ TEST_CASE("a module whose assets or features are not the manifest's is refused b
                        "elsewhere: its assets are not the same for all its uses", rt::Error);
 }
 
-TEST_CASE("the manifest of format 5 knows no features: a module that needs one is refused") {
+TEST_CASE("a module that needs a feature of which the manifest says nothing is refused") {
   ArchiveWriter writer = elsewhere_archive();
   writer.files[0].bytes = read_bytes(MODULE_devices);
   const std::string weights = bytes_of<float>({1});

@@ -291,7 +291,7 @@ TEST_CASE("entries: several in one archive, with their own modules") {
   writer.files.push_back({"modules/x86-64-v2/again", read_bytes(MODULE_affine_v2)});
   Json again = writer.manifest["entries"][0];
   again["name"] = "again";
-  again["variants"][0]["modules"][0] = module(3, {0}, {"alloc", "free"}, "x86-64-v2");
+  again["variants"][0]["targets"] = targets({module(3, {0}, {"alloc", "free"}, "x86-64-v2")});
   Json same = writer.manifest["entries"][0];
   same["name"] = "same";  // shares the module's file
   writer.manifest["entries"].push(again);

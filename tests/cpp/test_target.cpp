@@ -62,9 +62,8 @@ TEST_CASE("this host agrees with the compiler's run-time check") {
 TEST_CASE("an archive without a module for this host says what is missing") {
   using namespace aotpack::tests;
   ArchiveWriter writer = affine_archive();
-  Json& modules = writer.manifest["entries"][0]["variants"][0]["modules"];
-  modules =
-      Json::array({module(1, {0}, {"alloc", "free"}, "aarch64"), module(1, {0}, {"alloc", "free"}, "riscv-vector")});
+  writer.manifest["entries"][0]["variants"][0]["targets"] =
+      targets({module(1, {0}, {"alloc", "free"}, "aarch64"), module(1, {0}, {"alloc", "free"}, "riscv-vector")});
   const aotpack::Error error = load_error(writer);
   CHECK(error.code() == AOTPACK_UNSUPPORTED_TARGET);
   const std::string message = error.what();
@@ -78,9 +77,9 @@ TEST_CASE("the best of several targets is chosen, whatever their order") {
   for (const bool better_first : {false, true}) {
     ArchiveWriter writer = affine_archive();
     writer.files.push_back({"modules/x86-64-v2/forward", read_bytes(MODULE_affine_v2)});
-    Json& modules = writer.manifest["entries"][0]["variants"][0]["modules"];
-    modules.push(module(3, {0}, {"alloc", "free"}, "x86-64-v2"));
-    if (better_first) std::swap(modules[0], modules[1]);
+    Json& list = writer.manifest["entries"][0]["variants"][0]["targets"];
+    list = targets({module(1, {0}, {"alloc", "free"}), module(3, {0}, {"alloc", "free"}, "x86-64-v2")});
+    if (better_first) std::swap(list[0], list[1]);
     const TempFile file(writer);
     const auto model = aotpack::Model::load(file.path());
     CHECK(model.entry_target(0) == "x86-64-v2");

@@ -6,12 +6,15 @@ README.md beside this file says when and how. Needs torch, a C++ compiler and a 
 from __future__ import annotations
 
 import argparse
+import copy
+import dataclasses
 import lzma
 import platform
 import subprocess
 import tarfile
+import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +23,14 @@ import torch
 from torch import nn
 
 from aotpack import DYNAMIC, Dim
+from aotpack.archive import read_manifest
 from aotpack.archive.manifest import FORMAT_VERSION
 from aotpack.export import BuildOptions, Program, aot_export, build_archive
+from aotpack.spec import DType
 from tests.data import models
 from tests.data.recorder import Recorder
+from tests.support.archives import Example
+from tests.support.splice import Part, splice
 
 FOLDER = Path(__file__).resolve().parent
 TARGET = "x86-64-v3"
@@ -39,6 +46,8 @@ class Frozen:
     state: tuple[str, ...] = ()
     updatable: bool = False
     since: int = 3
+    # Makes the archive of archives, one of each program; None: one archive has all programs.
+    join: Callable[[Any, list[Path], Path, str], object] | None = None
 
 
 def integers(limit: int, *shape: int) -> torch.Tensor:
@@ -235,6 +244,51 @@ def _dtypes_calls(record: Recorder) -> None:
         record.call("forward", *_unsigned(size))
 
 
+def _steps(model: nn.Module) -> list[Program]:
+    image = _image(2, 8, 8)
+    dims = {0: Dim("batch", 1, 4), 2: Dim("side", 4, 16), 3: Dim("side", 4, 16)}
+    encode, tally = model.get_submodule("0"), model.get_submodule("1")
+    return [
+        aot_export(encode, (image,), dynamic_shapes=(dims,)),
+        aot_export(tally, (torch.zeros(4), encode(image).detach()), dynamic_shapes={"total": {}, "hidden": dims}),
+    ]
+
+
+def _join_steps(model: nn.Module, archives: list[Path], path: Path, name: str) -> None:
+    given = (torch.randn(4), _image(2, 8, 8))
+    before = tuple(tensor.clone() for tensor in given)
+    with torch.no_grad():
+        results = copy.deepcopy(model)(*given)
+    encode, tally = (read_manifest(archive).entries[0] for archive in archives)
+    splice(
+        path,
+        [
+            Part(archives[0], ("input 1",), ("output 1",)),
+            Part(archives[1], ("input 0", "output 1"), ("output 0",)),
+        ],
+        dims=encode.dims,
+        inputs=[tally.inputs[0], dataclasses.replace(encode.inputs[0], name="image")],
+        outputs=[tally.outputs[0], dataclasses.replace(encode.outputs[0], name="hidden")],
+        values=[],
+        name=name,
+        example=Example(_raw(before), _raw(results)),
+    )
+
+
+def _raw(tensors: Iterable[torch.Tensor]) -> tuple[tuple[DType, tuple[int, ...], bytes], ...]:
+    """float32 tensors as a golden has them."""
+    return tuple((DType.FLOAT32, tuple(each.shape), each.contiguous().numpy().tobytes()) for each in tensors)
+
+
+def _steps_calls(record: Recorder) -> None:
+    for batch, side in ((1, 4), (4, 16), (3, 5)):
+        record.call("forward", torch.randn(4), _image(batch, side, side))
+    record.reset_state()
+    record.call("forward", torch.randn(4), _image(1, 16, 16))
+    record.refused("input", "forward", torch.randn(4), _image(1, 3, 3))
+    record.refused("input", "forward", torch.randn(4), _image(1, 4, 5))
+
+
 SETS = {
     "mlp": Frozen(models.MLP, _mlp, _mlp_calls),
     "cnn": Frozen(models.CNN, _cnn, _cnn_calls),
@@ -243,6 +297,7 @@ SETS = {
     "entries": Frozen(models.Entries, _entries, _entries_calls),
     "formula": Frozen(models.Formula, _formula, _formula_calls, since=4),
     "dtypes": Frozen(models.Dtypes, _dtypes, _dtypes_calls, since=5),
+    "steps": Frozen(models.Steps, _steps, _steps_calls, state=("1.calls",), since=6, join=_join_steps),
 }
 
 
@@ -254,7 +309,15 @@ def freeze(name: str, folder: Path) -> Path:
     recorder = Recorder(model, frozen.state)
     path = folder / f"{name}.aotpack"
     options = BuildOptions(updatable=frozen.updatable)
-    build_archive(frozen.programs(model), path, name=name, targets=[TARGET], options=options)
+    programs = frozen.programs(model)
+    if frozen.join is None:
+        build_archive(programs, path, name=name, targets=[TARGET], options=options)
+    else:
+        with tempfile.TemporaryDirectory() as parts:
+            archives = [Path(parts) / f"{number}.aotpack" for number in range(len(programs))]
+            for program, archive in zip(programs, archives, strict=True):
+                build_archive(program, archive, targets=[TARGET], options=options)
+            frozen.join(model, archives, path, name)
     frozen.record(recorder)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     about = {"format_version": FORMAT_VERSION, "commit": commit, "torch": torch.__version__}

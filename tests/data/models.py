@@ -172,3 +172,36 @@ class Dtypes(nn.Module):
             2: (low.float() * 2).to(torch.float8_e5m2),
             3: batch[0].to(torch.float32) + low.float()[:, None],
         }
+
+
+class Tally(nn.Module):
+    """Adds how often it was called to an argument, in place."""
+
+    calls: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, total: Tensor, hidden: Tensor) -> Tensor:
+        """total: float32 [4], written to; hidden: float32 [batch, 8, side, side] -> float32 [batch, 8]."""
+        self.calls += 1
+        total += self.calls
+        return hidden.mean((2, 3)) + self.calls
+
+
+class Steps(nn.Module):
+    """Two modules, which run as two steps of one entry, with a channels-last value between them (since format 6).
+
+    Their names are those of the steps: the archive's state is `1.calls`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_module("0", nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU()))
+        self.add_module("1", Tally())
+
+    def forward(self, total: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
+        """total: float32 [4], written to; image: float32 [batch, 3, side, side] -> float32 [batch, 8], the value."""
+        hidden = self.get_submodule("0")(image)
+        return self.get_submodule("1")(total, hidden), hidden

@@ -21,6 +21,7 @@ struct Table {
   std::vector<std::string> imports;
   std::vector<const char*> import_names;
   std::string target;
+  std::vector<int> outputs;  // by output of its step: the entry's; -1: a value
 };
 Table tables[kTables];
 volatile uint64_t sink;
@@ -182,8 +183,11 @@ int64_t lay_out(aotpack_module_tensor& output) {
 void output_of(const aotpack_module_call& call, const Table& table, uint32_t index, aotpack_module_tensor& output) {
   const uint32_t inputs = table.module.num_inputs;
   const uint32_t constants = table.module.num_constants;
-  const aotpack_value_info* info =
-      chance(90) ? aotpack_model_output(call_in_progress.model, call_in_progress.entry, index) : nullptr;
+  const aotpack_value_info* info = nullptr;
+  if (table.outputs[index] >= 0 && chance(90)) {
+    info =
+        aotpack_model_output(call_in_progress.model, call_in_progress.entry, static_cast<size_t>(table.outputs[index]));
+  }
   if (info != nullptr) {
     promised_shape(*info, output);
   } else if (inputs + constants > 0) {
@@ -284,7 +288,7 @@ std::string text_of(Json& json) {
   return text.size() > 2 && text[0] == '"' ? text.substr(1, text.size() - 2) : "";
 }
 
-void set_table(Table& table, int id, Json& entry, Json& module) {
+void set_table(Table& table, int id, Json& step, Json& module) {
   static int32_t (*const kRuns[kTables])(const aotpack_module_call*) = {run_table<0>, run_table<1>, run_table<2>};
   table.target = text_of(module["target"]);
   table.imports.clear();
@@ -297,11 +301,18 @@ void set_table(Table& table, int id, Json& entry, Json& module) {
   for (const std::string& name : table.imports) {
     table.import_names.push_back(name.c_str());
   }
+  table.outputs.assign(length(step["outputs"]), -1);
+  for (size_t i = 0; i < table.outputs.size(); ++i) {
+    Json& reference = step["outputs"].items()[i];
+    if (reference.is_object() && reference.members().contains("output")) {
+      table.outputs[i] = std::atoi(reference["output"].dump().c_str());
+    }
+  }
   table.module = {AOTPACK_MODULE_ABI_VERSION,
                   sizeof(aotpack_module),
                   table.target.c_str(),
-                  length(entry["inputs"]),
-                  length(entry["outputs"]),
+                  length(step["inputs"]),
+                  length(step["outputs"]),
                   length(module["constants"]),
                   static_cast<uint32_t>(table.imports.size()),
                   table.import_names.data(),
@@ -327,18 +338,23 @@ void set_tables(Json& manifest) {
       continue;
     }
     for (Json& variant : entry["variants"].items()) {
-      if (!variant.is_object() || !variant["modules"].is_array()) {
+      if (!variant.is_object() || !variant["targets"].is_array()) {
         continue;
       }
-      for (Json& module : variant["modules"].items()) {
-        if (!module.is_object() || text_of(module["target"]) == "aarch64") {
+      for (Json& target : variant["targets"].items()) {
+        if (!target.is_object() || !target["steps"].is_array()) {
           continue;
         }
-        const std::string file = module["file"].dump();
-        const int id = file == "1" ? 0 : file == "2" ? 1 : file == "4" ? 2 : -1;
-        if (id >= 0 && !set[id]) {
-          set[id] = true;
-          set_table(tables[id], id, entry, module);
+        for (Json& step : target["steps"].items()) {
+          if (!step.is_object() || !step["module"].is_object() || text_of(step["module"]["target"]) == "aarch64") {
+            continue;
+          }
+          const std::string file = step["module"]["file"].dump();
+          const int id = file == "1" ? 0 : file == "2" ? 1 : file == "4" ? 2 : -1;
+          if (id >= 0 && !set[id]) {
+            set[id] = true;
+            set_table(tables[id], id, step, step["module"]);
+          }
         }
       }
     }

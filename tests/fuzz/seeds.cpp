@@ -39,13 +39,15 @@ Json value(const char* name, const char* dtype, std::vector<Json> shape, std::ve
                  {"order", list(std::move(order))},
                  {"mutated", mutated},
                  {"number", Json()},
-                 {"dim", Json()}});
+                 {"dim", Json()},
+                 {"device", 0}});
 }
 
 Json number(const char* name, const std::string& kind, Json gives) {
   Json result = value(name, kind == "int" ? "int64" : kind == "float" ? "float64" : "bool", {});
   result["number"] = kind;
   result["dim"] = gives;
+  result["device"] = Json();
   return result;
 }
 
@@ -55,14 +57,39 @@ Json module(int64_t file, std::vector<Json> constants, const char* target = "x86
                  {"file", file},
                  {"constants", list(std::move(constants))},
                  {"imports", list({"alloc", "free", "fail", "seed"})},
-                 {"kernels", list({object({{"name", "k"}, {"ops", list({"aten.add"})}})})}});
+                 {"kernels", list({object({{"name", "k"}, {"ops", list({"aten.add"})}})})},
+                 {"assets", list({})},
+                 {"features", list({})}});
+}
+
+// To input, output or value `index`.
+Json reference(const char* source, int64_t index) { return object({{source, index}}); }
+
+Json references(const char* source, size_t count) {
+  Json result = list({});
+  for (size_t i = 0; i < count; ++i) {
+    result.push(reference(source, static_cast<int64_t>(i)));
+  }
+  return result;
+}
+
+Json step(Json module, Json inputs, Json outputs, Json device = 0) {
+  return object({{"device", device}, {"inputs", inputs}, {"outputs", outputs}, {"module", module}});
+}
+
+// Of a module that computes the entry; `entry` fills in its inputs and outputs.
+Json whole(Json module) {
+  return object(
+      {{"target", module["target"]}, {"values", list({})}, {"steps", list({step(module, list({}), list({}))})}});
 }
 
 Json variant(const char* name, std::vector<Json> guards, std::vector<Json> modules, std::vector<Json> checks = {}) {
-  return object({{"name", name},
-                 {"guards", list(std::move(guards))},
-                 {"checks", list(std::move(checks))},
-                 {"modules", list(std::move(modules))}});
+  Json targets = list({});
+  for (const Json& module : modules) {
+    targets.push(whole(module));
+  }
+  return object(
+      {{"name", name}, {"guards", list(std::move(guards))}, {"checks", list(std::move(checks))}, {"targets", targets}});
 }
 
 Json guard(const char* name, int64_t min, Json max, int64_t multiple_of = 1) {
@@ -73,6 +100,14 @@ Json leaf(int64_t index) { return object({{"kind", "tensor"}, {"index", index}})
 
 Json entry(const char* name, std::vector<Json> dims, std::vector<Json> inputs, std::vector<Json> outputs,
            std::vector<Json> variants) {
+  for (Json& variant : variants) {
+    for (Json& target : variant["targets"].items()) {
+      if (target["steps"].items().size() == 1) {
+        target["steps"][0]["inputs"] = references("input", inputs.size());
+        target["steps"][0]["outputs"] = references("output", outputs.size());
+      }
+    }
+  }
   Json in = list({}), out = list({}), names = list({});
   for (size_t i = 0; i < inputs.size(); ++i) {
     in.push(leaf(static_cast<int64_t>(i)));
@@ -126,7 +161,8 @@ ArchiveWriter archive(std::vector<Json> constants, std::vector<Json> entries) {
                   {"modules/b", read(MODULE_fuzz_1)}, {"goldens/0", std::string(4096, 'g')},
                   {"modules/c", read(MODULE_fuzz_2)}, {"reports/r", "{\"entries\":{}}\n"}};
   writer.manifest = object({{"format", "aotpack"},
-                            {"format_version", 5},
+                            {"format_version", 6},
+                            {"devices", list({"main", "second"})},
                             {"name", "t"},
                             {"producer", object({{"aotpack", "t"}})},
                             {"constants", list(std::move(constants))},
@@ -224,9 +260,40 @@ ArchiveWriter nested() {
   return archive({constant("w", "float8_e4m3fn", {3, 0}, {1, 1}, 0, 0)}, {forward});
 }
 
+// Three steps on two devices and the host, a value whose size comes out of the data, an output that a step
+// reads, features.
+ArchiveWriter steps() {
+  const auto between = [](const char* name, const char* dtype, std::vector<Json> shape, std::vector<Json> order,
+                          Json device) {
+    Json result = value(name, dtype, std::move(shape), std::move(order));
+    for (const char* key : {"mutated", "number", "dim"}) {
+      result.erase(key);
+    }
+    result["device"] = device;
+    return result;
+  };
+  const Json first = module(1, {0});
+  Json last = module(4, {});
+  last["features"] = list({"async"});
+  Json target = object(
+      {{"target", "x86-64"},
+       {"values", list({between("h", "float32", {size("n"), 2}, {1, 0}, 1),
+                        between("found", "int64", {expression("u", Json()), 3}, {}, Json())})},
+       {"steps", list({step(first, list({reference("input", 0), reference("input", 1)}), list({reference("value", 0)})),
+                       step(module(2, {1}), list({reference("value", 0)}),
+                            list({reference("value", 1), reference("output", 1)}), Json()),
+                       step(last, list({reference("value", 1), reference("output", 1), reference("input", 1)}),
+                            list({reference("output", 0)}), 1)})}});
+  Json variant = object({{"name", "default"}, {"guards", list({})}, {"checks", list({})}, {"targets", list({target})}});
+  return archive(
+      {constant("w", "float32", {4}, {1}, 0, 16), constant("st", "int64", {2, 3}, {1, 2}, 64, 48, true)},
+      {entry("forward", {dim("n", 0, 64)}, {value("x", "float32", {size("n"), 2}), number("s", "int", Json())},
+             {value("y", "float32", {expression("u", Json())}), value("z", "bool", {size("n")})}, {variant})});
+}
+
 }  // namespace
 
-std::vector<ArchiveWriter> seeds() { return {dynamic(), updatable(), nested()}; }
+std::vector<ArchiveWriter> seeds() { return {dynamic(), updatable(), nested(), steps()}; }
 
 void damage(std::string& bytes, const tests::Layout& layout) {
   const tests::EntryLayout& entry = layout.entries[pick(layout.entries.size())];

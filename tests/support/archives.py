@@ -15,6 +15,7 @@ from aotpack.archive import (
     Golden,
     GoldenTensor,
     Guard,
+    Implementation,
     Kernel,
     Manifest,
     Module,
@@ -159,7 +160,7 @@ def tensor(
 
 def number(name: str, kind: str, dim: str | None = None) -> TensorSpec:
     """A Python number: kind is "int", "float" or "bool"; `dim` is the one whose value an int is."""
-    return TensorSpec(name, NUMBER_DTYPES[kind], (), (), number=kind, dim=dim)
+    return TensorSpec(name, NUMBER_DTYPES[kind], (), (), number=kind, dim=dim, device=None)
 
 
 def floats(*values: float) -> bytes:
@@ -242,6 +243,7 @@ def _module(
 
 
 def _entry(name: str, recipe: Recipe, module: Module, goldens: tuple[Golden, ...]) -> Entry:
+    implementation = Implementation.of_module(module, len(recipe.inputs), len(recipe.outputs))
     return Entry(
         name=name,
         dims=recipe.dims,
@@ -249,7 +251,7 @@ def _entry(name: str, recipe: Recipe, module: Module, goldens: tuple[Golden, ...
         outputs=recipe.outputs,
         in_spec=recipe.in_spec,
         out_spec=recipe.out_spec,
-        variants=tuple(Variant(item.name, item.guards, (module,), item.checks) for item in recipe.variants),
+        variants=tuple(Variant(item.name, item.guards, (implementation,), item.checks) for item in recipe.variants),
         goldens=goldens,
     )
 

@@ -21,6 +21,7 @@ from aotpack.archive import (
     Entry,
     FileSource,
     Fold,
+    Implementation,
     Kernel,
     Manifest,
     Module,
@@ -216,20 +217,20 @@ def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files) -
     variants = []
     for compiled in units:
         unit = compiled.unit
-        modules = []
+        signature = unit.entry.signature
+        implementations = []
         for each in compiled.modules:
             module = each.lowered
             path = files.path(f"modules/{module.target}/{_stem(unit)}", ".so")
-            modules.append(
-                Module(
-                    target=module.target,
-                    abi_version=native_sources.module_abi_version(),
-                    file=files.add(FileSource.from_bytes(path, each.code)),
-                    constants=tuple(table.number(each.program, constant) for constant in module.constants),
-                    imports=native_sources.module_imports(),
-                    kernels=tuple(Kernel(kernel, ops) for kernel, ops in module.kernels),
-                )
+            packed = Module(
+                target=module.target,
+                abi_version=native_sources.module_abi_version(),
+                file=files.add(FileSource.from_bytes(path, each.code)),
+                constants=tuple(table.number(each.program, constant) for constant in module.constants),
+                imports=native_sources.module_imports(),
+                kernels=tuple(Kernel(kernel, ops) for kernel, ops in module.kernels),
             )
+            implementations.append(Implementation.of_module(packed, len(signature.inputs), len(signature.outputs)))
         checks = tuple(
             dict.fromkeys(
                 check
@@ -237,7 +238,7 @@ def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files) -
                 for check in (*unit.program.checks, *each.program.checks, *each.lowered.checks)
             )
         )
-        variants.append(Variant(unit.variant, unit.guards, tuple(modules), checks))
+        variants.append(Variant(unit.variant, unit.guards, tuple(implementations), checks))
     signature = units[0].unit.entry.signature
     return Entry(
         name=signature.name,

@@ -263,7 +263,7 @@ def _input_leaves(
             leaves.append(TensorLeaf(len(inputs)))
             dim, formula = _int_value(node, name, table) if number == "int" else (None, None)
             dtype = manifest_dtype(NUMBER_DTYPES[number])
-            inputs.append(TensorSpec(name, dtype, (), (), number=number, dim=dim, formula=formula))
+            inputs.append(TensorSpec(name, dtype, (), (), number=number, dim=dim, formula=formula, device=None))
         elif isinstance(value, torch.Tensor):
             fake = node.meta["val"]
             _refuse_constants(fake, name, [axis for leaf, axis in call.demanded if leaf == i])
@@ -328,7 +328,7 @@ def _output_leaves(
         number = results.numbers.get(position) or number_kind(fake)
         if number is not None:
             leaves.append(TensorLeaf(len(specs)))
-            specs.append(TensorSpec(name, manifest_dtype(NUMBER_DTYPES[number]), (), (), number=number))
+            specs.append(TensorSpec(name, manifest_dtype(NUMBER_DTYPES[number]), (), (), number=number, device=None))
             kept.append(value if position in results.numbers else as_tensor(graph_module, value, number))
             continue
         if not isinstance(fake, torch.Tensor):

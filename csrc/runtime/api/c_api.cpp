@@ -175,7 +175,7 @@ size_t aotpack_model_variant_count(const aotpack_model* model, size_t entry) {
 
 const char* aotpack_model_variant_target(const aotpack_model* model, size_t entry, size_t variant) {
   if (variant >= aotpack_model_variant_count(model, entry)) return nullptr;
-  return unwrap(model)->entries()[entry].variants[variant].module_record->target.c_str();
+  return unwrap(model)->entries()[entry].variants[variant].implementation->target.c_str();
 }
 
 const char* aotpack_model_variant_name(const aotpack_model* model, size_t entry, size_t variant) {

@@ -115,9 +115,8 @@ void CallSizes::refuse_number(const NumberUse& use, int64_t given, bool defined,
 
 void CallSizes::refuse_derived(const DerivedSize& derived, bool defined, int64_t value) const {
   const SizeRecord& size = derived.value->shape[derived.axis];
-  const std::string where =
-      format("%s '%s': dim %u is %s", derived.output ? "output" : "input", derived.value->name.c_str(), derived.axis,
-             describe_size(plan_->record(), size).c_str());
+  const std::string where = format("%s '%s': dim %u is %s", derived.role, derived.value->name.c_str(), derived.axis,
+                                   describe_size(plan_->record(), size).c_str());
   const std::string dims = describe_dims(*plan_, dims_of(size), data());
   if (!defined) invalid(where + ", which cannot be evaluated for " + dims);
   invalid(where + format(" = %lld, which is not a valid size (%s)", static_cast<ll>(value), dims.c_str()));

@@ -18,6 +18,11 @@ class CallSizes {
   // Throws INVALID_ARGUMENT in the user's names.
   void solve(const DLTensor* const* inputs);
 
+  // The sizes of what steps hand to each other, in a call whose other sizes are there. Throws INVALID_ARGUMENT.
+  void solve_values(const ValuesPlan& values) {
+    for (const DerivedSize& derived : values.derived) compute(derived);
+  }
+
   // By slot; the values of the dims come first. After solve().
   const int64_t* data() const noexcept { return sizes_.data(); }
 

@@ -1,11 +1,9 @@
 #include "call/context.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/bytes.h"
 #include "base/status.h"
-#include "base/strided.h"
 #include "call/outputs.h"
 #include "call/tensor.h"
 #include "host/process.h"
@@ -48,6 +46,7 @@ class Context::Cleanup {
         if (output.block != nullptr) Allocator::release_block(output.block);
       }
     }
+    if (steps_ != nullptr) steps_->release();
     scratch_.inputs.release();
   }
   Cleanup(const Cleanup&) = delete;
@@ -55,6 +54,12 @@ class Context::Cleanup {
 
   // From now on every block in the outputs is one reference to release.
   void adopted() noexcept { adopted_ = true; }
+  // Before steps whose outputs are adopted one by one.
+  void begin(Steps* steps) noexcept {
+    for (aotpack_module_tensor& output : scratch_.outputs) output.block = nullptr;
+    adopted_ = true;
+    steps_ = steps;
+  }
   // The end of a call that succeeds.
   void finish() {
     stream_.wait();
@@ -64,14 +69,17 @@ class Context::Cleanup {
  private:
   EntryScratch& scratch_;
   Stream& stream_;
+  Steps* steps_ = nullptr;
   bool adopted_ = false;
   bool finished_ = false;
 };
 
 Context::EntryScratch::EntryScratch(const ModelEntry& entry)
-    : inputs(entry.plan),
-      outputs(entry.plan.record().outputs.size()),
-      tables(entry.variants.size(), Table(outputs.size())) {}
+    : inputs(entry.plan), outputs(entry.plan.record().outputs.size()), variants(entry.variants.size()) {
+  for (size_t i = 0; i < variants.size(); ++i) {
+    for (const Step& step : entry.variants[i].steps) variants[i].tables.emplace_back(step.num_outputs);
+  }
+}
 
 Context::Context(Model* model, int32_t num_threads, Allocator::Keep keep)
     : model_(model), workspace_(model->device(), keep), scratch_(model->entries().size()), state_(*model) {
@@ -117,18 +125,16 @@ Context::EntryScratch& Context::prepare(size_t entry, size_t num_outputs) {
   return *scratch_[entry];
 }
 
-const aotpack_module_tensor* Context::constants_of(size_t entry, size_t variant, const WeightSet& weights,
-                                                   Table* table) {
-  const std::vector<aotpack_module_tensor>& shared = weights.table(entry, variant);
-  const Variant& chosen = model_->entries()[entry].variants[variant];
-  if (!chosen.mutates_constants) return shared.data();
+const aotpack_module_tensor* Context::constants_of(const Step& step, const WeightSet& weights,
+                                                   const std::vector<aotpack_module_tensor>& shared, Table* table) {
+  if (!step.mutates_constants) return shared.data();
   state_.ensure(weights, workspace_);
   if (table->state_version != state_.version() || table->weights_id != weights.id()) {
     table->state_version = 0;  // should the copy fail
     table->tensors = shared;
     const std::vector<ConstantRecord>& records = model_->archive().manifest().constants;
     for (size_t i = 0; i < shared.size(); ++i) {
-      const uint32_t index = chosen.module_record->constants[i];
+      const uint32_t index = step.module->constants[i];
       if (records[index].mutated) table->tensors[i].data = state_.data(index);
     }
     table->weights_id = weights.id();
@@ -142,7 +148,7 @@ const char* Context::variant(size_t entry) const noexcept {
   return scratch_[entry]->variant->record->name.c_str();
 }
 
-void Context::execution_failed(const EntryRecord& entry, int32_t code) const {
+void Context::execution_failed(const EntryRecord& entry, const std::string& step, int32_t code) const {
   if (call_.fail_code != 0) code = call_.fail_code;
   if (call_.allocation_failed) code = AOTPACK_MODULE_OUT_OF_MEMORY;
   aotpack_code public_code = AOTPACK_INTERNAL;
@@ -161,65 +167,70 @@ void Context::execution_failed(const EntryRecord& entry, int32_t code) const {
       fallback = "the module failed without giving a reason";
       break;
   }
-  throw Error(public_code,
-              "entry '" + entry.name + "': " + (call_.fail_message.empty() ? fallback : call_.fail_message));
+  throw Error(public_code, "entry '" + entry.name + "'" + step + ": " +
+                               (call_.fail_message.empty() ? fallback : call_.fail_message));
 }
 
 void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
-                      size_t num_inputs) {
+                      size_t num_inputs, Cleanup& cleanup) {
   const ModelEntry& model_entry = model_->entries()[entry];
   const size_t index = scratch.inputs.bind(inputs, num_inputs, workspace_);
   const Variant& variant = model_entry.variants[index];
   scratch.variant = &variant;
-  const aotpack_module_tensor* constants = constants_of(entry, index, weights, &scratch.tables[index]);
+  VariantScratch& kept = scratch.variants[index];
   call_.reset();
-  aotpack_module_call call = variant.call.prepared();
-  call.runtime = &call_;
-  call.inputs = scratch.inputs.tensors();
-  call.constants = constants;
-  call.outputs = scratch.outputs.data();
-  call.output_devices = scratch.tables[index].output_devices.data();
-  call.stream = workspace_.stream_handle();
-  call.num_threads = begin_team(num_threads_);
-  const int32_t code = variant.executable->launch(call, workspace_.stream());
-  if (code != AOTPACK_MODULE_OK) execution_failed(model_entry.plan.record(), code);
-  scratch.output_devices = call.output_devices;
-}
-
-// A block that several outputs share comes with one reference; afterwards every output has its own. First of all
-// blocks: an error further on then releases each of them rightly.
-void Context::adopt_outputs(EntryScratch& scratch) noexcept {
-  for (aotpack_module_tensor& output : scratch.outputs) {
-    if (output.block != nullptr && Allocator::claim(output.block)) Allocator::retain_block(output.block);
+  const int32_t num_threads = begin_team(num_threads_);
+  if (variant.is_direct) [[likely]] {
+    const Step& step = variant.steps.front();
+    Table& table = kept.tables.front();
+    aotpack_module_call call = step.call.prepared();
+    call.inputs = scratch.inputs.tensors();
+    call.outputs = scratch.outputs.data();
+    call.constants = constants_of(step, weights, weights.table(entry, index, 0), &table);
+    call.stream = workspace_.stream_handle();
+    call_.allocator = workspace_.allocator();
+    launch(model_entry.plan.record(), variant, step, &call, &table, num_threads);
+    adopt_outputs(&scratch.outputs);
+    cleanup.adopted();
+    check_output_devices(model_entry.plan.record(), step.call, table.output_devices.data());
+    check_outputs(model_entry.plan, scratch.outputs, scratch.inputs.sizes());
+    return;
+  }
+  if (kept.steps == nullptr) kept.steps = std::make_unique<Steps>(model_entry.plan, variant, workspace_);
+  Steps& steps = *kept.steps;
+  cleanup.begin(&steps);
+  steps.begin(&scratch.inputs, &scratch.outputs);
+  for (size_t i = 0; i < variant.steps.size(); ++i) {
+    const Step& step = variant.steps[i];
+    Table& table = kept.tables[i];
+    aotpack_module_call call = step.call.prepared();
+    steps.prepare(i, &call, &call_);
+    call.constants = constants_of(step, weights, weights.table(entry, index, i), &table);
+    launch(model_entry.plan.record(), variant, step, &call, &table, num_threads);
+    steps.finish(i, table.output_devices.data());
   }
 }
 
-void Context::own_output(const ValueRecord& value, aotpack_module_tensor& output) {
-  int64_t strides[AOTPACK_MAX_RANK];
-  size_t bytes = 0;
-  if (!dense_strides(output.sizes, value.order.data(), output.rank, value.dtype->size, strides, &bytes)) {
-    fail(AOTPACK_INTERNAL, "output '%s' is larger than the address space", value.name.c_str());
-  }
-  if (output.block == nullptr || !same_layout(output.sizes, output.strides, strides, output.rank)) {
-    void* copy = workspace_.allocator()->allocate(bytes);
-    if (copy == nullptr) {
-      fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes for output '%s'", bytes, value.name.c_str());
-    }
-    void* data = Allocator::data(copy);
-    workspace_.stream().copy_strided(data, strides, output.data, output.strides, output.sizes, output.rank,
-                                     value.dtype->size);
-    if (output.block != nullptr) Allocator::release_block(output.block);
-    output.block = copy;
-    output.data = data;
-  }
-  // Also where nothing was copied: dims of size 1 may have come with any stride.
-  std::copy(strides, strides + output.rank, output.strides);
+void Context::launch(const EntryRecord& entry, const Variant& variant, const Step& step, aotpack_module_call* call,
+                     Table* table, int32_t num_threads) {
+  call->runtime = &call_;
+  call->num_threads = num_threads;
+  call->output_devices = table->output_devices.data();
+  const int32_t code = step.executable->launch(*call, workspace_.stream());
+  if (code != AOTPACK_MODULE_OK) [[unlikely]]
+    execution_failed(entry, step_suffix(variant, step), code);
+}
+
+// Of a direct variant; others have done it.
+void Context::finish_output(const ValueRecord& value, const Variant& variant, aotpack_module_tensor& output) {
+  if (!variant.is_direct) return;
+  if (void* replaced = own_output(value, output, false, workspace_)) Allocator::release_block(replaced);
 }
 
 DLManagedTensorVersioned* Context::take_output(const ValueRecord& value, aotpack_module_tensor& output) {
-  own_output(value, output);
-  DLManagedTensorVersioned* tensor =
-      make_tensor(workspace_, output.block, output.data, *value.dtype, output.rank, output.sizes, output.strides);
+  const bool on_host = value.device == kHostDevice && !workspace_.is_host();
+  DLManagedTensorVersioned* tensor = make_tensor(workspace_, on_host, output.block, output.data, *value.dtype,
+                                                 output.rank, output.sizes, output.strides);
   if (tensor == nullptr) fail(AOTPACK_OUT_OF_MEMORY, "out of memory for output '%s'", value.name.c_str());
   output.block = nullptr;  // the tensor has it now
   return tensor;
@@ -235,14 +246,13 @@ void Context::run(size_t entry, const DLTensor* const* inputs, size_t num_inputs
   // Until the end: outputs may lie in constants.
   const WeightsInUse weights = model_->weights();
   Cleanup cleanup(scratch, workspace_.stream());
-  execute(entry, scratch, *weights, inputs, num_inputs);
-  adopt_outputs(scratch);
-  cleanup.adopted();
-  check_output_devices(record, scratch.variant->call, scratch.output_devices);
-  check_outputs(model_entry.plan, scratch.outputs, scratch.inputs.sizes());
+  execute(entry, scratch, *weights, inputs, num_inputs, cleanup);
   size_t made = 0;
   try {
-    for (; made < num_outputs; ++made) outputs[made] = take_output(record.outputs[made], scratch.outputs[made]);
+    for (; made < num_outputs; ++made) {
+      finish_output(record.outputs[made], *scratch.variant, scratch.outputs[made]);
+      outputs[made] = take_output(record.outputs[made], scratch.outputs[made]);
+    }
     scratch.inputs.write_back(workspace_);
     cleanup.finish();
   } catch (...) {
@@ -261,17 +271,13 @@ void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_i
   // Until the end: outputs may lie in constants.
   const WeightsInUse weights = model_->weights();
   Cleanup cleanup(scratch, workspace_.stream());
-  execute(entry, scratch, *weights, inputs, num_inputs);
-  adopt_outputs(scratch);
-  cleanup.adopted();
-  check_output_devices(record, scratch.variant->call, scratch.output_devices);
-  check_outputs(model_entry.plan, scratch.outputs, scratch.inputs.sizes());
+  execute(entry, scratch, *weights, inputs, num_inputs, cleanup);
   check_destination_sizes(record, scratch.outputs, outputs);
   // An output that aliases an input must not change while results are written over that input.
   for (size_t i = 0; i < num_outputs; ++i) {
     aotpack_module_tensor& output = scratch.outputs[i];
     if (output.block == nullptr && touches_any(record.outputs[i], output, outputs, num_outputs)) {
-      own_output(record.outputs[i], output);
+      finish_output(record.outputs[i], *scratch.variant, output);
     }
   }
   for (size_t i = 0; i < num_outputs; ++i)

@@ -7,6 +7,7 @@
 
 #include "call/inputs.h"
 #include "call/state.h"
+#include "call/steps.h"
 #include "call/workspace.h"
 #include "hal/imports.h"
 #include "model/model.h"
@@ -52,7 +53,7 @@ class Context {
   const Workspace& workspace() const noexcept { return workspace_; }
 
  private:
-  // Of a variant: the constants of one that writes to some, this context's copies among those of a set of weights.
+  // Of a step: the constants of one that writes to some, this context's copies among those of a set of weights.
   struct Table {
     explicit Table(size_t num_outputs) : output_devices(num_outputs) {}
     std::vector<aotpack_module_tensor> tensors;
@@ -61,27 +62,34 @@ class Context {
     // What the module says of its outputs. Of no device before its first call.
     std::vector<aotpack_module_device> output_devices;
   };
+  // What one variant keeps from call to call.
+  struct VariantScratch {
+    std::vector<Table> tables;     // by step
+    std::unique_ptr<Steps> steps;  // of a variant that is not direct; made at its first call
+  };
   // What one entry keeps from call to call, so that a call allocates none of it.
   struct EntryScratch {
     explicit EntryScratch(const ModelEntry& entry);
     BoundInputs inputs;
     std::vector<aotpack_module_tensor> outputs;
-    std::vector<Table> tables;                              // by variant
-    const Variant* variant = nullptr;                       // of the last call; NULL before the first that found one
-    const aotpack_module_device* output_devices = nullptr;  // of the last call
+    std::vector<VariantScratch> variants;
+    const Variant* variant = nullptr;  // of the last call; NULL before the first that found one
   };
   // Gives back, at the end of a call, what the call still holds.
   class Cleanup;
 
   EntryScratch& prepare(size_t entry, size_t num_outputs);
-  const aotpack_module_tensor* constants_of(size_t entry, size_t variant, const WeightSet& weights, Table* table);
+  // `shared` is the table of the weights.
+  const aotpack_module_tensor* constants_of(const Step& step, const WeightSet& weights,
+                                            const std::vector<aotpack_module_tensor>& shared, Table* table);
+  // Fills in the outputs; from then on they are the cleanup's to release.
   void execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
-               size_t num_inputs);
-  [[noreturn]] void execution_failed(const EntryRecord& entry, int32_t code) const;
-  void adopt_outputs(EntryScratch& scratch) noexcept;
-  // Makes an output dense in the model's order and the owner of its block. What aliases an input or a constant, or is a
-  // view of something bigger, gets memory of its own.
-  void own_output(const ValueRecord& value, aotpack_module_tensor& output);
+               size_t num_inputs, Cleanup& cleanup);
+  // Calls a module with what all of its calls have.
+  void launch(const EntryRecord& entry, const Variant& variant, const Step& step, aotpack_module_call* call,
+              Table* table, int32_t num_threads);
+  [[noreturn]] void execution_failed(const EntryRecord& entry, const std::string& step, int32_t code) const;
+  void finish_output(const ValueRecord& value, const Variant& variant, aotpack_module_tensor& output);
   DLManagedTensorVersioned* take_output(const ValueRecord& value, aotpack_module_tensor& output);
 
   Model* model_;

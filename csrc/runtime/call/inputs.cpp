@@ -171,7 +171,7 @@ void BoundInputs::place(size_t index, const DLTensor& given, const Workspace& wo
     return;
   }
   if (data == nullptr) invalid("input '" + plan_->record().inputs[index].name + "' has no data");
-  bool fits = workspace.is_host() && reinterpret_cast<uintptr_t>(data) % plan.alignment == 0;
+  bool fits = (workspace.is_host() || plan.on_host) && reinterpret_cast<uintptr_t>(data) % plan.alignment == 0;
   for (int32_t axis = 0; axis < plan.rank; ++axis) {
     fits &= strides[axis] == tensor.strides[axis] || tensor.sizes[axis] == 1;
   }
@@ -192,7 +192,8 @@ void BoundInputs::stage_bools(Copy& copy, const int64_t* strides, size_t bytes, 
 void BoundInputs::copy_in(size_t index, const DLTensor& given, const int64_t* strides, size_t bytes,
                           const Workspace& workspace) {
   aotpack_module_tensor& tensor = tensors_[index];
-  void* block = workspace.allocator()->allocate(bytes);
+  const InputPlan& plan = plan_->inputs()[index];
+  void* block = workspace.allocator_of(plan.on_host)->allocate(bytes);
   if (block == nullptr) {
     fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes to bring input '%s' into the model's layout", bytes,
          plan_->record().inputs[index].name.c_str());
@@ -203,18 +204,19 @@ void BoundInputs::copy_in(size_t index, const DLTensor& given, const int64_t* st
   std::copy(strides, strides + tensor.rank, copy.given_strides);
   any_copy_ = true;
   tensor.data = Allocator::data(block);
-  if (!workspace.is_host() && plan_->inputs()[index].is_bool) {
-    return stage_bools(copy, strides, bytes, tensor, workspace);
+  if (plan.on_host) {  // at once: the host may read it next
+    return strided_copy(tensor.data, tensor.strides, copy.given, strides, tensor.sizes, tensor.rank, plan.item);
   }
+  if (!workspace.is_host() && plan.is_bool) return stage_bools(copy, strides, bytes, tensor, workspace);
   workspace.stream().copy_strided(tensor.data, tensor.strides, copy.given, strides, tensor.sizes, tensor.rank,
-                                  plan_->inputs()[index].item);
+                                  plan.item);
 }
 
-// All inputs are placed: dense, and so one run of bytes, of one byte an element.
+// Of inputs on the host. All are placed: dense, and so one run of bytes, of one byte an element.
 void BoundInputs::normalise_bools(const DLTensor* const* inputs, const Workspace& workspace) {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const InputPlan& plan = plan_->inputs()[i];
-    if (!plan.is_bool) continue;
+    if (!plan.is_bool || !(workspace.is_host() || plan.on_host)) continue;
     aotpack_module_tensor& tensor = tensors_[i];
     size_t count = 1;
     for (int32_t axis = 0; axis < plan.rank; ++axis) count *= static_cast<size_t>(tensor.sizes[axis]);
@@ -235,10 +237,11 @@ size_t BoundInputs::bind(const DLTensor* const* inputs, size_t count, const Work
   const bool is_host = workspace.is_host();
   try {
     for (size_t i = 0; i < count; ++i) {
-      if (!is_host || !use_in_place(plan_->inputs()[i], *inputs[i], &tensors_[i])) [[unlikely]]
+      const InputPlan& plan = plan_->inputs()[i];
+      if (!(is_host || plan.on_host) || !use_in_place(plan, *inputs[i], &tensors_[i])) [[unlikely]]
         place(i, *inputs[i], workspace);
     }
-    if (is_host && plan_->has_bool_inputs()) normalise_bools(inputs, workspace);
+    if (plan_->has_bool_inputs()) normalise_bools(inputs, workspace);
   } catch (...) {
     release();
     throw;

@@ -21,6 +21,8 @@ class BoundInputs {
   // the workspace; such bytes are 1 in the copy. Throws INVALID_ARGUMENT in the user's names, or OUT_OF_MEMORY; nothing
   // stays held then.
   size_t bind(const DLTensor* const* inputs, size_t count, const Workspace& workspace);
+  // The sizes of what steps hand to each other; after bind(). Throws INVALID_ARGUMENT.
+  void solve_values(const ValuesPlan& values) { sizes_.solve_values(values); }
   // After a call that succeeded: what the model wrote into copies goes to the caller's buffers.
   void write_back(const Workspace& workspace);
   // Gives the copies back. After every bind().

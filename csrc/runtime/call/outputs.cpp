@@ -15,34 +15,41 @@ namespace {
 using ll = long long;
 
 // Not inlined: every call goes through its caller.
-[[noreturn, gnu::noinline]] void wrong_device(const EntryRecord& entry, const ValueRecord& value,
-                                              aotpack_module_device got, aotpack_module_device wanted) {
+[[noreturn, gnu::noinline]] void wrong_device(const EntryRecord& entry, const std::string& step,
+                                              const ValueRecord& value, aotpack_module_device got,
+                                              aotpack_module_device wanted) {
   const auto name_of = [](aotpack_module_device device) {
     return device_name({static_cast<DLDeviceType>(device.type), device.index});
   };
-  fail(AOTPACK_INTERNAL, "entry '%s': the module returned output '%s' on %s, which must be on %s", entry.name.c_str(),
-       value.name.c_str(), name_of(got).c_str(), name_of(wanted).c_str());
+  fail(AOTPACK_INTERNAL, "entry '%s'%s: the module returned output '%s' on %s, which must be on %s", entry.name.c_str(),
+       step.c_str(), value.name.c_str(), name_of(got).c_str(), name_of(wanted).c_str());
 }
 
 }  // namespace
+
+bool is_as_declared(const ValueRecord& value, const aotpack_module_tensor& output, const uint32_t* slots,
+                    const int64_t* sizes) noexcept {
+  bool right = output.dtype == value.dtype->module_code && output.rank == static_cast<int32_t>(value.shape.size());
+  bool empty = false;
+  for (int32_t axis = 0; right && axis < output.rank; ++axis) {
+    const int64_t got = output.sizes[axis];
+    right = got >= 0 && (slots[axis] == EntryPlan::kAnySize || got == sizes[slots[axis]]);
+    empty = empty || got == 0;
+  }
+  return right && (output.data != nullptr || empty);
+}
+
+void refuse_output(const EntryRecord& entry, const std::string& step, const ValueRecord& value) {
+  fail(AOTPACK_INTERNAL, "entry '%s'%s: the module returned an output '%s' that is not what the manifest says: %s %s",
+       entry.name.c_str(), step.c_str(), value.name.c_str(), value.dtype->name, describe_shape(entry, value).c_str());
+}
 
 void check_outputs(const EntryPlan& plan, const std::vector<aotpack_module_tensor>& outputs, const int64_t* sizes) {
   const EntryRecord& entry = plan.record();
   const uint32_t* slot = plan.output_slots().data();
   for (size_t i = 0; i < outputs.size(); ++i) {
     const ValueRecord& value = entry.outputs[i];
-    const aotpack_module_tensor& output = outputs[i];
-    bool right = output.dtype == value.dtype->module_code && output.rank == static_cast<int32_t>(value.shape.size());
-    bool empty = false;
-    for (int32_t axis = 0; right && axis < output.rank; ++axis) {
-      const int64_t got = output.sizes[axis];
-      right = got >= 0 && (slot[axis] == EntryPlan::kAnySize || got == sizes[slot[axis]]);
-      empty = empty || got == 0;
-    }
-    if (!right || (output.data == nullptr && !empty)) {
-      fail(AOTPACK_INTERNAL, "entry '%s': the module returned an output '%s' that is not what the manifest says: %s %s",
-           entry.name.c_str(), value.name.c_str(), value.dtype->name, describe_shape(entry, value).c_str());
-    }
+    if (!is_as_declared(value, outputs[i], slot, sizes)) refuse_output(entry, "", value);
     slot += value.shape.size();
   }
 }
@@ -52,8 +59,51 @@ void check_output_devices(const EntryRecord& entry, const ModuleCall& call, cons
   const std::vector<aotpack_module_device>& wanted = call.output_devices();
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (devices[i].type != wanted[i].type || devices[i].index != wanted[i].index) [[unlikely]]
-      wrong_device(entry, entry.outputs[i], devices[i], wanted[i]);
+      wrong_device(entry, "", entry.outputs[i], devices[i], wanted[i]);
   }
+}
+
+void check_output_device(const EntryRecord& entry, const std::string& step, const ValueRecord& value,
+                         const ModuleCall& call, size_t index, aotpack_module_device device) {
+  const aotpack_module_device wanted = call.output_devices()[index];
+  if (device.type != wanted.type || device.index != wanted.index) wrong_device(entry, step, value, device, wanted);
+}
+
+void adopt_outputs(std::vector<aotpack_module_tensor>* outputs) noexcept {
+  for (aotpack_module_tensor& output : *outputs) {
+    if (output.block != nullptr && Allocator::claim(output.block)) Allocator::retain_block(output.block);
+  }
+}
+
+void* own_output(const ValueRecord& value, aotpack_module_tensor& output, bool on_host, const Workspace& workspace) {
+  int64_t strides[AOTPACK_MAX_RANK];
+  size_t bytes = 0;
+  if (!dense_strides(output.sizes, value.order.data(), output.rank, value.dtype->size, strides, &bytes)) {
+    fail(AOTPACK_INTERNAL, "output '%s' is larger than the address space", value.name.c_str());
+  }
+  void* replaced = nullptr;
+  const bool to_host = value.device == kHostDevice;
+  if (output.block == nullptr || !same_layout(output.sizes, output.strides, strides, output.rank) ||
+      (to_host != on_host && !workspace.is_host())) {
+    void* copy = workspace.allocator_of(to_host)->allocate(bytes);
+    if (copy == nullptr) {
+      fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes for output '%s'", bytes, value.name.c_str());
+    }
+    void* data = Allocator::data(copy);
+    try {
+      workspace.stream().copy_strided(data, strides, output.data, output.strides, output.sizes, output.rank,
+                                      value.dtype->size);
+    } catch (...) {
+      Allocator::release_block(copy);
+      throw;
+    }
+    replaced = output.block;
+    output.block = copy;
+    output.data = data;
+  }
+  // Also where nothing was copied: dims of size 1 may have come with any stride.
+  std::copy(strides, strides + output.rank, output.strides);
+  return replaced;
 }
 
 void check_destinations(const EntryRecord& entry, const DLTensor* const* destinations, size_t count) {

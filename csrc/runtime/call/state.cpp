@@ -1,5 +1,6 @@
 #include "call/state.h"
 
+#include <cstring>
 #include <numeric>
 
 #include "base/status.h"
@@ -35,7 +36,7 @@ void State::ensure(const WeightSet& weights, const Workspace& workspace) {
   }
 }
 
-void State::make(size_t constant, const WeightSet& weights, const Workspace& workspace) {
+void State::make(uint32_t constant, const WeightSet& weights, const Workspace& workspace) {
   const Archive& archive = model_.archive();
   Copy& copy = copies_[constant];
   // Only the archive's own value can be mapped; that of an update is in memory.
@@ -47,10 +48,15 @@ void State::make(size_t constant, const WeightSet& weights, const Workspace& wor
   const ConstantRecord& record = archive.manifest().constants[constant];
   // No more: an update has no more, and a module reads no more.
   const size_t bytes = size_of(record);
-  copy.block = workspace.allocator()->allocate(bytes);
+  const bool on_host = model_.is_on_host(constant);
+  copy.block = workspace.allocator_of(on_host)->allocate(bytes);
   if (copy.block == nullptr) no_memory(bytes, record);
   copy.data = Allocator::data(copy.block);
-  workspace.stream().copy(copy.data, weights.data(constant), bytes);
+  if (on_host) {
+    std::memcpy(copy.data, weights.host_data(constant), bytes);
+  } else {
+    workspace.stream().copy(copy.data, weights.data(constant), bytes);
+  }
 }
 
 void State::reset() noexcept {
@@ -70,14 +76,16 @@ DLManagedTensorVersioned* State::get(size_t index, const WeightSet& weights, con
   int64_t strides[AOTPACK_MAX_RANK];
   size_t bytes = 0;
   void* block = nullptr;
+  const bool on_host = model_.is_on_host(constant);
   if (dense_strides(record.shape.data(), order, rank, record.dtype->size, strides, &bytes)) {
-    block = workspace.allocator()->allocate(bytes);
+    block = workspace.allocator_of(on_host)->allocate(bytes);
   }
   if (block == nullptr) no_memory(bytes, record);
-  const void* value = copies_.empty() ? weights.data(constant) : data(constant);
+  const void* original = on_host ? weights.host_data(constant) : weights.data(constant);
+  const void* value = copies_.empty() ? original : data(constant);
   void* copy = Allocator::data(block);
   DLManagedTensorVersioned* tensor =
-      make_tensor(workspace, block, copy, *record.dtype, rank, record.shape.data(), strides);
+      make_tensor(workspace, on_host, block, copy, *record.dtype, rank, record.shape.data(), strides);
   if (tensor == nullptr) {
     Allocator::release_block(block);
     no_memory(bytes, record);
@@ -111,7 +119,7 @@ void State::load(const char* const* names, const DLTensor* const* tensors, size_
     const uint32_t constant = model_.state()[i];
     const size_t bytes = size_of(records[constant]);
     void* staged = nullptr;  // on the host, on its way to another device
-    if (!workspace.is_host()) {
+    if (!workspace.is_host() && !model_.is_on_host(constant)) {
       staged = workspace.host_allocator()->allocate(bytes);
       if (staged == nullptr) no_memory(bytes, records[constant]);
     }

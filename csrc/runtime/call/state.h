@@ -44,7 +44,7 @@ class State {
     PrivateMap map;  // empty: `data` is that of `block`
   };
 
-  void make(size_t constant, const WeightSet& weights, const Workspace& workspace);
+  void make(uint32_t constant, const WeightSet& weights, const Workspace& workspace);
 
   const Model& model_;
   std::vector<Copy> copies_;  // by constant; empty: there are none

@@ -28,10 +28,11 @@ void release_tensor(DLManagedTensorVersioned* self) noexcept {
 
 }  // namespace
 
-DLManagedTensorVersioned* make_tensor(const Workspace& workspace, void* block, void* data, const DType& dtype,
-                                      int32_t rank, const int64_t* sizes, const int64_t* strides) noexcept {
+DLManagedTensorVersioned* make_tensor(const Workspace& workspace, bool on_host, void* block, void* data,
+                                      const DType& dtype, int32_t rank, const int64_t* sizes,
+                                      const int64_t* strides) noexcept {
   const size_t count = static_cast<size_t>(rank);
-  Allocator* allocator = workspace.allocator();
+  Allocator* allocator = workspace.allocator_of(on_host);
   Allocator* host_allocator = workspace.host_allocator();
   auto* tensor = static_cast<OwnedTensor*>(
       host_allocator->allocate(offsetof(OwnedTensor, sizes_and_strides) + 2 * count * sizeof(int64_t)));
@@ -52,7 +53,7 @@ DLManagedTensorVersioned* make_tensor(const Workspace& workspace, void* block, v
   managed.deleter = release_tensor;
   managed.flags = 0;
   managed.dl_tensor.data = data;
-  managed.dl_tensor.device = workspace.device_id();
+  managed.dl_tensor.device = on_host ? DLDevice{kDLCPU, 0} : workspace.device_id();
   managed.dl_tensor.ndim = rank;
   managed.dl_tensor.dtype = dtype.dlpack;
   managed.dl_tensor.shape = own_sizes;

@@ -24,6 +24,8 @@ class Workspace {
   Allocator* allocator() const noexcept { return allocator_; }
   // Of memory that the host reads and writes: the same one where that is the device's.
   Allocator* host_allocator() const noexcept { return host_allocator_; }
+  // Of memory on the device, or on the host where that is asked for.
+  Allocator* allocator_of(bool on_host) const noexcept { return on_host ? host_allocator_ : allocator_; }
   Stream& stream() const noexcept { return *stream_; }
   // Replaces the stream by one of the caller's, or by a new one for NULL, when the work of the old one has ended.
   // Throws what Device::make_stream and borrow_stream throw, and INTERNAL; then nothing has changed.

@@ -1,53 +1,23 @@
 #include "manifest/entry.h"
 
-#include <limits>
-
 #include "base/bytes.h"
 #include "manifest/fields.h"
+#include "manifest/implementation.h"
 #include "manifest/spec.h"
 #include "manifest/values.h"
 
 namespace aotpack::runtime {
 namespace {
 
-void read_module(const Node& node, const Manifest& manifest, ModuleRecord* out) {
-  node.keys({"abi_version", "constants", "file", "imports", "kernels", "target"});
-  out->target = node.at("target").name();
-  out->abi_version = static_cast<uint32_t>(node.at("abi_version").integer(1, std::numeric_limits<uint32_t>::max()));
-  out->file = read_file_index(node.at("file"), manifest, "modules/");
-  const Node constants = node.at("constants");
-  const size_t num_constants = constants.size();
-  for (size_t i = 0; i < num_constants; ++i) {
-    out->constants.push_back(read_constant_index(constants.at(i), manifest));
-  }
-  const Node imports = node.at("imports");
-  for (size_t i = 0; i < imports.size(); ++i) out->imports.push_back(imports.at(i).name());
-  const Node kernels = node.at("kernels");
-  const size_t num_kernels = kernels.size();
-  for (size_t i = 0; i < num_kernels; ++i) {
-    const Node kernel = kernels.at(i);
-    kernel.keys({"name", "ops"});
-    kernel.at("name").string();
-    const Node ops = kernel.at("ops");
-    for (size_t j = 0; j < ops.size(); ++j) ops.at(j).string();
-  }
-}
-
 void read_variant(const Node& node, const Manifest& manifest, const EntryRecord& entry, VariantRecord* out) {
-  node.keys({"checks", "guards", "modules", "name"});
+  const bool has_steps = manifest.format_version >= Manifest::kStepsVersion;
+  node.keys({"checks", "guards", has_steps ? "targets" : "modules", "name"});
   out->name = node.at("name").name();
   const Node guards = node.at("guards");
   for (size_t i = 0; i < guards.size(); ++i) out->guards.push_back(read_guard(guards.at(i), entry));
   const Node checks = node.at("checks");
   for (size_t i = 0; i < checks.size(); ++i) out->checks.push_back(read_check(checks.at(i), entry));
-  const Node modules = node.at("modules");
-  out->modules.resize(modules.size());
-  if (out->modules.empty()) modules.error("is empty");
-  Unique targets;
-  for (size_t i = 0; i < out->modules.size(); ++i) {
-    read_module(modules.at(i), manifest, &out->modules[i]);
-    targets.add(modules.at(i), out->modules[i].target);
-  }
+  out->implementations = read_implementations(node.at(has_steps ? "targets" : "modules"), manifest, entry);
 }
 
 void check_golden_tensor(const Node& node, const Manifest& manifest, const ValueRecord& value, bool output) {
@@ -90,8 +60,8 @@ void read_entry(const Node& node, const Manifest& manifest, EntryRecord* out) {
   node.keys({"dims", "goldens", "in_spec", "inputs", "name", "out_spec", "outputs", "variants"});
   out->name = node.at("name").name();
   read_dims(node.at("dims"), out);
-  out->inputs = read_values(node.at("inputs"), *out, false);
-  out->outputs = read_values(node.at("outputs"), *out, true);
+  out->inputs = read_values(node.at("inputs"), manifest, *out, false);
+  out->outputs = read_values(node.at("outputs"), manifest, *out, true);
   const Node variants = node.at("variants");
   out->variants.resize(variants.size());
   if (out->variants.empty()) variants.error("is empty");

@@ -49,4 +49,11 @@ uint32_t read_constant_index(const Node& node, const Manifest& manifest) {
   return static_cast<uint32_t>(index);
 }
 
+uint32_t read_device(const Node& node, const Manifest& manifest) {
+  if (node.kind() == json::Kind::kNull) return kHostDevice;
+  const int64_t index = node.integer(0);
+  if (static_cast<uint64_t>(index) >= manifest.devices.size()) node.error("there is no such device");
+  return static_cast<uint32_t>(index);
+}
+
 }  // namespace aotpack::runtime

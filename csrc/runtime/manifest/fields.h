@@ -38,4 +38,7 @@ void check_byte_range(const Node& node, const FileRecord& file, uint64_t offset,
 // An index into `constants`.
 uint32_t read_constant_index(const Node& node, const Manifest& manifest);
 
+// An index into `devices`, or null: kHostDevice.
+uint32_t read_device(const Node& node, const Manifest& manifest);
+
 }  // namespace aotpack::runtime

@@ -8,13 +8,14 @@
 #include "base/strided.h"
 #include "manifest/entry.h"
 #include "manifest/fields.h"
+#include "manifest/implementation.h"
 #include "manifest/weights.h"
 
 namespace aotpack::runtime {
 namespace {
 
 constexpr int64_t kOldestVersion = 3;
-constexpr int64_t kFormatVersion = 5;
+constexpr int64_t kFormatVersion = 6;
 
 void read_files(const Node& list, Manifest* out) {
   out->files.resize(list.size());
@@ -27,6 +28,16 @@ void read_files(const Node& list, Manifest* out) {
     file.size = static_cast<uint64_t>(node.at("size").integer(0));
     file.digest = node.at("sha256").digest();
     paths.add(node, file.path);
+  }
+}
+
+void read_devices(const Node& list, Manifest* out) {
+  out->devices.resize(list.size());
+  if (out->devices.empty()) list.error("is empty");
+  Unique names;
+  for (size_t i = 0; i < out->devices.size(); ++i) {
+    out->devices[i] = list.at(i).name();
+    names.add(list.at(i), out->devices[i]);
   }
 }
 
@@ -93,11 +104,22 @@ Manifest parse_manifest(std::string_view text) {
          static_cast<long long>(version), static_cast<long long>(kOldestVersion),
          static_cast<long long>(kFormatVersion));
   }
-  root.keys({"constants", "entries", "files", "format", "format_version", "name", "producer", "report", "weights"});
+  if (version < Manifest::kStepsVersion) {
+    root.keys({"constants", "entries", "files", "format", "format_version", "name", "producer", "report", "weights"});
+  } else {
+    root.keys({"constants", "devices", "entries", "files", "format", "format_version", "name", "producer", "report",
+               "weights"});
+  }
   Manifest manifest;
+  manifest.format_version = version;
   manifest.name = root.at("name").string();
   const Node producer = root.at("producer");
   producer.keys_of_strings();
+  if (version < Manifest::kStepsVersion) {
+    manifest.devices = {"main"};
+  } else {
+    read_devices(root.at("devices"), &manifest);
+  }
   read_files(root.at("files"), &manifest);
   const Node constants = root.at("constants");
   manifest.constants.resize(constants.size());
@@ -116,6 +138,7 @@ Manifest parse_manifest(std::string_view text) {
     read_entry(node, manifest, &manifest.entries[i]);
     entry_names.add(node, manifest.entries[i].name);
   }
+  check_state(entries, manifest);
   const Node report = root.at("report");
   if (report.kind() != json::Kind::kNull) read_file_index(report, manifest, "reports/");
   read_weights(root.at("weights"), &manifest);

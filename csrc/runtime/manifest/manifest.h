@@ -54,6 +54,9 @@ struct SizeRecord {
   bool is_plain_dim() const noexcept { return kind == Kind::kDim && mul == 1 && add == 0; }
 };
 
+// In the place of an index into `devices`: memory of the host, or a step that runs there.
+inline constexpr uint32_t kHostDevice = UINT32_MAX;
+
 struct ValueRecord {
   static constexpr uint32_t kNoDim = UINT32_MAX;
   std::string name;
@@ -65,6 +68,7 @@ struct ValueRecord {
   uint32_t dim = kNoDim;  // of an int input: the dim that it gives
   // Of an int input that gives no dim, but must be this: kDim or kCode.
   std::optional<SizeRecord> formula;
+  uint32_t device = 0;  // the logical device in whose memory it lies, or kHostDevice
 };
 
 struct GuardRecord {
@@ -100,11 +104,38 @@ struct ModuleRecord {
   std::vector<std::string> features;  // that it needs of the runtime; known or not
 };
 
+// A tensor that a step reads or produces.
+struct ReferenceRecord {
+  enum class Source : uint8_t { kInput, kOutput, kValue };
+  Source source = Source::kInput;
+  uint32_t index = 0;  // of the entry's inputs or outputs, or of the implementation's values
+
+  bool operator==(const ReferenceRecord&) const = default;
+};
+
+// One call of a module.
+struct StepRecord {
+  uint32_t device = 0;  // the logical device that it runs on, or kHostDevice
+  std::vector<ReferenceRecord> inputs;
+  std::vector<ReferenceRecord> outputs;
+  // Of an earlier format: inputs and outputs are those of the entry, in order, and the lists are empty.
+  bool is_whole = false;
+  ModuleRecord module;
+};
+
+// What computes an entry on hosts that run a target. Every reference is to what an earlier step produces, every output
+// and value is produced by one step.
+struct ImplementationRecord {
+  std::string target;
+  std::vector<ValueRecord> values;  // what one step hands to others
+  std::vector<StepRecord> steps;
+};
+
 struct VariantRecord {
   std::string name;
   std::vector<GuardRecord> guards;
   std::vector<CheckRecord> checks;
-  std::vector<ModuleRecord> modules;
+  std::vector<ImplementationRecord> implementations;
 };
 
 struct EntryRecord {
@@ -138,7 +169,12 @@ struct WeightsRecord {
 };
 
 struct Manifest {
+  // The first version in which values have devices, and variants have steps.
+  static constexpr int64_t kStepsVersion = 6;
+
+  int64_t format_version = 0;
   std::string name;
+  std::vector<std::string> devices;  // names of the logical devices
   std::vector<FileRecord> files;
   std::vector<ConstantRecord> constants;
   std::vector<EntryRecord> entries;

@@ -58,7 +58,8 @@ Code read_code(const Node& list, const EntryRecord& entry, CodeType wanted) {
   return code;
 }
 
-SizeRecord read_size(const Node& node, const EntryRecord& entry, bool output) {
+// `data`: whether it may come out of the data.
+SizeRecord read_size(const Node& node, const EntryRecord& entry, bool data) {
   SizeRecord size;
   if (node.kind() == json::Kind::kInt) {
     size.size = node.integer(0);
@@ -72,7 +73,7 @@ SizeRecord read_size(const Node& node, const EntryRecord& entry, bool output) {
       size.kind = SizeRecord::Kind::kCode;
       size.code = read_code(code, entry, CodeType::kInt);
     } else {
-      if (!output) code.error("only sizes of outputs may come out of the data");
+      if (!data) code.error("only sizes of outputs and of values between steps may come out of the data");
       size.kind = SizeRecord::Kind::kData;
     }
     return size;
@@ -120,13 +121,13 @@ void read_number(const Node& node, const EntryRecord& entry, bool output, ValueR
   if (out->formula->is_plain_dim()) dim.error("a plain dim is given by its name");
 }
 
-void read_value(const Node& node, const EntryRecord& entry, bool output, ValueRecord* out) {
-  node.keys({"dim", "dtype", "mutated", "name", "number", "order", "shape"});
+// What every value has, but for its device. `data`: whether sizes may come out of the data.
+void read_tensor(const Node& node, const EntryRecord& entry, bool data, ValueRecord* out) {
   out->name = node.at("name").name();
   out->dtype = read_dtype(node.at("dtype"));
   const Node shape = node.at("shape");
   const size_t rank = read_rank(shape);
-  for (size_t i = 0; i < rank; ++i) out->shape.push_back(read_size(shape.at(i), entry, output));
+  for (size_t i = 0; i < rank; ++i) out->shape.push_back(read_size(shape.at(i), entry, data));
   const Node order = node.at("order");
   if (order.size() != rank) order.error("not as long as the shape");
   uint32_t seen = 0;
@@ -136,9 +137,22 @@ void read_value(const Node& node, const EntryRecord& entry, bool output, ValueRe
     seen |= 1u << dim;
     out->order.push_back(dim);
   }
+}
+
+void read_value(const Node& node, const Manifest& manifest, const EntryRecord& entry, bool output, ValueRecord* out) {
+  const bool has_device = manifest.format_version >= Manifest::kStepsVersion;
+  if (has_device) {
+    node.keys({"device", "dim", "dtype", "mutated", "name", "number", "order", "shape"});
+  } else {
+    node.keys({"dim", "dtype", "mutated", "name", "number", "order", "shape"});
+  }
+  read_tensor(node, entry, output, out);
   out->mutated = node.at("mutated").boolean();
   if (output && out->mutated) node.at("mutated").error("an output cannot be mutated");
   read_number(node, entry, output, out);
+  const bool is_number = out->number != AOTPACK_NUMBER_NONE;
+  out->device = has_device ? read_device(node.at("device"), manifest) : is_number ? kHostDevice : 0;
+  if (is_number && out->device != kHostDevice) node.at("device").error("a number is in memory of the host: null");
 }
 
 // Dims that some input determines; only those have a value in a call.
@@ -169,12 +183,26 @@ void read_dims(const Node& list, EntryRecord* out) {
   }
 }
 
-std::vector<ValueRecord> read_values(const Node& list, const EntryRecord& entry, bool output) {
+std::vector<ValueRecord> read_values(const Node& list, const Manifest& manifest, const EntryRecord& entry,
+                                     bool output) {
   std::vector<ValueRecord> values(list.size());
   Unique names;
   for (size_t i = 0; i < values.size(); ++i) {
-    read_value(list.at(i), entry, output, &values[i]);
+    read_value(list.at(i), manifest, entry, output, &values[i]);
     names.add(list.at(i), values[i].name);
+  }
+  return values;
+}
+
+std::vector<ValueRecord> read_intermediates(const Node& list, const Manifest& manifest, const EntryRecord& entry) {
+  std::vector<ValueRecord> values(list.size());
+  Unique names;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Node node = list.at(i);
+    node.keys({"device", "dtype", "name", "order", "shape"});
+    read_tensor(node, entry, true, &values[i]);
+    values[i].device = read_device(node.at("device"), manifest);
+    names.add(node, values[i].name);
   }
   return values;
 }
@@ -204,13 +232,16 @@ void check_determined(const Node& node, const EntryRecord& entry) {
     if (size.kind == SizeRecord::Kind::kDim) use(size.dim);
     use_all(size.code);
   };
-  for (const std::vector<ValueRecord>* values : {&entry.inputs, &entry.outputs}) {
-    for (const ValueRecord& value : *values) {
+  const auto use_values = [&](const std::vector<ValueRecord>& values) {
+    for (const ValueRecord& value : values) {
       for (const SizeRecord& size : value.shape) use_size(size);
       if (value.formula) use_size(*value.formula);
     }
-  }
+  };
+  use_values(entry.inputs);
+  use_values(entry.outputs);
   for (const VariantRecord& variant : entry.variants) {
+    for (const ImplementationRecord& implementation : variant.implementations) use_values(implementation.values);
     for (const GuardRecord& guard : variant.guards) use(guard.dim);
     for (const CheckRecord& check : variant.checks) use_all(check.code);
   }

@@ -11,7 +11,9 @@ namespace aotpack::runtime {
 void read_dims(const Node& list, EntryRecord* out);
 
 // Inputs or outputs, of an entry whose dims are read.
-std::vector<ValueRecord> read_values(const Node& list, const EntryRecord& entry, bool output);
+std::vector<ValueRecord> read_values(const Node& list, const Manifest& manifest, const EntryRecord& entry, bool output);
+// What steps hand to each other.
+std::vector<ValueRecord> read_intermediates(const Node& list, const Manifest& manifest, const EntryRecord& entry);
 
 GuardRecord read_guard(const Node& node, const EntryRecord& entry);
 

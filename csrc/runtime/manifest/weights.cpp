@@ -82,11 +82,13 @@ void check_inputs(const Node& node, const EntryRecord& entry, const WeightsRecor
 void check_constants(const Node& node, const EntryRecord& entry, const Manifest& manifest,
                      const std::vector<Source>& sources) {
   for (const VariantRecord& variant : entry.variants) {
-    for (const ModuleRecord& module : variant.modules) {
-      for (const uint32_t index : module.constants) {
-        if (sources[index] != Source::kFixed || manifest.constants[index].mutated) {
-          node.error("a module of the entry reads constant '" + manifest.constants[index].name +
-                     "', which is not fixed");
+    for (const ImplementationRecord& implementation : variant.implementations) {
+      for (const StepRecord& step : implementation.steps) {
+        for (const uint32_t index : step.module.constants) {
+          if (sources[index] != Source::kFixed || manifest.constants[index].mutated) {
+            node.error("a module of the entry reads constant '" + manifest.constants[index].name +
+                       "', which is not fixed");
+          }
         }
       }
     }

@@ -20,15 +20,18 @@ Device* find_device(DLDevice id) noexcept {
 
 std::string device_names() { return device_name(cpu_device().id()); }
 
-size_t choose_target(const Device& device, const std::vector<std::string_view>& available, const std::string& what) {
+size_t choose_target(const Device& device, const std::vector<Candidate>& available, const std::string& what) {
   for (const std::string_view target : device.targets()) {
-    const auto at = std::find(available.begin(), available.end(), target);
+    const auto at = std::find_if(available.begin(), available.end(), [&](const Candidate& candidate) {
+      return candidate.target == target && candidate.obstacle.empty();
+    });
     if (at != available.end()) return static_cast<size_t>(at - available.begin());
   }
   std::string message = what + " has no module that this host runs:";
-  for (const std::string_view target : available) {
-    message += available.front() == target ? " " : "; ";
-    message += std::string(target) + " needs " + device.missing(target);
+  for (const Candidate& candidate : available) {
+    const std::string missing = device.missing(candidate.target);
+    message += &available.front() == &candidate ? " " : "; ";
+    message += std::string(candidate.target) + " needs " + (missing.empty() ? candidate.obstacle : missing);
   }
   message += " (the host's best target is ";
   message += device.targets().empty() ? "none" : std::string(device.targets().front());

@@ -19,8 +19,15 @@ Device* find_device(DLDevice id) noexcept;
 // Their names, for messages.
 std::string device_names();
 
-// Index of the best of `available` for a device. Throws UNSUPPORTED_TARGET with what the archive has and what the
-// device lacks for each; `what` names the asker.
-size_t choose_target(const Device& device, const std::vector<std::string_view>& available, const std::string& what);
+// What an archive has for a target, and what stands in the way of running it on a device that runs the target: "the
+// feature 'x', which this runtime does not provide". Empty: nothing.
+struct Candidate {
+  std::string_view target;
+  std::string obstacle;
+};
+
+// Index of the best of `available` for a device. Throws UNSUPPORTED_TARGET with what the archive has and what is
+// lacking for each; `what` names the asker.
+size_t choose_target(const Device& device, const std::vector<Candidate>& available, const std::string& what);
 
 }  // namespace aotpack::runtime

@@ -55,7 +55,7 @@ void EntryInfos::add(const EntryRecord& record, const std::vector<ValueRecord>& 
     info.dims = dims.data();
     info.mutated = value.mutated;
     info.number = value.number;
-    info.device = value.number == AOTPACK_NUMBER_NONE ? device : DLDevice{kDLCPU, 0};
+    info.device = value.device == kHostDevice ? DLDevice{kDLCPU, 0} : device;
     out->push_back(info);
   }
 }

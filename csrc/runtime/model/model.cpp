@@ -10,14 +10,14 @@
 namespace aotpack::runtime {
 namespace {
 
-// The targets that an archive has modules for, each once.
+// The targets that an archive has implementations for, each once.
 std::string targets_of(const Manifest& manifest) {
   std::set<std::string_view> seen;
   std::string names;
   for (const EntryRecord& entry : manifest.entries) {
     for (const VariantRecord& variant : entry.variants) {
-      for (const ModuleRecord& module : variant.modules) {
-        if (seen.insert(module.target).second) names += (names.empty() ? "" : ", ") + module.target;
+      for (const ImplementationRecord& each : variant.implementations) {
+        if (seen.insert(each.target).second) names += (names.empty() ? "" : ", ") + each.target;
       }
     }
   }
@@ -43,6 +43,7 @@ Model::Model(const char* path, aotpack_verify verify, FileMap::Mode mode, Device
   entries_.reserve(manifest.entries.size());
   for (const EntryRecord& record : manifest.entries) add_entry(record);
   load_modules();
+  place_state();
   archive_.end_loading();
   add_infos();
   original_ = archived_weights();
@@ -61,7 +62,7 @@ std::shared_ptr<const WeightSet> Model::archived_weights() {
       const size_t bytes = archive_.manifest().constants[i].nbytes;
       OwnedMemory memory = allocate_weight(device_, bytes);
       stream->copy(memory.get(), archive_.constant(i), bytes);
-      values.push_back({memory.get(), nullptr});
+      values.push_back({memory.get(), nullptr, archive_.constant(i)});
       values.back().owner = std::move(memory);
     }
     stream->wait();
@@ -78,7 +79,8 @@ void Model::add_infos() {
   for (uint32_t i = 0; i < manifest.constants.size(); ++i) {
     if (!manifest.constants[i].mutated) continue;
     state_.push_back(i);
-    state_infos_.push_back(weight_info(manifest.constants[i], device_.id()));
+    const Device& device = is_on_host(i) ? host_device() : device_;
+    state_infos_.push_back(weight_info(manifest.constants[i], device.id()));
   }
 }
 
@@ -86,8 +88,9 @@ void Model::add_entry(const EntryRecord& record) {
   ModelEntry& entry = entries_.emplace_back(ModelEntry{EntryPlan(record), EntryInfos(record, device_.id()), {}, {}});
   std::set<std::string_view> targets;
   for (const VariantRecord& variant : record.variants) {
-    entry.variants.push_back(make_variant(record, variant));
-    const std::string& target = entry.variants.back().module_record->target;
+    entry.variants.push_back(
+        make_variant(variant, archive_.manifest(), &entry.plan, device_, describe(record, variant)));
+    const std::string& target = entry.variants.back().implementation->target;
     if (targets.insert(target).second) entry.targets += (entry.targets.empty() ? "" : ", ") + target;
   }
 }
@@ -98,48 +101,60 @@ std::string Model::describe(const EntryRecord& entry, const VariantRecord& varia
   return what;
 }
 
-Variant Model::make_variant(const EntryRecord& entry, const VariantRecord& record) {
-  std::vector<std::string_view> targets;
-  for (const ModuleRecord& module : record.modules) targets.push_back(module.target);
-  Variant variant;
-  variant.record = &record;
-  variant.module_record = &record.modules[choose_target(device_, targets, describe(entry, record))];
-  for (const uint32_t index : variant.module_record->constants) {
-    variant.mutates_constants = variant.mutates_constants || archive_.manifest().constants[index].mutated;
-  }
-  return variant;
+std::string Model::describe_step(const EntryRecord& entry, const Variant& variant, const Step& step) const {
+  return describe(entry, *variant.record) + step_suffix(variant, step) + ", " +
+         archive_.manifest().files[step.module->file].path;
 }
 
 // All code is verified before any of it runs: what this host takes in memory that cannot change, from which it is then
 // loaded, the rest in the file.
 void Model::load_modules() {
-  std::map<uint32_t, SealedFile> code;
-  std::map<uint32_t, std::vector<Bytes>> assets;
+  std::map<ExecutableKey, SealedFile> code;
+  std::map<ExecutableKey, std::vector<Bytes>> assets;
   std::vector<bool> verified(archive_.manifest().files.size());
   for (const ModelEntry& entry : entries_) {
     for (const Variant& variant : entry.variants) {
-      const uint32_t file = variant.module_record->file;
-      if (code.contains(file)) continue;
-      code.emplace(file, archive_.code(file));
-      verified[file] = true;
-      assets.emplace(file, assets_.of(archive_, *variant.module_record, &verified));
+      for (const Step& step : variant.steps) {
+        const uint32_t file = step.module->file;
+        const ExecutableKey key{file, step.on_host};
+        if (code.contains(key)) continue;
+        code.emplace(key, archive_.code(file));
+        verified[file] = true;
+        assets.emplace(key, assets_.of(archive_, *step.module, &verified));
+      }
     }
   }
   archive_.check_code(verified);
   for (ModelEntry& entry : entries_) {
-    const EntryRecord& record = entry.plan.record();
     for (Variant& variant : entry.variants) {
-      const ModuleRecord& chosen = *variant.module_record;
-      const std::string what = describe(record, *variant.record) + ", " + archive_.manifest().files[chosen.file].path;
-      std::unique_ptr<Executable>& executable = executables_[chosen.file];
-      if (executable == nullptr) {
-        executable = device_.load({std::move(code[chosen.file]), std::move(assets[chosen.file]), &chosen,
-                                   record.inputs.size(), record.outputs.size(), what, device_.id()});
-      } else {
-        executable->check(chosen, record.inputs.size(), record.outputs.size(), what);
+      for (Step& step : variant.steps) {
+        const std::string what = describe_step(entry.plan.record(), variant, step);
+        const ExecutableKey key{step.module->file, step.on_host};
+        std::unique_ptr<Executable>& executable = executables_[key];
+        if (executable == nullptr) {
+          Device& device = step.on_host ? host_device() : device_;
+          executable = device.load({std::move(code[key]), std::move(assets[key]), step.module, step.num_inputs,
+                                    step.num_outputs, what, device.id()});
+        } else {
+          executable->check(*step.module, step.num_inputs, step.num_outputs, what);
+        }
+        step.executable = executable.get();
+        step.call = ModuleCall(*executable, step.numbers, step.num_outputs, step.module->constants.size());
       }
-      variant.executable = executable.get();
-      variant.call = ModuleCall(*executable, record.inputs.size(), record.outputs.size(), chosen.constants.size());
+    }
+  }
+}
+
+// A mutated constant is read on one device (the manifest's reader sees to it).
+void Model::place_state() {
+  on_host_.resize(archive_.manifest().constants.size());
+  for (const ModelEntry& entry : entries_) {
+    for (const Variant& variant : entry.variants) {
+      for (const Step& step : variant.steps) {
+        for (const uint32_t index : step.module->constants) {
+          if (step.on_host && archive_.manifest().constants[index].mutated) on_host_[index] = true;
+        }
+      }
     }
   }
 }

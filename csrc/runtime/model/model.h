@@ -15,25 +15,17 @@
 #include "hal/device.h"
 #include "model/devices.h"
 #include "model/infos.h"
-#include "model/module_call.h"
 #include "model/plan.h"
+#include "model/variant.h"
 #include "model/weights.h"
 
 namespace aotpack::runtime {
-
-struct Variant {
-  const VariantRecord* record = nullptr;
-  const ModuleRecord* module_record = nullptr;
-  const Executable* executable = nullptr;
-  ModuleCall call;
-  bool mutates_constants = false;  // then every context needs copies of its own
-};
 
 struct ModelEntry {
   EntryPlan plan;
   EntryInfos infos;
   std::vector<Variant> variants;
-  std::string targets;  // of the chosen modules, each once, in the order of the variants
+  std::string targets;  // of the chosen implementations, each once, in the order of the variants
 };
 
 // Immutable after construction but for its weights, and thread-safe; counts its references.
@@ -63,6 +55,8 @@ class Model {
   // The constants that every context has copies of, and what they look like from outside.
   const std::vector<uint32_t>& state() const noexcept { return state_; }
   const std::vector<aotpack_weight_info>& state_infos() const noexcept { return state_infos_; }
+  // Whether a mutated constant is read by steps that run on the host, while the model's device is another.
+  bool is_on_host(uint32_t constant) const noexcept { return on_host_[constant]; }
 
   // The weights of a call that begins now.
   WeightsInUse weights() const;
@@ -79,9 +73,13 @@ class Model {
  private:
   ~Model() = default;
 
+  // A module on a device: its file, and whether that device is the host while the model's is another.
+  using ExecutableKey = std::pair<uint32_t, bool>;
+
   void add_entry(const EntryRecord& record);
-  Variant make_variant(const EntryRecord& entry, const VariantRecord& record);
   void load_modules();
+  std::string describe_step(const EntryRecord& entry, const Variant& variant, const Step& step) const;
+  void place_state();
   std::shared_ptr<const WeightSet> archived_weights();
   std::string describe(const EntryRecord& entry, const VariantRecord& variant) const;
   void add_infos();
@@ -91,11 +89,12 @@ class Model {
   std::atomic<size_t> references_{1};
   Device& device_;
   Archive archive_;
-  Assets assets_;                                                // of the executables
-  std::map<uint32_t, std::unique_ptr<Executable>> executables_;  // by file
+  Assets assets_;  // of the executables
+  std::map<ExecutableKey, std::unique_ptr<Executable>> executables_;
   std::vector<ModelEntry> entries_;
   std::vector<aotpack_weight_info> weight_infos_;
   std::vector<uint32_t> state_;
+  std::vector<bool> on_host_;  // by constant
   std::vector<aotpack_weight_info> state_infos_;
   std::shared_ptr<const WeightSet> original_;  // the archive's own
   std::shared_ptr<const WeightSet> current_;   // guarded by weights_mutex_; NULL in a frozen model

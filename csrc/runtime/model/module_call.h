@@ -13,8 +13,9 @@ namespace aotpack::runtime {
 class ModuleCall {
  public:
   ModuleCall() = default;
-  // Of a module whose inputs, constants and outputs are all on the device that runs it.
-  ModuleCall(const Executable& executable, size_t num_inputs, size_t num_outputs, size_t num_constants);
+  // Of a module whose inputs, constants and outputs are all on the device that runs it, but for inputs that are
+  // numbers: those are in memory of the host.
+  ModuleCall(const Executable& executable, const std::vector<bool>& numbers, size_t num_outputs, size_t num_constants);
   ModuleCall(ModuleCall&&) = default;
   ModuleCall& operator=(ModuleCall&&) = default;
   ModuleCall(const ModuleCall&) = delete;

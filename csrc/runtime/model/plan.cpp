@@ -11,8 +11,8 @@ EntryPlan::EntryPlan(const EntryRecord& record) : record_(&record) {
   find_dim_sources();
   find_formulas();
   initial_sizes_.resize(record.dims.size());
-  add_slots(record.inputs, false, &input_slots_);
-  add_slots(record.outputs, true, &output_slots_);
+  add_slots(record.inputs, {"input", &input_slots_, &derived_sizes_, &affine_slots_, nullptr});
+  add_slots(record.outputs, {"output", &output_slots_, &derived_sizes_, &affine_slots_, nullptr});
   make_inputs();
 }
 
@@ -68,26 +68,37 @@ void EntryPlan::find_formulas() {
   }
 }
 
-uint32_t EntryPlan::slot_of(const SizeRecord& size, const ValueRecord& value, bool output, uint32_t axis) {
+ValuesPlan EntryPlan::add_values(const std::vector<ValueRecord>& values) {
+  ValuesPlan plan;
+  AffineSlots affine;  // what another implementation computes is not there in a call of this one
+  add_slots(values, {"value", &plan.slots, &plan.derived, &affine, &affine_slots_});
+  return plan;
+}
+
+uint32_t EntryPlan::slot_of(const SizeRecord& size, const ValueRecord& value, uint32_t axis, const Slots& out) {
   if (size.kind == SizeRecord::Kind::kData) return kAnySize;
   if (size.is_plain_dim()) return size.dim;
   const auto next = static_cast<uint32_t>(initial_sizes_.size());
   if (size.kind == SizeRecord::Kind::kDim) {
-    const auto [known, is_new] = affine_slots_.try_emplace({size.dim, size.mul, size.add}, next);
+    const std::tuple key{size.dim, size.mul, size.add};
+    if (out.known != nullptr) {
+      if (const auto known = out.known->find(key); known != out.known->end()) return known->second;
+    }
+    const auto [known, is_new] = out.affine->try_emplace(key, next);
     if (!is_new) return known->second;
   }
   if (size.kind != SizeRecord::Kind::kStatic) {
     const Code* code = size.kind == SizeRecord::Kind::kCode ? &size.code : nullptr;
-    derived_sizes_.push_back({next, size.dim, size.mul, size.add, code, &value, output, axis});
+    out.derived->push_back({next, size.dim, size.mul, size.add, code, out.role, &value, axis});
   }
   initial_sizes_.push_back(size.size);
   return next;
 }
 
-void EntryPlan::add_slots(const std::vector<ValueRecord>& values, bool output, std::vector<uint32_t>* out) {
+void EntryPlan::add_slots(const std::vector<ValueRecord>& values, const Slots& out) {
   for (const ValueRecord& value : values) {
     for (uint32_t axis = 0; axis < value.shape.size(); ++axis) {
-      out->push_back(slot_of(value.shape[axis], value, output, axis));
+      out.slots->push_back(slot_of(value.shape[axis], value, axis, out));
     }
   }
 }
@@ -107,6 +118,7 @@ void EntryPlan::make_inputs() {
     input.is_static = true;
     input.is_mutated = value.mutated;
     input.is_bool = value.dtype->is_bool();
+    input.on_host = value.device == kHostDevice;
     input.is_row_major = std::is_sorted(value.order.begin(), value.order.end());
     input.order = value.order.data();
     for (const SizeRecord& size : value.shape) {

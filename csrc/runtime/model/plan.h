@@ -44,9 +44,15 @@ struct DerivedSize {
   int64_t add;
   const Code* code;  // NULL: the formula
   // Its first use, for messages.
+  const char* role;  // "input", "output", "value"
   const ValueRecord* value;
-  bool output;
   uint32_t axis;
+};
+
+// The sizes of what the steps of an implementation hand to each other.
+struct ValuesPlan {
+  std::vector<uint32_t> slots;       // one after another, axis by axis
+  std::vector<DerivedSize> derived;  // those that calls of other implementations need not compute
 };
 
 // What the checks of an input compare with.
@@ -60,6 +66,7 @@ struct InputPlan {
   bool is_mutated;
   bool is_row_major;
   bool is_bool;
+  bool on_host;           // wherever the model runs
   size_t bytes;           // of the dense tensor, where the shape is static
   const uint32_t* order;  // outermost to innermost
 };
@@ -91,11 +98,23 @@ class EntryPlan {
   bool has_mutated_inputs() const noexcept { return has_mutated_inputs_; }
   bool has_bool_inputs() const noexcept { return has_bool_inputs_; }
 
+  // Makes room for the sizes of these. Before any call.
+  ValuesPlan add_values(const std::vector<ValueRecord>& values);
+
  private:
+  using AffineSlots = std::map<std::tuple<uint32_t, int64_t, int64_t>, uint32_t>;  // by dim, mul, add
+  // Where the slots of some values are noted down.
+  struct Slots {
+    const char* role;
+    std::vector<uint32_t>* slots;
+    std::vector<DerivedSize>* derived;
+    AffineSlots* affine;
+    const AffineSlots* known;  // in every call; NULL: none
+  };
   void find_dim_sources();
   void find_formulas();
-  void add_slots(const std::vector<ValueRecord>& values, bool output, std::vector<uint32_t>* out);
-  uint32_t slot_of(const SizeRecord& size, const ValueRecord& value, bool output, uint32_t axis);
+  void add_slots(const std::vector<ValueRecord>& values, const Slots& out);
+  uint32_t slot_of(const SizeRecord& size, const ValueRecord& value, uint32_t axis, const Slots& out);
   void make_inputs();
 
   const EntryRecord* record_;
@@ -103,7 +122,7 @@ class EntryPlan {
   std::vector<NumberUse> number_uses_;
   std::vector<int64_t> initial_sizes_;
   std::vector<DerivedSize> derived_sizes_;
-  std::map<std::tuple<uint32_t, int64_t, int64_t>, uint32_t> affine_slots_;  // by dim, mul, add
+  AffineSlots affine_slots_;
   std::vector<uint32_t> input_slots_;
   std::vector<uint32_t> output_slots_;
   std::vector<InputPlan> inputs_;

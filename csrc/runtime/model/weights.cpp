@@ -21,21 +21,27 @@ WeightSet::WeightSet(const Archive& archive, const std::vector<ModelEntry>& entr
   for (const ModelEntry& entry : entries) {
     auto& of_entry = tables_.emplace_back();
     for (const Variant& variant : entry.variants) {
-      auto& table = of_entry.emplace_back();
-      for (const uint32_t index : variant.module_record->constants) {
-        const ConstantRecord& record = archive.manifest().constants[index];
-        aotpack_module_tensor& tensor = table.emplace_back();
-        tensor = {};
-        // The archive's pages are read-only: a module that writes to a constant that is not flagged as mutated gets a
-        // fault, not a silent change for everyone.
-        tensor.data = const_cast<void*>(values_[index].data);
-        tensor.dtype = record.dtype->module_code;
-        tensor.rank = static_cast<int32_t>(record.shape.size());
-        std::copy(record.shape.begin(), record.shape.end(), tensor.sizes);
-        std::copy(record.stride.begin(), record.stride.end(), tensor.strides);
-      }
+      auto& of_variant = of_entry.emplace_back();
+      for (const Step& step : variant.steps) of_variant.push_back(make_table(archive, step));
     }
   }
+}
+
+std::vector<aotpack_module_tensor> WeightSet::make_table(const Archive& archive, const Step& step) const {
+  std::vector<aotpack_module_tensor> table;
+  for (const uint32_t index : step.module->constants) {
+    const ConstantRecord& record = archive.manifest().constants[index];
+    aotpack_module_tensor& tensor = table.emplace_back();
+    tensor = {};
+    // The archive's pages are read-only: a module that writes to a constant that is not flagged as mutated gets a
+    // fault, not a silent change for everyone.
+    tensor.data = const_cast<void*>(step.on_host ? host_data(index) : data(index));
+    tensor.dtype = record.dtype->module_code;
+    tensor.rank = static_cast<int32_t>(record.shape.size());
+    std::copy(record.shape.begin(), record.shape.end(), tensor.sizes);
+    std::copy(record.stride.begin(), record.stride.end(), tensor.strides);
+  }
+  return table;
 }
 
 }  // namespace aotpack::runtime

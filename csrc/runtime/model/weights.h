@@ -13,6 +13,7 @@ namespace aotpack::runtime {
 
 class Archive;
 struct ModelEntry;
+struct Step;
 
 // Memory and how to free it.
 using OwnedMemory = std::unique_ptr<void, std::function<void(void*)>>;
@@ -24,6 +25,7 @@ OwnedMemory allocate_weight(Device& device, size_t bytes);
 struct ConstantValue {
   const void* data;             // NULL: not kept; only the fold reads the constant
   std::shared_ptr<void> owner;  // NULL: the archive's pages
+  const void* host = nullptr;   // where the host reads it, if not at `data`
 };
 
 // Immutable, and shared by the calls that run on it: a call sees one set from its beginning to its end. The archive
@@ -37,15 +39,22 @@ class WeightSet {
   uint64_t id() const noexcept { return id_; }
   const ConstantValue& value(size_t constant) const noexcept { return values_[constant]; }
   const void* data(size_t constant) const noexcept { return values_[constant].data; }
-  // The constants of a variant's module, in the order that it expects. Those that are mutated have the initial value.
-  const std::vector<aotpack_module_tensor>& table(size_t entry, size_t variant) const noexcept {
-    return tables_[entry][variant];
+  // The value in memory of the host, of a model whose steps on the host read it.
+  const void* host_data(size_t constant) const noexcept {
+    return values_[constant].host != nullptr ? values_[constant].host : values_[constant].data;
+  }
+  // The constants of a step's module, in the order that it expects. Those that are mutated have the initial value.
+  const std::vector<aotpack_module_tensor>& table(size_t entry, size_t variant, size_t step) const noexcept {
+    return tables_[entry][variant][step];
   }
 
  private:
+  std::vector<aotpack_module_tensor> make_table(const Archive& archive, const Step& step) const;
+
   uint64_t id_;
   std::vector<ConstantValue> values_;
-  std::vector<std::vector<std::vector<aotpack_module_tensor>>> tables_;  // by entry, by variant
+  // By entry, by variant, by step.
+  std::vector<std::vector<std::vector<std::vector<aotpack_module_tensor>>>> tables_;
 };
 
 // A set for the time of a call. That of a frozen model lives as long as the model and is not counted.

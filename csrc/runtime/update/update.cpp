@@ -124,7 +124,9 @@ class Update {
     for (size_t i = 0; i < read.size(); ++i) read[i] = manifest_.constants[i].mutated;
     for (const ModelEntry& entry : model_->entries()) {
       for (const Variant& variant : entry.variants) {
-        for (const uint32_t index : variant.module_record->constants) read[index] = true;
+        for (const Step& step : variant.steps) {
+          for (const uint32_t index : step.module->constants) read[index] = true;
+        }
       }
     }
     return read;
