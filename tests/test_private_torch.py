@@ -115,3 +115,8 @@ def test_the_adapter_alone_touches_private_torch(path: Path) -> None:
     source = path.read_text()
     assert not list(private_names(source))
     assert not list(patches(source))
+
+
+@pytest.mark.parametrize("path", sorted(ADAPTER.rglob("*.py")), ids=lambda path: str(path.relative_to(ADAPTER)))
+def test_patches_of_the_adapter_are_in_its_table(path: Path) -> None:
+    assert not list(patches(path.read_text()))

@@ -3,23 +3,31 @@
 torch 2.13 threads `aten._linalg_check_errors` through traces by tokens, which neither decompositions nor archives have.
 That the operator is not dropped is seen to by `torch.fx.node.has_side_effect` (aotpack/export/ops/linalg.py).
 
-Private interfaces touched (torch 2.11 to 2.13):
-  torch._library.simple_registry.singleton   its entry for the operator, whose `effect` holds what kind of one it is
+Private interfaces touched (torch 2.13):
+  torch._library.effects.EffectHolder.{effect, qualname}   what kind of effect an operator has
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
-from unittest import mock
+
+import torch
+
+from aotpack.export.torch_compat.patches import applied
+
+_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
-@contextlib.contextmanager
-def checks_without_tokens() -> Iterator[None]:
+def checks_without_tokens() -> contextlib.AbstractContextManager[None]:
     """While active, `aten._linalg_check_errors` is traced like any other operator."""
-    from torch._library.simple_registry import singleton
+    if _VERSION < (2, 13):
+        return contextlib.nullcontext()
+    return applied({"torch._library.effects:EffectHolder.effect": _without_checks})
 
-    holder: Any = getattr(singleton.find("aten::_linalg_check_errors"), "effect", None)
-    with contextlib.nullcontext() if holder is None else mock.patch.object(holder, "_effect", None):
-        yield
+
+def _without_checks(original: Any) -> Any:
+    def effect(self: Any) -> Any:
+        return None if self.qualname == "aten::_linalg_check_errors" else original.fget(self)
+
+    return property(effect, original.fset)

@@ -1,6 +1,6 @@
 """Corrects wrong sizes and dtypes of results in some versions of torch, while a model is captured and lowered.
 
-Of this only `_mend_embedding_bags` is active with torch 2.13, which does the rest right.
+Of this only `_bags_forward_only` is active with torch 2.13, which does the rest right.
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._subclasses.fake_impls._compute_slice_index, .op_implementations_dict
@@ -13,82 +13,61 @@ Private interfaces touched (torch 2.11 to 2.13):
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import sympy
 import torch
 from torch import Tensor
-from torch.nn.modules import module
 
-from aotpack.export.torch_compat.patches import replaced
+from aotpack.export.torch_compat.patches import always, applied
 
 aten = torch.ops.aten
 _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
+_FAKES = "torch._subclasses.fake_impls:op_implementations_dict"
+_SETS = ("_unique2", "unique_dim", "unique_consecutive")
+
+
 @contextlib.contextmanager
 def captures_mended() -> Iterator[None]:
     """While active, sizes and dtypes of results are those of 2.13, or eager's where that has them wrong."""
-    with contextlib.ExitStack() as stack:
-        _mend_embedding_bags(stack)
-        if _VERSION < (2, 13):
-            _mend_dtypes(stack)
-        if _VERSION < (2, 12):
-            _mend_sizes(stack)
+    with applied(_captures()):
         yield
 
 
-def _mend_embedding_bags(stack: contextlib.ExitStack) -> None:
-    from torch._subclasses import fake_impls
-
-    known: Any = fake_impls.op_implementations_dict
-    stack.enter_context(mock.patch.dict(known, {aten._embedding_bag_forward_only.default: _bags_forward_only}))
-
-
-def _mend_dtypes(stack: contextlib.ExitStack) -> None:
-    from torch._decomp import decompositions
-    from torch._subclasses import fake_impls
-
-    known: Any = fake_impls.op_implementations_dict
-    states = _of_one_step(decompositions.one_layer_lstm)
-    stack.enter_context(replaced(decompositions, "one_layer_lstm", states))
-    stack.enter_context(mock.patch.dict(known, {aten.bincount.default: _of_weights(known[aten.bincount.default])}))
-    # A trace that fails leaves a hook there, by which no module can be given a buffer any more.
-    stack.enter_context(mock.patch.dict(module._global_buffer_registration_hooks))
+def lowering_mended() -> contextlib.AbstractContextManager[None]:
+    """The same while code is generated: slices with dynamic bounds are as captured, and sums do not decide on sizes."""
+    places = _captures()
+    if _VERSION < (2, 12):
+        places |= {
+            "torch._inductor.lowering:lowerings[torch.ops.aten.slice]": _sliced,
+            "torch._inductor.lowering:lowerings[torch.ops.aten.slice.Tensor]": _sliced,
+            "torch._inductor.codegen.cpp:CppKernel.need_use_acc_helper": sums_of_any_length,
+        }
+    return applied(places)
 
 
-def _mend_sizes(stack: contextlib.ExitStack) -> None:
-    from torch._subclasses import fake_impls
-
-    known: Any = fake_impls.op_implementations_dict
-    sets = (aten._unique2.default, aten.unique_dim.default, aten.unique_consecutive.default)
-    fakes = {aten.slice.Tensor: _slice, **{op: _with_integers(known[op]) for op in sets}}
-    stack.enter_context(replaced(fake_impls, "_compute_slice_index", _slice_index))
-    stack.enter_context(mock.patch.dict(known, fakes))
-
-
-@contextlib.contextmanager
-def lowering_mended() -> Iterator[None]:
-    """While active, slices whose bounds vary are lowered as they were captured, and sums do not decide about sizes."""
-    if _VERSION >= (2, 12):
-        with captures_mended():
-            yield
-        return
-    from torch._inductor import lowering
-    from torch._inductor.codegen.cpp import CppKernel
-
-    known: Any = lowering.lowerings
-    slices = (aten.slice, aten.slice.Tensor)
-    with (
-        captures_mended(),
-        mock.patch.dict(known, {op: _sliced(known[op]) for op in slices if op in known}),
-        replaced(CppKernel, "need_use_acc_helper", sums_of_any_length(CppKernel.need_use_acc_helper)),
-    ):
-        yield
+def _captures() -> dict[str, Callable[[Any], Any]]:
+    places = {f"{_FAKES}[torch.ops.aten._embedding_bag_forward_only.default]": always(_bags_forward_only)}
+    if _VERSION < (2, 13):
+        places |= {
+            f"{_FAKES}[torch.ops.aten.bincount.default]": _of_weights,
+            "torch._decomp.decompositions:one_layer_lstm": _of_one_step,
+            # A trace that fails leaves its hook in the copy.
+            "torch.nn.modules.module:_global_buffer_registration_hooks": copy.copy,
+        }
+    if _VERSION < (2, 12):
+        places |= {f"{_FAKES}[torch.ops.aten.{name}.default]": _with_integers for name in _SETS}
+        places |= {
+            f"{_FAKES}[torch.ops.aten.slice.Tensor]": always(_slice),
+            "torch._subclasses.fake_impls:_compute_slice_index": always(_slice_index),
+        }
+    return places
 
 
 def sums_of_any_length(original: Callable[..., bool]) -> Callable[..., bool]:

@@ -31,17 +31,17 @@ def in_range(patch: patches.Patch) -> bool:
 TABLE = {place: patch for place, patch in patches.table().items() if in_range(patch)}
 
 
-def state(place: str) -> Any:
-    """What the owner itself has there, not what it inherits."""
-    patch = TABLE[place]
-    return vars(patch.owner()).get(patch.name)
+def now(place: str) -> Any:
+    """What a caller finds there."""
+    owner, name = TABLE[place].owner(), TABLE[place].name
+    return owner[name] if isinstance(owner, dict) else getattr(owner, name)
 
 
 @pytest.mark.parametrize("place", TABLE)
 def test_the_place_is_in_the_installed_torch(place: str) -> None:
     patch = TABLE[place]
     assert patch.why
-    assert patch.added or hasattr(patch.owner(), patch.name)
+    assert patch.added or patch.exists()
     if patch.parameters is not None and tuple(map(int, patch.versions[1].split("."))) == INSTALLED:
         assert patches.parameters(patch.original()) == patch.parameters
 
@@ -53,12 +53,12 @@ def test_the_installed_torch_was_checked() -> None:
 @pytest.mark.parametrize("place", TABLE)
 def test_it_is_replaced_and_restored(place: str) -> None:
     patch, stand_in = TABLE[place], object()
-    before, had = state(place), hasattr(patch.owner(), patch.name)
+    before, had = patch.held(), patch.exists()
     with contextlib.suppress(KeyError), patches.applied({place: patches.always(stand_in)}):
-        assert getattr(patch.owner(), patch.name) is stand_in
+        assert now(place) is stand_in
         raise KeyError  # restored after errors, too
-    assert state(place) is before
-    assert hasattr(patch.owner(), patch.name) == had
+    assert patch.held() is before
+    assert patch.exists() == had
 
 
 def test_what_is_not_in_the_table_is_not_replaced() -> None:
@@ -93,10 +93,10 @@ def test_nested_replacements_see_one_another() -> None:
 
 def test_the_overrides_are_in_the_table() -> None:
     place = "torch.nn.modules.transformer:TransformerEncoder.forward"
-    before = state(place)
+    before = TABLE[place].held()
     with functions_overridden():
-        assert state(place) is not before
-    assert state(place) is before
+        assert TABLE[place].held() is not before
+    assert TABLE[place].held() is before
 
 
 def test_one_thread_at_a_time_patches() -> None:
@@ -148,10 +148,10 @@ def test_two_builds_in_two_threads(tmp_path: Path, cache_dir: Path) -> None:
         return path
 
     models = (_Scaled(), _Loss())
-    before = {place: state(place) for place in TABLE}
+    before = {place: TABLE[place].held() for place in TABLE}
     with ThreadPoolExecutor(2) as pool:
         paths = list(pool.map(build, models))
-    assert {place: state(place) for place in TABLE} == before
+    assert {place: TABLE[place].held() for place in TABLE} == before
     for path, model in zip(paths, models, strict=True):
         archive = aotpack.load(path)
         check(archive, model, *((torch.linspace(-1, 2, batch * 4).reshape(batch, 4),) for batch in (1, 3, 64)))

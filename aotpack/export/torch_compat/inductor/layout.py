@@ -17,12 +17,11 @@ import contextlib
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 
 from aotpack.export import ops
-from aotpack.export.torch_compat.patches import replaced
+from aotpack.export.torch_compat.patches import always, applied
 
 
 @contextlib.contextmanager
@@ -31,23 +30,25 @@ def chosen_layouts(gm: torch.fx.GraphModule) -> Iterator[None]:
 
     A loop whose only reader is a `to_layout` writes in that order; other loops follow what they read.
     """
-    from torch._inductor import ir, lowering
-
     if not gm.graph.find_nodes(op="call_function", target=ops.packed_conv):
         yield
         return
-    original: Any = ir.ComputedBuffer.decide_layout
+    with applied(
+        {
+            "torch._inductor.lowering:lowerings[torch.ops.aotpack.to_layout.default]": always(_lower),
+            "torch._inductor.ir:ComputedBuffer.decide_layout": _in_order,
+        }
+    ):
+        yield
 
+
+def _in_order(original: Any) -> Any:
     @functools.wraps(original)
     def decide(self: Any) -> None:
         for buffer in _undecided(self):
             original(buffer)
 
-    with (
-        mock.patch.dict(lowering.lowerings, {ops.to_layout: _lower}),
-        replaced(ir.ComputedBuffer, "decide_layout", decide),
-    ):
-        yield
+    return decide
 
 
 def _undecided(buffer: Any) -> list[Any]:

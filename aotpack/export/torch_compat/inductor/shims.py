@@ -7,18 +7,17 @@ Private interface touched (torch 2.11 to 2.13):
 from __future__ import annotations
 
 import contextlib
-import importlib
-from collections.abc import Iterator
-from typing import Any
-from unittest import mock
 
-_SINCE_2_13 = ("aten.grid_sampler_3d.default", "aten.grid_sampler_3d_backward.default")
+import torch
+
+from aotpack.export.torch_compat.patches import always, applied
+
+_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+_SINCE_2_13 = ("grid_sampler_3d", "grid_sampler_3d_backward")
 
 
-@contextlib.contextmanager
-def shims_of_later_versions() -> Iterator[None]:
+def shims_of_later_versions() -> contextlib.AbstractContextManager[None]:
     """While active, generated code calls these operators by their C functions in every version."""
-    known: Any = importlib.import_module("torchgen.aoti.fallback_ops").inductor_fallback_ops
-    missing: dict[str, Any] = {name: {} for name in _SINCE_2_13 if name not in known}
-    with mock.patch.dict(known, missing):
-        yield
+    names = _SINCE_2_13 if _VERSION < (2, 13) else ()
+    table = "torchgen.aoti.fallback_ops:inductor_fallback_ops"
+    return applied({f"{table}[aten.{name}.default]": always({}) for name in names})

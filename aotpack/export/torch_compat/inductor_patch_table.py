@@ -1,0 +1,183 @@
+"""The patches of TorchInductor that are applied while code is generated."""
+
+from __future__ import annotations
+
+from aotpack.export.torch_compat.patch import Patch
+
+_NO_OPTION = "no option of torch._inductor.config changes it"
+_NO_PRINTER = "TorchInductor accepts no other printer"
+
+ENTRIES: tuple[Patch, ...] = (
+    # ---- input and output of code generation
+    Patch(
+        "torch._inductor.codecache:AotCodeCompiler.compile",
+        "receives the sources, which torch would compile; aot_inductor.package_cpp_only writes them to files, without "
+        "the constants and calls of the graph",
+        "graph, wrapper_code, kernel_code, serialized_extern_kernel_nodes, device_type, additional_files",
+    ),
+    Patch(
+        "torch._inductor.compile_fx:_extract_inputs_from_exported_gm",
+        "replaces inputs that are no tensors by None; ahead-of-time compilation has no scalar inputs",
+        "gm, example_inputs_",
+    ),
+    Patch(
+        "torch._inductor.graph:get_wrapper_codegen_for_device",
+        "wrappers of modules have a generator of their own (inductor/wrapper.py); a registered one would be the one of "
+        "all devices of that name, for good",
+        "device, cpp_wrapper, fx_wrapper",
+    ),
+    Patch(
+        "torch._inductor.cpu_vec_isa:valid_vec_isa_list",
+        "the target determines the instruction set; cpp.simdlen chooses among those of the host",
+        "",
+    ),
+    Patch(
+        "torch._inductor.compile_fx:select_decomp_table",
+        "TorchInductor decomposes by its own table; compile_fx_aot accepts no other one",
+        "",
+    ),
+    Patch(
+        "torch._inductor.graph:make_fallback",
+        "asserts that no table has what TorchInductor has no code for; a decomposition may leave some calls alone, "
+        "and no option says so",
+        "op, layout_constraint, warn, override_decomp, get_decomp_fn",
+    ),
+    # ---- kernels
+    Patch(
+        "torch._inductor.codegen.common:DataTypePropagation.deduce_node_dtype_by_inputs",
+        "has no rule for dtypes that torch does not promote; rules cannot be registered",
+        "self, node",
+    ),
+    Patch(
+        "torch._inductor.codegen.common:KernelArgs.cpp_argdefs",
+        f"passes scalar inputs in single precision; {_NO_OPTION}",
+        "self, dtype_to_cpp_type",
+    ),
+    Patch(
+        "torch._inductor.ir:IndexingConstant.make_loader",
+        f"rounds a scalar input to the dtype of the tensor beside it; {_NO_OPTION}",
+        "self",
+    ),
+    Patch(
+        "torch._inductor.codegen.cpp:CppKernel.decide_parallel_depth",
+        "cpp.dynamic_threads makes small loops parallel, and without it their number of threads is fixed",
+        "self, max_parallel_depth, threads",
+    ),
+    Patch(
+        "torch._inductor.codegen.cpp:CppKernel.device_assert_async",
+        f"throws in a parallel region, which ends the process; {_NO_OPTION}",
+        "self, cond, msg",
+    ),
+    *(
+        Patch(
+            f"torch._inductor.codegen.cpp:CppVecOverrides.{name}",
+            "is inaccurate near 0 in vectorised code; functions of kernels cannot be registered",
+            "x",
+        )
+        for name in ("atanh", "erf", "expm1")
+    ),
+    Patch(
+        "torch._inductor.codegen.cpp:CppKernel.need_use_acc_helper",
+        f"adds guards on the length of sums; {_NO_OPTION}",
+        "self, reduction_type, dtype, use_scalar",
+        versions=("2.11", "2.11"),
+    ),
+    # ---- memory and layouts
+    Patch(
+        "torch._inductor.ir:ComputedBuffer.decide_layout",
+        "takes undecided layouts for contiguous; layouts of loops cannot be constrained",
+        "self",
+    ),
+    Patch(
+        "torch._inductor.lowering:lowerings[torch.ops.aotpack.to_layout.default]",
+        "lets a loop write in the chosen layout; the dict is the only way to register a lowering without a pattern",
+        added=True,
+    ),
+    Patch(
+        "torch._inductor.fx_passes.post_grad:remove_noop_ops",
+        "removes copies of state that is written to later; no option leaves operators out of it",
+        "graph",
+    ),
+    Patch(
+        "torch._inductor.fx_passes.reinplace:compute_overlapping_tensors",
+        "decides by the sizes of the example; the pass cannot be turned off without losing writes in place",
+    ),
+    Patch(
+        "torch._inductor.fx_passes.reinplace:graph_call_function",
+        "traces a write again, which adds guards; the pass cannot be turned off without losing writes in place",
+        "graph, fn, args, kwargs",
+    ),
+    # ---- dynamic shapes
+    *(
+        Patch(
+            f"torch._inductor.sizevars:SizeVarAllocator.{name}",
+            "assumes sizes of the example; backed_size_oblivious does not apply to it",
+            parameters,
+        )
+        for name, parameters in (
+            ("evaluate_max", "self, left, right"),
+            ("evaluate_min", "self, left, right"),
+            ("guard_int_seq", "self, left"),
+        )
+    ),
+    Patch(
+        "torch._inductor.ir:AssertScalar.codegen",
+        "has the words of TorchInductor; it makes most of the asserts itself, so that no pass over the graph sees them",
+        "self, wrapper",
+    ),
+    *(
+        Patch(
+            f"torch.utils._sympy.printers:CppPrinter._print_OpaqueUnaryFn_{name}",
+            f"is missing; {_NO_PRINTER}",
+            added=True,
+        )
+        for name in ("exp", "log", "log2", "sin", "asinh")
+    ),
+    *(
+        Patch(
+            f"torch.utils._sympy.printers:CppPrinter._print_{name}",
+            f"rounds or overflows otherwise than Python; {_NO_PRINTER}",
+            "self, expr",
+        )
+        for name in ("FloatPow", "IntTrueDiv", "PowByNatural")
+    ),
+    *(
+        Patch(
+            f"torch._inductor.lowering:lowerings[torch.ops.aten.{name}]",
+            "slices with dynamic bounds get sizes that the trace made up; the dict is the only way to register a "
+            "lowering without a pattern",
+            "x, dim, start, end, step, clamp",
+            versions=("2.11", "2.11"),
+        )
+        for name in ("slice", "slice.Tensor")
+    ),
+    # ---- calls of operators
+    Patch(
+        "torch._inductor.ir:ExternKernel.set_cpp_kernel_name",
+        "names a C function without the namespace of the operator; aot_inductor.custom_ops_to_c_shims has no name",
+        "self, cpp_kernel_name",
+    ),
+    Patch(
+        "torch._inductor.ir:MultiOutput.codegen",
+        "relies on what a fake implementation says of results; size_asserts are Python code",
+        "self, wrapper",
+    ),
+    *(
+        Patch(
+            f"torch._library._out_variant:{name}",
+            f"calls the `.out` form of a custom operator, for which there is no kernel; {_NO_OPTION}",
+            "op",
+            versions=(since, "2.13"),
+        )
+        for name, since in (("to_out_variant", "2.11"), ("lookup_manual_out_variant", "2.12"))
+    ),
+    *(
+        Patch(
+            f"torchgen.aoti.fallback_ops:inductor_fallback_ops[aten.{name}.default]",
+            "has a C function only in later versions; custom_ops_to_c_shims does not apply to operators of aten",
+            versions=("2.11", "2.12"),
+            added=True,
+        )
+        for name in ("grid_sampler_3d", "grid_sampler_3d_backward")
+    ),
+)

@@ -1,0 +1,176 @@
+"""The patches of torch that are applied while a model is captured. Those of TorchInductor: inductor_patch_table.py."""
+
+from __future__ import annotations
+
+from aotpack.export.torch_compat.patch import Patch
+
+_OF_NUMBERS = (
+    *("acos", "asin", "atan", "cos", "cosh", "degrees", "exp", "fabs", "log"),
+    *("log10", "log2", "radians", "sin", "sinh", "sqrt", "tan", "tanh"),
+)
+_NO_FAKE = "torch.library.register_fake refuses operators that torch has a meta kernel for"
+_FAKES = "torch._subclasses.fake_impls:op_implementations_dict"
+
+ENTRIES: tuple[Patch, ...] = (
+    # ---- numbers
+    *(
+        Patch(
+            f"math:{name}",
+            "becomes a constant in a trace of symbolic numbers; functions of `math` are shown to no TorchFunctionMode",
+        )
+        for name in _OF_NUMBERS
+    ),
+    Patch(
+        "torch:SymFloat.__pow__",
+        "asks for a base that is not negative; methods of SymFloat are shown to no TorchFunctionMode",
+        "self, other",
+    ),
+    Patch(
+        "torch:SymInt.requires_grad",
+        "AOTAutograd asks each argument whether it wants a gradient; it has no public form that accepts SymInts",
+        added=True,
+    ),
+    # ---- torch.export
+    Patch(
+        "torch:_check_with",
+        "torch.export drops the messages of checks; nothing public reports them, and `torch._check` is shown to no "
+        "TorchFunctionMode",
+        "error_type, cond, message",
+    ),
+    *(
+        Patch(
+            f"torch._export.verifier:Verifier.{name}",
+            "torch.export traces functions of symbolic numbers and refuses graphs with them; a verifier cannot be "
+            "passed to it",
+            "self",
+        )
+        for name in ("allowed_builtin_ops", "allowed_op_types")
+    ),
+    Patch(
+        "torch.export._trace:print",
+        "prints the graph so far to stderr when a trace fails, without an option; redirecting stderr would hide what "
+        "the model prints",
+        added=True,
+    ),
+    Patch(
+        "torch.fx.proxy:TracerBase._filter_traceback_frames",
+        "keeps of a stack what is called `forward` alone; torch.export does not accept a tracer",
+        "self, user_stack_summary",
+    ),
+    Patch(
+        "torch.nn.modules.module:_global_buffer_registration_hooks",
+        "a trace that fails leaves a hook behind, by which no module can be given a buffer any more; the handle that "
+        "removes it is lost",
+        versions=("2.11", "2.12"),
+    ),
+    Patch(
+        "torch._library.effects:EffectHolder.effect",
+        "traces thread `aten._linalg_check_errors` by tokens, which neither decompositions nor archives have; effects "
+        "of operators have no public interface",
+        versions=("2.13", "2.13"),
+    ),
+    # ---- dynamic shapes
+    Patch(
+        "torch.fx.experimental.symbolic_shapes:make_symbol",
+        "torch calls all sizes positive, so that sympy decides `n > 0` before it could become a guard; no option of "
+        "ShapeEnv changes that",
+        "prefix, idx, kwargs",
+    ),
+    Patch(
+        "torch.fx.experimental.symbolic_shapes:ShapeEnv._get_sloc",
+        "gives no line of the model without Dynamo; torch.export does not accept a ShapeEnv",
+        "self, framework_loc",
+    ),
+    Patch(
+        "torch:_debug_has_internal_overlap",
+        "adds guards on the layout of slices that the model writes to; no option leaves the question out",
+    ),
+    Patch(
+        "torch._C:_select_conv_backend",
+        "adds guards on which convolution torch would run; no option leaves the question out",
+    ),
+    Patch(
+        "torch._C:_conv_determine_backend_memory_format",
+        "adds guards on the layout of a convolution's result; no option leaves the question out",
+    ),
+    # ---- derivatives
+    Patch(
+        "torch._functorch.aot_autograd:_aot_export_function",
+        "watched: its graph has the origins of nodes, and aot_export_module returns another one",
+        "func, args, num_params_buffers, decompositions, no_tangents, pre_dispatch, dynamic_shapes, "
+        "keep_input_mutations, trace_joint, kwargs",
+    ),
+    Patch(
+        "torch.autograd:_engine_run_backward",
+        "watched: every reverse derivative goes through it; torch.autograd.backward is shown to no TorchFunctionMode",
+        "t_outputs, args, kwargs",
+    ),
+    Patch(
+        "torch.autograd:Function.apply",
+        "torch.export drops the backward of such a function; `apply` is shown to no TorchFunctionMode",
+        "args, kwargs",
+    ),
+    Patch(
+        "torch.autograd.forward_ad:enter_dual_level",
+        "watched: every forward derivative goes through it; it is shown to no TorchFunctionMode",
+        "",
+    ),
+    Patch(
+        "torch.autograd:backward",
+        "a model's own backward below autograd would be a second one",
+        "tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs",
+    ),
+    Patch(
+        "torch.autograd:grad",
+        "a model's own gradient below autograd would be a second one",
+        "outputs, inputs, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused, is_grads_batched, "
+        "materialize_grads",
+    ),
+    # ---- layers and functions
+    Patch("torch:any", "asks for the value of a tensor in functional.gaussian_nll_loss, which is checked otherwise"),
+    Patch("torch.nn:Module.register_parameter", "new modules get parameters without memory", "self, name, param"),
+    Patch("torch.nn.modules.rnn:_VF", "recurrent layers are captured as one operator each"),
+    # ---- sizes and dtypes of results (older_torch.py)
+    Patch(
+        f"{_FAKES}[torch.ops.aten._embedding_bag_forward_only.default]",
+        f"its meta kernel has the sizes of another mode; {_NO_FAKE}",
+        added=True,
+    ),
+    Patch(
+        f"{_FAKES}[torch.ops.aten.bincount.default]",
+        f"takes weighted counts for integers; {_NO_FAKE}",
+        "fake_mode, func, inputs, weights, minlength",
+        versions=("2.11", "2.12"),
+    ),
+    *(
+        Patch(
+            f"{_FAKES}[torch.ops.aten.{name}.default]",
+            f"takes places and counts for values; {_NO_FAKE}",
+            f"fake_mode, func, arg, {parameters}",
+            versions=("2.11", "2.11"),
+        )
+        for name, parameters in (
+            ("_unique2", "sorted, return_inverse, return_counts"),
+            ("unique_dim", "dim, sorted, return_inverse, return_counts"),
+            ("unique_consecutive", "return_inverse, return_counts, dim"),
+        )
+    ),
+    Patch(
+        f"{_FAKES}[torch.ops.aten.slice.Tensor]",
+        f"dynamic bounds become sizes out of data; {_NO_FAKE}",
+        "fake_mode, func, self, dim, start, end, step",
+        versions=("2.11", "2.11"),
+    ),
+    Patch(
+        "torch._subclasses.fake_impls:_compute_slice_index",
+        f"dynamic bounds become sizes out of data; {_NO_FAKE}",
+        "size, index",
+        versions=("2.11", "2.11"),
+    ),
+    Patch(
+        "torch._decomp.decompositions:one_layer_lstm",
+        "states have a dim of steps; the decomposition of aten.lstm is no function that can be called with another one",
+        "inp, hidden, params, has_biases, reverse",
+        versions=("2.11", "2.12"),
+    ),
+)
