@@ -309,6 +309,43 @@ def test_exported_programs_with_ints(tmp_path: Path) -> None:
     assert program.signature.inputs[1].dim == "n"
 
 
+@pytest.mark.parametrize(
+    "noise",
+    [
+        pytest.param(lambda x: torch.rand_like(x).floor(), id="rand"),
+        pytest.param(lambda x: torch.randint_like(x, 0, 1), id="randint"),
+        pytest.param(lambda x: torch.bernoulli(torch.ones_like(x)), id="bernoulli"),
+        pytest.param(lambda x: torch.empty_like(x).uniform_(0, 1).floor(), id="uniform"),
+        pytest.param(lambda x: torch.dropout(x, 0.5, True) * 0, id="dropout"),
+    ],
+)
+def test_numbers_beside_random_ones(build: Build, noise: Callable[[Tensor], Tensor]) -> None:
+    """Their loops are fused where two dims are dynamic; a bool and a comparison are conditions in such a loop."""
+
+    def function(x: Tensor, f: float, n: int, flag: bool) -> Tensor:
+        return x * f + n + flag + (n > 2) + noise(x)
+
+    shapes = {"x": (Dim("a", 0, 8), Dim("b", 1, 9)), "f": DYNAMIC, "n": DYNAMIC, "flag": DYNAMIC}
+    calls = [
+        (torch.rand(a, b), 2.5, n, flag) for a, b, n, flag in ((0, 1, 2, True), (1, 1, 3, False), (8, 9, -1, True))
+    ]
+    check(build, function, (X, 0.5, 3, True), shapes, *calls)
+
+
+def test_the_used_part_of_a_cache(build: Build) -> None:
+    calls = [(torch.rand(2, 3, 16, 4), length) for length in (1, 2, 15, 16)]
+    shapes = {"length": Dim("length", 1, 16)}
+    for function in (
+        lambda keys, length: keys.narrow(2, 0, length),
+        lambda keys, length: keys[:, :, :length] * 2,
+        lambda keys, length: keys.narrow(2, 16 - length, length).sum(2),
+    ):
+        archive = check(build, function, (torch.rand(2, 3, 16, 4), 5), shapes, *calls)
+        for wrong in (0, 17):
+            with pytest.raises(InputError, match=r"'length'.*\[1, 16\], got"):
+                archive(calls[0][0], wrong)
+
+
 def test_a_backward_with_numbers(build: Build) -> None:
     class Model(nn.Module):
         def __init__(self) -> None:

@@ -8,6 +8,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codegen.common.KernelArgs.cpp_argdefs   passes a SymFloat to a kernel as `float`
   torch._inductor.ir.IndexingConstant.make_loader   a symbolic number beside a tensor gets the tensor's dtype
   torch._inductor.virtualized.ops
+  torch.utils._sympy.functions.Where
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import sympy
 import torch
 import torch.fx
+from torch.utils._sympy.functions import Where
 
 from aotpack.export.torch_compat.patches import replaced
 
@@ -55,7 +58,9 @@ def _loader(self: Any) -> Callable[[Any], Any]:
 
     # Eager computes `halves * number` in single precision, with the number as it is.
     dtype = torch.float32 if self.dtype in (torch.bfloat16, torch.float16) else self.dtype
-    return lambda _: ops.index_expr(self.index, dtype)
+    # A bool is a condition, which is no sympy.Expr: loops that are fused with this one compare only these.
+    index = self.index if isinstance(self.index, sympy.Expr) else Where(self.index, 1, 0)
+    return lambda _: ops.index_expr(index, dtype)
 
 
 def _double(text: str) -> str:
