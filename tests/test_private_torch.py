@@ -1,4 +1,4 @@
-"""Private torch: `aotpack/export/torch_compat` alone imports it, names it, or patches torch.
+"""Private torch: `aotpack/export/torch_compat` alone imports it, names it, reads it of an object, or patches torch.
 
 Names of operators (`torch.ops.aten._fft_r2c`) are part of a graph's vocabulary, and `torch._check` is documented: these
 are not private.
@@ -62,6 +62,41 @@ def private_names(source: str) -> Iterator[str]:
                 yield f"line {node.lineno}: {'.'.join(parts)}"
 
 
+# Of Python, not of torch.
+PUBLIC = ("_fields", "_replace", "_getframe")
+
+
+def private_attributes(source: str) -> Iterator[str]:
+    """Private attributes of objects that another file defines: a program's, a node's, an operator's.
+
+    What a file defines itself it may use: methods and functions, and attributes that it assigns to `self`.
+    """
+    tree = ast.parse(source)
+    own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    operators = {"aten", "prims", "ops"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_self(node.value):
+            own.add(node.attr)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            own.add(node.target.id)
+    for node in ast.walk(tree):
+        name, of, line = None, None, 0
+        if isinstance(node, ast.Attribute):
+            name, of, line = node.attr, node.value, node.lineno
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr", "hasattr", "delattr"):
+            of, key = node.args[:2]
+            name, line = str(getattr(key, "value", "")), node.lineno
+        if name is None or of is None or not is_private(name) or name in own or name in PUBLIC or is_self(of):
+            continue
+        parts = dotted(of)
+        if not operators & set(parts) and f"{'.'.join(parts)}.{name}" not in DOCUMENTED:
+            yield f"line {line}: {ast.unparse(of)}.{name}"
+
+
+def is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
 def patches(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         module = node.module if isinstance(node, ast.ImportFrom) else ""
@@ -104,6 +139,37 @@ def test_public_names_are_not(source: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "source",
+    [
+        "program._graph_signature = signature",
+        "node.meta['val'].node._expr",
+        "tensor.untyped_storage()._cdata",
+        "module._buffers['b']",
+        "getattr(op, '_schema', None)",
+        "class A:\n    def f(self, op):\n        return self.op._schema",
+    ],
+)
+def test_private_attributes_are_found(source: str) -> None:
+    assert list(private_attributes(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "aten._fft_r2c.default",
+        "torch.ops.aten._fft_r2c",
+        "torch._check(x > 0)",
+        "sys._getframe(1)",
+        "class A:\n    def __init__(self):\n        self._x = 1\n    def f(self, other):\n        return other._x",
+        "class A:\n    _x: int\n    def f(self, other):\n        return other._x",
+        "class A:\n    def f(self):\n        return self._inherited",
+    ],
+)
+def test_attributes_of_the_file_are_not(source: str) -> None:
+    assert not list(private_attributes(source))
+
+
+@pytest.mark.parametrize(
     "source", ["from unittest import mock", "import unittest.mock", "from unittest.mock import patch"]
 )
 def test_patches_are_found(source: str) -> None:
@@ -115,6 +181,8 @@ def test_the_adapter_alone_touches_private_torch(path: Path) -> None:
     source = path.read_text()
     assert not list(private_names(source))
     assert not list(patches(source))
+    # Elsewhere nothing has objects of torch.
+    assert "export" not in path.relative_to(ROOT / "aotpack").parts or not list(private_attributes(source))
 
 
 @pytest.mark.parametrize("path", sorted(ADAPTER.rglob("*.py")), ids=lambda path: str(path.relative_to(ADAPTER)))

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from aotpack.archive.safetensors import SafetensorsSet, open_safetensors
 from aotpack.errors import AotpackError, CaptureError
@@ -20,7 +21,7 @@ from aotpack.export.ir.program import ConstantInfo, Program, get_attribute, set_
 from aotpack.export.ir.rewriter import as_node
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.fake_tensors import FakeTensorMode
-from aotpack.export.torch_compat.patches import applied
+from aotpack.export.torch_compat.modules import tensor_tables
 from aotpack.export.tracing.python_state.provenance import Provenance
 from aotpack.export.tracing.state import state_put_back
 
@@ -38,17 +39,16 @@ def without_weights() -> Iterator[None]:
     >>> program = aot_export(model, args, weights="model.safetensors")
     """
 
-    def on_meta(register: Any) -> Any:
-        def register_parameter(module: torch.nn.Module, name: str, param: torch.nn.Parameter | None) -> None:
-            register(module, name, param)
-            if param is not None and not param.is_meta:
-                meta = torch.nn.Parameter(torch.empty_like(param, device="meta"), requires_grad=param.requires_grad)
-                module._parameters[name] = meta
+    def on_meta(module: torch.nn.Module, name: str, param: torch.nn.Parameter | None) -> Any:
+        if param is None or param.is_meta:
+            return None
+        return torch.nn.Parameter(torch.empty_like(param, device="meta"), requires_grad=param.requires_grad)
 
-        return register_parameter
-
-    with applied({"torch.nn:Module.register_parameter": on_meta}):
+    hook = register_module_parameter_registration_hook(on_meta)
+    try:
         yield
+    finally:
+        hook.remove()
 
 
 class StreamedWeights:
@@ -96,7 +96,7 @@ class StreamedWeights:
         places = [
             (table, name, tensor)
             for part in self._module.modules()
-            for table in (part._parameters, part._buffers)
+            for table in tensor_tables(part)
             for name, tensor in table.items()
             if tensor is not None and tensor.is_meta
         ]
@@ -106,11 +106,11 @@ class StreamedWeights:
                     room = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
                     is_parameter = isinstance(tensor, torch.nn.Parameter)
                     made[id(tensor)] = torch.nn.Parameter(room, tensor.requires_grad) if is_parameter else room
-                table[name] = made[id(tensor)]  # type: ignore[assignment]
+                table[name] = made[id(tensor)]
             yield
         finally:
             for table, name, tensor in places:
-                table[name] = tensor  # type: ignore[assignment]
+                table[name] = tensor
 
     def fake_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FakeCall:
         """The call of the module with fake tensors: nothing is computed."""

@@ -27,8 +27,8 @@ from aotpack.export.custom_ops.python_kernels import (
     python_operators,
 )
 from aotpack.export.diagnostics import model_lines
-from aotpack.export.torch_compat.library import TRITON_MODULE, custom_definitions
-from aotpack.export.torch_compat.operators import OpOverload
+from aotpack.export.torch_compat.library import TRITON_MODULE, custom_definition, custom_definitions
+from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 
 
 @contextlib.contextmanager
@@ -49,9 +49,7 @@ def is_inlined(target: object) -> bool:
 
 def decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """The implementations of all custom operators that have no kernel: backwards may call any of them."""
-    operators = dict.fromkeys(
-        [*(known._opoverload for known in list(custom_definitions().values())), *python_operators()]
-    )
+    operators = dict.fromkeys([*(known.operator for known in custom_definitions()), *python_operators()])
     found = {op: _definition(op) for op in operators}
     return {op: functools.partial(_traced, known) for op, known in found.items() if known is not None}
 
@@ -80,16 +78,15 @@ def _definition(op: OpOverload) -> _Definition | None:
     # A kernel of the user may be one for other devices: that is said when the archive is built.
     if kernel_of(op) is not None:
         return None
-    known = custom_definitions().get(op._schema.name)
+    known = custom_definition(operator_schema(op).name)
     if known is None:
         run = python_kernel(op)
         return None if run is None else _Definition(op.name(), run, has_backward(op))
-    by_torch = known._init_fn.__module__
-    if by_torch.partition(".")[0] == "torch" and not (by_torch == TRITON_MODULE and "cpu" in known._backend_fns):
+    by_torch = known.implementation.__module__
+    if by_torch.partition(".")[0] == "torch" and not (by_torch == TRITON_MODULE and "cpu" in known.kernels):
         return None
-    kernels = known._backend_fns
-    run = IMPLEMENTATIONS.get(known._qualname) or kernels.get("cpu", kernels.get(None, known._init_fn))
-    return _Definition(known._qualname, run, known._backward_fn is not None)
+    run = IMPLEMENTATIONS.get(known.name) or known.kernels.get("cpu", known.kernels.get(None, known.implementation))
+    return _Definition(known.name, run, known.has_backward)
 
 
 def _traced(known: _Definition, *args: Any, **kwargs: Any) -> Any:

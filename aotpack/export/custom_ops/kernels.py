@@ -22,7 +22,7 @@ import torch
 from aotpack.building import native_sources
 from aotpack.errors import BuildError
 from aotpack.export.torch_compat.dispatch import has_kernel
-from aotpack.export.torch_compat.operators import OpOverload
+from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 from aotpack.targets import Target
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -135,7 +135,7 @@ def custom_kernels_restored() -> Iterator[None]:
 
 def qualified_name(op: OpOverload) -> str:
     """`namespace::name`, with `.overload` unless that is the default."""
-    schema = op._schema
+    schema = operator_schema(op)
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
 
 

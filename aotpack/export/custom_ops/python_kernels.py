@@ -27,7 +27,7 @@ from aotpack.export.torch_compat.dispatch import (
     python_registrations,
     resolved_overload,
 )
-from aotpack.export.torch_compat.operators import OpOverload, OpOverloadPacket
+from aotpack.export.torch_compat.operators import OpOverload, OpOverloadPacket, packet_name
 
 # In the order in which the dispatcher looks for the kernel of a call on the CPU.
 _KEYS = ("CPU", "CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
@@ -115,7 +115,7 @@ def called(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpOve
     """The operator that a call of `func` means; None for torch's own, and for all that is not an operator."""
     if isinstance(func, OpOverload):
         return None if func.namespace in _OF_TORCH else func
-    if not isinstance(func, OpOverloadPacket) or func._qualified_op_name.partition("::")[0] in _OF_TORCH:
+    if not isinstance(func, OpOverloadPacket) or packet_name(func).partition("::")[0] in _OF_TORCH:
         return None
     # Wrong arguments: the call itself raises the better error.
     with contextlib.suppress(RuntimeError):

@@ -11,6 +11,7 @@ import torch.fx
 
 from aotpack.archive import Guard
 from aotpack.export.symbolic_shapes.declared import Note, Question
+from aotpack.export.torch_compat.tensors import storage_id
 from aotpack.spec import Check, Signature
 
 
@@ -204,7 +205,7 @@ class ProgramVariant:
 def identity(tensor: torch.Tensor) -> tuple[object, ...]:
     """What two tensors have in common that are the same view of one memory; meta tensors have it too."""
     layout = (tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
-    return (tensor.untyped_storage()._cdata, *layout)
+    return (storage_id(tensor), *layout)
 
 
 def get_attribute(module: torch.nn.Module, path: str) -> torch.Tensor:

@@ -12,7 +12,8 @@ from torch.fx.node import map_arg
 from aotpack.export.ir.program import Change, ConstantInfo, PassReport, Program, Recipe, get_attribute, identity
 from aotpack.export.torch_compat.dispatch import enable_python_dispatcher
 from aotpack.export.torch_compat.fake_tensors import FakeTensor, FakeTensorMode
-from aotpack.export.torch_compat.operators import OpOverload
+from aotpack.export.torch_compat.graphs import is_erased
+from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 
 aten = torch.ops.aten
 
@@ -36,7 +37,7 @@ def schema_of(node: torch.fx.Node) -> Any:
     """
     if not isinstance(node.target, OpOverload):
         raise TypeError(f"{node.name} calls no operator but {node.target}")
-    return node.target._schema
+    return operator_schema(node.target)
 
 
 class Rewriter:
@@ -55,7 +56,7 @@ class Rewriter:
     def nodes(self, *targets: Any) -> Iterator[torch.fx.Node]:
         """The calls of these operators, in order; the graph may change meanwhile."""
         for node in list(self.graph.nodes):
-            if node.op == "call_function" and node.target in targets and not node._erased:
+            if node.op == "call_function" and node.target in targets and not is_erased(node):
                 yield node
 
     def constant(self, node: Any) -> torch.Tensor | None:
@@ -255,7 +256,7 @@ def _is_impure(node: torch.fx.Node) -> bool:
         return True
     if isinstance(node.target, OpOverload):
         # Assertions, also those of data-dependent sizes, and mutations have no users and must stay.
-        name = node.target._schema.name
+        name = operator_schema(node.target).name
         kept = ("assert", "sym_constrain", "check_errors")
-        return node.target._schema.is_mutable or any(part in name for part in kept)
+        return operator_schema(node.target).is_mutable or any(part in name for part in kept)
     return node.is_impure()

@@ -9,11 +9,12 @@ import torch
 from aotpack.errors import CaptureError
 from aotpack.export.ir.program import identity
 from aotpack.export.ir.rewriter import is_dense
+from aotpack.export.torch_compat.tensors import storage_id
 
 
 def storage_key(tensor: torch.Tensor) -> int | None:
     """What tensors over one memory have in common; None for a tensor without elements."""
-    return tensor.untyped_storage()._cdata if tensor.numel() else None
+    return storage_id(tensor) if tensor.numel() else None
 
 
 def base_of(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> torch.Tensor:

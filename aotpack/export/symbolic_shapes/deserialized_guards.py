@@ -1,9 +1,4 @@
-"""The guards of a `.pt2` file: torch keeps them as Python code over the arguments, beside the program.
-
-Private interfaces touched (torch 2.11 to 2.13):
-  ExportedProgram._guards_code
-  torch.fx.experimental.symbolic_shapes.ShapeEnv.guards
-"""
+"""The guards of a `.pt2` file: torch keeps them as Python code over the arguments, beside the program."""
 
 from __future__ import annotations
 
@@ -19,6 +14,7 @@ from torch.export import ExportedProgram
 from aotpack.errors import CaptureError
 from aotpack.export.symbolic_shapes import shape_env
 from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.export import guards_code
 from aotpack.export.torch_compat.symbolic_shapes import ShapeGuard, SLoc
 
 
@@ -33,7 +29,7 @@ def restore_guards(exported: ExportedProgram) -> None:
         return
     names = {"L": _arguments(exported), "math": math, "torch": torch, "all_of": _joined(sympy.And)}
     names |= {"any_of": _joined(sympy.Or), "opposite": lambda value: sympy.Not(_condition(value))}
-    for code in getattr(exported, "_guards_code", None) or ():
+    for code in guards_code(exported):
         try:
             tree = ast.fix_missing_locations(_Symbolic().visit(ast.parse(code, mode="eval")))
             expr = _condition(eval(compile(tree, "<guard>", "eval"), names))

@@ -32,6 +32,7 @@ from aotpack.export.torch_compat.symbolic_shapes import (
     SymT,
     ValueRanges,
     bound_sympy,
+    first_expression,
     followed_stack,
     int_oo,
     sizes_oblivious,
@@ -95,7 +96,7 @@ def large_value(size: Any) -> int:
 
 def first_symbol(size: Any) -> sympy.Symbol | None:
     """The symbol that a size of an input was given when tracing began; None for a constant."""
-    raw = size.node._expr if isinstance(size, torch.SymInt) else None
+    raw = first_expression(size)
     return raw if isinstance(raw, sympy.Symbol) else None
 
 

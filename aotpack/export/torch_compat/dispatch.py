@@ -19,7 +19,7 @@ import torch.library
 from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotpack.export.torch_compat.operators import OpOverloadPacket
+from aotpack.export.torch_compat.operators import OpOverloadPacket, packet_name
 
 __all__ = [
     "TorchDispatchMode",
@@ -61,4 +61,4 @@ def resolved_overload(packet: OpOverloadPacket, *args: Any, **kwargs: Any) -> st
     Raises:
         RuntimeError: no overload accepts these arguments.
     """
-    return torch._C._jit_resolve_packet(packet._qualified_op_name, *args, **kwargs) or "default"
+    return torch._C._jit_resolve_packet(packet_name(packet), *args, **kwargs) or "default"

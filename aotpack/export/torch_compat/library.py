@@ -9,19 +9,55 @@ Private interfaces touched (torch 2.11 to 2.13):
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch._functorch.config
 from torch._library.custom_ops import OPDEFS
 
+from aotpack.export.torch_compat.operators import OpOverload
+
 # Where torch.library.triton_op wraps implementations.
 TRITON_MODULE = "torch._library.triton"
 
 
-def custom_definitions() -> Mapping[str, Any]:
-    """What `torch.library.custom_op` knows of each operator, by its qualified name."""
-    return OPDEFS
+@dataclass(frozen=True)
+class CustomDefinition:
+    """What `torch.library.custom_op` knows of an operator.
+
+    Attributes:
+        operator: the operator.
+        name: "namespace::name".
+        implementation: the function that defines it.
+        kernels: implementations by device; that of None is for all devices.
+        has_backward: whether `register_autograd` was called.
+    """
+
+    operator: OpOverload
+    name: str
+    implementation: Callable[..., Any]
+    kernels: Mapping[str | None, Callable[..., Any]]
+    has_backward: bool
+
+
+def custom_definition(name: str) -> CustomDefinition | None:
+    """The definition of an operator ("namespace::name"); None where `torch.library.custom_op` did not define it."""
+    known: Any = OPDEFS.get(name)
+    if known is None:
+        return None
+    return CustomDefinition(
+        operator=known._opoverload,
+        name=known._qualname,
+        implementation=known._init_fn,
+        kernels=known._backend_fns,
+        has_backward=known._backward_fn is not None,
+    )
+
+
+def custom_definitions() -> list[CustomDefinition]:
+    """The definitions of all operators that `torch.library.custom_op` defined."""
+    return [found for name in list(OPDEFS) if (found := custom_definition(name)) is not None]
 
 
 @contextlib.contextmanager

@@ -3,11 +3,44 @@
 Private interfaces touched (torch 2.11 to 2.13):
   torch._ops.{OpOverload, OpOverloadPacket, HigherOrderOperator}
   torch._C.{Argument, FunctionSchema}
+  OpOverload.{_schema, _overloadname}, OpOverloadPacket._qualified_op_name
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch._C import Argument, FunctionSchema
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
-__all__ = ["Argument", "FunctionSchema", "HigherOrderOperator", "OpOverload", "OpOverloadPacket"]
+__all__ = [
+    "Argument",
+    "FunctionSchema",
+    "HigherOrderOperator",
+    "OpOverload",
+    "OpOverloadPacket",
+    "operator_schema",
+    "overload_name",
+    "packet_name",
+    "schema_or_none",
+]
+
+
+def operator_schema(op: OpOverload) -> FunctionSchema:
+    """The arguments and results of an operator."""
+    return op._schema
+
+
+def schema_or_none(func: Any) -> FunctionSchema | None:
+    """The same; None for what is no operator."""
+    return getattr(func, "_schema", None)
+
+
+def overload_name(op: OpOverload) -> str:
+    """The attribute of its packet that an operator is: "default", "Tensor"."""
+    return op._overloadname
+
+
+def packet_name(packet: OpOverloadPacket) -> str:
+    """ "namespace::name"."""
+    return packet._qualified_op_name

@@ -102,7 +102,8 @@ ENTRIES: tuple[Patch, ...] = (
     ),
     Patch(
         "torch.autograd:_engine_run_backward",
-        "watched: every reverse derivative goes through it; torch.autograd.backward is shown to no TorchFunctionMode",
+        "every reverse derivative goes through it, and is noted or refused; torch.autograd.backward is shown to no "
+        "TorchFunctionMode",
         "t_outputs, args, kwargs",
     ),
     Patch(
@@ -115,20 +116,7 @@ ENTRIES: tuple[Patch, ...] = (
         "watched: every forward derivative goes through it; it is shown to no TorchFunctionMode",
         "",
     ),
-    Patch(
-        "torch.autograd:backward",
-        "a model's own backward below autograd would be a second one",
-        "tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs",
-    ),
-    Patch(
-        "torch.autograd:grad",
-        "a model's own gradient below autograd would be a second one",
-        "outputs, inputs, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused, is_grads_batched, "
-        "materialize_grads",
-    ),
     # ---- layers and functions
-    Patch("torch:any", "asks for the value of a tensor in functional.gaussian_nll_loss, which is checked otherwise"),
-    Patch("torch.nn:Module.register_parameter", "new modules get parameters without memory", "self, name, param"),
     Patch("torch.nn.modules.rnn:_VF", "recurrent layers are captured as one operator each"),
     # ---- sizes and dtypes of results (older_torch.py)
     Patch(

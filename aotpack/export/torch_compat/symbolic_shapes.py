@@ -6,6 +6,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._guards.{ShapeGuard, SLoc}
   torch._guards.TracingContext.extract_stack   what Dynamo is following
   torch.fx.experimental._config.backed_size_oblivious
+  SymInt.node._expr
   torch._sym_{sqrt,cos,cosh,sin,sinh,tan,tanh,acos,asin,atan,log2}
 """
 
@@ -31,6 +32,7 @@ __all__ = [
     "SymT",
     "ValueRanges",
     "bound_sympy",
+    "first_expression",
     "followed_stack",
     "int_oo",
     "sizes_oblivious",
@@ -41,6 +43,11 @@ __all__ = [
 def followed_stack() -> traceback.StackSummary:
     """The stack of the code that Dynamo follows without running it."""
     return TracingContext.extract_stack()
+
+
+def first_expression(size: Any) -> Any:
+    """What a symbolic size was when it was made, before torch simplified it; None for other values."""
+    return size.node._expr if isinstance(size, torch.SymInt) else None
 
 
 def symbolic_function(name: str) -> Callable[..., Any] | None:

@@ -3,27 +3,24 @@
 torch.export gives each of them a placeholder of its own, and AOTAutograd, which makes the graph functional, does not
 accept that one of these is written to. So all that share memory become views of one placeholder, their base, as soon
 as the graph may write to one of them. A write through one is then read through the others.
-
-Private interfaces touched (torch 2.11 to 2.13):
-  ExportedProgram._graph_signature, ._state_dict, ._constants   replaced; there is no public way to change them
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 import torch.fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, TensorArgument
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
 from aotpack.export.ir.rewriter import fake_mode
 from aotpack.export.ir.storage import base_of, storage_key, view_arguments
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.dispatch import has_kernel
-from aotpack.export.torch_compat.operators import HigherOrderOperator, OpOverload
+from aotpack.export.torch_compat.export import set_input_specs
+from aotpack.export.torch_compat.operators import HigherOrderOperator, OpOverload, operator_schema
 from aotpack.export.tracing.functional import allocates
 
 aten = torch.ops.aten
@@ -98,14 +95,14 @@ def _may_be_written(graph: torch.fx.Graph, nodes: Collection[torch.fx.Node]) -> 
 
 def _written(node: torch.fx.Node) -> Iterator[object]:
     """What a call writes to."""
-    for position, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+    for position, argument in enumerate(operator_schema(node.target).arguments):  # type: ignore[arg-type]
         if argument.alias_info is not None and argument.alias_info.is_write:
             given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
             yield from pytree.tree_leaves(given)
 
 
 def _may_alias(op: OpOverload) -> bool:
-    if any(result.alias_info is not None for result in op._schema.returns):
+    if any(result.alias_info is not None for result in operator_schema(op).returns):
         return True
     # Composite operators such as reshape may return a view.
     composite = has_kernel(op.name(), "CompositeImplicitAutograd")
@@ -171,6 +168,4 @@ def _remove(exported: ExportedProgram, gone: Collection[torch.fx.Node]) -> None:
 
 
 def _change_inputs(exported: ExportedProgram, change: Callable[[Sequence[InputSpec]], list[InputSpec]]) -> None:
-    signature: ExportGraphSignature = exported.graph_signature
-    program: Any = exported
-    program._graph_signature = replace(signature, input_specs=change(signature.input_specs))
+    set_input_specs(exported, change(exported.graph_signature.input_specs))

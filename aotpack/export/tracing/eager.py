@@ -16,6 +16,7 @@ from aotpack.export.diagnostics import model_lines
 from aotpack.export.ir import pytree_spec
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.patches import always, applied
+from aotpack.export.torch_compat.tensors import storage_id
 from aotpack.export.tracing.plain import to_plain
 from aotpack.export.tracing.reshaped import called_with_inputs_kept
 from aotpack.export.tracing.state import state_put_back
@@ -179,10 +180,10 @@ def _copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, .
 
 def _kept(module: torch.nn.Module, outputs: Any) -> Any:
     """The outputs, with copies of what lies in the module's own memory, which is about to be put back."""
-    own = {t.untyped_storage()._cdata for t in (*module.parameters(), *module.buffers()) if t.layout == torch.strided}
+    own = {storage_id(t) for t in (*module.parameters(), *module.buffers()) if t.layout == torch.strided}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
-        shared = tensor.layout == torch.strided and tensor.untyped_storage()._cdata in own
+        shared = tensor.layout == torch.strided and storage_id(tensor) in own
         return tensor.clone() if shared else tensor
 
     return pytree.tree_map_only(torch.Tensor, keep, outputs)
@@ -224,7 +225,7 @@ def _single_backward() -> Iterator[None]:
             hint="compute that gradient with a formula, or capture only the inner model",
         )
 
-    with applied({"torch.autograd:grad": always(refuse), "torch.autograd:backward": always(refuse)}):
+    with applied({"torch.autograd:_engine_run_backward": always(refuse)}):
         yield
 
 

@@ -21,7 +21,7 @@ from aotpack.export.diagnostics import model_lines
 from aotpack.export.symbolic_shapes.shape_env import lines_of_the_model, sizes_from_zero
 from aotpack.export.symbolic_shapes.symbolic_math import sym_functions_allowed
 from aotpack.export.torch_compat.older_torch import captures_mended
-from aotpack.export.torch_compat.operators import OpOverload
+from aotpack.export.torch_compat.operators import OpOverload, operator_schema, overload_name
 from aotpack.export.tracing.quiet import torch_quiet
 
 # Blocks under `torch.autocast` and `torch.no_grad`, which the trace keeps as graphs of their own. The second trace has
@@ -103,7 +103,7 @@ def _flat(exported: ExportedProgram) -> torch.fx.GraphModule:
 
 
 def _writes(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+    return isinstance(node.target, OpOverload) and operator_schema(node.target).is_mutable
 
 
 def _needs_second_trace(node: torch.fx.Node) -> bool:
@@ -131,12 +131,16 @@ def _replace_private_writes(graph_module: torch.fx.GraphModule) -> None:
 
 def _functional_form(op: OpOverload) -> OpOverload | None:
     """`aten.relu` for `aten.relu_`: the same arguments, none of them written."""
-    namespace, _, name = op._schema.name.partition("::")
+    namespace, _, name = operator_schema(op).name.partition("::")
     if not name.endswith("_") or name.endswith("__"):
         return None
     packet = getattr(getattr(torch.ops, namespace), name[:-1], None)
-    form = getattr(packet, op._overloadname, None)
-    if form is None or form._schema.is_mutable or len(form._schema.arguments) != len(op._schema.arguments):
+    form = getattr(packet, overload_name(op), None)
+    if (
+        form is None
+        or operator_schema(form).is_mutable
+        or len(operator_schema(form).arguments) != len(operator_schema(op).arguments)
+    ):
         return None
     return form  # type: ignore[no-any-return]
 
@@ -148,7 +152,7 @@ def _is_private(source: object) -> bool:
     if not isinstance(source.target, OpOverload):
         return False
     # A view shares memory with its source; composite operators such as reshape may return one.
-    returns_alias = any(result.alias_info is not None for result in source.target._schema.returns)
+    returns_alias = any(result.alias_info is not None for result in operator_schema(source.target).returns)
     return not returns_alias and source.target.namespace == "aten" and allocates(source.target)
 
 
@@ -172,4 +176,4 @@ _ALLOCATING = frozenset(
 
 
 def allocates(op: OpOverload) -> bool:
-    return op._schema.name in _ALLOCATING
+    return operator_schema(op).name in _ALLOCATING

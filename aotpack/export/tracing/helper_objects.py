@@ -19,6 +19,7 @@ import torch
 
 from aotpack.export.ir.program import identity
 from aotpack.export.ir.storage import storage_key
+from aotpack.export.torch_compat.tensors import version_of
 
 # Objects of helpers, below which there may be tensors; deeper ones are not looked for.
 _DEPTH = 8
@@ -114,7 +115,7 @@ def helpers_follow(module: torch.nn.Module) -> Iterator[None]:
     # Another view of such memory stays a real tensor, to which a trace may really write.
     memory = {storage_key(tensor) for tensor in originals.values()}
     views = [
-        (place.tensor, place.tensor.detach().clone(), place.tensor._version)
+        (place.tensor, place.tensor.detach().clone(), version_of(place.tensor))
         for place in places
         if storage_key(place.tensor) in memory and identity(place.tensor) not in registered
     ]
@@ -138,7 +139,7 @@ def helpers_follow(module: torch.nn.Module) -> Iterator[None]:
             place.put(place.tensor)
         with torch.no_grad():
             for tensor, before, version in views:
-                if tensor._version != version:
+                if version_of(tensor) != version:
                     tensor.copy_(before)
 
 

@@ -16,7 +16,8 @@ from torch.overrides import TorchFunctionMode
 from aotpack.errors import CaptureError
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.torch_compat.dispatch import TorchDispatchMode
-from aotpack.export.torch_compat.operators import OpOverload
+from aotpack.export.torch_compat.operators import OpOverload, operator_schema
+from aotpack.export.torch_compat.tensors import storage_id
 
 _HINT = "use a new tensor: x = x.unsqueeze(0) instead of x.unsqueeze_(0), x = x.clone() before set_"
 
@@ -91,7 +92,7 @@ class _Operators(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if isinstance(func, OpOverload) and torch.Tag.inplace_view in func.tags:
-            self._watched.refuse_changes(func._schema.name.rpartition("::")[2])
+            self._watched.refuse_changes(operator_schema(func).name.rpartition("::")[2])
         return result
 
 
@@ -110,4 +111,4 @@ class _Assignments(TorchFunctionMode):
 
 
 def _described(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.untyped_storage()._cdata
+    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), storage_id(tensor)

@@ -11,7 +11,8 @@ import torch
 from aotpack.errors import CaptureError
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.dispatch import TorchDispatchMode
-from aotpack.export.torch_compat.operators import HigherOrderOperator
+from aotpack.export.torch_compat.operators import HigherOrderOperator, operator_schema
+from aotpack.export.torch_compat.tensors import storage_id
 from aotpack.export.tracing.over_functions import HINTS
 from aotpack.export.tracing.python_state.provenance import Writes
 from aotpack.export.tracing.python_state.snapshot import Change, Snapshot, current, storage_key, tensors_of
@@ -138,10 +139,10 @@ class _Written(TorchDispatchMode):
         if "batch_norm" in func.name():
             # Their schemas do not say what they write to.
             self._save((args, kwargs))
-        if not func._schema.is_mutable:
+        if not operator_schema(func).is_mutable:
             return func(*args, **kwargs)
         targets = []
-        for position, argument in enumerate(func._schema.arguments):
+        for position, argument in enumerate(operator_schema(func).arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 targets.append(args[position] if position < len(args) else kwargs.get(argument.name))
         self._save(targets)
@@ -160,7 +161,7 @@ class _Written(TorchDispatchMode):
         for tensor in pytree.tree_leaves(given):
             if not isinstance(tensor, torch.Tensor):
                 continue
-            key = tensor.untyped_storage()._cdata
+            key = storage_id(tensor)
             if key in self._storages and key not in self._before:
                 self._before[key] = self._storages[key].clone()
 

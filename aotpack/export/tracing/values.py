@@ -16,6 +16,7 @@ import torch
 
 from aotpack.errors import CaptureError
 from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.modules import tensor_tables
 from aotpack.export.tracing.numbers import with_arguments
 from aotpack.spec import name_of_value
 
@@ -72,7 +73,7 @@ def normal_tensors(module: torch.nn.Module) -> Iterator[None]:
     places = [
         (table, name, tensor)
         for part in module.modules()
-        for table in (part._parameters, part._buffers)
+        for table in tensor_tables(part)
         for name, tensor in table.items()
         if tensor is not None and tensor.is_inference()
     ]
@@ -82,10 +83,10 @@ def normal_tensors(module: torch.nn.Module) -> Iterator[None]:
             copy = tensor.detach().clone()
             is_parameter = isinstance(tensor, torch.nn.Parameter)
             made[id(tensor)] = torch.nn.Parameter(copy, tensor.requires_grad) if is_parameter else copy
-        table[name] = made[id(tensor)]  # type: ignore[assignment]
+        table[name] = made[id(tensor)]
     try:
         yield
     finally:
         for table, name, tensor in places:
             if table.get(name) is made[id(tensor)]:
-                table[name] = tensor  # type: ignore[assignment]
+                table[name] = tensor

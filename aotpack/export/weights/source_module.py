@@ -10,6 +10,7 @@ import torch
 
 from aotpack.errors import SourceFreedError
 from aotpack.export.ir.program import Program, get_attribute
+from aotpack.export.torch_compat.tensors import storage_id
 
 
 class SourceTensors:
@@ -24,7 +25,7 @@ class SourceTensors:
         self._tensors: dict[int, list[torch.Tensor]] = {}
         self._pending: Counter[int] = Counter()
         for tensor in _holders(programs):
-            self._tensors.setdefault(_storage(tensor), []).append(tensor)
+            self._tensors.setdefault(storage_id(tensor), []).append(tensor)
         for program, name in constants:
             self._pending.update(_storages(program, name))
         for module, name in {id(p.source_module): (p.source_module, p.name) for p in programs}.values():
@@ -46,15 +47,10 @@ class SourceTensors:
             tensor.data = torch.empty(0, dtype=tensor.dtype)
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    storage: int = tensor.untyped_storage()._cdata
-    return storage
-
-
 def _storages(program: Program, constant: str) -> set[int]:
     # A freed tensor is never asked for again, so its storage is still the one that was counted.
     roots = [program.original(root) for root in program.roots(constant)]
-    return {_storage(root) for root in roots if not root.is_meta}
+    return {storage_id(root) for root in roots if not root.is_meta}
 
 
 def _holders(programs: Sequence[Program]) -> list[torch.Tensor]:

@@ -65,7 +65,7 @@ def test_what_is_not_in_the_table_is_not_replaced() -> None:
     with pytest.raises(KeyError), patches.applied({"math:pi": patches.always(3)}):
         pass
     with pytest.raises(ValueError, match="already"):
-        patches.declare(torch.autograd, "grad", "twice")
+        patches.declare(torch.autograd, "_engine_run_backward", "twice")
 
 
 def test_a_replacement_that_fails_restores_the_others() -> None:

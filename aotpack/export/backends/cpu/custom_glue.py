@@ -21,7 +21,7 @@ import torch
 
 from aotpack.errors import BuildError
 from aotpack.export.custom_ops.kernels import CustomKernel, qualified_name
-from aotpack.export.torch_compat.operators import Argument, FunctionSchema, OpOverload
+from aotpack.export.torch_compat.operators import Argument, FunctionSchema, OpOverload, operator_schema
 
 _PREFIX = "aoti_torch_cpu_"
 # What stands unqualified in types.
@@ -145,7 +145,7 @@ def glue(op: OpOverload, kernel: CustomKernel) -> Glue:
     Raises:
         BuildError: its schema has something that a kernel cannot take or return.
     """
-    name, schema = qualified_name(op), op._schema
+    name, schema = qualified_name(op), operator_schema(op)
     kinds = [_argument_kind(name, argument) for argument in schema.arguments]
     result = _result_type(name, schema)
     writable = [_is_written(argument) for argument in schema.arguments]

@@ -19,7 +19,7 @@ from torch.fx.node import map_arg
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.random_operators import is_random
 from aotpack.export.ir.rewriter import Rewriter, is_dense
-from aotpack.export.torch_compat.operators import OpOverload
+from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 
 _GROWTH = 1.0
 _SMALL = 64 * 1024
@@ -126,7 +126,7 @@ def _foldable(node: torch.fx.Node) -> bool:
         return True
     if not isinstance(node.target, OpOverload) or node.target.namespace != "aten":
         return False
-    if node.target._schema.is_mutable or is_random(node.target):
+    if operator_schema(node.target).is_mutable or is_random(node.target):
         return False
     # Batch norm and dropout in training mode, and operators whose result has data-dependent sizes, keep their place.
     if torch.Tag.data_dependent_output in node.target.tags or torch.Tag.dynamic_output_shape in node.target.tags:

@@ -6,7 +6,7 @@ import torch
 
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, dtype_of, same_strides
-from aotpack.export.torch_compat.operators import OpOverload
+from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 
 aten = torch.ops.aten
 
@@ -53,4 +53,4 @@ def _remove(rewriter: Rewriter, node: torch.fx.Node, source: torch.fx.Node) -> N
 
 
 def _writes(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+    return isinstance(node.target, OpOverload) and operator_schema(node.target).is_mutable

@@ -12,6 +12,7 @@ from torch.fx.node import map_arg
 from aotpack.export.ir.rewriter import Rewriter, is_contiguous
 from aotpack.export.torch_compat.dispatch import enable_python_dispatcher
 from aotpack.export.torch_compat.operators import OpOverload
+from aotpack.export.torch_compat.tensors import storage_id
 
 aten = torch.ops.aten
 
@@ -134,4 +135,4 @@ class Slicing:
 
 def _shares_memory(view: Any, value: Any) -> bool:
     one, other = (v[0] if isinstance(v, (list, tuple)) else v for v in (view, value))
-    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
+    return storage_id(one) == storage_id(other)

@@ -78,8 +78,8 @@ class Held:
             self._behind(module)
             return result
 
-        module._buffers.update(buffers)
-        module._non_persistent_buffers_set.update(buffers)
+        for name, buffer in buffers.items():
+            module.register_buffer(name, buffer, persistent=False)
         module.__dict__["forward"] = forward
         module.__dict__[_MARK] = True
         try:
@@ -91,8 +91,7 @@ class Held:
             if own is not ABSENT:
                 module.__dict__["forward"] = own
             for name in buffers:
-                del module._buffers[name]
-            module._non_persistent_buffers_set.difference_update(buffers)
+                delattr(module, name)
 
     def _explained(self, error: CaptureError) -> CaptureError:
         numbers = [piece.places[0].label for piece in self.pieces if any(piece.numbers)]
@@ -151,7 +150,7 @@ class Held:
         for piece in self.pieces:
             names = [f"{_PREFIX}{i}" for i in range(start, start + len(piece.initial))]
             start += len(names)
-            buffers: list[Any] = [module._buffers[name] for name in names]
+            buffers: list[Any] = [module.get_buffer(name) for name in names]
             yield piece, buffers
 
 

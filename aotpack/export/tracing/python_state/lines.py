@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from aotpack.export.diagnostics import model_lines
+from aotpack.export.torch_compat.tensors import version_of
 from aotpack.export.tracing.python_state.snapshot import CONTENTS, Place
 
 
@@ -57,7 +58,7 @@ def _state(place: Place) -> tuple[Any, Any]:
 
 
 def _version(tensor: torch.Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
+    return 0 if tensor.is_inference() else version_of(tensor)
 
 
 def _differs(old: tuple[Any, Any], new: tuple[Any, Any]) -> bool:

@@ -11,6 +11,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.dispatch import TorchDispatchMode
+from aotpack.export.torch_compat.operators import schema_or_none
 from aotpack.export.tracing.python_state.snapshot import storage_key
 
 
@@ -48,7 +49,7 @@ class Provenance(TorchDispatchMode):
         operands = tuple(self._origin(leaf) if isinstance(leaf, torch.Tensor) else _text(leaf) for leaf in leaves)
         call = hash((str(func), operands, repr(tree)))
         result = func(*args, **kwargs)
-        schema = getattr(func, "_schema", None)
+        schema = schema_or_none(func)
         written: list[Any] = []
         for position, argument in enumerate(schema.arguments if schema is not None else ()):
             if argument.is_write:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from aotpack.export.diagnostics import model_lines
+from aotpack.export.torch_compat.tensors import storage_id
 from aotpack.export.tracing.python_state.nodes import ABSENT, Elements, Globals, Node, Walk
 
 CONTENTS = "contents"
@@ -94,7 +95,7 @@ def watching() -> Iterator[Watch]:
 def storage_key(tensor: torch.Tensor) -> int | None:
     """Equal for tensors that share memory; None for those without memory of the usual kind."""
     try:
-        return int(tensor.untyped_storage()._cdata)
+        return storage_id(tensor)
     except (NotImplementedError, RuntimeError, ValueError):
         return None
 

@@ -9,6 +9,7 @@ import torch
 
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.dispatch import TorchDispatchMode
+from aotpack.export.torch_compat.operators import schema_or_none
 from aotpack.export.tracing.python_state.snapshot import storage_key
 
 _OF_SIZES_ALONE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_")
@@ -47,7 +48,7 @@ class Taint(TorchDispatchMode):
         self.numbers |= name.startswith(_TO_NUMBERS)
         if name.startswith(_OF_SIZES_ALONE):
             return result
-        schema = getattr(func, "_schema", None)
+        schema = schema_or_none(func)
         written = [a for a, s in zip(args, schema.arguments, strict=False) if s.is_write] if schema is not None else []
         for leaf in pytree.tree_leaves((result, written)):
             self._add(leaf)
