@@ -22,7 +22,7 @@ from aotpack.export.passes.runner import refuse_specialization
 from aotpack.export.probing.lowering_guards import lowering_checks
 from aotpack.export.symbolic_shapes import shape_env
 from aotpack.export.torch_compat.inductor.codegen import GeneratedCode, generate
-from aotpack.export.torch_compat.operators import OpOverload, operator_schema
+from aotpack.export.torch_compat.operators import OpOverload
 
 # Characters of kernel source that one compiler process gets; about two seconds of work.
 _UNIT_SIZE = 60_000
