@@ -7,6 +7,7 @@ are not private.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,11 +18,15 @@ ADAPTER = ROOT / "aotpack" / "export" / "torch_compat"
 SOURCES = sorted(path for path in (ROOT / "aotpack").rglob("*.py") if not path.is_relative_to(ADAPTER))
 
 DOCUMENTED = ("torch._check",)
+# A string that names something of torch, or a place of a patch.
+PLACE = re.compile(r"torch(?:\.\w+)*(:[\w.]+)?")
 
 
 def is_private(name: str) -> bool:
     if name in DOCUMENTED or name.startswith("torch.ops."):
         return False
+    if name.startswith("torch.fx.experimental"):
+        return True
     return any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
 
 
@@ -54,6 +59,11 @@ def private_names(source: str) -> Iterator[str]:
                 names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
                 if is_private(f"{node.module}.{alias.name}"):
                     yield f"line {node.lineno}: from {node.module} import {alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            place = PLACE.fullmatch(node.value)
+            if place is not None and (place[1] or is_private(node.value)):
+                yield f"line {node.lineno}: {node.value!r}"
     inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and id(node) not in inner:
@@ -113,6 +123,9 @@ def patches(source: str) -> Iterator[str]:
         "from torch import _C",
         "from torch._inductor import config",
         "from torch.fx.experimental import _config",
+        "from torch.fx.experimental.symbolic_shapes import ShapeEnv",
+        "applied({'torch._inductor.graph:make_fallback': f})",
+        "applied({'torch:SymInt.requires_grad': f})",
         "def f():\n    import torch.utils._pytree",
         "import torch\ntorch._C.DispatchKey.CPU",
         "import torch\ntorch.export._trace",
@@ -130,7 +143,9 @@ def test_private_names_are_found(source: str) -> None:
         "import torch\ntorch.ops.aten._fft_r2c.default",
         "import torch\ntorch._check(x > 0)",
         "import torch\ntorch.__version__",
-        "from torch.fx.experimental.symbolic_shapes import ShapeEnv",
+        "from torch.export import Dim",
+        "'torch.float32'",
+        'def f():\n    """See torch._inductor."""',
         "import os\nos._exit(1)",
     ],
 )

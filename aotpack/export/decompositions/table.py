@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from aotpack.export.torch_compat import places
 from aotpack.export.torch_compat.patches import applied
 
 aten = torch.ops.aten
@@ -45,9 +46,9 @@ def our_decompositions() -> Iterator[None]:
 
     with applied(
         {
-            "torch._inductor.compile_fx:select_decomp_table": selecting,
+            places.SELECT_DECOMPOSITIONS: selecting,
             # TorchInductor asserts that what it has no code for is in no table; ours leaves some of the calls alone.
-            "torch._inductor.graph:make_fallback": lambda original: functools.partial(original, override_decomp=True),
+            places.MAKE_FALLBACK: lambda original: functools.partial(original, override_decomp=True),
         }
     ):
         yield

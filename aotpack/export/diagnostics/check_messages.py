@@ -2,9 +2,7 @@
 
 torch.export keeps the conditions and drops the messages. They are noted while a model is traced.
 
-Private interfaces touched (torch 2.11 to 2.13):
-  SymBool.node, and of a node: expr, shape_env
-  torch.fx.experimental.symbolic_shapes.canonicalize_bool_expr
+Interfaces of torch used, none of them documented (2.11 to 2.13): SymBool.node, and of a node expr, shape_env
 """
 
 from __future__ import annotations
@@ -18,9 +16,10 @@ from weakref import WeakKeyDictionary
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, canonicalize_bool_expr
 
+from aotpack.export.torch_compat import places
 from aotpack.export.torch_compat.patches import applied
+from aotpack.export.torch_compat.symbolic_shapes import ShapeEnv, canonicalize_bool_expr
 
 _MESSAGES: WeakKeyDictionary[ShapeEnv, dict[sympy.Basic, str]] = WeakKeyDictionary()
 
@@ -31,7 +30,7 @@ _SYMBOL = re.compile(r"\b[suz]+\d+\b")
 @contextlib.contextmanager
 def messages_noted() -> Iterator[None]:
     """While active, the messages of checks over symbolic sizes are kept, for `messages`."""
-    with applied({"torch:_check_with": _noting}):
+    with applied({places.CHECK_WITH: _noting}):
         yield
 
 

@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from aotpack.export.diagnostics import model_lines
+from aotpack.export.torch_compat import places
 from aotpack.export.torch_compat.patches import applied
 
 
 @contextlib.contextmanager
 def lines_recorded() -> Iterator[None]:
     """While active, nodes have all lines of the model that led to them."""
-    with applied({"torch.fx.proxy:TracerBase._filter_traceback_frames": _keeping}):
+    with applied({places.FILTER_FRAMES: _keeping}):
         yield
 
 

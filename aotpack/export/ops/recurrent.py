@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotpack.export.torch_compat import places
 from aotpack.export.torch_compat.patches import applied
 
 _library = torch.library.Library("aotpack", "FRAGMENT")
@@ -103,5 +104,5 @@ def _plain(arguments: tuple[Any, ...], weights_per_layer: int) -> bool:
 @contextlib.contextmanager
 def captured_whole() -> Iterator[None]:
     """While active, nn.LSTM and nn.GRU are captured as one operator each."""
-    with applied({"torch.nn.modules.rnn:_VF": _Functions}):
+    with applied({places.VF_OF_RNN: _Functions}):
         yield

@@ -4,10 +4,10 @@ What they check of their parameters and of values becomes a check of the call, i
 traced: torch's quote the values. Samples of a Gamma and of a Dirichlet, which others are made of, are drawn by
 aotpack operators, which keep their gradients.
 
-Private interfaces touched (torch 2.11 to 2.13):
-  torch._is_all_true   what Distribution.__init__ (with locals `param`, `constraint`) and Distribution._validate_sample
-    (with `support`) ask of a tensor of bools before they raise
-  torch._standard_gamma, torch.distributions.dirichlet._Dirichlet.apply   what torch.distributions draw by
+Relied on (torch 2.11 to 2.13):
+  `is_all_true` is what Distribution.__init__ (with locals `param`, `constraint`) and the check of a sample (with
+    `support`) ask of a tensor of bools before they raise
+  `standard_gamma` and the replaced autograd.Function of Dirichlet are what torch.distributions draw by
 """
 
 from __future__ import annotations

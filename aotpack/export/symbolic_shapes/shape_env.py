@@ -1,8 +1,8 @@
 """What torch assumed of the symbols of a captured program, read from its shape environment.
 
-Private interfaces touched (torch 2.11 to 2.13):
+Interfaces of torch used, none of them documented (2.11 to 2.13):
   SymInt.node, and of a node: expr, hint, shape_env
-  torch.fx.experimental.symbolic_shapes.ShapeEnv.{guards, replacements, replacements_slocs, var_to_range,
+  ShapeEnv.{guards, replacements, replacements_slocs, var_to_range,
     var_to_range_sloc, var_to_sources}
 """
 
@@ -20,15 +20,15 @@ from typing import Any
 import sympy
 import torch
 import torch.fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.diagnostics.recorded_lines import lines_recorded
-from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat import places, pytree
 from aotpack.export.torch_compat.current_node import lowered_stack_trace
 from aotpack.export.torch_compat.fake_tensors import FakeTensor, unset_fake_temporarily
 from aotpack.export.torch_compat.patches import applied, returning
 from aotpack.export.torch_compat.symbolic_shapes import (
+    ShapeEnv,
     SymT,
     ValueRanges,
     bound_sympy,
@@ -187,12 +187,12 @@ def sizes_from_zero() -> Iterator[None]:
         sizes_oblivious(),
         applied(
             {
-                "torch.fx.experimental.symbolic_shapes:make_symbol": _nonnegative,
+                places.MAKE_SYMBOL: _nonnegative,
                 # Asked of what `copy_` writes to; eager has refused those in the example call, and the answer would be
                 # guards.
-                "torch:_debug_has_internal_overlap": returning(0),
-                "torch._C:_select_conv_backend": _by_example,
-                "torch._C:_conv_determine_backend_memory_format": _by_example,
+                places.INTERNAL_OVERLAP: returning(0),
+                places.CONV_BACKEND: _by_example,
+                places.CONV_MEMORY_FORMAT: _by_example,
             }
         ),
     ):
@@ -257,7 +257,7 @@ def value_range(expr: sympy.Basic, ranges: Mapping[sympy.Symbol, tuple[int | Non
 @contextlib.contextmanager
 def lines_of_the_model() -> Iterator[None]:
     """While active, each assumption and each node is kept with the line of the model that is running."""
-    with applied({"torch.fx.experimental.symbolic_shapes:ShapeEnv._get_sloc": _located}), lines_recorded():
+    with applied({places.GUARD_LINE: _located}), lines_recorded():
         yield
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from aotpack.export.torch_compat import places
 from aotpack.export.torch_compat.patches import applied
 from aotpack.export.torch_compat.symbolic_shapes import symbolic_function
 
@@ -26,7 +27,7 @@ def symbolic_math() -> Iterator[None]:
         f"math:{name}": functools.partial(_dispatching, symbolic=function)
         for name, function in _symbolic_functions().items()
     }
-    with applied({**functions, "torch:SymFloat.__pow__": _power}):
+    with applied({**functions, places.SYMFLOAT_POW: _power}):
         yield
 
 
@@ -45,9 +46,9 @@ def sym_functions_allowed() -> Iterator[None]:
     """While active, exported programs may hold all functions of symbolic numbers that torch can trace."""
     with applied(
         {
-            "torch._export.verifier:Verifier.allowed_builtin_ops": _with_xor,
+            places.VERIFIER_BUILTINS: _with_xor,
             # They are plain functions; that no others come in is seen when code is generated.
-            "torch._export.verifier:Verifier.allowed_op_types": _with_functions,
+            places.VERIFIER_TYPES: _with_functions,
         }
     ):
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aotpack.export.torch_compat import places
 from aotpack.export.torch_compat.patch import Patch
 
 _NO_OPTION = "no option of torch._inductor.config changes it"
@@ -32,12 +33,12 @@ ENTRIES: tuple[Patch, ...] = (
         "",
     ),
     Patch(
-        "torch._inductor.compile_fx:select_decomp_table",
+        places.SELECT_DECOMPOSITIONS,
         "TorchInductor decomposes by its own table; compile_fx_aot accepts no other one",
         "",
     ),
     Patch(
-        "torch._inductor.graph:make_fallback",
+        places.MAKE_FALLBACK,
         "asserts that no table has what TorchInductor has no code for; a decomposition may leave some calls alone, "
         "and no option says so",
         "op, layout_constraint, warn, override_decomp, get_decomp_fn",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aotpack.export.torch_compat import places
 from aotpack.export.torch_compat.patch import Patch
 
 _OF_NUMBERS = (
@@ -21,18 +22,18 @@ ENTRIES: tuple[Patch, ...] = (
         for name in _OF_NUMBERS
     ),
     Patch(
-        "torch:SymFloat.__pow__",
+        places.SYMFLOAT_POW,
         "asks for a base that is not negative; methods of SymFloat are shown to no TorchFunctionMode",
         "self, other",
     ),
     Patch(
-        "torch:SymInt.requires_grad",
+        places.SYMINT_REQUIRES_GRAD,
         "AOTAutograd asks each argument whether it wants a gradient; it has no public form that accepts SymInts",
         added=True,
     ),
     # ---- torch.export
     Patch(
-        "torch:_check_with",
+        places.CHECK_WITH,
         "torch.export drops the messages of checks; nothing public reports them, and `torch._check` is shown to no "
         "TorchFunctionMode",
         "error_type, cond, message",
@@ -47,13 +48,13 @@ ENTRIES: tuple[Patch, ...] = (
         for name in ("allowed_builtin_ops", "allowed_op_types")
     ),
     Patch(
-        "torch.export._trace:print",
+        places.TRACE_PRINT,
         "prints the graph so far to stderr when a trace fails, without an option; redirecting stderr would hide what "
         "the model prints",
         added=True,
     ),
     Patch(
-        "torch.fx.proxy:TracerBase._filter_traceback_frames",
+        places.FILTER_FRAMES,
         "keeps of a stack what is called `forward` alone; torch.export does not accept a tracer",
         "self, user_stack_summary",
     ),
@@ -71,53 +72,53 @@ ENTRIES: tuple[Patch, ...] = (
     ),
     # ---- dynamic shapes
     Patch(
-        "torch.fx.experimental.symbolic_shapes:make_symbol",
+        places.MAKE_SYMBOL,
         "torch calls all sizes positive, so that sympy decides `n > 0` before it could become a guard; no option of "
         "ShapeEnv changes that",
         "prefix, idx, kwargs",
     ),
     Patch(
-        "torch.fx.experimental.symbolic_shapes:ShapeEnv._get_sloc",
+        places.GUARD_LINE,
         "gives no line of the model without Dynamo; torch.export does not accept a ShapeEnv",
         "self, framework_loc",
     ),
     Patch(
-        "torch:_debug_has_internal_overlap",
+        places.INTERNAL_OVERLAP,
         "adds guards on the layout of slices that the model writes to; no option leaves the question out",
     ),
     Patch(
-        "torch._C:_select_conv_backend",
+        places.CONV_BACKEND,
         "adds guards on which convolution torch would run; no option leaves the question out",
     ),
     Patch(
-        "torch._C:_conv_determine_backend_memory_format",
+        places.CONV_MEMORY_FORMAT,
         "adds guards on the layout of a convolution's result; no option leaves the question out",
     ),
     # ---- derivatives
     Patch(
-        "torch._functorch.aot_autograd:_aot_export_function",
+        places.AOT_EXPORT_FUNCTION,
         "watched: its graph has the origins of nodes, and aot_export_module returns another one",
         "func, args, num_params_buffers, decompositions, no_tangents, pre_dispatch, dynamic_shapes, "
         "keep_input_mutations, trace_joint, kwargs",
     ),
     Patch(
-        "torch.autograd:_engine_run_backward",
+        places.RUN_BACKWARD,
         "every reverse derivative goes through it, and is noted or refused; torch.autograd.backward is shown to no "
         "TorchFunctionMode",
         "t_outputs, args, kwargs",
     ),
     Patch(
-        "torch.autograd:Function.apply",
+        places.FUNCTION_APPLY,
         "torch.export drops the backward of such a function; `apply` is shown to no TorchFunctionMode",
         "args, kwargs",
     ),
     Patch(
-        "torch.autograd.forward_ad:enter_dual_level",
+        places.ENTER_DUAL_LEVEL,
         "watched: every forward derivative goes through it; it is shown to no TorchFunctionMode",
         "",
     ),
     # ---- layers and functions
-    Patch("torch.nn.modules.rnn:_VF", "recurrent layers are captured as one operator each"),
+    Patch(places.VF_OF_RNN, "recurrent layers are captured as one operator each"),
     # ---- sizes and dtypes of results (older_torch.py)
     Patch(
         f"{_FAKES}[torch.ops.aten._embedding_bag_forward_only.default]",

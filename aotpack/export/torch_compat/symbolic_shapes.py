@@ -7,6 +7,8 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._guards.TracingContext.extract_stack   what Dynamo is following
   torch.fx.experimental._config.backed_size_oblivious
   SymInt.node._expr
+Under torch.fx.experimental, which torch may change: proxy_tensor.make_fx,
+symbolic_shapes.{ShapeEnv, canonicalize_bool_expr, statically_known_true}
   torch._sym_{sqrt,cos,cosh,sin,sinh,tan,tanh,acos,asin,atan,log2}
 """
 
@@ -20,6 +22,8 @@ from typing import Any
 import torch
 from torch._guards import ShapeGuard, SLoc, TracingContext
 from torch.fx.experimental import _config
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, canonicalize_bool_expr, statically_known_true
 from torch.utils._sympy.functions import PythonMod
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.symbol import SymT
@@ -28,14 +32,18 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 __all__ = [
     "PythonMod",
     "SLoc",
+    "ShapeEnv",
     "ShapeGuard",
     "SymT",
     "ValueRanges",
     "bound_sympy",
+    "canonicalize_bool_expr",
     "first_expression",
     "followed_stack",
     "int_oo",
+    "make_fx",
     "sizes_oblivious",
+    "statically_known_true",
     "symbolic_function",
 ]
 

@@ -14,7 +14,7 @@ from aotpack.errors import AotpackError, CaptureError
 from aotpack.export.custom_ops.python_kernels import Differentiated
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.ir import pytree_spec
-from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat import places, pytree
 from aotpack.export.torch_compat.patches import always, applied
 from aotpack.export.torch_compat.tensors import storage_id
 from aotpack.export.tracing.plain import to_plain
@@ -225,7 +225,7 @@ def _single_backward() -> Iterator[None]:
             hint="compute that gradient with a formula, or capture only the inner model",
         )
 
-    with applied({"torch.autograd:_engine_run_backward": always(refuse)}):
+    with applied({places.RUN_BACKWARD: always(refuse)}):
         yield
 
 
@@ -234,7 +234,7 @@ def _no_backward_of_its_own() -> Iterator[None]:
     """While active, a `torch.autograd.Function` is refused: torch.export captures what its forward computes, and the
     gradients would be those of that, not the ones that its backward gives.
     """
-    with applied({"torch.autograd:Function.apply": _refusing}):
+    with applied({places.FUNCTION_APPLY: _refusing}):
         yield
 
 

@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
 from aotpack.export.ir import pytree_spec
-from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat import places, pytree
 from aotpack.export.torch_compat.export import is_functorch_wrapped
 from aotpack.export.torch_compat.patches import applied
 
@@ -60,8 +60,8 @@ def watched() -> Iterator[Seen]:
 
     with applied(
         {
-            "torch.autograd:_engine_run_backward": functools.partial(noting, backward=True),
-            "torch.autograd.forward_ad:enter_dual_level": functools.partial(noting, backward=False),
+            places.RUN_BACKWARD: functools.partial(noting, backward=True),
+            places.ENTER_DUAL_LEVEL: functools.partial(noting, backward=False),
         }
     ):
         yield seen

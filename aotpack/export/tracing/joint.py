@@ -4,13 +4,10 @@ AOTAutograd traces the backward of the loss through the exported graph, on fake 
 program's symbolic sizes. Operators are left whole, also those of the backward, so that passes see them; what has no
 kernel of its own TorchInductor decomposes later.
 
-Private interfaces touched (torch 2.11 to 2.13):
-  torch._functorch.aot_autograd.aot_export_module with trace_joint. It was chosen over
-    torch.export.experimental._export_forward_backward, which fixes the decompositions and cannot leave out a parameter
-    that the loss does not depend on, and over aot_export_joint_simple, which refuses mutations.
-  torch._functorch.aot_autograd._aot_export_function, watched while aot_export_module calls it: the graph that it
-    returns says of each node, also of the backward, which layer of the model it comes from. aot_export_module traces
-    that graph once more, and loses it.
+`export_joint` traces with AOTAutograd's aot_export_module. The forward and backward of torch.export.experimental has
+fixed decompositions and cannot leave out a parameter that the loss does not depend on; aot_export_joint_simple rejects
+mutations. The graph of the first trace, which is watched, says of each node, also of the backward, which layer of the
+model it comes from; aot_export_module traces that graph once more and loses it.
 """
 
 from __future__ import annotations
@@ -31,6 +28,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aotpack.errors import CaptureError
 from aotpack.export.custom_ops.inlining import decompositions
+from aotpack.export.torch_compat import places
 from aotpack.export.torch_compat.effects import checks_without_tokens
 from aotpack.export.torch_compat.export import export_joint
 from aotpack.export.torch_compat.fake_tensors import FakeTensor
@@ -186,7 +184,7 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
     modes = [fake.fake_mode for fake in fakes if isinstance(fake, FakeTensor)]
     mode = modes[0] if modes else contextlib.nullcontext()
     # AOTAutograd traces with SymInts, but asks each argument at the end whether it wants a gradient.
-    no_gradient = applied({"torch:SymInt.requires_grad": always(False)})
+    no_gradient = applied({places.SYMINT_REQUIRES_GRAD: always(False)})
     with (
         mode,
         torch.enable_grad(),
@@ -228,7 +226,7 @@ def _first_traces() -> Iterator[list[torch.fx.GraphModule]]:
 
         return watch
 
-    with applied({"torch._functorch.aot_autograd:_aot_export_function": watching}):
+    with applied({places.AOT_EXPORT_FUNCTION: watching}):
         yield found
 
 

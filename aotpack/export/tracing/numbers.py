@@ -5,7 +5,7 @@ varies is a symbol for torch, as sizes are, so that sizes may depend on it; its 
 bool that varies is a tensor out of which the model gets its element. Numbers that the model returns become tensors at
 the end of the graph.
 
-Private interfaces touched (torch 2.11 to 2.13):
+Interfaces of torch used, none of them documented (2.11 to 2.13):
   SymInt.node, SymFloat.node, SymBool.node and their maybe_as_{int,float,bool}
 """
 

@@ -1,8 +1,4 @@
-"""Keeps torch from writing graphs, tracebacks and warnings to stderr: the errors of aotpack report what matters.
-
-Interfaces touched (torch 2.11 to 2.13):
-  torch.fx.experimental.symbolic_shapes.log, torch.export.log   silenced below errors
-"""
+"""Keeps torch from writing graphs, tracebacks and warnings to stderr: the errors of aotpack report what matters."""
 
 from __future__ import annotations
 
@@ -14,14 +10,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+from aotpack.export.torch_compat import loggers, places
 from aotpack.export.torch_compat.patches import always, applied
-
-_LOGGERS = (
-    "torch.export",
-    "torch.export.pt2_archive._package",
-    "torch.fx.experimental.symbolic_shapes",
-    "torch._export.non_strict_utils",
-)
 
 
 @contextlib.contextmanager
@@ -29,11 +19,11 @@ def torch_quiet() -> Iterator[None]:
     """While active, torch says nothing on stderr about a trace or a file that it cannot make sense of."""
     with (
         warnings.catch_warnings(),
-        applied({"torch.export._trace:print": always(_print)}),
+        applied({places.TRACE_PRINT: always(_print)}),
         contextlib.ExitStack() as stack,
     ):
         warnings.simplefilter("ignore")
-        for name in _LOGGERS:
+        for name in loggers.REPORTING:
             logger = logging.getLogger(name)
             logger.addFilter(_is_error)
             stack.callback(logger.removeFilter, _is_error)

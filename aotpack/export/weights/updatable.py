@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from aotpack.errors import BuildError
 from aotpack.export.ir.program import Program, identity
@@ -20,6 +19,7 @@ from aotpack.export.ir.storage import storage_key
 from aotpack.export.passes.common.noops import remove_noops
 from aotpack.export.passes.runner import run_passes
 from aotpack.export.torch_compat.fake_tensors import FakeTensorMode
+from aotpack.export.torch_compat.symbolic_shapes import make_fx
 from aotpack.export.tracing.interface import manifest_dtype, memory_order
 from aotpack.export.weights.identity import Identities
 from aotpack.spec import CallSpec, DictSpec, Signature, TensorLeaf, TensorSpec

@@ -23,7 +23,7 @@ _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 def _safe(divisor: Any) -> bool:
     """Whether a divisor is known not to be 0, nor -1."""
-    from torch.fx.experimental.symbolic_shapes import statically_known_true
+    from aotpack.export.torch_compat.symbolic_shapes import statically_known_true
 
     if isinstance(divisor, Tensor):
         return False

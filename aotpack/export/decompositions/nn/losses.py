@@ -1,6 +1,6 @@
 """Losses.
 
-Private interfaces touched (torch 2.13; earlier ones have neither):
+Operators that only torch 2.13 has:
   torch.ops.torch_nn._linear_cross_entropy_batch_chunked, ..._no_reduction: what F.linear_cross_entropy calls
 """
 

@@ -1,0 +1,23 @@
+"""The patched places that other folders of `aotpack.export` have replacements for, by the names that these use."""
+
+from __future__ import annotations
+
+AOT_EXPORT_FUNCTION = "torch._functorch.aot_autograd:_aot_export_function"
+CHECK_WITH = "torch:_check_with"
+CONV_BACKEND = "torch._C:_select_conv_backend"
+CONV_MEMORY_FORMAT = "torch._C:_conv_determine_backend_memory_format"
+ENTER_DUAL_LEVEL = "torch.autograd.forward_ad:enter_dual_level"
+FILTER_FRAMES = "torch.fx.proxy:TracerBase._filter_traceback_frames"
+FUNCTION_APPLY = "torch.autograd:Function.apply"
+GUARD_LINE = "torch.fx.experimental.symbolic_shapes:ShapeEnv._get_sloc"
+INTERNAL_OVERLAP = "torch:_debug_has_internal_overlap"
+MAKE_FALLBACK = "torch._inductor.graph:make_fallback"
+MAKE_SYMBOL = "torch.fx.experimental.symbolic_shapes:make_symbol"
+RUN_BACKWARD = "torch.autograd:_engine_run_backward"
+SELECT_DECOMPOSITIONS = "torch._inductor.compile_fx:select_decomp_table"
+SYMFLOAT_POW = "torch:SymFloat.__pow__"
+SYMINT_REQUIRES_GRAD = "torch:SymInt.requires_grad"
+TRACE_PRINT = "torch.export._trace:print"
+VERIFIER_BUILTINS = "torch._export.verifier:Verifier.allowed_builtin_ops"
+VERIFIER_TYPES = "torch._export.verifier:Verifier.allowed_op_types"
+VF_OF_RNN = "torch.nn.modules.rnn:_VF"
