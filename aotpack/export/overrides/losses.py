@@ -3,23 +3,26 @@
 `torch.nn.functional.gaussian_nll_loss` raises where a variance is negative; `ctc_loss` allocates by the longest target.
 Calls of them become aotpack operators, which do so in a call of the archive. torch (2.11 to 2.13) traces
 `multilabel_margin_loss` into operators that sum over what follows the first -1 of a target too: here it becomes others.
+
+Relied on (torch 2.11 to 2.13): torch.nn.functional.gaussian_nll_loss looks at values by `torch.any` alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from aotpack.export.decompositions.nn.losses import margins_of_labels
 from aotpack.export.ops.bounds import check_bounds
 from aotpack.export.ops.ctc import ctc_loss
 from aotpack.export.overrides.table import overrides
+from aotpack.export.torch_compat import places
+from aotpack.export.torch_compat.patches import applied, returning
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
@@ -30,17 +33,8 @@ def _gaussian_nll_loss(input: Tensor, target: Tensor, var: Tensor | float, *args
         var = check_bounds(var, 0.0, math.inf, "var has negative entry/entries")
     elif var < 0:
         raise ValueError("var has negative entry/entries")
-    with _NothingFound():
+    with applied({places.ANY: returning(False)}):
         return functional.gaussian_nll_loss(input, target, var, *args, **kwargs)
-
-
-class _NothingFound(TorchFunctionMode):
-    """While active, `torch.any` is False: it is how gaussian_nll_loss looks at values, and all that it asks so."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        return False if func is torch.any else func(*args, **(kwargs or {}))
 
 
 @overrides(functional.ctc_loss, torch.ctc_loss)

@@ -118,7 +118,15 @@ ENTRIES: tuple[Patch, ...] = (
         "",
     ),
     # ---- layers and functions
-    Patch(places.VF_OF_RNN, "recurrent layers are captured as one operator each"),
+    Patch(
+        places.ANY,
+        "asks for the value of a tensor in functional.gaussian_nll_loss, which is checked otherwise; a "
+        "TorchFunctionMode that sees a function is off while the function runs",
+    ),
+    Patch(
+        places.VF_OF_RNN,
+        "recurrent layers are captured as one operator each; a TorchFunctionMode would change functions that users call, too",
+    ),
     # ---- sizes and dtypes of results (older_torch.py)
     Patch(
         f"{_FAKES}[torch.ops.aten._embedding_bag_forward_only.default]",

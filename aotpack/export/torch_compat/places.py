@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+ANY = "torch:any"
 AOT_EXPORT_FUNCTION = "torch._functorch.aot_autograd:_aot_export_function"
 CHECK_WITH = "torch:_check_with"
 CONV_BACKEND = "torch._C:_select_conv_backend"
