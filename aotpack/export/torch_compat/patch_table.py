@@ -125,7 +125,7 @@ ENTRIES: tuple[Patch, ...] = (
     ),
     Patch(
         places.VF_OF_RNN,
-        "recurrent layers are captured as one operator each; a TorchFunctionMode would change functions that users call, too",
+        "recurrent layers are captured as one operator each; a TorchFunctionMode would do that to calls of users, too",
     ),
     # ---- sizes and dtypes of results (older_torch.py)
     Patch(
