@@ -44,6 +44,25 @@ alignas(AOTPACK_ALIGNMENT) constexpr char kTable[] = {7, 8, 9};
 
 rt::Bytes as_bytes(const void* data, size_t size) { return {static_cast<const uint8_t*>(data), size}; }
 
+// A module with two assets in a file of their own, and the feature "async".
+ArchiveWriter devices_archive() {
+  ArchiveWriter writer;
+  const std::string weights = bytes_of<float>({1});
+  const std::string code = std::string(kCode, sizeof kCode) + std::string(64 - sizeof kCode, '\0');
+  writer.files = {{"weights/0", weights},
+                  {"modules/x86-64/forward", read_bytes(MODULE_devices)},
+                  {"modules/x86-64/assets", code + std::string(kTable, sizeof kTable)}};
+  writer.manifest = manifest({constant("w", "float32", {1}, {1}, 0, 0, weights)},
+                             {entry("forward", {}, {value("x", "float32", {2})}, {value("y", "int64", {16})},
+                                    {variant("default", {}, {module(1, {0}, {"alloc", "fail"})})})});
+  const auto asset = [](const char* name, int64_t offset, size_t bytes) {
+    return Json::object({{"name", name}, {"file", 2}, {"offset", offset}, {"nbytes", static_cast<int64_t>(bytes)}});
+  };
+  module_of(writer)["assets"] = Json::array({asset("code", 0, sizeof kCode), asset("table", 64, sizeof kTable)});
+  module_of(writer)["features"] = Json::array({"async"});
+  return writer;
+}
+
 rt::ModuleRecord devices_record() {
   rt::ModuleRecord record;
   record.target = "x86-64";
@@ -159,6 +178,51 @@ TEST_CASE("a module of ABI version 2 sees devices, stream, assets and features")
   CHECK(device.index == prepared.output_devices()[0].index);
   rt::Allocator::release_block(output.block);
   state.allocator->release();
+}
+
+TEST_CASE("assets and features of an archive reach its module") {
+  const float x[2] = {1, 2};
+  const auto seen = [&](aotpack::Context context) {
+    const auto outputs = context.run({aotpack::TensorView(x, {2})});
+    const auto* y = outputs[0].data<int64_t>();
+    return std::vector<int64_t>(y + 8, y + 16);
+  };
+  const std::vector<int64_t> expected = {AOTPACK_MODULE_FEATURE_ASYNC, sizeof kCode, 'd', 0, sizeof kTable, 7, 0, 0};
+  CHECK(seen(context_of(devices_archive())) == expected);
+  // They are the bytes that were verified, whatever becomes of the file.
+  const TempFile file(devices_archive());
+  aotpack::Context context(aotpack::Model::load(file.path()));
+  file.flip(read_bytes(file.path()).find(kCode));
+  CHECK(seen(std::move(context)) == expected);
+}
+
+TEST_CASE("assets that were changed are found when the archive is loaded") {
+  ArchiveWriter writer = devices_archive();
+  const std::string bytes = writer.build();
+  std::string damaged = bytes;
+  damaged[damaged.find(kCode)] = 'D';
+  CHECK(load_error(damaged).code() == AOTPACK_TAMPERED_ARCHIVE);
+}
+
+TEST_CASE("an archive whose module does not have the manifest's assets or features") {
+  const auto refusal_with = [](const std::function<void(Json&)>& change) {
+    ArchiveWriter writer = devices_archive();
+    change(module_of(writer));
+    const aotpack::Error error = load_error(writer);
+    CHECK(error.code() == AOTPACK_MALFORMED_ARCHIVE);
+    return message_of(error);
+  };
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  CHECK(has(refusal_with([](Json& m) { m["features"] = Json::array({}); }), "its features are not the manifest's"));
+  CHECK(has(refusal_with([](Json& m) { m["assets"][0]["name"] = "cubin"; }),
+            "its asset 0 is not the manifest's 'cubin'"));
+  CHECK(has(refusal_with([](Json& m) { m["assets"] = Json::array({}); }), "it has 2 assets, the manifest 0"));
+
+  ArchiveWriter writer = devices_archive();
+  module_of(writer)["features"] = Json::array({"async", "telepathy"});
+  const aotpack::Error error = load_error(writer);
+  CHECK(error.code() == AOTPACK_UNSUPPORTED_TARGET);
+  CHECK(has(message_of(error), "x86-64 needs the feature 'telepathy', which this runtime does not provide"));
 }
 
 TEST_CASE("a module whose assets or features are not the manifest's is refused before it runs") {
