@@ -148,7 +148,7 @@ const char* Context::variant(size_t entry) const noexcept {
   return scratch_[entry]->variant->record->name.c_str();
 }
 
-void Context::execution_failed(const EntryRecord& entry, const std::string& step, int32_t code) const {
+void Context::execution_failed(const EntryRecord& entry, const Variant& variant, const Step& step, int32_t code) const {
   if (call_.fail_code != 0) code = call_.fail_code;
   if (call_.allocation_failed) code = AOTPACK_MODULE_OUT_OF_MEMORY;
   aotpack_code public_code = AOTPACK_INTERNAL;
@@ -167,7 +167,7 @@ void Context::execution_failed(const EntryRecord& entry, const std::string& step
       fallback = "the module failed without giving a reason";
       break;
   }
-  throw Error(public_code, "entry '" + entry.name + "'" + step + ": " +
+  throw Error(public_code, "entry '" + entry.name + "'" + step_suffix(variant, step) + ": " +
                                (call_.fail_message.empty() ? fallback : call_.fail_message));
 }
 
@@ -218,7 +218,7 @@ void Context::launch(const EntryRecord& entry, const Variant& variant, const Ste
   call->output_devices = table->output_devices.data();
   const int32_t code = step.executable->launch(*call, workspace_.stream());
   if (code != AOTPACK_MODULE_OK) [[unlikely]]
-    execution_failed(entry, step_suffix(variant, step), code);
+    execution_failed(entry, variant, step, code);
 }
 
 // Of a direct variant; others have done it.

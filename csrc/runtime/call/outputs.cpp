@@ -15,14 +15,14 @@ namespace {
 using ll = long long;
 
 // Not inlined: every call goes through its caller.
-[[noreturn, gnu::noinline]] void wrong_device(const EntryRecord& entry, const std::string& step,
-                                              const ValueRecord& value, aotpack_module_device got,
-                                              aotpack_module_device wanted) {
+[[noreturn, gnu::noinline]] void wrong_device(const EntryRecord& entry, std::string_view step, const ValueRecord& value,
+                                              aotpack_module_device got, aotpack_module_device wanted) {
   const auto name_of = [](aotpack_module_device device) {
     return device_name({static_cast<DLDeviceType>(device.type), device.index});
   };
-  fail(AOTPACK_INTERNAL, "entry '%s'%s: the module returned output '%s' on %s, which must be on %s", entry.name.c_str(),
-       step.c_str(), value.name.c_str(), name_of(got).c_str(), name_of(wanted).c_str());
+  fail(AOTPACK_INTERNAL, "entry '%s'%.*s: the module returned output '%s' on %s, which must be on %s",
+       entry.name.c_str(), static_cast<int>(step.size()), step.data(), value.name.c_str(), name_of(got).c_str(),
+       name_of(wanted).c_str());
 }
 
 }  // namespace
@@ -39,9 +39,10 @@ bool is_as_declared(const ValueRecord& value, const aotpack_module_tensor& outpu
   return right && (output.data != nullptr || empty);
 }
 
-void refuse_output(const EntryRecord& entry, const std::string& step, const ValueRecord& value) {
-  fail(AOTPACK_INTERNAL, "entry '%s'%s: the module returned an output '%s' that is not what the manifest says: %s %s",
-       entry.name.c_str(), step.c_str(), value.name.c_str(), value.dtype->name, describe_shape(entry, value).c_str());
+void refuse_output(const EntryRecord& entry, std::string_view step, const ValueRecord& value) {
+  fail(AOTPACK_INTERNAL, "entry '%s'%.*s: the module returned an output '%s' that is not what the manifest says: %s %s",
+       entry.name.c_str(), static_cast<int>(step.size()), step.data(), value.name.c_str(), value.dtype->name,
+       describe_shape(entry, value).c_str());
 }
 
 void check_outputs(const EntryPlan& plan, const std::vector<aotpack_module_tensor>& outputs, const int64_t* sizes) {
@@ -49,7 +50,8 @@ void check_outputs(const EntryPlan& plan, const std::vector<aotpack_module_tenso
   const uint32_t* slot = plan.output_slots().data();
   for (size_t i = 0; i < outputs.size(); ++i) {
     const ValueRecord& value = entry.outputs[i];
-    if (!is_as_declared(value, outputs[i], slot, sizes)) refuse_output(entry, "", value);
+    if (!is_as_declared(value, outputs[i], slot, sizes)) [[unlikely]]
+      refuse_output(entry, "", value);
     slot += value.shape.size();
   }
 }

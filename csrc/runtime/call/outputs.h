@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "aotpack/dlpack.h"
@@ -18,7 +19,8 @@ namespace aotpack::runtime {
 bool is_as_declared(const ValueRecord& value, const aotpack_module_tensor& output, const uint32_t* slots,
                     const int64_t* sizes) noexcept;
 // Throws INTERNAL; `step` is "" or ", step 2".
-[[noreturn]] void refuse_output(const EntryRecord& entry, const std::string& step, const ValueRecord& value);
+[[noreturn, gnu::noinline]] void refuse_output(const EntryRecord& entry, std::string_view step,
+                                               const ValueRecord& value);
 // That the module kept to the manifest; `sizes` are those of the call, by slot. Throws INTERNAL.
 void check_outputs(const EntryPlan& plan, const std::vector<aotpack_module_tensor>& outputs, const int64_t* sizes);
 
