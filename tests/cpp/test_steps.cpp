@@ -25,7 +25,8 @@ ArchiveWriter with_steps(std::vector<Json> steps, std::vector<Json> values, std:
                   {"modules/affine_v2", read_bytes(MODULE_affine_v2)},
                   {"modules/alias", read_bytes(MODULE_alias)},
                   {"modules/mutate", read_bytes(MODULE_mutate)},
-                  {"modules/failing", read_bytes(MODULE_failing)}};
+                  {"modules/failing", read_bytes(MODULE_failing)},
+                  {"modules/same", read_bytes(MODULE_same)}};
   Json forward = entry("forward", {dim("batch", 0, 64)}, std::move(inputs), std::move(outputs), {});
   Json only = variant("default", {}, {});
   only["targets"].push(implementation("x86-64-v2", std::move(steps), std::move(values)));
@@ -41,6 +42,7 @@ Json thrice() { return module(2, {0}, {"alloc", "free"}, "x86-64-v2"); }
 Json alias() { return module(3, {0}, {"alloc", "free"}); }
 Json mutate() { return module(4, {1}, {"alloc"}); }
 Json failing() { return module(5, {}, {"alloc", "fail"}); }
+Json same() { return module(6, {}, {"alloc"}); }
 
 Json row(const char* name) { return value(name, "float32", {size("batch"), 4}); }
 Json row_between(const char* name, Json device = 0) {
@@ -364,6 +366,28 @@ TEST_CASE("steps on two devices: inputs that are written to, state, failures") {
     CHECK(download<int64_t>(outputs[0])[0] == 101);
     outputs[1]->deleter(outputs[1]);
     outputs[2]->deleter(outputs[2]);
+  }
+  CHECK(far.live == 0);
+}
+
+TEST_CASE("steps on two devices: an input that occurs twice in a step is copied once") {
+  FarDevice far;
+  {
+    const Json host;
+    const Loaded loaded(
+        with_steps({step(same(), {reference("input", 0), reference("input", 0)}, {reference("output", 0)}, host)}, {},
+                   {value("y", "float32", {4})}, {value("x", "float32", {4}, {}, true)}),
+        far);
+    aotpack::runtime::Context context(loaded.model, 1);
+    std::vector<float> x = {1, 2, 3, 4};
+    int64_t four[1] = {4};
+    const DLTensor input = host_tensor(x.data(), kFloat, four, 1);
+    const DLTensor* inputs[] = {&input};
+    DLManagedTensorVersioned* output = nullptr;
+    context.run(0, inputs, 1, &output, 1);
+    CHECK(download<float>(output) == std::vector<float>{2, 3, 4, 5});
+    CHECK(x == std::vector<float>{2, 3, 4, 5});
+    CHECK(live_bytes(context) == 0);
   }
   CHECK(far.live == 0);
 }

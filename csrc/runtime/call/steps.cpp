@@ -88,6 +88,12 @@ void Steps::prepare(size_t index, aotpack_module_call* call, CallState* state) {
   const Step& step = variant_.steps[index];
   inputs_.clear();
   for (const ReferenceRecord reference : step.inputs) {
+    // One copy of an input that occurs twice: the module may write to it.
+    const auto earlier = std::find(step.inputs.begin(), step.inputs.begin() + inputs_.size(), reference);
+    if (const size_t at = earlier - step.inputs.begin(); at < inputs_.size()) {
+      inputs_.push_back(inputs_[at]);
+      continue;
+    }
     aotpack_module_tensor& tensor = inputs_.emplace_back(tensor_of(reference));
     tensor.block = nullptr;
     const ValueRecord& value = record_of(reference);
