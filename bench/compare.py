@@ -20,11 +20,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench import report
 from bench.process import Checkout, Worker, build
 
 ENGINE = "aotpack"
-FIGURES = {"build_s": "build s", "start_s": "start ms", "peak_rss": "peak MB", "p50_s": "p50 ms"}
-SCALES = {"build_s": 1.0, "start_s": 1e3, "peak_rss": 1e-6, "p50_s": 1e3}
+FIGURES = ("build_s", "start_s", "peak_rss", "p50_s")
+TITLES = dict(zip(report.FIGURES, report.HEADINGS, strict=False))
 # A selection of bench.run.MODELS: convolution, attention, recurrence and embedding, within a minute per build.
 MODELS = ("mlp", "resnet18", "mobilenetv2", "minilm", "lstm", "dlrm")
 
@@ -101,12 +102,12 @@ def geometric_means(models: dict[str, dict[str, dict[str, float]]]) -> dict[str,
 
 
 def print_table(models: dict[str, dict[str, dict[str, float]]]) -> None:
-    table = Table("model", *(f"{title}: before, after (ratio)" for title in FIGURES.values()))
+    table = Table("model", *(f"{TITLES[key]}: before, after (ratio)" for key in FIGURES))
     for model, results in models.items():
         table.add_row(
             model,
             *(
-                f"{results[key]['before'] * SCALES[key]:.4g}, {results[key]['after'] * SCALES[key]:.4g}"
+                f"{results[key]['before'] * report.SCALES[key]:.4g}, {results[key]['after'] * report.SCALES[key]:.4g}"
                 f" ({results[key]['ratio']:.3f})"
                 for key in FIGURES
             ),
@@ -150,7 +151,7 @@ def main(arguments: list[str] | None = None) -> int:
     print_table(models)
     slower = {key: mean for key, mean in geometric_means(models).items() if options.limit and mean > options.limit}
     for key, mean in slower.items():
-        log.print(f"[red]{FIGURES[key]}: {mean:.3f} times the figure before[/red]")
+        log.print(f"[red]{TITLES[key]}: {mean:.3f} times the figure before[/red]")
     return 1 if slower else 0
 
 
