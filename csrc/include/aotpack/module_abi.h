@@ -102,6 +102,39 @@ typedef uint64_t (*aotpack_import_seed_fn)(void* runtime);
  * aotpack_import_<name>_fn. The only list: runtime, modules and build are written or read from it. */
 #define AOTPACK_MODULE_IMPORTS(X) X(alloc) X(free) X(fail) X(seed)
 
+/* A kernel launch, as the driver of the device takes it. */
+typedef struct aotpack_module_launch {
+  size_t struct_size;
+  const aotpack_module_asset* code; /* of the call's assets: code of the device, with one kernel */
+  const char* kernel;               /* the name of that kernel in the code */
+  uint32_t grid[3];                 /* blocks; if one is 0, nothing runs */
+  uint32_t block[3];                /* threads of a block */
+  uint32_t shared_bytes;            /* dynamic shared memory of a block */
+  uint32_t flags;                   /* 0: none are defined yet */
+  void* const* arguments;           /* the address of each argument's value; the values are read before it returns */
+  uint32_t num_arguments;
+  uint32_t reserved; /* 0 */
+} aotpack_module_launch;
+
+/* Imports for modules that run on a device whose memory the host does not access. All submit work to the call's stream
+ * and return AOTPACK_MODULE_OK, or another code after they have recorded the error of the call, like "fail". Device
+ * memory is what the module got in inputs, constants and from `alloc`. */
+
+/* "launch": runs a kernel. */
+typedef int32_t (*aotpack_import_launch_fn)(void* runtime, const aotpack_module_launch* launch);
+/* "copy": copies `bytes` within the device. */
+typedef int32_t (*aotpack_import_copy_fn)(void* runtime, void* to, const void* from, size_t bytes);
+/* "upload": copies `bytes` of the host to the device. They are read before it returns. */
+typedef int32_t (*aotpack_import_upload_fn)(void* runtime, void* to, const void* from, size_t bytes);
+/* "download": copies `bytes` of the device to the host; they are there when it returns, and all work submitted before
+ * has ended. */
+typedef int32_t (*aotpack_import_download_fn)(void* runtime, void* to, const void* from, size_t bytes);
+/* "fill": writes `count` elements of `item` bytes each (1, 2, 4 or 8), all equal to the lowest bytes of `value`. */
+typedef int32_t (*aotpack_import_fill_fn)(void* runtime, void* to, uint64_t value, size_t item, size_t count);
+
+/* X(name) each, like AOTPACK_MODULE_IMPORTS; modules for devices list them after those. */
+#define AOTPACK_DEVICE_IMPORTS(X) X(launch) X(copy) X(upload) X(download) X(fill)
+
 typedef struct aotpack_module_call {
   size_t struct_size;
   void* runtime;                          /* passed back as the first argument of every import */
