@@ -105,6 +105,8 @@ bench: setup
 
 # OpenMP threads that spin while they wait make a shared machine crawl.
 test-cpp test-asan test-tsan test-py test-fuzz fuzz: export OMP_WAIT_POLICY := passive
+# As `aotpack build` has it.
+test-py: export SYMPY_CACHE_SIZE := 20000
 
 CPP_PHASES := test-cpp test-asan test-tsan test-fuzz
 

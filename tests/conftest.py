@@ -81,6 +81,8 @@ def young_heap() -> None:
     """Exempts what is left of the files before from garbage collections: beside torch a full one takes a second."""
     gc.collect()
     gc.freeze()
+    # As `aotpack build` has it.
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture(scope="session")

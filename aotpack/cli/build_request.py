@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -122,9 +124,14 @@ def execute(request: BuildRequest) -> BuildResult:
     from aotpack.cli.signals import terminated_in_order
     from aotpack.cli.source import as_script
 
+    # sympy reads this when it is imported. Builds with dynamic shapes ask it for more than its default of 1000 results.
+    os.environ.setdefault("SYMPY_CACHE_SIZE", "20000")
     # Outside of `as_script`, which puts the folder of the source in front of others.
     from aotpack.export import BuildOptions, build_archive
 
+    # Collections need not visit the modules of torch, which stay. Tracing makes many objects that live to its end.
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
     # Output that the user's model prints during capture must not end up in the JSON.
     with (
         terminated_in_order(),

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.warm_python import warm_python
+
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
@@ -38,6 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def aotpack(folder: Path, *args: object) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    if args[0] == "build":
+        return warm_python().run("-m", "aotpack.cli.app", *args, cwd=folder, env=environment)
     command = [sys.executable, "-m", "aotpack.cli.app", *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
 

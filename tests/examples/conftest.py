@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from tests.support.once import made_once
+from tests.support.warm_python import warm_python
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -29,7 +30,11 @@ def run(*command: str | Path, **environment: str) -> str:
         text=True,
         timeout=600,
     )
-    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return output_of(done)
+
+
+def output_of(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, f"{done.args} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
@@ -46,7 +51,8 @@ def load_module(path: Path) -> ModuleType:
 
 
 def build(source: Path, archive: Path, **environment: str) -> Path:
-    run(sys.executable, "-m", "aotpack.cli.app", "build", source, "-o", archive, **environment)
+    arguments = ("-m", "aotpack.cli.app", "build", source, "-o", archive)
+    output_of(warm_python().run(*arguments, env={**os.environ, **environment}))
     return archive
 
 

@@ -60,6 +60,16 @@ ENTRIES: tuple[Patch, ...] = (
         "self",
     ),
     Patch(
+        "torch._inductor.codegen.cpp:stride_at_vec_range",
+        f"simplifies every index, most of which are sums of products already; {_NO_OPTION}",
+        "index, var, vec_length",
+    ),
+    Patch(
+        "torch._inductor.dtype_propagation:DtypePropagationOpsHandler.__init__",
+        f"fills the table of all operators whenever the one instance is asked for; {_NO_OPTION}",
+        "self",
+    ),
+    Patch(
         "torch._inductor.codegen.cpp:CppKernel.decide_parallel_depth",
         "cpp.dynamic_threads makes small loops parallel, and without it their number of threads is fixed",
         "self, max_parallel_depth, threads",

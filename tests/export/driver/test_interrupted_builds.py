@@ -92,7 +92,7 @@ def test_a_build_that_is_interrupted_leaves_nothing(number: signal.Signals, code
 def test_a_damaged_cache_changes_no_archive(tmp_path: Path) -> None:
     folder, generator = tmp_path / "cache", random.Random(5)
     options = BuildOptions(cache_dir=folder)
-    program = aot_export(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Softmax(-1)), (torch.randn(4, 8),))
+    program = aot_export(torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Softmax(-1)), (torch.randn(4, 8),))
     build_archive(program, tmp_path / "first.aotpack", options=options)
     entries = sorted(path for path in folder.glob("*/??/*") if path.suffix in (".o", ".so"))
     assert len(entries) > 3
@@ -108,7 +108,7 @@ def test_a_damaged_cache_changes_no_archive(tmp_path: Path) -> None:
 _SOURCE = """
 import torch
 def model():
-    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Softmax(-1))
+    return torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Softmax(-1))
 def example_inputs():
     return (torch.zeros(4, 8),)
 """
@@ -118,6 +118,6 @@ _BUILD_SCRIPT = """
 import sys, torch
 from aotpack.export import BuildOptions, aot_export, build_archive
 torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Softmax(-1)).eval()
+model = torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Softmax(-1)).eval()
 build_archive(aot_export(model, (torch.zeros(4, 8),)), sys.argv[2], options=BuildOptions(cache_dir=sys.argv[1]))
 """

@@ -40,6 +40,7 @@ from aotpack.export.torch_compat.inductor.numbers import numbers_allowed
 from aotpack.export.torch_compat.inductor.private_cache import private_cache
 from aotpack.export.torch_compat.inductor.rare_dtypes import rare_dtypes_allowed
 from aotpack.export.torch_compat.inductor.shims import shims_of_later_versions
+from aotpack.export.torch_compat.inductor.short_cuts import short_cuts
 from aotpack.export.torch_compat.inductor.sizes import open_sizes
 from aotpack.export.torch_compat.patches import replaced
 from aotpack.targets import BY_NAME, TABLE
@@ -122,7 +123,8 @@ def _fixed_isa(target: str) -> Iterator[int]:
     if found is None:
         raise ValueError(f"TorchInductor has no instruction set for the target {target!r}")
     name, bits = found
-    isa = getattr(cpu_vec_isa, name)()
+    # Taken to be there: for AVX-512 torch otherwise compiles and loads a library to see what this host has besides.
+    isa = type(name, (getattr(cpu_vec_isa, name),), {"__bool__": lambda _: True})()
     with replaced(cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]):
         yield bits
 
@@ -263,6 +265,7 @@ def _adapted() -> Iterator[None]:
             accurate_functions,
             _module_wrappers,
             shims_of_later_versions,
+            short_cuts,
         ):
             stack.enter_context(adapter())
         yield

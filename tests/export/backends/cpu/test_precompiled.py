@@ -67,9 +67,17 @@ def lowered(request: pytest.FixtureRequest) -> Lowered:
 
 
 @pytest.fixture(scope="module")
-def cold(lowered: Lowered, tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
-    """A cache without headers in which the module was compiled."""
-    cache = BuildCache(tmp_path_factory.mktemp("cold"))
+def shared(lowered: Lowered, cache_dir: Path) -> BuildCache:
+    """The cache of all tests, which has the objects of our own sources."""
+    cache = BuildCache(cache_dir)
+    compile.compile_module(lowered, cache, compiler=COMPILER)
+    return cache
+
+
+@pytest.fixture(scope="module")
+def cold(lowered: Lowered, shared: BuildCache, tmp_path_factory: pytest.TempPathFactory) -> BuildCache:
+    """A cache without headers in which generated code was compiled."""
+    cache = without_generated_code(lowered, shared, tmp_path_factory.mktemp("cold"))
     assert not any("-include" in command for command in compiled(lowered, cache))
     return cache
 

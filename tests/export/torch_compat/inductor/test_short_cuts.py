@@ -1,0 +1,55 @@
+"""Short cuts have the answers that TorchInductor finds in the long way."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import sympy
+from torch._inductor import sizevars
+from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
+from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+
+from aotpack.export.torch_compat.inductor.short_cuts import coefficient, short_cuts
+
+LOOPS = [sympy.Symbol(f"x{i}", integer=True, nonnegative=True) for i in range(3)]
+SIZES = [sympy.Symbol(f"s{i}", integer=True, positive=True) for i in range(2)]
+
+
+def _index(draws: random.Random) -> sympy.Expr:
+    """A sum of products, as loops over dense and strided tensors have it."""
+    terms = []
+    for loop in draws.sample(LOOPS, draws.randint(0, 3)):
+        sizes = draws.sample(SIZES, draws.randint(0, 2))
+        terms.append(sympy.Mul(loop, draws.choice([1, 1, 3, 32, -2]), *sizes))
+    return sympy.Add(draws.choice([0, 0, 7, SIZES[0]]), *terms)
+
+
+def test_products_have_the_stride_that_torch_finds() -> None:
+    draws = random.Random(0)
+    for _ in range(60):
+        index, var = _index(draws), draws.choice(LOOPS)
+        found = coefficient(index, var)
+        assert found is not None
+        assert found == sizevars.stride_at_vec_range(index, var, 16)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        FloorDiv(LOOPS[0], 4),
+        ModularIndexing(LOOPS[0], 1, 8) + LOOPS[1],
+        LOOPS[0] ** 2,
+        SIZES[0] * LOOPS[0] + 3 * LOOPS[0],
+        LOOPS[0] * (SIZES[0] + 1),
+    ],
+    ids=str,
+)
+def test_others_are_left_to_torch(index: sympy.Expr) -> None:
+    assert coefficient(index, LOOPS[0]) is None
+
+
+def test_the_table_of_dtypes_is_whole() -> None:
+    by_torch = set(dir(DtypePropagationOpsHandler()))
+    with short_cuts():
+        assert set(dir(DtypePropagationOpsHandler())) == by_torch
