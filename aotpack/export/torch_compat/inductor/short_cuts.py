@@ -8,6 +8,7 @@ Private interfaces touched (torch 2.11 to 2.13):
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,14 +43,18 @@ def short_cuts() -> Iterator[None]:
 
 
 def coefficient(index: sympy.Expr, var: sympy.Symbol) -> sympy.Expr | None:
-    """By how much `index` grows with `var`, if it is a sum of products of symbols and integers; otherwise None."""
+    """By how much `index` grows with `var`, if it is a sum of products of `var` and of what is without it; else None."""
     found = sympy.S.Zero
     for term in sympy.Add.make_args(index):
-        factors = sympy.Mul.make_args(term)
-        if not all(factor.is_Symbol or factor.is_Integer for factor in factors):
-            return None
-        if var in factors:
-            if found != 0:
-                return None  # the sum of two products may have a simpler form
-            found = sympy.Mul(*(factor for factor in factors if factor != var))
-    return found
+        if var in term.free_symbols:
+            others = [factor for factor in sympy.Mul.make_args(term) if factor != var]
+            if any(var in factor.free_symbols for factor in others):
+                return None
+            found += sympy.Mul(*others)
+    return _simplified(found)
+
+
+@functools.lru_cache(1024)
+def _simplified(factor: sympy.Expr) -> Any:
+    simple = all(part.is_Symbol or part.is_Integer for part in sympy.Mul.make_args(factor))
+    return factor if simple else sympy.simplify(factor)

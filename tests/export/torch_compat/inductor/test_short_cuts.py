@@ -6,7 +6,7 @@ import random
 
 import pytest
 import sympy
-from torch._inductor import sizevars
+from torch._inductor import lowering, sizevars
 from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
@@ -17,11 +17,11 @@ SIZES = [sympy.Symbol(f"s{i}", integer=True, positive=True) for i in range(2)]
 
 
 def _index(draws: random.Random) -> sympy.Expr:
-    """A sum of products, as loops over dense and strided tensors have it."""
+    """A sum of products, as loops over dense tensors and slices have it."""
     terms = []
     for loop in draws.sample(LOOPS, draws.randint(0, 3)):
         sizes = draws.sample(SIZES, draws.randint(0, 2))
-        terms.append(sympy.Mul(loop, draws.choice([1, 1, 3, 32, -2]), *sizes))
+        terms.append(sympy.Mul(loop, draws.choice([1, 1, 3, 32, -2, SIZES[0] + 1, FloorDiv(SIZES[1], 2)]), *sizes))
     return sympy.Add(draws.choice([0, 0, 7, SIZES[0]]), *terms)
 
 
@@ -31,7 +31,7 @@ def test_products_have_the_stride_that_torch_finds() -> None:
         index, var = _index(draws), draws.choice(LOOPS)
         found = coefficient(index, var)
         assert found is not None
-        assert found == sizevars.stride_at_vec_range(index, var, 16)
+        assert sympy.expand(found - sizevars.stride_at_vec_range(index, var, 16)) == 0
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,7 @@ def test_products_have_the_stride_that_torch_finds() -> None:
         FloorDiv(LOOPS[0], 4),
         ModularIndexing(LOOPS[0], 1, 8) + LOOPS[1],
         LOOPS[0] ** 2,
-        SIZES[0] * LOOPS[0] + 3 * LOOPS[0],
-        LOOPS[0] * (SIZES[0] + 1),
+        SIZES[0] * (LOOPS[0] + 1),
     ],
     ids=str,
 )
@@ -50,6 +49,7 @@ def test_others_are_left_to_torch(index: sympy.Expr) -> None:
 
 
 def test_the_table_of_dtypes_is_whole() -> None:
+    assert lowering.lowerings, "operators are registered by this import"
     by_torch = set(dir(DtypePropagationOpsHandler()))
     with short_cuts():
         assert set(dir(DtypePropagationOpsHandler())) == by_torch
