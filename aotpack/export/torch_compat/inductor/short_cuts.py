@@ -43,7 +43,7 @@ def short_cuts() -> Iterator[None]:
 
 
 def coefficient(index: sympy.Expr, var: sympy.Symbol) -> sympy.Expr | None:
-    """By how much `index` grows with `var`, if it is a sum of products of `var` and of what is without it; else None."""
+    """How much `index` grows with `var`; None unless each term has `var` as a factor or not at all."""
     found = sympy.S.Zero
     for term in sympy.Add.make_args(index):
         if var in term.free_symbols:
