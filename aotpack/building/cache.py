@@ -23,6 +23,10 @@ from aotpack.building.usage import SEAL, limit_from_environment, trim
 
 _Note = Callable[[str, bool], None]
 
+# By file: device, inode, size and times when it was last read as a whole, and its digest. Shared by all caches of this
+# process: every build of many opens one, and precompiled headers have 50 to 150 MB.
+_checked: dict[Path, tuple[tuple[int, ...], str]] = {}
+
 
 def digest_of(parts: Iterable[str]) -> str:
     """The key of what is made of these texts: SHA-256, in hexadecimal."""
@@ -48,8 +52,6 @@ class BuildCache:
         self.root, self.folder = open_folder(folder)
         self._found: set[str] = set()
         self._made: set[str] = set()
-        # Hashes that were computed, and what the files were then.
-        self._checked: dict[Path, tuple[tuple[int, ...], str]] = {}
         (self.folder / "locks").mkdir(mode=0o700, exist_ok=True)
         (self.folder / "tmp").mkdir(mode=0o700, exist_ok=True)
         sweep(self.folder / "tmp")
@@ -132,10 +134,10 @@ class BuildCache:
             with _open(path) as file:
                 about = os.fstat(file.fileno())
                 now = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
-                before, digest = self._checked.get(path, ((), ""))
+                before, digest = _checked.get(path, ((), ""))
                 if before != now:
                     digest = _digest(path.name, file)
-                    self._checked[path] = now, digest
+                    _checked[path] = now, digest
                 if digest != _seal_of(path).read_text().strip():
                     return False
         except (OSError, ValueError):

@@ -29,8 +29,8 @@ def short_cuts() -> Iterator[None]:
     filled = False
 
     def stride(index: sympy.Expr, var: sympy.Symbol, vec_length: int | None = None) -> Any:
-        found = coefficient(index, var)
-        return simplified(index, var, vec_length) if found is None else found
+        found, rest = split(index, var)
+        return found if rest == 0 else found + simplified(rest, var, vec_length)
 
     def fill_once(self: Any) -> None:
         nonlocal filled
@@ -42,16 +42,18 @@ def short_cuts() -> Iterator[None]:
         yield
 
 
-def coefficient(index: sympy.Expr, var: sympy.Symbol) -> sympy.Expr | None:
-    """How much `index` grows with `var`; None unless each term has `var` as a factor or not at all."""
-    found = sympy.S.Zero
+def split(index: sympy.Expr, var: sympy.Symbol) -> tuple[sympy.Expr, sympy.Expr]:
+    """How much the terms of `index` that are products with `var` grow with it; the sum of the others that have it."""
+    found, rest = sympy.S.Zero, sympy.S.Zero
     for term in sympy.Add.make_args(index):
-        if var in term.free_symbols:
-            others = [factor for factor in sympy.Mul.make_args(term) if factor != var]
-            if any(var in factor.free_symbols for factor in others):
-                return None
+        if var not in term.free_symbols:
+            continue
+        others = [factor for factor in sympy.Mul.make_args(term) if factor != var]
+        if any(var in factor.free_symbols for factor in others):
+            rest += term
+        else:
             found += sympy.Mul(*others)
-    return _simplified(found)
+    return _simplified(found), rest
 
 
 @functools.lru_cache(1024)

@@ -7,10 +7,11 @@ import random
 import pytest
 import sympy
 from torch._inductor import lowering, sizevars
+from torch._inductor.codegen import cpp
 from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
-from aotpack.export.torch_compat.inductor.short_cuts import coefficient, short_cuts
+from aotpack.export.torch_compat.inductor.short_cuts import short_cuts, split
 
 LOOPS = [sympy.Symbol(f"x{i}", integer=True, nonnegative=True) for i in range(3)]
 SIZES = [sympy.Symbol(f"s{i}", integer=True, positive=True) for i in range(2)]
@@ -29,23 +30,30 @@ def test_products_have_the_stride_that_torch_finds() -> None:
     draws = random.Random(0)
     for _ in range(60):
         index, var = _index(draws), draws.choice(LOOPS)
-        found = coefficient(index, var)
-        assert found is not None
+        found, rest = split(index, var)
+        assert rest == 0
         assert sympy.expand(found - sizevars.stride_at_vec_range(index, var, 16)) == 0
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        FloorDiv(LOOPS[0], 4),
-        ModularIndexing(LOOPS[0], 1, 8) + LOOPS[1],
-        LOOPS[0] ** 2,
-        SIZES[0] * (LOOPS[0] + 1),
-    ],
-    ids=str,
-)
-def test_others_are_left_to_torch(index: sympy.Expr) -> None:
-    assert coefficient(index, LOOPS[0]) is None
+OTHERS = [
+    FloorDiv(LOOPS[0], 4),
+    FloorDiv(LOOPS[0], 16),
+    ModularIndexing(LOOPS[0], 1, 8),
+    ModularIndexing(LOOPS[0] + 5, 1, SIZES[1]),
+    SIZES[0] * FloorDiv(LOOPS[0], 2),
+    LOOPS[0] ** 2,
+    SIZES[0] * (LOOPS[0] + 1),
+]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=str)
+def test_the_rest_is_left_to_torch(other: sympy.Expr) -> None:
+    index = other + 3 * LOOPS[0] + SIZES[0] * LOOPS[1] + SIZES[1]
+    assert split(index, LOOPS[0]) == (3, other)
+    by_torch = sizevars.stride_at_vec_range(index, LOOPS[0], 16)
+    with short_cuts():
+        assert sympy.expand(cpp.stride_at_vec_range(index, LOOPS[0], 16) - by_torch) == 0
+        assert cpp.stride_at_vec_range(index, LOOPS[1], 16) == SIZES[0]
 
 
 def test_the_table_of_dtypes_is_whole() -> None:
