@@ -38,6 +38,7 @@ LAYERS = (
     "aotpack/export/decompositions/__init__",
     "aotpack/export/overrides",
     "aotpack/export/torch_compat/inductor",
+    "aotpack/export/torch_compat/inductor/cuda",
     "aotpack/export/tracing/python_state",
     "aotpack/export/tracing",
     "aotpack/export/probing",
@@ -47,14 +48,17 @@ LAYERS = (
     "aotpack/export/passes/common",
     "aotpack/export/passes/cpu/layouts",
     "aotpack/export/passes/cpu",
+    "aotpack/export/passes/cuda",
     "aotpack/export/backends",
     "aotpack/export/backends/cpu",
+    "aotpack/export/backends/cuda",
     "aotpack/export/weights",
     "aotpack/export/driver",
     "aotpack/export/__init__",
     "aotpack/cli",
     "aotpack/__init__",
 )
+_PASSES = ("aotpack.export.passes.common.", "aotpack.export.passes.cpu.", "aotpack.export.passes.cuda.")
 FACADES = ("aotpack/__init__", "aotpack/export/__init__", "aotpack/export/decompositions/__init__")
 
 
@@ -119,7 +123,7 @@ def test_export_and_runtime_know_nothing_of_each_other() -> None:
 
 def test_no_pass_imports_another() -> None:
     for name, found in edges().items():
-        if name.startswith(("aotpack.export.passes.common.", "aotpack.export.passes.cpu.")) and "pipeline" not in name:
+        if name.startswith(_PASSES) and "pipeline" not in name:
             beside = {other for other in found if folder(modules()[other]) == folder(modules()[name])}
             assert not beside or ".layouts." in name, f"{name} imports {beside}"
 

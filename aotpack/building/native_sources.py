@@ -46,6 +46,12 @@ def module_imports() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1)
+def device_imports() -> tuple[str, ...]:
+    """The functions that modules for devices ask of the runtime after those, in their order."""
+    return tuple(re.findall(r"X\((\w+)\)", _macro_of_module_abi(r"AOTPACK_DEVICE_IMPORTS\(X\)")))
+
+
+@lru_cache(maxsize=1)
 def module_abi_version() -> int:
     """The version of the module ABI that every compiled module has: the one that module_abi.h declares."""
     return int(_macro_of_module_abi("AOTPACK_MODULE_ABI_VERSION").removesuffix("u"))

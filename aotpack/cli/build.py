@@ -150,7 +150,7 @@ def build(
         kernels=parse_kernels(kernel),
         variants=parse_variants(variant),
         select=select,
-        targets=tuple(Target.buildable(item).name for item in target or ()),
+        targets=tuple(item.name for item in Target.all_buildable(target or ())),
         weights=tuple(weights or ()),
         without=tuple(without or ()),
         check=check,

@@ -1,12 +1,14 @@
 """Every target: what it is called, what runs it, and how code for it is generated and compiled.
 
-The only table of targets. `csrc/runtime` has its own list of the names that it knows and of the processor features that
+The only table of targets. `csrc/runtime` has its own list of the CPUs that it knows and of the processor features that
 it asks for; `tests/targets/test_table.py` compares the two.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from aotpack.targets.gpus import GPUS, GpuInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +18,15 @@ class TargetInfo:
     Attributes:
         name: as users and archives write it.
         backend: the folder of `aotpack/export/backends` that lowers and compiles for it.
-        arch: targets of one architecture run each other's modules, those of lower level.
-        level: rank within the architecture; a higher one runs all that the lower ones run.
+        arch: the architecture; for GPUs `cuda`.
+        level: rank within the architecture. A CPU of a higher one runs all that the lower ones run; for GPUs it is the
+            number that `sm_` has.
         cpu_flags: what `flags` of /proc/cpuinfo lists, beyond those of the lower levels.
-        march: flags for GCC and clang that choose the instruction set; empty where this version compiles nothing.
+        march: flags for GCC and clang that choose the instruction set, for GPUs that of the code on the host; empty
+            where this version compiles nothing.
         vector_isa: TorchInductor's class of the instruction set, and its vectors' bits.
         torch_capability: the name by which torch's vector headers know the instruction set.
+        gpu: what is assumed of the GPU; None for CPUs.
     """
 
     name: str
@@ -32,6 +37,7 @@ class TargetInfo:
     march: tuple[str, ...] = ()
     vector_isa: tuple[str, int] | None = None
     torch_capability: str | None = None
+    gpu: GpuInfo | None = None
 
     @property
     def buildable(self) -> bool:
@@ -62,6 +68,10 @@ TABLE: tuple[TargetInfo, ...] = (
         torch_capability="AVX512",
     ),
     TargetInfo("aarch64", backend="cpu", arch="aarch64", level=1, vector_isa=("VecNEON", 128)),
+    *(
+        TargetInfo(name, backend="cuda", arch="cuda", level=gpu.architecture, march=("-march=x86-64-v2",), gpu=gpu)
+        for name, gpu in GPUS.items()
+    ),
 )
 
 BY_NAME = {info.name: info for info in TABLE}

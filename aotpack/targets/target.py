@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aotpack.errors import UnsupportedTargetError
@@ -10,10 +11,13 @@ from aotpack.targets.table import BY_NAME, TABLE, TargetInfo
 # What archives can be built for by this version.
 BUILDABLE = tuple(info.name for info in TABLE if info.buildable)
 
+# Names of several targets at once.
+GROUPS = {"cuda": tuple(info.name for info in TABLE if info.backend == "cuda")}
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A kind of machine that modules are compiled for: `x86-64-v3`, `x86-64-v4` or `aarch64`."""
+    """A kind of machine that modules are compiled for: `x86-64-v3`, `x86-64-v4`, `aarch64`, `cuda-sm_90`."""
 
     name: str
 
@@ -58,6 +62,16 @@ class Target:
         return target
 
     @classmethod
+    def all_buildable(cls, names: Iterable[str]) -> tuple[Target, ...]:
+        """The targets with these names, each once, in their order; `cuda` is every CUDA target.
+
+        Raises:
+            UnsupportedTargetError: a target is unknown, or building for it is not supported.
+        """
+        expanded = (name for text in names for name in GROUPS.get(text, (text,)))
+        return tuple(dict.fromkeys(cls.buildable(name) for name in expanded))
+
+    @classmethod
     def host(cls) -> Target:
         """The best target that this host supports.
 
@@ -84,17 +98,25 @@ class Target:
 
     @property
     def arch(self) -> str:
-        """`x86-64` or `aarch64`."""
+        """`x86-64`, `aarch64` or `cuda`."""
         return self.info.arch
 
     @property
     def level(self) -> int:
-        """The rank within the architecture. A host of one level also runs modules of lower levels."""
+        """The rank within the architecture: see `TargetInfo`."""
         return self.info.level
 
     def runs_on(self, host: Target) -> bool:
-        """Whether a module for this target runs on `host`."""
-        return self.arch == host.arch and self.level <= host.level
+        """Whether a module for this target runs on `host`.
+
+        A GPU runs cubins of its own major version up to its minor one, where these are not for an `a` variant; then it
+        also compiles the PTX of older targets.
+        """
+        if self.arch != host.arch:
+            return False
+        if self.info.gpu is not None and not self.info.gpu.portable:
+            return self.level == host.level
+        return self.level <= host.level
 
     def __str__(self) -> str:
         return self.name

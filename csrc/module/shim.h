@@ -28,6 +28,8 @@
 #include "shim/constants.h"
 #include "shim/failures.h"
 #include "shim/handles.h"
+#include "shim/host_data.h"
+#include "shim/scalars.h"
 #include "shim/tensors.h"
 #include "tensor.h"
 #include "vecmath/erf.h"

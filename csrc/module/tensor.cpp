@@ -2,16 +2,13 @@
 
 #include <cstdlib>
 
+#include "imports.h"
+
 namespace aotpack::module {
 
 namespace {
 
 thread_local Call* current_call = nullptr;
-
-// Where each import is in the array of a call: in the order of the list, as `kImportNames` (entry.h) has it.
-#define AOTPACK_IMPORT_INDEX(name) import_##name,
-enum Import : size_t { AOTPACK_MODULE_IMPORTS(AOTPACK_IMPORT_INDEX) };
-#undef AOTPACK_IMPORT_INDEX
 
 // The extent in bytes of a view with non-negative strides; throws when it does not fit an address.
 int64_t view_bytes(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype) {

@@ -25,7 +25,15 @@ class Error {
   std::string message_;
 };
 
+// The type of devices that are the host, as DLPack numbers them.
+inline constexpr int32_t kHostDevice = 1;
+
 [[noreturn]] void throw_invalid(const std::string& message);
+
+// A function of the runtime failed, and has recorded the error of the call; `code` is what it returned.
+struct ImportFailure {
+  int32_t code;
+};
 
 // Memory that tensors view. `block` is what `alloc` returned, or null for memory of an input or constant.
 struct Storage {
@@ -34,6 +42,8 @@ struct Storage {
   int64_t nbytes;
   int32_t references;
   Storage* next_free;
+  // In modules for devices: the memory is the host's.
+  bool on_host = false;
 };
 
 // A strided view of a storage; `data` points at element (0, ..., 0). Sizes and strides count elements.
@@ -72,6 +82,7 @@ class Call {
 
   static Call& current();
 
+  const aotpack_module_call& arguments() const { return *call_; }
   int num_threads() const { return call_->num_threads; }
   uint64_t seed();
 

@@ -30,7 +30,11 @@ def runtime_features(level: int) -> set[str]:
     return {CPUINFO.get(name, name) for name, register in found if register != "Xcr0"}
 
 
-@pytest.mark.parametrize("info", TABLE, ids=lambda info: info.name)
+CPUS = [info for info in TABLE if info.backend == "cpu"]
+GPUS = [info for info in TABLE if info.backend == "cuda"]
+
+
+@pytest.mark.parametrize("info", CPUS, ids=lambda info: info.name)
 def test_the_runtime_knows_every_target(info: TargetInfo) -> None:
     assert runtime_targets()[info.name] == (info.arch, info.level)
 
@@ -44,13 +48,14 @@ def test_the_runtime_asks_for_the_same_features(info: TargetInfo) -> None:
 @pytest.mark.parametrize("info", TABLE, ids=lambda info: info.name)
 def test_a_target_that_can_be_built_is_whole(info: TargetInfo) -> None:
     assert info.buildable == (info.name in BUILDABLE)
+    assert (info.gpu is None) == (info.backend == "cpu")
     if info.buildable and info.backend == "cpu":
         assert info.vector_isa is not None
         assert info.torch_capability is not None
 
 
 def test_higher_levels_run_what_lower_ones_run() -> None:
-    targets = [Target(info.name) for info in TABLE]
+    targets = [Target(info.name) for info in CPUS]
     for one in targets:
         for other in targets:
             assert one.runs_on(other) == (one.arch == other.arch and one.level <= other.level)
@@ -66,3 +71,26 @@ def test_targets_without_code_are_refused() -> None:
     for name in set(Target.known()) - set(BUILDABLE):
         with pytest.raises(UnsupportedTargetError, match=name):
             Target.buildable(name)
+
+
+def test_gpus_run_portable_code_of_older_ones_and_their_own() -> None:
+    runs = {info.name: [other.name for other in GPUS if Target(other.name).runs_on(Target(info.name))] for info in GPUS}
+    assert runs["cuda-sm_80"] == ["cuda-sm_80"]
+    assert runs["cuda-sm_89"] == ["cuda-sm_80", "cuda-sm_86", "cuda-sm_89"]
+    assert runs["cuda-sm_120"] == ["cuda-sm_80", "cuda-sm_86", "cuda-sm_89", "cuda-sm_120"]
+    assert not any(Target(info.name).runs_on(Target(cpu.name)) for info in GPUS for cpu in CPUS)
+
+
+@pytest.mark.parametrize("info", GPUS, ids=lambda info: info.name)
+def test_a_gpu_has_the_number_of_its_name(info: TargetInfo) -> None:
+    assert info.gpu is not None
+    assert info.name == f"cuda-sm_{info.gpu.architecture}" == f"cuda-sm_{info.level}"
+    # One KiB of each block is reserved by the system.
+    assert info.gpu.shared_per_block + 1024 == info.gpu.shared_per_multiprocessor
+
+
+def test_one_name_stands_for_all_gpus() -> None:
+    assert Target.all_buildable(["x86-64-v3", "cuda", "cuda-sm_90"]) == (
+        Target("x86-64-v3"),
+        *(Target(info.name) for info in GPUS),
+    )

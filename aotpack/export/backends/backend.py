@@ -65,6 +65,31 @@ class LoweredModule:
 
 
 @dataclass(frozen=True)
+class CompiledAsset:
+    """A named byte range that goes with a module, such as code for its device."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class CompiledCode:
+    """A compiled module.
+
+    Attributes:
+        code: the shared object.
+        imports: the functions that it asks of the runtime, in its order.
+        assets: what goes with it, in the order of its table.
+        features: what it needs of the runtime, by the names that manifests have.
+    """
+
+    code: bytes
+    imports: tuple[str, ...]
+    assets: tuple[CompiledAsset, ...] = ()
+    features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Tools:
     """What builds share: the cache, the C++ compiler of the host, the number of compiler processes at a time."""
 
@@ -100,8 +125,8 @@ class Backend(Protocol):
             LoweringError: code generation failed.
         """
 
-    def compile(self, module: Any, tools: Tools, *, progress: Callable[[str], None] | None = None) -> bytes:
-        """The module's shared object.
+    def compile(self, module: Any, tools: Tools, *, progress: Callable[[str], None] | None = None) -> CompiledCode:
+        """The module: its shared object, and what goes with it.
 
         Args:
             module: what `lower` returned.

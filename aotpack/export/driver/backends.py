@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from aotpack.export.backends.backend import Backend
 from aotpack.export.backends.cpu.backend import CpuBackend
+from aotpack.export.backends.cuda.backend import CudaBackend
 from aotpack.targets import BY_NAME
 
-BACKENDS: tuple[Backend, ...] = (CpuBackend(),)
+BACKENDS: tuple[Backend, ...] = (CpuBackend(), CudaBackend())
 
 
 def by_backend(targets: Sequence[str]) -> list[tuple[Backend, tuple[str, ...]]]:

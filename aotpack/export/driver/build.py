@@ -175,7 +175,7 @@ def build_archive(
             )
     # What folds weights is no entry that users call.
     labels = [each.unit.label for each in units if weights is None or each.unit.entry is not weights.fold]
-    size, checked = _finish(draft, labels, options, clock)
+    size, checked = _finish(draft, labels, names, options, clock)
     if cache.misses:
         cache.trim()
     passes: dict[str, dict[str, tuple[PassReport, ...]]] = {}
@@ -261,7 +261,9 @@ def _compile(lowered: Sequence[_Lowered], tools: Tools, clock: _Clock, *, about:
 
 
 @exclusive
-def _finish(draft: Draft, labels: Sequence[str], options: BuildOptions, clock: _Clock) -> tuple[int, CheckReport]:
+def _finish(
+    draft: Draft, labels: Sequence[str], targets: Sequence[str], options: BuildOptions, clock: _Clock
+) -> tuple[int, CheckReport]:
     """Writes the archive, checks it, and puts it in its place; its size, and what the check showed."""
     checked = CheckReport(skipped="check=False", unchecked=tuple(labels))
     with clock.phase("pack"):
@@ -269,7 +271,7 @@ def _finish(draft: Draft, labels: Sequence[str], options: BuildOptions, clock: _
     with staged:
         if options.check:
             with clock.phase("check"):
-                checked = self_check.check(staged.path, examples, labels)
+                checked = self_check.check(staged.path, examples, labels, targets)
         if not checked.open or not options.goldens:
             staged.commit()
             return staged.size, checked
@@ -282,4 +284,4 @@ def _finish(draft: Draft, labels: Sequence[str], options: BuildOptions, clock: _
 def _target_names(targets: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(targets, str):
         raise UnsupportedTargetError(f"targets is the string {targets!r}", hint=f"use a list: [{targets!r}]")
-    return tuple(dict.fromkeys(Target.buildable(target).name for target in (targets or ["native"])))
+    return tuple(target.name for target in Target.all_buildable(targets or ["native"]))

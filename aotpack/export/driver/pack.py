@@ -17,6 +17,7 @@ import torch
 
 from aotpack._version import __version__
 from aotpack.archive import (
+    Asset,
     Constant,
     Entry,
     FileSource,
@@ -32,8 +33,9 @@ from aotpack.archive import (
     layout_constants,
     stage_archive,
 )
+from aotpack.archive.layout import CONSTANT_ALIGNMENT
 from aotpack.building import native_sources
-from aotpack.export.backends.backend import Backend, LoweredModule
+from aotpack.export.backends.backend import Backend, CompiledCode, LoweredModule
 from aotpack.export.driver.goldens import golden_file, tensor_bytes
 from aotpack.export.driver.self_check import Example
 from aotpack.export.ir.program import PassReport, Program
@@ -55,7 +57,7 @@ class CompiledModule:
     backend: Backend
     program: Program
     lowered: LoweredModule
-    code: bytes
+    compiled: CompiledCode
 
 
 @dataclass(frozen=True)
@@ -220,16 +222,7 @@ def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files) -
         signature = unit.entry.signature
         implementations = []
         for each in compiled.modules:
-            module = each.lowered
-            path = files.path(f"modules/{module.target}/{_stem(unit)}", ".so")
-            packed = Module(
-                target=module.target,
-                abi_version=native_sources.module_abi_version(),
-                file=files.add(FileSource.from_bytes(path, each.code)),
-                constants=tuple(table.number(each.program, constant) for constant in module.constants),
-                imports=native_sources.module_imports(),
-                kernels=tuple(Kernel(kernel, ops) for kernel, ops in module.kernels),
-            )
+            packed = _module(each, table, files, _stem(unit))
             implementations.append(Implementation.of_module(packed, len(signature.inputs), len(signature.outputs)))
         checks = tuple(
             dict.fromkeys(
@@ -248,6 +241,34 @@ def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files) -
         in_spec=signature.in_spec,
         out_spec=signature.out_spec,
         variants=tuple(variants),
+    )
+
+
+def _module(each: CompiledModule, table: ConstantTable, files: _Files, stem: str) -> Module:
+    """The manifest's module; adds its files. All assets of a module are in one file."""
+    lowered, compiled = each.lowered, each.compiled
+    path = files.path(f"modules/{lowered.target}/{stem}", ".so")
+    code = files.add(FileSource.from_bytes(path, compiled.code))
+    data = bytearray()
+    places = []
+    for asset in compiled.assets:
+        data.extend(bytes(-len(data) % CONSTANT_ALIGNMENT))
+        places.append((asset.name, len(data), len(asset.data)))
+        data.extend(asset.data)
+    assets: tuple[Asset, ...] = ()
+    if places:
+        path = files.path(f"modules/{lowered.target}/{stem}", ".device")
+        file = files.add(FileSource.from_bytes(path, bytes(data)))
+        assets = tuple(Asset(name, file, offset, nbytes) for name, offset, nbytes in places)
+    return Module(
+        target=lowered.target,
+        abi_version=native_sources.module_abi_version(),
+        file=code,
+        constants=tuple(table.number(each.program, constant) for constant in lowered.constants),
+        imports=compiled.imports,
+        kernels=tuple(Kernel(kernel, ops) for kernel, ops in lowered.kernels),
+        assets=assets,
+        features=compiled.features,
     )
 
 

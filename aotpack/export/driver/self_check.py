@@ -24,6 +24,7 @@ from typing import Any
 from aotpack.archive import Golden
 from aotpack.errors import GoldenError
 from aotpack.export.ir.units import unit_label
+from aotpack.targets import BY_NAME
 
 _HINT = (
     "please report this together with the model; without=('all',) (--without all) shows whether a pass causes the "
@@ -177,19 +178,23 @@ def prepare() -> None:
         _worker.start()
 
 
-def check(path: Path, examples: Sequence[Example], labels: Sequence[str]) -> CheckReport:
+def check(path: Path, examples: Sequence[Example], labels: Sequence[str], targets: Sequence[str] = ()) -> CheckReport:
     """Runs the example calls of the archive at `path`.
 
     Args:
         path: the archive.
         examples: of its entries and variants, as far as these have any.
         labels: all entries and variants, as `unit_label` names them.
+        targets: what the archive was built for.
 
     Raises:
         GoldenError: an output is not eager's, or a call fails.
     """
     if not examples:
         return CheckReport(skipped="there is no deterministic example call", unchecked=tuple(labels))
+    if targets and all(BY_NAME[target].gpu is not None for target in targets):
+        reason = f"the archive runs on devices of {', '.join(targets)} only; `aotpack verify` checks it on one of them"
+        return CheckReport(skipped=reason, unchecked=tuple(labels))
     try:
         answer = _worker.ask(path, examples)
     except OSError as error:

@@ -8,7 +8,40 @@ from aotpack.export.torch_compat.patch import Patch
 _NO_OPTION = "no option of torch._inductor.config changes it"
 _NO_PRINTER = "TorchInductor accepts no other printer"
 
+_NO_DESCRIPTION = "torch accepts no description of a GPU that the host does not have"
+
+# Functions of torch.cuda that code generation asks, with their parameters.
+CUDA_QUERIES = (
+    ("is_available", ""),
+    ("device_count", ""),
+    ("current_device", ""),
+    ("get_device_capability", "device"),
+    ("get_device_properties", "device"),
+    ("get_device_name", "device"),
+    ("mem_get_info", "device"),
+    ("is_bf16_supported", "including_emulation"),
+    ("_exchange_device", "device"),
+    ("_maybe_exchange_device", "device"),
+    ("synchronize", "device"),
+    ("get_rng_state", "device"),
+    ("set_rng_state", "new_state, device"),
+)
+
 ENTRIES: tuple[Patch, ...] = (
+    # ---- CUDA without a GPU
+    *(
+        Patch(f"torch.cuda:{name}", f"describes the host's GPU; {_NO_DESCRIPTION}", parameters)
+        for name, parameters in CUDA_QUERIES
+    ),
+    Patch("torch.version:cuda", f"is None where torch is built for CPUs; {_NO_DESCRIPTION}"),
+    Patch(
+        "torch._dynamo.device_interface:device_interfaces",
+        "describes the host's GPU; register_interface_for_device replaces it for good",
+    ),
+    Patch(
+        "torch._subclasses.fake_tensor:FakeTensorMode.avoid_device_init",
+        f"initialises CUDA for tensors without memory; {_NO_DESCRIPTION}",
+    ),
     # ---- input and output of code generation
     Patch(
         "torch._inductor.codecache:AotCodeCompiler.compile",

@@ -6,6 +6,7 @@
 #include "aotpack/module_abi.h"
 
 inline int32_t aoti_torch_device_type_cpu() { return 0; }
+inline int32_t aoti_torch_device_type_cuda() { return 1; }
 inline int32_t aoti_torch_device_type_meta() { return 14; }
 inline int32_t aoti_torch_layout_strided() { return 0; }
 inline int32_t aoti_torch_memory_format_contiguous_format() { return 0; }
@@ -52,4 +53,4 @@ inline constexpr int32_t aotpack_dtype_uint8 = AOTPACK_DTYPE_UINT8, aotpack_dtyp
                          aotpack_dtype_float8_e4m3fnuz = AOTPACK_DTYPE_FLOAT8_E4M3FNUZ,
                          aotpack_dtype_float8_e5m2 = AOTPACK_DTYPE_FLOAT8_E5M2,
                          aotpack_dtype_float8_e5m2fnuz = AOTPACK_DTYPE_FLOAT8_E5M2FNUZ;
-inline constexpr int32_t aotpack_device_cpu = 0, aotpack_layout_strided = 0;
+inline constexpr int32_t aotpack_device_cpu = 0, aotpack_device_cuda = 1, aotpack_layout_strided = 0;

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <initializer_list>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -99,23 +101,6 @@ inline void assert_size_stride(AtenTensorHandle, std::initializer_list<int64_t>,
                                const char* = nullptr) {}
 inline void assert_alignment(AtenTensorHandle, int64_t, const char* = nullptr) {}
 
-#define AOTPACK_SCALAR_TO_TENSOR(type, dtype)                                            \
-  inline RAIIAtenTensorHandle scalar_to_tensor_handle(type value) {                      \
-    return RAIIAtenTensorHandle(aotpack_scalar_to_tensor(value, AOTPACK_DTYPE_##dtype)); \
-  }
-AOTPACK_SCALAR_TO_TENSOR(float, FLOAT32)
-AOTPACK_SCALAR_TO_TENSOR(double, FLOAT64)
-AOTPACK_SCALAR_TO_TENSOR(uint8_t, UINT8)
-AOTPACK_SCALAR_TO_TENSOR(int8_t, INT8)
-AOTPACK_SCALAR_TO_TENSOR(int16_t, INT16)
-AOTPACK_SCALAR_TO_TENSOR(int32_t, INT32)
-AOTPACK_SCALAR_TO_TENSOR(int64_t, INT64)
-AOTPACK_SCALAR_TO_TENSOR(uint16_t, UINT16)
-AOTPACK_SCALAR_TO_TENSOR(uint32_t, UINT32)
-AOTPACK_SCALAR_TO_TENSOR(uint64_t, UINT64)
-AOTPACK_SCALAR_TO_TENSOR(bool, BOOL)
-#undef AOTPACK_SCALAR_TO_TENSOR
-
 inline std::vector<RAIIAtenTensorHandle> steal_from_raw_handles_to_raii_handles(AtenTensorHandle* handles,
                                                                                 size_t count) {
   std::vector<RAIIAtenTensorHandle> result;
@@ -137,6 +122,7 @@ class AOTInductorModel {
  private:
   const std::vector<ConstantHandle>* constants_;
   int32_t device_idx_ = -1;
+  std::optional<std::string> cubin_dir_;
 };
 
 }  // namespace torch::aot_inductor

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from aotpack.export.backends.backend import Tools
+from aotpack.building.native_sources import module_imports
+from aotpack.export.backends.backend import CompiledCode, Tools
 from aotpack.export.backends.cpu import custom_units, toolchain
 from aotpack.export.backends.cpu.compile import compile_module, kernels_ahead
 from aotpack.export.backends.cpu.lower import Lowered, kernel_shims, lower, used_halves
@@ -31,8 +32,9 @@ class CpuBackend:
     def lower(self, program: Program, target: str, *, weights_known: bool) -> Lowered:
         return lower(program, target, weights_known=weights_known)
 
-    def compile(self, module: Lowered, tools: Tools, *, progress: Callable[[str], None] | None = None) -> bytes:
-        return compile_module(module, tools.cache, compiler=tools.compiler, jobs=tools.jobs, progress=progress)
+    def compile(self, module: Lowered, tools: Tools, *, progress: Callable[[str], None] | None = None) -> CompiledCode:
+        code = compile_module(module, tools.cache, compiler=tools.compiler, jobs=tools.jobs, progress=progress)
+        return CompiledCode(code, module_imports())
 
     def provenance(self, modules: Sequence[Lowered]) -> dict[str, str]:
         flags = toolchain.library_flags(modules[0].target, halves=modules[0].halves)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from aotpack.export.backends.cpu.cpp_text import blank_literals, closing_brace
+from aotpack.export.backends.cpp_text import blank_literals, closing_brace
 
 # What every kernel source begins with.
 PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"

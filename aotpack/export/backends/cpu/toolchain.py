@@ -43,7 +43,7 @@ def target_flags(target: str) -> tuple[str, ...]:
         CompileError: this version cannot compile for `target`.
     """
     info = BY_NAME.get(target)
-    if info is None or not info.buildable:
+    if info is None or info.name not in compile_targets():
         raise CompileError(
             f"cannot compile for the target {target!r}", hint=f"choose of {', '.join(compile_targets())}"
         )
@@ -98,14 +98,13 @@ def custom_flags(target: str) -> list[str]:
     return [*_COMMON, *target_flags(target), "-O2", "-ffp-contract=off"]
 
 
-def link_flags(export_map: Path) -> list[str]:
+def link_flags() -> list[str]:
     """One exported symbol; libstdc++ and libgcc inside; nothing undefined beyond libc, libm and OpenMP."""
     return [
         "-shared",
         "-fopenmp",
         "-static-libstdc++",
         "-static-libgcc",
-        f"-Wl,--version-script={export_map}",
         "-Wl,--exclude-libs,ALL",
         "-Wl,--gc-sections",
         "-Wl,-Bsymbolic",

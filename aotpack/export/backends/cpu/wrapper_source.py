@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from aotpack.building.native_sources import groups_of
 from aotpack.errors import LoweringError
-from aotpack.export.backends.cpu.cpp_text import blank_literals
+from aotpack.export.backends.cpp_text import blank_literals
 
 _KERNEL_CALL = re.compile(r"^\s*(?:AOTI_TORCH_ERROR_CODE_CHECK\()?(cpp_\w+|aoti_torch_cpu_\w+)\(", re.MULTILINE)
 _OPS_COMMENT = re.compile(r"// Topologically Sorted Source Nodes: \[.*?\], Original ATen: \[(.*?)\]")

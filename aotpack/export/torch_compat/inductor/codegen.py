@@ -57,7 +57,7 @@ class GeneratedCode:
 
     Attributes:
         wrapper: C++ declarations of the kernels and the function that calls them.
-        kernels: the C++ source of each kernel.
+        kernels: what the generator of the wrapper has recorded of each kernel; for CPUs the C++ source.
         constants: the tensors that the wrapper reads, in the order in which it numbers them.
         constant_origins: by name of a constant, the attribute of the graph that it was.
         dispatcher_calls: operators without a C function.
@@ -65,7 +65,7 @@ class GeneratedCode:
     """
 
     wrapper: str
-    kernels: list[str]
+    kernels: list[Any]
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     constant_origins: dict[str, str] = field(default_factory=dict)
     dispatcher_calls: list[str] = field(default_factory=list)
@@ -77,9 +77,8 @@ def supported_targets() -> tuple[str, ...]:
     return tuple(info.name for info in TABLE if info.vector_isa is not None)
 
 
-def _config(bits: int, *, fold: bool, custom: Mapping[torch._ops.OpOverload, str] | None = None) -> dict[str, Any]:
-    # Operators with C functions. The declarations that TorchInductor asks for are not used, see wrapper.py.
-    shims = {op: [name] for op, name in {**ops.C_SHIMS, **(custom or {})}.items()}
+def settings_everywhere() -> dict[str, Any]:
+    """Settings of torch._inductor.config that are the same for all devices."""
     return {
         "cpp_wrapper": True,
         "force_disable_caches": True,
@@ -88,16 +87,7 @@ def _config(bits: int, *, fold: bool, custom: Mapping[torch._ops.OpOverload, str
         "freezing": False,
         # Else constants of a few elements become literals, state that the model writes to among them.
         "always_keep_tensor_constants": True,
-        # Reads the values of constants of one element.
-        "joint_graph_constant_folding": fold,
-        "cpp.weight_prepack": False,
         "layout_optimization": False,
-        "cpp.vec_isa_ok": True,
-        "cpp.simdlen": bits,
-        "cpp.threads": _ASSUMED_THREADS,
-        "cpp.dynamic_threads": True,
-        "cpp.min_chunk_size": _MIN_CHUNK,
-        "cpp.enable_kernel_profile": False,
         "size_asserts": False,
         "alignment_asserts": False,
         "nan_asserts": False,
@@ -110,19 +100,40 @@ def _config(bits: int, *, fold: bool, custom: Mapping[torch._ops.OpOverload, str
         "fallback_random": False,
         "max_autotune": False,
         "comprehensive_padding": False,
+    }
+
+
+def _config(bits: int, *, fold: bool, custom: Mapping[torch._ops.OpOverload, str] | None = None) -> dict[str, Any]:
+    # Operators with C functions. The declarations that TorchInductor asks for are not used, see wrapper.py.
+    shims = {op: [name] for op, name in {**ops.C_SHIMS, **(custom or {})}.items()}
+    return {
+        **settings_everywhere(),
+        # Reads the values of constants of one element.
+        "joint_graph_constant_folding": fold,
+        "cpp.weight_prepack": False,
+        "cpp.vec_isa_ok": True,
+        "cpp.simdlen": bits,
+        "cpp.threads": _ASSUMED_THREADS,
+        "cpp.dynamic_threads": True,
+        "cpp.min_chunk_size": _MIN_CHUNK,
+        "cpp.enable_kernel_profile": False,
         "post_grad_custom_pre_pass": simplify_complex,
         "aot_inductor.custom_ops_to_c_shims": shims,
     }
+
+
+def _vector_isa(target: str) -> tuple[str, int]:
+    found = BY_NAME[target].vector_isa
+    if found is None:
+        raise ValueError(f"TorchInductor has no instruction set for the target {target!r}")
+    return found
 
 
 @contextlib.contextmanager
 def _fixed_isa(target: str) -> Iterator[int]:
     from torch._inductor import cpu_vec_isa
 
-    found = BY_NAME[target].vector_isa
-    if found is None:
-        raise ValueError(f"TorchInductor has no instruction set for the target {target!r}")
-    name, bits = found
+    name, bits = _vector_isa(target)
     # Taken to be there: for AVX-512 torch otherwise compiles and loads a library to see what this host has besides.
     isa = type(name, (getattr(cpu_vec_isa, name),), {"__bool__": lambda _: True})()
     with replaced(cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]):
@@ -190,7 +201,6 @@ def _dispatcher_calls(serialized: str | None) -> list[str]:
     return [str(node["node"]["target"]).removeprefix("torch.ops.").replace("::", ".") for node in nodes]
 
 
-@copies_of_state_kept()
 def generate(
     gm: torch.fx.GraphModule,
     inputs: Sequence[Any],
@@ -214,6 +224,30 @@ def generate(
     Raises:
         LoweringError: Inductor could not generate code; the cause is chained.
     """
+    _, bits = _vector_isa(target)
+    # Else it takes recurrent layers to oneDNN's, of which there is no kernel.
+    with _fixed_isa(target), _adapted(), chosen_layouts(gm), torch.backends.mkldnn.flags(enabled=False):
+        return run_inductor(gm, inputs, _config(bits, fold=fold, custom=custom), wording=wording, custom=custom)
+
+
+@copies_of_state_kept()
+def run_inductor(
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    settings: dict[str, Any],
+    *,
+    wording: Wording | None = None,
+    custom: Mapping[torch._ops.OpOverload, str] | None = None,
+) -> GeneratedCode:
+    """Runs ahead-of-time code generation with what is the same for all devices; the caller has adapted the rest.
+
+    Args:
+        gm, inputs, wording, custom: as `generate` has them.
+        settings: of torch._inductor.config.
+
+    Raises:
+        LoweringError: Inductor could not generate code; the cause is chained.
+    """
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_aot
 
@@ -223,19 +257,15 @@ def generate(
         warnings.catch_warnings(),
         _without_proxy_warning(),
         private_cache(),
-        _fixed_isa(target) as bits,
-        config.patch(_config(bits, fold=fold, custom=custom)),
-        _adapted(),
+        config.patch(settings),
         worded_asserts(wording or Wording()),
-        chosen_layouts(gm),
         custom_calls(custom or {}),
         _intercepted(result),
     ):
         # Inductor's own deprecated calls are nothing that a user can act on.
         warnings.simplefilter("ignore")
         try:
-            # Else it takes recurrent layers to oneDNN's, of which there is no kernel.
-            with _symbols_of(gm), torch.backends.mkldnn.flags(enabled=False):
+            with _symbols_of(gm):
                 compile_fx_aot(gm, list(inputs))
         except (AotpackError, MemoryError, OSError):
             raise
@@ -251,22 +281,26 @@ def generate(
 
 
 @contextlib.contextmanager
-def _adapted() -> Iterator[None]:
-    """While active, everything of TorchInductor is replaced that is replaced for every program."""
+def adapted_everywhere() -> Iterator[None]:
+    """While active, everything of TorchInductor is replaced that is replaced for programs for every device."""
     with contextlib.ExitStack() as stack:
         for adapter in (
-            _serial_when_small,
             open_sizes,
             our_decompositions,
             checks_without_tokens,
-            asserts_checked,
             numbers_allowed,
             rare_dtypes_allowed,
-            accurate_functions,
-            _module_wrappers,
             shims_of_later_versions,
             short_cuts,
         ):
+            stack.enter_context(adapter())
+        yield
+
+
+@contextlib.contextmanager
+def _adapted() -> Iterator[None]:
+    with adapted_everywhere(), contextlib.ExitStack() as stack:
+        for adapter in (_serial_when_small, asserts_checked, accurate_functions, _module_wrappers):
             stack.enter_context(adapter())
         yield
 

@@ -27,27 +27,17 @@ from torch._inductor.virtualized import V
 from aotpack.export.torch_compat.patches import replaced
 
 # csrc/module defines the class; the generated function is a member of it.
-_RUN = """
+RUN = """
 void AOTInductorModel::run_impl(AtenTensorHandle* input_handles, AtenTensorHandle* output_handles,
                                 DeviceStreamType stream, AOTIProxyExecutorHandle proxy_executor) {
 """
 
 
-class ModuleWrapper(CppWrapperCpu):
-    """Generates the declarations of kernels and `run_impl`; what includes the headers and ends the file is written by
-    `aotpack.export.backends.cpu.wrapper_source`.
+class ModuleParts(CppWrapperCpu):
+    """What the generators of wrappers have in common: a class to inherit from beside TorchInductor's own.
 
-    Attributes:
-        kernels: the source of each kernel, in the order of their definitions.
+    What includes the headers and ends the file is written by the backends.
     """
-
-    def __init__(self) -> None:
-        self.kernels: list[str] = []
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    @staticmethod
-    def create(*_: Any, **__: Any) -> ModuleWrapper:
-        return ModuleWrapper()
 
     def write_header(self) -> None:
         """No AOTInductor interface."""
@@ -59,23 +49,6 @@ class ModuleWrapper(CppWrapperCpu):
         # Declarations of operators with C functions are in csrc/module/declare.
         self.prefix.writeline("namespace torch::aot_inductor {")
 
-    def write_wrapper_decl(self) -> None:
-        self.prefix.splice(_RUN)
-        inputs = V.graph.graph_inputs
-        with self.prefix.indent():
-            handles = f"steal_from_raw_handles_to_raii_handles(input_handles, {len(inputs)})"
-            self.prefix.writeline(f"auto inputs = {handles};")
-            for index, (name, value) in enumerate(inputs.items()):
-                if isinstance(value, sympy.Expr):
-                    # A symbolic int is passed as a tensor of rank 0.
-                    self.codegen_tensor_item(torch.int64, f"inputs[{index}]", name, self.prefix)
-                else:
-                    self.prefix.writeline(f"auto {name} = std::move(inputs[{index}]);")
-            for index, name in enumerate(V.graph.constants):
-                self.prefix.writeline(f"[[maybe_unused]] auto& {name} = constants_->at({index});")
-            self.codegen_inputs()  # type: ignore[no-untyped-call]
-            self.prefix.writeline("inputs.clear();")
-
     def codegen_model_kernels(self) -> None:
         """No table of kernels: `run_impl` calls them by name."""
 
@@ -84,10 +57,6 @@ class ModuleWrapper(CppWrapperCpu):
 
     def codegen_const_run_driver(self) -> None:
         """No folding of constants at run time."""
-
-    def _define_kernel_helper(self, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> None:
-        self.kernels.append(kernel_body)
-        super()._define_kernel_helper(kernel_name, kernel_body, *args, **kwargs)
 
     def codegen_dynamic_slice_size(self, node: Any) -> None:
         """Slices without a start or an end (`x[:n - m]`, `x[n:]`) get both: the generated code would have `None`, or
@@ -115,6 +84,44 @@ class ModuleWrapper(CppWrapperCpu):
         if output_buffer is not None and isinstance(getattr(buffer, "layout", None), ir.NonOwningLayout):
             return False
         return bool(super().can_reuse(input_buffer, output_buffer))  # type: ignore[no-untyped-call]
+
+
+class ModuleWrapper(ModuleParts):
+    """Generates the declarations of kernels and `run_impl`; what includes the headers and ends the file is written by
+    `aotpack.export.backends.cpu.wrapper_source`.
+
+    Attributes:
+        kernels: the source of each kernel, in the order of their definitions.
+    """
+
+    def __init__(self) -> None:
+        self.kernels: list[str] = []
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def create(*_: Any, **__: Any) -> ModuleWrapper:
+        return ModuleWrapper()
+
+    def write_wrapper_decl(self) -> None:
+        self.prefix.splice(RUN)
+        inputs = V.graph.graph_inputs
+        with self.prefix.indent():
+            handles = f"steal_from_raw_handles_to_raii_handles(input_handles, {len(inputs)})"
+            self.prefix.writeline(f"auto inputs = {handles};")
+            for index, (name, value) in enumerate(inputs.items()):
+                if isinstance(value, sympy.Expr):
+                    # A symbolic int is passed as a tensor of rank 0.
+                    self.codegen_tensor_item(torch.int64, f"inputs[{index}]", name, self.prefix)
+                else:
+                    self.prefix.writeline(f"auto {name} = std::move(inputs[{index}]);")
+            for index, name in enumerate(V.graph.constants):
+                self.prefix.writeline(f"[[maybe_unused]] auto& {name} = constants_->at({index});")
+            self.codegen_inputs()  # type: ignore[no-untyped-call]
+            self.prefix.writeline("inputs.clear();")
+
+    def _define_kernel_helper(self, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> None:
+        self.kernels.append(kernel_body)
+        super()._define_kernel_helper(kernel_name, kernel_body, *args, **kwargs)
 
 
 def module_wrappers() -> AbstractContextManager[None]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from aotpack.building import native_sources
+from aotpack.export.backends.cpp_text import blank_literals, closing_brace
 from aotpack.export.backends.cpu import toolchain
-from aotpack.export.backends.cpu.cpp_text import blank_literals, closing_brace
 from aotpack.export.backends.cpu.kernel_source import guard, translation_units
 
 _PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"

@@ -14,8 +14,8 @@ from torch.export import Dim
 
 from aotpack.errors import LoweringError
 from aotpack.export import aot_export
+from aotpack.export.backends.cpp_text import blank_literals
 from aotpack.export.backends.cpu import kernel_source, wrapper_source
-from aotpack.export.backends.cpu.cpp_text import blank_literals
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import bound_arguments, fake_mode
 from aotpack.export.ops import recurrent

@@ -12,7 +12,8 @@ import torch
 
 from aotpack.building.cache import BuildCache
 from aotpack.export import aot_export
-from aotpack.export.backends.cpu import compile, precompiled, toolchain
+from aotpack.export.backends import precompiled
+from aotpack.export.backends.cpu import compile, toolchain
 from aotpack.export.backends.cpu.lower import Lowered, lower
 from aotpack.export.backends.cpu.toolchain import Compiler
 from aotpack.targets import Target

@@ -19,9 +19,9 @@ import torch
 
 from aotpack.building import native_sources
 from aotpack.building.cache import BuildCache, digest_of
+from aotpack.building.compiler import Compiler
 from aotpack.building.temporary import private_folder
 from aotpack.errors import BuildError
-from aotpack.export.backends.cpu.toolchain import Compiler
 
 _HEADER, _COMPILED, _NOTE = ".h", ".h.gch", ".wanted"
 

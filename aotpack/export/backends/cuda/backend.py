@@ -1,0 +1,53 @@
+"""GPUs of NVIDIA as a backend: see `aotpack.export.backends.backend.Backend`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from importlib.metadata import version
+
+from aotpack.building.native_sources import device_imports, module_imports
+from aotpack.export.backends.backend import CompiledAsset, CompiledCode, Tools
+from aotpack.export.backends.cuda.compile import compile_host_code
+from aotpack.export.backends.cuda.lower import LoweredCuda, lower
+from aotpack.export.ir.program import Program
+from aotpack.export.passes.cuda.pipeline import CUDA
+from aotpack.export.passes.runner import Pass
+from aotpack.export.torch_compat.inductor.cuda.device_guard import cuda_device_guard
+from aotpack.targets import BY_NAME
+
+
+class CudaBackend:
+    """TorchInductor's Triton kernels and ours, compiled by Triton, and host code that launches them."""
+
+    name = "cuda"
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        return CUDA
+
+    def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> AbstractContextManager[None]:
+        return cuda_device_guard(tools.cache, tools.compiler)
+
+    def lower(self, program: Program, target: str, *, weights_known: bool) -> LoweredCuda:
+        return lower(program, target)
+
+    def compile(
+        self, module: LoweredCuda, tools: Tools, *, progress: Callable[[str], None] | None = None
+    ) -> CompiledCode:
+        gpu = BY_NAME[module.target].gpu
+        assets: list[CompiledAsset] = []
+        for kernel in module.device_code:
+            assets.append(CompiledAsset(f"{kernel.name}.cubin", kernel.cubin))
+            if gpu is not None and gpu.portable:
+                # The driver reads text that ends with a zero.
+                assets.append(CompiledAsset(f"{kernel.name}.ptx", kernel.ptx.encode() + b"\0"))
+        return CompiledCode(
+            compile_host_code(module, tools, progress=progress),
+            imports=(*module_imports(), *device_imports()),
+            assets=tuple(assets),
+            features=("async",),
+        )
+
+    def provenance(self, modules: Sequence[LoweredCuda]) -> dict[str, str]:
+        return {"triton": version("triton")}

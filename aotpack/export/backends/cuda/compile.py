@@ -1,0 +1,75 @@
+"""Compiling: the host code of a module for a GPU becomes a shared object; its kernels are compiled already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from aotpack.building import native_sources
+from aotpack.building.cache import digest_of
+from aotpack.export.backends.backend import Tools
+from aotpack.export.backends.cuda.lower import LoweredCuda
+from aotpack.export.backends.native import Unit, build_units, portable
+from aotpack.targets import BY_NAME
+
+# What every module for a device links.
+_SOURCES = ("tensor.cpp", "device/device.cpp")
+
+_FLAGS = (
+    "-std=c++20",
+    "-O2",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fvisibility-inlines-hidden",
+    "-ffunction-sections",
+    "-fdata-sections",
+    # Sizes that models compute are those of Python.
+    "-ffp-contract=off",
+    "-DNDEBUG",
+    "-w",
+)
+
+# One exported symbol; libstdc++ and libgcc inside; nothing undefined beyond libc and libm.
+_LINK_FLAGS = (
+    "-shared",
+    "-static-libstdc++",
+    "-static-libgcc",
+    "-Wl,--exclude-libs,ALL",
+    "-Wl,--gc-sections",
+    "-Wl,-Bsymbolic",
+    "-Wl,-z,defs",
+    "-Wl,-z,relro,-z,now",
+    "-Wl,--build-id=none",
+    "-s",
+    "-lm",
+)
+
+
+def compile_host_code(module: LoweredCuda, tools: Tools, *, progress: Callable[[str], None] | None = None) -> bytes:
+    """The shared object of a module's host code.
+
+    Raises:
+        CompileError: the compiler failed; the message has its first errors.
+    """
+    flags = host_flags(module.target)
+    identity = tools.compiler.identity
+    units = [
+        Unit(
+            "wrapper.cpp",
+            flags,
+            digest_of([identity, native_sources.headers_hash(), torch.__version__, *portable(flags), module.wrapper]),
+            text=module.wrapper,
+        )
+    ]
+    for name in _SOURCES:
+        source = native_sources.module_folder() / name
+        key = digest_of([identity, *portable(flags), name, native_sources.content_hash(source)])
+        units.append(Unit(name, flags, key, path=source))
+    return build_units(units, tools.compiler, tools.cache, link_flags=_LINK_FLAGS, jobs=tools.jobs, progress=progress)
+
+
+def host_flags(target: str) -> tuple[str, ...]:
+    """Flags of the C++ compiler for host code."""
+    folders: Sequence[str] = [str(folder) for folder in native_sources.include_folders()]
+    return (*_FLAGS, *BY_NAME[target].march, *(flag for folder in folders for flag in ("-I", folder)))

@@ -1,0 +1,87 @@
+"""The source of a module's host code: headers, its kernels by name, the generated function, the module's interface."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aotpack.errors import LoweringError
+from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel
+
+_OPS_COMMENT = re.compile(r"// Topologically Sorted Source Nodes: \[.*?\], Original ATen: \[(.*?)\]")
+_KERNEL_CALL = re.compile(r"^\s*call_(\w+)\(", re.MULTILINE)
+_RUN = "AOTInductorModel::run_impl("
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """The host code, and its kernels in the order of the calls, each with its source operators."""
+
+    text: str
+    kernels: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def asset_names(kernels: Sequence[CudaKernel], *, portable: bool) -> list[str]:
+    """The assets of a module with these kernels, in order: cubins, each with its PTX where newer GPUs compile that."""
+    extensions = ("cubin", "ptx") if portable else ("cubin",)
+    return [f"{kernel.name}.{extension}" for kernel in kernels for extension in extensions]
+
+
+def assemble(
+    generated: str,
+    kernels: Sequence[CudaKernel],
+    *,
+    portable: bool,
+    target: str,
+    num_inputs: int,
+    num_outputs: int,
+    constants: int,
+) -> Wrapper:
+    """The host code of a module for `target`.
+
+    Args:
+        generated: the C++ of a `CudaModuleWrapper`.
+        kernels: its kernels.
+        portable: whether the module carries the PTX of its kernels.
+        target: the name of the target.
+        num_inputs: the number of inputs of the module.
+        num_outputs: the number of its outputs.
+        constants: the number of constants that it reads.
+
+    Raises:
+        LoweringError: the generated code does not define the function that runs the model.
+    """
+    if _RUN not in generated:
+        raise LoweringError("TorchInductor's generated wrapper has no run_impl: is this torch version supported?")
+    names = asset_names(kernels, portable=portable)
+    listed = ", ".join([*(f'"{name}"' for name in names), "nullptr"])
+    parts = [
+        '#include "device/shim.h"\n',
+        *(
+            f"static constexpr aotpack::module::Kernel aotpack_kernel_{kernel.name}"
+            f'{{{names.index(f"{kernel.name}.cubin")}, "{kernel.entry}"}};\n'
+            for kernel in kernels
+        ),
+        f"{generated.strip()}\n",
+        '\n#include "device/entry.h"\n',
+        f"static const char* const aotpack_assets[] = {{{listed}}};\n",
+        f'AOTPACK_DEFINE_DEVICE_MODULE("{target}", {num_inputs}, {num_outputs}, {constants}, aotpack_assets)\n',
+    ]
+    return Wrapper("".join(parts), tuple(_calls(generated)))
+
+
+def _calls(text: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Kernels in call order, each with the source operators of the comment above its call."""
+    calls: list[tuple[str, tuple[str, ...]]] = []
+    operators: tuple[str, ...] = ()
+    for line in text[text.index(_RUN) :].splitlines():
+        comment = _OPS_COMMENT.search(line)
+        if comment is not None:
+            operators = tuple(op for op in comment[1].split(", ") if op)
+            continue
+        call = _KERNEL_CALL.match(line)
+        if call is not None:
+            calls.append((call[1], operators))
+            operators = ()
+    return calls

@@ -1,0 +1,1 @@
+"""Passes that choose kernels for GPUs of NVIDIA."""

@@ -1,0 +1,10 @@
+"""The passes that choose kernels for CUDA devices, in the order in which they run, with the reason for each place.
+
+They run after those of `passes/common/pipeline.py`.
+"""
+
+from __future__ import annotations
+
+from aotpack.export.passes.runner import Pass
+
+CUDA: tuple[Pass, ...] = ()

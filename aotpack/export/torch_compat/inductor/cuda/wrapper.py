@@ -1,0 +1,104 @@
+"""TorchInductor's C++ wrapper generator for modules that run on CUDA devices.
+
+Constants are inputs of the graph after those of the module: TorchInductor neither reads nor merges inputs, and copies
+none of them to a device. Kernels are assets of the module, which `launchKernel` of csrc/module/device launches.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._inductor.codegen.cpp_wrapper_gpu.{CppWrapperGpu, DeferredTritonCallWrapper}   the methods overridden here
+  torch._inductor.codegen.cpp_wrapper_gpu.CppWrapperGpu._triton_call_wrappers
+  torch._inductor.codegen.wrapper.PythonWrapperCodegen.kernel_autotune_defs
+  torch._inductor.virtualized.V.graph.{graph_inputs, inputs_to_check, constants}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import AbstractContextManager
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor import graph as inductor_graph
+from torch._inductor.codegen.cpp_wrapper_gpu import CppWrapperGpu, DeferredTritonCallWrapper
+from torch._inductor.virtualized import V
+
+from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel, KernelCompiler
+from aotpack.export.torch_compat.inductor.wrapper import RUN, ModuleParts
+from aotpack.export.torch_compat.patches import replaced
+
+
+class CudaModuleWrapper(ModuleParts, CppWrapperGpu):
+    """Generates functions that launch kernels, and `run_impl`.
+
+    Attributes:
+        num_inputs: how many of the graph's inputs are inputs of the module; the others are constants.
+        kernels: the compiled kernels.
+    """
+
+    def __init__(self, num_inputs: int) -> None:
+        self.num_inputs = num_inputs
+        self.kernels: list[CudaKernel] = []
+        super().__init__()
+
+    def write_wrapper_decl(self) -> None:
+        self.prefix.splice(RUN)
+        inputs = list(V.graph.graph_inputs.items())
+        with self.prefix.indent():
+            handles = f"steal_from_raw_handles_to_raii_handles(input_handles, {self.num_inputs})"
+            self.prefix.writeline(f"auto inputs = {handles};")
+            for index, (name, value) in enumerate(inputs):
+                if index >= self.num_inputs:
+                    self.prefix.writeline(f"auto {name} = retain_constant(*constants_, {index - self.num_inputs});")
+                elif isinstance(value, sympy.Expr):
+                    # A symbolic int is passed as a tensor of rank 0.
+                    self.codegen_tensor_item(torch.int64, f"inputs[{index}]", name, self.prefix)
+                else:
+                    self.prefix.writeline(f"auto {name} = std::move(inputs[{index}]);")
+            first = len(inputs) - self.num_inputs
+            for index, name in enumerate(V.graph.constants):
+                self.prefix.writeline(f"[[maybe_unused]] auto& {name} = constants_->at({first + index});")
+            self.prefix.writeline("[[maybe_unused]] constexpr NoKernelTable kernels{};")
+            self.codegen_inputs()
+            self.prefix.writeline("inputs.clear();")
+
+    def codegen_inputs(self) -> None:
+        # Constants are aligned; a copy would not be the state that the model writes to.
+        V.graph.inputs_to_check = [i for i in V.graph.inputs_to_check or () if i < self.num_inputs]
+        super().codegen_inputs()  # type: ignore[no-untyped-call]
+
+    def generate_and_run_autotune_block(self) -> None:
+        """Compiles the kernels; there is no device to time them on."""
+        compiler = KernelCompiler()
+        exec(self.kernel_autotune_defs.getvalue(), {"async_compile": compiler})
+        self.kernels += compiler.kernels
+
+    def write_kernel_autotune_defs_header(self) -> None:
+        """The definitions find their compiler where they are executed."""
+
+    def finalize_prefix(self) -> None:
+        for name, call in list(self._triton_call_wrappers.items()):
+            fields = {field.name: getattr(call, field.name) for field in dataclasses.fields(call)}
+            self._triton_call_wrappers[name] = _KernelCall(**fields)
+        super().finalize_prefix()  # type: ignore[no-untyped-call]
+
+
+class _KernelCall(DeferredTritonCallWrapper):
+    """The function that launches one kernel: csrc/module/device knows it as `aotpack_kernel_<name>`."""
+
+    def generate_load_kernel(self, *_: Any) -> None:
+        """The runtime has loaded it."""
+
+    def generate_launch_kernel(self, prefix: Any, wrapper: Any, kernel_var_name: str, params: Any) -> None:
+        name = kernel_var_name.rpartition(".")[2]
+        super().generate_launch_kernel(prefix, wrapper, f"aotpack_kernel_{name}", params)  # type: ignore[no-untyped-call]
+
+
+def cuda_module_wrappers(num_inputs: int) -> AbstractContextManager[None]:
+    """While active, TorchInductor generates wrappers of modules for CUDA devices."""
+
+    class Wrapper(CudaModuleWrapper):
+        @staticmethod
+        def create(*_: Any, **__: Any) -> CudaModuleWrapper:
+            return CudaModuleWrapper(num_inputs)
+
+    return replaced(inductor_graph, "get_wrapper_codegen_for_device", lambda *_: Wrapper)

@@ -1,0 +1,98 @@
+#include "device/device.h"
+
+#include <algorithm>
+
+#include "device/shim.h"
+#include "imports.h"
+#include "split_mix.h"
+
+namespace aotpack::module {
+
+namespace {
+
+template <typename Function, typename... Arguments>
+void call_runtime(Import import, Arguments... arguments) {
+  const aotpack_module_call& call = Call::current().arguments();
+  const int32_t code = reinterpret_cast<Function>(call.imports[import])(call.runtime, arguments...);
+  if (code != AOTPACK_MODULE_OK) throw ImportFailure{code};
+}
+
+// Bytes from the first element to the end of the last; strides are not negative.
+int64_t extent(const Tensor* tensor) {
+  int64_t last = 0;
+  for (int32_t i = 0; i < tensor->rank; ++i) {
+    if (tensor->sizes[i] == 0) return 0;
+    last += (tensor->sizes[i] - 1) * tensor->strides[i];
+  }
+  return (last + 1) * element_size(tensor->dtype);
+}
+
+}  // namespace
+
+void launch(const Kernel& kernel, const Grid& grid, uint32_t threads, uint32_t shared_bytes, void* const* arguments,
+            uint32_t num_arguments) {
+  aotpack_module_launch call = {};
+  call.struct_size = sizeof(call);
+  call.code = &Call::current().arguments().assets[kernel.asset];
+  call.kernel = kernel.name;
+  call.grid[0] = grid.x;
+  call.grid[1] = grid.y;
+  call.grid[2] = grid.z;
+  call.block[0] = threads;
+  call.block[1] = call.block[2] = 1;
+  call.shared_bytes = shared_bytes;
+  call.arguments = arguments;
+  call.num_arguments = num_arguments;
+  call_runtime<aotpack_import_launch_fn>(import_launch, &call);
+}
+
+void copy_on_device(void* to, const void* from, int64_t bytes) {
+  call_runtime<aotpack_import_copy_fn>(import_copy, to, from, static_cast<size_t>(bytes));
+}
+
+void upload(void* to, const void* from, int64_t bytes) {
+  call_runtime<aotpack_import_upload_fn>(import_upload, to, from, static_cast<size_t>(bytes));
+}
+
+void download(void* to, const void* from, int64_t bytes) {
+  call_runtime<aotpack_import_download_fn>(import_download, to, from, static_cast<size_t>(bytes));
+}
+
+void fill(void* to, uint64_t value, int64_t item, int64_t count) {
+  call_runtime<aotpack_import_fill_fn>(import_fill, to, value, static_cast<size_t>(item), static_cast<size_t>(count));
+}
+
+void read(const Tensor* tensor, void* to, int64_t bytes) {
+  if (tensor->storage->on_host) {
+    std::memcpy(to, tensor->data, static_cast<size_t>(bytes));
+  } else {
+    download(to, tensor->data, bytes);
+  }
+}
+
+}  // namespace aotpack::module
+
+using namespace aotpack::module;
+
+void aoti_torch_zero_(AtenTensorHandle tensor) {
+  if (!tensor->is_contiguous()) throw_invalid("zero_ of a non-contiguous tensor");
+  fill(tensor->data, 0, 1, tensor->numel() * element_size(tensor->dtype));
+}
+
+void aoti_torch_clone_preserve_strides(AtenTensorHandle tensor, AtenTensorHandle* out) {
+  Owned copy(Call::current().empty(tensor->rank, tensor->sizes, tensor->strides, tensor->dtype));
+  copy_on_device(copy->data, tensor->data, extent(tensor));
+  *out = copy.release();
+}
+
+void aoti_torch_cuda_randint_low_out(AtenTensorHandle out, int64_t low, int64_t high, const int64_t*, int64_t) {
+  if (low >= high) throw_invalid("randint: low must be below high");
+  if (out->dtype != AOTPACK_DTYPE_INT64 || !out->is_contiguous()) {
+    throw_invalid(std::string("randint into ") + dtype_name(out->dtype));
+  }
+  // A few seeds for kernels, which draw the numbers themselves.
+  SplitMix64 generator(Call::current().seed());
+  std::vector<int64_t> values(static_cast<size_t>(out->numel()));
+  for (int64_t& value : values) value = generator.between(low, high);
+  upload(out->data, values.data(), static_cast<int64_t>(values.size() * sizeof(int64_t)));
+}

@@ -1,0 +1,33 @@
+// What a module does on its device, through the imports of the runtime. Work is submitted to the stream of the call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor.h"
+
+namespace aotpack::module {
+
+// A kernel: the asset with its code, and its name in there.
+struct Kernel {
+  uint32_t asset;
+  const char* name;
+};
+
+struct Grid {
+  uint32_t x, y, z;
+};
+
+// All throw ImportFailure.
+void launch(const Kernel& kernel, const Grid& grid, uint32_t threads, uint32_t shared_bytes, void* const* arguments,
+            uint32_t num_arguments);
+void copy_on_device(void* to, const void* from, int64_t bytes);
+void upload(void* to, const void* from, int64_t bytes);
+// Waits for all work before it.
+void download(void* to, const void* from, int64_t bytes);
+void fill(void* to, uint64_t value, int64_t item, int64_t count);
+
+// The first `bytes` of a tensor in memory of the host, wherever they are.
+void read(const Tensor* tensor, void* to, int64_t bytes);
+
+}  // namespace aotpack::module

@@ -1,0 +1,23 @@
+// The one exported symbol of a module for a device. The generated wrapper ends with AOTPACK_DEFINE_DEVICE_MODULE.
+#pragma once
+
+#include <iterator>
+
+#include "run.h"
+
+namespace aotpack::module {
+
+#define AOTPACK_IMPORT_NAME(name) #name,
+inline constexpr const char* kImportNames[] = {AOTPACK_MODULE_IMPORTS(AOTPACK_IMPORT_NAME)
+                                                   AOTPACK_DEVICE_IMPORTS(AOTPACK_IMPORT_NAME)};
+#undef AOTPACK_IMPORT_NAME
+
+}  // namespace aotpack::module
+
+// `assets`: an array of the names of the module's assets, which ends with a null pointer.
+#define AOTPACK_DEFINE_DEVICE_MODULE(target_name, inputs, outputs, constants, assets)                 \
+  static int32_t aotpack_module_run(const aotpack_module_call* call) {                                \
+    return aotpack::module::run(call, inputs, outputs, constants);                                    \
+  }                                                                                                   \
+  AOTPACK_DEFINE_MODULE_TABLE(target_name, inputs, outputs, constants, aotpack::module::kImportNames, \
+                              aotpack_module_run, AOTPACK_MODULE_FEATURE_ASYNC, std::size(assets) - 1, assets)

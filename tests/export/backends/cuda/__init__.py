@@ -1,0 +1,1 @@
+"""Building for GPUs on a host without one."""

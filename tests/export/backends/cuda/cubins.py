@@ -1,0 +1,85 @@
+"""Reads the cubins and modules of an archive: what the host code passes, and what the kernels expect."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotpack.archive import ArchiveReader, Module
+
+_EM_CUDA = 190
+_SHT_STRTAB, _SHT_CUDA_INFO = 3, 0x70000000
+# Of `.nv.info.<kernel>`: an attribute whose value is two bytes in place of a size.
+_CBANK_PARAM_SIZE = 0x19
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """Device code: the `sm_` number that it is for, and by kernel the bytes of its arguments."""
+
+    architecture: int
+    arguments: dict[str, int]
+
+
+def read_cubin(data: bytes) -> Cubin:
+    """Parses an ELF file of device code."""
+    assert data[:5] == b"\x7fELF\x02"
+    machine, flags = struct.unpack_from("<H", data, 18)[0], struct.unpack_from("<I", data, 48)[0]
+    assert machine == _EM_CUDA
+    # The ABI of ELF files for CUDA changed its place of the number with version 8.
+    version = data[8]
+    architecture = (flags >> 8) & 0xFF if version >= 8 else flags & 0xFF
+    offset, size, count, names = (*struct.unpack_from("<Q", data, 40), *struct.unpack_from("<HHH", data, 58))
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, offset + i * size) for i in range(count)]
+    strings = sections[names]
+    arguments = {}
+    for section in sections:
+        start = strings[4] + section[0]
+        name = data[start : data.index(b"\0", start)].decode()
+        if name.startswith(".nv.info.") and section[1] == _SHT_CUDA_INFO:
+            arguments[name.removeprefix(".nv.info.")] = _parameter_bytes(data[section[4] : section[4] + section[5]])
+    return Cubin(architecture, arguments)
+
+
+def _parameter_bytes(info: bytes) -> int:
+    position = 0
+    while position < len(info):
+        form, attribute, value = struct.unpack_from("<BBH", info, position)
+        if attribute == _CBANK_PARAM_SIZE:
+            return int(value)
+        # Form 4: `value` counts the bytes that follow.
+        position += 4 + (value if form == 4 else 0)
+    raise AssertionError("no size of the arguments")
+
+
+def module_of(path: Path, target: str) -> tuple[Module, dict[str, bytes], bytes]:
+    """The only module for a target: its record, its assets, its shared object."""
+    with ArchiveReader(path) as reader:
+        reader.verify()
+        (module,) = (m for e in reader.manifest.entries for v in e.variants for m in v.modules if m.target == target)
+        assets = {asset.name: reader.read(asset.file, asset.offset, asset.nbytes) for asset in module.assets}
+        code = reader.read(module.file)
+    return module, assets, code
+
+
+def check_module(path: Path, target: str) -> None:
+    """Every kernel that the module launches is an asset for the target, under the name that the host code has."""
+    module, assets, code = module_of(path, target)
+    wanted = int(target.rpartition("_")[2])
+    assert module.features == ("async",)
+    assert module.imports == ("alloc", "free", "fail", "seed", "launch", "copy", "upload", "download", "fill")
+    cubins = {name: data for name, data in assets.items() if name.endswith(".cubin")}
+    assert {name.partition(".")[0] for name in assets} == {name.partition(".")[0] for name in cubins}
+    assert {kernel.name for kernel in module.kernels} <= {name.removesuffix(".cubin") for name in cubins}
+    for data in cubins.values():
+        cubin = read_cubin(data)
+        assert cubin.architecture == wanted
+        (entry,) = cubin.arguments
+        assert entry.encode() + b"\0" in code
+    for name in assets.keys() - cubins.keys():
+        assert wanted < 90
+        text = assets[name]
+        assert text.endswith(b"\0")
+        assert re.search(rf"^\.target sm_{wanted}$", text[:-1].decode(), re.MULTILINE)
