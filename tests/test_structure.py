@@ -24,6 +24,7 @@ LAYERS = (
     "aotpack/export/symbolic_shapes",
     "aotpack/export/ir",
     "aotpack/export/ops",
+    "aotpack/export/ops/cuda",
     "aotpack/export/custom_ops",
     "aotpack/export/decompositions",
     "aotpack/export/decompositions/complex",

@@ -16,7 +16,7 @@ from aotpack.export import ops
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, dtype_of, shape_of
 from aotpack.export.ops.weight_packing import PANEL, transform_conv
-from aotpack.export.passes.cpu.layouts.orders import size_hint
+from aotpack.export.symbolic_shapes.hints import size_hint
 
 _GROWTH = 0.01  # of the bytes of all constants, at most
 _LEAST_GAIN = 0.1  # of the convolution's time

@@ -226,8 +226,14 @@ def generate(
     """
     _, bits = _vector_isa(target)
     # Else it takes recurrent layers to oneDNN's, of which there is no kernel.
-    with _fixed_isa(target), _adapted(), chosen_layouts(gm), torch.backends.mkldnn.flags(enabled=False):
-        return run_inductor(gm, inputs, _config(bits, fold=fold, custom=custom), wording=wording, custom=custom)
+    with (
+        _fixed_isa(target),
+        _adapted(),
+        chosen_layouts(gm),
+        custom_calls(custom or {}),
+        torch.backends.mkldnn.flags(enabled=False),
+    ):
+        return run_inductor(gm, inputs, _config(bits, fold=fold, custom=custom), wording=wording)
 
 
 @copies_of_state_kept()
@@ -237,12 +243,11 @@ def run_inductor(
     settings: dict[str, Any],
     *,
     wording: Wording | None = None,
-    custom: Mapping[torch._ops.OpOverload, str] | None = None,
 ) -> GeneratedCode:
     """Runs ahead-of-time code generation with what is the same for all devices; the caller has adapted the rest.
 
     Args:
-        gm, inputs, wording, custom: as `generate` has them.
+        gm, inputs, wording: as `generate` has them.
         settings: of torch._inductor.config.
 
     Raises:
@@ -259,7 +264,6 @@ def run_inductor(
         private_cache(),
         config.patch(settings),
         worded_asserts(wording or Wording()),
-        custom_calls(custom or {}),
         _intercepted(result),
     ):
         # Inductor's own deprecated calls are nothing that a user can act on.

@@ -66,6 +66,18 @@ def archive(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> Path:
     return build(path, cache_dir, Norm(), (torch.randn(8, 64),), dynamic_shapes=shapes)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_small_perceptron(tmp_path: Path, cache_dir: Path, dtype: torch.dtype, dynamic: bool) -> None:
+    model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(dtype)
+    shapes = {"input": {0: aotpack.Dim("batch", 1, 512)}} if dynamic else None
+    path = build(tmp_path / "mlp.aotpack", cache_dir, model, (torch.randn(8, 64, dtype=dtype),), dynamic_shapes=shapes)
+    for target in TARGETS:
+        check_module(path, target)
+        module, _, _ = module_of(path, target)
+        assert sum("gemm" in kernel.name for kernel in module.kernels) == 2
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_an_archive_has_what_its_host_code_launches(archive: Path, target: str) -> None:
     check_module(archive, target)

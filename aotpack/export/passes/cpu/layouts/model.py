@@ -21,9 +21,9 @@ from aotpack.export.passes.cpu.layouts.orders import (
     is_one,
     order_of,
     same_order,
-    size_hint,
 )
 from aotpack.export.passes.cpu.layouts.rules import Demand, Flow, Kind, Need, Rule, stays_dense, tensor_of
+from aotpack.export.symbolic_shapes.hints import size_hint
 from aotpack.spec import Signature
 
 # Costs in bytes moved, as multiples of the value's bytes.

@@ -15,13 +15,10 @@ import sympy
 import torch
 
 from aotpack.export.symbolic_shapes.dims import expression
+from aotpack.export.symbolic_shapes.hints import size_hint
 
 Order = tuple[int, ...]
 Sizes = Sequence[Any]
-
-# For sizes of which nothing is known.
-_UNKNOWN = 16
-_UNBOUNDED = 4096
 
 
 def contiguous(rank: int) -> Order:
@@ -41,25 +38,6 @@ def is_one(size: Any) -> bool:
 def same_order(a: Order, b: Order, sizes: Sizes) -> bool:
     """Whether a dense tensor of these sizes has the same strides in both orders, those of dims of size 1 aside."""
     return [d for d in a if not is_one(sizes[d])] == [d for d in b if not is_one(sizes[d])]
-
-
-def size_hint(size: Any) -> int:
-    """A likely value of a size: the example's, else the geometric middle of its range. Never adds a guard."""
-    if not isinstance(size, torch.SymInt):
-        return int(size)
-    if size.node.has_hint():
-        return int(size.node.hint)
-    ranges = size.node.shape_env.var_to_range
-    value = size.node.expr.subs({symbol: _middle(ranges.get(symbol)) for symbol in size.node.expr.free_symbols})
-    return int(value) if value.is_number and value.is_finite else _UNKNOWN
-
-
-def _middle(limits: Any) -> int:
-    if limits is None:
-        return _UNKNOWN
-    low = max(1, int(limits.lower)) if limits.lower.is_finite else 1
-    high = int(limits.upper) if limits.upper.is_finite and limits.upper < _UNBOUNDED else max(low, _UNBOUNDED)
-    return math.isqrt(low * high)
 
 
 def bytes_of(value: torch.Tensor) -> int:

@@ -1,0 +1,91 @@
+"""`aotpack::cuda_gemm`: matrix products with a bias and an activation, by a kernel of this project."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import triton_op, wrap_triton
+
+from aotpack.export.ops.cuda.gemm_kernel import gemm_kernel
+from aotpack.export.ops.cuda.gemm_rule import Tile, choose
+from aotpack.export.symbolic_shapes.hints import size_hint
+from aotpack.export.torch_compat.operators import OpOverload
+
+# Where there is no GPU, as when a pass puts in the operator: the result has the same sizes with every tile.
+_ANY_GPU = (100, 96 << 10)
+_GROUP_M = 8
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+# Those of `ops.ACTIVATIONS` that the kernel has.
+ACTIVATIONS = frozenset(range(7))
+
+
+@triton_op("aotpack::cuda_gemm", mutates_args={})
+def cuda_gemm(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: int) -> Tensor:
+    """activation(alpha * (a @ b) + bias).
+
+    Args:
+        a: [..., m, k], of any strides.
+        b: [k, n], or [..., k, n] with leading dims that broadcast with those of `a`; of any strides.
+        bias: [n], contiguous.
+        alpha: a factor of the product.
+        activation: a number of `ops.ACTIVATIONS`.
+
+    Returns:
+        [..., m, n], contiguous, of the dtype of `a`. Sums are of single precision, of double precision for double.
+    """
+    if b.dim() == 2:
+        leading: Any = a.shape[:-1]
+        x, y = a.reshape(1, -1, a.shape[-1]), b.unsqueeze(0)
+    else:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        leading = (*batch, a.shape[-2])
+        x = a.expand(*batch, -1, -1).reshape(-1, a.shape[-2], a.shape[-1])
+        y = b.expand(*batch, -1, -1).reshape(-1, b.shape[-2], b.shape[-1])
+    return _product(x, y, bias, alpha, activation).view(*leading, b.shape[-1])
+
+
+def _product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: int) -> Tensor:
+    """`cuda_gemm` of [z, m, k] and [z, k, n]."""
+    (z, m, k), n = a.shape, b.shape[2]
+    out = a.new_empty((z, m, n))
+    tile = _tile(z, m, n, k, a.dtype)
+    grid: Any = ((m + tile.m - 1) // tile.m * ((n + tile.n - 1) // tile.n), z)
+    wrap_triton(gemm_kernel)[grid](
+        a,
+        b,
+        # It is not read where there is none.
+        a if bias is None else bias,
+        out,
+        m,
+        n,
+        k,
+        *a.stride(),
+        *b.stride(),
+        ALPHA=alpha,
+        HAS_BIAS=bias is not None,
+        ACTIVATION=activation,
+        DOUBLE=a.dtype == torch.float64,
+        EVEN_K=isinstance(k, int) and k % tile.k == 0,
+        BLOCK_M=tile.m,
+        BLOCK_N=tile.n,
+        BLOCK_K=tile.k,
+        GROUP_M=_GROUP_M,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+    return out
+
+
+def _tile(z: Any, m: Any, n: Any, k: Any, dtype: torch.dtype) -> Tile:
+    multiprocessors, shared = _ANY_GPU
+    if torch.cuda.is_available():
+        gpu: Any = torch.cuda.get_device_properties(0)
+        multiprocessors, shared = gpu.multi_processor_count, gpu.shared_memory_per_block_optin
+    sizes = (size_hint(z), size_hint(m), size_hint(n), size_hint(k))
+    return choose(*sizes, dtype, multiprocessors=multiprocessors, shared_bytes=shared)
+
+
+OPERATOR: OpOverload = torch.ops.aotpack.cuda_gemm.default

@@ -1,0 +1,64 @@
+"""Which tile a matrix product gets: a static rule in place of timing.
+
+Fitted on products of transformers on an H200: a tile is chosen for the number of blocks that keeps most
+multiprocessors busy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+# Blocks per multiprocessor from which a larger tile is worth its size.
+_BUSY = 0.68
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Sizes of the tile of a block, its warps, and the depth of its pipeline."""
+
+    m: int
+    n: int
+    k: int
+    warps: int
+    stages: int
+
+    def shared_bytes(self, itemsize: int) -> int:
+        """What the operands of all stages take of shared memory."""
+        return (self.m + self.n) * self.k * itemsize * self.stages
+
+
+_FEW_ROWS = Tile(16, 32, 256, 4, 4)
+# Largest first.
+_HALVES = (Tile(128, 256, 64, 8, 3), Tile(128, 128, 64, 4, 3), Tile(64, 64, 128, 4, 3), Tile(64, 32, 128, 4, 3))
+# Products in full precision are made of scalar operations, whose operands are in registers.
+_FULL = (Tile(64, 64, 32, 4, 3), Tile(32, 32, 32, 4, 3))
+_DOUBLE = (Tile(32, 32, 16, 4, 2),)
+
+
+def choose(batch: int, m: int, n: int, k: int, dtype: torch.dtype, *, multiprocessors: int, shared_bytes: int) -> Tile:
+    """The tile of a product of `batch` matrices [m, k] @ [k, n].
+
+    Args:
+        batch, m, n, k: sizes; those of the example call where they are dynamic.
+        dtype: of both matrices.
+        multiprocessors: of the GPU.
+        shared_bytes: what a block may have of shared memory.
+    """
+    if dtype == torch.float64:
+        tiles: tuple[Tile, ...] = _DOUBLE
+    elif dtype == torch.float32:
+        tiles = _FULL
+    elif m <= 32:
+        tiles = (_FEW_ROWS if m <= 16 else replace(_FEW_ROWS, m=32),)
+    else:
+        tiles = _HALVES
+    busy = (t for t in tiles if batch * -(-m // t.m) * -(-n // t.n) >= _BUSY * multiprocessors)
+    tile = next(busy, tiles[-1])
+    # No deeper than the matrices are.
+    depth = max(16, min(tile.k, 1 << max(0, k - 1).bit_length()))
+    tile = replace(tile, k=depth)
+    while tile.shared_bytes(dtype.itemsize) > shared_bytes and tile.stages > 1:
+        tile = replace(tile, stages=tile.stages - 1)
+    return tile
