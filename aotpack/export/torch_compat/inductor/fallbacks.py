@@ -17,7 +17,7 @@ from aotpack.export.diagnostics import model_lines
 from aotpack.export.diagnostics.model_lines import ModelLine
 
 # What C functions and names of kernels have around an operator's name.
-_AROUND = re.compile(r"^(?:torch\.ops\.|extern_kernels\.|at::_ops::|at::|aoti_torch_)+(?:cpu_)?|::call$")
+_AROUND = re.compile(r"^(?:torch\.ops\.|extern_kernels\.|at::_ops::|at::|aoti_torch_)+(?:cpu_|cuda_)?|::call$")
 _ENDINGS = ("_default", "_out")
 
 
