@@ -224,10 +224,9 @@ def generate(
     Raises:
         LoweringError: Inductor could not generate code; the cause is chained.
     """
-    _, bits = _vector_isa(target)
     # Else it takes recurrent layers to oneDNN's, of which there is no kernel.
     with (
-        _fixed_isa(target),
+        _fixed_isa(target) as bits,
         _adapted(),
         chosen_layouts(gm),
         custom_calls(custom or {}),

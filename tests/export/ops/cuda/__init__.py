@@ -1,0 +1,1 @@
+"""Kernels in Triton, run by its interpreter."""

@@ -1,0 +1,41 @@
+"""The kernel of matrix products against torch, and the rule for its tiles."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.torch
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def test_the_kernel_computes_products() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.export.ops.cuda.interpreted_gemm"],
+        cwd=ROOT,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shared", [99 << 10, 227 << 10])
+def test_tiles_fit_shared_memory(dtype: torch.dtype, shared: int) -> None:
+    from aotpack.export.ops.cuda.gemm_rule import choose
+
+    for m in (1, 16, 17, 32, 33, 128, 4096):
+        for n, k in ((1, 1), (768, 768), (32000, 2048), (768, 3072)):
+            tile = choose(1, m, n, k, dtype, multiprocessors=132, shared_bytes=shared)
+            assert tile.shared_bytes(dtype.itemsize) <= shared
+            assert min(tile.m, tile.n, tile.k) >= 16
+            assert all(size & (size - 1) == 0 for size in (tile.m, tile.n, tile.k))
