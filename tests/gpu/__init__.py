@@ -1,0 +1,1 @@
+"""What needs a GPU to be run: archives are built anywhere, and checked where the device is."""
