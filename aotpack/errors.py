@@ -99,6 +99,10 @@ class ExecutionError(AotpackError, RuntimeError):
     """The model cannot compute with these values."""
 
 
+class DeviceError(AotpackError, RuntimeError):
+    """The model's device or its driver failed. The message says if this process cannot use the device any more."""
+
+
 class OutOfMemoryError(AotpackError, MemoryError):
     """There is not enough memory to load or run the model."""
 

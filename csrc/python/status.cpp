@@ -34,6 +34,8 @@ ErrorClass error_class(aotpack_code code) {
       return {"OutOfMemoryError", nullptr};
     case AOTPACK_EXECUTION_FAILED:
       return {"ExecutionError", nullptr};
+    case AOTPACK_DEVICE_FAILED:
+      return {"DeviceError", nullptr};
     default:
       return {"AotpackError", nullptr};
   }

@@ -93,7 +93,7 @@ class FarExecutable final : public runtime::Executable {
     near.constants = constants.data();
     const int32_t code = table().run(&near);
     if (code != AOTPACK_MODULE_OK) return code;
-    runtime::Allocator* far = static_cast<runtime::CallState*>(call.runtime)->allocator;
+    auto* far = static_cast<runtime::CallState*>(call.runtime);
     for (uint32_t i = 0; i < table().num_outputs; ++i) {
       aotpack_module_tensor& output = call.outputs[i];
       if (output.block == nullptr) {
@@ -102,15 +102,14 @@ class FarExecutable final : public runtime::Executable {
       }
       size_t bytes = output.dtype == AOTPACK_DTYPE_UINT8 ? 1 : output.dtype == AOTPACK_DTYPE_FLOAT32 ? 4 : 8;
       for (int32_t axis = 0; axis < output.rank; ++axis) bytes *= static_cast<size_t>(output.sizes[axis]);
-      void* block = far->allocate(bytes);
-      CHECK(is_far(runtime::Allocator::data(block)));
-      std::memset(here(runtime::Allocator::data(block)), 0xFF, bytes);
-      static_cast<FarStream&>(stream).give([from = output.block, to = here(runtime::Allocator::data(block)), bytes] {
+      void* data = far->allocate(bytes);
+      CHECK(is_far(data));
+      std::memset(here(data), 0xFF, bytes);
+      static_cast<FarStream&>(stream).give([from = output.block, to = here(data), bytes] {
         std::memcpy(to, runtime::Allocator::data(from), bytes);
         runtime::Allocator::release_block(from);
       });
-      output.block = block;
-      output.data = runtime::Allocator::data(block);
+      output.block = output.data = data;
     }
     return code;
   }
@@ -122,6 +121,7 @@ class FarExecutable final : public runtime::Executable {
 class FarDevice final : public runtime::Device {
  public:
   DLDevice id() const noexcept override { return {kDLCUDA, 3}; }
+  std::string description() const override { return "cuda:3"; }
   bool is_host() const noexcept override { return false; }
   const std::vector<std::string_view>& targets() const override { return runtime::cpu_device().targets(); }
   std::string missing(std::string_view target) const override { return runtime::cpu_device().missing(target); }

@@ -100,9 +100,14 @@ TEST_CASE("a model is loaded for a device") {
     CHECK(model == nullptr);
     return message;
   };
+  CHECK(refused({kDLCUDA, 9}) == file.path() +
+                                     ": cannot run on cuda:9: there is no cuda:9: the CUDA driver finds 3 devices, "
+                                     "cuda:0 to cuda:2; the archive has modules for x86-64");
+  CHECK(refused({kDLCUDA, -1}).find("there is no cuda:-1") != std::string::npos);
   CHECK(refused({kDLCUDA, 1}) == file.path() +
-                                     ": cannot run on cuda:1: this version runs archives on cpu only; the archive has "
-                                     "modules for x86-64");
+                                     ": entry 'forward' has no module that cuda:1 (Fake GPU 1, compute capability 8.6) "
+                                     "runs: x86-64 needs the CPU (the device's best target is cuda-sm_86; build the "
+                                     "archive for that one too)");
   CHECK(refused({kDLCPU, 1}).find("cannot run on cpu:1: ") != std::string::npos);
   CHECK(refused({static_cast<DLDeviceType>(-7), 0}).find("cannot run on DLPack device type -7: ") != std::string::npos);
   CHECK(refused({static_cast<DLDeviceType>(0), 1}).find("cannot run on DLPack device type 0: ") != std::string::npos);
@@ -124,7 +129,8 @@ TEST_CASE("the same in aotpack.hpp") {
   options.device = {kDLCUDA, 0};
   const aotpack::Error error = error_of([&] { Model::load(file.path(), options); });
   CHECK(error.code() == AOTPACK_UNSUPPORTED_TARGET);
-  CHECK(message_of(error).find("cannot run on cuda:0") != std::string::npos);
+  CHECK(message_of(error).find("has no module that cuda:0 (Fake GPU 0, compute capability 9.0) runs") !=
+        std::string::npos);
 }
 
 TEST_CASE("the CPU has no streams, and nothing to wait for") {

@@ -19,6 +19,12 @@ Y = np.array([[2, 3, 4, 5]], np.float32)
 _CUDA = 2
 
 
+@pytest.fixture(autouse=True)
+def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a host without one: the driver is looked for at the first use, and only then."""
+    monkeypatch.setenv("AOTPACK_LIBCUDA", "/nonexistent/libcuda.so.1")
+
+
 @pytest.mark.parametrize("device", ["cpu", "cpu:0"])
 def test_a_model_runs_on_the_cpu(archive: Archive, device: str) -> None:
     model = aotpack.load(archive("affine"), device=device)
@@ -31,12 +37,19 @@ def test_the_cpu_is_the_default(archive: Archive) -> None:
     assert aotpack.Model(archive("affine")).device == "cpu"
 
 
-@pytest.mark.parametrize(("device", "name"), [("cuda", "cuda:0"), ("cuda:3", "cuda:3"), ("cpu:1", "cpu:1")])
-def test_other_devices_are_refused_by_name(archive: Archive, device: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "name", "reason"),
+    [
+        ("cuda", "cuda:0", "no CUDA driver was found: /nonexistent/libcuda.so.1 cannot be opened"),
+        ("cuda:3", "cuda:3", "no CUDA driver was found"),
+        ("cpu:1", "cpu:1", "there is no such device; this version runs archives on cpu"),
+    ],
+)
+def test_other_devices_are_refused_by_name(archive: Archive, device: str, name: str, reason: str) -> None:
     path = archive("affine")
     with pytest.raises(UnsupportedTargetError) as refused:
         aotpack.load(path, device=device)
-    assert f"{path}: cannot run on {name}: this version runs archives on cpu only" in str(refused.value)
+    assert f"{path}: cannot run on {name}: {reason}" in str(refused.value)
     assert "the archive has modules for x86-64-v3" in str(refused.value)
 
 
@@ -63,7 +76,7 @@ def test_what_c_callers_are_told(archive: Archive) -> None:
 
 
 def test_devices_and_streams_in_c(archive: Archive) -> None:
-    with pytest.raises(CError, match="cannot run on cuda:1: this version") as refused:
+    with pytest.raises(CError, match="cannot run on cuda:1: no CUDA driver was found") as refused:
         CModel(archive("affine"), (_CUDA, 1))
     assert refused.value.code == "UNSUPPORTED_TARGET"
     model = CModel(archive("affine"), (0, 0))

@@ -56,7 +56,8 @@ typedef enum aotpack_code {
   AOTPACK_MISSING_IMPORT = 10,     /* a module imports something that is not available */
   AOTPACK_OUT_OF_MEMORY = 11,
   AOTPACK_EXECUTION_FAILED = 12, /* the model cannot compute with these values */
-  AOTPACK_INTERNAL = 13
+  AOTPACK_INTERNAL = 13,
+  AOTPACK_DEVICE_FAILED = 14 /* the model's device or its driver; the message says if the device stays unusable */
 } aotpack_code;
 
 typedef struct aotpack_status aotpack_status;
@@ -85,7 +86,7 @@ typedef struct aotpack_load_options {
   size_t struct_size; /* sizeof(aotpack_load_options) */
   aotpack_verify verify;
   aotpack_load_mode mode;
-  DLDevice device; /* where the model runs; {0, 0}: the default, the CPU. This version has no other device. */
+  DLDevice device; /* where the model runs; {0, 0}: the default, the CPU; {kDLCUDA, N}: cuda:N */
 } aotpack_load_options;
 
 typedef struct aotpack_model aotpack_model;

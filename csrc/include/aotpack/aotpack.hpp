@@ -95,12 +95,13 @@ using Shape = std::vector<int64_t>;
 // A non-owning view of memory that is only read, as a tensor: an input. Cheap to copy; the data must outlive it.
 class TensorView {
  public:
-  // `data` points to element (0, ..., 0); `strides` count elements, empty for contiguous.
+  // `data` points to element (0, ..., 0); `strides` count elements, empty for contiguous; `device` is where the data
+  // are.
   template <typename T>
-  TensorView(const T* data, Shape shape, Shape strides = {})
-      : TensorView(data, dtype_of<T>(), std::move(shape), std::move(strides)) {}
-  TensorView(const void* data, DLDataType dtype, Shape shape, Shape strides = {})
-      : data_(data), dtype_(dtype), shape_(std::move(shape)), strides_(std::move(strides)) {
+  TensorView(const T* data, Shape shape, Shape strides = {}, DLDevice device = {kDLCPU, 0})
+      : TensorView(data, dtype_of<T>(), std::move(shape), std::move(strides), device) {}
+  TensorView(const void* data, DLDataType dtype, Shape shape, Shape strides = {}, DLDevice device = {kDLCPU, 0})
+      : data_(data), dtype_(dtype), shape_(std::move(shape)), strides_(std::move(strides)), device_(device) {
     if (!strides_.empty() && strides_.size() != shape_.size()) {
       throw Error(AOTPACK_INVALID_ARGUMENT, "shape and strides differ in length");
     }
@@ -114,7 +115,7 @@ class TensorView {
   DLTensor dl() const noexcept {
     DLTensor tensor{};
     tensor.data = const_cast<void*>(data_);
-    tensor.device = {kDLCPU, 0};
+    tensor.device = device_;
     tensor.ndim = static_cast<int32_t>(shape_.size());
     tensor.dtype = dtype_;
     tensor.shape = const_cast<int64_t*>(shape_.data());
@@ -128,6 +129,7 @@ class TensorView {
   DLDataType dtype_;
   Shape shape_;
   Shape strides_;
+  DLDevice device_;
   bool is_mutable_ = false;
 };
 
@@ -135,10 +137,10 @@ class TensorView {
 class MutableTensorView : public TensorView {
  public:
   template <typename T, typename = std::enable_if_t<!std::is_const_v<T>>>
-  MutableTensorView(T* data, Shape shape, Shape strides = {})
-      : MutableTensorView(data, dtype_of<T>(), std::move(shape), std::move(strides)) {}
-  MutableTensorView(void* data, DLDataType dtype, Shape shape, Shape strides = {})
-      : TensorView(data, dtype, std::move(shape), std::move(strides)) {
+  MutableTensorView(T* data, Shape shape, Shape strides = {}, DLDevice device = {kDLCPU, 0})
+      : MutableTensorView(data, dtype_of<T>(), std::move(shape), std::move(strides), device) {}
+  MutableTensorView(void* data, DLDataType dtype, Shape shape, Shape strides = {}, DLDevice device = {kDLCPU, 0})
+      : TensorView(data, dtype, std::move(shape), std::move(strides), device) {
     is_mutable_ = true;
   }
 };
@@ -152,6 +154,7 @@ class Tensor {
 
   const DLTensor& dl() const noexcept { return managed_->dl_tensor; }
   DLDataType dtype() const noexcept { return dl().dtype; }
+  DLDevice device() const noexcept { return dl().device; }
   size_t rank() const noexcept { return static_cast<size_t>(dl().ndim); }
   int64_t size(size_t dim) const noexcept { return dl().shape[dim]; }
   int64_t stride(size_t dim) const noexcept { return dl().strides[dim]; }
@@ -171,15 +174,16 @@ class Tensor {
     }
     return static_cast<T*>(raw_data());
   }
-  // The only element, e.g. of a scalar. Throws unless there is exactly one element of type T.
+  // The only element, e.g. of a scalar. Throws unless there is exactly one element of type T, in memory of the host.
   template <typename T>
   T item() const {
     if (numel() != 1) throw Error(AOTPACK_INVALID_ARGUMENT, "item<T>(): the tensor has not exactly one element");
+    if (device().device_type != kDLCPU) throw Error(AOTPACK_INVALID_ARGUMENT, "item<T>(): the tensor is on a device");
     return *data<const T>();
   }
   void* raw_data() const noexcept { return static_cast<char*>(dl().data) + dl().byte_offset; }
 
-  MutableTensorView view() const { return MutableTensorView(raw_data(), dtype(), shape(), strides()); }
+  MutableTensorView view() const { return MutableTensorView(raw_data(), dtype(), shape(), strides(), device()); }
 
   // Transfers ownership of the DLPack object, e.g. to another library.
   DLManagedTensorVersioned* release() noexcept { return managed_.release(); }

@@ -102,6 +102,7 @@ const char* aotpack_code_name(aotpack_code code) {
       "OUT_OF_MEMORY",
       "EXECUTION_FAILED",
       "INTERNAL",
+      "DEVICE_FAILED",
   };
   const unsigned index = number_of(code);
   return index < std::size(kNames) ? kNames[index] : "UNKNOWN";

@@ -13,6 +13,10 @@ inline bool is_on_host(DLDevice device) noexcept {
   return device.device_type == kDLCPU || device.device_type == kDLCUDAHost;
 }
 
+inline bool same_device(DLDevice a, DLDevice b) noexcept {
+  return a.device_type == b.device_type && a.device_id == b.device_id;
+}
+
 inline char* data_of(const DLTensor& tensor) noexcept {
   return tensor.data != nullptr ? static_cast<char*>(tensor.data) + tensor.byte_offset : nullptr;
 }

@@ -62,7 +62,7 @@ class Context::Cleanup {
   }
   // The end of a call that succeeds.
   void finish() {
-    stream_.wait();
+    stream_.finish();
     finished_ = true;
   }
 
@@ -148,7 +148,8 @@ const char* Context::variant(size_t entry) const noexcept {
   return scratch_[entry]->variant->record->name.c_str();
 }
 
-void Context::execution_failed(const EntryRecord& entry, const Variant& variant, const Step& step, int32_t code) const {
+void Context::execution_failed(const EntryRecord& entry, const Variant& variant, const Step& step, int32_t code) {
+  call_.release_blocks();
   if (call_.fail_code != 0) code = call_.fail_code;
   if (call_.allocation_failed) code = AOTPACK_MODULE_OUT_OF_MEMORY;
   aotpack_code public_code = AOTPACK_INTERNAL;
@@ -167,6 +168,7 @@ void Context::execution_failed(const EntryRecord& entry, const Variant& variant,
       fallback = "the module failed without giving a reason";
       break;
   }
+  if (call_.error != AOTPACK_OK) public_code = call_.error;
   throw Error(public_code, "entry '" + entry.name + "'" + step_suffix(variant, step) + ": " +
                                (call_.fail_message.empty() ? fallback : call_.fail_message));
 }
@@ -216,9 +218,15 @@ void Context::launch(const EntryRecord& entry, const Variant& variant, const Ste
   call->runtime = &call_;
   call->num_threads = num_threads;
   call->output_devices = table->output_devices.data();
+  call_.stream = &workspace_.stream();
   const int32_t code = step.executable->launch(*call, workspace_.stream());
   if (code != AOTPACK_MODULE_OK) [[unlikely]]
     execution_failed(entry, variant, step, code);
+  if (!call_.take_blocks(call->outputs, step.num_outputs)) [[unlikely]] {
+    call_.release_blocks();
+    fail(AOTPACK_INTERNAL, "entry '%s'%s: the module returned an output in memory that it has not allocated",
+         entry.name.c_str(), step_suffix(variant, step).c_str());
+  }
 }
 
 // Of a direct variant; others have done it.
@@ -267,7 +275,7 @@ void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_i
   EntryScratch& scratch = prepare(entry, num_outputs);
   const ModelEntry& model_entry = model_->entries()[entry];
   const EntryRecord& record = model_entry.plan.record();
-  check_destinations(record, outputs, num_outputs);
+  check_destinations(record, outputs, num_outputs, workspace_.device_id());
   // Until the end: outputs may lie in constants.
   const WeightsInUse weights = model_->weights();
   Cleanup cleanup(scratch, workspace_.stream());

@@ -24,8 +24,9 @@ namespace {
 std::string problem_of(const WantedTensor& wanted, const DLTensor* given) {
   const std::string start = "'" + *wanted.name + "'";
   if (given == nullptr) return start + " is NULL";
-  if (!is_on_host(given->device)) {
-    return start + " must be on the CPU, got " + device_name(given->device);
+  if (!is_on_host(given->device) && !same_device(given->device, wanted.device)) {
+    const std::string places = is_on_host(wanted.device) ? "the CPU" : "the CPU or " + device_name(wanted.device);
+    return start + " must be on " + places + ", got " + device_name(given->device);
   }
   const std::vector<int64_t>& shape = *wanted.shape;
   const auto rank = static_cast<size_t>(std::max(given->ndim, 0));

@@ -18,6 +18,7 @@ struct WantedTensor {
   const std::string* name;
   const DType* dtype;
   const std::vector<int64_t>* shape;
+  DLDevice device = {kDLCPU, 0};  // where it may be besides the CPU
 };
 
 // Everything that is wrong with what was given, so that one message tells it all.

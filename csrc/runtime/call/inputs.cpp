@@ -68,7 +68,7 @@ std::string join_names(const std::vector<ValueRecord>& values) {
 BoundInputs::BoundInputs(const EntryPlan& plan)
     : plan_(&plan), sizes_(plan), tensors_(plan.input_templates()), copies_(plan.inputs().size()) {}
 
-void BoundInputs::check_kinds(const DLTensor* const* inputs, size_t count) const {
+void BoundInputs::check_kinds(const DLTensor* const* inputs, size_t count, DLDevice device) const {
   const EntryRecord& entry = plan_->record();
   if (count != entry.inputs.size()) {
     invalid(format("entry '%s' takes %zu inputs (%s), got %zu", entry.name.c_str(), entry.inputs.size(),
@@ -78,9 +78,11 @@ void BoundInputs::check_kinds(const DLTensor* const* inputs, size_t count) const
   const InputPlan* wanted = plan_->inputs().data();
   for (size_t i = 0; i < count; ++i) {
     const DLTensor* given = inputs[i];
-    if (given == nullptr || !is_on_host(given->device) || !same_dtype(given->dtype, wanted[i].dtype) ||
-        given->ndim != wanted[i].rank || (given->shape == nullptr && given->ndim != 0)) [[unlikely]] {
-      check_tensor_kind("input", entry, entry.inputs[i], given);
+    const bool is_there =
+        given != nullptr && (is_on_host(given->device) || (!wanted[i].on_host && same_device(given->device, device)));
+    if (!is_there || !same_dtype(given->dtype, wanted[i].dtype) || given->ndim != wanted[i].rank ||
+        (given->shape == nullptr && given->ndim != 0)) [[unlikely]] {
+      check_tensor_kind("input", entry, entry.inputs[i], given, wanted[i].on_host ? DLDevice{kDLCPU, 0} : device);
     }
   }
 }
@@ -171,7 +173,10 @@ void BoundInputs::place(size_t index, const DLTensor& given, const Workspace& wo
     return;
   }
   if (data == nullptr) invalid("input '" + plan_->record().inputs[index].name + "' has no data");
-  bool fits = (workspace.is_host() || plan.on_host) && reinterpret_cast<uintptr_t>(data) % plan.alignment == 0;
+  const bool is_there = workspace.is_host() || plan.on_host || !is_on_host(given.device);
+  const size_t alignment =
+      plan.on_host ? plan.alignment : std::max<size_t>(plan.alignment, workspace.input_alignment());
+  bool fits = is_there && reinterpret_cast<uintptr_t>(data) % alignment == 0;
   for (int32_t axis = 0; axis < plan.rank; ++axis) {
     fits &= strides[axis] == tensor.strides[axis] || tensor.sizes[axis] == 1;
   }
@@ -179,7 +184,8 @@ void BoundInputs::place(size_t index, const DLTensor& given, const Workspace& wo
   tensor.data = data;
 }
 
-// Bools become 0 and 1 on the host: elsewhere it does not see them.
+// Bools of the host become 0 and 1 there: elsewhere it does not see them. Those that come from the device stay as they
+// are; its modules read any byte other than 0 as true.
 void BoundInputs::stage_bools(Copy& copy, const int64_t* strides, size_t bytes, aotpack_module_tensor& tensor,
                               const Workspace& workspace) {
   copy.staged = workspace.host_allocator()->allocate(bytes);
@@ -207,7 +213,8 @@ void BoundInputs::copy_in(size_t index, const DLTensor& given, const int64_t* st
   if (plan.on_host) {  // at once: the host may read it next
     return strided_copy(tensor.data, tensor.strides, copy.given, strides, tensor.sizes, tensor.rank, plan.item);
   }
-  if (!workspace.is_host() && plan.is_bool) return stage_bools(copy, strides, bytes, tensor, workspace);
+  if (!workspace.is_host() && plan.is_bool && is_on_host(given.device))
+    return stage_bools(copy, strides, bytes, tensor, workspace);
   workspace.stream().copy_strided(tensor.data, tensor.strides, copy.given, strides, tensor.sizes, tensor.rank,
                                   plan.item);
 }
@@ -228,7 +235,7 @@ void BoundInputs::normalise_bools(const DLTensor* const* inputs, const Workspace
 }
 
 size_t BoundInputs::bind(const DLTensor* const* inputs, size_t count, const Workspace& workspace) {
-  check_kinds(inputs, count);
+  check_kinds(inputs, count, workspace.device_id());
   sizes_.solve(inputs);
   // Everything before any copy: a wrong call should cost nothing.
   check_sizes(inputs);

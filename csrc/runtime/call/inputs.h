@@ -17,9 +17,9 @@ class BoundInputs {
   explicit BoundInputs(const EntryPlan& plan);
 
   // Checks everything, then fills tensors() and sizes(); returns the index of the variant that fits. Tensors that are
-  // not dense in the model's order, or misaligned, or bools of other bytes than 0 and 1, are copied into memory of
-  // the workspace; such bytes are 1 in the copy. Throws INVALID_ARGUMENT in the user's names, or OUT_OF_MEMORY; nothing
-  // stays held then.
+  // elsewhere than the module reads them, not dense in the model's order, or misaligned, or bools of other bytes than 0
+  // and 1, are copied into memory of the workspace; such bytes are 1 in the copy. Throws INVALID_ARGUMENT in the user's
+  // names, or OUT_OF_MEMORY; nothing stays held then.
   size_t bind(const DLTensor* const* inputs, size_t count, const Workspace& workspace);
   // The sizes of what steps hand to each other; after bind(). Throws INVALID_ARGUMENT.
   void solve_values(const ValuesPlan& values) { sizes_.solve_values(values); }
@@ -40,7 +40,7 @@ class BoundInputs {
     int64_t given_strides[AOTPACK_MAX_RANK];
   };
 
-  void check_kinds(const DLTensor* const* inputs, size_t count) const;
+  void check_kinds(const DLTensor* const* inputs, size_t count, DLDevice device) const;
   void check_sizes(const DLTensor* const* inputs);
   void check_sharing(const DLTensor* const* inputs) const;
   void place(size_t index, const DLTensor& given, const Workspace& workspace);

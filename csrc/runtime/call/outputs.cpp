@@ -108,12 +108,12 @@ void* own_output(const ValueRecord& value, aotpack_module_tensor& output, bool o
   return replaced;
 }
 
-void check_destinations(const EntryRecord& entry, const DLTensor* const* destinations, size_t count) {
+void check_destinations(const EntryRecord& entry, const DLTensor* const* destinations, size_t count, DLDevice device) {
   if (count > 0 && destinations == nullptr) fail(AOTPACK_INVALID_ARGUMENT, "outputs is NULL");
   for (size_t i = 0; i < count; ++i) {
     const ValueRecord& value = entry.outputs[i];
     const DLTensor* given = destinations[i];
-    check_tensor_kind("output", entry, value, given);
+    check_tensor_kind("output", entry, value, given, device);
     const int32_t rank = given->ndim;
     for (int32_t axis = 0; axis < rank; ++axis) {
       const SizeRecord& size = value.shape[static_cast<size_t>(axis)];

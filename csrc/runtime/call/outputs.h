@@ -39,8 +39,8 @@ void adopt_outputs(std::vector<aotpack_module_tensor>* outputs) noexcept;
 // or NULL. Throws OUT_OF_MEMORY or INTERNAL.
 void* own_output(const ValueRecord& value, aotpack_module_tensor& output, bool on_host, const Workspace& workspace);
 
-// What can be known of the caller's buffers before the call. Throws INVALID_ARGUMENT.
-void check_destinations(const EntryRecord& entry, const DLTensor* const* destinations, size_t count);
+// What can be known of the caller's buffers, on the CPU or on `device`, before the call. Throws INVALID_ARGUMENT.
+void check_destinations(const EntryRecord& entry, const DLTensor* const* destinations, size_t count, DLDevice device);
 // And what only the results tell: their sizes.
 void check_destination_sizes(const EntryRecord& entry, const std::vector<aotpack_module_tensor>& outputs,
                              const DLTensor* const* destinations);

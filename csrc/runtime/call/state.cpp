@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/dltensor.h"
 #include "base/status.h"
 #include "base/strided.h"
 #include "call/given.h"
@@ -101,12 +102,23 @@ DLManagedTensorVersioned* State::get(size_t index, const WeightSet& weights, con
   return tensor;
 }
 
+void State::copy_from_device(const DLTensor& given, uint32_t constant, const Workspace& workspace) {
+  const ConstantRecord& record = model_.archive().manifest().constants[constant];
+  int64_t compact[AOTPACK_MAX_RANK];
+  const int64_t* strides = nullptr;
+  if (!strides_of(given, compact, &strides)) return;  // match_given has seen to it
+  workspace.stream().copy_strided(data(constant), record.stride.data(), data_of(given), strides, record.shape.data(),
+                                  given.ndim, record.dtype->size);
+  workspace.stream().wait();
+}
+
 void State::load(const char* const* names, const DLTensor* const* tensors, size_t count, const WeightSet& weights,
                  const Workspace& workspace) {
   const std::vector<ConstantRecord>& records = model_.archive().manifest().constants;
   std::vector<WantedTensor> wanted;
   for (const uint32_t constant : model_.state()) {
-    wanted.push_back({&records[constant].name, records[constant].dtype, &records[constant].shape});
+    const DLDevice device = model_.is_on_host(constant) ? DLDevice{kDLCPU, 0} : workspace.device_id();
+    wanted.push_back({&records[constant].name, records[constant].dtype, &records[constant].shape, device});
   }
   Problems problems;
   const GivenTensors given = match_given(wanted, names, tensors, count, &problems);
@@ -118,6 +130,10 @@ void State::load(const char* const* names, const DLTensor* const* tensors, size_
   for (size_t i = 0; i < wanted.size(); ++i) {
     const uint32_t constant = model_.state()[i];
     const size_t bytes = size_of(records[constant]);
+    if (!is_on_host(given.tensors[i]->device)) {
+      copy_from_device(*given.tensors[i], constant, workspace);
+      continue;
+    }
     void* staged = nullptr;  // on the host, on its way to another device
     if (!workspace.is_host() && !model_.is_on_host(constant)) {
       staged = workspace.host_allocator()->allocate(bytes);

@@ -44,6 +44,7 @@ class State {
     PrivateMap map;  // empty: `data` is that of `block`
   };
 
+  void copy_from_device(const DLTensor& given, uint32_t constant, const Workspace& workspace);
   void make(uint32_t constant, const WeightSet& weights, const Workspace& workspace);
 
   const Model& model_;

@@ -8,12 +8,16 @@
 
 namespace aotpack::runtime {
 
-void check_tensor_kind(const char* role, const EntryRecord& entry, const ValueRecord& value, const DLTensor* given) {
+void check_tensor_kind(const char* role, const EntryRecord& entry, const ValueRecord& value, const DLTensor* given,
+                       DLDevice device) {
   const auto refuse = [&](const std::string& why) {
     throw Error(AOTPACK_INVALID_ARGUMENT, std::string(role) + " '" + value.name + "'" + why);
   };
   if (given == nullptr) refuse(" is missing");
-  if (!is_on_host(given->device)) refuse(" must be on the CPU, got " + device_name(given->device));
+  if (!is_on_host(given->device) && !same_device(given->device, device)) {
+    const std::string places = is_on_host(device) ? "the CPU" : "the CPU or " + device_name(device);
+    refuse(" must be on " + places + ", got " + device_name(given->device));
+  }
   if (!same_dtype(given->dtype, value.dtype->dlpack)) {
     refuse(std::string(": expected ") + value.dtype->name + ", got " + dtype_name(given->dtype));
   }

@@ -9,6 +9,7 @@ namespace aotpack::runtime {
 Workspace::Workspace(Device& device, Allocator::Keep keep)
     : device_(device),
       device_id_(device.id()),
+      input_alignment_(device.input_alignment()),
       stream_(device.make_stream()),
       stream_handle_(stream_->handle()),
       allocator_(Allocator::create(device, keep)) {

@@ -19,6 +19,8 @@ class Workspace {
 
   Device& device() const noexcept { return device_; }
   DLDevice device_id() const noexcept { return device_id_; }
+  // See Device::input_alignment.
+  size_t input_alignment() const noexcept { return input_alignment_; }
   bool is_host() const noexcept { return host_allocator_ == allocator_; }
   // Of memory on the device.
   Allocator* allocator() const noexcept { return allocator_; }
@@ -36,6 +38,7 @@ class Workspace {
  private:
   Device& device_;
   DLDevice device_id_;
+  size_t input_alignment_;
   std::unique_ptr<Stream> stream_;
   void* stream_handle_;
   Allocator* allocator_;

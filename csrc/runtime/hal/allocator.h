@@ -23,6 +23,8 @@ class Allocator {
 
   // With one reference. Throws std::bad_alloc.
   static Allocator* create(Device& device, Keep keep = Keep::kFree);
+  // Whether a block is its data, because the host has access to it.
+  bool is_host() const noexcept { return device_.is_host(); }
   void retain() noexcept;
   void release() noexcept;
 

@@ -13,12 +13,21 @@
 
 namespace aotpack::runtime {
 
+// One copy of an upload.
+struct Transfer {
+  void* to;          // on the device
+  const void* from;  // on the host
+  size_t bytes;
+};
+
 // Lives as long as the process; thread-safe. To add a device, add a folder beside hal/cpu that implements this class,
 // Stream and Executable, and a line in model/devices.cpp.
 class Device {
  public:
   // The device in DLPack.
   virtual DLDevice id() const noexcept = 0;
+  // The same in words, for messages: "cuda:0 (NVIDIA H200, compute capability 9.0)".
+  virtual std::string description() const = 0;
   // Whether the host can access the device's memory at the address that modules get. If so, constants are used in the
   // pages of the archive, without a copy.
   virtual bool is_host() const noexcept = 0;
@@ -28,12 +37,22 @@ class Device {
   // The features of a target that the device lacks, e.g. "avx512f, avx512bw"; empty if it supports the target.
   virtual std::string missing(std::string_view target) const = 0;
 
+  // Modules get inputs at multiples of this many bytes, or of an element if that is more.
+  virtual size_t input_alignment() const noexcept { return 1; }
+
   // Uninitialised memory aligned to `alignment`, a power of two; NULL if there is none. Slow: calls allocate from an
   // Allocator.
   virtual void* allocate(size_t bytes, size_t alignment) noexcept = 0;
   virtual void free(void* memory) noexcept = 0;
 
-  // Throws OUT_OF_MEMORY or INTERNAL.
+  // Copies from the host, of any total size; ends when everything is there. Throws what Stream::copy throws.
+  virtual void upload(const std::vector<Transfer>& transfers) {
+    const std::unique_ptr<Stream> stream = make_stream();
+    for (const Transfer& transfer : transfers) stream->copy(transfer.to, transfer.from, transfer.bytes);
+    stream->wait();
+  }
+
+  // Throws OUT_OF_MEMORY, DEVICE_FAILED or INTERNAL.
   virtual std::unique_ptr<Stream> make_stream() = 0;
   // A stream that the caller has made and that outlives this; `handle` is not NULL. Throws INVALID_ARGUMENT where the
   // device has no streams.

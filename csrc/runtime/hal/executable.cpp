@@ -35,14 +35,14 @@ void check_record(const ModuleRecord& record, DLDevice device, const std::string
   }
 }
 
-std::vector<void*> find_imports(const ModuleRecord& record, const std::string& what) {
+std::vector<void*> find_imports(const ModuleRecord& record, bool on_host, const std::string& what) {
   std::vector<void*> imports;
   for (const std::string& name : record.imports) {
-    void* function = find_import(name);
+    void* function = find_import(name, on_host);
     if (function == nullptr) {
       fail(AOTPACK_MISSING_IMPORT,
            "%s: the module imports '%s', which this runtime (%s) does not provide; it provides %s", what.c_str(),
-           name.c_str(), AOTPACK_VERSION_STRING, import_names());
+           name.c_str(), AOTPACK_VERSION_STRING, import_names(on_host));
     }
     imports.push_back(function);
   }
@@ -78,7 +78,9 @@ std::vector<aotpack_module_asset> as_assets(const std::vector<Bytes>& ranges) {
 Executable::Executable(ExecutableSource source)
     : device_(source.device),
       record_(source.record),
-      imports_((check_record(*source.record, source.device, source.what), find_imports(*source.record, source.what))),
+      what_(source.what),
+      imports_((check_record(*source.record, source.device, source.what),
+                find_imports(*source.record, source.device.device_type == kDLCPU, source.what))),
       assets_(as_assets(source.assets)),
       object_(std::move(source.code), source.what),
       table_(query_table(object_, source.what)) {

@@ -54,6 +54,9 @@ class Executable {
   // manifest says), IO_ERROR.
   explicit Executable(ExecutableSource source);
 
+  // What it was loaded from, and its name in errors.
+  const ModuleRecord& record() const noexcept { return *record_; }
+  const std::string& what() const noexcept { return what_; }
   // Of a module of ABI version 1, only the members of that version are there.
   const aotpack_module& table() const noexcept { return *table_; }
   // In the order of the module's asset_names. A device sets what it makes of them when the module is loaded.
@@ -63,7 +66,8 @@ class Executable {
   void check_version_2(const ModuleRecord& record, const std::string& what) const;
 
   DLDevice device_;
-  const ModuleRecord* record_;  // what was loaded
+  const ModuleRecord* record_;
+  std::string what_;
   std::vector<void*> imports_;
   std::vector<aotpack_module_asset> assets_;
   SharedObject object_;

@@ -4,10 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "aotpack/module_abi.h"
+
 namespace aotpack::runtime {
 
 // Belongs to one thread at a time. Work runs in the order in which it was submitted, and may end after the submitting
-// function has returned: the memory that it uses must stay valid and unchanged until wait().
+// function has returned: the memory that it uses must stay valid and unchanged until wait(). Where nothing else is
+// said, functions throw DEVICE_FAILED or OUT_OF_MEMORY.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -15,15 +18,24 @@ class Stream {
   // The handle for modules and drivers; NULL if all work ends before the submitting function returns.
   virtual void* handle() noexcept = 0;
 
-  // Copies bytes. Each side may be memory of the host or of the stream's device. Throws INTERNAL.
+  // Copies bytes. Each side may be memory of the host or of the stream's device.
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
   // Copies the elements of a view to another one of the same sizes, like strided_copy (base/strided.h). Sizes and
-  // strides are read before it returns. Throws INTERNAL.
+  // strides are read before it returns.
   virtual void copy_strided(void* to, const int64_t* to_strides, const void* from, const int64_t* from_strides,
                             const int64_t* sizes, int32_t rank, size_t item) = 0;
 
-  // Waits for all work. Throws INTERNAL if any of it has failed.
+  // Waits for all work. Throws if any of it has failed.
   virtual void wait() = 0;
+  // The end of a call. Waits, but for a stream of the caller's whose work uses memory of the device alone.
+  virtual void finish() { wait(); }
+
+  // The imports of modules (module_abi.h).
+  virtual void launch(const aotpack_module_launch& launch);
+  virtual void fill(void* to, uint64_t value, size_t item, size_t count);
+  // `from` is read before it returns.
+  virtual void upload(void* to, const void* from, size_t bytes);
+  virtual void download(void* to, const void* from, size_t bytes);
 };
 
 }  // namespace aotpack::runtime

@@ -14,10 +14,9 @@ namespace aotpack::runtime {
 Device& host_device() noexcept;
 // The one that models run on, unless the caller chooses another.
 Device& default_device() noexcept;
-// The one that DLPack calls so, {0, 0} for the default; NULL when this process has no such device.
-Device* find_device(DLDevice id) noexcept;
-// Their names, for messages.
-std::string device_names();
+// The one that DLPack calls so, {0, 0} for the default. Throws UNSUPPORTED_TARGET with the reason where this process
+// has no such device, e.g. that no CUDA driver was found.
+Device& find_device(DLDevice id);
 
 // What an archive has for a target, and what stands in the way of running it on a device that runs the target: "the
 // feature 'x', which this runtime does not provide". Empty: nothing.

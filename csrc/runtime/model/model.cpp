@@ -25,11 +25,13 @@ std::string targets_of(const Manifest& manifest) {
 }
 
 Device& require_device(const char* path, aotpack_verify verify, FileMap::Mode mode, DLDevice id) {
-  if (Device* device = find_device(id)) return *device;
-  const Archive archive(path, verify, mode);
-  throw Error(AOTPACK_UNSUPPORTED_TARGET, archive.path() + ": cannot run on " + device_name(id) +
-                                              ": this version runs archives on " + device_names() +
-                                              " only; the archive has modules for " + targets_of(archive.manifest()));
+  try {
+    return find_device(id);
+  } catch (const Error& error) {
+    const Archive archive(path, verify, mode);
+    throw Error(error.code(), archive.path() + ": cannot run on " + device_name(id) + ": " + error.message() +
+                                  "; the archive has modules for " + targets_of(archive.manifest()));
+  }
 }
 
 }  // namespace

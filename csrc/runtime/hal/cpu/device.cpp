@@ -33,6 +33,7 @@ class CpuExecutable final : public Executable {
 class CpuDevice final : public Device {
  public:
   DLDevice id() const noexcept override { return {kDLCPU, 0}; }
+  std::string description() const override { return "the CPU"; }
   bool is_host() const noexcept override { return true; }
 
   const std::vector<std::string_view>& targets() const override { return host_targets(); }

@@ -95,6 +95,7 @@ HostFeatures HostFeatures::read() noexcept {
 std::string missing_features(std::string_view target, const HostFeatures& host) {
   const auto* known = std::find_if(std::begin(kTargets), std::end(kTargets),
                                    [&](const TargetName& candidate) { return target == candidate.name; });
+  if (target.starts_with("cuda-")) return "a CUDA device";
   if (known == std::end(kTargets)) return "an unknown target";
   if (kArchitecture != known->architecture) return std::string("a processor of architecture ") + known->architecture;
   std::string missing;

@@ -1,0 +1,94 @@
+// What the runtime uses of the CUDA driver's interface, as cuda.h of CUDA 12.0 declares it. NVIDIA's headers are not
+// needed to build the runtime.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace aotpack::runtime::cuda {
+
+using Result = int;
+using Ordinal = int;       // CUdevice
+using Address = uint64_t;  // CUdeviceptr
+struct ContextObject;      // CUctx_st
+struct StreamObject;       // CUstream_st
+struct EventObject;        // CUevent_st
+struct LibraryObject;      // CUlib_st
+struct KernelObject;       // CUkern_st
+using ContextHandle = ContextObject*;
+using StreamHandle = StreamObject*;
+using EventHandle = EventObject*;
+using LibraryHandle = LibraryObject*;
+using KernelHandle = KernelObject*;
+
+static_assert(sizeof(Address) == sizeof(void*) && sizeof(Result) == 4 && sizeof(Ordinal) == 4);
+
+// The oldest driver that has all functions below, as cuDriverGetVersion counts.
+inline constexpr int kOldestDriver = 12000;
+
+// CUresult
+inline constexpr Result kSuccess = 0;
+inline constexpr Result kInvalidValue = 1;
+inline constexpr Result kOutOfMemory = 2;
+inline constexpr Result kNotInitialized = 3;
+inline constexpr Result kDeinitialized = 4;
+inline constexpr Result kNoDevice = 100;
+inline constexpr Result kNoBinaryForGpu = 209;
+inline constexpr Result kUnsupportedPtxVersion = 222;
+
+// CUdevice_attribute
+inline constexpr int kComputeCapabilityMajor = 75;
+inline constexpr int kComputeCapabilityMinor = 76;
+// CUfunction_attribute
+inline constexpr int kMaxDynamicSharedSize = 8;
+// CUpointer_attribute, and the value of CUmemorytype that it has for memory of a device
+inline constexpr int kPointerMemoryType = 2;
+inline constexpr unsigned kMemoryOfDevice = 2;
+// CUstream_flags and CUevent_flags
+inline constexpr unsigned kNonBlocking = 1;
+inline constexpr unsigned kDisableTiming = 2;
+
+// X(symbol, parameters): all return a Result. The symbols are versioned where the driver versions them.
+#define AOTPACK_CUDA_FUNCTIONS(X)                                                                                     \
+  X(cuInit, (unsigned flags))                                                                                         \
+  X(cuGetErrorName, (Result result, const char** out))                                                                \
+  X(cuGetErrorString, (Result result, const char** out))                                                              \
+  X(cuDeviceGetCount, (int* out))                                                                                     \
+  X(cuDeviceGet, (Ordinal * out, int index))                                                                          \
+  X(cuDeviceGetName, (char* out, int size, Ordinal device))                                                           \
+  X(cuDeviceGetAttribute, (int* out, int attribute, Ordinal device))                                                  \
+  X(cuDeviceTotalMem_v2, (size_t* out, Ordinal device))                                                               \
+  X(cuDevicePrimaryCtxRetain, (ContextHandle * out, Ordinal device))                                                  \
+  X(cuCtxGetCurrent, (ContextHandle * out))                                                                           \
+  X(cuCtxPushCurrent_v2, (ContextHandle context))                                                                     \
+  X(cuCtxPopCurrent_v2, (ContextHandle * out))                                                                        \
+  X(cuMemAlloc_v2, (Address * out, size_t bytes))                                                                     \
+  X(cuMemFree_v2, (Address address))                                                                                  \
+  X(cuMemHostAlloc, (void** out, size_t bytes, unsigned flags))                                                       \
+  X(cuMemFreeHost, (void* memory))                                                                                    \
+  X(cuMemcpyAsync, (Address to, Address from, size_t bytes, StreamHandle stream))                                     \
+  X(cuMemsetD8Async, (Address to, unsigned char value, size_t count, StreamHandle stream))                            \
+  X(cuMemsetD16Async, (Address to, unsigned short value, size_t count, StreamHandle stream))                          \
+  X(cuMemsetD32Async, (Address to, unsigned value, size_t count, StreamHandle stream))                                \
+  X(cuMemsetD2D32Async, (Address to, size_t pitch, unsigned value, size_t width, size_t height, StreamHandle stream)) \
+  X(cuPointerGetAttribute, (void* out, int attribute, Address address))                                               \
+  X(cuStreamCreate, (StreamHandle * out, unsigned flags))                                                             \
+  X(cuStreamDestroy_v2, (StreamHandle stream))                                                                        \
+  X(cuStreamSynchronize, (StreamHandle stream))                                                                       \
+  X(cuStreamGetCtx, (StreamHandle stream, ContextHandle * out))                                                       \
+  X(cuStreamWaitEvent, (StreamHandle stream, EventHandle event, unsigned flags))                                      \
+  X(cuEventCreate, (EventHandle * out, unsigned flags))                                                               \
+  X(cuEventDestroy_v2, (EventHandle event))                                                                           \
+  X(cuEventRecord, (EventHandle event, StreamHandle stream))                                                          \
+  X(cuEventSynchronize, (EventHandle event))                                                                          \
+  X(cuLibraryLoadData,                                                                                                \
+    (LibraryHandle * out, const void* code, int* jit_options, void** jit_values, unsigned num_jit_options,            \
+     int* library_options, void** library_values, unsigned num_library_options))                                      \
+  X(cuLibraryUnload, (LibraryHandle library))                                                                         \
+  X(cuLibraryGetKernel, (KernelHandle * out, LibraryHandle library, const char* name))                                \
+  X(cuKernelSetAttribute, (int attribute, int value, KernelHandle kernel, Ordinal device))                            \
+  X(cuLaunchKernel,                                                                                                   \
+    (KernelHandle kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,      \
+     unsigned block_z, unsigned shared_bytes, StreamHandle stream, void** arguments, void** extra))
+
+}  // namespace aotpack::runtime::cuda

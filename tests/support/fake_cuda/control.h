@@ -1,0 +1,33 @@
+/* How tests steer the fake driver. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Makes the n-th call of a function from now on, counted from 1, fail with `result`. */
+void fake_cuda_fail(const char* function, int n, int result);
+/* Takes that back, and the illegal addresses of devices. */
+void fake_cuda_recover(void);
+/* How often a function was called. */
+uint64_t fake_cuda_calls(const char* function);
+/* Allocations that were not freed, of all devices; bytes of them; pinned allocations; streams; loaded libraries. */
+size_t fake_cuda_live(void);
+size_t fake_cuda_live_bytes(void);
+size_t fake_cuda_pinned(void);
+size_t fake_cuda_streams(void);
+size_t fake_cuda_libraries(void);
+/* Work that waits in the queue of a stream. */
+size_t fake_cuda_pending(void* stream);
+/* Allocates, frees, reads and writes memory of a device, past the rules. */
+uint64_t fake_cuda_allocate(int device, size_t bytes);
+void fake_cuda_free(uint64_t address);
+void fake_cuda_read(void* to, uint64_t from, size_t bytes);
+void fake_cuda_write(uint64_t to, const void* from, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif

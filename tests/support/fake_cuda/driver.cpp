@@ -1,0 +1,310 @@
+// The driver's functions. Signatures as in cuda.h of CUDA 12.0.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "control.h"
+#include "state.h"
+
+using namespace fake_cuda;
+
+namespace {
+
+int version() {
+  const char* text = std::getenv("FAKE_CUDA_VERSION");
+  return text != nullptr ? std::atoi(text) : 12040;
+}
+
+template <typename T>
+int fill(Address to, T value, size_t count, CUstream_st* stream) {
+  return submit(stream, [=] {
+    char* memory = device_access(to, count * sizeof(T));
+    for (size_t i = 0; i < count; ++i) std::memcpy(memory + i * sizeof(T), &value, sizeof(T));
+  });
+}
+
+}  // namespace
+
+#define ENTER(needs_context)                 \
+  const std::lock_guard lock(state().mutex); \
+  if (const int failed = enter(__func__, needs_context)) return failed
+
+EXPORT int cuDriverGetVersion(int* out) {
+  *out = version();
+  return 0;
+}
+
+EXPORT int cuInit(unsigned flags) {
+  const std::lock_guard lock(state().mutex);
+  initialise();
+  if (const int failed = enter(__func__, false)) return failed;
+  if (flags != 0) return 1;
+  return state().devices.empty() ? 100 : 0;
+}
+
+EXPORT int cuGetErrorName(int result, const char** out) {
+  *out = result == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : result == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_FAKE";
+  return 0;
+}
+
+EXPORT int cuGetErrorString(int result, const char** out) {
+  *out = result == 700 ? "an illegal memory access was encountered" : result == 2 ? "out of memory" : "a fake error";
+  return 0;
+}
+
+EXPORT int cuDeviceGetCount(int* out) {
+  ENTER(false);
+  *out = static_cast<int>(state().devices.size());
+  return 0;
+}
+
+EXPORT int cuDeviceGet(int* out, int index) {
+  ENTER(false);
+  if (index < 0 || static_cast<size_t>(index) >= state().devices.size()) return 101;
+  *out = index;
+  return 0;
+}
+
+EXPORT int cuDeviceGetName(char* out, int size, int device) {
+  ENTER(false);
+  std::snprintf(out, static_cast<size_t>(size), "Fake GPU %d", device);
+  return 0;
+}
+
+EXPORT int cuDeviceGetAttribute(int* out, int attribute, int device) {
+  ENTER(false);
+  const Device& of = state().devices[static_cast<size_t>(device)];
+  if (attribute != 75 && attribute != 76) return 1;
+  *out = attribute == 75 ? of.major : of.minor;
+  return 0;
+}
+
+EXPORT int cuDeviceTotalMem_v2(size_t* out, int device) {
+  ENTER(false);
+  *out = state().devices[static_cast<size_t>(device)].memory->capacity();
+  return 0;
+}
+
+EXPORT int cuDevicePrimaryCtxRetain(CUctx_st** out, int device) {
+  ENTER(false);
+  Device& of = state().devices[static_cast<size_t>(device)];
+  ++of.retained;
+  *out = &of.context;
+  return 0;
+}
+
+EXPORT int cuCtxGetCurrent(CUctx_st** out) {
+  ENTER(false);
+  *out = current.empty() ? nullptr : current.back();
+  return 0;
+}
+
+EXPORT int cuCtxPushCurrent_v2(CUctx_st* context) {
+  ENTER(false);
+  if (context == nullptr) return 201;
+  current.push_back(context);
+  return 0;
+}
+
+EXPORT int cuCtxPopCurrent_v2(CUctx_st** out) {
+  ENTER(false);
+  if (current.empty()) return 201;
+  *out = current.back();
+  current.pop_back();
+  return 0;
+}
+
+EXPORT int cuMemAlloc_v2(Address* out, size_t bytes) {
+  ENTER(true);
+  if (bytes == 0) return 1;
+  *out = here().memory->allocate(bytes);
+  return *out != 0 ? 0 : 2;
+}
+
+EXPORT int cuMemFree_v2(Address address) {
+  ENTER(true);
+  if (const int failed = drain_all()) return failed;
+  for (Device& device : state().devices) {
+    if (device.memory->free(address)) return 0;
+  }
+  return 1;
+}
+
+EXPORT int cuMemHostAlloc(void** out, size_t bytes, unsigned) {
+  ENTER(true);
+  *out = std::malloc(bytes);
+  state().pinned.insert(*out);
+  return 0;
+}
+
+EXPORT int cuMemFreeHost(void* memory) {
+  ENTER(true);
+  if (state().pinned.erase(memory) == 0) return 1;
+  drain_all();
+  std::free(memory);
+  return 0;
+}
+
+EXPORT int cuMemcpyAsync(Address to, Address from, size_t bytes, CUstream_st* stream) {
+  ENTER(true);
+  return submit(stream, [=] { std::memmove(access(to, bytes), access(from, bytes), bytes); });
+}
+
+EXPORT int cuMemsetD8Async(Address to, unsigned char value, size_t count, CUstream_st* stream) {
+  ENTER(true);
+  return fill(to, value, count, stream);
+}
+
+EXPORT int cuMemsetD16Async(Address to, unsigned short value, size_t count, CUstream_st* stream) {
+  ENTER(true);
+  return fill(to, value, count, stream);
+}
+
+EXPORT int cuMemsetD32Async(Address to, unsigned value, size_t count, CUstream_st* stream) {
+  ENTER(true);
+  return fill(to, value, count, stream);
+}
+
+EXPORT int cuMemsetD2D32Async(Address to, size_t pitch, unsigned value, size_t width, size_t height,
+                              CUstream_st* stream) {
+  ENTER(true);
+  return submit(stream, [=] {
+    for (size_t row = 0; row < height; ++row) {
+      char* memory = device_access(to + row * pitch, width * 4);
+      for (size_t i = 0; i < width; ++i) std::memcpy(memory + 4 * i, &value, 4);
+    }
+  });
+}
+
+EXPORT int cuPointerGetAttribute(void* out, int attribute, Address address) {
+  ENTER(false);
+  if (attribute != 2) return 1;
+  for (const Device& device : state().devices) {
+    if (!device.memory->contains(address)) continue;
+    *static_cast<unsigned*>(out) = 2;
+    return 0;
+  }
+  return 1;
+}
+
+EXPORT int cuStreamCreate(CUstream_st** out, unsigned) {
+  ENTER(true);
+  auto made = std::make_unique<CUstream_st>();
+  made->context = current.back();
+  *out = made.get();
+  state().streams.emplace(*out, std::move(made));
+  return 0;
+}
+
+EXPORT int cuStreamDestroy_v2(CUstream_st* stream) {
+  ENTER(true);
+  if (!state().streams.contains(stream)) return 400;
+  drain(stream);
+  state().streams.erase(stream);
+  return 0;
+}
+
+EXPORT int cuStreamSynchronize(CUstream_st* stream) {
+  ENTER(true);
+  CUstream_st* target = find(stream);
+  return target != nullptr ? drain(target) : 400;
+}
+
+EXPORT int cuStreamGetCtx(CUstream_st* stream, CUctx_st** out) {
+  ENTER(true);
+  CUstream_st* target = find(stream);
+  if (target == nullptr) return 400;
+  *out = target->context;
+  return 0;
+}
+
+EXPORT int cuStreamWaitEvent(CUstream_st* stream, CUevent_st* event, unsigned) {
+  ENTER(true);
+  if (!state().events.contains(event)) return 400;
+  if (event->stream == nullptr) return 0;
+  return submit(stream, [other = event->stream] {
+    if (state().streams.contains(other)) drain(other);
+  });
+}
+
+EXPORT int cuEventCreate(CUevent_st** out, unsigned) {
+  ENTER(true);
+  auto made = std::make_unique<CUevent_st>();
+  *out = made.get();
+  state().events.emplace(*out, std::move(made));
+  return 0;
+}
+
+EXPORT int cuEventDestroy_v2(CUevent_st* event) {
+  ENTER(true);
+  return state().events.erase(event) != 0 ? 0 : 400;
+}
+
+EXPORT int cuEventRecord(CUevent_st* event, CUstream_st* stream) {
+  ENTER(true);
+  if (!state().events.contains(event) || find(stream) == nullptr) return 400;
+  event->stream = find(stream);
+  return 0;
+}
+
+EXPORT int cuEventSynchronize(CUevent_st* event) {
+  ENTER(true);
+  if (!state().events.contains(event)) return 400;
+  return event->stream != nullptr ? drain(event->stream) : 0;
+}
+
+EXPORT int cuLibraryLoadData(CUlib_st** out, const void* code, int*, void**, unsigned, int*, void**, unsigned) {
+  ENTER(true);
+  const std::string text = static_cast<const char*>(code);
+  int architecture = 0;
+  const bool is_binary = std::sscanf(text.c_str(), "FAKECUBIN sm_%d", &architecture) == 1;
+  const size_t target = text.find(".target sm_");
+  if (!is_binary && (target == std::string::npos || text.find(".version") == std::string::npos)) return 218;
+  if (!is_binary) architecture = std::atoi(text.c_str() + target + 11);
+  const int own = here().major * 10 + here().minor;
+  const bool runs = is_binary ? own / 10 == architecture / 10 && own >= architecture : own >= architecture;
+  if (!runs) return 209;
+  auto made = std::make_unique<CUlib_st>();
+  made->code = text;
+  *out = made.get();
+  state().libraries.emplace(*out, std::move(made));
+  return 0;
+}
+
+EXPORT int cuLibraryUnload(CUlib_st* library) {
+  ENTER(true);
+  drain_all();
+  return state().libraries.erase(library) != 0 ? 0 : 400;
+}
+
+EXPORT int cuLibraryGetKernel(CUkern_st** out, CUlib_st* library, const char* name) {
+  ENTER(true);
+  if (!state().libraries.contains(library)) return 400;
+  const fake_cuda::Kernel* kernel = fake_cuda::find_kernel(name);
+  if (kernel == nullptr || library->code.find(name) == std::string::npos) return 500;
+  auto& known = state().kernels[name];
+  if (known == nullptr) known = std::make_unique<CUkern_st>(CUkern_st{kernel});
+  *out = known.get();
+  return 0;
+}
+
+EXPORT int cuKernelSetAttribute(int attribute, int value, CUkern_st* kernel, int) {
+  ENTER(true);
+  if (attribute != 8 || value > (227 << 10)) return 1;
+  kernel->max_shared = value;
+  return 0;
+}
+
+EXPORT int cuLaunchKernel(CUkern_st* kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                          unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream_st* stream,
+                          void** arguments, void** extra) {
+  ENTER(true);
+  if (grid_x == 0 || grid_y == 0 || grid_z == 0 || extra != nullptr) return 1;
+  if (block_x * block_y * block_z == 0 || block_x * block_y * block_z > 1024) return 1;
+  if (shared_bytes > static_cast<unsigned>(kernel->max_shared)) return 1;
+  std::vector<std::string> values;
+  for (size_t i = 0; i < kernel->kernel->parameters.size(); ++i) {
+    values.emplace_back(static_cast<const char*>(arguments[i]), kernel->kernel->parameters[i]);
+  }
+  return submit(stream, [run = kernel->kernel->run, values = std::move(values)] { run(values, device_access); });
+}

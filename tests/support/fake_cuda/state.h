@@ -1,0 +1,87 @@
+// What the fake driver keeps, and what its functions have in common.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels.h"
+#include "memory.h"
+
+struct CUctx_st {
+  int device;
+};
+struct CUstream_st {
+  CUctx_st* context;
+  std::deque<std::function<void()>> work;
+};
+struct CUevent_st {
+  CUstream_st* stream = nullptr;
+};
+struct CUlib_st {
+  std::string code;
+};
+struct CUkern_st {
+  const fake_cuda::Kernel* kernel;
+  int max_shared = 48 << 10;
+};
+
+namespace fake_cuda {
+
+struct Device {
+  int major, minor;
+  std::unique_ptr<Memory> memory;
+  CUctx_st context;
+  int retained = 0;
+  int fault = 0;  // the result of all calls after an error that a context does not survive
+  CUstream_st legacy{};
+};
+
+struct Failure {
+  uint64_t at;
+  int result;
+};
+
+struct State {
+  std::recursive_mutex mutex;
+  bool initialised = false;
+  std::deque<Device> devices;
+  std::map<std::string, uint64_t> calls;
+  std::map<std::string, Failure> failures;
+  std::map<CUstream_st*, std::unique_ptr<CUstream_st>> streams;
+  std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events;
+  std::map<CUlib_st*, std::unique_ptr<CUlib_st>> libraries;
+  std::map<std::string, std::unique_ptr<CUkern_st>> kernels;
+  std::set<void*> pinned;
+};
+
+State& state();
+// The contexts that were pushed on this thread, the current one last.
+extern thread_local std::vector<CUctx_st*> current;
+
+// Reads the environment.
+void initialise();
+// What a call returns before it does anything; 0: it goes on.
+int enter(const char* function, bool needs_context);
+// The device of the current context.
+Device& here();
+// Bytes of a device or of the host where the driver reads and writes them; of a device only. Throw a Fault.
+char* access(Address address, size_t bytes);
+char* device_access(Address address, size_t bytes);
+// NULL for a stream that is not alive.
+CUstream_st* find(CUstream_st* stream);
+// Runs what waits in a stream, or in all of the current device. The result of the device from then on.
+int drain(CUstream_st* stream);
+int drain_all();
+int submit(CUstream_st* stream, std::function<void()> work);
+
+}  // namespace fake_cuda
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
