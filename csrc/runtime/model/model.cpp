@@ -52,23 +52,45 @@ Model::Model(const char* path, aotpack_verify verify, FileMap::Mode mode, Device
   if (manifest.weights) current_ = original_;
 }
 
-// The archive's pages where the device reads them; copies in its memory elsewhere.
+// By constant: whether it has to be on the device.
+std::vector<bool> Model::constants_of_device() const {
+  std::vector<bool> read(archive_.manifest().constants.size());
+  for (size_t i = 0; i < read.size(); ++i) read[i] = archive_.manifest().constants[i].mutated && !on_host_[i];
+  for (const ModelEntry& entry : entries_) {
+    for (const Variant& variant : entry.variants) {
+      for (const Step& step : variant.steps) {
+        for (const uint32_t index : step.module->constants) read[index] = read[index] || !step.on_host;
+      }
+    }
+  }
+  return read;
+}
+
+// The archive's pages where the device reads them; copies in its memory elsewhere, all in one block.
 std::shared_ptr<const WeightSet> Model::archived_weights() {
-  const size_t count = archive_.manifest().constants.size();
+  constexpr size_t kAlignment = 256;
+  const std::vector<ConstantRecord>& records = archive_.manifest().constants;
   std::vector<ConstantValue> values;
   if (device_.is_host()) {
-    for (size_t i = 0; i < count; ++i) values.push_back({archive_.constant(i), nullptr});
-  } else {
-    const std::unique_ptr<Stream> stream = device_.make_stream();
-    for (size_t i = 0; i < count; ++i) {
-      const size_t bytes = archive_.manifest().constants[i].nbytes;
-      OwnedMemory memory = allocate_weight(device_, bytes);
-      stream->copy(memory.get(), archive_.constant(i), bytes);
-      values.push_back({memory.get(), nullptr, archive_.constant(i)});
-      values.back().owner = std::move(memory);
-    }
-    stream->wait();
+    for (size_t i = 0; i < records.size(); ++i) values.push_back({archive_.constant(i), nullptr});
+    return std::make_shared<const WeightSet>(archive_, entries_, 0, std::move(values));
   }
+  const std::vector<bool> read = constants_of_device();
+  std::vector<size_t> offsets(records.size());
+  size_t bytes = 0;
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (!read[i]) continue;
+    offsets[i] = bytes;
+    bytes += (static_cast<size_t>(records[i].nbytes) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  const std::shared_ptr<void> block(allocate_weight(device_, bytes));
+  std::vector<Transfer> transfers;
+  for (size_t i = 0; i < records.size(); ++i) {
+    char* data = read[i] ? static_cast<char*>(block.get()) + offsets[i] : nullptr;
+    if (read[i]) transfers.push_back({data, archive_.constant(i), static_cast<size_t>(records[i].nbytes)});
+    values.push_back({data, read[i] ? block : nullptr, archive_.constant(i)});
+  }
+  device_.upload(transfers);
   return std::make_shared<const WeightSet>(archive_, entries_, 0, std::move(values));
 }
 

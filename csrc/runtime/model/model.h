@@ -80,6 +80,7 @@ class Model {
   void load_modules();
   std::string describe_step(const EntryRecord& entry, const Variant& variant, const Step& step) const;
   void place_state();
+  std::vector<bool> constants_of_device() const;
   std::shared_ptr<const WeightSet> archived_weights();
   std::string describe(const EntryRecord& entry, const VariantRecord& variant) const;
   void add_infos();

@@ -242,6 +242,10 @@ class Update {
 }  // namespace
 
 void update_weights(Model* model, const GivenWeights& given, int32_t num_threads) {
+  if (!model->device().is_host()) {
+    throw Error(AOTPACK_INVALID_ARGUMENT, model->archive().path() + ": the weights of a model on " +
+                                              device_name(model->device().id()) + " cannot be replaced");
+  }
   const Model::Base from = given.from_archive ? Model::Base::kArchive : Model::Base::kCurrent;
   model->replace_weights(
       from, [&](const WeightSet& base, uint64_t id) { return Update(model, base, given).make(id, num_threads); });
