@@ -264,6 +264,11 @@ AOTPACK_API aotpack_status* aotpack_context_run_into(aotpack_context* context, s
  * one. */
 AOTPACK_API const char* aotpack_context_variant(const aotpack_context* context, size_t entry);
 
+/* Copies a tensor into another of the same dtype and sizes, with any strides that do not overlap; each may be on the
+ * CPU or on a device. Returns when the copy is complete. Work of other streams on the tensors must have ended before.
+ */
+AOTPACK_API aotpack_status* aotpack_tensor_copy(const DLTensor* from, const DLTensor* to);
+
 /* ---- state ----------------------------------------------------------------------------------------------------- */
 
 /* The tensors that the model writes to (caches, counters, running statistics). Every context has its own copies, whose

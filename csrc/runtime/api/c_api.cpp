@@ -8,6 +8,7 @@
 #include "aotpack/aotpack.h"
 #include "base/status.h"
 #include "call/context.h"
+#include "call/tensor_copy.h"
 #include "model/devices.h"
 #include "model/model.h"
 #include "update/update.h"
@@ -328,6 +329,14 @@ size_t aotpack_model_state_count(const aotpack_model* model) {
 
 const aotpack_weight_info* aotpack_model_state(const aotpack_model* model, size_t index) {
   return index < aotpack_model_state_count(model) ? &unwrap(model)->state_infos()[index] : nullptr;
+}
+
+aotpack_status* aotpack_tensor_copy(const DLTensor* from, const DLTensor* to) {
+  return guarded([&] {
+    require(from != nullptr, "from is NULL");
+    require(to != nullptr, "to is NULL");
+    aotpack::runtime::copy_tensor(*from, *to);
+  });
 }
 
 aotpack_status* aotpack_context_get_state(aotpack_context* context, size_t index,
