@@ -1,9 +1,10 @@
 """Runs archives. Imports only the native module; numpy only if numpy arrays are passed; torch and jax never.
 
 `load` returns a `Model`, which is called like its source model. A call accepts numpy, torch or jax arrays, or any
-object with `__dlpack__` or the buffer protocol, in CPU memory. The results are arrays of the library of the first array
-argument, otherwise `Tensor`. Results own their memory and have the strides of the source model's results. Scalars of
-the signature are Python ints, floats or bools.
+object with `__dlpack__` or the buffer protocol, in CPU memory or on the device of the model. The results are arrays of
+the library of the first array argument, otherwise `Tensor`; on a device, of the first argument that is there, and part
+of the work of torch's current stream if that is a torch tensor. Results own their memory and have the strides of the
+source model's results. Scalars of the signature are Python ints, floats or bools.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ class Model(Entry):
 
     @property
     def device(self) -> str:
-        """The device on which the model runs: "cpu"."""
+        """The device on which the model runs: "cpu" or "cuda:0"."""
         return _device_name(self._device)
 
     def entry(self, name: str) -> Entry:
@@ -289,7 +290,7 @@ def load(
         copy: False maps the file: all processes share its pages, and it must not be written to while the model is in
             use (replace it by renaming; docs/deployment.md). True reads it into sealed memory of this process. None:
             the environment variable AOTPACK_LOAD, "map" or "copy", decides; the default is "map".
-        device: the device on which the model runs, "cpu". This version runs archives on the CPU only.
+        device: the device on which the model runs: "cpu", or "cuda:0" and the like.
         num_threads: number of threads per call; None: one per core that is available to this process.
 
     Raises:

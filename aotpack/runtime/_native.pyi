@@ -4,7 +4,7 @@ from typing import Any, final, overload
 
 @final
 class Tensor:
-    """A result in CPU memory. Gives its memory away without a copy: buffer protocol, DLPack, numpy."""
+    """A result. Shares its memory without a copy: DLPack, and in CPU memory the buffer protocol and numpy."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -12,6 +12,8 @@ class Tensor:
     def strides(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> str: ...
+    @property
+    def device(self) -> str: ...
     @property
     def ndim(self) -> int: ...
     @property
@@ -24,7 +26,7 @@ class Tensor:
     def __dlpack__(
         self,
         *,
-        stream: None = None,
+        stream: int | None = None,
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,

@@ -79,25 +79,24 @@ std::string device_name(int type, int id) {
   return name ? std::string(name) + ":" + std::to_string(id) : "DLPack device type " + std::to_string(type);
 }
 
-bool check_device(const Site& site, int type, int id) {
-  if (type == kDLCPU || type == kDLCUDAHost) return true;
-  return fail(site, "must be in CPU memory, but is on " + device_name(type, id),
-              "copy it to the CPU first, with torch: tensor.cpu()");
-}
-
-bool check_device(const Site& site, const DLTensor& tensor) {
-  return check_device(site, tensor.device.device_type, tensor.device.device_id);
-}
-
-// What the producer says of itself, before it is asked for memory that may be elsewhere.
-bool check_device_of(PyObject* object, const Site& site) {
-  Ref device = Ref::take(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
-  int type, id;
-  if (!device || !PyTuple_Check(device.get()) || !PyArg_ParseTuple(device.get(), "ii", &type, &id)) {
-    PyErr_Clear();  // its capsule will say it
-    return true;
+bool check_device(const Site& site, DLDevice device) {
+  if (device.device_type == kDLCPU || device.device_type == kDLCUDAHost) return true;
+  if (device.device_type == site.device.device_type && device.device_id == site.device.device_id) return true;
+  const std::string got = device_name(device.device_type, device.device_id);
+  if (site.device.device_type == kDLCPU) {
+    return fail(site, "must be in CPU memory, but is on " + got, "copy it to the CPU first, with torch: tensor.cpu()");
   }
-  return check_device(site, type, id);
+  return fail(site, "must be in CPU memory or on " + device_name(site.device.device_type, site.device.device_id) +
+                        ", but is on " + got);
+}
+
+// What the producer says of itself, before it is asked for memory that may be elsewhere. The CPU where it does not: its
+// capsule will say it.
+DLDevice device_of(PyObject* object) {
+  Ref device = Ref::take(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
+  int type = kDLCPU, id = 0;
+  if (!device || !PyTuple_Check(device.get()) || !PyArg_ParseTuple(device.get(), "ii", &type, &id)) PyErr_Clear();
+  return {static_cast<DLDeviceType>(type), id};
 }
 
 }  // namespace
@@ -108,7 +107,7 @@ bool Argument::import(PyObject* object, const Site& site, DLDataType expected, b
     ok = import_numpy(object, site, writable);
   } else if (Tensor* tensor = tensor_of(object)) {
     tensor_ = tensor->get();
-    ok = true;
+    ok = check_device(site, tensor_.device);
   } else {
     const ArrayType type = array_type(Py_TYPE(object));
     kind_ = type.kind;
@@ -197,7 +196,7 @@ bool Argument::import_numpy(PyObject* object, const Site& site, bool writable) {
 
 bool Argument::import_exchange(PyObject* object, const Site& site) {
   if (kind_.exchange->borrow(object, &tensor_) != 0) return fail_dlpack(site);
-  return check_device(site, tensor_);
+  return check_device(site, tensor_.device);
 }
 
 bool Argument::import_buffer(PyObject* object, const Site& site, bool writable) {
@@ -256,32 +255,43 @@ bool Argument::import_raw(PyObject* tuple, const Site& site) {
 }
 
 bool Argument::import_dlpack(PyObject* object, const Site& site, bool writable) {
-  if (!check_device_of(object, site)) return false;
+  const DLDevice device = device_of(object);
+  if (!check_device(site, device)) return false;
   Ref method = Ref::take(PyObject_GetAttrString(object, "__dlpack__"));
   Ref none = Ref::take(PyTuple_New(0));
   Ref kwargs = Ref::take(Py_BuildValue("{s:(ii)}", "max_version", AOTPACK_DLPACK_MAJOR, AOTPACK_DLPACK_MINOR));
   if (!method || !none || !kwargs) return fail_dlpack(site);
+  if (device.device_type == kDLCUDA) {
+    // The producer lets this stream wait for its own.
+    Ref stream = Ref::take(PyLong_FromVoidPtr(site.stream));
+    if (!stream || PyDict_SetItemString(kwargs.get(), "stream", stream.get()) < 0) return fail_dlpack(site);
+  }
   Ref capsule = Ref::take(PyObject_Call(method.get(), none.get(), kwargs.get()));
   if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {
     // Producers from before DLPack 1.0 do not know the argument.
     PyErr_Clear();
-    capsule = Ref::take(PyObject_CallNoArgs(method.get()));
+    if (PyDict_DelItemString(kwargs.get(), "max_version") < 0) return fail_dlpack(site);
+    capsule = Ref::take(PyObject_Call(method.get(), none.get(), kwargs.get()));
   }
   if (!capsule) return fail_dlpack(site);
-  if (PyCapsule_IsValid(capsule.get(), "dltensor_versioned")) {
-    auto* managed = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.get(), "dltensor_versioned"));
+  return read_capsule(capsule.release(), site, writable);
+}
+
+// Takes the capsule over. It is not consumed: it frees the tensor when it is let go, which is after the call.
+bool Argument::read_capsule(PyObject* capsule, const Site& site, bool writable) {
+  capsule_ = capsule;
+  held_ = Held::kCapsule;
+  if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+    auto* managed = static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule, "dltensor_versioned"));
     if (managed->version.major != AOTPACK_DLPACK_MAJOR) return fail(site, "uses an unsupported version of DLPack");
     if (writable && (managed->flags & DLPACK_FLAG_BITMASK_READ_ONLY)) return fail_read_only(site);
     tensor_ = managed->dl_tensor;
-  } else if (PyCapsule_IsValid(capsule.get(), "dltensor")) {
-    tensor_ = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.get(), "dltensor"))->dl_tensor;
+  } else if (PyCapsule_IsValid(capsule, "dltensor")) {
+    tensor_ = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"))->dl_tensor;
   } else {
     return fail(site, "has a __dlpack__ that does not return a DLPack capsule");
   }
-  // The capsule is not consumed: it frees the tensor when we let it go, which is after the call.
-  capsule_ = capsule.release();
-  held_ = Held::kCapsule;
-  return check_device(site, tensor_);
+  return check_device(site, tensor_.device);
 }
 
 void Argument::release() {

@@ -18,6 +18,7 @@ enum class Framework : uint8_t { kNone, kNumpy, kTorch, kJax };
 struct ArrayKind {
   Framework framework = Framework::kNone;
   const ExchangeApi* exchange = nullptr;  // may be null
+  bool is_on_device = false;              // so is what comes out
 };
 
 // What an error says about the argument.
@@ -25,6 +26,8 @@ struct Site {
   const char* role;  // "argument" or "out"
   const char* name;
   const char* error = "InputError";  // its class in aotpack.errors
+  DLDevice device = {kDLCPU, 0};     // where the array may be besides the CPU
+  void* stream = nullptr;            // of that device: reads the array
 };
 
 // Borrows the memory of any array: numpy's, torch's, jax's, our own, what speaks DLPack or the buffer protocol. Needs
@@ -38,8 +41,9 @@ class Argument {
     if (held_ != Held::kNothing) release();
   }
 
-  // False, with a Python exception set, when `object` is no array in CPU memory, or is read-only and must be written
-  // to. uint16 is taken for bfloat16, and uint8 for float8, when that is `expected`: see stands_for().
+  // False, with a Python exception set, when `object` is no array in CPU memory or on the site's device, or is
+  // read-only and must be written to. uint16 is taken for bfloat16, and uint8 for float8, when that is `expected`: see
+  // stands_for().
   bool import(PyObject* object, const Site& site, DLDataType expected, bool writable);
 
   // The same for a number of the signature: a Python number, numpy scalar, or array of rank 0.
@@ -53,6 +57,7 @@ class Argument {
 
   const DLTensor& tensor() const { return tensor_; }
   const ArrayKind& kind() const { return kind_; }
+  bool is_on_device() const { return tensor_.device.device_type == kDLCUDA; }
 
  private:
   enum class Held : uint8_t { kNothing, kBuffer, kCapsule };
@@ -60,6 +65,7 @@ class Argument {
   bool import_numpy(PyObject* object, const Site& site, bool writable);
   bool import_exchange(PyObject* object, const Site& site);
   bool import_buffer(PyObject* object, const Site& site, bool writable);
+  bool read_capsule(PyObject* capsule, const Site& site, bool writable);
   bool import_dlpack(PyObject* object, const Site& site, bool writable);
   bool is_array(PyObject* object) const;
   void own_sizes();

@@ -20,6 +20,8 @@ PyObject* from_dlpack(const char* module_name, DLManagedTensorVersioned* tensor)
 }  // namespace
 
 PyObject* wrap_result(DLManagedTensorVersioned* tensor, const ArrayKind& kind) {
+  const bool is_on_device = tensor->dl_tensor.device.device_type != kDLCPU;
+  if (is_on_device && !kind.is_on_device) return new_tensor_object(tensor);
   if (kind.exchange && kind.exchange->to_object) {
     void* object = nullptr;
     return kind.exchange->to_object(tensor, &object) == 0 ? static_cast<PyObject*>(object) : nullptr;

@@ -30,19 +30,20 @@ class Small {
 // The tensors that go into a call, borrowed for its time.
 class Inputs {
  public:
-  explicit Inputs(size_t count) : arguments_(count), tensors_(count) {}
+  // `device` and `stream`: of the model.
+  Inputs(size_t count, DLDevice device, void* stream)
+      : arguments_(count), tensors_(count), device_(device), stream_(stream) {}
 
   bool import(size_t i, PyObject* object, const aotpack_value_info& info) {
     Argument& argument = arguments_[i];
-    const Site site{"argument", info.name};
+    const Site site{"argument", info.name, "InputError", info.device, stream_};
     if (info.number != AOTPACK_NUMBER_NONE) {
       if (!argument.import_number(object, site, info.number)) return false;
     } else {
       if (!argument.import(object, site, info.dtype, info.mutated)) return false;
     }
     tensors_[i] = &argument.tensor();
-    // The first array whose library we know decides what comes out.
-    if (kind_.framework == Framework::kNone && !kind_.exchange) kind_ = argument.kind();
+    note_kind(argument);
     return true;
   }
 
@@ -53,7 +54,22 @@ class Inputs {
       arguments_[i].hold_number(info.number);
       return true;
     }
-    return arguments_[i].import(object, {"out", info.name}, info.dtype, /*writable=*/true);
+    const Site site{"out", info.name, "InputError", device_, stream_};
+    if (!arguments_[i].import(object, site, info.dtype, /*writable=*/true)) return false;
+    note_kind(arguments_[i]);
+    return true;
+  }
+
+  // Arrays of a library that says which stream it works on are used, and results made, in the order of that stream.
+  // False with an exception on failure.
+  bool follow(Lease* lease) const {
+    if (!kind_.is_on_device || !kind_.exchange || !kind_.exchange->current_stream) return true;
+    void* stream = nullptr;
+    if (kind_.exchange->current_stream(device_.device_type, device_.device_id, &stream) != 0) return false;
+    // The legacy default stream, as the driver and DLPack call it where NULL means none.
+    constexpr uintptr_t kLegacy = 1;
+    lease->follow(stream ? stream : reinterpret_cast<void*>(kLegacy));
+    return true;
   }
 
   const DLTensor& tensor(size_t i) { return arguments_[i].tensor(); }
@@ -62,8 +78,19 @@ class Inputs {
   const ArrayKind& kind() const { return kind_; }
 
  private:
+  // The first array whose library we know decides what comes out; where the model runs on a device, the first that is
+  // there.
+  void note_kind(const Argument& argument) {
+    const bool is_first = kind_.framework == Framework::kNone && !kind_.exchange;
+    if (!is_first && (kind_.is_on_device || !argument.is_on_device())) return;
+    kind_ = argument.kind();
+    kind_.is_on_device = argument.is_on_device();
+  }
+
   Small<Argument> arguments_;
   Small<const DLTensor*> tensors_;
+  DLDevice device_;
+  void* stream_;
   ArrayKind kind_;
 };
 
@@ -155,6 +182,24 @@ bool is_plain(const CallPlan& plan, size_t num_inputs, size_t num_outputs) {
 
 }  // namespace
 
+bool Lease::acquire() {
+  if (device_.device_type == kDLCPU) return true;
+  if (own_) {
+    context_ = own_->get();
+    return true;
+  }
+  aotpack_status* status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = runner_.loaded()->take(&context_);
+  Py_END_ALLOW_THREADS;
+  return check(status);
+}
+
+aotpack_status* Lease::set_stream(aotpack_context* context) const {
+  if (!follows_ || aotpack_context_stream(context) == followed_) return nullptr;
+  return aotpack_context_set_stream(context, followed_);
+}
+
 PyObject* Runner::call(PyObject* self, PyObject* args, PyObject* kwargs) const {
   const CallPlan& plan = loaded_->plan(entry_);
   aotpack_model* model = loaded_->model();
@@ -170,12 +215,15 @@ PyObject* Runner::call(PyObject* self, PyObject* args, PyObject* kwargs) const {
     return PyObject_CallFunctionObjArgs(method.get(), args, keywords.get(), nullptr);
   }
 
-  Inputs inputs(num_inputs);
+  Lease lease(*this);
+  if (!lease.acquire()) return nullptr;
+  Inputs inputs(num_inputs, lease.device(), lease.stream());
   for (size_t i = 0; i < num_inputs; ++i) {
     if (!inputs.import(i, objects[i].get(), *aotpack_model_input(model, entry_, i))) return nullptr;
   }
+  if (!inputs.follow(&lease)) return nullptr;
   Outputs outputs(model, entry_, num_outputs);
-  if (!with_context([&](aotpack_context* context) {
+  if (!lease.run([&](aotpack_context* context) {
         return aotpack_context_run(context, entry_, inputs.tensors(), num_inputs, outputs.data(), num_outputs);
       })) {
     return nullptr;
@@ -210,15 +258,18 @@ PyObject* Runner::run(PyObject* tensors, PyObject* out) const {
 
   Ref given = take(tensors, "the inputs must be a sequence of arrays");
   if (!given || !fits(given.get(), num_inputs, "input")) return nullptr;
-  Inputs inputs(num_inputs);
+  Lease lease(*this);
+  if (!lease.acquire()) return nullptr;
+  Inputs inputs(num_inputs, lease.device(), lease.stream());
   for (size_t i = 0; i < num_inputs; ++i) {
     PyObject* object = PyTuple_GET_ITEM(given.get(), static_cast<Py_ssize_t>(i));
     if (!inputs.import(i, object, *aotpack_model_input(model, entry_, i))) return nullptr;
   }
 
+  if (!inputs.follow(&lease)) return nullptr;
   if (out == Py_None) {
     Outputs outputs(model, entry_, num_outputs);
-    const bool ok = with_context([&](aotpack_context* context) {
+    const bool ok = lease.run([&](aotpack_context* context) {
       return aotpack_context_run(context, entry_, inputs.tensors(), num_inputs, outputs.data(), num_outputs);
     });
     return ok ? sequence(&outputs, inputs.kind(), /*tuple=*/false) : nullptr;
@@ -226,12 +277,13 @@ PyObject* Runner::run(PyObject* tensors, PyObject* out) const {
 
   Ref buffers = take(out, "out must be a sequence of arrays");
   if (!buffers || !fits(buffers.get(), num_outputs, "output")) return nullptr;
-  Inputs results(num_outputs);
+  Inputs results(num_outputs, lease.device(), lease.stream());
   for (size_t i = 0; i < num_outputs; ++i) {
     PyObject* object = PyTuple_GET_ITEM(buffers.get(), static_cast<Py_ssize_t>(i));
     if (!results.import_out(i, object, *aotpack_model_output(model, entry_, i))) return nullptr;
   }
-  const bool ok = with_context([&](aotpack_context* context) {
+  if (!inputs.kind().is_on_device && !results.follow(&lease)) return nullptr;
+  const bool ok = lease.run([&](aotpack_context* context) {
     return aotpack_context_run_into(context, entry_, inputs.tensors(), num_inputs, results.tensors(), num_outputs);
   });
   Ref list = Ref::take(ok ? PySequence_List(buffers.get()) : nullptr);

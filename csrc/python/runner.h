@@ -47,6 +47,43 @@ class Runner {
   size_t entry_;
 };
 
+// The context of one call, which is chosen before the arguments are read where the model runs on a device: those who
+// make them let its stream wait for theirs.
+class Lease {
+ public:
+  explicit Lease(const Runner& runner)
+      : runner_(runner), device_(aotpack_model_device(runner.loaded()->model())), own_(runner.context().get()) {}
+  ~Lease() {
+    if (context_ && !own_) runner_.loaded()->give_back(context_);
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  DLDevice device() const { return device_; }
+  void* stream() const { return context_ ? aotpack_context_stream(context_) : nullptr; }
+
+  // Chooses the context where the model runs on a device. False with an exception on failure.
+  bool acquire();
+  // The stream of the caller's library: the work of the call is part of it, and goes on after run().
+  void follow(void* stream) {
+    follows_ = true;
+    followed_ = stream;
+  }
+  // Like Runner::with_context. Without a stream to follow, results are there when it returns.
+  template <typename Body>
+  bool run(Body body) const;
+
+ private:
+  aotpack_status* set_stream(aotpack_context* context) const;
+
+  const Runner& runner_;
+  const DLDevice device_;
+  OwnContext* const own_;  // may be null
+  aotpack_context* context_ = nullptr;
+  bool follows_ = false;
+  void* followed_ = nullptr;
+};
+
 template <typename Body>
 bool Runner::with_context(Body body) const {
   aotpack_status* status;
@@ -61,6 +98,22 @@ bool Runner::with_context(Body body) const {
       status = body(context);
       loaded_->give_back(context);
     }
+  }
+  Py_END_ALLOW_THREADS;
+  return check(status);
+}
+
+template <typename Body>
+bool Lease::run(Body body) const {
+  if (!context_) return runner_.with_context(body);
+  aotpack_status* status;
+  Py_BEGIN_ALLOW_THREADS;
+  {
+    std::unique_lock<std::mutex> lock;
+    if (own_) lock = std::unique_lock(own_->mutex());
+    status = set_stream(context_);
+    if (!status) status = body(context_);
+    if (!status && !follows_) status = aotpack_context_synchronize(context_);
   }
   Py_END_ALLOW_THREADS;
   return check(status);

@@ -40,6 +40,11 @@ Managed* make_export(SharedTensor* shared, const std::vector<int64_t>& strides) 
   return &result->managed;
 }
 
+std::string device_text(DLDevice device) {
+  if (device.device_type == kDLCPU) return "cpu";
+  return (device.device_type == kDLCUDA ? "cuda:" : "device:") + std::to_string(device.device_id);
+}
+
 nb::object shape_of(const Tensor& self) {
   PyObject* tuple = PyTuple_New(self.get().ndim);
   for (int i = 0; tuple && i < self.get().ndim; ++i) {
@@ -56,7 +61,7 @@ nb::object strides_of(const Tensor& self) {
   return nb::steal(tuple);
 }
 
-// A new tensor with the same elements, contiguous.
+// A new tensor with the same elements, contiguous, on the host.
 DLManagedTensorVersioned* copy_of(const Tensor& self) {
   struct Copy {
     DLManagedTensorVersioned managed;
@@ -66,9 +71,26 @@ DLManagedTensorVersioned* copy_of(const Tensor& self) {
   const DLTensor& source = self.get();
   auto* copy = new Copy{{}, {source.shape, source.shape + source.ndim}, {}};
   copy->data.resize(static_cast<size_t>(self.size() * itemsize(source.dtype)));
-  copy_elements(self, copy->data.data());
+  if (self.is_on_host()) {
+    copy_elements(self, copy->data.data());
+  } else {
+    DLTensor target = source;
+    target.data = copy->data.data();
+    target.byte_offset = 0;
+    target.device = {kDLCPU, 0};
+    target.strides = nullptr;
+    aotpack_status* status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = aotpack_tensor_copy(&source, &target);
+    Py_END_ALLOW_THREADS;
+    if (!check(status)) {
+      delete copy;
+      throw nb::python_error();
+    }
+  }
   copy->managed.version = {AOTPACK_DLPACK_MAJOR, AOTPACK_DLPACK_MINOR};
   copy->managed.dl_tensor = source;
+  copy->managed.dl_tensor.device = {kDLCPU, 0};
   copy->managed.dl_tensor.data = copy->data.data();
   copy->managed.dl_tensor.byte_offset = 0;
   copy->managed.dl_tensor.shape = copy->shape.data();
@@ -89,15 +111,35 @@ void release_unused(PyObject* capsule, const char* name) {
 
 nb::object to_dlpack(const Tensor& self, nb::object stream, nb::object max_version, nb::object dl_device,
                      nb::object copy) {
-  if (!stream.is_none()) {
+  const DLDevice device = self.get().device;
+  // A result is complete when it is handed out, so that no stream has to wait for it.
+  if (!stream.is_none() && self.is_on_host()) {
     set_error("InputError", "a stream is not supported for a tensor in CPU memory");
     throw nb::python_error();
   }
-  if (!dl_device.is_none() && nb::cast<int>(dl_device[0]) != kDLCPU) {
-    PyErr_SetString(PyExc_BufferError, "this tensor is in CPU memory and cannot be copied to another device");
-    throw nb::python_error();
+  bool to_host = false;
+  if (!dl_device.is_none()) {
+    const int type = nb::cast<int>(dl_device[0]);
+    to_host = type == kDLCPU && !self.is_on_host();
+    if (!to_host && (type != device.device_type || nb::cast<int>(dl_device[1]) != device.device_id)) {
+      const std::string where = self.is_on_host() ? "in CPU memory" : "on " + device_text(device);
+      PyErr_SetString(PyExc_BufferError, ("this tensor is " + where + " and cannot be copied to that device").c_str());
+      throw nb::python_error();
+    }
   }
-  bool want_copy = !copy.is_none() && nb::cast<bool>(copy);
+  if (!copy.is_none()) {
+    const bool asked = nb::cast<bool>(copy);
+    if (to_host && !asked) {
+      PyErr_SetString(PyExc_BufferError, "this tensor is on a device and reaches the CPU as a copy only");
+      throw nb::python_error();
+    }
+    if (asked && !to_host && !self.is_on_host()) {
+      PyErr_SetString(PyExc_BufferError,
+                      "this tensor cannot be copied on its device; copy=True needs dl_device=(1, 0)");
+      throw nb::python_error();
+    }
+  }
+  const bool want_copy = to_host || (!copy.is_none() && nb::cast<bool>(copy));
   if (!max_version.is_none() && nb::cast<int>(max_version[0]) >= AOTPACK_DLPACK_MAJOR) {
     DLManagedTensorVersioned* tensor = want_copy ? copy_of(self) : self.export_tensor();
     return nb::steal(PyCapsule_New(tensor, "dltensor_versioned", [](PyObject* capsule) {
@@ -111,12 +153,21 @@ nb::object to_dlpack(const Tensor& self, nb::object stream, nb::object max_versi
 
 nb::object to_numpy(const Tensor& self) {
   if (!numpy_ready(true)) throw nb::python_error();
-  PyObject* array = numpy_from_tensor(self.export_tensor());
+  PyObject* array = numpy_from_tensor(self.is_on_host() ? self.export_tensor() : copy_of(self));
   if (!array) throw nb::python_error();
   return nb::steal(array);
 }
 
+nb::object to_list_of(const Tensor& self) {
+  if (self.is_on_host()) return to_list(self);
+  const Tensor copied(copy_of(self));
+  return to_list(copied);
+}
+
 nb::object to_array(const Tensor& self, nb::object dtype, nb::object copy) {
+  if (!self.is_on_host() && !copy.is_none() && !nb::cast<bool>(copy)) {
+    throw nb::value_error("the tensor is on a device: an array of its elements is a copy");
+  }
   nb::object array = to_numpy(self);
   // numpy's own rules for dtype and copy.
   if (!dtype.is_none())
@@ -130,7 +181,9 @@ std::string repr(const Tensor& self) {
     text += std::to_string(self.get().shape[i]) + (self.get().ndim == 1 ? "," : i + 1 < self.get().ndim ? ", " : "");
   }
   const char* name = dtype_name(self.get().dtype);
-  return text + "), dtype=" + (name ? name : "?") + ")";
+  text += std::string("), dtype=") + (name ? name : "?");
+  if (!self.is_on_host()) text += ", device=" + device_text(self.get().device);
+  return text + ")";
 }
 
 int get_buffer(PyObject* self, Py_buffer* view, int flags) {
@@ -173,6 +226,10 @@ int Tensor::get_buffer(PyObject* self, Py_buffer* view, int flags) const {
   const DLTensor& t = get();
   const char* format = buffer_format(t.dtype);
   view->obj = nullptr;
+  if (!is_on_host()) {
+    PyErr_SetString(PyExc_BufferError, "the tensor is on a device; .numpy() returns a copy in CPU memory");
+    return -1;
+  }
   if (!format) {
     PyErr_Format(PyExc_BufferError, "%s has no buffer format; use .numpy() or DLPack", dtype_name(t.dtype));
     return -1;
@@ -224,9 +281,10 @@ Tensor* tensor_of(PyObject* object) {
 }
 
 void bind_tensor(nb::module_& module) {
-  auto cls = nb::class_<Tensor>(module, "Tensor", nb::type_slots(kSlots), nb::is_final(),
-                                "A result in CPU memory. Shares its memory without a copy through the buffer protocol\n"
-                                "(memoryview), DLPack (torch.from_dlpack) and numpy.");
+  auto cls =
+      nb::class_<Tensor>(module, "Tensor", nb::type_slots(kSlots), nb::is_final(),
+                         "A result. Shares its memory without a copy through DLPack (torch.from_dlpack) and, in\n"
+                         "CPU memory, through the buffer protocol (memoryview) and numpy.");
   g_tensor_type = reinterpret_cast<PyTypeObject*>(cls.ptr());
   cls.def_prop_ro("shape", shape_of, "The sizes.", nb::sig("def shape(self) -> tuple[int, ...]"))
       .def_prop_ro("strides", strides_of, "The strides, in elements.", nb::sig("def strides(self) -> tuple[int, ...]"))
@@ -234,21 +292,30 @@ void bind_tensor(nb::module_& module) {
           "dtype", [](const Tensor& self) { return dtype_name(self.get().dtype); },
           "The name of the element type, such as \"float32\".")
       .def_prop_ro(
+          "device", [](const Tensor& self) { return device_text(self.get().device); },
+          "Where the elements are: \"cpu\" or \"cuda:0\".")
+      .def_prop_ro(
           "ndim", [](const Tensor& self) { return self.get().ndim; }, "The rank.")
       .def_prop_ro("size", &Tensor::size, "The number of elements.")
       .def_prop_ro(
           "nbytes", [](const Tensor& self) { return self.size() * itemsize(self.get().dtype); },
           "The size of all elements in bytes.")
       .def("numpy", to_numpy,
-           "A numpy array over the same memory. bfloat16 and float8 become the types of ml_dtypes when\n"
+           "A numpy array over the same memory; of a tensor on a device, over a copy. bfloat16 and float8 become the "
+           "types of ml_dtypes when\n"
            "that is imported, else uint16 and uint8 with the same bits.",
            nb::sig("def numpy(self) -> typing.Any"))
-      .def("tolist", to_list, "The elements as nested lists of Python numbers; a tensor of rank 0 returns the number.",
+      .def("tolist", to_list_of,
+           "The elements as nested lists of Python numbers; a tensor of rank 0 returns the number.",
            nb::sig("def tolist(self) -> typing.Any"))
       .def("__array__", to_array, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none())
       .def("__dlpack__", to_dlpack, nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(),
            nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none())
-      .def("__dlpack_device__", [](const Tensor&) { return nb::make_tuple(static_cast<int>(kDLCPU), 0); })
+      .def("__dlpack_device__",
+           [](const Tensor& self) {
+             const DLDevice device = self.get().device;
+             return nb::make_tuple(static_cast<int>(device.device_type), static_cast<int>(device.device_id));
+           })
       .def("__len__",
            [](const Tensor& self) {
              if (self.get().ndim == 0) throw nb::type_error("a tensor of rank 0 has no length");

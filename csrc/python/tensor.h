@@ -1,5 +1,5 @@
 // aotpack.Tensor: a result of a call, for programs without an array library. It hands its memory out through the buffer
-// protocol, DLPack and numpy, always without a copy.
+// protocol, DLPack and numpy, without a copy; what is on a device reaches the host as a copy.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -37,7 +37,8 @@ class Tensor {
   const DLTensor& get() const { return shared_->get(); }
   void* data() const { return static_cast<char*>(get().data) + get().byte_offset; }
   const std::vector<int64_t>& strides() const { return strides_; }  // elements
-  int64_t size() const;                                             // elements
+  bool is_on_host() const { return get().device.device_type == kDLCPU; }
+  int64_t size() const;  // elements
 
   int get_buffer(PyObject* self, Py_buffer* view, int flags) const;
   // A DLManagedTensorVersioned of its own over the same memory.

@@ -32,14 +32,15 @@ class Given {
  public:
   // `raw`: the arrays are tuples, see Argument::import_raw.
   Given(const aotpack_model* model, const char* role, Info info, size_t info_count,
-        const std::vector<std::string>& names, nb::list arrays, bool raw)
+        const std::vector<std::string>& names, nb::list arrays, bool raw, DLDevice device = {kDLCPU, 0},
+        void* stream = nullptr)
       : arguments_(new Argument[names.size()]), arrays_(arrays) {
     if (arrays_.size() != names.size()) throw nb::value_error("names and arrays differ in number");
     // uint16 passes for bfloat16, and uint8 for float8, where that is wanted.
     std::unordered_map<std::string_view, DLDataType> dtypes;
     for (size_t i = 0; i < info_count; ++i) dtypes.emplace(info(model, i)->name, info(model, i)->dtype);
     for (size_t i = 0; i < names.size(); ++i) {
-      const Site site{role, names[i].c_str(), "WeightsError"};
+      const Site site{role, names[i].c_str(), "WeightsError", device, stream};
       const auto expected = dtypes.find(names[i]);
       PyObject* array = PyTuple_GET_ITEM(arrays_.ptr(), static_cast<Py_ssize_t>(i));
       const bool ok =
@@ -172,7 +173,9 @@ nb::dict get_state(const Runner& self) {
 
 void load_state(const Runner& self, const std::vector<std::string>& names, nb::list arrays) {
   aotpack_model* model = self.loaded()->model();
-  const Given given(model, "state", aotpack_model_state, aotpack_model_state_count(model), names, arrays, false);
+  const Given given(model, "state", aotpack_model_state, aotpack_model_state_count(model), names, arrays, false,
+                    aotpack_model_device(model),
+                    self.context() ? aotpack_context_stream(self.context()->get()) : nullptr);
   aotpack_status* refused = nullptr;
   require(self.with_context([&](aotpack_context* context) -> aotpack_status* {
     refused = aotpack_context_load_state(context, given.names(), given.tensors(), given.size());

@@ -1,0 +1,137 @@
+"""Archives for CUDA devices, of the hand-written modules in tests/cpp/modules, and the driver without a GPU."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from aotpack.archive import (
+    Asset,
+    Constant,
+    Entry,
+    FileSource,
+    Implementation,
+    Manifest,
+    Module,
+    Variant,
+    layout_constants,
+    write_archive,
+)
+from aotpack.building.native_sources import module_abi_version
+from aotpack.spec import CallSpec, Dim, DType, TensorLeaf, TensorSpec, TupleSpec
+from tests.support.archives import CompileC, floats, tensor
+
+_ROOT = Path(__file__).parents[2]
+_MODULES = _ROOT / "tests" / "cpp" / "modules"
+_FAKE = Path(__file__).parent / "fake_cuda"
+_IMPORTS = ("alloc", "free", "fail", "seed", "launch", "copy", "upload", "download", "fill")
+
+
+def build_fake_driver(path: Path) -> Path:
+    """Compiles tests/support/fake_cuda."""
+    flags = ["-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror"]
+    subprocess.run(["c++", *flags, *map(str, sorted(_FAKE.glob("*.cpp"))), "-o", str(path)], check=True)
+    return path
+
+
+def fake_cubin(architecture: str, kernel: str) -> bytes:
+    """What the driver without a GPU loads as a cubin."""
+    return f"FAKECUBIN {architecture} {kernel}\0".encode()
+
+
+def module_source(name: str) -> str:
+    """The C of a module of tests/cpp/modules in one piece."""
+
+    def inline(match: re.Match[str]) -> str:
+        path = _MODULES / match[1]
+        return read(path) if path.exists() else match[0]
+
+    def read(path: Path) -> str:
+        text = path.read_text().replace("#pragma once", "")
+        return re.sub(r'^#include "([^"]+)"$', inline, text, flags=re.MULTILINE)
+
+    return read(_MODULES / f"{name}.c")
+
+
+def affine_archive(path: Path, compile_c: CompileC, assets: dict[str, bytes] | None = None) -> Path:
+    """Entry `forward`: y = 2 * x + [1, 2, 3, 4] with x float32 [batch, 4], for cuda-sm_90."""
+    if assets is None:
+        assets = {"affine.cubin": fake_cubin("sm_90", "affine"), "affine.ptx": b""}
+    inputs = (tensor("x", ("batch", 4)),)
+    outputs = (tensor("output", ("batch", 4)),)
+    weights = {"w": (floats(1, 2, 3, 4), False)}
+    code = compile_c(module_source("cuda_affine"))
+    return _write(path, code, inputs, outputs, weights, assets, dims=(Dim("batch", 1, 64),))
+
+
+def mutate_archive(path: Path, compile_c: CompileC) -> Path:
+    """Entry `forward`: adds one to x float32 [4] and to the state `total` [1], 100 at first; returns both."""
+    inputs = (tensor("x", (4,), mutated=True),)
+    outputs = (tensor("view", (4,)), tensor("sum", (1,)))
+    code = compile_c(module_source("cuda_mutate"))
+    assets = {"increment.cubin": fake_cubin("sm_90", "increment")}
+    return _write(path, code, inputs, outputs, {"total": (floats(100), True)}, assets)
+
+
+def _write(
+    path: Path,
+    code: bytes,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    weights: dict[str, tuple[bytes, bool]],
+    assets: dict[str, bytes],
+    *,
+    dims: tuple[Dim, ...] = (),
+) -> Path:
+    layout = layout_constants((name, raw) for name, (raw, _) in weights.items())
+    files = list(layout.segments)
+    constants = tuple(
+        Constant(
+            name=name,
+            role="buffer" if mutated else "parameter",
+            sources=(name,),
+            dtype=DType.FLOAT32,
+            shape=(len(raw) // 4,),
+            stride=(1,),
+            file=layout.placements[name].segment,
+            offset=layout.placements[name].offset,
+            nbytes=layout.placements[name].nbytes,
+            sha256=layout.placements[name].sha256,
+            mutated=mutated,
+        )
+        for name, (raw, mutated) in weights.items()
+    )
+    files.append(FileSource.from_bytes("modules/cuda-sm_90/forward.so", code))
+    data = bytearray()
+    records = []
+    for name, raw in assets.items():
+        data.extend(bytes(-len(data) % 64))
+        records.append(Asset(name, len(files), len(data), len(raw)))
+        data.extend(raw)
+    module = Module(
+        target="cuda-sm_90",
+        abi_version=module_abi_version(),
+        file=len(files) - 1,
+        constants=tuple(range(len(constants))),
+        imports=_IMPORTS,
+        kernels=(),
+        assets=tuple(records),
+        features=("async",),
+    )
+    files.append(FileSource.from_bytes("modules/cuda-sm_90/assets", bytes(data)))
+    implementation = Implementation.of_module(module, len(inputs), len(outputs))
+    results = tuple(TensorLeaf(i) for i in range(len(outputs)))
+    entry = Entry(
+        name="forward",
+        dims=dims,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        in_spec=CallSpec(tuple(TensorLeaf(i) for i in range(len(inputs))), tuple(value.name for value in inputs)),
+        out_spec=results[0] if len(results) == 1 else TupleSpec(results),
+        variants=(Variant("default", (), (implementation,)),),
+        goldens=(),
+    )
+    write_archive(path, Manifest("test", {}, constants, (entry,)), files)
+    return path
