@@ -55,23 +55,27 @@ def module_source(name: str) -> str:
     return read(_MODULES / f"{name}.c")
 
 
-def affine_archive(path: Path, compile_c: CompileC, assets: dict[str, bytes] | None = None) -> Path:
-    """Entry `forward`: y = 2 * x + [1, 2, 3, 4] with x float32 [batch, 4], for cuda-sm_90."""
+def affine_archive(
+    path: Path, compile_c: CompileC, assets: dict[str, bytes] | None = None, target: str = "cuda-sm_90"
+) -> Path:
+    """Entry `forward`: y = scale * x + [1, 2, 3, 4] with x float32 [batch, 4]; scale is 2 for cuda-sm_90 and 3 for
+    cuda-sm_80.
+    """
     if assets is None:
         assets = {"affine.cubin": fake_cubin("sm_90", "affine"), "affine.ptx": b""}
     inputs = (tensor("x", ("batch", 4)),)
     outputs = (tensor("output", ("batch", 4)),)
     weights = {"w": (floats(1, 2, 3, 4), False)}
-    code = compile_c(module_source("cuda_affine"))
-    return _write(path, code, inputs, outputs, weights, assets, dims=(Dim("batch", 1, 64),))
+    code = compile_c(module_source("cuda_affine" if target == "cuda-sm_90" else "cuda_affine_80"))
+    return _write(path, code, inputs, outputs, weights, assets, dims=(Dim("batch", 1, 1 << 20),), target=target)
 
 
-def mutate_archive(path: Path, compile_c: CompileC) -> Path:
+def mutate_archive(path: Path, compile_c: CompileC, code_of_kernel: bytes | None = None) -> Path:
     """Entry `forward`: adds one to x float32 [4] and to the state `total` [1], 100 at first; returns both."""
     inputs = (tensor("x", (4,), mutated=True),)
     outputs = (tensor("view", (4,)), tensor("sum", (1,)))
     code = compile_c(module_source("cuda_mutate"))
-    assets = {"increment.cubin": fake_cubin("sm_90", "increment")}
+    assets = {"increment.cubin": code_of_kernel or fake_cubin("sm_90", "increment")}
     return _write(path, code, inputs, outputs, {"total": (floats(100), True)}, assets)
 
 
@@ -84,6 +88,7 @@ def _write(
     assets: dict[str, bytes],
     *,
     dims: tuple[Dim, ...] = (),
+    target: str = "cuda-sm_90",
 ) -> Path:
     layout = layout_constants((name, raw) for name, (raw, _) in weights.items())
     files = list(layout.segments)
@@ -103,7 +108,7 @@ def _write(
         )
         for name, (raw, mutated) in weights.items()
     )
-    files.append(FileSource.from_bytes("modules/cuda-sm_90/forward.so", code))
+    files.append(FileSource.from_bytes(f"modules/{target}/forward.so", code))
     data = bytearray()
     records = []
     for name, raw in assets.items():
@@ -111,7 +116,7 @@ def _write(
         records.append(Asset(name, len(files), len(data), len(raw)))
         data.extend(raw)
     module = Module(
-        target="cuda-sm_90",
+        target=target,
         abi_version=module_abi_version(),
         file=len(files) - 1,
         constants=tuple(range(len(constants))),
@@ -120,7 +125,7 @@ def _write(
         assets=tuple(records),
         features=("async",),
     )
-    files.append(FileSource.from_bytes("modules/cuda-sm_90/assets", bytes(data)))
+    files.append(FileSource.from_bytes(f"modules/{target}/assets", bytes(data)))
     implementation = Implementation.of_module(module, len(inputs), len(outputs))
     results = tuple(TensorLeaf(i) for i in range(len(outputs)))
     entry = Entry(
