@@ -1,6 +1,7 @@
 // Which targets a CUDA device runs.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
