@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import triton_op, wrap_triton
+from torch.library import triton_op
 
 from aotpack.export.ops.cuda.gemm_kernel import gemm_kernel
 from aotpack.export.ops.cuda.gemm_rule import Tile, choose
+from aotpack.export.ops.cuda.gpu import limits
+from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
 from aotpack.export.symbolic_shapes.hints import size_hint
 from aotpack.export.torch_compat.operators import OpOverload
 
-# Where there is no GPU, as when a pass puts in the operator: the result has the same sizes with every tile.
-_ANY_GPU = (100, 96 << 10)
 _GROUP_M = 8
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -36,6 +36,11 @@ def cuda_gemm(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activatio
     Returns:
         [..., m, n], contiguous, of the dtype of `a`. Sums are of single precision, of double precision for double.
     """
+    return product(a, b, bias, alpha, activation, launch)
+
+
+def product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: int, launcher: Launcher) -> Tensor:
+    """`cuda_gemm`, with the function that launches kernels."""
     if b.dim() == 2:
         leading: Any = a.shape[:-1]
         x, y = a.reshape(1, -1, a.shape[-1]), b.unsqueeze(0)
@@ -44,46 +49,42 @@ def cuda_gemm(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activatio
         leading = (*batch, a.shape[-2])
         x = a.expand(*batch, -1, -1).reshape(-1, a.shape[-2], a.shape[-1])
         y = b.expand(*batch, -1, -1).reshape(-1, b.shape[-2], b.shape[-1])
-    return _product(x, y, bias, alpha, activation).view(*leading, b.shape[-1])
+    return launcher(_product(x, y, bias, alpha, activation)).view(*leading, b.shape[-1])
 
 
-def _product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: int) -> Tensor:
+def _product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: int) -> Launch:
     """`cuda_gemm` of [z, m, k] and [z, k, n]."""
     (z, m, k), n = a.shape, b.shape[2]
-    out = a.new_empty((z, m, n))
     tile = _tile(z, m, n, k, a.dtype)
     grid: Any = ((m + tile.m - 1) // tile.m * ((n + tile.n - 1) // tile.n), z)
-    wrap_triton(gemm_kernel)[grid](
-        a,
-        b,
+    arguments = {
+        "a": a,
+        "b": b,
         # It is not read where there is none.
-        a if bias is None else bias,
-        out,
-        m,
-        n,
-        k,
-        *a.stride(),
-        *b.stride(),
-        ALPHA=alpha,
-        HAS_BIAS=bias is not None,
-        ACTIVATION=activation,
-        DOUBLE=a.dtype == torch.float64,
-        EVEN_K=isinstance(k, int) and k % tile.k == 0,
-        BLOCK_M=tile.m,
-        BLOCK_N=tile.n,
-        BLOCK_K=tile.k,
-        GROUP_M=_GROUP_M,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-    )
-    return out
+        "bias": a if bias is None else bias,
+        "out": a.new_empty((z, m, n)),
+        "M": m,
+        "N": n,
+        "K": k,
+        **dict(zip(("stride_az", "stride_am", "stride_ak"), a.stride(), strict=True)),
+        **dict(zip(("stride_bz", "stride_bk", "stride_bn"), b.stride(), strict=True)),
+        "ALPHA": alpha,
+        "HAS_BIAS": bias is not None,
+        "ACTIVATION": activation,
+        "DOUBLE": a.dtype == torch.float64,
+        "EVEN_K": isinstance(k, int) and k % tile.k == 0,
+        "BLOCK_M": tile.m,
+        "BLOCK_N": tile.n,
+        "BLOCK_K": tile.k,
+        "GROUP_M": _GROUP_M,
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
+    }
+    return Launch(gemm_kernel, grid, arguments)
 
 
 def _tile(z: Any, m: Any, n: Any, k: Any, dtype: torch.dtype) -> Tile:
-    multiprocessors, shared = _ANY_GPU
-    if torch.cuda.is_available():
-        gpu: Any = torch.cuda.get_device_properties(0)
-        multiprocessors, shared = gpu.multi_processor_count, gpu.shared_memory_per_block_optin
+    multiprocessors, shared = limits()
     sizes = (size_hint(z), size_hint(m), size_hint(n), size_hint(k))
     return choose(*sizes, dtype, multiprocessors=multiprocessors, shared_bytes=shared)
 

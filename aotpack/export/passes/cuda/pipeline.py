@@ -5,10 +5,15 @@ They run after those of `passes/common/pipeline.py`.
 
 from __future__ import annotations
 
+from aotpack.export.passes.cuda.keep_output_layout import keep_output_layout
+from aotpack.export.passes.cuda.use_attention import use_attention
 from aotpack.export.passes.cuda.use_gemm import use_gemm
 from aotpack.export.passes.runner import Pass
 
 CUDA: tuple[Pass, ...] = (
+    Pass(use_attention),
     # Products have no other kernel.
     Pass(use_gemm, always=True),
+    # Last: it compares the strides of the results with the captured ones.
+    Pass(keep_output_layout, always=True),
 )

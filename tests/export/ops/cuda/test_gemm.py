@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
+
+from tests.export.ops.cuda.interpreter import interpret
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.torch
 
-ROOT = Path(__file__).resolve().parents[4]
-
 
 def test_the_kernel_computes_products() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.export.ops.cuda.interpreted_gemm"],
-        cwd=ROOT,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    interpret("interpreted_gemm")
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

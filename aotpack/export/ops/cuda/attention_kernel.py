@@ -1,0 +1,142 @@
+"""The Triton kernel of attention."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# TorchInductor copies the source of kernels into generated files: they name nothing but `tl` and each other.
+
+
+@triton.jit
+def attention_kernel(
+    q,
+    k,
+    v,
+    mask,
+    out,
+    LENGTH,
+    KEYS,
+    HEADS,
+    stride_qb,
+    stride_qh,
+    stride_qm,
+    stride_qd,
+    stride_kb,
+    stride_kh,
+    stride_kn,
+    stride_kd,
+    stride_vb,
+    stride_vh,
+    stride_vn,
+    stride_vd,
+    stride_mb,
+    stride_mh,
+    stride_mm,
+    stride_mn,
+    SCALE: tl.constexpr,
+    GROUP: tl.constexpr,
+    DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    MASK: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    EVEN_KEYS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_VD: tl.constexpr,
+):
+    """out[b, m, h, :] = softmax(SCALE * q[b, h, m, :] @ k[b, h', :, :].T + mask[b, h, m, :]) @ v[b, h', :, :].
+
+    h' = h // GROUP; `out` is contiguous. MASK is 0 for none, 1 for one of booleans, 2 for one that is added. With
+    CAUSAL, position m reads keys up to m. A row without keys is 0. A block computes BLOCK_M positions of one head, and
+    reads the keys BLOCK_N at a time, rescaling its sums whenever it meets a larger score.
+    """
+    block = tl.program_id(0)
+    blocks = tl.cdiv(LENGTH, BLOCK_M)
+    # The last blocks of a causal attention are the longest: first.
+    position = blocks - 1 - block % blocks
+    batch = (block // blocks // HEADS).to(tl.int64)
+    head = (block // blocks % HEADS).to(tl.int64)
+    offsets_m = position * BLOCK_M + tl.arange(0, BLOCK_M)
+    offsets_n = tl.arange(0, BLOCK_N)
+    offsets_d = tl.arange(0, BLOCK_D)
+    offsets_vd = tl.arange(0, BLOCK_VD)
+    is_row = offsets_m < LENGTH
+    rows = tl.where(is_row, offsets_m, 0).to(tl.int64)
+    in_dim = offsets_d < DIM
+    in_value_dim = offsets_vd < VALUE_DIM
+    # exp2 is one instruction.
+    log2_e: tl.constexpr = 1.4426950408889634
+
+    queries = tl.load(
+        q
+        + batch * stride_qb
+        + head * stride_qh
+        + rows[:, None] * stride_qm
+        + offsets_d[None, :].to(tl.int64) * stride_qd,
+        mask=in_dim[None, :],
+        other=0.0,
+    )
+    keys = (
+        k
+        + batch * stride_kb
+        + head // GROUP * stride_kh
+        + offsets_n[None, :].to(tl.int64) * stride_kn
+        + offsets_d[:, None].to(tl.int64) * stride_kd
+    )
+    values = (
+        v
+        + batch * stride_vb
+        + head // GROUP * stride_vh
+        + offsets_n[:, None].to(tl.int64) * stride_vn
+        + offsets_vd[None, :].to(tl.int64) * stride_vd
+    )
+    masks = (
+        mask
+        + batch * stride_mb
+        + head * stride_mh
+        + rows[:, None] * stride_mm
+        + offsets_n[None, :].to(tl.int64) * stride_mn
+    )
+    largest = tl.full((BLOCK_M,), -float("inf"), dtype=tl.float32)
+    weight = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    total = tl.zeros((BLOCK_M, BLOCK_VD), dtype=tl.float32)
+    end = KEYS
+    if CAUSAL:
+        end = tl.minimum(KEYS, (position + 1) * BLOCK_M)
+    for n in range(0, end, BLOCK_N):
+        is_key = offsets_n < KEYS - n
+        if EVEN_KEYS and BLOCK_D == DIM:
+            x = tl.load(keys)
+        else:
+            x = tl.load(keys, mask=is_key[None, :] & in_dim[:, None], other=0.0)
+        score = tl.dot(queries, x, input_precision="ieee") * SCALE
+        if MASK == 1:
+            allowed = tl.load(masks, mask=is_key[None, :], other=0)
+            score = tl.where(allowed != 0, score, -float("inf"))
+        elif MASK == 2:
+            score += tl.load(masks, mask=is_key[None, :], other=0.0).to(tl.float32)
+        if not EVEN_KEYS:
+            score = tl.where(is_key[None, :], score, -float("inf"))
+        if CAUSAL:
+            score = tl.where(offsets_m[:, None] >= n + offsets_n[None, :], score, -float("inf"))
+        larger = tl.maximum(largest, tl.max(score, 1))
+        # Rows without a key so far have no largest score to subtract.
+        base = tl.where(larger == -float("inf"), 0.0, larger)
+        p = tl.exp2((score - base[:, None]) * log2_e)
+        rescale = tl.exp2((largest - base) * log2_e)
+        weight = weight * rescale + tl.sum(p, 1)
+        if EVEN_KEYS and BLOCK_VD == VALUE_DIM:
+            y = tl.load(values)
+        else:
+            y = tl.load(values, mask=is_key[:, None] & in_value_dim[None, :], other=0.0)
+        total = tl.dot(p.to(y.dtype), y, total * rescale[:, None], input_precision="ieee")
+        largest = larger
+        keys += BLOCK_N * stride_kn
+        values += BLOCK_N * stride_vn
+        masks += BLOCK_N * stride_mn
+    # nan stays.
+    total = tl.where((weight == 0.0)[:, None], 0.0, total / tl.where(weight == 0.0, 1.0, weight)[:, None])
+    place = out + ((batch * LENGTH + rows[:, None]) * HEADS + head) * VALUE_DIM + offsets_vd[None, :]
+    tl.store(place, total.to(out.dtype.element_ty), mask=is_row[:, None] & in_value_dim[None, :])

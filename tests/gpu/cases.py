@@ -1,0 +1,125 @@
+"""Small models that together use every kind of operator that GPUs have kernels for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import aotpack
+
+Case = tuple[Any, tuple[Any, ...], Any]
+
+
+def _perceptron(dtype: torch.dtype) -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(dtype).eval()
+
+
+class _Cache(nn.Module):
+    """State that a call writes to."""
+
+    keys: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(16, 64))
+        self.linear = nn.Linear(64, 64)
+
+    def forward(self, x: Tensor, places: Tensor) -> Tensor:
+        self.keys.index_copy_(0, places, self.linear(x))
+        return self.keys.softmax(-1) @ x.T
+
+
+def _batch(name: str) -> dict[str, Any]:
+    return {name: {0: aotpack.Dim("batch", 1, 512)}}
+
+
+def _perceptrons() -> dict[str, Case]:
+    cases: dict[str, Case] = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)):
+        args = (torch.randn(8, 64, dtype=dtype),)
+        cases[f"mlp-{name}"] = (_perceptron(dtype), args, None)
+        cases[f"mlp-{name}-dynamic"] = (_perceptron(dtype), args, _batch("input"))
+    return cases
+
+
+def _scatter(x: Tensor, i: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    return x.scatter(1, i, v), x.index_add(0, i[:, 0], v), x.gather(1, i)
+
+
+def _reductions(x: Tensor) -> tuple[Tensor, ...]:
+    return x.sum(1), x.amax(0), x.std(), x.var(-1), x.argmax(1), x.logsumexp(1), x.sum()
+
+
+def _casts(x: Tensor) -> tuple[Tensor, ...]:
+    return x.half(), x.bfloat16(), x.int(), x.bool(), x.double()
+
+
+def _products(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+    return a @ b, b.mT @ a.mT, a @ c
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> tuple[Tensor, ...]:
+    attention = F.scaled_dot_product_attention
+    return (
+        attention(q, k, v),
+        attention(q, k, v, is_causal=True),
+        attention(q, k, v, hidden),
+        attention(q, k, v, torch.where(hidden, -1e4, 0.5).to(q.dtype), scale=0.2),
+        attention(q, k[:, :1], v[:, :1], enable_gqa=True),
+        attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)),
+    )
+
+
+def _attentions() -> dict[str, Case]:
+    cases: dict[str, Case] = {}
+    for dtype, dims in (
+        (torch.float64, (16,)),
+        (torch.float32, (40, 128)),
+        (torch.bfloat16, (64, 256)),
+        (torch.float16, (40, 64)),
+    ):
+        for dim in dims:
+            q, k, v = (torch.randn(2, 3, 100, dim, dtype=dtype) for _ in range(3))
+            cases[f"attention-{dim}-{str(dtype)[6:]}"] = (_attention, (q, k, v, torch.rand(2, 1, 100, 100) < 0.5), None)
+    length = aotpack.Dim("length", 1, 1024)
+    q, k = torch.randn(1, 2, 37, 32), torch.randn(1, 2, 37, 32)
+    dynamic = {"q": {2: length}, "k": {2: length}}
+    cases["attention-dynamic"] = (lambda q, k: F.scaled_dot_product_attention(q, k, k, is_causal=True), (q, k), dynamic)
+    q, k = torch.randn(1, 8, 1, 64).bfloat16(), torch.randn(1, 2, 300, 64).bfloat16()
+    cases["attention-decode"] = (lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), (q, k), None)
+    return cases
+
+
+def _vectors(a: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    return a @ v, v @ v, torch.inner(a, a), torch.tensordot(a, a, 1), torch.einsum("ij,kj->ik", a, a), torch.cdist(a, a)
+
+
+def cases() -> dict[str, Callable[[], Case]]:
+    """By name, a function that makes a model, its example inputs and its dynamic shapes."""
+    randn = torch.randn
+    perceptrons = {name: (lambda name=name: _perceptrons()[name]) for name in _perceptrons()}
+    return {
+        **perceptrons,
+        **{name: (lambda name=name: _attentions()[name]) for name in _attentions()},
+        "vectors": lambda: (_vectors, (randn(33, 33), randn(33)), None),
+        "lstm": lambda: (nn.LSTM(24, 40, 2, batch_first=True, bidirectional=True).eval(), (randn(3, 7, 24),), None),
+        "gru": lambda: (nn.GRU(24, 40).eval(), (randn(7, 3, 24),), None),
+        "encoder": lambda: (nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval(), (randn(2, 9, 64),), None),
+        "layer-norm": lambda: (nn.Sequential(nn.LayerNorm(512), nn.GELU()).eval(), (randn(64, 512),), _batch("input")),
+        "group-norm": lambda: (nn.GroupNorm(2, 8).eval(), (randn(2, 8, 5, 5),), None),
+        "softmax": lambda: (lambda x: x.softmax(-1), (randn(64, 1000),), None),
+        "reductions": lambda: (_reductions, (randn(64, 3000),), None),
+        "scans": lambda: (lambda x: (x.cumsum(1), x.cumprod(0)), (randn(8, 100),), None),
+        "sort": lambda: (lambda x: x.sort(-1), (randn(8, 100),), None),
+        "embedding": lambda: (nn.Embedding(100, 16), (torch.randint(0, 100, (2, 7)),), None),
+        "scatter": lambda: (_scatter, (randn(4, 4), torch.randperm(4).expand(4, 4).clone(), randn(4, 4)), None),
+        "casts": lambda: (_casts, (randn(8, 100),), None),
+        "products": lambda: (_products, (randn(3, 40, 50), randn(3, 50, 60), randn(50, 70)), None),
+        "state": lambda: (_Cache().eval(), (randn(2, 64), torch.tensor([3, 5])), None),
+        "literals": lambda: (lambda x: x * torch.tensor([1.0, 2.0]).repeat(4), (randn(4, 8),), None),
+        "number": lambda: (lambda x, n: F.silu(x) * n, (randn(4, 8), 3), {"x": {}, "n": torch.export.Dim.DYNAMIC}),
+    }
