@@ -94,8 +94,8 @@ def _attentions() -> dict[str, Case]:
     return cases
 
 
-def _vectors(a: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-    return a @ v, v @ v, torch.inner(a, a), torch.tensordot(a, a, 1), torch.einsum("ij,kj->ik", a, a), torch.cdist(a, a)
+def _vectors(a: Tensor, b: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    return a @ v, v @ v, torch.inner(a, b), torch.tensordot(a, b, 1), torch.einsum("ij,kj->ik", a, b), torch.cdist(a, b)
 
 
 def cases() -> dict[str, Callable[[], Case]]:
@@ -105,7 +105,7 @@ def cases() -> dict[str, Callable[[], Case]]:
     return {
         **perceptrons,
         **{name: (lambda name=name: _attentions()[name]) for name in _attentions()},
-        "vectors": lambda: (_vectors, (randn(33, 33), randn(33)), None),
+        "vectors": lambda: (_vectors, (randn(33, 33), randn(33, 33), randn(33)), None),
         "lstm": lambda: (nn.LSTM(24, 40, 2, batch_first=True, bidirectional=True).eval(), (randn(3, 7, 24),), None),
         "gru": lambda: (nn.GRU(24, 40).eval(), (randn(7, 3, 24),), None),
         "encoder": lambda: (nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval(), (randn(2, 9, 64),), None),

@@ -43,6 +43,7 @@ def cuda_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_caus
     tile = choose(
         size_hint(batch) * size_hint(heads),
         size_hint(length),
+        size_hint(keys),
         block_d,
         block_vd,
         q.dtype,
@@ -73,7 +74,6 @@ def cuda_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_caus
         "VALUE_DIM": value_dim,
         "MASK": kind,
         "CAUSAL": is_causal,
-        "EVEN_KEYS": isinstance(keys, int) and keys % tile.n == 0,
         "BLOCK_M": tile.m,
         "BLOCK_N": tile.n,
         "BLOCK_D": block_d,

@@ -9,6 +9,79 @@ import triton.language as tl
 
 
 @triton.jit
+def _read(
+    queries,
+    keys,
+    values,
+    masks,
+    largest,
+    weight,
+    total,
+    offsets_m,
+    begin,
+    end,
+    KEYS,
+    stride_kn,
+    stride_vn,
+    stride_mn,
+    SCALE: tl.constexpr,
+    DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    MASK: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WHOLE: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_VD: tl.constexpr,
+):
+    """Adds keys begin to end: the largest score of each position, the sum of its weights, and its weighted values.
+
+    WHOLE: all of these keys exist, in blocks of BLOCK_N, and every position reads them if the mask lets it.
+    """
+    # exp2 is one instruction.
+    log2_e: tl.constexpr = 1.4426950408889634
+    offsets_n = tl.arange(0, BLOCK_N)
+    in_dim = tl.arange(0, BLOCK_D) < DIM
+    in_value_dim = tl.arange(0, BLOCK_VD) < VALUE_DIM
+    for n in range(begin, end, BLOCK_N):
+        is_key = offsets_n < KEYS - n
+        if WHOLE and BLOCK_D == DIM:
+            x = tl.load(keys)
+        elif WHOLE:
+            x = tl.load(keys, mask=in_dim[:, None], other=0.0)
+        else:
+            x = tl.load(keys, mask=is_key[None, :] & in_dim[:, None], other=0.0)
+        score = tl.dot(queries, x, input_precision="ieee") * SCALE
+        if MASK == 1:
+            allowed = tl.load(masks, mask=is_key[None, :], other=0)
+            score = tl.where(allowed != 0, score, -float("inf"))
+        elif MASK == 2:
+            score += tl.load(masks, mask=is_key[None, :], other=0.0).to(tl.float32)
+        if not WHOLE:
+            score = tl.where(is_key[None, :], score, -float("inf"))
+            if CAUSAL:
+                score = tl.where(offsets_m[:, None] >= n + offsets_n[None, :], score, -float("inf"))
+        larger = tl.maximum(largest, tl.max(score, 1))
+        # Rows without a key so far have no largest score to subtract.
+        base = tl.where(larger == -float("inf"), 0.0, larger)
+        p = tl.exp2((score - base[:, None]) * log2_e)
+        rescale = tl.exp2((largest - base) * log2_e)
+        weight = weight * rescale + tl.sum(p, 1)
+        if WHOLE and BLOCK_VD == VALUE_DIM:
+            y = tl.load(values)
+        elif WHOLE:
+            y = tl.load(values, mask=in_value_dim[None, :], other=0.0)
+        else:
+            y = tl.load(values, mask=is_key[:, None] & in_value_dim[None, :], other=0.0)
+        total = tl.dot(p.to(y.dtype), y, total * rescale[:, None], input_precision="ieee")
+        largest = larger
+        keys += BLOCK_N * stride_kn
+        values += BLOCK_N * stride_vn
+        masks += BLOCK_N * stride_mn
+    return largest, weight, total
+
+
+@triton.jit
 def attention_kernel(
     q,
     k,
@@ -40,7 +113,6 @@ def attention_kernel(
     VALUE_DIM: tl.constexpr,
     MASK: tl.constexpr,
     CAUSAL: tl.constexpr,
-    EVEN_KEYS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -66,8 +138,6 @@ def attention_kernel(
     rows = tl.where(is_row, offsets_m, 0).to(tl.int64)
     in_dim = offsets_d < DIM
     in_value_dim = offsets_vd < VALUE_DIM
-    # exp2 is one instruction.
-    log2_e: tl.constexpr = 1.4426950408889634
 
     queries = tl.load(
         q
@@ -103,39 +173,23 @@ def attention_kernel(
     weight = tl.zeros((BLOCK_M,), dtype=tl.float32)
     total = tl.zeros((BLOCK_M, BLOCK_VD), dtype=tl.float32)
     end = KEYS
+    # Blocks of keys that all exist and that all positions read, then the others.
+    whole = KEYS // BLOCK_N
     if CAUSAL:
         end = tl.minimum(KEYS, (position + 1) * BLOCK_M)
-    for n in range(0, end, BLOCK_N):
-        is_key = offsets_n < KEYS - n
-        if EVEN_KEYS and BLOCK_D == DIM:
-            x = tl.load(keys)
-        else:
-            x = tl.load(keys, mask=is_key[None, :] & in_dim[:, None], other=0.0)
-        score = tl.dot(queries, x, input_precision="ieee") * SCALE
-        if MASK == 1:
-            allowed = tl.load(masks, mask=is_key[None, :], other=0)
-            score = tl.where(allowed != 0, score, -float("inf"))
-        elif MASK == 2:
-            score += tl.load(masks, mask=is_key[None, :], other=0.0).to(tl.float32)
-        if not EVEN_KEYS:
-            score = tl.where(is_key[None, :], score, -float("inf"))
-        if CAUSAL:
-            score = tl.where(offsets_m[:, None] >= n + offsets_n[None, :], score, -float("inf"))
-        larger = tl.maximum(largest, tl.max(score, 1))
-        # Rows without a key so far have no largest score to subtract.
-        base = tl.where(larger == -float("inf"), 0.0, larger)
-        p = tl.exp2((score - base[:, None]) * log2_e)
-        rescale = tl.exp2((largest - base) * log2_e)
-        weight = weight * rescale + tl.sum(p, 1)
-        if EVEN_KEYS and BLOCK_VD == VALUE_DIM:
-            y = tl.load(values)
-        else:
-            y = tl.load(values, mask=is_key[:, None] & in_value_dim[None, :], other=0.0)
-        total = tl.dot(p.to(y.dtype), y, total * rescale[:, None], input_precision="ieee")
-        largest = larger
-        keys += BLOCK_N * stride_kn
-        values += BLOCK_N * stride_vn
-        masks += BLOCK_N * stride_mn
+        whole = tl.minimum(whole, (position * BLOCK_M + 1) // BLOCK_N)
+    middle = whole * BLOCK_N
+    largest, weight, total = _read(
+        queries, keys, values, masks, largest, weight, total, offsets_m, 0, middle, KEYS, stride_kn, stride_vn,
+        stride_mn, SCALE, DIM, VALUE_DIM, MASK, CAUSAL, True, BLOCK_N, BLOCK_D, BLOCK_VD,
+    )  # fmt: skip
+    keys += middle.to(tl.int64) * stride_kn
+    values += middle.to(tl.int64) * stride_vn
+    masks += middle.to(tl.int64) * stride_mn
+    largest, weight, total = _read(
+        queries, keys, values, masks, largest, weight, total, offsets_m, middle, end, KEYS, stride_kn, stride_vn,
+        stride_mn, SCALE, DIM, VALUE_DIM, MASK, CAUSAL, False, BLOCK_N, BLOCK_D, BLOCK_VD,
+    )  # fmt: skip
     # nan stays.
     total = tl.where((weight == 0.0)[:, None], 0.0, total / tl.where(weight == 0.0, 1.0, weight)[:, None])
     place = out + ((batch * LENGTH + rows[:, None]) * HEADS + head) * VALUE_DIM + offsets_vd[None, :]

@@ -22,9 +22,9 @@ def short_cuts() -> Iterator[None]:
     """While active, the same code is generated in less time."""
     from torch._inductor.codegen import cpp
     from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
-    from torch._inductor.sizevars import stride_at_vec_range
 
-    simplified: Any = stride_at_vec_range
+    # Some versions define it there, others import it.
+    simplified: Any = vars(cpp)["stride_at_vec_range"]
     fill: Any = DtypePropagationOpsHandler.__init__
     filled = False
 

@@ -27,7 +27,6 @@ def run(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scal
         q, k, v, over, out, length, keys, heads, *q.stride(), *k.stride(), *v.stride(), *over.stride(),
         SCALE=scale, GROUP=heads // key_heads, DIM=dim, VALUE_DIM=value_dim,
         MASK=0 if mask is None else 1 if mask.dtype == torch.bool else 2, CAUSAL=causal,
-        EVEN_KEYS=keys % TILE["BLOCK_N"] == 0,
         BLOCK_D=max(16, 1 << (dim - 1).bit_length()), BLOCK_VD=max(16, 1 << (value_dim - 1).bit_length()), **TILE,
     )  # fmt: skip
     return out.transpose(1, 2)

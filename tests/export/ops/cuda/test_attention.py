@@ -22,7 +22,7 @@ def test_tiles_fit_shared_memory(dtype: torch.dtype, shared: int) -> None:
 
     for heads, length in ((1, 1), (12, 128), (12, 4096), (4096, 17)):
         for dim, value_dim in ((16, 16), (64, 64), (128, 128), (256, 256), (256, 16)):
-            tile = choose(heads, length, dim, value_dim, dtype, multiprocessors=132, shared_bytes=shared)
+            tile = choose(heads, length, length, dim, value_dim, dtype, multiprocessors=132, shared_bytes=shared)
             assert tile.shared_bytes(dim, value_dim, dtype.itemsize) <= shared
             assert min(tile.m, tile.n) >= 16
             assert all(size & (size - 1) == 0 for size in (tile.m, tile.n))
