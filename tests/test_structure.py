@@ -161,7 +161,7 @@ def _over_layers(name: str) -> bool:
     return any(layer.startswith(f"aotpack/export/{name}/") for layer in LAYERS)
 
 
-@pytest.mark.parametrize("folder", ["passes/common", "passes/cpu"])
+@pytest.mark.parametrize("folder", ["passes/common", "passes/cpu", "passes/cuda"])
 def test_every_pass_has_a_file_of_tests(folder: str) -> None:
     passes = {path.stem for path in (ROOT / "aotpack" / "export" / folder).glob("*.py")} - {"__init__", "pipeline"}
     tested = {path.stem.removeprefix("test_") for path in (ROOT / "tests" / "export" / folder).glob("test_*.py")}

@@ -9,23 +9,10 @@ import torch
 from aotpack.export import ops
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, bound_arguments, dtype_of, same_shape
-from aotpack.export.torch_compat.operators import OpOverload
+from aotpack.export.passes.patterns.activations import ACTIVATION_CALLS, activation_name
 
 aten = torch.ops.aten
 
-_PLAIN = {
-    aten.relu.default: "relu",
-    aten.relu_.default: "relu",
-    aten.silu.default: "silu",
-    aten.silu_.default: "silu",
-    aten.sigmoid.default: "sigmoid",
-    aten.tanh.default: "tanh",
-    aten.hardswish.default: "hardswish",
-    aten.hardswish_.default: "hardswish",
-    aten.hardsigmoid.default: "hardsigmoid",
-    aten.relu6.default: "relu6",
-}
-_CLAMPS = (aten.hardtanh.default, aten.hardtanh_.default, aten.clamp.default)
 _PACKED = (ops.packed_linear, ops.packed_conv)
 
 
@@ -36,7 +23,7 @@ def fuse_epilogue(program: Program) -> Program:
     adds = activations = 0
     for node in rewriter.nodes(aten.add.Tensor):
         adds += _fuse_add(rewriter, node, order)
-    for node in rewriter.nodes(*_PLAIN, aten.gelu.default, *_CLAMPS):
+    for node in rewriter.nodes(*ACTIVATION_CALLS):
         activations += _fuse_activation(node, rewriter)
     rewriter.changed = adds + activations
     return rewriter.finish("fuse-epilogue", f"fused {adds} additions and {activations} activations")
@@ -79,25 +66,10 @@ def _fuse_add(rewriter: Rewriter, node: torch.fx.Node, order: dict[torch.fx.Node
 
 def _fuse_activation(node: torch.fx.Node, rewriter: Rewriter) -> int:
     source = node.args[0]
-    name = _activation(node)
+    name = activation_name(node)
     if name is None or not _open(source, residual=False):
         return 0
     rewriter.report(node, f"{name} fused into {source.name}")
     _with(source, act=ops.ACTIVATIONS[name][0])
     rewriter.replace(node, source)
     return 1
-
-
-def _activation(node: torch.fx.Node) -> str | None:
-    if isinstance(node.target, OpOverload) and node.target in _PLAIN:
-        return _PLAIN[node.target]
-    arguments = bound_arguments(node)
-    if node.target is aten.gelu.default:
-        return "gelu_tanh" if arguments["approximate"] == "tanh" else "gelu"
-    if node.target is aten.clamp.default:
-        limits = (arguments["min"], arguments["max"])
-    else:
-        limits = (arguments["min_val"], arguments["max_val"])
-    if limits == (0, 6):
-        return "relu6"
-    return "relu" if limits == (0, None) else None

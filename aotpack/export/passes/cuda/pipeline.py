@@ -5,6 +5,7 @@ They run after those of `passes/common/pipeline.py`.
 
 from __future__ import annotations
 
+from aotpack.export.passes.cuda.fuse_activation import fuse_activation
 from aotpack.export.passes.cuda.keep_output_layout import keep_output_layout
 from aotpack.export.passes.cuda.use_attention import use_attention
 from aotpack.export.passes.cuda.use_gemm import use_gemm
@@ -14,6 +15,8 @@ CUDA: tuple[Pass, ...] = (
     Pass(use_attention),
     # Products have no other kernel.
     Pass(use_gemm, always=True),
+    # After it: an argument of our kernel.
+    Pass(fuse_activation),
     # Last: it compares the strides of the results with the captured ones.
     Pass(keep_output_layout, always=True),
 )

@@ -1,0 +1,1 @@
+"""Passes for CUDA devices. Operators with Triton kernels are computed by torch here."""
