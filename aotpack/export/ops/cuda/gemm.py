@@ -16,6 +16,7 @@ from aotpack.export.symbolic_shapes.hints import size_hint
 from aotpack.export.torch_compat.operators import OpOverload
 
 _GROUP_M = 8
+_LARGEST_TILE = 256
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 # Those of `ops.ACTIVATIONS` that the kernel has.
@@ -73,6 +74,7 @@ def _product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation
         "ACTIVATION": activation,
         "DOUBLE": a.dtype == torch.float64,
         "EVEN_K": isinstance(k, int) and k % tile.k == 0,
+        "SMALL": _is_small(a) and _is_small(b),
         "BLOCK_M": tile.m,
         "BLOCK_N": tile.n,
         "BLOCK_K": tile.k,
@@ -81,6 +83,15 @@ def _product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation
         "num_stages": tile.stages,
     }
     return Launch(gemm_kernel, grid, arguments)
+
+
+def _is_small(matrices: Tensor) -> bool:
+    """Whether 32 bits hold the offsets in each of the matrices, and in a tile that begins at the last element."""
+    sizes = (*matrices.shape[1:], *matrices.stride()[1:])
+    if not all(isinstance(size, int) for size in sizes):
+        return False
+    (rows, columns), (row, column) = matrices.shape[1:], matrices.stride()[1:]
+    return (rows + _LARGEST_TILE) * row + (columns + _LARGEST_TILE) * column < 1 << 31
 
 
 def _tile(z: Any, m: Any, n: Any, k: Any, dtype: torch.dtype) -> Tile:

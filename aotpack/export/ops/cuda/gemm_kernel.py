@@ -28,6 +28,7 @@ def gemm_kernel(
     ACTIVATION: tl.constexpr,
     DOUBLE: tl.constexpr,
     EVEN_K: tl.constexpr,
+    SMALL: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -36,7 +37,8 @@ def gemm_kernel(
     """out[z, m, n] = activation(ALPHA * sum_k a[z, m, k] * b[z, k, n] + bias[n]); `out` is contiguous.
 
     A block computes one tile. Tiles are taken in groups of GROUP_M rows, so that neighbours in time share operands in
-    the L2 cache. Sums are of single precision, or double; activations have the numbers of `ops.ACTIVATIONS`.
+    the L2 cache. SMALL: 32 bits hold every offset in a matrix. Sums are of single precision, or double; activations
+    have the numbers of `ops.ACTIVATIONS`.
     """
     tile = tl.program_id(0)
     batch = tl.program_id(1).to(tl.int64)
@@ -50,12 +52,18 @@ def gemm_kernel(
     offsets_n = (within // rows) * BLOCK_N + tl.arange(0, BLOCK_N)
     offsets_k = tl.arange(0, BLOCK_K)
     # Rows and columns beyond the end read those at the beginning and are not stored.
-    wrapped_m = (offsets_m % M).to(tl.int64)
-    wrapped_n = (offsets_n % N).to(tl.int64)
-    a_tile = a + batch * stride_az + wrapped_m[:, None] * stride_am + offsets_k[None, :].to(tl.int64) * stride_ak
-    b_tile = b + batch * stride_bz + offsets_k[:, None].to(tl.int64) * stride_bk + wrapped_n[None, :] * stride_bn
+    wrapped_m = offsets_m % M
+    wrapped_n = offsets_n % N
+    if not SMALL:
+        wrapped_m = wrapped_m.to(tl.int64)
+        wrapped_n = wrapped_n.to(tl.int64)
+        offsets_k = offsets_k.to(tl.int64)
+    a += batch * stride_az
+    b += batch * stride_bz
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float64 if DOUBLE else tl.float32)
     for k in range(0, K, BLOCK_K):
+        a_tile = a + wrapped_m[:, None] * stride_am + (k + offsets_k)[None, :] * stride_ak
+        b_tile = b + (k + offsets_k)[:, None] * stride_bk + wrapped_n[None, :] * stride_bn
         if EVEN_K:
             x = tl.load(a_tile)
             y = tl.load(b_tile)
@@ -63,8 +71,6 @@ def gemm_kernel(
             x = tl.load(a_tile, mask=offsets_k[None, :] < K - k, other=0.0)
             y = tl.load(b_tile, mask=offsets_k[:, None] < K - k, other=0.0)
         total = tl.dot(x, y, total, input_precision="ieee", out_dtype=total.dtype)
-        a_tile += BLOCK_K * stride_ak
-        b_tile += BLOCK_K * stride_bk
     if ALPHA != 1.0:
         total = total * ALPHA
     if HAS_BIAS:

@@ -10,9 +10,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-# Blocks per multiprocessor from which a larger tile is worth its size.
-_BUSY = 0.68
-
 
 @dataclass(frozen=True)
 class Tile:
@@ -30,11 +27,16 @@ class Tile:
 
 
 _FEW_ROWS = Tile(16, 32, 256, 4, 4)
-# Largest first.
-_HALVES = (Tile(128, 256, 64, 8, 3), Tile(128, 128, 64, 4, 3), Tile(64, 64, 128, 4, 3), Tile(64, 32, 128, 4, 3))
+# Largest first, each with the blocks per multiprocessor from which it is worth its size.
+_HALVES = (
+    (0.68, Tile(128, 128, 64, 8, 3)),
+    (0.45, Tile(64, 64, 128, 4, 4)),
+    (0.6, Tile(64, 32, 128, 4, 4)),
+    (0.0, Tile(64, 16, 128, 4, 4)),
+)
 # Products in full precision are made of scalar operations, whose operands are in registers.
-_FULL = (Tile(64, 64, 32, 4, 3), Tile(32, 32, 32, 4, 3))
-_DOUBLE = (Tile(32, 32, 16, 4, 2),)
+_FULL = ((0.68, Tile(64, 64, 32, 4, 3)), (0.0, Tile(32, 32, 32, 4, 3)))
+_DOUBLE = ((0.0, Tile(32, 32, 16, 4, 2)),)
 
 
 def choose(batch: int, m: int, n: int, k: int, dtype: torch.dtype, *, multiprocessors: int, shared_bytes: int) -> Tile:
@@ -47,15 +49,14 @@ def choose(batch: int, m: int, n: int, k: int, dtype: torch.dtype, *, multiproce
         shared_bytes: what a block may have of shared memory.
     """
     if dtype == torch.float64:
-        tiles: tuple[Tile, ...] = _DOUBLE
+        tiles: tuple[tuple[float, Tile], ...] = _DOUBLE
     elif dtype == torch.float32:
         tiles = _FULL
     elif m <= 32:
-        tiles = (_FEW_ROWS if m <= 16 else replace(_FEW_ROWS, m=32),)
+        tiles = ((0.0, _FEW_ROWS if m <= 16 else replace(_FEW_ROWS, m=32)),)
     else:
         tiles = _HALVES
-    busy = (t for t in tiles if batch * -(-m // t.m) * -(-n // t.n) >= _BUSY * multiprocessors)
-    tile = next(busy, tiles[-1])
+    tile = next(t for busy, t in tiles if batch * -(-m // t.m) * -(-n // t.n) >= busy * multiprocessors)
     # No deeper than the matrices are.
     depth = max(16, min(tile.k, 1 << max(0, k - 1).bit_length()))
     tile = replace(tile, k=depth)

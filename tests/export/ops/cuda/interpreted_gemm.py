@@ -18,14 +18,14 @@ BOUNDS = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 2e-3}
 TILE = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 16, "GROUP_M": 2}
 
 
-def run(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: int) -> Tensor:
+def run(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: int, small: bool) -> Tensor:
     (z, m, k), n = a.shape, b.shape[2]
     out = torch.full((z, m, n), float("nan"), dtype=a.dtype)
     grid = (-(-m // TILE["BLOCK_M"]) * -(-n // TILE["BLOCK_N"]), z)
     gemm_kernel[grid](
         a, b, a if bias is None else bias, out, m, n, k, *a.stride(), *b.stride(),
         ALPHA=alpha, HAS_BIAS=bias is not None, ACTIVATION=activation, DOUBLE=a.dtype == torch.float64,
-        EVEN_K=k % TILE["BLOCK_K"] == 0, **TILE,
+        EVEN_K=k % TILE["BLOCK_K"] == 0, SMALL=small, **TILE,
     )  # fmt: skip
     return out
 
@@ -33,9 +33,10 @@ def run(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: int
 def check(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float = 1.0, activation: int = 0) -> None:
     wanted = alpha * (a.double() @ b.double())
     wanted = BY_NUMBER[activation](wanted if bias is None else wanted + bias.double())
-    found = run(a, b, bias, alpha, activation).double()
-    error = (found - wanted).abs().max() / wanted.abs().max().clamp(min=1)
-    assert error <= BOUNDS[a.dtype], (a.shape, b.shape, a.dtype, activation, float(error))
+    for small in (False, True):
+        found = run(a, b, bias, alpha, activation, small).double()
+        error = (found - wanted).abs().max() / wanted.abs().max().clamp(min=1)
+        assert error <= BOUNDS[a.dtype], (a.shape, b.shape, a.dtype, activation, small, float(error))
 
 
 def main() -> None:
