@@ -94,6 +94,53 @@ def _attentions() -> dict[str, Case]:
     return cases
 
 
+def _convolutions() -> dict[str, Case]:
+    cases: dict[str, Case] = {}
+    layers: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+        "1d": (nn.Conv1d(20, 30, 3, padding=1), (2, 20, 50)),
+        "first": (nn.Conv2d(3, 64, 7, stride=2, padding=3), (2, 3, 60, 60)),
+        "3x3": (nn.Conv2d(64, 96, 3, padding=1), (2, 64, 14, 14)),
+        "deep": (nn.Conv2d(512, 512, 3, padding=1), (1, 512, 7, 7)),
+        "1x1": (nn.Conv2d(64, 130, 1), (2, 64, 14, 14)),
+        "grouped": (nn.Conv2d(64, 32, 3, groups=4, dilation=2), (2, 64, 14, 14)),
+        "depthwise": (nn.Conv2d(40, 80, 3, padding=1, groups=40), (2, 40, 14, 14)),
+        "transposed": (nn.ConvTranspose2d(32, 24, 3, stride=2, padding=1, output_padding=1), (2, 32, 9, 9)),
+        "3d": (nn.Conv3d(8, 16, 3, padding=1), (1, 8, 5, 6, 7)),
+    }
+    for name, (layer, shape) in layers.items():
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            cases[f"conv-{name}-{str(dtype)[6:]}"] = (layer.eval().to(dtype), (torch.randn(shape).to(dtype),), None)
+    return cases
+
+
+class _Residual(nn.Module):
+    """A block as ResNets have it, with pooling around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 32, 7, 2, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        self.body = nn.Sequential(
+            nn.Conv2d(32, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1)
+        )
+        self.head = nn.Sequential(nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.stem(x)
+        result: Tensor = self.head(y + self.body(y))
+        return result
+
+
+def _resampling(x: Tensor) -> tuple[Tensor, ...]:
+    return (
+        F.interpolate(x, scale_factor=2.0),
+        F.interpolate(x, size=(17, 13), mode="bilinear"),
+        F.avg_pool2d(x, 3, 2, 1),
+        F.max_pool2d(x, 3, 2, return_indices=True)[1],
+        F.pad(x, (1, 2, 2, 1), mode="reflect"),
+        F.adaptive_avg_pool2d(x, 3),
+    )
+
+
 def _vectors(a: Tensor, b: Tensor, v: Tensor) -> tuple[Tensor, ...]:
     return a @ v, v @ v, torch.inner(a, b), torch.tensordot(a, b, 1), torch.einsum("ij,kj->ik", a, b), torch.cdist(a, b)
 
@@ -105,6 +152,9 @@ def cases() -> dict[str, Callable[[], Case]]:
     return {
         **perceptrons,
         **{name: (lambda name=name: _attentions()[name]) for name in _attentions()},
+        **{name: (lambda name=name: _convolutions()[name]) for name in _convolutions()},
+        "resnet-block": lambda: (_Residual().eval(), (randn(2, 3, 64, 64),), {"x": {0: aotpack.Dim("batch", 1, 64)}}),
+        "resampling": lambda: (_resampling, (randn(2, 5, 9, 11),), None),
         "vectors": lambda: (_vectors, (randn(33, 33), randn(33, 33), randn(33)), None),
         "lstm": lambda: (nn.LSTM(24, 40, 2, batch_first=True, bidirectional=True).eval(), (randn(3, 7, 24),), None),
         "gru": lambda: (nn.GRU(24, 40).eval(), (randn(7, 3, 24),), None),

@@ -1,4 +1,4 @@
-"""Activations behind matrix products become part of them."""
+"""Activations behind matrix products and convolutions become part of them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from aotpack.export.passes.patterns.activations import ACTIVATION_CALLS, activat
 
 
 def fuse_activation(program: Program) -> Program:
-    """Has the kernel of matrix products apply an activation that is the only reader of its result."""
+    """Has our kernels apply an activation that is the only reader of their result."""
     # Triton is there where something is built for CUDA.
-    from aotpack.export.ops.cuda import gemm
+    from aotpack.export.ops.cuda import conv, gemm
 
+    fusible = {gemm.OPERATOR: gemm.ACTIVATIONS, conv.OPERATOR: conv.ACTIVATIONS}
     rewriter = Rewriter(program)
     for node in rewriter.nodes(*ACTIVATION_CALLS):
         name, product = activation_name(node), node.args[0]
-        if name is None or not isinstance(product, torch.fx.Node) or product.target is not gemm.OPERATOR:
+        if name is None or not isinstance(product, torch.fx.Node) or product.target not in fusible:
             continue
         number, arguments = ops.ACTIVATIONS[name][0], bound_arguments(product)
-        if number not in gemm.ACTIVATIONS or arguments["activation"] != 0 or len(product.users) != 1:
+        if number not in fusible[product.target] or arguments["activation"] != 0 or len(product.users) != 1:
             continue
         if dtype_of(node) != dtype_of(product):
             continue

@@ -8,14 +8,17 @@ from __future__ import annotations
 from aotpack.export.passes.cuda.fuse_activation import fuse_activation
 from aotpack.export.passes.cuda.keep_output_layout import keep_output_layout
 from aotpack.export.passes.cuda.use_attention import use_attention
+from aotpack.export.passes.cuda.use_conv import use_conv
 from aotpack.export.passes.cuda.use_gemm import use_gemm
 from aotpack.export.passes.runner import Pass
 
 CUDA: tuple[Pass, ...] = (
     Pass(use_attention),
-    # Products have no other kernel.
+    # Convolutions have no other kernel.
+    Pass(use_conv, always=True),
+    # Nor have products.
     Pass(use_gemm, always=True),
-    # After it: an argument of our kernel.
+    # After them: an argument of our kernels.
     Pass(fuse_activation),
     # Last: it compares the strides of the results with the captured ones.
     Pass(keep_output_layout, always=True),

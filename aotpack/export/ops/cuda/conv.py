@@ -1,0 +1,196 @@
+"""`aotpack::cuda_conv`: convolutions with a bias and an activation, by kernels of this project."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import triton_op
+
+from aotpack.export.ops.activations import BY_NUMBER
+from aotpack.export.ops.cuda.conv_kernel import conv_kernel, depthwise_kernel
+from aotpack.export.ops.cuda.conv_rule import choose
+from aotpack.export.ops.cuda.gpu import limits
+from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
+from aotpack.export.symbolic_shapes.hints import size_hint
+from aotpack.export.torch_compat.operators import OpOverload
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+# Those of `ops.ACTIVATIONS` that the kernels have.
+ACTIVATIONS = frozenset(range(7))
+_DIMS = ("D", "H", "W")
+
+
+@triton_op("aotpack::cuda_conv", mutates_args={})
+def cuda_conv(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    activation: int,
+) -> Tensor:
+    """activation(convolution(x, weight) + bias), as `aten::convolution` has it.
+
+    Args:
+        x: [batch, channels, ...] with one to three spatial dims, of any strides.
+        weight: [channels out, channels / groups, ...]; transposed [channels, channels out / groups, ...].
+        bias: [channels out], contiguous.
+        stride, padding, dilation, transposed, output_padding, groups: of the convolution, a number for each dim.
+        activation: a number of `ops.ACTIVATIONS`.
+
+    Returns:
+        [batch, channels out, ...], whose channels are innermost in memory. Sums are of single precision, of double
+        precision for double.
+    """
+    parameters = (stride, padding, dilation, transposed, output_padding, groups, activation)
+    return convolve(x, weight, bias, *parameters, launch)
+
+
+def convolve(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    activation: int,
+    launcher: Launcher,
+) -> Tensor:
+    """`cuda_conv`, with the function that launches kernels."""
+    spatial = x.dim() - 2
+    # Dims of size 1 come first where there are fewer than three.
+    x, weight = (_with_dims(t, spatial) for t in (x, weight))
+    steps, pads, dilations = (
+        (*(other,) * (3 - spatial), *values) for values, other in ((stride, 1), (padding, 0), (dilation, 1))
+    )
+    kernel = tuple(weight.shape[2:])
+    more = (*(0,) * (3 - spatial), *output_padding)
+    if transposed:
+        sizes = [
+            (n - 1) * s - 2 * p + d * (k - 1) + o + 1
+            for n, s, p, d, k, o in zip(x.shape[2:], steps, pads, dilations, kernel, more, strict=True)
+        ]
+    else:
+        sizes = [
+            (n + 2 * p - d * (k - 1) - 1) // s + 1
+            for n, s, p, d, k in zip(x.shape[2:], steps, pads, dilations, kernel, strict=True)
+        ]
+    channels = x.shape[1] // groups
+    channels_out = weight.shape[1] if transposed else weight.shape[0] // groups
+    places: Any = x.shape[0] * math.prod(sizes)
+    shared = {
+        "x": x,
+        "weight": weight,
+        "PLACES": places,
+        # It is not read where there is none.
+        "bias": x if bias is None else bias,
+        **dict(zip(("DEPTH", "HEIGHT", "WIDTH"), x.shape[2:], strict=True)),
+        **dict(zip(("DEPTH_OUT", "HEIGHT_OUT", "WIDTH_OUT"), sizes, strict=True)),
+        **dict(zip(("stride_xn", "stride_xc", "stride_xd", "stride_xh", "stride_xw"), x.stride(), strict=True)),
+        **dict(zip(("stride_wd", "stride_wh", "stride_ww"), weight.stride()[2:], strict=True)),
+        **{f"KERNEL_{dim}": size for dim, size in zip(_DIMS, kernel, strict=True)},
+        **{f"STEP_{dim}": step for dim, step in zip(_DIMS, steps, strict=True)},
+        **{f"PAD_{dim}": pad for dim, pad in zip(_DIMS, pads, strict=True)},
+        **{f"DILATION_{dim}": step for dim, step in zip(_DIMS, dilations, strict=True)},
+        "TRANSPOSED": transposed,
+        "DOUBLE": x.dtype == torch.float64,
+    }
+    finish = {"HAS_BIAS": bias is not None, "ACTIVATION": activation}
+    if channels == 1 and groups > 1:
+        y = _depthwise(shared | finish, (x.shape[0], *sizes, groups * channels_out), channels_out, transposed, launcher)
+    else:
+        y = _product(shared, finish, (x.shape[0], *sizes, groups, channels_out), channels, transposed, launcher)
+    return y.flatten(4).permute(0, 4, 1, 2, 3).view(x.shape[0], groups * channels_out, *sizes[3 - spatial :])
+
+
+def _with_dims(tensor: Tensor, spatial: int) -> Tensor:
+    for _ in range(3 - spatial):
+        tensor = tensor.unsqueeze(2)
+    return tensor
+
+
+def _depthwise(
+    arguments: dict[str, Any], shape: tuple[Any, ...], each: int, transposed: bool, launcher: Launcher
+) -> Tensor:
+    x, weight = arguments["x"], arguments["weight"]
+    channels_out = shape[-1]
+    block_n = max(16, min(64, 1 << (channels_out - 1).bit_length()))
+    block_m = 32
+    if transposed:
+        # [channels, each, ...] → a row for each channel of the result.
+        weight = weight.flatten(0, 1).unsqueeze(1)
+    strides = dict(zip(("stride_wd", "stride_wh", "stride_ww"), weight.stride()[2:], strict=True))
+    tiles = (arguments["PLACES"] + block_m - 1) // block_m * ((channels_out + block_n - 1) // block_n)
+    own = {
+        "weight": weight,
+        "out": x.new_empty(shape),
+        "CHANNELS_OUT": channels_out,
+        "stride_wo": weight.stride(0),
+        "EACH": each,
+        "BLOCK_M": block_m,
+        "BLOCK_N": block_n,
+        "num_warps": 4,
+    }
+    return launcher(Launch(depthwise_kernel, (tiles,), arguments | strides | own))
+
+
+def _product(
+    shared: dict[str, Any],
+    finish: dict[str, Any],
+    shape: tuple[Any, ...],
+    channels: int,
+    transposed: bool,
+    launcher: Launcher,
+) -> Tensor:
+    x, weight, bias = shared["x"], shared["weight"], shared["bias"]
+    *_, groups, channels_out = shape
+    multiprocessors, shared_bytes = limits()
+    tile, splits = choose(
+        groups,
+        max(1, size_hint(shared["PLACES"])),
+        channels_out,
+        math.prod(weight.shape[2:]),
+        channels,
+        x.dtype,
+        multiprocessors=multiprocessors,
+        shared_bytes=shared_bytes,
+    )
+    first, second = weight.stride()[:2]
+    precise = torch.float64 if x.dtype == torch.float64 else torch.float32
+    parts = x.new_empty((splits, *shape), dtype=x.dtype if splits == 1 else precise)
+    tiles = (shared["PLACES"] + tile.m - 1) // tile.m * ((channels_out + tile.n - 1) // tile.n)
+    own = {
+        "out": parts,
+        "CHANNELS_OUT": channels_out,
+        "CHANNELS": channels,
+        "SPLITS": splits,
+        "stride_wg": first * (channels if transposed else channels_out),
+        "stride_wo": second if transposed else first,
+        "stride_wc": first if transposed else second,
+        "BLOCK_M": tile.m,
+        "BLOCK_N": tile.n,
+        "BLOCK_K": tile.k,
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
+    }
+    grid = (tiles, groups, splits)
+    if splits == 1:
+        return launcher(Launch(conv_kernel, grid, shared | finish | own)).squeeze(0)
+    total = launcher(Launch(conv_kernel, grid, shared | {"HAS_BIAS": False, "ACTIVATION": 0} | own)).sum(0)
+    if finish["HAS_BIAS"]:
+        total = total + bias.view(groups, channels_out)
+    return BY_NUMBER[finish["ACTIVATION"]](total).to(x.dtype)
+
+
+OPERATOR: OpOverload = torch.ops.aotpack.cuda_conv.default

@@ -1,0 +1,256 @@
+"""The Triton kernels of convolutions."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# TorchInductor copies the source of kernels into generated files: they name nothing but `tl` and each other.
+
+
+@triton.jit
+def _activate(total, ACTIVATION: tl.constexpr):
+    """Applies the activation of a number of `ops.ACTIVATIONS`."""
+    if ACTIVATION == 1:
+        # Keeps nan.
+        total = tl.where(total < 0, 0.0, total)
+    elif ACTIVATION == 2:
+        total = 0.5 * total * (1.0 + tl.erf(total * 0.7071067811865476))
+    elif ACTIVATION == 3:
+        # tanh(u) = 2 sigmoid(2u) - 1
+        total = total * tl.sigmoid(1.5957691216057308 * (total + 0.044715 * total * total * total))
+    elif ACTIVATION == 4:
+        total = total * tl.sigmoid(total)
+    elif ACTIVATION == 5:
+        total = tl.sigmoid(total)
+    elif ACTIVATION == 6:
+        total = 2.0 * tl.sigmoid(2.0 * total) - 1.0
+    return total
+
+
+@triton.jit
+def _read_from(place, tap, STEP: tl.constexpr, PAD: tl.constexpr, DILATION: tl.constexpr, TRANSPOSED: tl.constexpr):
+    """Where in one dim of the input a tap of the kernel reads for a place of the result; below 0: nowhere."""
+    if TRANSPOSED:
+        spread = place + PAD - tap * DILATION
+        found = tl.where((spread >= 0) & (spread % STEP == 0), spread // STEP, -1)
+    else:
+        found = place * STEP - PAD + tap * DILATION
+    return found
+
+
+@triton.jit
+def conv_kernel(
+    x,
+    weight,
+    bias,
+    out,
+    PLACES,
+    CHANNELS_OUT,
+    DEPTH,
+    HEIGHT,
+    WIDTH,
+    DEPTH_OUT,
+    HEIGHT_OUT,
+    WIDTH_OUT,
+    stride_xn,
+    stride_xc,
+    stride_xd,
+    stride_xh,
+    stride_xw,
+    stride_wg,
+    stride_wo,
+    stride_wc,
+    stride_wd,
+    stride_wh,
+    stride_ww,
+    CHANNELS: tl.constexpr,
+    KERNEL_D: tl.constexpr,
+    KERNEL_H: tl.constexpr,
+    KERNEL_W: tl.constexpr,
+    STEP_D: tl.constexpr,
+    STEP_H: tl.constexpr,
+    STEP_W: tl.constexpr,
+    PAD_D: tl.constexpr,
+    PAD_H: tl.constexpr,
+    PAD_W: tl.constexpr,
+    DILATION_D: tl.constexpr,
+    DILATION_H: tl.constexpr,
+    DILATION_W: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    DOUBLE: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """A convolution as a product: places of the result times taps and channels, times channels of the result.
+
+    `out` is [SPLITS, batch, DEPTH_OUT, HEIGHT_OUT, WIDTH_OUT, groups, CHANNELS_OUT], contiguous; PLACES is how many
+    there are in a batch, CHANNELS and CHANNELS_OUT are those of a group. The grid is tiles, groups, splits: each of
+    SPLITS blocks sums a part of the taps and channels, and where there are several, without bias and activation.
+    """
+    group = tl.program_id(1).to(tl.int64)
+    groups = tl.num_programs(1)
+    split = tl.program_id(2)
+    tiles_n = tl.cdiv(CHANNELS_OUT, BLOCK_N)
+    offsets_m = (tl.program_id(0) // tiles_n).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offsets_n = (tl.program_id(0) % tiles_n) * BLOCK_N + tl.arange(0, BLOCK_N)
+    is_place = offsets_m < PLACES
+    is_out = offsets_n < CHANNELS_OUT
+    place = tl.where(is_place, offsets_m, 0)
+    w_out = (place % WIDTH_OUT).to(tl.int32)
+    h_out = (place // WIDTH_OUT % HEIGHT_OUT).to(tl.int32)
+    d_out = (place // WIDTH_OUT // HEIGHT_OUT % DEPTH_OUT).to(tl.int32)
+    n_in = place // WIDTH_OUT // HEIGHT_OUT // DEPTH_OUT
+    x += group * CHANNELS * stride_xc
+    images = x + n_in * stride_xn
+    weight += group * stride_wg
+    columns = weight + tl.where(is_out, offsets_n, 0).to(tl.int64) * stride_wo
+
+    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float64 if DOUBLE else tl.float32)
+    # Channels are taken within a tap where blocks of them fill it, else taps and channels are counted as one.
+    within: tl.constexpr = CHANNELS % BLOCK_K == 0
+    depth: tl.constexpr = KERNEL_D * KERNEL_H * KERNEL_W * CHANNELS
+    steps: tl.constexpr = (depth + BLOCK_K - 1) // BLOCK_K
+    each: tl.constexpr = (steps + SPLITS - 1) // SPLITS
+    for step in range(split * each, tl.minimum((split + 1) * each, steps)):
+        first = step * BLOCK_K
+        if within:
+            tap = first // CHANNELS
+            channel = first % CHANNELS + tl.arange(0, BLOCK_K)
+            tap_w = tap % KERNEL_W
+            tap_h = tap // KERNEL_W % KERNEL_H
+            tap_d = tap // KERNEL_W // KERNEL_H
+            w_in = _read_from(w_out, tap_w, STEP_W, PAD_W, DILATION_W, TRANSPOSED)
+            h_in = _read_from(h_out, tap_h, STEP_H, PAD_H, DILATION_H, TRANSPOSED)
+            d_in = _read_from(d_out, tap_d, STEP_D, PAD_D, DILATION_D, TRANSPOSED)
+            inside = (w_in >= 0) & (w_in < WIDTH) & (h_in >= 0) & (h_in < HEIGHT) & (d_in >= 0) & (d_in < DEPTH)
+            rows = images + (
+                w_in.to(tl.int64) * stride_xw + h_in.to(tl.int64) * stride_xh + d_in.to(tl.int64) * stride_xd
+            )
+            a = tl.load(
+                rows[:, None] + channel[None, :].to(tl.int64) * stride_xc,
+                mask=(inside & is_place)[:, None],
+                other=0.0,
+            )
+            taps = tap_w * stride_ww + tap_h * stride_wh + tap_d * stride_wd
+            b = tl.load(columns[None, :] + (taps + channel.to(tl.int64) * stride_wc)[:, None])
+        else:
+            index = first + tl.arange(0, BLOCK_K)
+            tap = index // CHANNELS
+            channel = index % CHANNELS
+            tap_w = tap % KERNEL_W
+            tap_h = tap // KERNEL_W % KERNEL_H
+            tap_d = tap // KERNEL_W // KERNEL_H
+            w_in = _read_from(w_out[:, None], tap_w[None, :], STEP_W, PAD_W, DILATION_W, TRANSPOSED)
+            h_in = _read_from(h_out[:, None], tap_h[None, :], STEP_H, PAD_H, DILATION_H, TRANSPOSED)
+            d_in = _read_from(d_out[:, None], tap_d[None, :], STEP_D, PAD_D, DILATION_D, TRANSPOSED)
+            inside = (w_in >= 0) & (w_in < WIDTH) & (h_in >= 0) & (h_in < HEIGHT) & (d_in >= 0) & (d_in < DEPTH)
+            rows = images[:, None] + (
+                w_in.to(tl.int64) * stride_xw + h_in.to(tl.int64) * stride_xh + d_in.to(tl.int64) * stride_xd
+            )
+            a = tl.load(
+                rows + channel[None, :].to(tl.int64) * stride_xc,
+                mask=inside & is_place[:, None] & (index < depth)[None, :],
+                other=0.0,
+            )
+            taps = tap_w * stride_ww + tap_h * stride_wh + tap_d * stride_wd
+            b = tl.load(
+                columns[None, :] + (taps + channel.to(tl.int64) * stride_wc)[:, None],
+                mask=(index < depth)[:, None],
+                other=0.0,
+            )
+        total = tl.dot(a, b, total, input_precision="ieee", out_dtype=total.dtype)
+    if HAS_BIAS:
+        total += tl.load(bias + group * CHANNELS_OUT + tl.where(is_out, offsets_n, 0))[None, :].to(total.dtype)
+    total = _activate(total, ACTIVATION)
+    result = out + ((split * PLACES + place[:, None]) * groups + group) * CHANNELS_OUT + offsets_n[None, :]
+    tl.store(result, total.to(out.dtype.element_ty), mask=is_place[:, None] & is_out[None, :])
+
+
+@triton.jit
+def depthwise_kernel(
+    x,
+    weight,
+    bias,
+    out,
+    PLACES,
+    CHANNELS_OUT,
+    DEPTH,
+    HEIGHT,
+    WIDTH,
+    DEPTH_OUT,
+    HEIGHT_OUT,
+    WIDTH_OUT,
+    stride_xn,
+    stride_xc,
+    stride_xd,
+    stride_xh,
+    stride_xw,
+    stride_wo,
+    stride_wd,
+    stride_wh,
+    stride_ww,
+    EACH: tl.constexpr,
+    KERNEL_D: tl.constexpr,
+    KERNEL_H: tl.constexpr,
+    KERNEL_W: tl.constexpr,
+    STEP_D: tl.constexpr,
+    STEP_H: tl.constexpr,
+    STEP_W: tl.constexpr,
+    PAD_D: tl.constexpr,
+    PAD_H: tl.constexpr,
+    PAD_W: tl.constexpr,
+    DILATION_D: tl.constexpr,
+    DILATION_H: tl.constexpr,
+    DILATION_W: tl.constexpr,
+    TRANSPOSED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    DOUBLE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """A convolution with a group for each channel, of which each makes EACH channels of the result.
+
+    `out` is [batch, DEPTH_OUT, HEIGHT_OUT, WIDTH_OUT, CHANNELS_OUT], contiguous.
+    """
+    tiles_n = tl.cdiv(CHANNELS_OUT, BLOCK_N)
+    offsets_m = (tl.program_id(0) // tiles_n).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offsets_n = (tl.program_id(0) % tiles_n) * BLOCK_N + tl.arange(0, BLOCK_N)
+    is_place = offsets_m < PLACES
+    is_out = offsets_n < CHANNELS_OUT
+    place = tl.where(is_place, offsets_m, 0)
+    channel = tl.where(is_out, offsets_n, 0).to(tl.int64)
+    w_out = (place % WIDTH_OUT).to(tl.int32)
+    h_out = (place // WIDTH_OUT % HEIGHT_OUT).to(tl.int32)
+    d_out = (place // WIDTH_OUT // HEIGHT_OUT % DEPTH_OUT).to(tl.int32)
+    images = x + place // WIDTH_OUT // HEIGHT_OUT // DEPTH_OUT * stride_xn
+    columns = weight + channel * stride_wo
+    acc_type: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=acc_type)
+    for tap in range(KERNEL_D * KERNEL_H * KERNEL_W):
+        tap_w = tap % KERNEL_W
+        tap_h = tap // KERNEL_W % KERNEL_H
+        tap_d = tap // KERNEL_W // KERNEL_H
+        w_in = _read_from(w_out, tap_w, STEP_W, PAD_W, DILATION_W, TRANSPOSED)
+        h_in = _read_from(h_out, tap_h, STEP_H, PAD_H, DILATION_H, TRANSPOSED)
+        d_in = _read_from(d_out, tap_d, STEP_D, PAD_D, DILATION_D, TRANSPOSED)
+        inside = (w_in >= 0) & (w_in < WIDTH) & (h_in >= 0) & (h_in < HEIGHT) & (d_in >= 0) & (d_in < DEPTH)
+        rows = images + (w_in.to(tl.int64) * stride_xw + h_in.to(tl.int64) * stride_xh + d_in.to(tl.int64) * stride_xd)
+        a = tl.load(
+            rows[:, None] + (channel // EACH * stride_xc)[None, :],
+            mask=(inside & is_place)[:, None] & is_out[None, :],
+            other=0.0,
+        )
+        taps = tap_w * stride_ww + tap_h * stride_wh + tap_d * stride_wd
+        b = tl.load(columns + taps, mask=is_out, other=0.0)
+        total += a.to(acc_type) * b.to(acc_type)[None, :]
+    if HAS_BIAS:
+        total += tl.load(bias + channel)[None, :].to(acc_type)
+    total = _activate(total, ACTIVATION)
+    result = out + place[:, None] * CHANNELS_OUT + offsets_n[None, :]
+    tl.store(result, total.to(out.dtype.element_ty), mask=is_place[:, None] & is_out[None, :])

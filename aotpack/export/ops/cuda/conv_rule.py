@@ -1,0 +1,64 @@
+"""Which tile a convolution gets: a static rule in place of timing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from aotpack.export.ops.cuda.gemm_rule import Tile
+
+# Largest first, each with the blocks per multiprocessor from which it is worth its size.
+_HALVES = (
+    (1.0, Tile(128, 128, 64, 8, 3)),
+    (0.7, Tile(128, 64, 64, 4, 3)),
+    (0.7, Tile(64, 64, 64, 4, 4)),
+    (0.0, Tile(64, 32, 64, 4, 4)),
+)
+_FULL = ((0.7, Tile(64, 64, 32, 4, 3)), (0.0, Tile(32, 32, 32, 4, 3)))
+_DOUBLE = ((0.0, Tile(32, 32, 16, 4, 2)),)
+# Steps that a block does at least, and blocks that share a sum at most.
+_FEWEST_STEPS = 4
+_MOST_SPLITS = 16
+
+
+def choose(
+    groups: int,
+    places: int,
+    channels_out: int,
+    taps: int,
+    channels: int,
+    dtype: torch.dtype,
+    *,
+    multiprocessors: int,
+    shared_bytes: int,
+) -> tuple[Tile, int]:
+    """The tile of a convolution, and among how many blocks its sums are divided.
+
+    Args:
+        groups: of channels.
+        places: of the result, in the whole batch; those of the example call where they are dynamic.
+        channels_out, channels: of the result and of the input, in a group.
+        taps: of the kernel.
+        dtype: of input and weight.
+        multiprocessors: of the GPU.
+        shared_bytes: what a block may have of shared memory.
+    """
+    tiles = _DOUBLE if dtype == torch.float64 else _FULL if dtype == torch.float32 else _HALVES
+
+    def blocks(tile: Tile) -> int:
+        return groups * -(-places // tile.m) * -(-channels_out // tile.n)
+
+    # Without more columns than there are.
+    fitting = [(busy, replace(t, n=max(16, min(t.n, 1 << (channels_out - 1).bit_length())))) for busy, t in tiles]
+    tile = next(t for busy, t in fitting if blocks(t) >= busy * multiprocessors)
+    # Blocks of channels that fill a tap are read without a division for every element.
+    size = tile.k
+    while size > 16 and channels % size:
+        size //= 2
+    tile = replace(tile, k=tile.k if channels % size else size)
+    steps = -(-taps * channels // tile.k)
+    splits = max(1, min(multiprocessors // blocks(tile), steps // _FEWEST_STEPS, _MOST_SPLITS))
+    while tile.shared_bytes(dtype.itemsize) > shared_bytes and tile.stages > 1:
+        tile = replace(tile, stages=tile.stages - 1)
+    return tile, splits
