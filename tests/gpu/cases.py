@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -109,7 +110,11 @@ def _convolutions() -> dict[str, Case]:
     }
     for name, (layer, shape) in layers.items():
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
-            cases[f"conv-{name}-{str(dtype)[6:]}"] = (layer.eval().to(dtype), (torch.randn(shape).to(dtype),), None)
+            cases[f"conv-{name}-{str(dtype)[6:]}"] = (
+                deepcopy(layer).eval().to(dtype),
+                (torch.randn(shape).to(dtype),),
+                None,
+            )
     return cases
 
 
