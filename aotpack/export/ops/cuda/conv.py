@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.library import triton_op
 
 from aotpack.export.ops.activations import BY_NUMBER
+from aotpack.export.ops.cuda import gemm
 from aotpack.export.ops.cuda.conv_kernel import conv_kernel, depthwise_kernel
 from aotpack.export.ops.cuda.conv_rule import choose
 from aotpack.export.ops.cuda.gpu import limits
@@ -21,6 +22,7 @@ from aotpack.export.torch_compat.operators import OpOverload
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 # Those of `ops.ACTIVATIONS` that the kernels have.
 ACTIVATIONS = frozenset(range(7))
+_LARGEST_TILE = 256
 _DIMS = ("D", "H", "W")
 
 
@@ -69,6 +71,10 @@ def convolve(
 ) -> Tensor:
     """`cuda_conv`, with the function that launches kernels."""
     spatial = x.dim() - 2
+    if groups == 1 and not transposed and {*weight.shape[2:], *stride} == {1} and {*padding} == {0}:
+        # A product of the channels of each place.
+        y = gemm.product(x.movedim(1, -1), weight.flatten(1).t(), bias, 1.0, activation, launcher)
+        return y.movedim(-1, 1)
     # Dims of size 1 come first where there are fewer than three.
     x, weight = (_with_dims(t, spatial) for t in (x, weight))
     steps, pads, dilations = (
@@ -112,6 +118,14 @@ def convolve(
     else:
         y = _product(shared, finish, (x.shape[0], *sizes, groups, channels_out), channels, transposed, launcher)
     return y.flatten(4).permute(0, 4, 1, 2, 3).view(x.shape[0], groups * channels_out, *sizes[3 - spatial :])
+
+
+def _is_small(x: Tensor, places: Any) -> bool:
+    """Whether 32 bits hold every offset in a tensor, also those of padding around it, and the number of places."""
+    if not all(isinstance(size, int) for size in (*x.shape, *x.stride(), places)):
+        return False
+    span = sum(size * step for size, step in zip(x.shape, x.stride(), strict=True))
+    return bool(max(2 * span, places + _LARGEST_TILE) < 1 << 31)
 
 
 def _with_dims(tensor: Tensor, spatial: int) -> Tensor:
@@ -175,6 +189,7 @@ def _product(
         "CHANNELS_OUT": channels_out,
         "CHANNELS": channels,
         "SPLITS": splits,
+        "SMALL": _is_small(x, shared["PLACES"]),
         "stride_wg": first * (channels if transposed else channels_out),
         "stride_wo": second if transposed else first,
         "stride_wc": first if transposed else second,

@@ -82,6 +82,7 @@ def conv_kernel(
     ACTIVATION: tl.constexpr,
     DOUBLE: tl.constexpr,
     SPLITS: tl.constexpr,
+    SMALL: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -90,25 +91,29 @@ def conv_kernel(
 
     `out` is [SPLITS, batch, DEPTH_OUT, HEIGHT_OUT, WIDTH_OUT, groups, CHANNELS_OUT], contiguous; PLACES is how many
     there are in a batch, CHANNELS and CHANNELS_OUT are those of a group. The grid is tiles, groups, splits: each of
-    SPLITS blocks sums a part of the taps and channels, and where there are several, without bias and activation.
+    SPLITS blocks sums a part of the taps and channels, and where there are several, without bias and activation. SMALL:
+    32 bits hold every offset in `x`.
     """
     group = tl.program_id(1).to(tl.int64)
     groups = tl.num_programs(1)
     split = tl.program_id(2)
     tiles_n = tl.cdiv(CHANNELS_OUT, BLOCK_N)
-    offsets_m = (tl.program_id(0) // tiles_n).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    tile_m = tl.program_id(0) // tiles_n
+    if not SMALL:
+        tile_m = tile_m.to(tl.int64)
+    offsets_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offsets_n = (tl.program_id(0) % tiles_n) * BLOCK_N + tl.arange(0, BLOCK_N)
     is_place = offsets_m < PLACES
     is_out = offsets_n < CHANNELS_OUT
     place = tl.where(is_place, offsets_m, 0)
-    w_out = (place % WIDTH_OUT).to(tl.int32)
-    h_out = (place // WIDTH_OUT % HEIGHT_OUT).to(tl.int32)
-    d_out = (place // WIDTH_OUT // HEIGHT_OUT % DEPTH_OUT).to(tl.int32)
+    # As wide as `place`, and so is every offset.
+    w_out = place % WIDTH_OUT
+    h_out = place // WIDTH_OUT % HEIGHT_OUT
+    d_out = place // WIDTH_OUT // HEIGHT_OUT % DEPTH_OUT
     n_in = place // WIDTH_OUT // HEIGHT_OUT // DEPTH_OUT
     x += group * CHANNELS * stride_xc
-    images = x + n_in * stride_xn
-    weight += group * stride_wg
-    columns = weight + tl.where(is_out, offsets_n, 0).to(tl.int64) * stride_wo
+    images = n_in * stride_xn
+    columns = weight + group * stride_wg + tl.where(is_out, offsets_n, 0) * stride_wo
 
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float64 if DOUBLE else tl.float32)
     # Channels are taken within a tap where blocks of them fill it, else taps and channels are counted as one.
@@ -128,16 +133,14 @@ def conv_kernel(
             h_in = _read_from(h_out, tap_h, STEP_H, PAD_H, DILATION_H, TRANSPOSED)
             d_in = _read_from(d_out, tap_d, STEP_D, PAD_D, DILATION_D, TRANSPOSED)
             inside = (w_in >= 0) & (w_in < WIDTH) & (h_in >= 0) & (h_in < HEIGHT) & (d_in >= 0) & (d_in < DEPTH)
-            rows = images + (
-                w_in.to(tl.int64) * stride_xw + h_in.to(tl.int64) * stride_xh + d_in.to(tl.int64) * stride_xd
-            )
+            rows = images + w_in * stride_xw + h_in * stride_xh + d_in * stride_xd
             a = tl.load(
-                rows[:, None] + channel[None, :].to(tl.int64) * stride_xc,
+                x + rows[:, None] + channel[None, :] * stride_xc,
                 mask=(inside & is_place)[:, None],
                 other=0.0,
             )
             taps = tap_w * stride_ww + tap_h * stride_wh + tap_d * stride_wd
-            b = tl.load(columns[None, :] + (taps + channel.to(tl.int64) * stride_wc)[:, None])
+            b = tl.load(columns[None, :] + (taps + channel * stride_wc)[:, None])
         else:
             index = first + tl.arange(0, BLOCK_K)
             tap = index // CHANNELS
@@ -149,17 +152,15 @@ def conv_kernel(
             h_in = _read_from(h_out[:, None], tap_h[None, :], STEP_H, PAD_H, DILATION_H, TRANSPOSED)
             d_in = _read_from(d_out[:, None], tap_d[None, :], STEP_D, PAD_D, DILATION_D, TRANSPOSED)
             inside = (w_in >= 0) & (w_in < WIDTH) & (h_in >= 0) & (h_in < HEIGHT) & (d_in >= 0) & (d_in < DEPTH)
-            rows = images[:, None] + (
-                w_in.to(tl.int64) * stride_xw + h_in.to(tl.int64) * stride_xh + d_in.to(tl.int64) * stride_xd
-            )
+            rows = images[:, None] + w_in * stride_xw + h_in * stride_xh + d_in * stride_xd
             a = tl.load(
-                rows + channel[None, :].to(tl.int64) * stride_xc,
+                x + rows + channel[None, :] * stride_xc,
                 mask=inside & is_place[:, None] & (index < depth)[None, :],
                 other=0.0,
             )
             taps = tap_w * stride_ww + tap_h * stride_wh + tap_d * stride_wd
             b = tl.load(
-                columns[None, :] + (taps + channel.to(tl.int64) * stride_wc)[:, None],
+                columns[None, :] + (taps + channel * stride_wc)[:, None],
                 mask=(index < depth)[:, None],
                 other=0.0,
             )
@@ -167,7 +168,7 @@ def conv_kernel(
     if HAS_BIAS:
         total += tl.load(bias + group * CHANNELS_OUT + tl.where(is_out, offsets_n, 0))[None, :].to(total.dtype)
     total = _activate(total, ACTIVATION)
-    result = out + ((split * PLACES + place[:, None]) * groups + group) * CHANNELS_OUT + offsets_n[None, :]
+    result = out + ((split * PLACES + place.to(tl.int64)[:, None]) * groups + group) * CHANNELS_OUT + offsets_n[None, :]
     tl.store(result, total.to(out.dtype.element_ty), mask=is_place[:, None] & is_out[None, :])
 
 
