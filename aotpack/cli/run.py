@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from aotpack.cli.common import ArchivePath, AsJson, EntryName, Threads, parse_sizes, reports_errors
+from aotpack.cli.devices import DeviceName, load_on
 
 
 @reports_errors
@@ -31,6 +32,7 @@ def run(
     ] = None,
     entry: EntryName = None,
     threads: Threads = None,
+    device: DeviceName = None,
     as_json: AsJson = False,
 ) -> None:
     """Runs an archive once and summarizes its outputs. Does not need torch.
@@ -40,6 +42,7 @@ def run(
         aotpack run model.aotpack --random
         aotpack run model.aotpack --random --dim batch=8
         aotpack run model.aotpack -i inputs.npz -o outputs.npz --threads 2
+        aotpack run model.aotpack --random --device cuda:0
 
     Create an input file with `numpy.savez("inputs.npz", x=array, …)`. bfloat16 is stored as uint16 with the same bits,
     float8 as uint8, and a scalar as an array of rank 0: `numpy.savez("inputs.npz", n=3, …)`.
@@ -56,10 +59,9 @@ def run(
 
     from aotpack.cli.arrays import load_npz, random_inputs, stored, summary
     from aotpack.cli.common import format_seconds, print_json, stderr_console, stdout_console
-    from aotpack.runtime import load
 
     began = time.perf_counter()
-    model = load(archive, num_threads=threads)
+    model = load_on(archive, device, threads=threads)
     runner = model.entry(entry) if entry else model
     loaded = time.perf_counter()
     description = runner.manifest.entry(runner.entry_name)
@@ -81,6 +83,7 @@ def run(
                 "archive": archive,
                 "entry": runner.entry_name,
                 "target": runner.target,
+                "device": model.device,
                 "load_seconds": loaded - began,
                 "run_seconds": end - start,
                 "outputs": outputs,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from aotpack.cli.common import ArchivePath, AsJson, Threads, reports_errors
+from aotpack.cli.devices import DeviceName, load_on
 
 if TYPE_CHECKING:
     from aotpack.archive import ArchiveReader, Entry
@@ -14,37 +15,42 @@ if TYPE_CHECKING:
 
 
 @reports_errors
-def verify(archive: ArchivePath, threads: Threads = None, as_json: AsJson = False) -> None:
+def verify(archive: ArchivePath, threads: Threads = None, device: DeviceName = None, as_json: AsJson = False) -> None:
     """Checks the integrity of an archive and the outputs of its example calls.
 
-    First compares every byte with the hashes. Then runs the archive's example calls on this machine and compares their
-    outputs with those of eager PyTorch at build time. The error of an output is the greatest difference, relative to
-    the output's greatest magnitude. Does not need torch.
+    First compares every byte with the hashes. Then runs the archive's example calls on the CPU, or on `--device`, and
+    compares their outputs with those of eager PyTorch at build time. The error of an output is the greatest difference,
+    relative to the output's greatest magnitude. Does not need torch.
 
     **Examples**
 
         aotpack verify model.aotpack
         aotpack verify model.aotpack --json
+        aotpack verify model.aotpack --device cuda:0
 
-    If the archive has no module for this machine, only the hashes are checked, with a warning.
+    If the archive has no module for this machine's CPU, only the hashes are checked, with a warning. If it cannot run
+    on the given `--device`, this is an error.
     """
     from aotpack.archive import ArchiveReader
     from aotpack.cli.common import format_bytes, print_json, stderr_console, stdout_console
     from aotpack.errors import UnsupportedTargetError
-    from aotpack.runtime import load
 
     results: list[dict[str, Any]] = []
     skipped: str | None = None
+    hint: str | None = None
     target: str | None = None
+    used: str | None = None
     with ArchiveReader(archive) as reader:
         size = reader.verify()
         try:
             # The runtime's own, independent check of every byte.
-            model = load(archive, verify="full", num_threads=threads)
+            model = load_on(archive, device, threads=threads, verify="full")
         except UnsupportedTargetError as error:
-            skipped = str(error)
+            if device is not None:
+                raise
+            skipped, hint = str(error), error.hint
         else:
-            target = model.target
+            target, used = model.target, model.device
             for entry in reader.manifest.entries:
                 results += _check_entry(reader, entry, model.entry(entry.name))
     passed = all(item["ok"] for item in results)
@@ -55,6 +61,7 @@ def verify(archive: ArchivePath, threads: Threads = None, as_json: AsJson = Fals
                 "ok": passed,
                 "bytes": size,
                 "target": target,
+                "device": used,
                 "outputs": results,
                 "skipped": skipped,
             }
@@ -80,6 +87,9 @@ def verify(archive: ArchivePath, threads: Threads = None, as_json: AsJson = Fals
     if skipped:
         console.print("warning:", style="bold yellow", end=" ")
         console.print(f"the example calls were not run: {skipped}", soft_wrap=True)
+        if hint:
+            console.print("hint:", style="bold cyan", end=" ")
+            console.print(hint, soft_wrap=True)
     elif not results:
         console.print("warning:", style="bold yellow", end=" ")
         console.print("the archive contains no example calls: no outputs were compared", soft_wrap=True)
