@@ -25,7 +25,7 @@ _COMPILER_HINT = "install g++ (Debian: apt-get install g++) or clang++, or set C
 
 @dataclass(frozen=True)
 class Check:
-    """`status` is ok, warning (archives run but cannot be built) or failure (archives do not run)."""
+    """`status` is ok, warning (archives run, but builds or GPUs do not work) or failure (archives do not run)."""
 
     name: str
     status: str
@@ -42,12 +42,13 @@ def doctor(as_json: AsJson = False) -> None:
         aotpack doctor
         aotpack doctor --json
 
-    The exit code is 1 if archives cannot run on this machine. Missing requirements for building are warnings.
+    The exit code is 1 if archives cannot run on this machine. Missing requirements for building
+    are warnings. A machine without a CUDA driver is supported; a driver that cannot be used is a warning.
     """
     from aotpack.cli.common import print_json, stdout_console
 
     checks: list[Check] = []
-    for check in (_runtime, _host, _compiler, _torch, _extras, _cache):
+    for check in (_runtime, _host, _gpus, _compiler, _torch, _extras, _cache):
         checks += check()
     failed = any(check.status == "failure" for check in checks)
     if as_json:
@@ -94,6 +95,25 @@ def _host() -> list[Check]:
     runs = [name for name in Target.known() if Target(name).runs_on(target)]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return [Check("host", "ok", f"{target}, {cores} cores; runs modules for {', '.join(runs)}")]
+
+
+def _gpus() -> list[Check]:
+    from aotpack.cli.common import format_bytes
+    from aotpack.cli.gpus import NoDriverError, find_gpus, version_text
+    from aotpack.errors import DeviceError
+
+    try:
+        version, gpus = find_gpus()
+    except NoDriverError as error:
+        return [Check("gpu", "ok", f"none: {error}")]
+    except DeviceError as error:
+        return [Check("gpu", "warning", f"none: {error}", error.hint)]
+    listed = (
+        f"cuda:{number} {gpu.name} (compute capability {gpu.capability[0]}.{gpu.capability[1]}, "
+        f"{format_bytes(gpu.memory)})"
+        for number, gpu in enumerate(gpus)
+    )
+    return [Check("gpu", "ok", f"driver for CUDA {version_text(version)}; {', '.join(listed)}")]
 
 
 def _compiler() -> list[Check]:

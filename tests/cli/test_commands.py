@@ -250,7 +250,7 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     value = invoke_json("doctor")
     assert value["ok"]
     checks = {check["name"]: check for check in value["checks"]}
-    assert set(checks) == {"runtime", "host", "compiler", "torch", "packages", "cache"}
+    assert set(checks) == {"runtime", "host", "gpu", "compiler", "torch", "packages", "cache"}
     assert "1 files, 2.0 KB" in checks["cache"]["detail"]
     assert "C ABI 3" in checks["runtime"]["detail"]
 
