@@ -123,6 +123,7 @@ def _updatable(manifest: Manifest) -> str:
 
 def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
     from aotpack.cli.common import format_bytes
+    from aotpack.cli.device_code import NOTE, device_code
     from aotpack.cli.steps import device_name, layout_of, print_steps, shape_of
     from aotpack.cli.terminal import make_table
 
@@ -147,14 +148,20 @@ def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
             maximum = "unbounded" if dim.max is None else str(dim.max)
             table.add_row(dim.name, str(dim.min), maximum, str(dim.multiple_of))
         console.print(table)
-    table = make_table("variant", "target", "module", "kernels", "condition")
+    implementations = [implementation for variant in entry.variants for implementation in variant.implementations]
+    cuda = any(device_code(implementation.modules) for implementation in implementations)
+    columns = ["device code"] if cuda else []
+    table = make_table("variant", "target", "module", "kernels", *columns, "condition")
     for variant in entry.variants:
         for implementation in variant.implementations:
             files = {module.file for module in implementation.modules}
             size = format_bytes(sum(manifest.files[file].size for file in files))
             kernels = str(sum(len(module.kernels) for module in implementation.modules))
-            table.add_row(variant.name, implementation.target, size, kernels, variant.when or "always")
+            code = [device_code(implementation.modules)] if cuda else []
+            table.add_row(variant.name, implementation.target, size, kernels, *code, variant.when or "always")
     console.print(table)
+    if cuda:
+        console.print(NOTE, style="dim", soft_wrap=True)
     print_steps(console, entry, manifest)
 
 

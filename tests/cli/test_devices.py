@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from aotpack.cli.app import app
 from aotpack.cli.devices import other_device
 from aotpack.spec import DType
 from tests.support.archives import CompileC
-from tests.support.cuda_archives import affine_archive, build_fake_driver
+from tests.support.cuda_archives import affine_archive, build_fake_driver, fake_cubin
 
 Archive = Callable[[str], Path]
 
@@ -115,3 +116,28 @@ def test_a_hint_names_only_devices_with_a_module() -> None:
     assert other_device(["riscv64-next"], "cpu") is None
     assert other_device(["cuda-sm_90"], "cuda:0") is None
     assert "use --device cuda:0" in (other_device(["riscv64-next", "cuda-sm_90"], "cpu") or "")
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        ((), "none"),
+        (("k.cubin",), "machine code"),
+        (("k.cubin", "k.ptx"), "machine code, PTX"),
+        (("k.cubin", "other.ptx"), "machine code"),
+        (("a.cubin", "a.ptx", "b.cubin"), "machine code, PTX of 1 of 2 kernels"),
+    ],
+)
+def test_inspect_shows_the_code_for_devices(
+    tmp_path: Path, compile_c: CompileC, names: tuple[str, ...], shown: str
+) -> None:
+    assets = {name: fake_cubin("sm_90", "affine") for name in names}
+    result = invoke("inspect", affine_archive(tmp_path / "m.aotpack", compile_c, assets))
+    assert result.exit_code == 0, result.output
+    (row,) = [line for line in result.stdout.splitlines() if line.startswith("default")]
+    assert re.split(r" {2,}", row.strip())[-2] == shown
+    assert "compiles the PTX when a model is loaded" in result.stdout
+
+
+def test_inspect_shows_no_code_for_devices_without_such_a_target(archive: Archive) -> None:
+    assert "device code" not in invoke("inspect", archive("affine")).stdout
