@@ -23,6 +23,8 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 # Those of `ops.ACTIVATIONS` that the kernels have.
 ACTIVATIONS = frozenset(range(7))
 _LARGEST_TILE = 256
+# Channels of a group from which it pays to have them innermost.
+_FEWEST_IN_PLACE = 8
 _DIMS = ("D", "H", "W")
 
 
@@ -75,6 +77,10 @@ def convolve(
         # A product of the channels of each place.
         y = gemm.product(x.movedim(1, -1), weight.flatten(1).t(), bias, 1.0, activation, launcher)
         return y.movedim(-1, 1)
+    step = x.stride(1)
+    if x.shape[1] // groups >= _FEWEST_IN_PLACE and not (isinstance(step, int) and step == 1):
+        # A tap reads neighbouring channels at once.
+        x = x.movedim(1, -1).contiguous().movedim(-1, 1)
     # Dims of size 1 come first where there are fewer than three.
     x, weight = (_with_dims(t, spatial) for t in (x, weight))
     steps, pads, dilations = (

@@ -122,10 +122,10 @@ def conv_kernel(
     steps: tl.constexpr = (depth + BLOCK_K - 1) // BLOCK_K
     each: tl.constexpr = (steps + SPLITS - 1) // SPLITS
     for step in range(split * each, tl.minimum((split + 1) * each, steps)):
-        first = step * BLOCK_K
         if within:
-            tap = first // CHANNELS
-            channel = first % CHANNELS + tl.arange(0, BLOCK_K)
+            # Written so that the compiler sees that blocks of channels are aligned.
+            tap = step // (CHANNELS // BLOCK_K)
+            channel = step % (CHANNELS // BLOCK_K) * BLOCK_K + tl.arange(0, BLOCK_K)
             tap_w = tap % KERNEL_W
             tap_h = tap // KERNEL_W % KERNEL_H
             tap_d = tap // KERNEL_W // KERNEL_H
@@ -142,7 +142,7 @@ def conv_kernel(
             taps = tap_w * stride_ww + tap_h * stride_wh + tap_d * stride_wd
             b = tl.load(columns[None, :] + (taps + channel * stride_wc)[:, None])
         else:
-            index = first + tl.arange(0, BLOCK_K)
+            index = step * BLOCK_K + tl.arange(0, BLOCK_K)
             tap = index // CHANNELS
             channel = index % CHANNELS
             tap_w = tap % KERNEL_W
@@ -225,7 +225,7 @@ def depthwise_kernel(
     is_place = offsets_m < PLACES
     is_out = offsets_n < CHANNELS_OUT
     place = tl.where(is_place, offsets_m, 0)
-    channel = tl.where(is_out, offsets_n, 0).to(tl.int64)
+    channel = offsets_n.to(tl.int64)
     w_out = (place % WIDTH_OUT).to(tl.int32)
     h_out = (place // WIDTH_OUT % HEIGHT_OUT).to(tl.int32)
     d_out = (place // WIDTH_OUT // HEIGHT_OUT % DEPTH_OUT).to(tl.int32)
@@ -251,7 +251,7 @@ def depthwise_kernel(
         b = tl.load(columns + taps, mask=is_out, other=0.0)
         total += a.to(acc_type) * b.to(acc_type)[None, :]
     if HAS_BIAS:
-        total += tl.load(bias + channel)[None, :].to(acc_type)
+        total += tl.load(bias + channel, mask=is_out, other=0.0)[None, :].to(acc_type)
     total = _activate(total, ACTIVATION)
     result = out + place[:, None] * CHANNELS_OUT + offsets_n[None, :]
     tl.store(result, total.to(out.dtype.element_ty), mask=is_place[:, None] & is_out[None, :])

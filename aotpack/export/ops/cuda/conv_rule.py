@@ -10,16 +10,17 @@ from aotpack.export.ops.cuda.gemm_rule import Tile
 
 # Largest first, each with the blocks per multiprocessor from which it is worth its size.
 _HALVES = (
-    (1.0, Tile(128, 128, 64, 8, 3)),
+    (1.4, Tile(128, 128, 64, 8, 3)),
     (0.7, Tile(128, 64, 64, 4, 3)),
-    (0.7, Tile(64, 64, 64, 4, 4)),
-    (0.0, Tile(64, 32, 64, 4, 4)),
+    (0.0, Tile(64, 64, 64, 4, 4)),
 )
 _FULL = ((0.7, Tile(64, 64, 32, 4, 3)), (0.0, Tile(32, 32, 32, 4, 3)))
 _DOUBLE = ((0.0, Tile(32, 32, 16, 4, 2)),)
 # Steps that a block does at least, and blocks that share a sum at most.
 _FEWEST_STEPS = 4
-_MOST_SPLITS = 16
+_MOST_SPLITS = 8
+# Of taps and channels that are counted as one.
+_DEPTH_OF_BOTH = 32
 
 
 def choose(
@@ -56,7 +57,7 @@ def choose(
     size = tile.k
     while size > 16 and channels % size:
         size //= 2
-    tile = replace(tile, k=tile.k if channels % size else size)
+    tile = replace(tile, k=min(tile.k, _DEPTH_OF_BOTH) if channels % size else size)
     steps = -(-taps * channels // tile.k)
     splits = max(1, min(multiprocessors // blocks(tile), steps // _FEWEST_STEPS, _MOST_SPLITS))
     while tile.shared_bytes(dtype.itemsize) > shared_bytes and tile.stages > 1:

@@ -29,3 +29,48 @@ def test_tiles_fit_shared_memory(dtype: torch.dtype, shared: int) -> None:
             assert min(tile.m, tile.n, tile.k) >= 16
             assert all(size & (size - 1) == 0 for size in (tile.m, tile.n, tile.k))
             assert 1 <= splits <= max(1, -(-taps * channels // tile.k))
+
+
+def test_channels_are_read_many_at_once() -> None:
+    """Where the compiler cannot prove that they are aligned, it reads them one by one, three times as slow."""
+    text = _assembly({"CHANNELS": 64, "stride_xc": 1, "stride_wc": 1}, num_warps=4, num_stages=3)
+    assert "cp.async.cg" in text
+    assert "ld.global.b16" not in text
+
+
+def _assembly(constants: dict[str, int], **options: int) -> str:
+    from triton import compile as compiled
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from aotpack.export.ops.cuda.conv_kernel import conv_kernel
+
+    dims = {f"{name}_{dim}": value for name, value in (("STEP", 1), ("PAD", 1), ("DILATION", 1)) for dim in "DHW"}
+    values = {
+        "KERNEL_D": 1,
+        "KERNEL_H": 3,
+        "KERNEL_W": 3,
+        "DEPTH": 1,
+        "DEPTH_OUT": 1,
+        "SPLITS": 1,
+        "ACTIVATION": 0,
+        "TRANSPOSED": False,
+        "HAS_BIAS": False,
+        "DOUBLE": False,
+        "SMALL": True,
+        "BLOCK_M": 128,
+        "BLOCK_N": 64,
+        "BLOCK_K": 64,
+        **dims,
+        **constants,
+    }
+    names = conv_kernel.arg_names
+    types = {name: "*fp16" if name in ("x", "weight", "bias", "out") else "i32" for name in names}
+    aligned = [name for name in names if name not in values and (types[name] == "*fp16" or name.startswith("stride"))]
+    source = ASTSource(
+        conv_kernel,
+        types | dict.fromkeys(values, "constexpr"),
+        {(names.index(name),): value for name, value in values.items()},
+        {(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
+    )
+    return str(compiled(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"])
