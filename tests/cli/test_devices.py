@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -13,12 +12,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from aotpack.archive import ArchiveReader, FileSource, Golden, GoldenTensor, write_archive
 from aotpack.cli.app import app
 from aotpack.cli.devices import other_device
-from aotpack.spec import DType
 from tests.support.archives import CompileC
-from tests.support.cuda_archives import affine_archive, build_fake_driver, fake_cubin
+from tests.support.cuda_archives import affine_archive, build_fake_driver, fake_cubin, with_golden
 
 Archive = Callable[[str], Path]
 
@@ -51,24 +48,6 @@ def on_gpu(driver: Path, tmp_path: Path, compile_c: CompileC, monkeypatch: pytes
     return affine_archive(tmp_path / "m.aotpack", compile_c)
 
 
-def with_golden(path: Path, to: Path, y: np.ndarray[Any, Any]) -> Path:
-    """A copy of the archive with an example call on X whose output was `y`."""
-    with ArchiveReader(path) as reader:
-        manifest = reader.manifest
-        files = [FileSource.from_bytes(file.path, reader.read(i)) for i, file in enumerate(manifest.files)]
-    x_raw, y_raw = X.tobytes(), y.astype(np.float32).tobytes()
-    at = len(files)
-    files.append(FileSource.from_bytes("goldens/forward", x_raw.ljust(64, b"\0") + y_raw))
-    golden = Golden(
-        inputs=(GoldenTensor(DType.FLOAT32, X.shape, at, 0, len(x_raw)),),
-        outputs=(GoldenTensor(DType.FLOAT32, Y.shape, at, 64, len(y_raw)),),
-        tolerance=1e-4,
-    )
-    entries = tuple(dataclasses.replace(entry, goldens=(golden,)) for entry in manifest.entries)
-    write_archive(to, dataclasses.replace(manifest, entries=entries, files=()), files)
-    return to
-
-
 @pytest.mark.parametrize("device", ["cuda:0", "cuda:1"])
 def test_run(on_gpu: Path, tmp_path: Path, device: str) -> None:
     np.savez(tmp_path / "in.npz", x=X)
@@ -80,7 +59,7 @@ def test_run(on_gpu: Path, tmp_path: Path, device: str) -> None:
 
 @pytest.mark.parametrize("wrong", [False, True])
 def test_verify_runs_the_example_calls_on_the_device(on_gpu: Path, tmp_path: Path, *, wrong: bool) -> None:
-    path = with_golden(on_gpu, tmp_path / "golden.aotpack", Y + wrong)
+    path = with_golden(on_gpu, tmp_path / "golden.aotpack", X, Y + wrong)
     value = invoke_json("verify", path, "--device", "cuda:1", code=int(wrong))
     assert value["device"] == "cuda:1"
     assert value["skipped"] is None

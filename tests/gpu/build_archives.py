@@ -2,7 +2,7 @@
 
     python -m tests.gpu.build_archives FOLDER [--target cuda-sm_90 ...] [NAME ...]
 
-Needs no GPU. On a host with one, `aotpack verify` runs the goldens of each archive.
+Needs no GPU. On a host with one, `aotpack verify --device cuda:0` runs the goldens of each archive.
 """
 
 from __future__ import annotations

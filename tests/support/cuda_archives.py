@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from aotpack.archive import (
+    ArchiveReader,
     Asset,
     Constant,
     Entry,
     FileSource,
+    Golden,
+    GoldenTensor,
     Implementation,
     Manifest,
     Module,
@@ -22,6 +30,8 @@ from aotpack.archive import (
 from aotpack.building.native_sources import module_abi_version
 from aotpack.spec import CallSpec, Dim, DType, TensorLeaf, TensorSpec, TupleSpec
 from tests.support.archives import CompileC, floats, tensor
+
+Array = npt.NDArray[Any]
 
 _ROOT = Path(__file__).parents[2]
 _MODULES = _ROOT / "tests" / "cpp" / "modules"
@@ -77,6 +87,24 @@ def mutate_archive(path: Path, compile_c: CompileC, code_of_kernel: bytes | None
     code = compile_c(module_source("cuda_mutate"))
     assets = {"increment.cubin": code_of_kernel or fake_cubin("sm_90", "increment")}
     return _write(path, code, inputs, outputs, {"total": (floats(100), True)}, assets)
+
+
+def with_golden(path: Path, to: Path, x: Array, y: Array) -> Path:
+    """A copy of an `affine_archive` with an example call: the input `x` and eager's output `y`, both float32."""
+    with ArchiveReader(path) as reader:
+        manifest = reader.manifest
+        files = [FileSource.from_bytes(file.path, reader.read(i)) for i, file in enumerate(manifest.files)]
+    x_raw, y_raw = (np.ascontiguousarray(value, np.float32).tobytes() for value in (x, y))
+    start = -(-len(x_raw) // 64) * 64
+    golden = Golden(
+        inputs=(GoldenTensor(DType.FLOAT32, x.shape, len(files), 0, len(x_raw)),),
+        outputs=(GoldenTensor(DType.FLOAT32, y.shape, len(files), start, len(y_raw)),),
+        tolerance=1e-4,
+    )
+    files.append(FileSource.from_bytes("goldens/0.bin", x_raw.ljust(start, b"\0") + y_raw))
+    entries = tuple(dataclasses.replace(entry, goldens=(golden,)) for entry in manifest.entries)
+    write_archive(to, dataclasses.replace(manifest, entries=entries, files=()), files)
+    return to
 
 
 def _write(
