@@ -116,6 +116,13 @@ def local_includes(source: Path) -> frozenset[Path]:
 
 
 @cache
+def mentions(source: Path, name: str) -> bool:
+    """Whether a source, or a header of this package that it includes, has this name in its text."""
+    pattern = re.compile(rf"\b{re.escape(name)}\b")
+    return any(pattern.search(path.read_text()) for path in (source, *local_includes(source)))
+
+
+@cache
 def content_hash(source: Path) -> str:
     """SHA-256 over a source and every header of this package that it includes."""
     digest = hashlib.sha256(source.read_bytes())

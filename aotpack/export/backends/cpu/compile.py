@@ -151,7 +151,7 @@ def _library_units(
         name = str(source.relative_to(native_sources.source_root()))
         # Outside the kernels little time is spent: -O3 would cost more to build than it gains.
         optimize = "-O3" if kernels in source.parents else "-O2"
-        flags = tuple(toolchain.library_flags(target, halves=halves, optimize=optimize))
+        flags = tuple(toolchain.library_flags(target, halves=halves, optimize=optimize, source=source))
         key = digest_of([compiler.identity, *portable(flags), name, native_sources.content_hash(source)])
         units.append(Unit(name, flags, key, path=source))
     # The longest first, so that it does not run alone at the end.

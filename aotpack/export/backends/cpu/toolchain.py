@@ -57,19 +57,30 @@ def compile_targets() -> tuple[str, ...]:
     return tuple(info.name for info in TABLE if info.backend == "cpu" and info.buildable)
 
 
-def library_flags(target: str, *, halves: frozenset[str], optimize: str = "-O3") -> list[str]:
+def library_flags(
+    target: str, *, halves: frozenset[str], optimize: str = "-O3", source: Path | None = None
+) -> list[str]:
     """For our own kernels: contraction to FMA is wanted; code for half precisions not in `halves` is left out.
 
-    With AOTPACK_TRACE set in the environment, operators note every call at run time (csrc/module/trace.h).
+    With AOTPACK_TRACE set in the environment, operators note every call at run time (csrc/module/trace.h). Where
+    `source` is given, only macros that it or its headers read are defined, so that models which differ in the others
+    share its object.
     """
-    flags = [*_COMMON, *target_flags(target), optimize, "-ffp-contract=fast"]
+    macros = []
     if "bf16" not in halves:
-        flags.append("-DAOTPACK_WITHOUT_BF16")
+        macros.append("AOTPACK_WITHOUT_BF16")
     if "f16" not in halves:
-        flags.append("-DAOTPACK_WITHOUT_F16")
+        macros.append("AOTPACK_WITHOUT_F16")
     if os.environ.get("AOTPACK_TRACE"):
-        flags.append("-DAOTPACK_TRACE")
-    return [*flags, *_includes(native_sources.include_folders())]
+        macros.append("AOTPACK_TRACE")
+    return [
+        *_COMMON,
+        *target_flags(target),
+        optimize,
+        "-ffp-contract=fast",
+        *(f"-D{macro}" for macro in macros if source is None or native_sources.mentions(source, macro)),
+        *_includes(native_sources.include_folders()),
+    ]
 
 
 def generated_flags(target: str, *, optimize: str) -> list[str]:
