@@ -1,4 +1,4 @@
-"""Which tile a convolution gets: a static rule in place of timing."""
+"""Which tile a convolution gets: a static rule in place of timing, fitted on ResNet-50's on an H200."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from aotpack.export.ops.cuda.gemm_rule import Tile
 # Largest first, each with the blocks per multiprocessor from which it is worth its size.
 _HALVES = (
     (1.4, Tile(128, 128, 64, 8, 3)),
-    (0.7, Tile(128, 64, 64, 4, 3)),
-    (0.0, Tile(64, 64, 64, 4, 4)),
+    (0.7, Tile(64, 128, 64, 4, 4)),
+    (0.7, Tile(64, 64, 64, 4, 4)),
+    (0.0, Tile(64, 32, 64, 4, 4)),
 )
 _FULL = ((0.7, Tile(64, 64, 32, 4, 3)), (0.0, Tile(32, 32, 32, 4, 3)))
 _DOUBLE = ((0.0, Tile(32, 32, 16, 4, 2)),)
-# Steps that a block does at least, and blocks that share a sum at most.
+# Steps from which a sum is divided, those that a block does at least, and blocks that share a sum at most.
+_LONG_SUM = 32
 _FEWEST_STEPS = 4
 _MOST_SPLITS = 8
 # Of taps and channels that are counted as one.
@@ -59,7 +61,9 @@ def choose(
         size //= 2
     tile = replace(tile, k=min(tile.k, _DEPTH_OF_BOTH) if channels % size else size)
     steps = -(-taps * channels // tile.k)
-    splits = max(1, min(multiprocessors // blocks(tile), steps // _FEWEST_STEPS, _MOST_SPLITS))
+    splits = 1
+    if steps >= _LONG_SUM:
+        splits = max(1, min(multiprocessors // blocks(tile), steps // _FEWEST_STEPS, _MOST_SPLITS))
     while tile.shared_bytes(dtype.itemsize) > shared_bytes and tile.stages > 1:
         tile = replace(tile, stages=tile.stages - 1)
     return tile, splits
