@@ -72,6 +72,29 @@ def test_masked_attention_from_batch_one_and_length_one(model: type[Masked]) -> 
     assert not program.checks and not program.notes
 
 
+class Embedded(Masked):
+    """Tokens with their places, and attention over them, as BERT is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places, self.norm = nn.Embedding(20, 8), nn.Embedding(16, 8), nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
+        y = self.norm(self.tokens(x) + self.places(torch.arange(x.shape[1])[None]))
+        return self.norm(y + super().forward(y, keep))
+
+
+def test_an_example_of_batch_one_stands_for_all_batches(build: Build) -> None:
+    b, n = Dim("b", 1, 8), Dim("n", 2, 16)
+    model = Embedded().eval()
+    shapes = {"x": {0: b, 1: n}, "keep": {0: b, 1: n}}
+    runner = build(model, (torch.zeros(1, 5, dtype=torch.int64), torch.ones(1, 5).bool()), dynamic_shapes=shapes)
+    for size in ((1, 5), (3, 5), (2, 2), (8, 16)):
+        x, keep = torch.randint(0, 20, size), torch.ones(size).bool()
+        keep[-1, 1:] = False
+        assert_close(runner(x, keep), model(x, keep))
+
+
 def padded(x: torch.Tensor) -> torch.Tensor:
     h = x.shape[1]
     return F.pad(x, (0, (8 - h % 8) % 8)).unfold(1, 8, 8).mean(-1)

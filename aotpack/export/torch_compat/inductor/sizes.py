@@ -7,6 +7,7 @@ and the lowerings that fix sizes are replaced by decompositions (aotpack/export/
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.sizevars.SizeVarAllocator.{evaluate_min, evaluate_max, guard_int_seq}
+  torch._subclasses.fake_impls._compute_stride
   torch._inductor.fx_passes.reinplace.{graph_call_function, compute_overlapping_tensors}
   torch.fx.experimental._config.backed_size_oblivious
 """
@@ -36,6 +37,7 @@ def open_sizes() -> Iterator[None]:
     """While active, TorchInductor assumes nothing of dynamic sizes."""
     from torch._inductor.fx_passes import reinplace
     from torch._inductor.sizevars import SizeVarAllocator
+    from torch._subclasses import fake_impls
 
     with (
         sizes_oblivious(),
@@ -43,12 +45,25 @@ def open_sizes() -> Iterator[None]:
         replaced(SizeVarAllocator, "evaluate_max", _or_expression(SizeVarAllocator.evaluate_max, Max)),
         # The lowering of convolutions asks so for the sizes of weights and biases, and has use for their number alone.
         replaced(SizeVarAllocator, "guard_int_seq", lambda _, sizes: list(sizes)),
+        replaced(fake_impls, "_compute_stride", _of_all_sizes(fake_impls._compute_stride)),
         replaced(reinplace, "graph_call_function", _of_any_size(reinplace.graph_call_function)),
         replaced(reinplace, _OVERLAPPING, _for_all_sizes(getattr(reinplace, _OVERLAPPING))),
         sizes_in_cpp(),
         lowering_mended(),
     ):
         yield
+
+
+def _of_all_sizes(original: Any) -> Any:
+    """The strides of a view, or None: the lowering of views asks for them with an argument by which torch compares
+    dynamic sizes as they are in the example, where a batch of 1 looks like no dim at all.
+    """
+
+    @functools.wraps(original)
+    def strides(old_shape: Any, old_stride: Any, new_shape: Any, size_oblivious: bool = True) -> Any:
+        return original(old_shape, old_stride, new_shape, size_oblivious=True)
+
+    return strides
 
 
 def _of_any_size(original: Any) -> Any:
