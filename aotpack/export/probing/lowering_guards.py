@@ -1,9 +1,9 @@
 """Assumptions of passes and code generation beyond those of the capture.
 
-Both run on the symbols of the capture, and may decide by the sizes of the example. What operators ask of fake tensors
-on the way settles layouts, which code is then generated for. What TorchInductor or a pass asks by itself may settle
-what is computed, and calls are checked for it; but not where the answer is the same whenever no tensor of the program
-has a size of 0 or 1. Such questions are about layouts too, in which these sizes have no part.
+Both run on the symbols of the capture, and may decide by the sizes of the example: TorchInductor or a pass by itself,
+or an operator that is computed on fake tensors on the way. Calls are checked for each such condition, and one that is
+false of declared sizes is refused; but not where the answer is the same whenever no tensor of the program has a size
+of 0 or 1. Such questions are about layouts, in which these sizes have no part.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def lowering_checks(program: Program, where: str) -> tuple[Check, ...]:
     for assumption in added:
         expr = assumption.expr.xreplace(known)
         about_inputs = assumption.expr.free_symbols <= known.keys()
-        if assumption.origin.inside or not about_inputs or implied(expr, dims, program.checks):
+        if not about_inputs or implied(expr, dims, program.checks):
             continue
         usual = _Usual(program, known) if usual is None else usual
         if not usual.holds(assumption.expr):

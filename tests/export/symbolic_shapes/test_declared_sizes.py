@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch._inductor.codegen.cpp import CppKernel
 from torch._inductor.virtualized import V
+from transformers import BertConfig, BertModel
 
 from aotpack import Dim
 from aotpack.errors import CaptureError, LoweringError
@@ -20,6 +21,7 @@ from aotpack.export.backends.cpu.lower import lower
 from aotpack.export.driver.pipeline import select
 from aotpack.export.ir.program import Program
 from aotpack.export.passes.runner import run_passes
+from aotpack.export.torch_compat.inductor import sizes
 from aotpack.export.torch_compat.older_torch import sums_of_any_length
 from aotpack.export.weights.identity import share_state
 from tests.support.building import Build, assert_close
@@ -72,27 +74,49 @@ def test_masked_attention_from_batch_one_and_length_one(model: type[Masked]) -> 
     assert not program.checks and not program.notes
 
 
-class Embedded(Masked):
-    """Tokens with their places, and attention over them, as BERT is made."""
+class Encoder(nn.Module):
+    """transformers' BERT with its mean pooling, as sentences are embedded."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.tokens, self.places, self.norm = nn.Embedding(20, 8), nn.Embedding(16, 8), nn.LayerNorm(8)
+        config = BertConfig(
+            vocab_size=20,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            max_position_embeddings=16,
+        )
+        self.bert = BertModel(config)
 
     def forward(self, x: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
-        y = self.norm(self.tokens(x) + self.places(torch.arange(x.shape[1])[None]))
-        return self.norm(y + super().forward(y, keep))
+        y = self.bert(input_ids=x, attention_mask=keep).last_hidden_state
+        return (y * keep[..., None]).sum(1) / keep.sum(1, keepdim=True)
 
 
-def test_an_example_of_batch_one_stands_for_all_batches(build: Build) -> None:
+@pytest.fixture
+def encoder() -> Any:
+    """The model, the arguments of an example of batch 1, and their declared shapes."""
     b, n = Dim("b", 1, 8), Dim("n", 2, 16)
-    model = Embedded().eval()
-    shapes = {"x": {0: b, 1: n}, "keep": {0: b, 1: n}}
-    runner = build(model, (torch.zeros(1, 5, dtype=torch.int64), torch.ones(1, 5).bool()), dynamic_shapes=shapes)
+    arguments = (torch.zeros(1, 5, dtype=torch.int64), torch.ones(1, 5, dtype=torch.int64))
+    return Encoder().eval(), arguments, {"x": {0: b, 1: n}, "keep": {0: b, 1: n}}
+
+
+def test_an_example_of_batch_one_stands_for_all_batches(build: Build, encoder: Any) -> None:
+    model, arguments, shapes = encoder
+    runner = build(model, arguments, dynamic_shapes=shapes)
     for size in ((1, 5), (3, 5), (2, 2), (8, 16)):
-        x, keep = torch.randint(0, 20, size), torch.ones(size).bool()
-        keep[-1, 1:] = False
+        x, keep = torch.randint(0, 20, size), torch.ones(size, dtype=torch.int64)
+        keep[-1, 1:] = 0
         assert_close(runner(x, keep), model(x, keep))
+
+
+def test_code_for_the_sizes_of_the_example_alone_is_refused(encoder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, arguments, shapes = encoder
+    # As torch has it: the lowering of views compares sizes as they are in the example.
+    monkeypatch.setattr(sizes, "_of_all_sizes", lambda original: original)
+    with pytest.raises(LoweringError, match="needs b == 1, which declared sizes violate: b = 2"):
+        lowered_checks(aot_export(model, arguments, dynamic_shapes=shapes))
 
 
 def padded(x: torch.Tensor) -> torch.Tensor:
