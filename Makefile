@@ -18,6 +18,7 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet $(PIP_FLAGS)
 # Stamps lie in the environment that they speak of: `make clean` keeps both.
+TOOLS := $(VENV)/.aotpack-tools
 DEPS := $(VENV)/.aotpack-deps
 INSTALLED := $(VENV)/.aotpack-installed
 MODULES := $(VENV)/.aotpack-modules
@@ -34,7 +35,7 @@ CTEST := $(dir $(CMAKE))ctest
 , := ,
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test test-native test-py test-cpp test-asan test-tsan test-fuzz fuzz lint format bench clean doctest
+.PHONY: help tools sanitized setup demo test test-native test-py test-cpp test-asan test-tsan test-fuzz fuzz lint format bench clean doctest
 .NOTPARALLEL:
 
 help:
@@ -60,10 +61,17 @@ $(PY):
 	$(PYTHON) -m venv $(VENV)
 
 # torch comes first and alone, from the constraint: no other package gets to choose which build it is.
-$(DEPS): constraints.txt pyproject.toml Makefile | $(PY)
+$(DEPS): constraints.txt pyproject.toml Makefile $(TOOLS)
 	@echo "installing build and test dependencies (takes minutes the first time)"
 	$(PIP) -c constraints.txt torch
-	$(PIP) -c constraints.txt scikit-build-core nanobind ninja numpy
+	$(PIP) -c constraints.txt scikit-build-core nanobind numpy
+	@touch $@
+
+# What compiles C++ tests without the package.
+tools: $(TOOLS) | doctest
+
+$(TOOLS): constraints.txt | $(PY)
+	$(PIP) -c constraints.txt cmake ninja
 	@touch $@
 
 # An editable install knows files and folders by their names when it was made.
@@ -107,6 +115,8 @@ bench: setup
 test-cpp test-asan test-tsan test-py test-fuzz fuzz: export OMP_WAIT_POLICY := passive
 # As `aotpack build` has it.
 test-py: export SYMPY_CACHE_SIZE := 20000
+# Compilers take a third of the time of the tests. Operators and architectures are tested as users build them.
+test-py: export AOTPACK_OPT_LEVEL ?= 1
 
 CPP_PHASES := test-cpp test-asan test-tsan test-fuzz
 
@@ -131,16 +141,29 @@ test-native: setup
 test-py: setup
 	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(PYTEST_FLAGS) tests
 
-# $(call run_cpp_tests,source folder,build folder,build type,other options)
-define run_cpp_tests
+# $(call build_cpp_tests,source folder,build folder,build type,other options)
+define build_cpp_tests
 	$(CMAKE) -S $(1) -B build/$(2) -G Ninja -DCMAKE_BUILD_TYPE=$(3) $(4) \
 	  -DCMAKE_INCLUDE_PATH=$(CURDIR)/$(DOCTEST_LOCAL) >/dev/null
 	$(CMAKE) --build build/$(2) -j $(JOBS)
+endef
+define run_cpp_tests
+	$(call build_cpp_tests,$(1),$(2),$(3),$(4))
 	$(CTEST) --test-dir build/$(2) --output-on-failure --no-tests=error
 endef
 RUNTIME_TESTS := -DAOTPACK_BUILD_TESTS=ON -DAOTPACK_WERROR=ON
 # With the fuzzers, so that these compile the runtime no second time.
 RUNTIME_SANITIZED := $(RUNTIME_TESTS) -DAOTPACK_BUILD_FUZZERS=ON -DAOTPACK_SANITIZE='address$(,)undefined'
+# Of these, `run` or `build`.
+asan = $(call $(1)_cpp_tests,.,asan,RelWithDebInfo,$(RUNTIME_SANITIZED))
+asan_kernels = $(call $(1)_cpp_tests,tests/cpp_kernels,asan-kernels,Release,-DAOTPACK_SANITIZE=ON -DAOTPACK_KERNEL_MARCHS=native)
+tsan = $(call $(1)_cpp_tests,.,tsan,RelWithDebInfo,$(RUNTIME_TESTS) -DAOTPACK_SANITIZE=thread)
+
+# Compiles what needs a compiler alone: CI does so while pip, which has use for one core, installs the rest.
+sanitized: tools
+	$(call tsan,build)
+	$(call asan,build)
+	$(call asan_kernels,build)
 
 # The runtime, from the objects of the installed package; then the kernels that go into archives.
 test-cpp: setup build/python/CMakeCache.txt
@@ -150,12 +173,12 @@ test-cpp: setup build/python/CMakeCache.txt
 	$(call run_cpp_tests,tests/cpp_kernels,cpp-kernels,Release)
 
 test-asan: setup
-	$(call run_cpp_tests,.,asan,RelWithDebInfo,$(RUNTIME_SANITIZED))
-	$(call run_cpp_tests,tests/cpp_kernels,asan-kernels,Release,-DAOTPACK_SANITIZE=ON -DAOTPACK_KERNEL_MARCHS=native)
+	$(call asan,run)
+	$(call asan_kernels,run)
 
 # Not the kernels: their threads are libgomp's, whose synchronisation TSan does not see.
 test-tsan: setup
-	$(call run_cpp_tests,.,tsan,RelWithDebInfo,$(RUNTIME_TESTS) -DAOTPACK_SANITIZE=thread)
+	$(call tsan,run)
 
 # libFuzzer with clang, a driver of random inputs with GCC; CXX chooses.
 FUZZ_SECONDS ?= 3600

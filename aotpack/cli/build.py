@@ -61,6 +61,18 @@ def build(
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="Number of concurrent compiler processes.")
     ] = None,
+    opt_level: Annotated[
+        int | None,
+        typer.Option(
+            "--opt-level",
+            "-O",
+            min=1,
+            max=3,
+            metavar="N",
+            help="Optimization level of generated C++, 1 to 3. Level 1 builds faster, for development; the model may "
+            "run slower. Default: $AOTPACK_OPT_LEVEL or 3.",
+        ),
+    ] = None,
     weights: Annotated[
         list[Path] | None,
         typer.Option(
@@ -157,6 +169,7 @@ def build(
         goldens=goldens,
         updatable=updatable,
         jobs=jobs,
+        opt_level=opt_level,
     )
     # Report invalid files before torch is imported and before anything is compiled.
     request.check_files()

@@ -39,6 +39,7 @@ class BuildRequest:
     goldens: bool
     updatable: bool
     jobs: int | None
+    opt_level: int | None
 
     def __post_init__(self) -> None:
         if self.select not in ("declared", "tightest"):
@@ -151,6 +152,7 @@ def execute(request: BuildRequest) -> BuildResult:
                 check=request.check,
                 goldens=request.goldens,
                 jobs=request.jobs,
+                opt_level=request.opt_level,
                 without=request.without,
                 updatable=request.updatable,
                 free_source=True,  # the model is not used afterwards

@@ -91,11 +91,14 @@ class CompiledCode:
 
 @dataclass(frozen=True)
 class Tools:
-    """What builds share: the cache, the C++ compiler of the host, the number of compiler processes at a time."""
+    """What builds share: the cache, the C++ compiler of the host, the number of compiler processes at a time, and the
+    optimization level (1 to 3) of generated C++.
+    """
 
     cache: BuildCache
     compiler: Compiler
     jobs: int | None = None
+    opt_level: int = 3
 
 
 class Backend(Protocol):
@@ -137,5 +140,5 @@ class Backend(Protocol):
             CompileError: the compiler failed.
         """
 
-    def provenance(self, modules: Sequence[Any]) -> dict[str, str]:
+    def provenance(self, modules: Sequence[Any], tools: Tools) -> dict[str, str]:
         """What the manifest's `producer` says of the modules: flags, kernels of the user."""

@@ -15,7 +15,7 @@ from aotpack.archive import check_output
 from aotpack.building.cache import BuildCache
 from aotpack.building.compiler import find_compiler
 from aotpack.building.processes import ProcessGroup
-from aotpack.errors import UnsupportedOperatorError, UnsupportedTargetError
+from aotpack.errors import BuildError, UnsupportedOperatorError, UnsupportedTargetError
 from aotpack.export.backends.backend import Backend, LoweredModule, Tools
 from aotpack.export.backends.unsupported_operators import OperatorUse, refuse
 from aotpack.export.diagnostics.internal_errors import callers_own, reported
@@ -49,6 +49,8 @@ class BuildOptions:
             that adds files, the least recently used files above `$AOTPACK_CACHE_SIZE` (default: 5 GB) are removed.
         compiler: the C++ compiler, a path or a command such as `ccache g++`. Default: $CXX, g++, clang++ or c++.
         jobs: number of concurrent compiler processes. Default: one per core.
+        opt_level: optimization level of generated C++, 1 to 3. Default: `$AOTPACK_OPT_LEVEL` or 3. At level 1 generated
+            kernels compile in less than half the time and may be slower. Kernels of aotpack are optimized at any level.
         without: names of passes to leave out (`aotpack.export.driver.pipeline.switchable`), or `"all"`.
         updatable: store the original weights, and folding as a separate entry, so that the runtime can replace weights
             (`Model.update_weights`). Otherwise the archive is frozen: it contains only folded and packed weights.
@@ -61,6 +63,7 @@ class BuildOptions:
     cache_dir: str | os.PathLike[str] | None = None
     compiler: str | None = None
     jobs: int | None = None
+    opt_level: int | None = None
     without: Collection[str] = ()
     updatable: bool = False
     free_source: bool = False
@@ -146,6 +149,7 @@ def build_archive(
     """
     options = options or BuildOptions()
     names = _target_names(targets)
+    opt_level = _opt_level(options.opt_level)
     output = Path(output)
     check_output(output)
     cache = BuildCache(Path(options.cache_dir) if options.cache_dir else None)
@@ -153,7 +157,7 @@ def build_archive(
     identities = Identities()
     # An error, or Ctrl-C, kills every compiler of this build.
     with ProcessGroup() as group, no_autocast():
-        tools = Tools(cache, find_compiler(options.compiler).within(group), options.jobs)
+        tools = Tools(cache, find_compiler(options.compiler).within(group), options.jobs, opt_level)
         units, weights = _prepare(program, names, options, identities, clock)
         if options.check:
             self_check.prepare()
@@ -171,7 +175,7 @@ def build_archive(
                 identities=identities,
                 replaceable=weights,
                 free_source=options.free_source,
-                compiler_version=tools.compiler.version,
+                tools=tools,
             )
     # What folds weights is no entry that users call.
     labels = [each.unit.label for each in units if weights is None or each.unit.entry is not weights.fold]
@@ -182,6 +186,14 @@ def build_archive(
     for unit in compiled:
         passes.setdefault(unit.unit.name, {})[unit.unit.variant] = pass_reports(unit)
     return BuildReport(output, size, names, clock.seconds, passes, cache.hits, cache.misses, checked)
+
+
+def _opt_level(requested: int | None) -> int:
+    text = os.environ.get("AOTPACK_OPT_LEVEL") or "3" if requested is None else str(requested)
+    if text not in ("1", "2", "3"):
+        source = "AOTPACK_OPT_LEVEL" if requested is None else "opt_level"
+        raise BuildError(f"{source} is {text!r}", hint="use 1, 2 or 3")
+    return int(text)
 
 
 @dataclass(frozen=True)

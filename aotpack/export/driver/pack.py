@@ -35,7 +35,7 @@ from aotpack.archive import (
 )
 from aotpack.archive.layout import CONSTANT_ALIGNMENT
 from aotpack.building import native_sources
-from aotpack.export.backends.backend import Backend, CompiledCode, LoweredModule
+from aotpack.export.backends.backend import Backend, CompiledCode, LoweredModule, Tools
 from aotpack.export.driver.goldens import golden_file, tensor_bytes
 from aotpack.export.driver.self_check import Example
 from aotpack.export.ir.program import PassReport, Program
@@ -76,7 +76,7 @@ def pack(
     identities: Identities,
     replaceable: Replaceable | None = None,
     free_source: bool = False,
-    compiler_version: str,
+    tools: Tools,
 ) -> Draft:
     """Brings together what the archive consists of.
 
@@ -118,7 +118,7 @@ def pack(
     files.add(FileSource.from_bytes("reports/passes.json", report))
     manifest = Manifest(
         name,
-        _producer(units, compiler_version),
+        _producer(units, tools),
         constants,
         tuple(entries),
         report=len(files.sources) - 1,
@@ -303,16 +303,17 @@ def pass_reports(compiled: CompiledUnit) -> tuple[PassReport, ...]:
     return (*common, *chain.from_iterable(backends.values()))
 
 
-def _producer(units: Sequence[CompiledUnit], compiler_version: str) -> dict[str, str]:
+def _producer(units: Sequence[CompiledUnit], tools: Tools) -> dict[str, str]:
     modules = [module for unit in units for module in unit.modules]
     backends = {module.backend.name: module.backend for module in modules}
     told: dict[str, str] = {}
     for name, backend in backends.items():
-        told.update(backend.provenance([module.lowered for module in modules if module.backend.name == name]))
+        own = [module.lowered for module in modules if module.backend.name == name]
+        told.update(backend.provenance(own, tools))
     return {
         "aotpack": __version__,
         "torch": str(torch.__version__),
-        "compiler": compiler_version,
+        "compiler": tools.compiler.version,
         "source_sha256": _source_hash([module.lowered for module in modules]),
         **told,
     }

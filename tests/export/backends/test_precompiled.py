@@ -11,18 +11,24 @@ import pytest
 import torch
 
 from aotpack.building.cache import BuildCache
+from aotpack.building.processes import ProcessGroup
 from aotpack.export import aot_export
 from aotpack.export.backends import precompiled
+from aotpack.export.backends.backend import Tools
 from aotpack.export.backends.cpu import compile, toolchain
 from aotpack.export.backends.cpu.lower import Lowered, lower
 from aotpack.export.backends.cpu.toolchain import Compiler
 from aotpack.targets import Target
 
 TARGET = Target.host().name
-COMPILER = toolchain.find_compiler()
-HEADERS = [compile._kernel_header(TARGET, COMPILER), compile._wrapper_header(TARGET, COMPILER)]
+COMPILER = toolchain.find_compiler().within(ProcessGroup())
+HEADERS = [compile._kernel_header(TARGET, COMPILER, 3), compile._wrapper_header(TARGET, COMPILER)]
 
 pytestmark = pytest.mark.skipif(COMPILER.is_clang, reason="clang compiles without")
+
+
+def tools(cache: BuildCache) -> Tools:
+    return Tools(cache, COMPILER)
 
 
 def ahead(cache: BuildCache) -> None:
@@ -71,7 +77,7 @@ def lowered(request: pytest.FixtureRequest) -> Lowered:
 def shared(lowered: Lowered, cache_dir: Path) -> BuildCache:
     """The cache of all tests, which has the objects of our own sources."""
     cache = BuildCache(cache_dir)
-    compile.compile_module(lowered, cache, compiler=COMPILER)
+    compile.compile_module(lowered, tools(cache))
     return cache
 
 
@@ -95,18 +101,18 @@ def compiled(lowered: Lowered, cache: BuildCache) -> list[list[str]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Compiler, "run", noting)
-        compile.compile_module(lowered, cache, compiler=COMPILER)
+        compile.compile_module(lowered, tools(cache))
     return commands
 
 
 def objects_of_generated_code(lowered: Lowered, cache: BuildCache) -> list[bytes]:
-    return [cache.path(unit.key, ".o").read_bytes() for unit in compile._units(lowered, COMPILER) if unit.text]
+    return [cache.path(unit.key, ".o").read_bytes() for unit in compile._units(lowered, tools(cache)) if unit.text]
 
 
 def without_generated_code(lowered: Lowered, cold: BuildCache, folder: Path) -> BuildCache:
     """A cache that has the objects of our own sources alone."""
     cache = BuildCache(folder)
-    for unit in compile._units(lowered, COMPILER):
+    for unit in compile._units(lowered, tools(cache)):
         if unit.path is not None:
             cache.aside(unit.key, ".o", lambda path, key=unit.key: os.link(cold.path(key, ".o"), path))  # type: ignore[misc]
     return cache

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import aotpack
+from aotpack.building.compiler import Compiler
 from aotpack.errors import BuildError, ExecutionError, UnsupportedTargetError
 from aotpack.export import BuildOptions, aot_export, build_archive
 from tests.export.conftest import Build, assert_close
@@ -75,7 +76,7 @@ def test_a_module_exports_one_symbol_and_needs_libc_libm_and_openmp_alone(small:
 def test_generated_code_is_vectorized(target: str, register: str, tmp_path: Path, cache_dir: Path) -> None:
     path = tmp_path / "model.aotpack"
     program = aot_export(lambda x: (x.exp() + x.tanh()).softmax(-1), (torch.randn(64, 256),))
-    build_archive(program, path, targets=[target], options=BuildOptions(cache_dir=cache_dir))
+    build_archive(program, path, targets=[target], options=BuildOptions(cache_dir=cache_dir, opt_level=3))
     so = tmp_path / "module.so"
     so.write_bytes(module_bytes(path, target))
     code = subprocess.run(["objdump", "-d", str(so)], capture_output=True, text=True, check=True).stdout
@@ -154,6 +155,35 @@ def test_wrong_requests_are_refused(tmp_path: Path) -> None:
         build_archive(program, tmp_path / "model.aotpack", targets=["pdp-11"])
     with pytest.raises(BuildError, match="does not exist"):
         build_archive(program, tmp_path / "missing" / "model.aotpack")
+    with pytest.raises(BuildError, match="opt_level is '4'"):
+        build_archive(program, tmp_path / "model.aotpack", options=BuildOptions(opt_level=4))
+
+
+@pytest.mark.parametrize(("requested", "default", "level"), [(None, None, 3), (None, "2", 2), (1, "2", 1)])
+def test_the_optimization_level_of_generated_code(
+    requested: int | None,
+    default: str | None,
+    level: int,
+    tmp_path: Path,
+    cache_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AOTPACK_OPT_LEVEL", default or "")
+    used: set[str] = set()
+    run = Compiler.run
+
+    def noting(self: Compiler, arguments: list[str], *, cwd: Path) -> object:
+        if "kernels0.cpp" in arguments:
+            used.update(argument for argument in arguments if re.fullmatch("-O.", argument))
+        return run(self, arguments, cwd=cwd)
+
+    monkeypatch.setattr(Compiler, "run", noting)
+    program = aot_export(lambda x: x * (1000 + level), (torch.randn(3),))
+    path = tmp_path / "model.aotpack"
+    build_archive(program, path, options=BuildOptions(cache_dir=cache_dir, opt_level=requested))
+    assert used == {f"-O{level}"}
+    assert aotpack.load(path).manifest.producer["flags"] == f"-O{level}"
+    assert_close(aotpack.load(path)(torch.ones(3)), torch.full((3,), 1000.0 + level))
 
 
 class Stateful(nn.Module):

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 from aotpack.building.native_sources import module_imports
 from aotpack.export.backends.backend import CompiledCode, Tools
-from aotpack.export.backends.cpu import custom_units, toolchain
+from aotpack.export.backends.cpu import custom_units
 from aotpack.export.backends.cpu.compile import compile_module, kernels_ahead
 from aotpack.export.backends.cpu.lower import Lowered, kernel_shims, lower, used_halves
 from aotpack.export.ir.program import Program
@@ -25,21 +25,18 @@ class CpuBackend:
         return CPU
 
     def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> AbstractContextManager[None]:
-        return kernels_ahead(
-            kernel_shims(program), targets, tools.cache, compiler=tools.compiler, halves=used_halves(program)
-        )
+        return kernels_ahead(kernel_shims(program), targets, tools, halves=used_halves(program))
 
     def lower(self, program: Program, target: str, *, weights_known: bool) -> Lowered:
         return lower(program, target, weights_known=weights_known)
 
     def compile(self, module: Lowered, tools: Tools, *, progress: Callable[[str], None] | None = None) -> CompiledCode:
-        code = compile_module(module, tools.cache, compiler=tools.compiler, jobs=tools.jobs, progress=progress)
+        code = compile_module(module, tools, progress=progress)
         return CompiledCode(code, module_imports())
 
-    def provenance(self, modules: Sequence[Lowered]) -> dict[str, str]:
-        flags = toolchain.library_flags(modules[0].target, halves=modules[0].halves)
+    def provenance(self, modules: Sequence[Lowered], tools: Tools) -> dict[str, str]:
         return {
-            "flags": " ".join(flag for flag in flags if flag.startswith("-O")),
+            "flags": f"-O{tools.opt_level}",
             **{
                 f"kernel {operator}": files
                 for module in modules

@@ -11,9 +11,9 @@ from functools import partial
 import torch
 
 from aotpack.building import native_sources
-from aotpack.building.cache import BuildCache, digest_of
-from aotpack.building.processes import ProcessGroup
+from aotpack.building.cache import digest_of
 from aotpack.building.temporary import private_folder
+from aotpack.export.backends.backend import Tools
 from aotpack.export.backends.cpu import custom_units, kernel_source, toolchain, wrapper_source
 from aotpack.export.backends.cpu.lower import Lowered
 from aotpack.export.backends.cpu.toolchain import Compiler
@@ -24,70 +24,59 @@ from aotpack.export.backends.precompiled import Precompiled, compile_ahead, prec
 _WRAPPER_O0 = 400_000
 
 
-def compile_module(
-    lowered: Lowered,
-    cache: BuildCache,
-    *,
-    compiler: Compiler | None = None,
-    jobs: int | None = None,
-    progress: Callable[[str], None] | None = None,
-) -> bytes:
+def compile_module(lowered: Lowered, tools: Tools, *, progress: Callable[[str], None] | None = None) -> bytes:
     """The module's shared object.
 
     Args:
         lowered: its sources.
-        cache: where objects come from and go to.
-        compiler: by default the one that `find_compiler` finds.
-        jobs: compiler processes at a time; by default one per core.
+        tools: the cache, where objects come from and go to, and the compiler.
         progress: called with the name of each source after it compiles.
 
     Raises:
         CompileError: the compiler failed; the message has its first errors.
     """
-    compiler = compiler or toolchain.find_compiler()
-    if compiler.group is None:
-        compiler = compiler.within(ProcessGroup())
-    units = _units(lowered, compiler)
+    units = _units(lowered, tools)
     given = custom_units.objects(lowered.custom, lowered.target)
 
     return build_units(
         units,
-        compiler,
-        cache,
+        tools.compiler,
+        tools.cache,
         link_flags=toolchain.link_flags(),
         given=given,
-        jobs=jobs,
+        jobs=tools.jobs,
         progress=progress,
     )
 
 
 @contextmanager
 def kernels_ahead(
-    shims: Iterable[str], targets: Sequence[str], cache: BuildCache, *, compiler: Compiler, halves: frozenset[str]
+    shims: Iterable[str], targets: Sequence[str], tools: Tools, *, halves: frozenset[str]
 ) -> Iterator[None]:
     """Compiles our kernels for `shims`, and headers, into the cache in the background, while code generation keeps one
     core busy.
     """
+    compiler = tools.compiler
     pool = ThreadPoolExecutor(1)
     try:
         for target in targets:
             for unit in _library_units(target, shims, compiler, halves=halves):
                 # What fails here fails again, and is reported, when the module is compiled.
-                pool.submit(cache.get, unit.key, ".o", partial(compile_unit, compiler, unit))
-            headers = (_kernel_header(target, compiler), _wrapper_header(target, compiler))
-            compile_ahead(headers, cache, compiler, pool)
+                pool.submit(tools.cache.get, unit.key, ".o", partial(compile_unit, compiler, unit))
+            headers = (_kernel_header(target, compiler, tools.opt_level), _wrapper_header(target, compiler))
+            compile_ahead(headers, tools.cache, compiler, pool)
         yield
     finally:
         # The one that is being compiled goes on; a process that needs it waits at its lock.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _units(lowered: Lowered, compiler: Compiler) -> list[Unit]:
-    target = lowered.target
+def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
+    target, compiler = lowered.target, tools.compiler
     small = len(lowered.wrapper) <= _WRAPPER_O0
     wrapper_flags = _wrapper_flags(target) if small else tuple(toolchain.generated_flags(target, optimize="-O0"))
-    kernel_flags = _kernel_flags(target)
-    kernel_header = _kernel_header(target, compiler)
+    kernel_flags = _kernel_flags(target, tools.opt_level)
+    kernel_header = _kernel_header(target, compiler, tools.opt_level)
     common = [compiler.identity, native_sources.headers_hash(), torch.__version__]
     declared = native_sources.headers_hash(frozenset(native_sources.groups_of(lowered.shims)))
     units = [
@@ -114,16 +103,16 @@ def _units(lowered: Lowered, compiler: Compiler) -> list[Unit]:
     return [*units, *(_custom_unit(unit, compiler) for unit in custom_units.units(lowered.custom, target))]
 
 
-def _kernel_flags(target: str) -> tuple[str, ...]:
-    return tuple(toolchain.generated_flags(target, optimize="-O3"))
+def _kernel_flags(target: str, opt_level: int) -> tuple[str, ...]:
+    return tuple(toolchain.generated_flags(target, optimize=f"-O{opt_level}"))
 
 
 def _wrapper_flags(target: str) -> tuple[str, ...]:
     return tuple(toolchain.generated_flags(target, optimize="-O1"))
 
 
-def _kernel_header(target: str, compiler: Compiler) -> Precompiled | None:
-    return precompiled(kernel_source.PREFIX, _kernel_flags(target), compiler)
+def _kernel_header(target: str, compiler: Compiler, opt_level: int) -> Precompiled | None:
+    return precompiled(kernel_source.PREFIX, _kernel_flags(target, opt_level), compiler)
 
 
 def _wrapper_header(target: str, compiler: Compiler) -> Precompiled | None:

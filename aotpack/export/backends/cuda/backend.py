@@ -49,5 +49,5 @@ class CudaBackend:
             features=("async",),
         )
 
-    def provenance(self, modules: Sequence[LoweredCuda]) -> dict[str, str]:
+    def provenance(self, modules: Sequence[LoweredCuda], tools: Tools) -> dict[str, str]:
         return {"triton": version("triton")}
