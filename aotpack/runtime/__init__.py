@@ -145,6 +145,7 @@ class Model(Entry):
         copy: bool | None = None,
         device: str = "cpu",
         num_threads: int | None = None,
+        graphs: int | None = None,
     ) -> None:
         if verify not in ("code", "full"):
             raise ValueError(f'verify must be "code" or "full", got {verify!r}')
@@ -154,6 +155,7 @@ class Model(Entry):
             copy=copy,
             device=_device_id(device),
             num_threads=_checked_threads(num_threads),
+            graphs=_checked_graphs(graphs),
         )
 
     @property
@@ -280,6 +282,7 @@ def load(
     copy: bool | None = None,
     device: str = "cpu",
     num_threads: int | None = None,
+    graphs: int | None = None,
 ) -> Model:
     """Maps an archive and loads its modules for the best target that this machine supports.
 
@@ -292,6 +295,7 @@ def load(
             the environment variable AOTPACK_LOAD, "map" or "copy", decides; the default is "map".
         device: the device on which the model runs: "cpu", or "cuda:0" and the like.
         num_threads: number of threads per call; None: one per core that is available to this process.
+        graphs: number of CUDA graphs that a context keeps at most (docs/gpu.md); 0: none; None: 8. Ignored on the CPU.
 
     Raises:
         ValueError: the path contains a null character, or `device` is not the name of a device.
@@ -301,7 +305,7 @@ def load(
         UnsupportedTargetError: the archive has no module for this machine, or it cannot run on `device`.
         MissingImportError: a module imports a function or library that is not available.
     """
-    return Model(path, verify=verify, copy=copy, device=device, num_threads=num_threads)
+    return Model(path, verify=verify, copy=copy, device=device, num_threads=num_threads, graphs=graphs)
 
 
 def _path(path: str | os.PathLike[str]) -> str:
@@ -338,6 +342,15 @@ def _checked_threads(num_threads: int | None) -> int:
     if not 0 <= num_threads <= 1 << 16:
         raise ValueError(f"num_threads must be at least 1, or None for one per core; got {num_threads}")
     return num_threads
+
+
+def _checked_graphs(graphs: int | None) -> int:
+    """As the C interface has it: 0 is the default, and -1 is none."""
+    if graphs is None:
+        return 0
+    if not 0 <= graphs <= 4096:
+        raise ValueError(f"graphs must be in [0, 4096], got {graphs}")
+    return graphs or -1
 
 
 def _in_order(arrays: Any, names: list[str], what: str, optional: Sequence[str]) -> list[Any]:

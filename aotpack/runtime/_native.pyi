@@ -37,7 +37,9 @@ class Tensor:
 
 class Runner:
     @overload
-    def __init__(self, path: str, full: bool, copy: bool | None, device: tuple[int, int], num_threads: int) -> None: ...
+    def __init__(
+        self, path: str, full: bool, copy: bool | None, device: tuple[int, int], num_threads: int, graphs: int
+    ) -> None: ...
     @overload
     def __init__(self, parent: Runner, entry: str) -> None: ...
     @overload

@@ -91,6 +91,21 @@ ArchiveWriter cuda_mutate_archive() {
   return writer;
 }
 
+ArchiveWriter cuda_chain_archive() {
+  ArchiveWriter writer;
+  const std::string weights = bytes_of<float>({1, 2, 3, 4});
+  writer.files = {{"weights/0", weights}};
+  const Json module =
+      cuda_module(writer, MODULE_cuda_chain, {0}, "cuda-sm_90", {{"affine.cubin", fake_cubin("sm_90", "affine")}});
+  Json only = variant("default", {}, {});
+  only["targets"] = targets({module}, 2, 2);
+  writer.manifest = manifest(
+      {constant("w", "float32", {4}, {1}, 0, 0, weights)},
+      {entry("forward", {dim("batch", 1, 1 << 24)}, {value("x", "float32", {size("batch"), 4}), number("k", "int")},
+             {value("y", "float32", {size("batch"), 4}), value("z", "float32", {size("batch"), 4})}, {only})});
+  return writer;
+}
+
 ArchiveWriter cuda_moves_archive() {
   ArchiveWriter writer;
   const Json module = cuda_module(writer, MODULE_cuda_moves, {}, "cuda-sm_90",

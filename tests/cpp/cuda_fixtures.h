@@ -32,6 +32,8 @@ Json cuda_module(ArchiveWriter& writer, const char* path, std::vector<Json> cons
 ArchiveWriter cuda_affine_archive(const std::vector<std::string>& targets = {"cuda-sm_90"}, bool with_ptx = true);
 ArchiveWriter cuda_mutate_archive();
 ArchiveWriter cuda_moves_archive();
+// y = 2 * (k * (x + w) + w) + w and z = x + w, x float32 [batch, 4]: see modules/cuda_chain.c.
+ArchiveWriter cuda_chain_archive();
 
 // Memory of a device as a caller has it.
 class DeviceBuffer {

@@ -14,7 +14,7 @@ import pytest
 import aotpack
 from aotpack.errors import DeviceError, InputError, UnsupportedTargetError
 from tests.support.archives import CompileC
-from tests.support.cuda_archives import affine_archive, build_fake_driver, mutate_archive
+from tests.support.cuda_archives import affine_archive, build_fake_driver, chain_archive, mutate_archive
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 Y = 2 * X + np.array([1, 2, 3, 4], np.float32)
@@ -29,6 +29,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ctypes.CDLL]:
         library = ctypes.CDLL(str(path))
         library.fake_cuda_pending.argtypes = [ctypes.c_void_p]
         library.fake_cuda_live.restype = ctypes.c_size_t
+        library.fake_cuda_calls.restype = ctypes.c_uint64
         yield library
 
 
@@ -180,6 +181,29 @@ def test_memory_is_steady_and_goes_with_its_owners(driver: ctypes.CDLL, tmp_path
     assert y.numpy().shape == (2, 4)
     del y
     assert driver.fake_cuda_live() == before
+
+
+def test_graphs_change_no_answer(driver: ctypes.CDLL, tmp_path: Path, compile_c: CompileC) -> None:
+    path = chain_archive(tmp_path / "m.aotpack", compile_c)
+    w = np.array([1, 2, 3, 4], np.float32)
+    for graphs in (None, 0, 1):
+        context = aotpack.load(path, device="cuda:0", graphs=graphs).context()
+        before = driver.fake_cuda_calls(b"cuGraphLaunch")
+        kept = []
+        for round_ in range(20):
+            x = X + round_
+            y, z = context(x, 3)
+            kept.append((x, y))
+            np.testing.assert_array_equal(z.numpy(), x + w)
+        for x, y in kept:
+            np.testing.assert_array_equal(y.numpy(), 2 * (3 * (x + w) + w) + w)
+        assert driver.fake_cuda_calls(b"cuGraphLaunch") - before == (0 if graphs == 0 else 19)
+
+
+@pytest.mark.parametrize("graphs", [-1, 4097])
+def test_the_number_of_graphs_is_checked(graphs: int) -> None:
+    with pytest.raises(ValueError, match=rf"graphs must be in \[0, 4096\], got {graphs}"):
+        aotpack.load("m.aotpack", graphs=graphs)
 
 
 def test_errors_of_the_device_have_a_class_of_their_own(model: aotpack.Model, driver: ctypes.CDLL) -> None:

@@ -29,7 +29,7 @@ from aotpack.archive import (
 )
 from aotpack.building.native_sources import module_abi_version
 from aotpack.spec import CallSpec, Dim, DType, TensorLeaf, TensorSpec, TupleSpec
-from tests.support.archives import CompileC, floats, tensor
+from tests.support.archives import CompileC, floats, number, tensor
 
 Array = npt.NDArray[Any]
 
@@ -87,6 +87,18 @@ def mutate_archive(path: Path, compile_c: CompileC, code_of_kernel: bytes | None
     code = compile_c(module_source("cuda_mutate"))
     assets = {"increment.cubin": code_of_kernel or fake_cubin("sm_90", "increment")}
     return _write(path, code, inputs, outputs, {"total": (floats(100), True)}, assets)
+
+
+def chain_archive(path: Path, compile_c: CompileC, code_of_kernel: bytes | None = None) -> Path:
+    """Entry `forward`: y = 2 * (k * (x + w) + w) + w and z = x + w with x float32 [batch, 4], w = [1, 2, 3, 4] and the
+    int k. Its work cannot be recorded where k is 96, 97 or 98 (tests/cpp/modules/cuda_chain.c).
+    """
+    inputs = (tensor("x", ("batch", 4)), number("k", "int"))
+    outputs = (tensor("y", ("batch", 4)), tensor("z", ("batch", 4)))
+    code = compile_c(module_source("cuda_chain"))
+    assets = {"affine.cubin": code_of_kernel or fake_cubin("sm_90", "affine")}
+    weights = {"w": (floats(1, 2, 3, 4), False)}
+    return _write(path, code, inputs, outputs, weights, assets, dims=(Dim("batch", 1, 1 << 20),))
 
 
 def with_golden(path: Path, to: Path, x: Array, y: Array) -> Path:

@@ -87,6 +87,9 @@ typedef struct aotpack_load_options {
   aotpack_verify verify;
   aotpack_load_mode mode;
   DLDevice device; /* where the model runs; {0, 0}: the default, the CPU; {kDLCUDA, N}: cuda:N */
+  /* CUDA graphs that each context keeps at most, up to 4096; 0: the default, 8; -1: none. Ignored on the CPU. */
+  int32_t graphs;
+  int32_t reserved; /* not read */
 } aotpack_load_options;
 
 typedef struct aotpack_model aotpack_model;

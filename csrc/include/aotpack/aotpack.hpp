@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -232,6 +233,7 @@ struct LoadOptions {
   Verify verify = Verify::kCode;
   Load mode = Load::kDefault;
   DLDevice device = {kDLCPU, 0};  // where the model runs
+  std::optional<int> graphs;      // CUDA graphs that each context keeps at most; 0: none; default: 8
 };
 
 // A low-rank update of a weight: adds scale * up * down. `down` is [rank, in...], `up` is [out, rank].
@@ -264,6 +266,7 @@ class Model {
     options.verify = static_cast<aotpack_verify>(how.verify);
     options.mode = static_cast<aotpack_load_mode>(how.mode);
     options.device = how.device;
+    if (how.graphs) options.graphs = *how.graphs == 0 ? -1 : *how.graphs;
     aotpack_model* handle = nullptr;
     detail::check(aotpack_model_load(path.c_str(), &options, &handle));
     return Model(handle);

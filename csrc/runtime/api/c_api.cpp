@@ -122,8 +122,12 @@ aotpack_status* aotpack_model_load(const char* path, const aotpack_load_options*
       std::memcpy(&all, options, std::min(options->struct_size, sizeof all));
       require(number_of(all.verify) <= AOTPACK_VERIFY_FULL, "aotpack_load_options.verify is unknown");
       require(number_of(all.mode) <= AOTPACK_LOAD_COPY, "aotpack_load_options.mode is unknown");
+      require(all.graphs >= -1 && all.graphs <= Model::kMostGraphs,
+              "aotpack_load_options.graphs must be in [-1, 4096]");
     }
-    *out_model = reinterpret_cast<aotpack_model*>(new Model(path, all.verify, file_mode(all.mode), all.device));
+    auto* model = new Model(path, all.verify, file_mode(all.mode), all.device);
+    if (all.graphs != 0) model->set_graphs(static_cast<size_t>(std::max(all.graphs, 0)));
+    *out_model = reinterpret_cast<aotpack_model*>(model);
   });
 }
 

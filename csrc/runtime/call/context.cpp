@@ -82,7 +82,11 @@ Context::EntryScratch::EntryScratch(const ModelEntry& entry)
 }
 
 Context::Context(Model* model, int32_t num_threads, Allocator::Keep keep)
-    : model_(model), workspace_(model->device(), keep), scratch_(model->entries().size()), state_(*model) {
+    : model_(model),
+      workspace_(model->device(), keep),
+      replays_(model->device(), keep == Allocator::Keep::kFree ? model->graphs() : 0),
+      scratch_(model->entries().size()),
+      state_(*model) {
   set_num_threads(num_threads);
   call_.seed = random_seed();
   call_.allocator = workspace_.allocator();
@@ -90,6 +94,7 @@ Context::Context(Model* model, int32_t num_threads, Allocator::Keep keep)
 }
 
 Context::~Context() {
+  replays_.clear();
   state_.reset();
   model_->release();
 }
@@ -191,7 +196,7 @@ void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weig
     call.constants = constants_of(step, weights, weights.table(entry, index, 0), &table);
     call.stream = workspace_.stream_handle();
     call_.allocator = workspace_.allocator();
-    launch(model_entry.plan.record(), variant, step, &call, &table, num_threads);
+    launch(model_entry.plan.record(), variant, step, &call, &table, weights.id(), num_threads);
     adopt_outputs(&scratch.outputs);
     cleanup.adopted();
     check_output_devices(model_entry.plan.record(), step.call, table.output_devices.data());
@@ -208,17 +213,18 @@ void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weig
     aotpack_module_call call = step.call.prepared();
     steps.prepare(i, &call, &call_);
     call.constants = constants_of(step, weights, weights.table(entry, index, i), &table);
-    launch(model_entry.plan.record(), variant, step, &call, &table, num_threads);
+    launch(model_entry.plan.record(), variant, step, &call, &table, weights.id(), num_threads);
     steps.finish(i, table.output_devices.data());
   }
 }
 
 void Context::launch(const EntryRecord& entry, const Variant& variant, const Step& step, aotpack_module_call* call,
-                     Table* table, int32_t num_threads) {
+                     Table* table, uint64_t weights_id, int32_t num_threads) {
   call->runtime = &call_;
   call->num_threads = num_threads;
   call->output_devices = table->output_devices.data();
   call_.stream = &workspace_.stream();
+  if (replays_.run(step, *call, weights_id, table->state_version, &call_, workspace_)) return;
   const int32_t code = step.executable->launch(*call, workspace_.stream());
   if (code != AOTPACK_MODULE_OK) [[unlikely]]
     execution_failed(entry, variant, step, code);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "call/inputs.h"
+#include "call/replays.h"
 #include "call/state.h"
 #include "call/steps.h"
 #include "call/workspace.h"
@@ -20,7 +21,7 @@ class Context {
   static constexpr int32_t kMaxThreads = 4096;
 
   // Throws INVALID_ARGUMENT for a number of threads outside [0, kMaxThreads].
-  // `keep`: a context that runs once, for results that stay, need not hold on to scratch memory.
+  // `keep`: a context that runs once, for results that stay, need not hold on to scratch memory, and makes no graphs.
   Context(Model* model, int32_t num_threads, Allocator::Keep keep = Allocator::Keep::kFree);
   ~Context();
   Context(const Context&) = delete;
@@ -87,7 +88,7 @@ class Context {
                size_t num_inputs, Cleanup& cleanup);
   // Calls a module with what all of its calls have.
   void launch(const EntryRecord& entry, const Variant& variant, const Step& step, aotpack_module_call* call,
-              Table* table, int32_t num_threads);
+              Table* table, uint64_t weights_id, int32_t num_threads);
   [[noreturn]] void execution_failed(const EntryRecord& entry, const Variant& variant, const Step& step, int32_t code);
   void finish_output(const ValueRecord& value, const Variant& variant, aotpack_module_tensor& output);
   DLManagedTensorVersioned* take_output(const ValueRecord& value, aotpack_module_tensor& output);
@@ -96,6 +97,7 @@ class Context {
   int32_t num_threads_ = 1;
   std::atomic<bool> busy_{false};
   Workspace workspace_;
+  Replays replays_;
   CallState call_;
   std::vector<std::unique_ptr<EntryScratch>> scratch_;  // by entry, made at its first call
   State state_;

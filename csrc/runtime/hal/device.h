@@ -9,6 +9,8 @@
 
 #include "aotpack/dlpack.h"
 #include "hal/executable.h"
+#include "hal/graph.h"
+#include "hal/recording.h"
 #include "hal/stream.h"
 
 namespace aotpack::runtime {
@@ -60,6 +62,13 @@ class Device {
 
   // Loads verified code. See Executable for what it throws.
   virtual std::unique_ptr<Executable> load(ExecutableSource source) = 0;
+
+  // Whether recorded work runs faster than what it was recorded from. Then make_graph returns a graph, or NULL for work
+  // that graphs of the device cannot have. Throws what Stream::copy throws.
+  virtual bool has_graphs() const noexcept { return false; }
+  virtual std::unique_ptr<Graph> make_graph(Recording, void* const*) { return nullptr; }
+  // The bytes of each argument of a kernel; false where they are not known. Throws what Stream::launch throws.
+  virtual bool argument_sizes(const aotpack_module_launch&, std::vector<uint32_t>*) { return false; }
 
  protected:
   ~Device() = default;

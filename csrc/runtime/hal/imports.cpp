@@ -22,6 +22,10 @@ void import_fail(void* runtime, int32_t code, const char* message, size_t length
 
 // SplitMix64 (G. L. Steele et al., "Fast Splittable Pseudorandom Number Generators", 2014).
 uint64_t import_seed(void* runtime) noexcept {
+  if (Recorder* recorder = state_of(runtime).recorder) {
+    recorder->refuse();  // the next call has another seed
+    return 0;
+  }
   uint64_t z = state_of(runtime).seed += 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
@@ -70,24 +74,28 @@ int32_t import_fill(void* runtime, void* to, uint64_t value, size_t item, size_t
 }  // namespace
 
 void* CallState::allocate(size_t bytes) noexcept {
-  void* block = allocator->allocate(bytes);
-  if (block == nullptr) {
-    allocation_failed = true;
-    return nullptr;
-  }
-  void* data = Allocator::data(block);
-  if (data == block) return block;
+  void* block = nullptr;
   try {
-    blocks.emplace_back(data, block);
+    if (recorder != nullptr) {
+      block = recorder->allocate(bytes);
+      allocation_failed = allocation_failed || block == nullptr;
+      return block;
+    }
+    block = allocator->allocate(bytes);
+    if (block != nullptr) {
+      void* data = Allocator::data(block);
+      if (data != block) blocks.emplace_back(data, block);
+      return data;
+    }
   } catch (...) {
-    Allocator::release_block(block);
-    allocation_failed = true;
-    return nullptr;
+    if (block != nullptr) Allocator::release_block(block);
   }
-  return data;
+  allocation_failed = true;
+  return nullptr;
 }
 
 void CallState::release(void* memory) noexcept {
+  if (recorder != nullptr) return recorder->free(memory);
   // What was allocated last is released first more often than not.
   for (size_t i = blocks.size(); i-- > 0;) {
     if (blocks[i].first != memory) continue;

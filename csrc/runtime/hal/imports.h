@@ -9,6 +9,7 @@
 #include "aotpack/aotpack.h"
 #include "aotpack/module_abi.h"
 #include "hal/allocator.h"
+#include "hal/recorder.h"
 #include "hal/stream.h"
 
 namespace aotpack::runtime {
@@ -17,7 +18,8 @@ namespace aotpack::runtime {
 struct CallState {
   Allocator* allocator = nullptr;
   Stream* stream = nullptr;
-  uint64_t seed = 0;  // of the generator behind "seed"
+  Recorder* recorder = nullptr;  // where the call is recorded: the stream, and memory comes from here too
+  uint64_t seed = 0;             // of the generator behind "seed"
   bool allocation_failed = false;
   int32_t fail_code = 0;
   std::string fail_message;

@@ -30,6 +30,9 @@ class Stream {
   // The end of a call. Waits, but for a stream of the caller's whose work uses memory of the device alone.
   virtual void finish() { wait(); }
 
+  // Whether the caller records the stream's work instead of running it.
+  virtual bool is_captured() { return false; }
+
   // The imports of modules (module_abi.h).
   virtual void launch(const aotpack_module_launch& launch);
   virtual void fill(void* to, uint64_t value, size_t item, size_t count);

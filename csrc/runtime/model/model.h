@@ -31,6 +31,9 @@ struct ModelEntry {
 // Immutable after construction but for its weights, and thread-safe; counts its references.
 class Model {
  public:
+  static constexpr size_t kDefaultGraphs = 8;
+  static constexpr int32_t kMostGraphs = 4096;
+
   // With one reference. Throws what Archive and Executable throw, or UNSUPPORTED_TARGET.
   Model(const char* path, aotpack_verify verify, FileMap::Mode mode, Device& device = default_device());
   // The same by the name of the device. UNSUPPORTED_TARGET also where there is none of that name.
@@ -45,6 +48,9 @@ class Model {
 
   const Archive& archive() const noexcept { return archive_; }
   Device& device() const noexcept { return device_; }
+  // How many graphs each context keeps at most. Set before the model is used.
+  size_t graphs() const noexcept { return graphs_; }
+  void set_graphs(size_t graphs) noexcept { graphs_ = graphs; }
   const std::vector<ModelEntry>& entries() const noexcept { return entries_; }
   // Throws NOT_FOUND.
   size_t find_entry(std::string_view name) const;
@@ -103,6 +109,7 @@ class Model {
   std::mutex update_mutex_;  // held throughout an update
   uint64_t next_id_ = 1;     // guarded by update_mutex_
   std::atomic<uint64_t> generation_{0};
+  size_t graphs_ = kDefaultGraphs;
 };
 
 }  // namespace aotpack::runtime

@@ -51,6 +51,22 @@ EXPORT size_t fake_cuda_libraries(void) {
   return state().libraries.size();
 }
 
+EXPORT size_t fake_cuda_execs(void) {
+  const std::lock_guard lock(state().mutex);
+  return state().execs.size();
+}
+
+EXPORT size_t fake_cuda_graphs(void) {
+  const std::lock_guard lock(state().mutex);
+  return state().graphs.size();
+}
+
+EXPORT void fake_cuda_set_capturing(void* stream, int is_capturing) {
+  const std::lock_guard lock(state().mutex);
+  const auto known = state().streams.find(static_cast<CUstream_st*>(stream));
+  if (known != state().streams.end()) known->second->is_capturing = is_capturing != 0;
+}
+
 EXPORT size_t fake_cuda_pending(void* stream) {
   const std::lock_guard lock(state().mutex);
   const auto known = state().streams.find(static_cast<CUstream_st*>(stream));

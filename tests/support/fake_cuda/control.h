@@ -20,6 +20,11 @@ size_t fake_cuda_live_bytes(void);
 size_t fake_cuda_pinned(void);
 size_t fake_cuda_streams(void);
 size_t fake_cuda_libraries(void);
+/* Graphs that can be launched, and those that they were made from. */
+size_t fake_cuda_execs(void);
+size_t fake_cuda_graphs(void);
+/* Whether a stream says that a caller captures it. */
+void fake_cuda_set_capturing(void* stream, int is_capturing);
 /* Work that waits in the queue of a stream. */
 size_t fake_cuda_pending(void* stream);
 /* Allocates, frees, reads and writes memory of a device, past the rules. */

@@ -25,10 +25,6 @@ int fill(Address to, T value, size_t count, CUstream_st* stream) {
 
 }  // namespace
 
-#define ENTER(needs_context)                 \
-  const std::lock_guard lock(state().mutex); \
-  if (const int failed = enter(__func__, needs_context)) return failed
-
 EXPORT int cuDriverGetVersion(int* out) {
   *out = version();
   return 0;
@@ -299,12 +295,7 @@ EXPORT int cuLaunchKernel(CUkern_st* kernel, unsigned grid_x, unsigned grid_y, u
                           unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream_st* stream,
                           void** arguments, void** extra) {
   ENTER(true);
-  if (grid_x == 0 || grid_y == 0 || grid_z == 0 || extra != nullptr) return 1;
-  if (block_x * block_y * block_z == 0 || block_x * block_y * block_z > 1024) return 1;
-  if (shared_bytes > static_cast<unsigned>(kernel->max_shared)) return 1;
-  std::vector<std::string> values;
-  for (size_t i = 0; i < kernel->kernel->parameters.size(); ++i) {
-    values.emplace_back(static_cast<const char*>(arguments[i]), kernel->kernel->parameters[i]);
-  }
-  return submit(stream, [run = kernel->kernel->run, values = std::move(values)] { run(values, device_access); });
+  const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
+  Work work = extra == nullptr ? launch_of(kernel, grid, block, shared_bytes, arguments) : Work();
+  return work ? submit(stream, std::move(work)) : 1;
 }

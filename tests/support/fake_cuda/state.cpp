@@ -110,12 +110,24 @@ int drain_all() {
   return drain(&here().legacy);
 }
 
-int submit(CUstream_st* stream, std::function<void()> work) {
+int submit(CUstream_st* stream, Work work) {
   CUstream_st* target = find(stream);
   if (target == nullptr) return 400;
   if (target->context != current.back()) return 400;
   target->work.push_back(std::move(work));
   return 0;
+}
+
+Work launch_of(CUkern_st* kernel, const unsigned* grid, const unsigned* block, unsigned shared_bytes,
+               void** arguments) {
+  const unsigned threads = block[0] * block[1] * block[2];
+  if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0 || threads == 0 || threads > 1024) return {};
+  if (shared_bytes > static_cast<unsigned>(kernel->max_shared)) return {};
+  std::vector<std::string> values;
+  for (size_t i = 0; i < kernel->kernel->parameters.size(); ++i) {
+    values.emplace_back(static_cast<const char*>(arguments[i]), kernel->kernel->parameters[i]);
+  }
+  return [run = kernel->kernel->run, values = std::move(values)] { run(values, device_access); };
 }
 
 }  // namespace fake_cuda

@@ -18,9 +18,13 @@
 struct CUctx_st {
   int device;
 };
+namespace fake_cuda {
+using Work = std::function<void()>;
+}
 struct CUstream_st {
   CUctx_st* context;
-  std::deque<std::function<void()>> work;
+  std::deque<fake_cuda::Work> work;
+  bool is_capturing = false;
 };
 struct CUevent_st {
   CUstream_st* stream = nullptr;
@@ -31,6 +35,17 @@ struct CUlib_st {
 struct CUkern_st {
   const fake_cuda::Kernel* kernel;
   int max_shared = 48 << 10;
+};
+struct CUgraphNode_st {
+  size_t index;
+  fake_cuda::Work work;
+};
+struct CUgraph_st {
+  std::vector<std::unique_ptr<CUgraphNode_st>> nodes;
+};
+struct CUgraphExec_st {
+  CUgraph_st* graph;
+  std::vector<fake_cuda::Work> work;
 };
 
 namespace fake_cuda {
@@ -59,6 +74,8 @@ struct State {
   std::map<CUevent_st*, std::unique_ptr<CUevent_st>> events;
   std::map<CUlib_st*, std::unique_ptr<CUlib_st>> libraries;
   std::map<std::string, std::unique_ptr<CUkern_st>> kernels;
+  std::map<CUgraph_st*, std::unique_ptr<CUgraph_st>> graphs;
+  std::map<CUgraphExec_st*, std::unique_ptr<CUgraphExec_st>> execs;
   std::set<void*> pinned;
 };
 
@@ -80,8 +97,14 @@ CUstream_st* find(CUstream_st* stream);
 // Runs what waits in a stream, or in all of the current device. The result of the device from then on.
 int drain(CUstream_st* stream);
 int drain_all();
-int submit(CUstream_st* stream, std::function<void()> work);
+int submit(CUstream_st* stream, Work work);
+// A launch with the values that the arguments have now; none where it is wrong.
+Work launch_of(CUkern_st* kernel, const unsigned* grid, const unsigned* block, unsigned shared_bytes, void** arguments);
 
 }  // namespace fake_cuda
+
+#define ENTER(needs_context)                            \
+  const std::lock_guard lock(fake_cuda::state().mutex); \
+  if (const int failed = fake_cuda::enter(__func__, needs_context)) return failed
 
 #define EXPORT extern "C" __attribute__((visibility("default")))

@@ -5,6 +5,8 @@
 #include "base/status.h"
 #include "hal/cuda/current.h"
 #include "hal/cuda/executable.h"
+#include "hal/cuda/graph.h"
+#include "hal/cuda/kernel.h"
 #include "hal/cuda/stream.h"
 #include "hal/cuda/upload.h"
 
@@ -132,6 +134,25 @@ std::unique_ptr<Stream> CudaDevice::borrow_stream(void* handle) { return std::ma
 
 std::unique_ptr<Executable> CudaDevice::load(ExecutableSource source) {
   return std::make_unique<CudaExecutable>(std::move(source), *this);
+}
+
+std::unique_ptr<Graph> CudaDevice::make_graph(Recording recording, void* const* slots) {
+  if (!CudaGraph::can_have(recording)) return nullptr;
+  return std::make_unique<CudaGraph>(*this, std::move(recording), slots);
+}
+
+bool CudaDevice::argument_sizes(const aotpack_module_launch& launch, std::vector<uint32_t>* out) {
+  auto* kernel = static_cast<Kernel*>(launch.code->handle);
+  if (kernel == nullptr) return false;
+  const Current current(*this);
+  const KernelHandle handle = kernel->get(launch.kernel, launch.shared_bytes);
+  out->clear();
+  for (uint32_t i = 0; i < launch.num_arguments; ++i) {
+    size_t offset = 0, bytes = 0;
+    if (driver_.cuKernelGetParamInfo(handle, i, &offset, &bytes) != kSuccess) return false;
+    out->push_back(static_cast<uint32_t>(bytes));
+  }
+  return true;
 }
 
 CudaDevice& cuda_device(int index) {

@@ -37,6 +37,10 @@ class CudaDevice final : public Device {
   std::unique_ptr<Stream> borrow_stream(void* handle) override;
   std::unique_ptr<Executable> load(ExecutableSource source) override;
 
+  bool has_graphs() const noexcept override { return driver_.has_graphs(); }
+  std::unique_ptr<Graph> make_graph(Recording recording, void* const* slots) override;
+  bool argument_sizes(const aotpack_module_launch& launch, std::vector<uint32_t>* out) override;
+
   const Driver& driver() const noexcept { return driver_; }
   Ordinal ordinal() const noexcept { return ordinal_; }
   Capability capability() const noexcept { return capability_; }

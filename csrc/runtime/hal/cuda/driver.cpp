@@ -44,6 +44,10 @@ Driver::Driver(const std::string& library) {
   }
   AOTPACK_CUDA_FUNCTIONS(AOTPACK_FIND)
 #undef AOTPACK_FIND
+  has_graphs_ = version_ >= kOldestGraphs;
+#define AOTPACK_FIND(symbol, parameters) has_graphs_ = find(handle, #symbol, &this->symbol) && has_graphs_;
+  AOTPACK_CUDA_GRAPH_FUNCTIONS(AOTPACK_FIND)
+#undef AOTPACK_FIND
   Result result = cuInit(0);
   if (result == kSuccess) result = cuDeviceGetCount(&device_count_);
   if (result == kNoDevice || (result == kSuccess && device_count_ == 0)) {

@@ -15,11 +15,17 @@ struct StreamObject;       // CUstream_st
 struct EventObject;        // CUevent_st
 struct LibraryObject;      // CUlib_st
 struct KernelObject;       // CUkern_st
+struct GraphObject;        // CUgraph_st
+struct NodeObject;         // CUgraphNode_st
+struct GraphExecObject;    // CUgraphExec_st
 using ContextHandle = ContextObject*;
 using StreamHandle = StreamObject*;
 using EventHandle = EventObject*;
 using LibraryHandle = LibraryObject*;
 using KernelHandle = KernelObject*;
+using GraphHandle = GraphObject*;
+using NodeHandle = NodeObject*;
+using GraphExecHandle = GraphExecObject*;
 
 static_assert(sizeof(Address) == sizeof(void*) && sizeof(Result) == 4 && sizeof(Ordinal) == 4);
 
@@ -47,6 +53,46 @@ inline constexpr unsigned kMemoryOfDevice = 2;
 // CUstream_flags and CUevent_flags
 inline constexpr unsigned kNonBlocking = 1;
 inline constexpr unsigned kDisableTiming = 2;
+
+// CUDA_KERNEL_NODE_PARAMS_v2
+struct KernelNode {
+  void* function;  // NULL: `kernel` is set
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned shared_bytes;
+  void** arguments;
+  void** extra;
+  KernelHandle kernel;
+  ContextHandle context;  // NULL: the current one
+};
+static_assert(sizeof(KernelNode) == 72);
+
+// CUDA_MEMSET_NODE_PARAMS
+struct FillNode {
+  Address to;
+  size_t pitch;  // of more than one row
+  unsigned value;
+  unsigned item;  // 1, 2 or 4 bytes
+  size_t width;
+  size_t height;
+};
+static_assert(sizeof(FillNode) == 40);
+
+// CUDA_MEMCPY3D
+struct CopyNode {
+  struct Side {
+    size_t x, y, z, level;
+    unsigned memory_type;
+    void* host;
+    Address device;
+    void* array;
+    void* reserved;
+    size_t pitch, height;
+  };
+  Side from, to;
+  size_t width, height, depth;
+};
+static_assert(sizeof(CopyNode) == 200);
 
 // X(symbol, parameters): all return a Result. The symbols are versioned where the driver versions them.
 #define AOTPACK_CUDA_FUNCTIONS(X)                                                                                     \
@@ -90,5 +136,27 @@ inline constexpr unsigned kDisableTiming = 2;
   X(cuLaunchKernel,                                                                                                   \
     (KernelHandle kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,      \
      unsigned block_z, unsigned shared_bytes, StreamHandle stream, void** arguments, void** extra))
+
+// The same that drivers before kOldestGraphs lack: NULL then.
+inline constexpr int kOldestGraphs = 12040;
+#define AOTPACK_CUDA_GRAPH_FUNCTIONS(X)                                                                         \
+  X(cuKernelGetParamInfo, (KernelHandle kernel, size_t index, size_t* out_offset, size_t* out_size))            \
+  X(cuStreamIsCapturing, (StreamHandle stream, int* out))                                                       \
+  X(cuGraphCreate, (GraphHandle * out, unsigned flags))                                                         \
+  X(cuGraphDestroy, (GraphHandle graph))                                                                        \
+  X(cuGraphAddKernelNode_v2,                                                                                    \
+    (NodeHandle * out, GraphHandle graph, const NodeHandle* after, size_t num_after, const KernelNode* params)) \
+  X(cuGraphAddMemcpyNode, (NodeHandle * out, GraphHandle graph, const NodeHandle* after, size_t num_after,      \
+                           const CopyNode* params, ContextHandle context))                                      \
+  X(cuGraphAddMemsetNode, (NodeHandle * out, GraphHandle graph, const NodeHandle* after, size_t num_after,      \
+                           const FillNode* params, ContextHandle context))                                      \
+  X(cuGraphInstantiateWithFlags, (GraphExecHandle * out, GraphHandle graph, unsigned long long flags))          \
+  X(cuGraphExecDestroy, (GraphExecHandle exec))                                                                 \
+  X(cuGraphExecKernelNodeSetParams_v2, (GraphExecHandle exec, NodeHandle node, const KernelNode* params))       \
+  X(cuGraphExecMemcpyNodeSetParams,                                                                             \
+    (GraphExecHandle exec, NodeHandle node, const CopyNode* params, ContextHandle context))                     \
+  X(cuGraphExecMemsetNodeSetParams,                                                                             \
+    (GraphExecHandle exec, NodeHandle node, const FillNode* params, ContextHandle context))                     \
+  X(cuGraphLaunch, (GraphExecHandle exec, StreamHandle stream))
 
 }  // namespace aotpack::runtime::cuda

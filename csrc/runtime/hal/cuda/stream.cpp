@@ -189,6 +189,14 @@ void CudaStream::finish() {
   if (is_own_ || uses_host_memory_) wait();
 }
 
+bool CudaStream::is_captured() {
+  if (is_own_ || driver_.cuStreamIsCapturing == nullptr) return false;
+  const Current current(device_);
+  int is_capturing = 0;
+  // The legacy default stream fails while any other stream that waits for it is captured.
+  return driver_.cuStreamIsCapturing(stream_, &is_capturing) != kSuccess || is_capturing != 0;
+}
+
 void CudaStream::launch(const aotpack_module_launch& launch) {
   device_.require_usable();
   const uint32_t* grid = launch.grid;

@@ -24,6 +24,7 @@ class CudaStream final : public Stream {
                     const int64_t* sizes, int32_t rank, size_t item) override;
   void wait() override;
   void finish() override;
+  bool is_captured() override;
 
   void launch(const aotpack_module_launch& launch) override;
   void upload(void* to, const void* from, size_t bytes) override;
