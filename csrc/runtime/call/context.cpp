@@ -254,6 +254,7 @@ void Context::run(size_t entry, const DLTensor* const* inputs, size_t num_inputs
                   size_t num_outputs) {
   const Busy busy(&busy_);
   EntryScratch& scratch = prepare(entry, num_outputs);
+  const StreamScope scope(workspace_.stream());
   if (outputs == nullptr && num_outputs > 0) fail(AOTPACK_INVALID_ARGUMENT, "out_outputs is NULL");
   const ModelEntry& model_entry = model_->entries()[entry];
   const EntryRecord& record = model_entry.plan.record();
@@ -279,6 +280,7 @@ void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_i
                        size_t num_outputs) {
   const Busy busy(&busy_);
   EntryScratch& scratch = prepare(entry, num_outputs);
+  const StreamScope scope(workspace_.stream());
   const ModelEntry& model_entry = model_->entries()[entry];
   const EntryRecord& record = model_entry.plan.record();
   check_destinations(record, outputs, num_outputs, workspace_.device_id());

@@ -215,8 +215,9 @@ void BoundInputs::copy_in(size_t index, const DLTensor& given, const int64_t* st
   }
   if (!workspace.is_host() && plan.is_bool && is_on_host(given.device))
     return stage_bools(copy, strides, bytes, tensor, workspace);
-  workspace.stream().copy_strided(tensor.data, tensor.strides, copy.given, strides, tensor.sizes, tensor.rank,
-                                  plan.item);
+  const bool is_far = !workspace.is_host() && !is_on_host(given.device);
+  const auto move = is_far ? &Stream::copy_strided_on_device : &Stream::copy_strided;
+  (workspace.stream().*move)(tensor.data, tensor.strides, copy.given, strides, tensor.sizes, tensor.rank, plan.item);
 }
 
 // Of inputs on the host. All are placed: dense, and so one run of bytes, of one byte an element.

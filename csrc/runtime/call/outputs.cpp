@@ -93,8 +93,11 @@ void* own_output(const ValueRecord& value, aotpack_module_tensor& output, bool o
     }
     void* data = Allocator::data(copy);
     try {
-      workspace.stream().copy_strided(data, strides, output.data, output.strides, output.sizes, output.rank,
-                                      value.dtype->size);
+      // What is in no block may be a number, which is on the host.
+      const bool is_far = !to_host && !on_host && output.block != nullptr && !workspace.is_host();
+      const auto move = is_far ? &Stream::copy_strided_on_device : &Stream::copy_strided;
+      (workspace.stream().*move)(data, strides, output.data, output.strides, output.sizes, output.rank,
+                                 value.dtype->size);
     } catch (...) {
       Allocator::release_block(copy);
       throw;
@@ -168,8 +171,10 @@ void copy_out(const ValueRecord& value, const aotpack_module_tensor& output, con
   int64_t compact[AOTPACK_MAX_RANK];
   const int64_t* strides = nullptr;
   if (!strides_of(destination, compact, &strides)) return;  // was checked
-  stream.copy_strided(data_of(destination), strides, output.data, output.strides, output.sizes, output.rank,
-                      value.dtype->size);
+  const bool is_far = value.device != kHostDevice && output.block != nullptr && !is_on_host(destination.device);
+  const auto move = is_far ? &Stream::copy_strided_on_device : &Stream::copy_strided;
+  (stream.*move)(data_of(destination), strides, output.data, output.strides, output.sizes, output.rank,
+                 value.dtype->size);
 }
 
 }  // namespace aotpack::runtime

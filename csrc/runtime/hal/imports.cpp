@@ -56,7 +56,7 @@ int32_t import_launch(void* runtime, const aotpack_module_launch* launch) noexce
 }
 
 int32_t import_copy(void* runtime, void* to, const void* from, size_t bytes) noexcept {
-  return submit(runtime, [&](Stream& stream) { stream.copy(to, from, bytes); });
+  return submit(runtime, [&](Stream& stream) { stream.copy_on_device(to, from, bytes); });
 }
 
 int32_t import_upload(void* runtime, void* to, const void* from, size_t bytes) noexcept {

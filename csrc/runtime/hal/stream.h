@@ -24,6 +24,16 @@ class Stream {
   // strides are read before it returns.
   virtual void copy_strided(void* to, const int64_t* to_strides, const void* from, const int64_t* from_strides,
                             const int64_t* sizes, int32_t rank, size_t item) = 0;
+  // The same where both sides are memory of the device, which need not be found out.
+  virtual void copy_on_device(void* to, const void* from, size_t bytes) { copy(to, from, bytes); }
+  virtual void copy_strided_on_device(void* to, const int64_t* to_strides, const void* from,
+                                      const int64_t* from_strides, const int64_t* sizes, int32_t rank, size_t item) {
+    copy_strided(to, to_strides, from, from_strides, sizes, rank, item);
+  }
+
+  // Before and after the functions of a call, on its thread: what they have in common is done once.
+  virtual void begin() {}
+  virtual void end() noexcept {}
 
   // Waits for all work. Throws if any of it has failed.
   virtual void wait() = 0;
@@ -39,6 +49,18 @@ class Stream {
   // `from` is read before it returns.
   virtual void upload(void* to, const void* from, size_t bytes);
   virtual void download(void* to, const void* from, size_t bytes);
+};
+
+// A call between Stream::begin and Stream::end.
+class StreamScope {
+ public:
+  explicit StreamScope(Stream& stream) : stream_(stream) { stream_.begin(); }
+  ~StreamScope() { stream_.end(); }
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+
+ private:
+  Stream& stream_;
 };
 
 }  // namespace aotpack::runtime

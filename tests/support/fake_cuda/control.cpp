@@ -22,6 +22,13 @@ EXPORT uint64_t fake_cuda_calls(const char* function) {
   return state().calls[function];
 }
 
+EXPORT uint64_t fake_cuda_all_calls(void) {
+  const std::lock_guard lock(state().mutex);
+  uint64_t count = 0;
+  for (const auto& [function, calls] : state().calls) count += calls;
+  return count;
+}
+
 EXPORT size_t fake_cuda_live(void) {
   const std::lock_guard lock(state().mutex);
   size_t count = 0;

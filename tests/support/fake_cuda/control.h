@@ -12,8 +12,9 @@ extern "C" {
 void fake_cuda_fail(const char* function, int n, int result);
 /* Takes that back, and the illegal addresses of devices. */
 void fake_cuda_recover(void);
-/* How often a function was called. */
+/* How often a function was called, and how often any. */
 uint64_t fake_cuda_calls(const char* function);
+uint64_t fake_cuda_all_calls(void);
 /* Allocations that were not freed, of all devices; bytes of them; pinned allocations; streams; loaded libraries. */
 size_t fake_cuda_live(void);
 size_t fake_cuda_live_bytes(void);

@@ -5,6 +5,7 @@
 
 #include "hal/cuda/current.h"
 #include "hal/cuda/kernel.h"
+#include "hal/cuda/stream.h"
 
 namespace aotpack::runtime::cuda {
 namespace {
@@ -181,7 +182,7 @@ void CudaGraph::launch(Stream& stream, void* const* slots) {
     if (changed != kNone) update(changed);
     std::copy_n(slots, slots_.size(), slots_.begin());
   }
-  device_.check(driver_.cuGraphLaunch(exec_, static_cast<StreamHandle>(stream.handle())), "launching a graph");
+  device_.check(driver_.cuGraphLaunch(exec_, static_cast<CudaStream&>(stream).busy()), "launching a graph");
 }
 
 }  // namespace aotpack::runtime::cuda

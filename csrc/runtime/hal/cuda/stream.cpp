@@ -5,7 +5,6 @@
 
 #include "base/status.h"
 #include "base/strided.h"
-#include "hal/cuda/current.h"
 #include "hal/cuda/kernel.h"
 
 namespace aotpack::runtime::cuda {
@@ -98,7 +97,7 @@ bool CudaStream::is_of_device(const void* address) const noexcept {
 }
 
 void CudaStream::submit_copy(void* to, const void* from, size_t bytes) {
-  device_.check(driver_.cuMemcpyAsync(address_of(to), address_of(from), bytes, stream_), "a copy");
+  device_.check(driver_.cuMemcpyAsync(address_of(to), address_of(from), bytes, busy()), "a copy");
 }
 
 void CudaStream::copy(void* to, const void* from, size_t bytes) {
@@ -106,6 +105,19 @@ void CudaStream::copy(void* to, const void* from, size_t bytes) {
   const Current current(device_);
   if (!is_of_device(to) || !is_of_device(from)) uses_host_memory_ = true;
   submit_copy(to, from, bytes);
+}
+
+void CudaStream::copy_on_device(void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  const Current current(device_);
+  submit_copy(to, from, bytes);
+}
+
+void CudaStream::copy_strided_on_device(void* to, const int64_t* to_strides, const void* from,
+                                        const int64_t* from_strides, const int64_t* sizes, int32_t rank, size_t item) {
+  if (bytes_of(sizes, rank, item) == 0) return;
+  const Current current(device_);
+  copy_within_device(to, to_strides, from, from_strides, sizes, rank, item);
 }
 
 void CudaStream::copy_strided(void* to, const int64_t* to_strides, const void* from, const int64_t* from_strides,
@@ -130,7 +142,7 @@ void CudaStream::copy_within_device(void* to, const int64_t* to_strides, const v
                                     const int64_t* sizes, int32_t rank, size_t item) {
   const StridedCopy copy = plan_strided_copy(to, to_strides, from, from_strides, sizes, rank, item);
   if (copy.is_dense()) return submit_copy(to, from, bytes_of(sizes, rank, item));
-  device_.strided_kernels().launch(device_, copy, stream_);
+  device_.strided_kernels().launch(device_, copy, busy());
 }
 
 // Packed on the host in the order of the destination; the kernel spreads it where that has gaps.
@@ -177,8 +189,11 @@ void CudaStream::copy_to_host(void* to, const int64_t* to_strides, const void* f
 
 void CudaStream::wait() {
   const Current current(device_);
+  // To one of the caller's, others give work too.
+  if (is_own_ && is_idle_) return;
   const Result result = driver_.cuStreamSynchronize(stream_);
   // Also after a failure: nothing runs on any more then.
+  is_idle_ = true;
   uses_host_memory_ = false;
   held_.clear();
   staged_ = 0;
@@ -207,7 +222,7 @@ void CudaStream::launch(const aotpack_module_launch& launch) {
   const KernelHandle handle = kernel->get(launch.kernel, launch.shared_bytes);
   const Result result =
       driver_.cuLaunchKernel(handle, grid[0], grid[1], grid[2], block[0], block[1], block[2], launch.shared_bytes,
-                             stream_, const_cast<void**>(launch.arguments), nullptr);
+                             busy(), const_cast<void**>(launch.arguments), nullptr);
   if (result != kSuccess) [[unlikely]] {
     device_.raise(result,
                   format("launching kernel '%s' (grid %u x %u x %u, block %u x %u x %u, %u bytes of shared memory)",
@@ -239,17 +254,17 @@ void CudaStream::fill(void* to, uint64_t value, size_t item, size_t count) {
   const auto high = static_cast<uint32_t>(value >> 32);
   Result result = kInvalidValue;
   if (item == 1) {
-    result = driver_.cuMemsetD8Async(at, static_cast<unsigned char>(value), count, stream_);
+    result = driver_.cuMemsetD8Async(at, static_cast<unsigned char>(value), count, busy());
   } else if (item == 2) {
-    result = driver_.cuMemsetD16Async(at, static_cast<unsigned short>(value), count, stream_);
+    result = driver_.cuMemsetD16Async(at, static_cast<unsigned short>(value), count, busy());
   } else if (item == 4) {
-    result = driver_.cuMemsetD32Async(at, low, count, stream_);
+    result = driver_.cuMemsetD32Async(at, low, count, busy());
   } else if (item == 8 && low == high) {
-    result = driver_.cuMemsetD32Async(at, low, 2 * count, stream_);
+    result = driver_.cuMemsetD32Async(at, low, 2 * count, busy());
   } else if (item == 8) {
     // The halves one after the other, each as a column of a matrix.
-    result = driver_.cuMemsetD2D32Async(at, 8, low, 1, count, stream_);
-    if (result == kSuccess) result = driver_.cuMemsetD2D32Async(at + 4, 8, high, 1, count, stream_);
+    result = driver_.cuMemsetD2D32Async(at, 8, low, 1, count, busy());
+    if (result == kSuccess) result = driver_.cuMemsetD2D32Async(at + 4, 8, high, 1, count, busy());
   }
   device_.check(result, "a fill");
 }

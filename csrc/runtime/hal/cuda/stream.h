@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "hal/cuda/current.h"
 #include "hal/cuda/device.h"
 #include "hal/stream.h"
 
@@ -22,6 +24,11 @@ class CudaStream final : public Stream {
   void copy(void* to, const void* from, size_t bytes) override;
   void copy_strided(void* to, const int64_t* to_strides, const void* from, const int64_t* from_strides,
                     const int64_t* sizes, int32_t rank, size_t item) override;
+  void copy_on_device(void* to, const void* from, size_t bytes) override;
+  void copy_strided_on_device(void* to, const int64_t* to_strides, const void* from, const int64_t* from_strides,
+                              const int64_t* sizes, int32_t rank, size_t item) override;
+  void begin() override { current_.emplace(device_); }
+  void end() noexcept override { current_.reset(); }
   void wait() override;
   void finish() override;
   bool is_captured() override;
@@ -29,6 +36,11 @@ class CudaStream final : public Stream {
   void launch(const aotpack_module_launch& launch) override;
   void upload(void* to, const void* from, size_t bytes) override;
   void fill(void* to, uint64_t value, size_t item, size_t count) override;
+  // The handle for the driver, which gets work next.
+  StreamHandle busy() noexcept {
+    is_idle_ = false;
+    return stream_;
+  }
 
  private:
   // Memory of the driver that the device reads while the host goes on.
@@ -52,7 +64,9 @@ class CudaStream final : public Stream {
   CudaDevice& device_;
   const Driver& driver_;
   StreamHandle stream_ = nullptr;
+  std::optional<Current> current_;  // during a call
   bool is_own_ = true;
+  bool is_idle_ = true;                        // since the last wait()
   bool uses_host_memory_ = false;              // of some copy since the last wait()
   std::vector<std::unique_ptr<char[]>> held_;  // what such copies read
   std::unique_ptr<Pinned> staging_;            // for small uploads; made at the first
