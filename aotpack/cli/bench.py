@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aotpack.cli.common import ArchivePath, AsJson, EntryName, Threads, parse_sizes, reports_errors
+from aotpack.cli.devices import DeviceName, GraphLimit, load_on
+
+if TYPE_CHECKING:
+    from aotpack.runtime import Model
 
 # Without --iterations: the approximate duration, and the minimum number of calls.
 _SECONDS = 2.0
@@ -36,6 +40,8 @@ def bench(
     ] = 5,
     entry: EntryName = None,
     threads: Threads = None,
+    device: DeviceName = None,
+    graphs: GraphLimit = None,
     as_json: AsJson = False,
 ) -> None:
     """Measures the duration of calls from Python: arrays in, arrays out, one caller.
@@ -45,9 +51,11 @@ def bench(
         aotpack bench model.aotpack
         aotpack bench model.aotpack --dim batch=8 --threads 1
         aotpack bench model.aotpack -n 1000 --json
+        aotpack bench model.aotpack --device cuda:0
 
     The inputs are those of the archive's example call. They are generated if the archive has no example call or if
-    `--dim` is given. `items/s` counts the product of the given dims.
+    `--dim` is given. `items/s` counts the product of the given dims. With `--device cuda:0`, inputs and results are on
+    the GPU; each call waits for its results. `back to back` is the mean of as many calls that do not wait.
     """
     sizes = parse_sizes(dim)
 
@@ -58,9 +66,8 @@ def bench(
     from aotpack.archive import ArchiveReader
     from aotpack.cli.arrays import golden_inputs, random_inputs
     from aotpack.cli.common import format_seconds, print_json, stdout_console
-    from aotpack.runtime import load
 
-    model = load(archive, num_threads=threads)
+    model = load_on(archive, device, threads=threads, graphs=graphs)
     runner = model.entry(entry) if entry else model
     description = runner.manifest.entry(runner.entry_name)
     assert description is not None
@@ -70,31 +77,41 @@ def bench(
         with ArchiveReader(archive) as reader:
             arrays, source = golden_inputs(reader, description.goldens[0]), "the archive's example"
 
+    shapes = [list(array.shape) for array in arrays]
+    if model.device != "cpu":
+        inputs = zip(description.inputs, arrays, strict=True)
+        given: list[Any] = [array if value.number else runner.to_device(array) for value, array in inputs]
+    else:
+        given = list(arrays)
+
     for _ in range(max(1, warmup)):
-        runner.run(arrays)
+        runner.run(given)
     times: list[float] = []
     began = time.perf_counter()
     while len(times) < (iterations or _MOST):
         start = time.perf_counter()
-        runner.run(arrays)
+        runner.run(given)
         end = time.perf_counter()
         times.append(end - start)
         if iterations is None and len(times) >= _LEAST and end - began > _SECONDS:
             break
+    back_to_back = None if model.device == "cpu" else _back_to_back(model, runner.entry_name, given, len(times))
     times.sort()
     mean = statistics.fmean(times)
     result = {
         "archive": archive,
         "entry": runner.entry_name,
         "target": runner.target,
+        "device": model.device,
         "threads": runner.num_threads,
-        "inputs": [{"name": v.name, "shape": list(a.shape)} for v, a in zip(description.inputs, arrays, strict=True)],
+        "inputs": [{"name": v.name, "shape": s} for v, s in zip(description.inputs, shapes, strict=True)],
         "inputs_from": source,
         "iterations": len(times),
         "p50_seconds": _quantile(times, 0.5),
         "p90_seconds": _quantile(times, 0.9),
         "min_seconds": times[0],
         "mean_seconds": mean,
+        "back_to_back_seconds": back_to_back,
         "calls_per_second": 1 / mean,
         "items_per_second": math.prod(sizes.values()) / mean if sizes else None,
     }
@@ -112,6 +129,7 @@ def bench(
         "mean",
         "calls/s",
         *(["items/s"] if sizes else []),
+        *(["back to back"] if back_to_back else []),
         "calls",
         "threads",
         "target",
@@ -119,11 +137,30 @@ def bench(
         table.add_column(column, justify="right")
     rates = [f"{1 / mean:.1f}"] + ([f"{math.prod(sizes.values()) / mean:.1f}"] if sizes else [])
     quantiles = [_quantile(times, 0.5), _quantile(times, 0.9), times[0], mean]
+    if back_to_back:
+        rates.append(format_seconds(back_to_back))
     table.add_row(*map(format_seconds, quantiles), *rates, str(len(times)), str(runner.num_threads), runner.target)
     console = stdout_console()
     console.print(table)
-    shapes = ", ".join(f"{v.name}{list(a.shape)}" for v, a in zip(description.inputs, arrays, strict=True))
-    console.print(f"inputs ({source}): {shapes}", style="dim")
+    named = ", ".join(f"{v.name}{shape}" for v, shape in zip(description.inputs, shapes, strict=True))
+    console.print(f"inputs ({source}): {named}", style="dim")
+
+
+def _back_to_back(model: Model, entry: str, arrays: list[Any], calls: int) -> float:
+    """The mean duration of calls that do not wait for their results, in seconds."""
+    import time
+
+    per_thread_stream = 2
+    context = model.context(stream=per_thread_stream)
+    runner = context.entry(entry)
+    for count in (10, calls):
+        context.synchronize()
+        start = time.perf_counter()
+        for _ in range(count):
+            runner.run(arrays)
+        context.synchronize()
+        end = time.perf_counter()
+    return (end - start) / calls
 
 
 def _quantile(ordered: list[float], q: float) -> float:

@@ -34,8 +34,25 @@ DeviceName = Annotated[
 ]
 
 
+GraphLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--graphs",
+        min=0,
+        max=4096,
+        metavar="N",
+        help="CUDA graphs to keep at most; 0 launches each kernel. Default: 8.",
+    ),
+]
+
+
 def load_on(
-    archive: Path, device: str | None, *, threads: int | None = None, verify: Literal["code", "full"] = "code"
+    archive: Path,
+    device: str | None,
+    *,
+    threads: int | None = None,
+    graphs: int | None = None,
+    verify: Literal["code", "full"] = "code",
 ) -> Model:
     """Loads an archive on a device; None is the CPU.
 
@@ -47,7 +64,7 @@ def load_on(
     from aotpack.runtime import load
 
     try:
-        return load(archive, verify=verify, device=device or "cpu", num_threads=threads)
+        return load(archive, verify=verify, device=device or "cpu", num_threads=threads, graphs=graphs)
     except UnsupportedTargetError as error:
         hint = other_device(_targets(archive), device or "cpu")
         if hint is None:

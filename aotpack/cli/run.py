@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from aotpack.cli.common import ArchivePath, AsJson, EntryName, Threads, parse_sizes, reports_errors
-from aotpack.cli.devices import DeviceName, load_on
+from aotpack.cli.devices import DeviceName, GraphLimit, load_on
 
 
 @reports_errors
@@ -33,6 +33,7 @@ def run(
     entry: EntryName = None,
     threads: Threads = None,
     device: DeviceName = None,
+    graphs: GraphLimit = None,
     as_json: AsJson = False,
 ) -> None:
     """Runs an archive once and summarizes its outputs. Does not need torch.
@@ -61,7 +62,7 @@ def run(
     from aotpack.cli.common import format_seconds, print_json, stderr_console, stdout_console
 
     began = time.perf_counter()
-    model = load_on(archive, device, threads=threads)
+    model = load_on(archive, device, threads=threads, graphs=graphs)
     runner = model.entry(entry) if entry else model
     loaded = time.perf_counter()
     description = runner.manifest.entry(runner.entry_name)

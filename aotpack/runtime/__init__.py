@@ -88,17 +88,24 @@ class Entry(Runner):
 class Context(Entry):
     """An entry with its own scratch memory, state, thread count and random generator.
 
-    Calls from several threads run one after another.
+    Calls from several threads run one after another. Calls on a stream of the caller's return without waiting: results
+    are complete when the stream has run the work, or after `synchronize()`.
     """
 
-    def __init__(self, parent: Entry, *, num_threads: int = 0, seed: int | None = None) -> None:
-        super().__init__(parent, num_threads=_checked_threads(num_threads))
+    def __init__(
+        self, parent: Entry, *, num_threads: int = 0, seed: int | None = None, stream: int | None = None
+    ) -> None:
+        super().__init__(parent, num_threads=_checked_threads(num_threads), stream=_stream_handle(stream))
         if seed is not None:
             self.seed(seed)
 
     def seed(self, seed: int) -> None:
         """Seeds the model's random operators: the sequence of calls that follows is reproducible."""
         self._set_seed(seed & 0xFFFFFFFFFFFFFFFF)
+
+    def synchronize(self) -> None:
+        """Returns when the work of all calls in this context has ended."""
+        self._synchronize()
 
     def state(self) -> dict[str, Tensor]:
         """Copies of the tensors that the model writes to (caches, counters, running statistics), by name.
@@ -262,14 +269,21 @@ class Model(Entry):
         """The number of weight updates since loading."""
         return self._weight_generation
 
-    def context(self, *, num_threads: int | None = None, seed: int | None = None) -> Context:
+    def context(self, *, num_threads: int | None = None, seed: int | None = None, stream: int | None = None) -> Context:
         """Creates a context.
 
         Args:
             num_threads: number of threads per call; None: one per core that is available to this process.
             seed: the seed of random operators; None: a new seed from the operating system.
+            stream: the CUDA stream of all calls, as an int such as `torch.cuda.Stream().cuda_stream`; 0 or 1 is the
+                legacy default stream and 2 that of the thread.
+                The caller keeps it alive and orders other work with it. None: torch's current stream for torch
+                tensors of the device, otherwise a stream of the context's own, for which calls wait.
+
+        Raises:
+            InputError: the stream is not one of the model's device.
         """
-        return Context(self, num_threads=num_threads or 0, seed=seed)
+        return Context(self, num_threads=num_threads or 0, seed=seed, stream=stream)
 
     def __repr__(self) -> str:
         return f"aotpack.Model({self.path!r}, target={self.target!r}, entries={self.entry_names})"
@@ -351,6 +365,11 @@ def _checked_graphs(graphs: int | None) -> int:
     if not 0 <= graphs <= 4096:
         raise ValueError(f"graphs must be in [0, 4096], got {graphs}")
     return graphs or -1
+
+
+def _stream_handle(stream: int | None) -> int:
+    """As the C interface has it: 0 is none, and 1 the legacy default stream, which CUDA and torch also call 0."""
+    return 0 if stream is None else stream or 1
 
 
 def _in_order(arrays: Any, names: list[str], what: str, optional: Sequence[str]) -> list[Any]:

@@ -51,10 +51,13 @@ void LoadedModel::give_back(aotpack_context* context) noexcept {
   }
 }
 
-std::shared_ptr<OwnContext> OwnContext::create(const LoadedModel& loaded, int32_t num_threads) {
+std::shared_ptr<OwnContext> OwnContext::create(const LoadedModel& loaded, int32_t num_threads, void* stream) {
   std::shared_ptr<OwnContext> own(new OwnContext);
   const aotpack_context_options options{sizeof(options), num_threads};
-  return check(aotpack_context_create(loaded.model(), &options, &own->context_)) ? own : nullptr;
+  if (!check(aotpack_context_create(loaded.model(), &options, &own->context_))) return nullptr;
+  own->has_stream_ = stream != nullptr;
+  if (stream != nullptr && !check(aotpack_context_set_stream(own->context_, stream))) return nullptr;
+  return own;
 }
 
 }  // namespace aotpack::python

@@ -43,17 +43,20 @@ class LoadedModel {
 class OwnContext {
  public:
   // Null, with a Python exception set, on failure. Needs the GIL.
-  static std::shared_ptr<OwnContext> create(const LoadedModel& loaded, int32_t num_threads);
+  // `stream`: of the caller's, for all calls; NULL: none.
+  static std::shared_ptr<OwnContext> create(const LoadedModel& loaded, int32_t num_threads, void* stream);
   ~OwnContext() { aotpack_context_release(context_); }
   OwnContext(const OwnContext&) = delete;
   OwnContext& operator=(const OwnContext&) = delete;
 
   aotpack_context* get() const { return context_; }
   std::mutex& mutex() { return mutex_; }
+  bool has_stream() const { return has_stream_; }
 
  private:
   OwnContext() = default;
   aotpack_context* context_ = nullptr;
+  bool has_stream_ = false;
   std::mutex mutex_;
 };
 

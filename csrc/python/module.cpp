@@ -73,8 +73,8 @@ void init_entry(Runner* self, const Runner& parent, const std::string& name) {
   new (self) Runner(parent.loaded(), parent.context(), entry);
 }
 
-void init_context(Runner* self, const Runner& parent, int32_t num_threads) {
-  auto context = require(OwnContext::create(*parent.loaded(), num_threads));
+void init_context(Runner* self, const Runner& parent, int32_t num_threads, uintptr_t stream) {
+  auto context = require(OwnContext::create(*parent.loaded(), num_threads, reinterpret_cast<void*>(stream)));
   new (self) Runner(parent.loaded(), std::move(context), parent.entry());
 }
 
@@ -128,13 +128,24 @@ void bind_runner(nb::module_& module) {
                             "An entry of a model, ready to call; see aotpack.runtime.");
   runner.def("__init__", init_load, "path"_a, "full"_a, "copy"_a.none(), "device"_a, "num_threads"_a, "graphs"_a)
       .def("__init__", init_entry, "parent"_a, "entry"_a)
-      .def("__init__", init_context, "parent"_a, "num_threads"_a)
+      .def("__init__", init_context, "parent"_a, "num_threads"_a, "stream"_a)
       .def(
           "_run",
           [](const Runner& self, nb::object inputs, nb::object out) {
             return nb::steal(require(self.run(inputs.ptr(), out.ptr())));
           },
           "inputs"_a, "out"_a.none())
+      .def(
+          "to_device",
+          [](const Runner& self, nb::object array) { return nb::steal(require(self.to_device(array.ptr()))); },
+          "array"_a, "A row-major copy of an array on the model's device, which calls use in place.",
+          nb::sig("def to_device(self, array: object) -> Tensor"))
+      .def("_synchronize",
+           [](const Runner& self) {
+             if (!self.with_context([](aotpack_context* context) { return aotpack_context_synchronize(context); })) {
+               throw nb::python_error();
+             }
+           })
       .def("_set_seed",
            [](const Runner& self, uint64_t seed) {
              self.set_seed(seed);

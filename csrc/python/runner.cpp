@@ -8,6 +8,7 @@
 #include "object.h"
 #include "result.h"
 #include "status.h"
+#include "tensor.h"
 
 namespace aotpack::python {
 namespace {
@@ -305,6 +306,20 @@ PyObject* Runner::variant() const {
     return nullptr;
   }
   return name ? PyUnicode_FromString(name) : Py_NewRef(Py_None);
+}
+
+PyObject* Runner::to_device(PyObject* array) const {
+  Lease lease(*this);
+  if (!lease.acquire()) return nullptr;
+  Inputs inputs(1, lease.device(), lease.stream());
+  aotpack_value_info info{};
+  info.name = "array";
+  info.device = lease.device();
+  if (!inputs.import(0, array, info) || !inputs.follow(&lease)) return nullptr;
+  DLManagedTensorVersioned* made = nullptr;
+  const bool ok =
+      lease.run([&](aotpack_context* context) { return aotpack_context_to_device(context, &inputs.tensor(0), &made); });
+  return ok ? new_tensor_object(made) : nullptr;
 }
 
 int32_t Runner::num_threads() const {

@@ -32,6 +32,9 @@ class Runner {
   // call, and where calls take any context. Null with an exception on failure.
   PyObject* variant() const;
 
+  // A copy of an array on the model's device. Null with an exception on failure.
+  PyObject* to_device(PyObject* array) const;
+
   // Threads inside one call; -1 with an exception on failure.
   int32_t num_threads() const;
   void set_seed(uint64_t seed) const;
@@ -66,6 +69,7 @@ class Lease {
   bool acquire();
   // The stream of the caller's library: the work of the call is part of it, and goes on after run().
   void follow(void* stream) {
+    if (is_on_callers_stream()) return;
     follows_ = true;
     followed_ = stream;
   }
@@ -74,6 +78,8 @@ class Lease {
   bool run(Body body) const;
 
  private:
+  // The context has the stream that it was created with: the caller orders its work, and waits for it.
+  bool is_on_callers_stream() const { return own_ && own_->has_stream(); }
   aotpack_status* set_stream(aotpack_context* context) const;
 
   const Runner& runner_;
@@ -113,7 +119,7 @@ bool Lease::run(Body body) const {
     if (own_) lock = std::unique_lock(own_->mutex());
     status = set_stream(context_);
     if (!status) status = body(context_);
-    if (!status && !follows_) status = aotpack_context_synchronize(context_);
+    if (!status && !follows_ && !is_on_callers_stream()) status = aotpack_context_synchronize(context_);
   }
   Py_END_ALLOW_THREADS;
   return check(status);

@@ -57,6 +57,17 @@ def test_run(on_gpu: Path, tmp_path: Path, device: str) -> None:
         np.testing.assert_array_equal(written["output"], Y)
 
 
+def test_bench(on_gpu: Path) -> None:
+    for graphs in ("0", "8"):
+        value = invoke_json(
+            "bench", on_gpu, "-n", 20, "--dim", "batch=3", "--device", "cuda:1", "--threads", 1, "--graphs", graphs
+        )
+        assert (value["device"], value["target"], value["iterations"]) == ("cuda:1", "cuda-sm_90", 20)
+        assert value["inputs"] == [{"name": "x", "shape": [3, 4]}]
+        assert value["back_to_back_seconds"] > 0
+    assert "back to back" in invoke("bench", on_gpu, "-n", 2, "--device", "cuda:0").stdout
+
+
 @pytest.mark.parametrize("wrong", [False, True])
 def test_verify_runs_the_example_calls_on_the_device(on_gpu: Path, tmp_path: Path, *, wrong: bool) -> None:
     path = with_golden(on_gpu, tmp_path / "golden.aotpack", X, Y + wrong)

@@ -183,6 +183,39 @@ def test_memory_is_steady_and_goes_with_its_owners(driver: ctypes.CDLL, tmp_path
     assert driver.fake_cuda_live() == before
 
 
+def test_arrays_are_copied_to_the_device(model: aotpack.Model) -> None:
+    far = model.to_device(X.T)
+    assert (far.device, far.shape, far.dtype) == ("cuda:0", (4, 2), "float32")
+    np.testing.assert_array_equal(far.numpy(), X.T)
+    np.testing.assert_array_equal(model(model.to_device(X)).numpy(), Y)
+    np.testing.assert_array_equal(model.context().to_device(far).numpy(), X.T)
+    assert model.to_device(np.zeros((0, 3), np.int8)).shape == (0, 3)
+    with pytest.raises(InputError, match="argument 'array' must be an array"):
+        model.to_device("no array")
+    with pytest.raises(InputError, match="argument 'array' must be in CPU memory or on cuda:0, but is on cuda:1"):
+        model.to_device(aotpack.load(model.path, device="cuda:1").to_device(X))
+
+
+def test_calls_on_a_stream_of_the_callers_do_not_wait(model: aotpack.Model, driver: ctypes.CDLL) -> None:
+    given = Producer(model(X))
+    model(given)
+    context = model.context(stream=given.streams[0])
+    far = model.to_device(X)
+    for _ in range(3):
+        y = context(far)
+        assert driver.fake_cuda_pending(given.streams[0]) > 0
+        context.synchronize()
+        assert driver.fake_cuda_pending(given.streams[0]) == 0
+        np.testing.assert_array_equal(y.numpy(), Y)
+    with pytest.raises(InputError, match="is not one of cuda:0"):
+        model.context(stream=12345)
+    for stream in (0, 1, 2):
+        context = model.context(stream=stream)
+        y = context(far)
+        context.synchronize()
+        np.testing.assert_array_equal(y.numpy(), Y)
+
+
 def test_graphs_change_no_answer(driver: ctypes.CDLL, tmp_path: Path, compile_c: CompileC) -> None:
     path = chain_archive(tmp_path / "m.aotpack", compile_c)
     w = np.array([1, 2, 3, 4], np.float32)
@@ -207,6 +240,7 @@ def test_the_number_of_graphs_is_checked(graphs: int) -> None:
 
 
 def test_errors_of_the_device_have_a_class_of_their_own(model: aotpack.Model, driver: ctypes.CDLL) -> None:
+    model = aotpack.load(model.path, device="cuda:0", graphs=0)
     model(X)
     driver.fake_cuda_fail(b"cuLaunchKernel", 1, 1)
     with pytest.raises(DeviceError, match=r"cuda:0: launching kernel 'affine' \(grid 1 x 1 x 1, block 128 x 1 x 1"):

@@ -271,6 +271,10 @@ AOTPACK_API const char* aotpack_context_variant(const aotpack_context* context, 
  * CPU or on a device. Returns when the copy is complete. Work of other streams on the tensors must have ended before.
  */
 AOTPACK_API aotpack_status* aotpack_tensor_copy(const DLTensor* from, const DLTensor* to);
+/* A row-major copy, on the model's device, of a tensor on the CPU or that device; release it with its deleter. Returns
+ * when the copy is complete. */
+AOTPACK_API aotpack_status* aotpack_context_to_device(aotpack_context* context, const DLTensor* from,
+                                                      DLManagedTensorVersioned** out_tensor);
 
 /* ---- state ----------------------------------------------------------------------------------------------------- */
 

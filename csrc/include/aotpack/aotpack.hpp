@@ -418,6 +418,14 @@ class Context {
   // Returns when the work of all calls has ended; on the CPU it has ended when a call returns.
   void synchronize() { detail::check(aotpack_context_synchronize(handle_.get())); }
 
+  // A row-major copy of a tensor on the model's device, complete when it returns.
+  Tensor to_device(const TensorView& view) {
+    const DLTensor from = view.dl();
+    DLManagedTensorVersioned* tensor = nullptr;
+    detail::check(aotpack_context_to_device(handle_.get(), &from, &tensor));
+    return Tensor(tensor);
+  }
+
   // Runs an entry (default: the first) and returns new tensors. Inputs that the model writes to must be
   // MutableTensorViews; otherwise INVALID_ARGUMENT.
   std::vector<Tensor> run(const std::vector<TensorView>& inputs, size_t entry = 0) {

@@ -327,6 +327,17 @@ const char* aotpack_context_variant(const aotpack_context* context, size_t entry
   return context != nullptr ? unwrap(context)->variant(entry) : nullptr;
 }
 
+aotpack_status* aotpack_context_to_device(aotpack_context* context, const DLTensor* from,
+                                          DLManagedTensorVersioned** out_tensor) {
+  if (out_tensor != nullptr) *out_tensor = nullptr;
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    require(from != nullptr, "from is NULL");
+    require(out_tensor != nullptr, "out_tensor is NULL");
+    *out_tensor = unwrap(context)->to_device(*from);
+  });
+}
+
 size_t aotpack_model_state_count(const aotpack_model* model) {
   return model != nullptr ? unwrap(model)->state_infos().size() : 0;
 }

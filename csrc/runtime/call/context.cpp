@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "call/outputs.h"
 #include "call/tensor.h"
+#include "call/tensor_copy.h"
 #include "host/process.h"
 #include "host/team.h"
 
@@ -300,6 +301,11 @@ void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_i
     copy_out(record.outputs[i], scratch.outputs[i], *outputs[i], workspace_.stream());
   scratch.inputs.write_back(workspace_);
   cleanup.finish();
+}
+
+DLManagedTensorVersioned* Context::to_device(const DLTensor& tensor) {
+  const Busy busy(&busy_);
+  return copy_to_device(tensor, workspace_);
 }
 
 DLManagedTensorVersioned* Context::get_state(size_t index) {

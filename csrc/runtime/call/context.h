@@ -43,6 +43,8 @@ class Context {
   void run_into(size_t entry, const DLTensor* const* inputs, size_t num_inputs, const DLTensor* const* outputs,
                 size_t num_outputs);
 
+  // See aotpack_context_to_device. Refused while a call is running, as another call is.
+  DLManagedTensorVersioned* to_device(const DLTensor& tensor);
   // See aotpack_context_get_state and the like. Refused while a call is running, as another call is.
   DLManagedTensorVersioned* get_state(size_t index);
   void load_state(const char* const* names, const DLTensor* const* tensors, size_t count);

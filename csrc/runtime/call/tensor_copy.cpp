@@ -1,6 +1,7 @@
 #include "call/tensor_copy.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "aotpack/module_abi.h"
@@ -8,6 +9,7 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "base/strided.h"
+#include "call/tensor.h"
 #include "model/devices.h"
 
 namespace aotpack::runtime {
@@ -28,6 +30,44 @@ const DType& require_valid(const char* role, const DLTensor& tensor) {
 }
 
 }  // namespace
+
+DLManagedTensorVersioned* copy_to_device(const DLTensor& from, const Workspace& workspace) {
+  const DType& dtype = require_valid("from", from);
+  if (!is_on_host(from.device) && !same_device(from.device, workspace.device_id())) {
+    fail(AOTPACK_INVALID_ARGUMENT, "'from' must be on the CPU or %s, got %s",
+         device_name(workspace.device_id()).c_str(), device_name(from.device).c_str());
+  }
+  int64_t compact[AOTPACK_MAX_RANK], strides[AOTPACK_MAX_RANK];
+  const int64_t* from_strides = nullptr;
+  uint32_t order[AOTPACK_MAX_RANK];
+  std::iota(order, order + AOTPACK_MAX_RANK, 0);
+  size_t bytes = 0;
+  if (!strides_of(from, compact, &from_strides) ||
+      !dense_strides(from.shape, order, from.ndim, dtype.size, strides, &bytes)) {
+    fail(AOTPACK_INVALID_ARGUMENT, "'from' is larger than the address space");
+  }
+  if (bytes != 0 && data_of(from) == nullptr) fail(AOTPACK_INVALID_ARGUMENT, "'from' has no data");
+  void* block = workspace.allocator()->allocate(bytes);
+  DLManagedTensorVersioned* made = block != nullptr
+                                       ? make_tensor(workspace, workspace.is_host(), block, Allocator::data(block),
+                                                     dtype, from.ndim, from.shape, strides)
+                                       : nullptr;
+  if (made == nullptr) {
+    if (block != nullptr) Allocator::release_block(block);
+    fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes for a copy", bytes);
+  }
+  try {
+    if (bytes != 0) {
+      workspace.stream().copy_strided(Allocator::data(block), strides, data_of(from), from_strides, from.shape,
+                                      from.ndim, dtype.size);
+    }
+    workspace.stream().wait();
+  } catch (...) {
+    made->deleter(made);
+    throw;
+  }
+  return made;
+}
 
 void copy_tensor(const DLTensor& from, const DLTensor& to) {
   const DType& dtype = require_valid("from", from);
