@@ -91,7 +91,7 @@ class Replays::Memory {
 
   bool is_there() const noexcept { return is_there_; }
   void* data(size_t index) const noexcept { return Allocator::data(blocks_[index]); }
-  // Blocks of the same size change places, so that as many as possible have the addresses of the last launch.
+  // Blocks of the same size change places, so that as many as possible have the addresses of that launch.
   void arrange(const std::vector<size_t>& bytes, const std::vector<void*>& last) noexcept {
     for (size_t i = 0; i < last.size(); ++i) {
       if (data(i) == last[i]) continue;
@@ -175,11 +175,12 @@ bool Replays::launch(Replay& replay, const aotpack_module_call& call, CallState*
     replay.outputs = recording->outputs;
     replay.block_bytes = recording->kept_bytes;
     replay.block_bytes.push_back(recording->arena_bytes);
-    replay.memory.clear();
+    for (std::vector<void*>& memory : replay.memory) memory.clear();
   }
   Memory memory(replay.block_bytes, workspace.allocator());
   if (!memory.is_there()) return false;
-  memory.arrange(replay.block_bytes, replay.memory);
+  memory.arrange(replay.block_bytes, replay.memory[1]);
+  memory.arrange(replay.block_bytes, replay.memory[0]);
   slots_.clear();
   for (size_t i = 0; i < step.num_inputs; ++i) slots_.push_back(call.inputs[i].data);
   for (size_t i = 0; i < replay.block_bytes.size(); ++i) slots_.push_back(memory.data(i));
@@ -187,7 +188,8 @@ bool Replays::launch(Replay& replay, const aotpack_module_call& call, CallState*
     replay.graph = device_.make_graph(std::move(*recording), slots_.data());
     if (replay.graph == nullptr) return refuse(step);
   }
-  replay.memory.assign(slots_.end() - static_cast<std::ptrdiff_t>(replay.block_bytes.size()), slots_.end());
+  replay.memory[1].swap(replay.memory[0]);
+  replay.memory[0].assign(slots_.end() - static_cast<std::ptrdiff_t>(replay.block_bytes.size()), slots_.end());
   replay.graph->launch(workspace.stream(), slots_.data());
   const std::vector<void*> blocks = memory.keep();
   for (size_t i = 0; i < replay.outputs.size(); ++i) {

@@ -42,7 +42,7 @@ class Replays {
     std::unique_ptr<Graph> graph;
     std::vector<Recording::Output> outputs;
     std::vector<size_t> block_bytes;  // of the slots after the inputs
-    std::vector<void*> memory;        // these, in the last launch
+    std::vector<void*> memory[2];     // these, in the last launch and in the one before
   };
   // Used most recently first.
   using List = std::vector<std::unique_ptr<Replay>>;

@@ -26,6 +26,12 @@ bool is_one_run(const Recording::Operation& fill) {
   }
 }
 
+void relocate(Recording* recording, void* const* slots) {
+  for (const Recording::Relocation& relocation : recording->relocations) {
+    recording->words[relocation.word] = reinterpret_cast<uint64_t>(slots[relocation.slot]) + relocation.offset;
+  }
+}
+
 }  // namespace
 
 bool CudaGraph::can_have(const Recording& recording) {
@@ -38,11 +44,9 @@ CudaGraph::CudaGraph(CudaDevice& device, Recording recording, void* const* slots
     : device_(device),
       driver_(device.driver()),
       recording_(std::move(recording)),
-      slots_(slots, slots + recording_.num_slots()) {
+      first_slots_(slots, slots + recording_.num_slots()) {
   const Current current(device_);
-  for (const Recording::Relocation& relocation : recording_.relocations) {
-    recording_.words[relocation.word] = reinterpret_cast<uint64_t>(slots_[relocation.slot]) + relocation.offset;
-  }
+  relocate(&recording_, slots);
   for (const uint32_t word : recording_.argument_words) arguments_.push_back(recording_.words.data() + word);
   for (const Operation& operation : recording_.operations) {
     auto* kernel = operation.kind == Kind::kLaunch ? static_cast<Kernel*>(operation.launch.code->handle) : nullptr;
@@ -62,7 +66,14 @@ void CudaGraph::build() {
   const size_t count = recording_.operations.size();
   nodes_.reserve(count);
   for (uint32_t i = 0; i < count; ++i) nodes_.push_back(add(i, nodes_.data() + i - (i != 0), i != 0));
-  device_.check(driver_.cuGraphInstantiateWithFlags(&exec_, graph_, 0), "making a graph");
+  instances_.reserve(kMostInstances);
+  instantiate();
+}
+
+void CudaGraph::instantiate() {
+  Instance made{nullptr, first_slots_};
+  device_.check(driver_.cuGraphInstantiateWithFlags(&made.exec, graph_, 0), "making a graph");
+  instances_.insert(instances_.begin(), std::move(made));
 }
 
 CudaGraph::~CudaGraph() {
@@ -75,7 +86,7 @@ CudaGraph::~CudaGraph() {
 
 // Work that still runs goes on.
 void CudaGraph::destroy() noexcept {
-  if (exec_ != nullptr) driver_.cuGraphExecDestroy(exec_);
+  for (const Instance& instance : instances_) driver_.cuGraphExecDestroy(instance.exec);
   if (graph_ != nullptr) driver_.cuGraphDestroy(graph_);
 }
 
@@ -141,48 +152,61 @@ NodeHandle CudaGraph::add(uint32_t index, const NodeHandle* after, size_t num_af
   return made;
 }
 
-void CudaGraph::update(uint32_t index) {
+void CudaGraph::update(GraphExecHandle exec, uint32_t index) {
   const Operation& operation = recording_.operations[index];
   Result result = kSuccess;
   switch (operation.kind) {
     case Kind::kLaunch: {
       const KernelNode node = kernel_node(index);
-      result = driver_.cuGraphExecKernelNodeSetParams_v2(exec_, nodes_[index], &node);
+      result = driver_.cuGraphExecKernelNodeSetParams_v2(exec, nodes_[index], &node);
       break;
     }
     case Kind::kCopy: {
       const CopyNode node = copy_node(operation);
-      result = driver_.cuGraphExecMemcpyNodeSetParams(exec_, nodes_[index], &node, device_.context());
+      result = driver_.cuGraphExecMemcpyNodeSetParams(exec, nodes_[index], &node, device_.context());
       break;
     }
     case Kind::kFill: {
       const FillNode node = fill_node(operation);
-      result = driver_.cuGraphExecMemsetNodeSetParams(exec_, nodes_[index], &node, device_.context());
+      result = driver_.cuGraphExecMemsetNodeSetParams(exec, nodes_[index], &node, device_.context());
       break;
     }
   }
   device_.check(result, "updating a graph");
 }
 
+void CudaGraph::select(void* const* slots) {
+  const auto has_these = [&](const Instance& instance) {
+    return std::equal(instance.slots.begin(), instance.slots.end(), slots);
+  };
+  if (has_these(instances_.front())) return;
+  if (instances_.size() == kMostInstances) {
+    std::swap(instances_[0], instances_[1]);
+    if (has_these(instances_.front())) return;
+  } else if (std::equal(earlier_slots_.begin(), earlier_slots_.end(), slots, slots + first_slots_.size())) {
+    instantiate();
+  }
+  earlier_slots_ = instances_.front().slots;
+  update(&instances_.front(), slots);
+}
+
+void CudaGraph::update(Instance* instance, void* const* slots) {
+  relocate(&recording_, slots);
+  // Relocations are in the order of the operations, so each is updated once.
+  uint32_t last = Recording::kNone;
+  for (const Recording::Relocation& relocation : recording_.relocations) {
+    if (relocation.operation == last || instance->slots[relocation.slot] == slots[relocation.slot]) continue;
+    last = relocation.operation;
+    update(instance->exec, last);
+  }
+  std::copy_n(slots, instance->slots.size(), instance->slots.begin());
+}
+
 void CudaGraph::launch(Stream& stream, void* const* slots) {
   const Current current(device_);
-  if (!std::equal(slots_.begin(), slots_.end(), slots)) {
-    // Relocations are in the order of the operations, so each is updated once.
-    constexpr uint32_t kNone = Recording::kNone;
-    uint32_t changed = kNone;
-    for (const Recording::Relocation& relocation : recording_.relocations) {
-      if (changed != kNone && changed != relocation.operation) {
-        update(changed);
-        changed = kNone;
-      }
-      if (slots_[relocation.slot] == slots[relocation.slot]) continue;
-      recording_.words[relocation.word] = reinterpret_cast<uint64_t>(slots[relocation.slot]) + relocation.offset;
-      changed = relocation.operation;
-    }
-    if (changed != kNone) update(changed);
-    std::copy_n(slots, slots_.size(), slots_.begin());
-  }
-  device_.check(driver_.cuGraphLaunch(exec_, static_cast<CudaStream&>(stream).busy()), "launching a graph");
+  select(slots);
+  device_.check(driver_.cuGraphLaunch(instances_.front().exec, static_cast<CudaStream&>(stream).busy()),
+                "launching a graph");
 }
 
 }  // namespace aotpack::runtime::cuda

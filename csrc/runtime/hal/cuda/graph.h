@@ -10,7 +10,8 @@
 namespace aotpack::runtime::cuda {
 
 // A chain of nodes, built from a recording: nothing is captured, so other threads and libraries do not notice. The
-// nodes that use a slot are updated when its address changes.
+// nodes that use a slot are updated when its address changes. Where calls alternate between two sets of addresses, as
+// they do when each result is dropped after the next one is made, there is an instance for each.
 class CudaGraph final : public Graph {
  public:
   // Whether nodes of a graph do everything that was recorded.
@@ -26,9 +27,20 @@ class CudaGraph final : public Graph {
  private:
   using Operation = Recording::Operation;
 
+  // What is launched, and the addresses that it has.
+  struct Instance {
+    GraphExecHandle exec;
+    std::vector<void*> slots;
+  };
+  static constexpr size_t kMostInstances = 2;
+
   void build();
   NodeHandle add(uint32_t operation, const NodeHandle* after, size_t num_after);
-  void update(uint32_t operation);
+  void instantiate();
+  // Moves the instance for these addresses to the front.
+  void select(void* const* slots);
+  void update(Instance* instance, void* const* slots);
+  void update(GraphExecHandle exec, uint32_t operation);
   void destroy() noexcept;
   KernelNode kernel_node(uint32_t operation);
   CopyNode copy_node(const Operation& operation) const;
@@ -37,12 +49,13 @@ class CudaGraph final : public Graph {
   CudaDevice& device_;
   const Driver& driver_;
   Recording recording_;
-  std::vector<void*> slots_;
+  const std::vector<void*> first_slots_;
   std::vector<KernelHandle> kernels_;  // by operation; NULL for those that launch none
   std::vector<void*> arguments_;       // by argument: where its value is
   GraphHandle graph_ = nullptr;
-  GraphExecHandle exec_ = nullptr;
-  std::vector<NodeHandle> nodes_;  // by operation
+  std::vector<NodeHandle> nodes_;     // by operation
+  std::vector<Instance> instances_;   // used most recently first
+  std::vector<void*> earlier_slots_;  // those that the last update replaced
 };
 
 }  // namespace aotpack::runtime::cuda
