@@ -21,10 +21,11 @@ def write_reference(model: str, directory: Path) -> None:
     from bench import models
 
     module, args = models.build(model)
+    args = tuple(arg.float() if arg.is_floating_point() else arg for arg in args)
     for index, arg in enumerate(args):
         np.save(directory / f"input_{index}.npy", arg.numpy())
     with torch.inference_mode():
-        np.save(directory / "expected.npy", module(*args).numpy())
+        np.save(directory / "expected.npy", module.float()(*args).numpy())
 
 
 def build(engine: str, model: str, directory: Path) -> None:

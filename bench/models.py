@@ -28,7 +28,7 @@ class BenchModel(NamedTuple):
 def build(name: str) -> Built:
     """The module and its arguments; the same in every process. KeyError for an unknown name."""
     torch.manual_seed(0)
-    module, args = MODELS[name].build()
+    module, args = (GPU_MODELS.get(name) or MODELS[name]).build()
     settle_batch_norms(module)
     return module.eval(), args
 
@@ -193,6 +193,31 @@ def _mlp() -> Built:
     return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)), (torch.randn(1, 16),)
 
 
+def _at(build: Callable[[], Built], dtype: torch.dtype, batch: int = 1) -> Built:
+    """A model in another precision, with `batch` times the rows."""
+    module, args = build()
+    grown = [torch.cat([arg] * batch) for arg in args]
+    return module.to(dtype), tuple(arg.to(dtype) if arg.is_floating_point() else arg for arg in grown)
+
+
+def _gpt2_prefill() -> Built:
+    return _gpt2()[0], (torch.randint(0, 50257, (1, 512)),)
+
+
+def _llama() -> Built:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=32000,
+        hidden_size=2048,
+        intermediate_size=5632,
+        num_hidden_layers=4,
+        num_attention_heads=32,
+        num_key_value_heads=4,
+    )
+    return CausalText(LlamaForCausalLM(config)), (torch.randint(0, 32000, (1, 128)),)
+
+
 def _plain(name: str) -> Built:
     from bench import vision
 
@@ -216,4 +241,18 @@ MODELS = {
     "shufflenet": BenchModel(partial(_plain, "ShuffleNetV2"), "ShuffleNetV2 1.0x, 224x224"),
     "mnasnet": BenchModel(partial(_plain, "MnasNet"), "MNASNet 1.0, 224x224"),
     "resnext50": BenchModel(partial(_plain, "ResNeXt50"), "ResNeXt-50 32x4d, 224x224"),
+}
+# Weights are in the model's precision; the reference is eager's on the CPU in float32.
+GPU_MODELS = {
+    "mlp": MODELS["mlp"],
+    "minilm-fp16": BenchModel(partial(_at, _minilm, torch.float16), "all-MiniLM-L6-v2, 128 tokens, fp16"),
+    "bert-fp16": BenchModel(partial(_at, _bert_base, torch.float16), "BERT-base, 128 tokens, fp16"),
+    "bert-fp16-b32": BenchModel(partial(_at, _bert_base, torch.float16, 32), "BERT-base, batch 32, fp16"),
+    "gpt2-bf16": BenchModel(partial(_at, _gpt2_prefill, torch.bfloat16), "GPT-2, 512 tokens, bf16"),
+    "llama-bf16": BenchModel(partial(_at, _llama, torch.bfloat16), "Llama-like, 4 layers, 128 tokens, bf16"),
+    "vit-fp16": BenchModel(partial(_at, _vit_base, torch.float16), "ViT-B/16, fp16"),
+    "resnet50-fp16": BenchModel(partial(_at, _resnet50, torch.float16), "ResNet-50, fp16"),
+    "resnet50-fp16-b32": BenchModel(partial(_at, _resnet50, torch.float16, 32), "ResNet-50, batch 32, fp16"),
+    "lstm": MODELS["lstm"],
+    "dlrm": MODELS["dlrm"],
 }

@@ -2,6 +2,7 @@
 
     python -m bench.run                                 everything: takes an hour on a small machine
     python -m bench.run --quick --models mlp,resnet18   a look
+    python -m bench.run --gpu                           on a CUDA GPU
 
 For each model: every engine builds it in a fresh process with cold caches; then fresh processes load the artifact in
 turns (start to first output, peak memory); then one process per engine stays and they run in turns, never two at once,
@@ -16,7 +17,7 @@ import shutil
 import statistics
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ from bench.process import Worker, WorkerError, build
 MODELS = [
     "resnet18", "resnet50", "mobilenetv2", "convnext", "vit", "bert", "gpt2", "minilm", "lstm", "dlrm", "mlp",
     "vgg16", "densenet121", "shufflenet", "mnasnet", "resnext50",
+]  # fmt: skip
+GPU_MODELS = [
+    "mlp", "minilm-fp16", "bert-fp16", "bert-fp16-b32", "gpt2-bf16", "llama-bf16", "vit-fp16", "resnet50-fp16",
+    "resnet50-fp16-b32", "lstm", "dlrm",
 ]  # fmt: skip
 
 
@@ -155,16 +160,20 @@ def machine() -> dict[str, Any]:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--models", default=",".join(MODELS), help="comma-separated; default: all (%(default)s)")
-    parser.add_argument("--engines", default=",".join(engines.ENGINES), help="comma-separated; default: %(default)s")
-    parser.add_argument("--baseline", default="aoti", help="the engine that the ratios refer to (%(default)s)")
+    parser.add_argument("--gpu", action="store_true", help="models and engines on the CUDA GPU; calls wait for results")
+    parser.add_argument("--models", help=f"comma-separated; default: all ({', '.join(MODELS)})")
+    parser.add_argument("--engines", help=f"comma-separated; default: {', '.join(engines.ENGINES)}")
+    parser.add_argument("--baseline", help="the engine that the ratios refer to (aoti; gpu_aoti)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="few and short rounds: a look, not a measurement")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/bench/results.json"), help="%(default)s")
     parser.add_argument("--keep", type=Path, help="keep the artifacts in this folder (must not exist)")
     options = parser.parse_args(arguments)
-    options.models, options.engines = options.models.split(","), options.engines.split(",")
-    for kind, known in (("models", MODELS), ("engines", engines.ENGINES)):
+    options.baseline = options.baseline or ("gpu_aoti" if options.gpu else "aoti")
+    known_models, known_engines = (GPU_MODELS, engines.GPU_ENGINES) if options.gpu else (MODELS, engines.ENGINES)
+    for kind, known in (("models", known_models), ("engines", known_engines)):
+        chosen = getattr(options, kind)
+        setattr(options, kind, chosen.split(",") if chosen else list(known))
         if unknown := sorted(set(getattr(options, kind)) - set(known)):
             parser.error(f"unknown {kind}: {', '.join(unknown)}; there are {', '.join(known)}")
     return options
@@ -174,6 +183,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0; 1 when an engine failed or was wrong; 2 for wrong usage."""
     options = parse(arguments)
     settings = Settings.quick(options.threads) if options.quick else Settings(threads=options.threads)
+    if options.gpu:
+        settings = replace(settings, tolerance=3e-2)  # of half precision
     log = Console(stderr=True, highlight=False)
     document: dict[str, Any] = {"machine": machine(), "settings": asdict(settings), "models": {}}
     options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -17,11 +17,12 @@ from importlib import import_module
 from types import ModuleType
 
 ENGINES = ("eager", "aoti", "onnxruntime", "aotpack", "aotpack_bytes")
+GPU_ENGINES = ("gpu_eager", "gpu_compile", "gpu_aoti", "gpu_aotpack")
 
 
 def get(name: str) -> ModuleType:
     """The module of the engine `name`; ValueError when there is none."""
-    if name not in ENGINES:
-        raise ValueError(f"unknown engine {name!r}; there are {', '.join(ENGINES)}")
+    if name not in ENGINES + GPU_ENGINES:
+        raise ValueError(f"unknown engine {name!r}; there are {', '.join(ENGINES + GPU_ENGINES)}")
     # The modules end in _engine so that a package and the module that measures it never share a name.
     return import_module(f"bench.engines.{name}_engine")
