@@ -1,25 +1,15 @@
 // How many functions of the CUDA driver a call needs in a steady state, with the fake driver.
 #include <doctest/doctest.h>
 
-#include "cuda_fixtures.h"
+#include "cuda_chain.h"
 
 using namespace aotpack::tests;
 using aotpack::Context;
-using aotpack::LoadOptions;
 using aotpack::Model;
 using aotpack::MutableTensorView;
 using aotpack::TensorView;
 
 namespace {
-
-using Floats = std::vector<float>;
-
-Model load_with(const std::string& path, int graphs) {
-  LoadOptions options;
-  options.device = {kDLCUDA, 0};
-  options.graphs = graphs;
-  return Model::load(path, options);
-}
 
 // Of the tenth call.
 template <typename Call>
@@ -55,9 +45,6 @@ class MadeCurrent {
 TEST_CASE("cuda: how many driver calls a steady call makes") {
   const TempFile file(cuda_chain_archive());
   const DeviceBuffer x(Floats{1, 2, 3, 4}), y(Floats(4)), z(Floats(4));
-  const auto view = [](const DeviceBuffer& buffer) {
-    return TensorView(static_cast<const float*>(buffer.data()), {1, 4}, {}, buffer.device());
-  };
   const auto written = [](const DeviceBuffer& buffer) {
     return MutableTensorView(static_cast<float*>(buffer.data()), {1, 4}, {}, buffer.device());
   };
@@ -66,10 +53,10 @@ TEST_CASE("cuda: how many driver calls a steady call makes") {
   Context own(model), borrowed(model), lender(model), launched(plain);
   borrowed.set_stream(lender.stream());
   const auto run = [&](Context& context) {
-    return driver_calls([&] { (void)context.run({view(x), TensorView(&k, {})}); });
+    return driver_calls([&] { (void)context.run({view(x, {1, 4}), TensorView(&k, {})}); });
   };
   const auto run_into = [&](Context& context) {
-    return driver_calls([&] { context.run_into({view(x), TensorView(&k, {})}, {written(y), written(z)}); });
+    return driver_calls([&] { context.run_into({view(x, {1, 4}), TensorView(&k, {})}, {written(y), written(z)}); });
   };
   // The context is made current and popped; one launch; one wait.
   CHECK(run(own) == 5);
@@ -91,7 +78,7 @@ TEST_CASE("cuda: a stream of one's own that has nothing to do is not waited for"
   Context context(model);
   const DeviceBuffer x(Floats{1, 2, 3, 4});
   const int64_t k = 2;
-  (void)context.run({TensorView(static_cast<const float*>(x.data()), {1, 4}, {}, x.device()), TensorView(&k, {})});
+  (void)context.run({view(x, {1, 4}), TensorView(&k, {})});
   const uint64_t before = CONTROL(fake_cuda_calls)("cuStreamSynchronize");
   context.synchronize();
   CHECK(CONTROL(fake_cuda_calls)("cuStreamSynchronize") == before);

@@ -2,69 +2,14 @@
 // launches.
 #include <doctest/doctest.h>
 
-#include <map>
-#include <thread>
-
-#include "cuda_fixtures.h"
+#include "cuda_chain.h"
 
 using namespace aotpack::tests;
 using aotpack::Context;
-using aotpack::LoadOptions;
 using aotpack::Model;
 using aotpack::MutableTensorView;
 using aotpack::Tensor;
 using aotpack::TensorView;
-
-namespace {
-
-using Floats = std::vector<float>;
-
-Model load_with(const std::string& path, std::optional<int> graphs) {
-  LoadOptions options;
-  options.device = {kDLCUDA, 0};
-  options.graphs = graphs;
-  return Model::load(path, options);
-}
-
-TensorView view(const DeviceBuffer& buffer, aotpack::Shape shape) {
-  return TensorView(static_cast<const float*>(buffer.data()), std::move(shape), {}, buffer.device());
-}
-
-uint64_t launches() { return CONTROL(fake_cuda_calls)("cuGraphLaunch"); }
-uint64_t made() { return CONTROL(fake_cuda_calls)("cuGraphInstantiateWithFlags"); }
-
-uint64_t updates() {
-  return CONTROL(fake_cuda_calls)("cuGraphExecKernelNodeSetParams_v2") +
-         CONTROL(fake_cuda_calls)("cuGraphExecMemcpyNodeSetParams") +
-         CONTROL(fake_cuda_calls)("cuGraphExecMemsetNodeSetParams");
-}
-
-// What cuda_chain_archive computes.
-Floats chain_of(const Floats& x, int64_t k) {
-  Floats y;
-  for (size_t i = 0; i < x.size(); ++i) {
-    const auto w = static_cast<float>(1 + i % 4);
-    y.push_back(2 * (static_cast<float>(k) * (x[i] + w) + w) + w);
-  }
-  return y;
-}
-
-// A loaded cuda_chain_archive and calls of it that are checked.
-struct Chain {
-  explicit Chain(std::optional<int> graphs = {}) : file(cuda_chain_archive()), model(load_with(file.path(), graphs)) {}
-  std::vector<Tensor> run(Context& context, int64_t rows, int64_t k, float first = 0) const {
-    Floats x(static_cast<size_t>(4 * rows));
-    for (size_t i = 0; i < x.size(); ++i) x[i] = first + static_cast<float>(i % 64);
-    const DeviceBuffer far(x);
-    std::vector<Tensor> out = context.run({view(far, {rows, 4}), TensorView(&k, {})});
-    CHECK(values_of<float>(out[0].dl()) == chain_of(x, k));
-    return out;
-  }
-  TempFile file;
-  Model model;
-};
-
-}  // namespace
 
 TEST_CASE("cuda graphs: the second call with the same sizes and numbers is one launch") {
   const Chain chain;
@@ -256,81 +201,4 @@ TEST_CASE("cuda graphs: a stream of the caller's, also one that is captured") {
   context.set_stream(nullptr);
   (void)chain.run(context, 1, k);
   CHECK(launches() == before + 8);
-}
-
-TEST_CASE("cuda graphs: a driver that fails at any call") {
-  const char* const functions[] = {"cuKernelGetParamInfo",
-                                   "cuGraphCreate",
-                                   "cuGraphAddKernelNode_v2",
-                                   "cuGraphAddMemcpyNode",
-                                   "cuGraphAddMemsetNode",
-                                   "cuGraphInstantiateWithFlags",
-                                   "cuGraphExecKernelNodeSetParams_v2",
-                                   "cuGraphExecMemcpyNodeSetParams",
-                                   "cuGraphLaunch",
-                                   "cuMemAlloc_v2"};
-  for (const char* function : functions) {
-    for (const int result : {1, 2}) {
-      for (int n = 1; n < 4; ++n) {
-        const size_t live = CONTROL(fake_cuda_live)();
-        {
-          const Chain chain;
-          Context context(chain.model);
-          (void)chain.run(context, 2, 3);
-          CONTROL(fake_cuda_fail)(function, n, result);
-          std::vector<std::vector<Tensor>> kept;
-          // Plain launches serve where graphs fail.
-          for (int round = 0; round < 6; ++round) kept.push_back(chain.run(context, 2, 3, static_cast<float>(round)));
-          CONTROL(fake_cuda_recover)();
-          (void)chain.run(context, 2, 3);
-        }
-        CHECK(CONTROL(fake_cuda_live)() == live);
-        CHECK(CONTROL(fake_cuda_execs)() == 0);
-        CHECK(CONTROL(fake_cuda_graphs)() == 0);
-      }
-    }
-  }
-}
-
-TEST_CASE("cuda graphs: a module that fails, after its graph was made") {
-  const Chain chain;
-  Context context(chain.model);
-  for (int round = 0; round < 3; ++round) (void)chain.run(context, 1, 2);
-  const int64_t k = 99;
-  const DeviceBuffer x(Floats(4));
-  for (int round = 0; round < 3; ++round) {
-    const aotpack::Error error = error_of([&] { (void)context.run({view(x, {1, 4}), TensorView(&k, {})}); });
-    CHECK(message_of(error) == "entry 'forward': k is 99");
-    (void)chain.run(context, 1, 2);
-  }
-}
-
-TEST_CASE("cuda graphs: threads with contexts of their own, at steady memory") {
-  const Chain chain;
-  std::vector<Context> contexts;
-  for (int i = 0; i < 4; ++i) contexts.emplace_back(chain.model);
-  std::vector<int> wrong(4);
-  const auto work = [&](size_t thread, int calls) {
-    for (int round = 0; round < calls; ++round) {
-      const auto base = static_cast<float>(thread * 1000 + static_cast<size_t>(round));
-      const int64_t rows = 1 + round % 3, k = round % 2;
-      const Floats x(static_cast<size_t>(4 * rows), base);
-      Floats y(x.size()), z(x.size());
-      contexts[thread].run_into({TensorView(x.data(), {rows, 4}), TensorView(&k, {})},
-                                {MutableTensorView(y.data(), {rows, 4}), MutableTensorView(z.data(), {rows, 4})});
-      wrong[thread] += y != chain_of(x, k);
-    }
-  };
-  const auto all = [&](int calls) {
-    std::vector<std::thread> threads;
-    for (size_t thread = 0; thread < 4; ++thread) threads.emplace_back(work, thread, calls);
-    for (std::thread& thread : threads) thread.join();
-  };
-  const uint64_t before = launches();
-  all(20);
-  const size_t live = CONTROL(fake_cuda_live_bytes)();
-  all(200);
-  CHECK(wrong == std::vector<int>(4));
-  CHECK(CONTROL(fake_cuda_live_bytes)() == live);
-  CHECK(launches() - before > 800);
 }

@@ -4,6 +4,8 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "call/busy.h"
+#include "call/failure.h"
 #include "call/outputs.h"
 #include "call/tensor.h"
 #include "call/tensor_copy.h"
@@ -11,26 +13,6 @@
 #include "host/team.h"
 
 namespace aotpack::runtime {
-namespace {
-
-// Marks a context as running. Two threads in one context would corrupt its state; that is cheap to notice.
-class Busy {
- public:
-  explicit Busy(std::atomic<bool>* flag) : flag_(flag) {
-    if (flag_->exchange(true, std::memory_order_acquire)) {
-      throw Error(AOTPACK_INVALID_ARGUMENT, "the context is running on another thread; use one context per thread");
-    }
-  }
-  ~Busy() { flag_->store(false, std::memory_order_release); }
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
-
- private:
-  std::atomic<bool>* flag_;
-};
-
-}  // namespace
-
 class Context::Cleanup {
  public:
   Cleanup(EntryScratch& scratch, Stream& stream) noexcept : scratch_(scratch), stream_(stream) {}
@@ -154,31 +136,6 @@ const char* Context::variant(size_t entry) const noexcept {
   return scratch_[entry]->variant->record->name.c_str();
 }
 
-void Context::execution_failed(const EntryRecord& entry, const Variant& variant, const Step& step, int32_t code) {
-  call_.release_blocks();
-  if (call_.fail_code != 0) code = call_.fail_code;
-  if (call_.allocation_failed) code = AOTPACK_MODULE_OUT_OF_MEMORY;
-  aotpack_code public_code = AOTPACK_INTERNAL;
-  const char* fallback = "the module returned an unknown code";
-  switch (code) {
-    case AOTPACK_MODULE_INVALID_ARGUMENT:
-      public_code = AOTPACK_EXECUTION_FAILED;
-      fallback = "the inputs are invalid";
-      break;
-    case AOTPACK_MODULE_OUT_OF_MEMORY:
-      public_code = AOTPACK_OUT_OF_MEMORY;
-      fallback = "out of memory";
-      break;
-    case AOTPACK_MODULE_FAILED:
-      public_code = AOTPACK_EXECUTION_FAILED;
-      fallback = "the module failed without giving a reason";
-      break;
-  }
-  if (call_.error != AOTPACK_OK) public_code = call_.error;
-  throw Error(public_code, "entry '" + entry.name + "'" + step_suffix(variant, step) + ": " +
-                               (call_.fail_message.empty() ? fallback : call_.fail_message));
-}
-
 void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
                       size_t num_inputs, Cleanup& cleanup) {
   const ModelEntry& model_entry = model_->entries()[entry];
@@ -228,7 +185,7 @@ void Context::launch(const EntryRecord& entry, const Variant& variant, const Ste
   if (replays_.run(step, *call, weights_id, table->state_version, &call_, workspace_)) return;
   const int32_t code = step.executable->launch(*call, workspace_.stream());
   if (code != AOTPACK_MODULE_OK) [[unlikely]]
-    execution_failed(entry, variant, step, code);
+    throw_failure(&call_, "entry '" + entry.name + "'" + step_suffix(variant, step), code);
   if (!call_.take_blocks(call->outputs, step.num_outputs)) [[unlikely]] {
     call_.release_blocks();
     fail(AOTPACK_INTERNAL, "entry '%s'%s: the module returned an output in memory that it has not allocated",

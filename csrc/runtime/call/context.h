@@ -91,7 +91,6 @@ class Context {
   // Calls a module with what all of its calls have.
   void launch(const EntryRecord& entry, const Variant& variant, const Step& step, aotpack_module_call* call,
               Table* table, uint64_t weights_id, int32_t num_threads);
-  [[noreturn]] void execution_failed(const EntryRecord& entry, const Variant& variant, const Step& step, int32_t code);
   void finish_output(const ValueRecord& value, const Variant& variant, aotpack_module_tensor& output);
   DLManagedTensorVersioned* take_output(const ValueRecord& value, aotpack_module_tensor& output);
 

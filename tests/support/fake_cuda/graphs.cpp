@@ -94,16 +94,6 @@ int set(CUgraphExec_st* exec, CUgraphNode_st* node, const Params* params) {
 
 }  // namespace
 
-EXPORT int cuKernelGetParamInfo(CUkern_st* kernel, size_t index, size_t* out_offset, size_t* out_size) {
-  ENTER(true);
-  const std::vector<size_t>& parameters = kernel->kernel->parameters;
-  if (index >= parameters.size()) return 1;
-  *out_offset = 0;
-  for (size_t i = 0; i < index; ++i) *out_offset += parameters[i];
-  *out_size = parameters[index];
-  return 0;
-}
-
 EXPORT int cuStreamIsCapturing(CUstream_st* stream, int* out) {
   ENTER(true);
   const CUstream_st* target = find(stream);
