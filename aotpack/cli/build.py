@@ -104,6 +104,13 @@ def build(
             "--without", metavar="PASS", help="Disable a graph pass; `all` disables every optional pass. Repeatable."
         ),
     ] = None,
+    host_steps: Annotated[
+        bool,
+        typer.Option(
+            "--host-steps/--no-host-steps",
+            help="Run operators without a GPU kernel on the host, or reject them.",
+        ),
+    ] = True,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the changes of each graph pass, layer by layer.")
     ] = False,
@@ -168,6 +175,7 @@ def build(
         check=check,
         goldens=goldens,
         updatable=updatable,
+        host_steps=host_steps,
         jobs=jobs,
         opt_level=opt_level,
     )

@@ -38,6 +38,7 @@ class BuildRequest:
     check: bool
     goldens: bool
     updatable: bool
+    host_steps: bool
     jobs: int | None
     opt_level: int | None
 
@@ -96,11 +97,12 @@ class BuildResult:
     def print_text(self, *, explain: bool) -> None:
         """Prints the notes on stderr and the archive on stdout; `explain` adds what each pass changed."""
         from aotpack.cli.common import format_bytes, format_seconds, stderr_console, stdout_console
-        from aotpack.cli.notes import print_notes, print_unchecked
+        from aotpack.cli.notes import print_host_steps, print_notes, print_unchecked
         from aotpack.cli.passes import print_passes
 
         report = self.report
         print_notes(stderr_console(), self.notes)
+        print_host_steps(stderr_console(), report.host_steps)
         if self.checked:
             print_unchecked(stderr_console(), report.check.skipped, report.check.open)
         if explain:
@@ -155,6 +157,7 @@ def execute(request: BuildRequest) -> BuildResult:
                 opt_level=request.opt_level,
                 without=request.without,
                 updatable=request.updatable,
+                host_steps=request.host_steps,
                 free_source=True,  # the model is not used afterwards
             ),
             progress=phases,

@@ -40,3 +40,11 @@ def print_unchecked(console: Console, skipped: str | None, accepted: Mapping[str
     for line in lines:
         console.print("note:", style="bold cyan", end=" ")
         console.print(line, soft_wrap=True)
+
+
+def print_host_steps(console: Console, entries: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
+    """Prints one line for each operator that modules for GPUs run on the host; equal lines of variants are one."""
+    lines = {step.describe(): None for variants in entries.values() for steps in variants.values() for step in steps}
+    for line in lines:
+        console.print("note:", style="bold cyan", end=" ")
+        console.print(line, soft_wrap=True)

@@ -5,28 +5,13 @@
 
 #include "run.h"
 #include "shim.h"
+#include "threads.h"
 
 namespace aotpack::module {
 
 #define AOTPACK_IMPORT_NAME(name) #name,
 inline constexpr const char* kImportNames[] = {AOTPACK_MODULE_IMPORTS(AOTPACK_IMPORT_NAME)};
 #undef AOTPACK_IMPORT_NAME
-
-// OpenMP keeps the team size per thread of the caller, who may use OpenMP too: it is put back.
-class ThreadCount {
- public:
-  explicit ThreadCount(int count) : before_(omp_get_max_threads()) {
-    if (before_ != count) omp_set_num_threads(count);
-  }
-  ~ThreadCount() {
-    if (omp_get_max_threads() != before_) omp_set_num_threads(before_);
-  }
-  ThreadCount(const ThreadCount&) = delete;
-  ThreadCount& operator=(const ThreadCount&) = delete;
-
- private:
-  int before_;
-};
 
 }  // namespace aotpack::module
 

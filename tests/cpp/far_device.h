@@ -71,7 +71,7 @@ class FarExecutable final : public runtime::Executable {
     CHECK(call.struct_size == sizeof call);
     CHECK(is_third_device(call.device));
     CHECK(call.stream == stream.handle());
-    CHECK(call.features == AOTPACK_MODULE_FEATURE_ASYNC);
+    CHECK(call.features == (AOTPACK_MODULE_FEATURE_ASYNC | AOTPACK_MODULE_FEATURE_HOST_STEPS));
     for (uint32_t i = 0; i < table().num_inputs; ++i) {
       CHECK(is_third_device(call.input_devices[i]) == is_far(call.inputs[i].data));
     }

@@ -187,7 +187,8 @@ TEST_CASE("assets and features of an archive reach its module") {
     const auto* y = outputs[0].data<int64_t>();
     return std::vector<int64_t>(y + 8, y + 16);
   };
-  const std::vector<int64_t> expected = {AOTPACK_MODULE_FEATURE_ASYNC, sizeof kCode, 'd', 0, sizeof kTable, 7, 0, 0};
+  const auto provided = static_cast<int64_t>(rt::all_features());
+  const std::vector<int64_t> expected = {provided, sizeof kCode, 'd', 0, sizeof kTable, 7, 0, 0};
   CHECK(seen(context_of(devices_archive())) == expected);
   // They are the bytes that were verified, whatever becomes of the file.
   const TempFile file(devices_archive());
@@ -233,10 +234,10 @@ TEST_CASE("a module whose assets or features are not the manifest's is refused b
   record.features.emplace_back("telepathy");
   expect_refusal(MODULE_devices, record, AOTPACK_UNSUPPORTED_VERSION,
                  "somewhere: the module needs the feature 'telepathy', which this runtime (" AOTPACK_VERSION_STRING
-                 ") does not provide; it provides async");
+                 ") does not provide; it provides async, host_steps");
   expect_refusal(MODULE_devices_unknown, devices_record(), AOTPACK_UNSUPPORTED_VERSION,
                  "somewhere: the module needs features (bits 0x10000000000) that this runtime (" AOTPACK_VERSION_STRING
-                 ") does not provide; it provides async");
+                 ") does not provide; it provides async, host_steps");
   record = devices_record();
   record.assets.pop_back();
   expect_refusal(MODULE_devices, record, AOTPACK_MALFORMED_ARCHIVE, "somewhere: it has 2 assets, the manifest 1");
@@ -270,7 +271,8 @@ TEST_CASE("features by name") {
   CHECK(rt::find_feature("async") == AOTPACK_MODULE_FEATURE_ASYNC);
   CHECK(rt::find_feature("") == 0);
   CHECK(rt::find_feature("asyn") == 0);
-  CHECK(rt::all_features() == AOTPACK_MODULE_FEATURE_ASYNC);
+  CHECK(rt::find_feature("host_steps") == AOTPACK_MODULE_FEATURE_HOST_STEPS);
+  CHECK(rt::all_features() == (AOTPACK_MODULE_FEATURE_ASYNC | AOTPACK_MODULE_FEATURE_HOST_STEPS));
 }
 
 TEST_CASE("a module that says that an output is on another device has failed") {

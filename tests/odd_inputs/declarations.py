@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from aotpack.building import native_sources
-
-_FUNCTION = re.compile(r"^void (aoti_torch_\w+)\(([^)]*)\);", re.MULTILINE)
+from aotpack.building import operator_declarations
 
 # C type → how the driver hands a value over. Lists take two C parameters.
 _KINDS = {
@@ -31,7 +28,6 @@ _KINDS = {
     "const char*": "text",
     "const char**": "optional_text",
 }
-_LISTS = ("tensors", "optional_tensors", "ints", "optional_ints", "int32s", "reals")
 
 
 @dataclass(frozen=True)
@@ -43,52 +39,27 @@ class Function:
     kinds: tuple[str, ...]
     names: tuple[str, ...]
     results: int
+    lists: frozenset[int]
 
 
 @lru_cache(maxsize=1)
 def functions() -> dict[str, Function]:
     """All of them, by name."""
-    found = {}
-    for header in sorted((native_sources.module_folder() / "declare").glob("*.h")):
-        for name, parameters in _FUNCTION.findall(header.read_text()):
-            found[name] = _function(name, header.stem, parameters)
-    missing = set(native_sources.operator_groups()) - set(found)
-    assert not missing, f"declarations that cannot be read: {missing}"
-    return found
+    return {name: _function(declared) for name, declared in operator_declarations.functions().items()}
 
 
-def _function(name: str, group: str, parameters: str) -> Function:
-    kinds: list[str] = []
-    names: list[str] = []
-    results = 0
-    # What has a default value stands for a result that there is none of.
-    given = [parameter for parameter in parameters.split(",") if "=" not in parameter]
-    rest = [re.fullmatch(r"\s*(.*?)\s*(\w+)\s*", parameter) for parameter in given]
-    # Results come last, and have names of their own where they are not ret0, ret1, ...
-    numbered = any(match is not None and re.fullmatch(r"ret\d+", match[2]) for match in rest)
-    first_result = len(rest)
-    while first_result and _is_result(rest[first_result - 1], numbered):
-        first_result -= 1
-    position = 0
-    while position < len(rest):
-        match = rest[position]
-        assert match is not None, f"{name}: {parameters}"
-        kind = match[1].replace(" *", "*")
-        if position >= first_result:
-            results += 1
-        else:
-            kinds.append(_KINDS[kind])
-            names.append(match[2])
-            # The length comes behind a list.
-            position += kinds[-1] in _LISTS
-        position += 1
-    return Function(name, group, tuple(kinds), tuple(names), results)
-
-
-def _is_result(parameter: re.Match[str] | None, numbered: bool) -> bool:
-    if parameter is None or parameter[1].replace(" *", "*") != "AotpackTensor*":
-        return False
-    return not numbered or re.fullmatch(r"ret\d+", parameter[2]) is not None
+def _function(declared: operator_declarations.Function) -> Function:
+    # The length comes behind a list.
+    lengths = {i + 1 for i, parameter in enumerate(declared.parameters) if parameter.is_list}
+    values = [parameter for i, parameter in enumerate(declared.parameters) if i not in lengths]
+    return Function(
+        declared.name,
+        declared.group,
+        tuple(_KINDS[parameter.type] for parameter in values),
+        tuple(parameter.name for parameter in values),
+        len(declared.results),
+        frozenset(i for i, parameter in enumerate(values) if parameter.is_list),
+    )
 
 
 def driver_source(names: Iterable[str]) -> str:
@@ -99,7 +70,8 @@ def driver_source(names: Iterable[str]) -> str:
     lines += [f'#include "{Path(__file__).with_name("odd.h")}"', "", "const std::map<std::string, Call1> kCalls = {"]
     for function in called:
         arguments = [
-            f"v.{kind}({i})" + (f", v.length({i})" if kind in _LISTS else "") for i, kind in enumerate(function.kinds)
+            f"v.{kind}({i})" + (f", v.length({i})" if i in function.lists else "")
+            for i, kind in enumerate(function.kinds)
         ]
         arguments += [f"&r[{i}]" for i in range(function.results)]
         lines.append(f'    {{"{function.name}", [](Values& v, Tensor** r) {{')

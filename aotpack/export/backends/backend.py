@@ -45,6 +45,28 @@ class LoweredConstant:
         return (self.dtype, self.shape, self.stride)
 
 
+@dataclass(frozen=True)
+class HostStep:
+    """A call of an operator that a module for a device runs on the host.
+
+    Attributes:
+        operator: `aten.topk`.
+        module: path and class of the innermost module of the model that it is in; "" where there is none.
+        line: of the model; "" if it is not known.
+        nbytes: what is copied between device and host; None where sizes are dynamic.
+    """
+
+    operator: str
+    module: str
+    line: str
+    nbytes: int | None
+
+    def describe(self) -> str:
+        """The operator, its line in the model and what is copied, in words."""
+        size = "a dynamic number of bytes" if self.nbytes is None else f"{self.nbytes} bytes"
+        return f"{self.operator} runs on the host, {size} copied per call{f': {self.line}' if self.line else ''}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoweredModule:
     """Sources of one module, before compiling.
@@ -55,6 +77,7 @@ class LoweredModule:
         constants: what it reads, in the order in which it gets them.
         kernels: name and source operators of each kernel; for people.
         checks: what calls must satisfy beyond what the program says.
+        host_steps: what a module for a device runs on the host, in order.
     """
 
     target: str
@@ -62,6 +85,7 @@ class LoweredModule:
     constants: tuple[LoweredConstant, ...]
     kernels: tuple[tuple[str, tuple[str, ...]], ...]
     checks: tuple[Check, ...] = ()
+    host_steps: tuple[HostStep, ...] = ()
 
 
 @dataclass(frozen=True)

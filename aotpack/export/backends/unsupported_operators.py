@@ -45,8 +45,14 @@ def uses_of(calls: Sequence[Fallback], missing: Iterable[str], dispatched: Colle
     return tuple(uses)
 
 
-def refuse(uses: Sequence[OperatorUse]) -> None:
-    """Raises UnsupportedOperatorError for `uses`, if there are any: each operator with its places in the model."""
+def refuse(uses: Sequence[OperatorUse], *, verdict: str = "supported", hint: str = _HINT) -> None:
+    """Raises UnsupportedOperatorError for `uses`, if there are any: each operator with its places in the model.
+
+    Args:
+        uses: what is refused.
+        verdict: what the operators are not.
+        hint: what the user can do.
+    """
     if not uses:
         return
     places: dict[str, Counter[tuple[str, str]]] = {}
@@ -62,10 +68,10 @@ def refuse(uses: Sequence[OperatorUse]) -> None:
             lines.append(f"      and {len(known) - _SHOWN_PLACES} more places")
     count = "1 operator is" if len(operators) == 1 else f"{len(operators)} operators are"
     raise UnsupportedOperatorError(
-        f"{count} not supported:\n" + "\n".join(lines),
+        f"{count} not {verdict}:\n" + "\n".join(lines),
         operators=operators,
         uses=tuple(dict.fromkeys(uses)),
-        hint=_HINT,
+        hint=hint,
     )
 
 

@@ -16,11 +16,12 @@ from aotpack.building.cache import BuildCache
 from aotpack.building.compiler import find_compiler
 from aotpack.building.processes import ProcessGroup
 from aotpack.errors import BuildError, UnsupportedOperatorError, UnsupportedTargetError
-from aotpack.export.backends.backend import Backend, LoweredModule, Tools
+from aotpack.export.backends.backend import Backend, HostStep, LoweredModule, Tools
 from aotpack.export.backends.unsupported_operators import OperatorUse, refuse
 from aotpack.export.diagnostics.internal_errors import callers_own, reported
 from aotpack.export.driver import self_check
 from aotpack.export.driver.backends import by_backend
+from aotpack.export.driver.host_steps import host_steps, refuse_host_steps
 from aotpack.export.driver.pack import CompiledModule, CompiledUnit, Draft, pack, pass_reports
 from aotpack.export.driver.pipeline import select
 from aotpack.export.driver.self_check import CheckReport
@@ -54,6 +55,8 @@ class BuildOptions:
         without: names of passes to leave out (`aotpack.export.driver.pipeline.switchable`), or `"all"`.
         updatable: store the original weights, and folding as a separate entry, so that the runtime can replace weights
             (`Model.update_weights`). Otherwise the archive is frozen: it contains only folded and packed weights.
+        host_steps: run operators without a GPU kernel on the host, with copies of what they read and return. Otherwise
+            such operators are not supported in builds for GPUs.
         free_source: free the source module's tensors as soon as they are packed. The module and `program` cannot be
             used afterwards, even if the build fails.
     """
@@ -66,13 +69,15 @@ class BuildOptions:
     opt_level: int | None = None
     without: Collection[str] = ()
     updatable: bool = False
+    host_steps: bool = True
     free_source: bool = False
 
 
 @dataclass(frozen=True)
 class BuildReport:
     """The result of a build: the archive, the duration of each phase in seconds, the reports of the passes
-    (entry → variant → passes), and the result of the example calls.
+    (entry → variant → passes), the result of the example calls, and what modules for GPUs run on the host
+    (entry → variant → calls).
     """
 
     path: Path
@@ -83,6 +88,7 @@ class BuildReport:
     cache_hits: int
     cache_misses: int
     check: CheckReport
+    host_steps: dict[str, dict[str, tuple[HostStep, ...]]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as a JSON-compatible dict."""
@@ -163,6 +169,8 @@ def build_archive(
             self_check.prepare()
         about = {each.unit.label: f"{each.unit.label} " if len(units) > 1 else "" for each in units}
         lowered = _lower_all(units, tools, clock, weights_known=weights is None, about=about)
+        if not options.host_steps:
+            refuse_host_steps(each.module for modules in lowered for each in modules)
         compiled = [
             CompiledUnit(each.unit, _compile(modules, tools, clock, about=about[each.unit.label]))
             for each, modules in zip(units, lowered, strict=True)
@@ -183,9 +191,12 @@ def build_archive(
     if cache.misses:
         cache.trim()
     passes: dict[str, dict[str, tuple[PassReport, ...]]] = {}
+    on_host: dict[str, dict[str, tuple[HostStep, ...]]] = {}
     for unit in compiled:
         passes.setdefault(unit.unit.name, {})[unit.unit.variant] = pass_reports(unit)
-    return BuildReport(output, size, names, clock.seconds, passes, cache.hits, cache.misses, checked)
+        if steps := host_steps(module.lowered for module in unit.modules):
+            on_host.setdefault(unit.unit.name, {})[unit.unit.variant] = steps
+    return BuildReport(output, size, names, clock.seconds, passes, cache.hits, cache.misses, checked, on_host)
 
 
 def _opt_level(requested: int | None) -> int:

@@ -37,6 +37,7 @@ from aotpack.archive.layout import CONSTANT_ALIGNMENT
 from aotpack.building import native_sources
 from aotpack.export.backends.backend import Backend, CompiledCode, LoweredModule, Tools
 from aotpack.export.driver.goldens import golden_file, tensor_bytes
+from aotpack.export.driver.host_steps import host_steps, report_of
 from aotpack.export.driver.self_check import Example
 from aotpack.export.ir.program import PassReport, Program
 from aotpack.export.ir.units import DEFAULT, Unit
@@ -297,10 +298,11 @@ def _report(units: Sequence[CompiledUnit]) -> dict[str, object]:
 
 
 def pass_reports(compiled: CompiledUnit) -> tuple[PassReport, ...]:
-    """What each pass did: those that are true on every device, then those of each backend."""
+    """What each pass did: those that are true on every device, then those of each backend, and host steps."""
     common = compiled.unit.program.reports
     backends = {module.backend.name: module.program.reports[len(common) :] for module in compiled.modules}
-    return (*common, *chain.from_iterable(backends.values()))
+    steps = host_steps(module.lowered for module in compiled.modules)
+    return (*common, *chain.from_iterable(backends.values()), *([report_of(steps)] if steps else []))
 
 
 def _producer(units: Sequence[CompiledUnit], tools: Tools) -> dict[str, str]:

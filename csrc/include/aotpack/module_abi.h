@@ -80,11 +80,15 @@ typedef struct aotpack_module_asset {
 
 /* Bits of `features`: what a module needs, and what a runtime provides. */
 enum {
-  AOTPACK_MODULE_FEATURE_ASYNC = 1 /* "async": work that `run` gave to the stream may go on after it has returned */
+  AOTPACK_MODULE_FEATURE_ASYNC = 1, /* "async": work that `run` gave to the stream may go on after it has returned */
+  /* "host_steps": `run` waits for the stream and computes on the host in between, so that its work cannot be recorded
+   */
+  AOTPACK_MODULE_FEATURE_HOST_STEPS = 2
 };
 
 /* All of them, X(name, bit) each, by the names that manifests have. The only list. */
-#define AOTPACK_MODULE_FEATURES(X) X(async, AOTPACK_MODULE_FEATURE_ASYNC)
+#define AOTPACK_MODULE_FEATURES(X) \
+  X(async, AOTPACK_MODULE_FEATURE_ASYNC) X(host_steps, AOTPACK_MODULE_FEATURE_HOST_STEPS)
 
 /* Imports, by their names in `import_names`. They are called on the thread that called `run`, never inside a parallel
  * region. */

@@ -17,7 +17,8 @@ void call_runtime(Import import, Arguments... arguments) {
   if (code != AOTPACK_MODULE_OK) throw ImportFailure{code};
 }
 
-// Bytes from the first element to the end of the last; strides are not negative.
+}  // namespace
+
 int64_t extent(const Tensor* tensor) {
   int64_t last = 0;
   for (int32_t i = 0; i < tensor->rank; ++i) {
@@ -26,8 +27,6 @@ int64_t extent(const Tensor* tensor) {
   }
   return (last + 1) * element_size(tensor->dtype);
 }
-
-}  // namespace
 
 void launch(const Kernel& kernel, const Grid& grid, uint32_t threads, uint32_t shared_bytes, void* const* arguments,
             uint32_t num_arguments) {
@@ -72,6 +71,8 @@ void read(const Tensor* tensor, void* to, int64_t bytes) {
 
 }  // namespace aotpack::module
 
+namespace torch::aot_inductor {
+
 using namespace aotpack::module;
 
 void aoti_torch_zero_(AtenTensorHandle tensor) {
@@ -96,3 +97,5 @@ void aoti_torch_cuda_randint_low_out(AtenTensorHandle out, int64_t low, int64_t 
   for (int64_t& value : values) value = generator.between(low, high);
   upload(out->data, values.data(), static_cast<int64_t>(values.size() * sizeof(int64_t)));
 }
+
+}  // namespace torch::aot_inductor

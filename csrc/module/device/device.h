@@ -27,6 +27,8 @@ void upload(void* to, const void* from, int64_t bytes);
 void download(void* to, const void* from, int64_t bytes);
 void fill(void* to, uint64_t value, int64_t item, int64_t count);
 
+// Bytes from the first element to the end of the last; strides are not negative.
+int64_t extent(const Tensor* tensor);
 // The first `bytes` of a tensor in memory of the host, wherever they are.
 void read(const Tensor* tensor, void* to, int64_t bytes);
 

@@ -14,10 +14,11 @@ inline constexpr const char* kImportNames[] = {AOTPACK_MODULE_IMPORTS(AOTPACK_IM
 
 }  // namespace aotpack::module
 
-// `assets`: an array of the names of the module's assets, which ends with a null pointer.
-#define AOTPACK_DEFINE_DEVICE_MODULE(target_name, inputs, outputs, constants, assets)                 \
+// `features`: AOTPACK_MODULE_FEATURE_*; `assets`: an array of the names of the module's assets, which ends with a null
+// pointer.
+#define AOTPACK_DEFINE_DEVICE_MODULE(target_name, inputs, outputs, constants, features, assets)       \
   static int32_t aotpack_module_run(const aotpack_module_call* call) {                                \
     return aotpack::module::run(call, inputs, outputs, constants);                                    \
   }                                                                                                   \
   AOTPACK_DEFINE_MODULE_TABLE(target_name, inputs, outputs, constants, aotpack::module::kImportNames, \
-                              aotpack_module_run, AOTPACK_MODULE_FEATURE_ASYNC, std::size(assets) - 1, assets)
+                              aotpack_module_run, features, std::size(assets) - 1, assets)

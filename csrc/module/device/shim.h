@@ -24,6 +24,10 @@
 #include "shim/handles.h"
 #include "shim/tensors.h"
 
+// In the namespace of generated code, which finds them there: kernels of the host, which a module may contain too, have
+// others of these names (shim/host_data.h).
+namespace torch::aot_inductor {
+
 inline void aoti_torch_get_device_type(AtenTensorHandle tensor, int32_t* out) {
   *out = tensor->storage->on_host ? aotpack_device_cpu : aotpack_device_cuda;
 }
@@ -31,6 +35,7 @@ inline void aoti_torch_get_device_index(AtenTensorHandle, int32_t* out) {
   *out = aotpack::module::Call::current().arguments().device.index;
 }
 void aoti_torch_zero_(AtenTensorHandle tensor);
+void aoti_torch_clone_preserve_strides(AtenTensorHandle tensor, AtenTensorHandle* out);
 // Seeds of random operators: values of the host.
 void aoti_torch_cuda_randint_low_out(AtenTensorHandle out, int64_t low, int64_t high, const int64_t* sizes,
                                      int64_t rank);
@@ -59,6 +64,8 @@ AOTPACK_ITEM(uint32, uint32_t)
 AOTPACK_ITEM(uint64, uint64_t)
 AOTPACK_ITEM(bool, bool)
 #undef AOTPACK_ITEM
+
+}  // namespace torch::aot_inductor
 
 #include "shim/scalars.h"
 

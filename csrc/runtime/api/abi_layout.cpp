@@ -25,6 +25,7 @@ static_assert(offsetof(aotpack_module_asset, size) == 8);
 static_assert(offsetof(aotpack_module_asset, handle) == 16);
 
 static_assert(AOTPACK_MODULE_FEATURE_ASYNC == 1);
+static_assert(AOTPACK_MODULE_FEATURE_HOST_STEPS == 2);
 
 static_assert(sizeof(aotpack_module_call) == 112);
 static_assert(offsetof(aotpack_module_call, struct_size) == 0);

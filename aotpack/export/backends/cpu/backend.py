@@ -9,7 +9,8 @@ from aotpack.building.native_sources import module_imports
 from aotpack.export.backends.backend import CompiledCode, Tools
 from aotpack.export.backends.cpu import custom_units
 from aotpack.export.backends.cpu.compile import compile_module, kernels_ahead
-from aotpack.export.backends.cpu.lower import Lowered, kernel_shims, lower, used_halves
+from aotpack.export.backends.cpu.lower import Lowered, kernel_shims, lower
+from aotpack.export.backends.halves import used_halves
 from aotpack.export.ir.program import Program
 from aotpack.export.passes.cpu.pipeline import CPU
 from aotpack.export.passes.runner import Pass

@@ -60,7 +60,7 @@ def kernels_ahead(
     pool = ThreadPoolExecutor(1)
     try:
         for target in targets:
-            for unit in _library_units(target, shims, compiler, halves=halves):
+            for unit in library_units(target, shims, compiler, halves=halves):
                 # What fails here fails again, and is reported, when the module is compiled.
                 pool.submit(tools.cache.get, unit.key, ".o", partial(compile_unit, compiler, unit))
             headers = (_kernel_header(target, compiler, tools.opt_level), _wrapper_header(target, compiler))
@@ -99,7 +99,7 @@ def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
             header=_wrapper_header(target, compiler) if small else None,
         ),
     ]
-    units += _library_units(target, lowered.shims, compiler, halves=lowered.halves, custom=bool(lowered.custom))
+    units += library_units(target, lowered.shims, compiler, halves=lowered.halves, custom=bool(lowered.custom))
     return [*units, *(_custom_unit(unit, compiler) for unit in custom_units.units(lowered.custom, target))]
 
 
@@ -128,9 +128,10 @@ def _custom_unit(unit: custom_units.CustomUnit, compiler: Compiler) -> Unit:
         return replace(found, key=digest_of([compiler.identity, *portable(unit.flags), preprocessed.read_text()]))
 
 
-def _library_units(
+def library_units(
     target: str, shims: Iterable[str], compiler: Compiler, *, halves: frozenset[str], custom: bool = False
 ) -> list[Unit]:
+    """Our sources of a module that calls `shims`."""
     kernels = native_sources.source_root() / "kernels"
     units = []
     for source in [

@@ -14,6 +14,7 @@ from aotpack.export.backends.backend import LoweredConstant, LoweredModule
 from aotpack.export.backends.check_wording import wording
 from aotpack.export.backends.cpu import custom_glue, kernel_source, wrapper_source
 from aotpack.export.backends.cpu.custom_glue import Glue
+from aotpack.export.backends.halves import used_halves
 from aotpack.export.backends.unsupported_operators import refuse, uses_of
 from aotpack.export.custom_ops.kernels import operators_with_kernels
 from aotpack.export.ir.program import ConstantInfo, Program, get_attribute, set_attribute
@@ -146,17 +147,6 @@ def kernel_shims(program: Program) -> frozenset[str]:
         for node in program.graph.nodes
         if isinstance(node.target, OpOverload) and node.target in ops.C_SHIMS
     )
-
-
-_HALVES = {torch.bfloat16: "bf16", torch.float16: "f16"}
-
-
-def used_halves(program: Program) -> frozenset[str]:
-    """Which of "bf16" and "f16" tensors of the graph have."""
-    values = [node.meta.get("val") for node in program.graph.nodes]
-    tensors = [t for value in values for t in (value if isinstance(value, (tuple, list)) else [value])]
-    dtypes = {tensor.dtype for tensor in tensors if isinstance(tensor, torch.Tensor)}
-    return frozenset(name for dtype, name in _HALVES.items() if dtype in dtypes)
 
 
 @lru_cache(maxsize=1)

@@ -37,18 +37,20 @@ _COMMON = (
 
 
 def target_flags(target: str) -> tuple[str, ...]:
-    """Flags that choose the instruction set.
+    """Flags that choose the instruction set; for GPUs that of the code on the host.
 
     Raises:
         CompileError: this version cannot compile for `target`.
     """
     info = BY_NAME.get(target)
-    if info is None or info.name not in compile_targets():
+    if info is None or not info.buildable:
         raise CompileError(
             f"cannot compile for the target {target!r}", hint=f"choose of {', '.join(compile_targets())}"
         )
-    # Beside the instruction set, the names by which torch's vector headers know it.
     capability = info.torch_capability
+    if capability is None:
+        return info.march
+    # Beside the instruction set, the names by which torch's vector headers know it.
     return (*info.march, f"-DCPU_CAPABILITY_{capability}", f"-DCPU_CAPABILITY={capability}")
 
 

@@ -46,7 +46,7 @@ class CudaBackend:
             compile_host_code(module, tools, progress=progress),
             imports=(*module_imports(), *device_imports()),
             assets=tuple(assets),
-            features=("async",),
+            features=("async", "host_steps") if module.host_shims else ("async",),
         )
 
     def provenance(self, modules: Sequence[LoweredCuda], tools: Tools) -> dict[str, str]:

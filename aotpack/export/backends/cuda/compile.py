@@ -9,12 +9,16 @@ import torch
 from aotpack.building import native_sources
 from aotpack.building.cache import digest_of
 from aotpack.export.backends.backend import Tools
+from aotpack.export.backends.cpu import toolchain
+from aotpack.export.backends.cpu.compile import library_units
 from aotpack.export.backends.cuda.lower import LoweredCuda
 from aotpack.export.backends.native import Unit, build_units, portable
 from aotpack.targets import BY_NAME
 
 # What every module for a device links.
 _SOURCES = ("tensor.cpp", "device/device.cpp")
+# What one links that runs operators on the host; the sources of these bring tensor.cpp.
+_SOURCES_WITH_HOST_STEPS = ("device/device.cpp", "device/host_step.cpp")
 
 _FLAGS = (
     "-std=c++20",
@@ -62,11 +66,14 @@ def compile_host_code(module: LoweredCuda, tools: Tools, *, progress: Callable[[
             text=module.wrapper,
         )
     ]
-    for name in _SOURCES:
+    if module.host_shims:
+        units += library_units(module.target, module.host_shims, tools.compiler, halves=module.halves)
+    for name in _SOURCES_WITH_HOST_STEPS if module.host_shims else _SOURCES:
         source = native_sources.module_folder() / name
         key = digest_of([identity, *portable(flags), name, native_sources.content_hash(source)])
         units.append(Unit(name, flags, key, path=source))
-    return build_units(units, tools.compiler, tools.cache, link_flags=_LINK_FLAGS, jobs=tools.jobs, progress=progress)
+    link_flags = toolchain.link_flags() if module.host_shims else _LINK_FLAGS
+    return build_units(units, tools.compiler, tools.cache, link_flags=link_flags, jobs=tools.jobs, progress=progress)
 
 
 def host_flags(target: str) -> tuple[str, ...]:

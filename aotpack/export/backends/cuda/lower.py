@@ -13,8 +13,10 @@ from aotpack.errors import LoweringError
 from aotpack.export.backends.backend import LoweredConstant, LoweredModule
 from aotpack.export.backends.check_wording import wording
 from aotpack.export.backends.cpp_text import blank_literals
+from aotpack.export.backends.cuda import host_steps
 from aotpack.export.backends.cuda.retarget import on_device
-from aotpack.export.backends.cuda.wrapper_source import Wrapper, assemble
+from aotpack.export.backends.cuda.wrapper_source import assemble
+from aotpack.export.backends.halves import used_halves
 from aotpack.export.backends.unsupported_operators import refuse, uses_of
 from aotpack.export.ir.program import ConstantInfo, Program
 from aotpack.export.passes.runner import refuse_specialization
@@ -34,10 +36,14 @@ class LoweredCuda(LoweredModule):
     Attributes:
         wrapper: the host code.
         device_code: the compiled kernels.
+        host_shims: the functions for CPUs that it calls.
+        halves: which of "bf16" and "f16" the model computes with.
     """
 
     wrapper: str
     device_code: tuple[CudaKernel, ...]
+    host_shims: frozenset[str]
+    halves: frozenset[str]
 
 
 def lower(program: Program, target: str) -> LoweredCuda:
@@ -59,16 +65,19 @@ def lower(program: Program, target: str) -> LoweredCuda:
         *(_attribute(program, name, value) for name, value in zip(attributes, values[num_inputs:], strict=True)),
         *(_literal(name, value) for name, value in code.constants.items()),
     )
+    shims = frozenset(_SHIM.findall(blank_literals(code.wrapper)))
+    on_host = host_steps.host_functions(shims - supported_shims())
+    _refuse_unsupported(code, shims - on_host.keys())
     wrapper = assemble(
         code.wrapper,
         kernels,
+        on_host,
         portable=gpu.portable,
         target=target,
         num_inputs=num_inputs,
         num_outputs=len(program.signature.outputs),
         constants=len(constants),
     )
-    _refuse_unsupported(code, wrapper)
     return LoweredCuda(
         target=target,
         sources=(wrapper.text, *(kernel.ptx for kernel in kernels)),
@@ -77,6 +86,9 @@ def lower(program: Program, target: str) -> LoweredCuda:
         kernels=wrapper.kernels,
         checks=checks,
         device_code=kernels,
+        host_shims=frozenset(function.name for function in on_host.values()),
+        halves=used_halves(program),
+        host_steps=host_steps.steps(code.operators, on_host),
     )
 
 
@@ -115,8 +127,7 @@ _DISPATCHER = frozenset(["aoti_torch_new_uninitialized_tensor", "aoti_torch_prox
 _SHIM = re.compile(r"\b(aoti_torch_\w+)\s*\(")
 
 
-def _refuse_unsupported(code: GeneratedCode, wrapper: Wrapper) -> None:
-    shims = frozenset(_SHIM.findall(blank_literals(code.wrapper)))
+def _refuse_unsupported(code: GeneratedCode, shims: frozenset[str]) -> None:
     missing = shims - supported_shims() - _DISPATCHER
     dispatched = list(code.dispatcher_calls)
     if not missing and not dispatched and shims & _DISPATCHER:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from aotpack.building.operator_declarations import Function
 from aotpack.errors import LoweringError
+from aotpack.export.backends.cuda.host_steps import definitions
 from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel
+from aotpack.export.torch_compat.inductor.fallbacks import key
 
 _OPS_COMMENT = re.compile(r"// Topologically Sorted Source Nodes: \[.*?\], Original ATen: \[(.*?)\]")
-_KERNEL_CALL = re.compile(r"^\s*call_(\w+)\(", re.MULTILINE)
+_CALL = re.compile(r"^\s*(?:call_|(?:AOTI_TORCH_ERROR_CODE_CHECK\()?(?=aoti_torch_))(\w+)\(")
 _RUN = "AOTInductorModel::run_impl("
 
 
 @dataclass(frozen=True)
 class Wrapper:
-    """The host code, and its kernels in the order of the calls, each with its source operators."""
+    """The host code, and its kernels and host steps in the order of the calls, each with its source operators."""
 
     text: str
     kernels: tuple[tuple[str, tuple[str, ...]], ...]
@@ -31,6 +34,7 @@ def asset_names(kernels: Sequence[CudaKernel], *, portable: bool) -> list[str]:
 def assemble(
     generated: str,
     kernels: Sequence[CudaKernel],
+    on_host: Mapping[str, Function],
     *,
     portable: bool,
     target: str,
@@ -43,6 +47,7 @@ def assemble(
     Args:
         generated: the C++ of a `CudaModuleWrapper`.
         kernels: its kernels.
+        on_host: its functions that run on the host, as `host_functions` has them.
         portable: whether the module carries the PTX of its kernels.
         target: the name of the target.
         num_inputs: the number of inputs of the module.
@@ -56,6 +61,7 @@ def assemble(
         raise LoweringError("TorchInductor's generated wrapper has no run_impl: is this torch version supported?")
     names = asset_names(kernels, portable=portable)
     listed = ", ".join([*(f'"{name}"' for name in names), "nullptr"])
+    features = "AOTPACK_MODULE_FEATURE_ASYNC" + (" | AOTPACK_MODULE_FEATURE_HOST_STEPS" if on_host else "")
     parts = [
         '#include "device/shim.h"\n',
         *(
@@ -63,16 +69,18 @@ def assemble(
             f'{{{names.index(f"{kernel.name}.cubin")}, "{kernel.entry}"}};\n'
             for kernel in kernels
         ),
+        definitions(on_host),
         f"{generated.strip()}\n",
         '\n#include "device/entry.h"\n',
         f"static const char* const aotpack_assets[] = {{{listed}}};\n",
-        f'AOTPACK_DEFINE_DEVICE_MODULE("{target}", {num_inputs}, {num_outputs}, {constants}, aotpack_assets)\n',
+        f'AOTPACK_DEFINE_DEVICE_MODULE("{target}", {num_inputs}, {num_outputs}, {constants}, {features}, '
+        "aotpack_assets)\n",
     ]
-    return Wrapper("".join(parts), tuple(_calls(generated)))
+    return Wrapper("".join(parts), tuple(_calls(generated, on_host)))
 
 
-def _calls(text: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Kernels in call order, each with the source operators of the comment above its call."""
+def _calls(text: str, on_host: Mapping[str, Function]) -> list[tuple[str, tuple[str, ...]]]:
+    """Kernels and what runs on the host in call order, each with the source operators of the comment above its call."""
     calls: list[tuple[str, tuple[str, ...]]] = []
     operators: tuple[str, ...] = ()
     for line in text[text.index(_RUN) :].splitlines():
@@ -80,8 +88,9 @@ def _calls(text: str) -> list[tuple[str, tuple[str, ...]]]:
         if comment is not None:
             operators = tuple(op for op in comment[1].split(", ") if op)
             continue
-        call = _KERNEL_CALL.match(line)
-        if call is not None:
-            calls.append((call[1], operators))
-            operators = ()
+        call = _CALL.match(line)
+        if call is None or (call[1].startswith("aoti_torch_") and call[1] not in on_host):
+            continue
+        calls.append((f"{key(call[1])} on the host" if call[1] in on_host else call[1], operators))
+        operators = ()
     return calls

@@ -2,15 +2,18 @@
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.graph.GraphLowering.operations
-  torch._inductor.ir.ExternKernel.{op_overload, cpp_kernel_name, python_kernel_name, origins}
+  torch._inductor.ir.ExternKernel.{op_overload, cpp_kernel_name, python_kernel_name, origins, inputs}
+  torch._inductor.ir.FallbackKernel.outputs, and of a buffer: get_size, get_dtype
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 
 from aotpack.export.diagnostics import model_lines
@@ -30,18 +33,20 @@ class Fallback:
         keys: under which its C function may be known, see `key`.
         module: path and class of the innermost module that it is in, `heads.0 (Head)`; "" where there is none.
         line: of the model.
+        nbytes: of the tensors that it reads and writes; None where sizes are dynamic.
     """
 
     operator: str
     keys: frozenset[str]
     module: str
     line: ModelLine | None
+    nbytes: int | None
 
 
 def key(name: str) -> str:
     """What the names of one operator have in common: `aoti_torch_cpu_mm_out`, `at::mm_out` and `aten.mm` → `mm`."""
     name = _AROUND.sub("", name)
-    name = name.removeprefix("aten.").removeprefix("aten::")
+    name = re.sub(r"^(?:aten|aotpack)(?:\.|::)", "", name)
     name = re.sub(r"\.|::", "_", name)
     for ending in _ENDINGS:
         name = name.removesuffix(ending)
@@ -59,7 +64,7 @@ def fallbacks(graph: Any) -> list[Fallback]:
         overload = getattr(operation, "op_overload", None)
         names = [getattr(operation, "cpp_kernel_name", None), getattr(operation, "python_kernel_name", None)]
         if isinstance(overload, torch._ops.OpOverload):
-            operator = str(overload).removesuffix(".default").removesuffix(".out")
+            operator = str(overload).removesuffix(".default").removesuffix(".out").removeprefix("aotpack.")
             names.append(str(overload))
         else:
             operator = next((f"aten.{key(name)}" for name in names if name), "")
@@ -67,8 +72,28 @@ def fallbacks(graph: Any) -> list[Fallback]:
             node = _node(operation, overload)
             module = _module(node.meta.get("nn_module_stack")) if node is not None else ""
             line = model_lines.of_trace(node.meta.get("stack_trace") or "") if node is not None else None
-            found.append(Fallback(operator, frozenset(key(name) for name in names if name), module, line))
+            keys = frozenset(key(name) for name in names if name)
+            found.append(Fallback(operator, keys, module, line, _nbytes(operation)))
     return found
+
+
+def _nbytes(operation: Any) -> int | None:
+    total = 0
+    for buffer in _flat([operation.inputs, getattr(operation, "outputs", None) or operation]):
+        try:
+            sizes, dtype = buffer.get_size(), buffer.get_dtype()
+        except (AttributeError, NotImplementedError):
+            # Several results, which are buffers themselves, or none.
+            continue
+        if not all(isinstance(size, (int, sympy.Integer)) for size in sizes):
+            return None
+        total += math.prod(map(int, sizes)) * dtype.itemsize
+    return total
+
+
+def _flat(value: Any) -> list[Any]:
+    """What is in lists of lists."""
+    return [item for each in value for item in _flat(each)] if isinstance(value, (list, tuple)) else [value]
 
 
 def _node(operation: Any, overload: Any) -> torch.fx.Node | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from aotpack.export import ops
 from aotpack.export.torch_compat.inductor.asserts import Wording
 from aotpack.export.torch_compat.inductor.codegen import (
     GeneratedCode,
@@ -77,6 +78,8 @@ def _settings() -> dict[str, Any]:
         "autotune_in_subproc": False,
         "max_autotune_gemm": False,
         "aot_inductor.embed_kernel_binary": False,
+        # Which of our operators have C functions. Those that are called have names of the device.
+        "aot_inductor.custom_ops_to_c_shims": {op: [name] for op, name in ops.C_SHIMS.items()},
         **{name: value for name, value in _OPTIONAL.items() if hasattr(config, name)},
     }
 
