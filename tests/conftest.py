@@ -106,6 +106,14 @@ def compile_c(tmp_path_factory: pytest.TempPathFactory) -> CompileC:
 
 
 @pytest.fixture(scope="session")
+def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The driver without a GPU (tests/support/fake_cuda). One for all tests: a process opens one driver."""
+    from tests.support.cuda_archives import build_fake_driver
+
+    return build_fake_driver(tmp_path_factory.mktemp("cuda") / "libcuda.so.1")
+
+
+@pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build cache for the whole run and all its processes: kernels are compiled once."""
     folder = run_folder(tmp_path_factory) / "build-cache"

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from aotpack.cli.app import app
 from aotpack.cli.devices import other_device
 from tests.support.archives import CompileC
-from tests.support.cuda_archives import affine_archive, build_fake_driver, fake_cubin, with_golden
+from tests.support.cuda_archives import affine_archive, fake_cubin, with_golden
 
 Archive = Callable[[str], Path]
 
@@ -35,15 +35,10 @@ def invoke_json(*args: object, code: int = 0) -> dict[str, Any]:
     return value
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_fake_driver(tmp_path_factory.mktemp("cuda") / "libcuda.so.1")
-
-
 @pytest.fixture
-def on_gpu(driver: Path, tmp_path: Path, compile_c: CompileC, monkeypatch: pytest.MonkeyPatch) -> Path:
+def on_gpu(fake_driver: Path, tmp_path: Path, compile_c: CompileC, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An archive with a module for cuda-sm_90 only, on a machine with two such devices."""
-    monkeypatch.setenv("AOTPACK_LIBCUDA", str(driver))
+    monkeypatch.setenv("AOTPACK_LIBCUDA", str(fake_driver))
     monkeypatch.setenv("FAKE_CUDA_DEVICES", "9.0,9.0")
     return affine_archive(tmp_path / "m.aotpack", compile_c)
 

@@ -13,22 +13,16 @@ from typer.testing import CliRunner
 
 from aotpack.cli.app import app
 from aotpack.cli.gpus import OLDEST_DRIVER, version_text
-from tests.support.cuda_archives import build_fake_driver
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_fake_driver(tmp_path_factory.mktemp("cuda") / "libcuda.so.1")
-
-
 @pytest.fixture
-def gpu_check(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
+def gpu_check(fake_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
     """Runs doctor with these devices and version. The driver reads them once: each test loads a copy of its own."""
 
     def check(devices: str, version: int = 12040) -> dict[str, str]:
-        monkeypatch.setenv("AOTPACK_LIBCUDA", str(shutil.copy(driver, tmp_path / "libcuda.so.1")))
+        monkeypatch.setenv("AOTPACK_LIBCUDA", str(shutil.copy(fake_driver, tmp_path / "libcuda.so.1")))
         monkeypatch.setenv("FAKE_CUDA_DEVICES", devices)
         monkeypatch.setenv("FAKE_CUDA_VERSION", str(version))
         return found()

@@ -14,19 +14,18 @@ import pytest
 import aotpack
 from aotpack.errors import DeviceError, InputError, UnsupportedTargetError
 from tests.support.archives import CompileC
-from tests.support.cuda_archives import affine_archive, build_fake_driver, chain_archive, mutate_archive
+from tests.support.cuda_archives import affine_archive, chain_archive, mutate_archive
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 Y = 2 * X + np.array([1, 2, 3, 4], np.float32)
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ctypes.CDLL]:
-    path = build_fake_driver(tmp_path_factory.mktemp("cuda") / "libcuda.so.1")
+def driver(fake_driver: Path) -> Iterator[ctypes.CDLL]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AOTPACK_LIBCUDA", str(path))
+        patch.setenv("AOTPACK_LIBCUDA", str(fake_driver))
         patch.setenv("FAKE_CUDA_DEVICES", "9.0,9.0")
-        library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(fake_driver))
         library.fake_cuda_pending.argtypes = [ctypes.c_void_p]
         library.fake_cuda_live.restype = ctypes.c_size_t
         library.fake_cuda_calls.restype = ctypes.c_uint64

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from aotpack.archive import check_output
 from aotpack.building.cache import BuildCache
@@ -24,6 +22,7 @@ from aotpack.export.driver.backends import by_backend
 from aotpack.export.driver.host_steps import host_steps, refuse_host_steps
 from aotpack.export.driver.pack import CompiledModule, CompiledUnit, Draft, pack, pass_reports
 from aotpack.export.driver.pipeline import select
+from aotpack.export.driver.report import BuildReport
 from aotpack.export.driver.self_check import CheckReport
 from aotpack.export.ir.program import PassReport, Program
 from aotpack.export.ir.units import DEFAULT, Unit, units_of
@@ -71,30 +70,6 @@ class BuildOptions:
     updatable: bool = False
     host_steps: bool = True
     free_source: bool = False
-
-
-@dataclass(frozen=True)
-class BuildReport:
-    """The result of a build: the archive, the duration of each phase in seconds, the reports of the passes
-    (entry → variant → passes), the result of the example calls, and what modules for GPUs run on the host
-    (entry → variant → calls).
-    """
-
-    path: Path
-    size: int
-    targets: tuple[str, ...]
-    seconds: dict[str, float]
-    passes: dict[str, dict[str, tuple[PassReport, ...]]]
-    cache_hits: int
-    cache_misses: int
-    check: CheckReport
-    host_steps: dict[str, dict[str, tuple[HostStep, ...]]] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as a JSON-compatible dict."""
-        result = dataclasses.asdict(self)
-        result["path"] = str(self.path)
-        return result
 
 
 @dataclass

@@ -137,7 +137,8 @@ bool Replays::refuse(const Step& step) {
 
 bool Replays::find_and_run(const Step& step, const aotpack_module_call& call, uint64_t weights, uint64_t state,
                            CallState* call_state, const Workspace& workspace) {
-  if (step.on_host || (!refused_.empty() && refused_.contains(&step)) || workspace.stream().is_captured()) return false;
+  const bool cannot = step.on_host || (step.executable->features() & AOTPACK_MODULE_FEATURE_HOST_STEPS) != 0;
+  if (cannot || (!refused_.empty() && refused_.contains(&step)) || workspace.stream().is_captured()) return false;
   ++calls_;
   make_key(step, call, weights, state, &key_);
   Replay* replay = find(&graphs_, step);

@@ -44,6 +44,8 @@ class Executable {
   aotpack_module_call call() const noexcept;
   // Of the module's own table.
   uint32_t abi_version() const noexcept { return table_->abi_version; }
+  // AOTPACK_MODULE_FEATURE_*: what it needs.
+  uint64_t features() const noexcept { return table_->abi_version < 2 ? 0 : table_->features; }
 
   // Calls the module's run function. Its work follows the work submitted to `stream` before. Returns AOTPACK_MODULE_*.
   virtual int32_t launch(const aotpack_module_call& call, Stream& stream) const = 0;

@@ -19,7 +19,6 @@ import aotpack
 from aotpack.errors import ExecutionError, UnsupportedOperatorError
 from aotpack.export import BuildOptions, BuildReport, aot_export, build_archive
 from tests.export.backends.cuda.cubins import check_module, module_of
-from tests.support.cuda_archives import build_fake_driver
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.torch
@@ -29,10 +28,9 @@ MASK = torch.tensor([True, False, True, True])
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    path = build_fake_driver(tmp_path_factory.mktemp("cuda") / "libcuda.so.1")
+def driver(fake_driver: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AOTPACK_LIBCUDA", str(path))
+        patch.setenv("AOTPACK_LIBCUDA", str(fake_driver))
         patch.setenv("FAKE_CUDA_DEVICES", "9.0,9.0")
         yield
 
