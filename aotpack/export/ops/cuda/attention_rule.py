@@ -17,8 +17,10 @@ class AttentionTile:
     stages: int
 
     def shared_bytes(self, dim: int, value_dim: int, itemsize: int) -> int:
-        """What the keys and values of all stages take of shared memory, and the positions."""
-        return (self.n * (dim + value_dim) * self.stages + self.m * dim) * itemsize
+        """What the keys and values of all stages take of shared memory, the positions, and the weights of one step,
+        which Triton 3.6 passes through it.
+        """
+        return (self.n * (dim + value_dim) * self.stages + self.m * dim) * itemsize + 4 * self.m * self.n
 
 
 # The most keys at a time: with heads of 64, halves of them.

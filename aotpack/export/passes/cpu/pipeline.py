@@ -5,6 +5,7 @@ They run after those of `passes/common/pipeline.py`.
 
 from __future__ import annotations
 
+from aotpack.export.passes.common.views_to_reshapes import views_to_reshapes
 from aotpack.export.passes.cpu.assign_layouts import assign_layouts
 from aotpack.export.passes.cpu.fuse_epilogue import fuse_epilogue
 from aotpack.export.passes.cpu.keep_output_layout import keep_output_layout
@@ -13,7 +14,6 @@ from aotpack.export.passes.cpu.pack_conv import pack_conv
 from aotpack.export.passes.cpu.pack_embedding_bag import pack_embedding_bag
 from aotpack.export.passes.cpu.pack_linear import pack_linear
 from aotpack.export.passes.cpu.pack_rnn import pack_rnn
-from aotpack.export.passes.cpu.views_to_reshapes import views_to_reshapes
 from aotpack.export.passes.cpu.winograd import use_winograd
 from aotpack.export.passes.runner import Pass
 

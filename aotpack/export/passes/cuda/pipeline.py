@@ -5,6 +5,7 @@ They run after those of `passes/common/pipeline.py`.
 
 from __future__ import annotations
 
+from aotpack.export.passes.common.views_to_reshapes import views_to_reshapes
 from aotpack.export.passes.cuda.fuse_activation import fuse_activation
 from aotpack.export.passes.cuda.keep_output_layout import keep_output_layout
 from aotpack.export.passes.cuda.use_attention import use_attention
@@ -13,6 +14,8 @@ from aotpack.export.passes.cuda.use_gemm import use_gemm
 from aotpack.export.passes.runner import Pass
 
 CUDA: tuple[Pass, ...] = (
+    # First: attentions and convolutions have results in layouts of their own.
+    Pass(views_to_reshapes, always=True),
     Pass(use_attention),
     # Convolutions have no other kernel.
     Pass(use_conv, always=True),

@@ -15,7 +15,7 @@ from aotpack.export import ops
 from aotpack.export.driver.pipeline import PASSES
 from aotpack.export.ir.program import Program
 from aotpack.export.passes.common.fuse_linears import fuse_linears
-from aotpack.export.passes.cpu.views_to_reshapes import views_to_reshapes
+from aotpack.export.passes.common.views_to_reshapes import views_to_reshapes
 from tests.export.pass_checks import attributes, calls, count, operators, run
 
 aten = torch.ops.aten

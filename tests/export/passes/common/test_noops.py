@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from aotpack.export.passes.common.noops import remove_noops
-from aotpack.export.passes.cpu.views_to_reshapes import views_to_reshapes
+from aotpack.export.passes.common.views_to_reshapes import views_to_reshapes
 from tests.export.pass_checks import count, operators, run
 
 aten = torch.ops.aten

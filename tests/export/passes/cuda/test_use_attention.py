@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aotpack.export.ops.cuda import attention
+from aotpack.export.passes.cuda.pipeline import CUDA
 from aotpack.export.passes.cuda.use_attention import use_attention
 from tests.export.pass_checks import calls, run
 
@@ -44,3 +45,13 @@ def test_is_sent_to_the_kernel(function: Any, inputs: tuple[Tensor, ...]) -> Non
 )
 def test_others_stay(inputs: tuple[Tensor, ...]) -> None:
     assert not calls(run(sdpa, inputs, use_attention), attention.OPERATOR)
+
+
+def test_a_view_of_the_result_depends_on_no_layout() -> None:
+    # Eager's result has the layout of the queries: positions first.
+    def flat(q: Tensor) -> Tensor:
+        q = q.permute(1, 2, 0, 3)
+        return sdpa(q, q, q).permute(2, 0, 1, 3).view(18, 64) + 1
+
+    # The checks of a pass compare its values with the captured program's.
+    assert len(calls(run(flat, (torch.randn(9, 2, 4, 16),), *(step.step for step in CUDA)), attention.OPERATOR)) == 1

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from aotpack.export import ops
+from aotpack.export.passes.common.views_to_reshapes import views_to_reshapes
 from aotpack.export.passes.cpu.pack_conv import pack_conv
-from aotpack.export.passes.cpu.views_to_reshapes import views_to_reshapes
 from tests.export.pass_checks import calls, count, run
 
 aten = torch.ops.aten

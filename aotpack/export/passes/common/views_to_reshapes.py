@@ -1,4 +1,4 @@
-"""Turns views into reshapes where convolutions may change strides, so that a view never depends on a layout."""
+"""Turns views into reshapes where kernels may change strides, so that a view never depends on a layout."""
 
 from __future__ import annotations
 
