@@ -192,8 +192,8 @@ void CudaStream::wait() {
   // To one of the caller's, others give work too.
   if (is_own_ && is_idle_) return;
   const Result result = driver_.cuStreamSynchronize(stream_);
+  is_idle_ = result == kSuccess;
   // Also after a failure: nothing runs on any more then.
-  is_idle_ = true;
   uses_host_memory_ = false;
   held_.clear();
   staged_ = 0;
