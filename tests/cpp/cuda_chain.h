@@ -19,8 +19,8 @@ inline Model load_with(const std::string& path, std::optional<int> graphs) {
   return Model::load(path, options);
 }
 
-inline TensorView view(const DeviceBuffer& buffer, aotpack::Shape shape) {
-  return TensorView(static_cast<const float*>(buffer.data()), std::move(shape), {}, buffer.device());
+inline TensorView view(const DeviceBuffer& buffer, Shape shape, Shape strides = {}) {
+  return TensorView(static_cast<const float*>(buffer.data()), std::move(shape), std::move(strides), buffer.device());
 }
 
 inline uint64_t launches() { return CONTROL(fake_cuda_calls)("cuGraphLaunch"); }

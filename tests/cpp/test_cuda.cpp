@@ -258,32 +258,3 @@ TEST_CASE("cuda: an update of the weights is refused, and says why") {
   CHECK(error.code() == AOTPACK_INVALID_ARGUMENT);
   CHECK(message_of(error).find("the weights of a model on cuda:0 cannot be replaced") != std::string::npos);
 }
-
-TEST_CASE("cuda: tensors are copied between host and devices") {
-  const Floats x = {1, 2, 3, 4, 5, 6};
-  const DeviceBuffer far(Floats(6));
-  Floats back(6);
-  const auto copy = [](const TensorView& from, const TensorView& to) {
-    const DLTensor a = from.dl(), b = to.dl();
-    aotpack::detail::check(aotpack_tensor_copy(&a, &b));
-  };
-  copy(TensorView(x.data(), {2, 3}), view(far, {2, 3}, {1, 2}));
-  CHECK(far.read<float>(6) == Floats{1, 4, 2, 5, 3, 6});
-  copy(view(far, {6}), TensorView(back.data(), {6}));
-  CHECK(back == Floats{1, 4, 2, 5, 3, 6});
-  copy(TensorView(x.data(), {6}), TensorView(back.data(), {6}));
-  CHECK(back == x);
-  copy(TensorView(x.data(), {0}), TensorView(back.data(), {0}));
-  const auto refused = [&](const TensorView& from, const TensorView& to) {
-    const aotpack::Error error = error_of([&] { copy(from, to); });
-    CHECK(error.code() == AOTPACK_INVALID_ARGUMENT);
-    return message_of(error);
-  };
-  const int64_t numbers[6] = {};
-  CHECK(refused(TensorView(numbers, {6}), view(far, {6})) == "'from' and 'to' must have the same dtype and sizes");
-  CHECK(refused(TensorView(x.data(), {5}), view(far, {6})) == "'from' and 'to' must have the same dtype and sizes");
-  CHECK(refused(TensorView(x.data(), {6}), view(far, {6}, {0})).find("the strides of 'to' overlap") == 0);
-  const aotpack::Error missing =
-      error_of([&] { copy(TensorView(x.data(), {6}), TensorView(back.data(), {6}, {}, DLDevice{kDLCUDA, 9})); });
-  CHECK(missing.code() == AOTPACK_UNSUPPORTED_TARGET);
-}

@@ -41,8 +41,11 @@ TEST_CASE("a CUDA driver that is not there, not one, or too old") {
   setenv("FAKE_CUDA_VERSION", "11080", 1);
   CHECK(driver_error(FAKE_LIBCUDA) == std::string("the CUDA driver is too old: ") + FAKE_LIBCUDA +
                                           " supports CUDA 11.8, aotpack needs a driver for CUDA 12.0 or later");
+  setenv("FAKE_CUDA_VERSION", "12030", 1);
+  CHECK_FALSE(Driver(FAKE_LIBCUDA).has_graphs());
   unsetenv("FAKE_CUDA_VERSION");
   const Driver driver(FAKE_LIBCUDA);
+  CHECK(driver.has_graphs());
   CHECK(driver.version() == 12040);
   CHECK(driver.device_count() == 3);
   CHECK(driver.describe(700) == "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered");
