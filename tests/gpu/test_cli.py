@@ -57,6 +57,13 @@ def test_run(path: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(written["output"], 3 * X + W)
 
 
+@pytest.mark.parametrize("graphs", [0, 8])
+def test_bench(path: Path, graphs: int) -> None:
+    value = invoke_json("bench", path, "--dim", "batch=8", "--device", "cuda:0", "--graphs", graphs, "-n", 1000)
+    assert value["device"] == "cuda:0"
+    print(f"graphs={graphs}: p50 {1e6 * value['p50_seconds']:.1f} us, {1e6 * value['back_to_back_seconds']:.1f} us")
+
+
 @pytest.mark.parametrize("wrong", [False, True])
 def test_verify(path: Path, tmp_path: Path, *, wrong: bool) -> None:
     golden = with_golden(path, tmp_path / "golden.aotpack", X, 3 * X + W + wrong)
