@@ -145,6 +145,23 @@ TEST_CASE("cuda graphs: work that depends on the device or on seeds is launched 
   CHECK(CONTROL(fake_cuda_execs)() == 0);
 }
 
+TEST_CASE("cuda graphs: seeds are those of plain launches") {
+  const Chain with, without(0);
+  std::vector<std::vector<uint32_t>> drawn;
+  for (const Chain* chain : {&with, &without}) {
+    Context context(chain->model);
+    context.set_seed(7);
+    const uint64_t before = launches();
+    for (int round = 0; round < 10; ++round) {
+      (void)chain->run(context, 2, 3);
+      if (round % 2 == 1) drawn.push_back(values_of<uint32_t>(chain->run(context, 1, 95)[1].dl()));
+    }
+    CHECK((launches() > before) == (chain == &with));
+  }
+  CHECK(std::equal(drawn.begin(), drawn.begin() + 5, drawn.begin() + 5));
+  CHECK(drawn[0] != drawn[1]);
+}
+
 TEST_CASE("cuda graphs: a context keeps so many, and gives back all") {
   for (const int limit : {0, 1, 3}) {
     const Chain chain(limit);
