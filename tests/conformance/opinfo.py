@@ -17,7 +17,7 @@ from typing import Any
 
 import aotpack
 from tests.conformance.schedule import Entry, Schedule
-from tests.conformance.task import BACKWARD, FORWARD, SKIPPED, Record
+from tests.conformance.task import BACKWARD, FORWARD, SKIPPED, Platform, Record
 from tests.support.torchless import ROOT
 
 DTYPES = ("float32", "int64", "bool", "bfloat16", "float16")
@@ -107,6 +107,7 @@ def run(
     *,
     jobs: int = 2,
     cache: Path | None = None,
+    platform: Platform | None = None,
     quiet: bool = False,
 ) -> list[Record]:
     """Runs what is not among the results yet; the records of all pairs."""
@@ -120,7 +121,7 @@ def run(
             else:
                 yield entry
 
-    schedule = Schedule(left(), mode, jobs=jobs, cache=cache)
+    schedule = Schedule(left(), mode, jobs=jobs, cache=cache, platform=platform)
     start = time.time()
     for record in schedule.records():
         records.append(record)
@@ -166,6 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="workers at a time; default: %(default)s")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keeps results there; a killed run goes on from them")
     parser.add_argument("--cache", type=Path, metavar="DIR", help="build cache; by default the user's")
+    parser.add_argument("--target", default="native", help="what archives are built for; default: %(default)s")
+    parser.add_argument("--device", help="where they run, e.g. cuda:0; without it those for GPUs are built alone")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all records there")
     parser.add_argument("--doc", action="store_true", help="writes docs/operators.md and .json; after a full run alone")
     parser.add_argument("--backward", action="store_true", help="gradients, by torch.autograd.grad in the function")
@@ -173,6 +176,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     mode = BACKWARD if options.backward else FORWARD
     full = not options.ops and not options.slice and options.samples == "all" and options.dtypes == ",".join(DTYPES)
+    platform = Platform(options.target, options.device)
+    if options.doc and platform != Platform():
+        parser.error("--doc describes the native target: no --target and --device")
     if options.doc and (options.work is None or not (full or options.backward)):
         parser.error("--doc takes --work and a full run: no --ops, --slice, --samples or --dtypes")
     samples: Limit = _MOST
@@ -185,7 +191,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.work is not None:
         options.work.mkdir(parents=True, exist_ok=True)
     results = Results(options.work / "results.jsonl" if options.work else None)
-    records = run(pairs, samples, mode, results, jobs=options.jobs, cache=options.cache, quiet=options.quiet)
+    records = run(
+        pairs, samples, mode, results, jobs=options.jobs, cache=options.cache, platform=platform, quiet=options.quiet
+    )
     if options.json is not None:
         options.json.write_text(json.dumps([dataclasses.asdict(record) for record in records], indent=1) + "\n")
     if options.doc:

@@ -31,6 +31,7 @@ from tests.conformance.task import (
     Ending,
     Outcome,
     Part,
+    Platform,
     Record,
     Task,
 )
@@ -79,8 +80,9 @@ class _Progress:
 class Worker:
     """The process of a worker."""
 
-    def __init__(self, cache: Path | None) -> None:
-        command = [sys.executable, "-m", "tests.conformance.worker", *([str(cache)] if cache else [])]
+    def __init__(self, cache: Path | None, platform: Platform) -> None:
+        arguments = [str(cache or ""), platform.target, platform.device or ""]
+        command = [sys.executable, "-m", "tests.conformance.worker", *arguments]
         environment = os.environ | {
             "OMP_WAIT_POLICY": "passive",
             "OMP_NUM_THREADS": "2",
@@ -128,11 +130,18 @@ class Schedule:
     """Runs entries and gives their records as they are complete."""
 
     def __init__(
-        self, entries: Iterable[Entry], mode: str, *, jobs: int = 2, cache: Path | None = None, worker: Any = None
+        self,
+        entries: Iterable[Entry],
+        mode: str,
+        *,
+        jobs: int = 2,
+        cache: Path | None = None,
+        platform: Platform | None = None,
+        worker: Any = None,
     ) -> None:
         self._mode = mode
         self._jobs = jobs
-        self._make: Callable[[], Any] = worker or (lambda: Worker(cache))
+        self._make: Callable[[], Any] = worker or (lambda: Worker(cache, platform or Platform()))
         self._known: dict[tuple[str, str], _Progress] = {}
         # Those that are divided come first; groups are made when there is nothing else to do.
         self._tasks: list[Task] = []

@@ -24,6 +24,27 @@ FAILURES = (WRONG, CRASH, CALL_ERROR, TIMEOUT, BUILD_ERROR)
 
 
 @dataclass(frozen=True)
+class Platform:
+    """What archives are built for, and where they run.
+
+    Attributes:
+        target: a name of a target, or `native`.
+        device: of `aotpack.load`; where it is None and the target is a GPU, archives are built and not run.
+    """
+
+    target: str = "native"
+    device: str | None = None
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.target.startswith("cuda")
+
+    @property
+    def runs(self) -> bool:
+        return self.device is not None or not self.is_gpu
+
+
+@dataclass(frozen=True)
 class Part:
     """Some cases of an operator in a dtype. A case is named by its position among those of the operator and dtype."""
 

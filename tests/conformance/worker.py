@@ -21,14 +21,19 @@ from typing import Any
 
 import torch
 
+from aotpack.building.cache import BuildCache
+from aotpack.building.compiler import find_compiler
 from aotpack.errors import (
     AotpackError,
     CaptureError,
     UnsupportedOperatorError,
 )
 from aotpack.export import BuildOptions, aot_export, build_archive
-from aotpack.export.backends.cpu.lower import lower
+from aotpack.export.backends.backend import Tools
+from aotpack.export.driver.backends import by_backend
 from aotpack.export.driver.pipeline import select
+from aotpack.export.ir.program import Program
+from aotpack.export.passes.common.pipeline import COMMON
 from aotpack.export.passes.runner import run_passes
 from aotpack.export.tracing.autocast import no_autocast
 from aotpack.targets import Target
@@ -50,6 +55,7 @@ from tests.conformance.task import (
     Ending,
     Outcome,
     Part,
+    Platform,
     Task,
 )
 from tests.support.torchless import Torchless, receive, send
@@ -66,8 +72,11 @@ class Worker:
     `find` gives the operator of a name: an entry of the database, or something like one.
     """
 
-    def __init__(self, folder: Path, find: Any = None, cache: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, find: Any = None, cache: Path | None = None, platform: Platform | None = None
+    ) -> None:
         self._folder = folder
+        self._platform = platform or Platform()
         self._cache = cache
         self._find = find or operator_of
         self._runner: Torchless | None = None
@@ -95,6 +104,9 @@ class Worker:
                 calls = {name: call for name, call in calls.items() if name not in refused}
         if task.probe or not calls:
             return Outcome(endings, None, clock.seconds)
+        if not self._platform.runs:
+            path.unlink(missing_ok=True)
+            return Outcome(endings | dict.fromkeys(calls, Ending(OK, "built")), None, clock.seconds)
         try:
             with clock.time("run"):
                 failure = self._compare(calls, path, endings)
@@ -134,13 +146,14 @@ class Worker:
             warnings.simplefilter("ignore")
             with clock.time("capture"):
                 program = aot_export(Joined(calls), tensors)
+            target = Target.parse(self._platform.target).name
             if probe:
                 with clock.time("lower"), no_autocast():
-                    lower(run_passes(program, select(())), Target.parse("native").name)
+                    _lower(program, target, self._cache)
                 return
             # Results are compared here, by rules that goldens do not have.
             options = BuildOptions(check=False, goldens=False, jobs=1, cache_dir=self._cache)
-            report = build_archive(program, path, options=options)
+            report = build_archive(program, path, targets=[target], options=options)
         for phase, seconds in report.seconds.items():
             clock.add(phase, seconds)
 
@@ -149,7 +162,8 @@ class Worker:
         rules: dict[Name, str] = {}
         sets = {name: self._usable(call) for name, call in calls.items()}
         try:
-            model = self._torchless().load(path, num_threads=2).context(num_threads=2)
+            options = {"device": self._platform.device} if self._platform.device else {}
+            model = self._torchless().load(path, num_threads=2, **options).context(num_threads=2)
         except _GONE:
             return self._crashed("the process crashes as it loads the archive")
         except AotpackError as error:
@@ -203,6 +217,14 @@ class Worker:
             self._runner.close()
         self._runner = None
         return Ending(CRASH, text)
+
+
+def _lower(program: Program, target: str, cache: Path | None) -> None:
+    """Generates code, and no more."""
+    ((backend, targets),) = by_backend([target])
+    program = run_passes(run_passes(program, select((), COMMON)), select((), backend.passes))
+    with backend.compile_ahead(program, targets, Tools(BuildCache(cache), find_compiler(), 1)):
+        backend.lower(program, target, weights_known=True)
 
 
 def _judge(call: Call, op: str, inputs: Sequence[torch.Tensor], found: Sequence[Any]) -> str:
@@ -301,9 +323,10 @@ def main() -> None:
     sys.stdout = sys.stderr
     logging.disable(logging.ERROR)
     torch.set_num_threads(1)
-    cache = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    cache, target, device = sys.argv[1:]
+    platform = Platform(target, device or None)
     with tempfile.TemporaryDirectory(prefix="aotpack-conformance-") as folder:
-        worker = Worker(Path(folder), cache=cache)
+        worker = Worker(Path(folder), cache=Path(cache) if cache else None, platform=platform)
         while True:
             try:
                 command, arguments = receive(requests)

@@ -17,6 +17,7 @@ from aotpack.errors import AotpackError
 from aotpack.export import aot_export, build_archive
 from tests.gpu.architectures import architectures
 from tests.gpu.cases import cases
+from tests.gpu.host_steps import host_steps
 
 
 def main() -> int:
@@ -28,7 +29,7 @@ def main() -> int:
     options = parser.parse_intermixed_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     failed = 0
-    for name, make in {**cases(), **architectures()}.items():
+    for name, make in {**cases(), **architectures(), **host_steps()}.items():
         if options.names and name not in options.names:
             continue
         torch.manual_seed(0)

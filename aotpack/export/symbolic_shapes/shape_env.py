@@ -235,7 +235,8 @@ def _of_example(value: Any) -> Any:
     sizes, strides = [_of_example(size) for size in value.shape], [_of_example(step) for step in value.stride()]
     if None in sizes or None in strides:
         return None
-    return torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
+    # On the CPU: torch may be built without the device.
+    return torch.empty_strided(sizes, strides, dtype=value.dtype, device="cpu")
 
 
 def value_range(expr: sympy.Basic, ranges: Mapping[sympy.Symbol, tuple[int | None, int | None]]) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -44,17 +45,21 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation:
     """`cuda_gemm`, with the function that launches kernels."""
     if b.dim() == 2:
         leading: Any = a.shape[:-1]
-        x, y = a.reshape(1, -1, a.shape[-1]), b.unsqueeze(0)
+        x, y = a.reshape(1, math.prod(leading), a.shape[-1]), b.unsqueeze(0)
     else:
         batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         leading = (*batch, a.shape[-2])
-        x = a.expand(*batch, -1, -1).reshape(-1, a.shape[-2], a.shape[-1])
-        y = b.expand(*batch, -1, -1).reshape(-1, b.shape[-2], b.shape[-1])
-    return launcher(_product(x, y, bias, alpha, activation)).view(*leading, b.shape[-1])
+        count = math.prod(batch)
+        x = a.expand(*batch, -1, -1).reshape(count, a.shape[-2], a.shape[-1])
+        y = b.expand(*batch, -1, -1).reshape(count, b.shape[-2], b.shape[-1])
+    # Made in its shape: TorchInductor cannot order a view of a tensor that a kernel writes to and whose size depends on
+    # data.
+    out = a.new_empty((*leading, b.shape[-1]))
+    return launcher(_product(x, y, out, bias, alpha, activation))
 
 
-def _product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: int) -> Launch:
-    """`cuda_gemm` of [z, m, k] and [z, k, n]."""
+def _product(a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, alpha: float, activation: int) -> Launch:
+    """`cuda_gemm` of [z, m, k] and [z, k, n]; `out` has as many elements as the product, in row-major order."""
     (z, m, k), n = a.shape, b.shape[2]
     tile = _tile(z, m, n, k, a.dtype)
     grid: Any = ((m + tile.m - 1) // tile.m * ((n + tile.n - 1) // tile.n), z)
@@ -63,7 +68,7 @@ def _product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation
         "b": b,
         # It is not read where there is none.
         "bias": a if bias is None else bias,
-        "out": a.new_empty((z, m, n)),
+        "out": out,
         "M": m,
         "N": n,
         "K": k,

@@ -100,6 +100,7 @@ def settings_everywhere() -> dict[str, Any]:
         "fallback_random": False,
         "max_autotune": False,
         "comprehensive_padding": False,
+        "post_grad_custom_pre_pass": simplify_complex,
     }
 
 
@@ -117,7 +118,6 @@ def _config(bits: int, *, fold: bool, custom: Mapping[torch._ops.OpOverload, str
         "cpp.dynamic_threads": True,
         "cpp.min_chunk_size": _MIN_CHUNK,
         "cpp.enable_kernel_profile": False,
-        "post_grad_custom_pre_pass": simplify_complex,
         "aot_inductor.custom_ops_to_c_shims": shims,
     }
 

@@ -19,6 +19,7 @@ import aotpack
 from aotpack.errors import ExecutionError, UnsupportedOperatorError
 from aotpack.export import BuildOptions, BuildReport, aot_export, build_archive
 from tests.export.backends.cuda.cubins import check_module, module_of
+from tests.gpu.host_steps import host_steps as host_step_models
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.torch
@@ -69,6 +70,10 @@ MODELS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "singular values": (torch.linalg.svdvals, (torch.rand(4, 6),)),
     "cholesky": (lambda x: torch.linalg.cholesky_ex(x)[0], (torch.eye(5) + 0.1,)),
     "integer product": (torch.mm, (torch.randint(0, 9, (4, 5)), torch.randint(0, 9, (5, 3)))),
+    "integer convolution": (
+        lambda x, w: F.conv2d(x, w, padding=1),
+        (torch.randint(0, 9, (2, 4, 5, 5)), torch.randint(0, 9, (3, 4, 3, 3))),
+    ),
     "3-d grid": (grid, (torch.rand(1, 2, 4, 4, 4), torch.rand(1, 3, 3, 3, 3) * 2 - 1)),
     "embedding bag": (
         lambda i, w: torch.ops.aotpack.embedding_bag(w, i, torch.tensor([0, 3]), 0, None, False, -1),
@@ -162,3 +167,15 @@ def test_a_cpu_target_beside_has_no_host_steps(build: Build) -> None:
     path = build(top, (torch.rand(3, 2000),), targets=("x86-64-v3", TARGET)).path
     assert module_of(path, "x86-64-v3")[0].features == ()
     assert module_of(path, TARGET)[0].features == ("async", "host_steps")
+
+
+@pytest.mark.parametrize("name", ["host-rows", "host-masks", "host-complex"])
+def test_kernels_and_host_steps_in_one_module(name: str, build: Build) -> None:
+    model, args, shapes = host_step_models()[name]()
+    check_module(build(model, args, dynamic_shapes=shapes).path, TARGET)
+
+
+@pytest.mark.parametrize("sizes", [(0, 0, 3), (2, 0, 3), (0, 4, 3)])
+def test_products_without_elements(sizes: tuple[int, int, int], build: Build) -> None:
+    m, k, n = sizes
+    assert not build(torch.mm, (torch.rand(m, k), torch.rand(k, n))).host_steps
