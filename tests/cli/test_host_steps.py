@@ -1,0 +1,67 @@
+"""`aotpack build` for a GPU: notes on what runs on the host, and `--no-host-steps`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from aotpack.cli.app import app
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.torch
+
+_MODEL = """
+import torch
+
+def model():
+    return Top()
+
+class Top(torch.nn.Module):
+    def forward(self, x):
+        return x.topk(3)
+
+def example_inputs():
+    return (torch.arange(20.0).reshape(2, 10),)
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "net.py"
+    path.write_text(_MODEL)
+    return path
+
+
+def build(source: Path, *options: str) -> Result:
+    output = source.with_suffix(".aotpack")
+    return CliRunner().invoke(app, ["build", str(source), "-o", str(output), "-t", "cuda-sm_90", *options])
+
+
+def test_a_note_for_each_call_and_the_report_in_the_archive(source: Path) -> None:
+    result = build(source)
+    assert result.exit_code == 0, result.output
+    assert "note: aten.topk runs on the host, 152 bytes copied per call: " in result.stderr
+    assert "net.py:9" in result.stderr
+    archive = str(source.with_suffix(".aotpack"))
+    shown = CliRunner().invoke(app, ["inspect", archive, "--kernels", "--passes"]).stdout
+    assert "topk on the host" in shown
+    assert "1 call on the host" in shown
+    passes = json.loads(CliRunner().invoke(app, ["inspect", archive, "--json"]).stdout)["passes"]
+    (report,) = [item for item in passes["forward"]["default"] if item["name"] == "host-steps"]
+    assert report["changes"][0]["layer"] == "Top"
+
+
+def test_machines_get_the_calls(source: Path) -> None:
+    (step,) = json.loads(build(source, "--json").stdout)["host_steps"]["forward"]["default"]
+    assert (step["operator"], step["nbytes"], step["module"]) == ("aten.topk", 152, "Top")
+
+
+def test_without_host_steps(source: Path) -> None:
+    result = build(source, "--no-host-steps")
+    assert result.exit_code == 1
+    assert "1 operator is not supported on GPUs" in result.stderr
+    assert "return x.topk(3)" in result.stderr
+    assert not source.with_suffix(".aotpack").exists()
