@@ -165,7 +165,7 @@ TEST_CASE("a module of ABI version 2 sees devices, stream, assets and features")
                                          kDLCPU,
                                          0,  // of the constant
                                          0,  // no stream
-                                         AOTPACK_MODULE_FEATURE_ASYNC,
+                                         static_cast<int64_t>(rt::all_features()),
                                          sizeof kTable,
                                          7,
                                          0,  // the first asset: its size, first byte, no handle
