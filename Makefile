@@ -30,8 +30,9 @@ CPP_SOURCES = $(shell git ls-files '*.cpp' '*.h' '*.hpp' | grep -v -e dlpack.h -
 
 DOCTEST := doctest/doctest.h
 DOCTEST_LOCAL := build/deps/usr/include
-CMAKE := $(shell command -v cmake || echo $(CURDIR)/$(BIN)/cmake)
-CTEST := $(dir $(CMAKE))ctest
+# Never the system's: another version compiles everything again.
+CMAKE := $(CURDIR)/$(BIN)/cmake
+CTEST := $(CURDIR)/$(BIN)/ctest
 , := ,
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
@@ -167,9 +168,9 @@ sanitized: tools
 
 # The runtime, from the objects of the installed package; then the kernels that go into archives.
 test-cpp: setup build/python/CMakeCache.txt
-	$(BIN)/cmake -S . -B build/python $(RUNTIME_TESTS) -DCMAKE_INCLUDE_PATH=$(CURDIR)/$(DOCTEST_LOCAL) >/dev/null
-	$(BIN)/cmake --build build/python -j $(JOBS) --target aotpack_cpp_tests aotpack
-	$(BIN)/ctest --test-dir build/python --output-on-failure --no-tests=error
+	$(CMAKE) -S . -B build/python $(RUNTIME_TESTS) -DCMAKE_INCLUDE_PATH=$(CURDIR)/$(DOCTEST_LOCAL) >/dev/null
+	$(CMAKE) --build build/python -j $(JOBS) --target aotpack_cpp_tests aotpack
+	$(CTEST) --test-dir build/python --output-on-failure --no-tests=error
 	$(call run_cpp_tests,tests/cpp_kernels,cpp-kernels,Release)
 
 test-asan: setup
