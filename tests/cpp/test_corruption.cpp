@@ -47,11 +47,18 @@ TEST_CASE("truncation anywhere is told as such") {
   }
 }
 
+// Sanitizers look at code, which is the same for neighbours.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kStep = 7;
+#else
+constexpr size_t kStep = 1;
+#endif
+
 TEST_CASE("verify=full: no flipped bit passes, at any byte of the file") {
   const std::string bytes = affine_archive().build();
   const TempFile file(bytes);
   REQUIRE(load_code(file.path(), Verify::kFull) == AOTPACK_OK);
-  for (size_t at = 0; at < bytes.size(); ++at) {
+  for (size_t at = 0; at < bytes.size(); at += kStep) {
     file.poke(at, static_cast<char>(bytes[at] ^ (1 << at % 8)));
     const aotpack_code code = load_code(file.path(), Verify::kFull);
     if (!is_archive_error(code)) {

@@ -111,7 +111,7 @@ TEST_CASE("every value of another type is refused") {
   int accepted = 0;
   for (int target = 0; target < values; ++target) {
     for (const Json& replacement : wrong) {
-      Json manifest = good_manifest();
+      Json manifest = reference;
       int at = 0;
       for_each_value(manifest, [&](Json& value) {
         if (at++ == target) value = replacement;
