@@ -50,6 +50,12 @@ class Selected(nn.Module):
         return self.last(x[keep]), keep.nonzero().float() * 2
 
 
+def _transposed(x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+    """Results that CUDA's own kernels have transposed."""
+    vh = torch.linalg.svd(mask)[2]
+    return torch.combinations(x, 2, with_replacement=True) * 2, (mask > 0).nonzero() + 1, (vh * 2).abs()
+
+
 def _spectrum(x: Tensor) -> Any:
     return torch.fft.irfft(torch.fft.rfft(x * 2, n=64) * 0.5, n=64).relu()
 
@@ -102,6 +108,7 @@ def host_steps() -> dict[str, Callable[[], Case]]:
         "host-fft": lambda: (_spectrum, (randn(3, 64),), None),
         "host-solve": lambda: (_solved, (randn(8, 8), randn(8, 8)), None),
         "host-masks": lambda: (_masked, (randn(6, 7), torch.rand(6, 7) < 0.5), None),
+        "host-strides": lambda: (_transposed, (randn(5), randn(3, 4)), None),
         "host-unique": lambda: (_counts, (torch.randint(0, 9, (40,)),), None),
         "host-integers": lambda: (_integers, (torch.randint(0, 9, (4, 5)), torch.randint(0, 9, (5, 3))), None),
         "host-sort": lambda: (lambda x: (x * 2).sort(-1)[0] + 1, (randn(4, 6000),), None),

@@ -1,5 +1,6 @@
 #include "device/host_step.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "imports.h"
@@ -27,6 +28,15 @@ void write(Tensor* to, const Tensor* from) {
   } else {
     upload(to->data, from->data, bytes);
   }
+}
+
+bool has_strides(const Tensor* tensor, const int64_t* strides) {
+  // Strides of dims of size 1 mean nothing, and those of no elements neither.
+  if (tensor->numel() == 0) return true;
+  for (int32_t d = 0; d < tensor->rank; ++d) {
+    if (tensor->sizes[d] != 1 && tensor->strides[d] != strides[d]) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -90,6 +100,25 @@ void HostStep::finish() {
     *to = outer_.empty((*from)->rank, (*from)->sizes, (*from)->strides, (*from)->dtype);
     write(*to, *from);
   }
+}
+
+void conform(torch::aot_inductor::RAIIAtenTensorHandle& result, std::initializer_list<int64_t> sizes,
+             std::initializer_list<int64_t> strides) {
+  const Tensor* tensor = result.get();
+  if (!std::equal(tensor->sizes, tensor->sizes + tensor->rank, sizes.begin(), sizes.end())) {
+    throw_invalid("an operator on the host returned other sizes than its fake implementation");
+  }
+  if (has_strides(tensor, strides.begin())) return;
+  Tensor* mended = nullptr;
+  {
+    HostStep step;
+    const Tensor* from = step.operand(tensor);
+    Owned to(Call::current().empty(tensor->rank, sizes.begin(), strides.begin(), tensor->dtype));
+    copy_strided(to.get(), from);
+    *step.result(&mended) = to.release();
+    step.finish();
+  }
+  result = torch::aot_inductor::RAIIAtenTensorHandle(mended);
 }
 
 }  // namespace aotpack::module

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <deque>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
 #include "device/device.h"
+#include "shim/handles.h"
 #include "threads.h"
 
 namespace aotpack::module {
@@ -55,5 +57,10 @@ class HostStep {
   std::vector<std::pair<Tensor*, Tensor*>> written_;    // of the device, of the host
   std::vector<std::pair<Tensor**, Tensor**>> results_;  // where results go, where they are
 };
+
+// A result of such an operator, which generated code reads by what the operator's fake implementation says of devices:
+// other strides are mended by a copy. Throws Error where the sizes differ.
+void conform(torch::aot_inductor::RAIIAtenTensorHandle& result, std::initializer_list<int64_t> sizes,
+             std::initializer_list<int64_t> strides);
 
 }  // namespace aotpack::module

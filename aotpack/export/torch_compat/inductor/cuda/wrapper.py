@@ -7,18 +7,22 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codegen.cpp_wrapper_gpu.{CppWrapperGpu, DeferredTritonCallWrapper}   the methods overridden here
   torch._inductor.codegen.cpp_wrapper_gpu.CppWrapperGpu._triton_call_wrappers
   torch._inductor.codegen.wrapper.PythonWrapperCodegen.kernel_autotune_defs
+  torch._inductor.ir.{FallbackKernel, MultiOutput}.codegen, .layout, .get_name, .get_size, .get_stride
   torch._inductor.virtualized.V.graph.{graph_inputs, inputs_to_check, constants}
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from contextlib import AbstractContextManager
+import functools
+from collections.abc import Iterator
 from typing import Any
 
 import sympy
 import torch
 from torch._inductor import graph as inductor_graph
+from torch._inductor import ir
 from torch._inductor.codegen.cpp_wrapper_gpu import CppWrapperGpu, DeferredTritonCallWrapper
 from torch._inductor.virtualized import V
 
@@ -93,7 +97,8 @@ class _KernelCall(DeferredTritonCallWrapper):
         super().generate_launch_kernel(prefix, wrapper, f"aotpack_kernel_{name}", params)  # type: ignore[no-untyped-call]
 
 
-def cuda_module_wrappers(num_inputs: int) -> AbstractContextManager[None]:
+@contextlib.contextmanager
+def cuda_module_wrappers(num_inputs: int) -> Iterator[None]:
     """While active, TorchInductor generates wrappers of modules for CUDA devices."""
 
     class Wrapper(CudaModuleWrapper):
@@ -101,4 +106,27 @@ def cuda_module_wrappers(num_inputs: int) -> AbstractContextManager[None]:
         def create(*_: Any, **__: Any) -> CudaModuleWrapper:
             return CudaModuleWrapper(num_inputs)
 
-    return replaced(inductor_graph, "get_wrapper_codegen_for_device", lambda *_: Wrapper)
+    with (
+        replaced(inductor_graph, "get_wrapper_codegen_for_device", lambda *_: Wrapper),
+        _results_conform(ir.FallbackKernel),
+        _results_conform(ir.MultiOutput),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _results_conform(kind: Any) -> Iterator[None]:
+    """Results of operators on the host get the strides that the code after them reads. The fake implementations of
+    some have others for CUDA, as those of CUDA's kernels are.
+    """
+    original: Any = kind.codegen
+
+    @functools.wraps(original)
+    def codegen(self: Any, wrapper: Any) -> None:
+        original(self, wrapper)
+        if isinstance(self.layout, ir.Layout) and self.layout.device.type == "cuda":
+            sizes, strides = (wrapper.codegen_shape_tuple(shape) for shape in (self.get_size(), self.get_stride()))
+            wrapper.writeline(f"aotpack::module::conform({self.get_name()}, {sizes}, {strides});")
+
+    with replaced(kind, "codegen", codegen):
+        yield
