@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import dataclasses
 import json
 import re
+import shutil
 import sys
+import tempfile
 import time
 import warnings
 from collections import Counter
@@ -153,6 +156,16 @@ def document(results: Results) -> None:
     report.write(list(results.known.values()), ROOT / "docs", versions, _MOST)
 
 
+def _platform(target: str, device: str | None) -> Platform:
+    if device != "interpreted":
+        return Platform(target, device)
+    from tests.support.cuda_archives import build_fake_driver
+
+    folder = tempfile.mkdtemp(prefix="aotpack-driver-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Platform(target, "cuda:0", str(build_fake_driver(Path(folder) / "libcuda.so.1")))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.opinfo", description=__doc__)
     parser.add_argument("--ops", default="", metavar="REGEX", help="operators whose names match (re.search); all")
@@ -168,7 +181,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--work", type=Path, metavar="DIR", help="keeps results there; a killed run goes on from them")
     parser.add_argument("--cache", type=Path, metavar="DIR", help="build cache; by default the user's")
     parser.add_argument("--target", default="native", help="what archives are built for; default: %(default)s")
-    parser.add_argument("--device", help="where they run, e.g. cuda:0; without it those for GPUs are built alone")
+    parser.add_argument(
+        "--device",
+        help="where they run, e.g. cuda:0, or `interpreted` without a GPU; by default those for GPUs are built alone",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all records there")
     parser.add_argument("--doc", action="store_true", help="writes docs/operators.md and .json; after a full run alone")
     parser.add_argument("--backward", action="store_true", help="gradients, by torch.autograd.grad in the function")
@@ -176,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     mode = BACKWARD if options.backward else FORWARD
     full = not options.ops and not options.slice and options.samples == "all" and options.dtypes == ",".join(DTYPES)
-    platform = Platform(options.target, options.device)
+    platform = _platform(options.target, options.device)
     if options.doc and platform != Platform():
         parser.error("--doc describes the native target: no --target and --device")
     if options.doc and (options.work is None or not (full or options.backward)):

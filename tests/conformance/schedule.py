@@ -81,7 +81,7 @@ class Worker:
     """The process of a worker."""
 
     def __init__(self, cache: Path | None, platform: Platform) -> None:
-        arguments = [str(cache or ""), platform.target, platform.device or ""]
+        arguments = [str(cache or ""), platform.target, platform.device or "", platform.driver or ""]
         command = [sys.executable, "-m", "tests.conformance.worker", *arguments]
         environment = os.environ | {
             "OMP_WAIT_POLICY": "passive",

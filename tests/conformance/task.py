@@ -30,10 +30,12 @@ class Platform:
     Attributes:
         target: a name of a target, or `native`.
         device: of `aotpack.load`; where it is None and the target is a GPU, archives are built and not run.
+        driver: a driver without a GPU, on which kernels are interpreted (tests/support/interpreted_gpu).
     """
 
     target: str = "native"
     device: str | None = None
+    driver: str | None = None
 
     @property
     def is_gpu(self) -> bool:

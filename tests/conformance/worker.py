@@ -38,9 +38,9 @@ from aotpack.export.passes.runner import run_passes
 from aotpack.export.tracing.autocast import no_autocast
 from aotpack.targets import Target
 from tests.conformance import stock
-from tests.conformance.compare import Wrong, compare
-from tests.conformance.expectations import check, expectation
-from tests.conformance.program import Call, Joined, copies, in_precision, observed
+from tests.conformance.compare import Wrong
+from tests.conformance.judge import eager, judge
+from tests.conformance.program import Call, Joined, copies, observed
 from tests.conformance.samples import Case, cases_of
 from tests.conformance.samples import find as operator_of
 from tests.conformance.task import (
@@ -153,7 +153,8 @@ class Worker:
                 return
             # Results are compared here, by rules that goldens do not have.
             options = BuildOptions(check=False, goldens=False, jobs=1, cache_dir=self._cache)
-            report = build_archive(program, path, targets=[target], options=options)
+            with self._kernels():
+                report = build_archive(program, path, targets=[target], options=options)
         for phase, seconds in report.seconds.items():
             clock.add(phase, seconds)
 
@@ -184,7 +185,7 @@ class Worker:
                 if name in endings or (turn and turn >= len(sets[name])):
                     continue
                 try:
-                    rule = _judge(call, name[0], inputs[name], found)
+                    rule = judge(call, name[0], inputs[name], found)
                 except Wrong as error:
                     endings[name] = Ending(WRONG, str(error))
                 else:
@@ -200,7 +201,7 @@ class Worker:
         for values in call.case.values[1:]:
             try:
                 inputs = call.inputs(values)
-                _eager(call, inputs)
+                eager(call, inputs)
             except Exception:
                 continue
             usable.append(inputs)
@@ -208,8 +209,21 @@ class Worker:
 
     def _torchless(self) -> Torchless:
         if self._runner is None:
-            self._runner = Torchless({"OMP_WAIT_POLICY": "passive"})
+            driver = self._platform.driver
+            interpreted = ("tests.support.interpreted_gpu.worker", driver, str(self._recorded)) if driver else ()
+            self._runner = Torchless({"OMP_WAIT_POLICY": "passive"}, interpreted)
         return self._runner
+
+    @property
+    def _recorded(self) -> Path:
+        return self._folder / "kernels"
+
+    def _kernels(self) -> contextlib.AbstractContextManager[None]:
+        if self._platform.driver is None:
+            return contextlib.nullcontext()
+        from tests.support.interpreted_gpu.recording import recorded_kernels
+
+        return recorded_kernels(self._recorded)
 
     def _crashed(self, text: str) -> Ending:
         assert self._runner is not None
@@ -225,49 +239,6 @@ def _lower(program: Program, target: str, cache: Path | None) -> None:
     program = run_passes(run_passes(program, select((), COMMON)), select((), backend.passes))
     with backend.compile_ahead(program, targets, Tools(BuildCache(cache), find_compiler(), 1)):
         backend.lower(program, target, weights_known=True)
-
-
-def _judge(call: Call, op: str, inputs: Sequence[torch.Tensor], found: Sequence[Any]) -> str:
-    """The name of the rule by which the results are right.
-
-    Raises:
-        Wrong: they are not.
-    """
-    expected = _eager(call, inputs)
-    known = expectation(op, call.mode)
-    if known is not None and known.when == "random" and not _is_random(call, inputs, expected):
-        known = None
-    if known is not None and known.when != "differs" and len(found) == len(expected):
-        return check(known, call, inputs, found, expected)
-
-    def precise() -> list[Any] | None:
-        try:
-            return _eager(call.in_precision(), in_precision(inputs))
-        except Exception:
-            return None
-
-    try:
-        return compare(call.op, found, expected, precise)
-    except Wrong:
-        if known is None or len(found) != len(expected):
-            raise
-        return check(known, call, inputs, found, expected)
-
-
-def _eager(call: Call, inputs: Sequence[torch.Tensor], seed: int = 0) -> list[Any]:
-    torch.manual_seed(seed)
-    with torch.set_grad_enabled(call.mode == BACKWARD), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return call.results_of(copies(inputs))
-
-
-def _is_random(call: Call, inputs: Sequence[torch.Tensor], expected: Sequence[Any]) -> bool:
-    """Whether eager answers otherwise with another seed."""
-    for seed in range(1, 9):
-        for one, other in zip(_eager(call, inputs, seed), expected, strict=True):
-            if isinstance(one, torch.Tensor) and not torch.equal(one.nan_to_num(), other.nan_to_num()):
-                return True
-    return False
 
 
 class _Clock:
@@ -323,8 +294,8 @@ def main() -> None:
     sys.stdout = sys.stderr
     logging.disable(logging.ERROR)
     torch.set_num_threads(1)
-    cache, target, device = sys.argv[1:]
-    platform = Platform(target, device or None)
+    cache, target, device, driver = sys.argv[1:]
+    platform = Platform(target, device or None, driver or None)
     with tempfile.TemporaryDirectory(prefix="aotpack-conformance-") as folder:
         worker = Worker(Path(folder), cache=Path(cache) if cache else None, platform=platform)
         while True:

@@ -1,14 +1,17 @@
 """Builds archives for GPUs, with the example calls and eager's answers as goldens.
 
-    python -m tests.gpu.build_archives FOLDER [--target cuda-sm_90 ...] [NAME ...]
+    python -m tests.gpu.build_archives FOLDER [--target cuda-sm_90 ...] [--kernels FOLDER] [NAME ...]
 
-Needs no GPU. On a host with one, `aotpack verify --device cuda:0` runs the goldens of each archive.
+Needs no GPU. On a host with one, `aotpack verify --device cuda:0` runs the goldens of each archive; elsewhere
+`tests.support.interpreted_gpu.verify` does, with the kernels that `--kernels` records.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -18,6 +21,7 @@ from aotpack.export import aot_export, build_archive
 from tests.gpu.architectures import architectures
 from tests.gpu.cases import cases
 from tests.gpu.host_steps import host_steps
+from tests.support.interpreted_gpu.recording import recorded_kernels
 
 
 def main() -> int:
@@ -26,19 +30,24 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--target", action="append")
+    parser.add_argument("--kernels", type=Path)
     options = parser.parse_intermixed_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
+    with recorded_kernels(options.kernels) if options.kernels else contextlib.nullcontext():
+        return build(options.folder, options.names, options.target)
+
+
+def build(folder: Path, names: Sequence[str], targets: Sequence[str] | None) -> int:
+    """Builds the archives of some names, all of them where none is given; 1 where a build fails."""
+    folder.mkdir(parents=True, exist_ok=True)
     failed = 0
     for name, make in {**cases(), **architectures(), **host_steps()}.items():
-        if options.names and name not in options.names:
+        if names and name not in names:
             continue
         torch.manual_seed(0)
         model, args, shapes = make()
         try:
             program = aot_export(model, args, dynamic_shapes=shapes)
-            report = build_archive(
-                program, options.folder / f"{name}.aotpack", targets=options.target or ["cuda-sm_80", "cuda-sm_90"]
-            )
+            report = build_archive(program, folder / f"{name}.aotpack", targets=targets or ["cuda-sm_80", "cuda-sm_90"])
         except AotpackError as error:
             failed += 1
             print(f"{name}: {error}", file=sys.stderr)

@@ -12,12 +12,13 @@ import pickle
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 ROOT = Path(__file__).resolve().parents[2]
+_WORKER = "tests.support.torchless_worker"
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,8 @@ def to_tensor(array: Array) -> Any:
 class Torchless:
     """The process. Ends with `close`, or with this one."""
 
-    def __init__(self, environment: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "tests.support.torchless_worker"]
+    def __init__(self, environment: dict[str, str] | None = None, program: Sequence[str] = ()) -> None:
+        command = [sys.executable, "-m", *(program or [_WORKER])]
         given = os.environ | (environment or {})
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env=given)
 

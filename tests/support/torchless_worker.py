@@ -33,7 +33,8 @@ def to_array(value: Any) -> Array:
     return Array(str(value.dtype), value.shape, strides, flat.tobytes())
 
 
-def main() -> None:
+def main(*, torchless: bool = True) -> None:
+    """Answers until stdin ends."""
     # What the model prints must not end up among the answers.
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
@@ -70,7 +71,7 @@ def main() -> None:
             message = ("ok", answer(command, arguments))
         except Exception as error:
             message = ("error", error)
-        assert "torch" not in sys.modules, "the runtime imported torch"
+        assert not torchless or "torch" not in sys.modules, "the runtime imported torch"
         send(answers, message)
 
 

@@ -34,6 +34,22 @@ void fake_cuda_free(uint64_t address);
 void fake_cuda_read(void* to, uint64_t from, size_t bytes);
 void fake_cuda_write(uint64_t to, const void* from, size_t bytes);
 
+/* What runs the kernels of real cubins, such as Triton's interpreter. It is called within the calls of the driver that
+ * wait for work; addresses among the arguments are those of the device. */
+typedef struct fake_cuda_interpreter {
+  /* The number of a kernel, -1 where it is not known; writes how many parameters it has (64 at most) and the bytes of
+   * each. `code` is a whole ELF file. */
+  int (*find)(const void* code, const char* name, size_t* out_sizes, size_t* out_count);
+  /* Runs one launch. Returns a CUresult; others than 0 stay the result of all calls. */
+  int (*run)(int kernel, const unsigned* grid, const void* const* arguments);
+} fake_cuda_interpreter;
+void fake_cuda_set_interpreter(const fake_cuda_interpreter* interpreter);
+/* Where the host reads and writes the byte at an address of a device; `address` itself where it is none. */
+uint64_t fake_cuda_shadow(uint64_t address);
+/* Live allocations of all devices: the shadow of the first byte, and the size. Returns how many there are, of which
+ * `capacity` are written. */
+size_t fake_cuda_blocks(uint64_t* out_begins, uint64_t* out_sizes, size_t capacity);
+
 #ifdef __cplusplus
 }
 #endif

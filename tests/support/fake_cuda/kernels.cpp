@@ -20,7 +20,7 @@ T* array(const Arguments& arguments, size_t index, size_t count, const Access& a
 }
 
 // y[i] = scale * x[i] + w[i % width]: y, x, w, width, count, scale.
-void affine(const Arguments& arguments, const Access& access) {
+void affine(const Arguments& arguments, const Access& access, const Grid&) {
   const auto width = value<int32_t>(arguments[3]);
   const auto count = static_cast<size_t>(value<int32_t>(arguments[4]));
   const auto scale = value<float>(arguments[5]);
@@ -31,14 +31,14 @@ void affine(const Arguments& arguments, const Access& access) {
 }
 
 // x[i] += amount: x, count, amount.
-void increment(const Arguments& arguments, const Access& access) {
+void increment(const Arguments& arguments, const Access& access, const Grid&) {
   const auto count = static_cast<size_t>(value<int32_t>(arguments[1]));
   auto* x = array<float>(arguments, 0, count, access);
   for (size_t i = 0; i < count; ++i) x[i] += value<float>(arguments[2]);
 }
 
 // What csrc/runtime/hal/cuda/strided.cpp has as PTX.
-void strided(const Arguments& arguments, const Access& access) {
+void strided(const Arguments& arguments, const Access& access, const Grid&) {
   struct {
     uint64_t to, from, count;
     uint32_t rank, unit;
@@ -60,7 +60,7 @@ void strided(const Arguments& arguments, const Access& access) {
   }
 }
 
-void device_assert(const Arguments&, const Access&) { throw Fault{710}; }
+void device_assert(const Arguments&, const Access&, const Grid&) { throw Fault{710}; }
 
 const Kernel kKernels[] = {
     {"affine", {8, 8, 8, 4, 4, 4}, affine},

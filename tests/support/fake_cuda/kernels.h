@@ -1,6 +1,7 @@
 // Kernels of the fake driver: functions of the host.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -8,6 +9,9 @@
 #include <vector>
 
 namespace fake_cuda {
+
+// Blocks of a launch.
+using Grid = std::array<unsigned, 3>;
 
 // What an access outside of live allocations throws.
 struct Fault {
@@ -18,9 +22,9 @@ struct Fault {
 using Access = std::function<char*(uint64_t address, size_t bytes)>;
 
 struct Kernel {
-  const char* name;
+  std::string name;
   std::vector<size_t> parameters;  // bytes of each
-  void (*run)(const std::vector<std::string>& arguments, const Access& access);
+  std::function<void(const std::vector<std::string>& arguments, const Access& access, const Grid& grid)> run;
 };
 
 // NULL where there is none of this name.

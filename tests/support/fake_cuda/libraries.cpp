@@ -9,8 +9,11 @@ using namespace fake_cuda;
 EXPORT int cuLibraryLoadData(CUlib_st** out, const void* code, int*, void**, unsigned, int*, void**, unsigned) {
   ENTER(true);
   const std::string text = static_cast<const char*>(code);
-  int architecture = 0;
-  const bool is_binary = std::sscanf(text.c_str(), "FAKECUBIN sm_%d", &architecture) == 1;
+  const bool is_elf = text.starts_with(
+      "\x7f"
+      "ELF");
+  int architecture = is_elf ? architecture_of(code) : 0;
+  const bool is_binary = is_elf || std::sscanf(text.c_str(), "FAKECUBIN sm_%d", &architecture) == 1;
   const size_t target = text.find(".target sm_");
   if (!is_binary && (target == std::string::npos || text.find(".version") == std::string::npos)) return 218;
   if (!is_binary) architecture = std::atoi(text.c_str() + target + 11);
@@ -19,6 +22,7 @@ EXPORT int cuLibraryLoadData(CUlib_st** out, const void* code, int*, void**, uns
   if (!runs) return 209;
   auto made = std::make_unique<CUlib_st>();
   made->code = text;
+  made->binary = is_elf ? code : nullptr;
   *out = made.get();
   state().libraries.emplace(*out, std::move(made));
   return 0;
@@ -33,6 +37,12 @@ EXPORT int cuLibraryUnload(CUlib_st* library) {
 EXPORT int cuLibraryGetKernel(CUkern_st** out, CUlib_st* library, const char* name) {
   ENTER(true);
   if (!state().libraries.contains(library)) return 400;
+  if (library->binary != nullptr) {
+    InterpretedKernel& interpreted = library->interpreted[name];
+    if (interpreted.handle == nullptr && !find_interpreted(interpreted, library->binary, name)) return 500;
+    *out = interpreted.handle.get();
+    return 0;
+  }
   const fake_cuda::Kernel* kernel = fake_cuda::find_kernel(name);
   if (kernel == nullptr || library->code.find(name) == std::string::npos) return 500;
   auto& known = state().kernels[name];

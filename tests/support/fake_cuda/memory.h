@@ -20,6 +20,10 @@ class Memory {
   bool contains(Address address) const { return address - begin_ < bytes_; }
   // The same bytes where the driver reads and writes them; NULL unless they are all in one live allocation.
   char* access(Address address, size_t bytes) const;
+  // Where the driver reads and writes the byte of an address, alive or not.
+  char* shadow(Address address) const { return shadow_ + (address - begin_); }
+  // Sizes by address.
+  const std::map<Address, size_t>& blocks() const { return live_; }
   size_t live() const { return live_.size(); }
   size_t live_bytes() const { return live_bytes_; }
   size_t capacity() const { return bytes_; }

@@ -127,7 +127,9 @@ Work launch_of(CUkern_st* kernel, const unsigned* grid, const unsigned* block, u
   for (size_t i = 0; i < kernel->kernel->parameters.size(); ++i) {
     values.emplace_back(static_cast<const char*>(arguments[i]), kernel->kernel->parameters[i]);
   }
-  return [run = kernel->kernel->run, values = std::move(values)] { run(values, device_access); };
+  return [run = kernel->kernel->run, values = std::move(values), blocks = Grid{grid[0], grid[1], grid[2]}] {
+    run(values, device_access, blocks);
+  };
 }
 
 }  // namespace fake_cuda

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "interpreter.h"
 #include "kernels.h"
 #include "memory.h"
 
@@ -29,12 +30,14 @@ struct CUstream_st {
 struct CUevent_st {
   CUstream_st* stream = nullptr;
 };
-struct CUlib_st {
-  std::string code;
-};
 struct CUkern_st {
   const fake_cuda::Kernel* kernel;
   int max_shared = 48 << 10;
+};
+struct CUlib_st {
+  std::string code;
+  const void* binary = nullptr;  // of Triton's compiler
+  std::map<std::string, fake_cuda::InterpretedKernel> interpreted;
 };
 struct CUgraphNode_st {
   size_t index;
