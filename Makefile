@@ -16,7 +16,8 @@ PYTEST_WORKERS ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
 
 BIN := $(VENV)/bin
 PY := $(BIN)/python
-PIP := $(PY) -m pip --disable-pip-version-check install --quiet $(PIP_FLAGS)
+# Most of the modules are never imported: Python compiles those that are.
+PIP := $(PY) -m pip --disable-pip-version-check install --quiet --no-compile $(PIP_FLAGS)
 # Stamps lie in the environment that they speak of: `make clean` keeps both.
 TOOLS := $(VENV)/.aotpack-tools
 DEPS := $(VENV)/.aotpack-deps
