@@ -5,6 +5,7 @@
 #   PIP_FLAGS    for pip, e.g. an index with CPU builds of torch
 #   PYTEST_FLAGS, JOBS
 #   PYTEST_WORKERS  processes that share the Python tests; 0: none but pytest's own, as a debugger needs
+#   TEST_CACHE   keeps what compilers make of C++, for later runs and other clones; empty: nothing is kept
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -13,6 +14,7 @@ PYTEST_FLAGS ?=
 JOBS ?= $(shell nproc)
 # Each has torch in its memory.
 PYTEST_WORKERS ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
+TEST_CACHE ?= $(addsuffix /aotpack-tests,$(or $(XDG_CACHE_HOME),$(addsuffix /.cache,$(HOME))))
 
 BIN := $(VENV)/bin
 PY := $(BIN)/python
@@ -37,7 +39,21 @@ CTEST := $(CURDIR)/$(BIN)/ctest
 , := ,
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help tools sanitized setup demo test test-native test-py test-cpp test-asan test-tsan test-fuzz fuzz lint format bench clean doctest
+# Compilers take most of the time of the C++ tests, and a third of that of the Python tests, which build archives. Both
+# caches know an object file by the contents of all that it is made from.
+ifneq ($(TEST_CACHE),)
+export CCACHE_DIR := $(abspath $(TEST_CACHE))/ccache
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+export CCACHE_MAXSIZE := 2G
+export CCACHE_SLOPPINESS := pch_defines,time_macros
+# CMake takes it when it first configures a folder; without ccache it has to be empty.
+export CMAKE_CXX_COMPILER_LAUNCHER = $(shell command -v ccache || true)
+export CMAKE_C_COMPILER_LAUNCHER = $(CMAKE_CXX_COMPILER_LAUNCHER)
+test-py: export AOTPACK_TEST_CACHE := $(abspath $(TEST_CACHE))/build-cache
+endif
+
+.PHONY: help tools sanitized setup demo test test-native test-py test-cpp test-asan test-tsan test-fuzz fuzz lint format bench clean doctest ccache
 .NOTPARALLEL:
 
 help:
@@ -70,7 +86,7 @@ $(DEPS): constraints.txt pyproject.toml Makefile $(TOOLS)
 	@touch $@
 
 # What compiles C++ tests without the package.
-tools: $(TOOLS) | doctest
+tools: $(TOOLS) | doctest ccache
 
 $(TOOLS): constraints.txt | $(PY)
 	$(PIP) -c constraints.txt cmake ninja
@@ -88,7 +104,7 @@ define install_package
 	@touch $(INSTALLED)
 endef
 
-$(INSTALLED): $(DEPS) $(NATIVE) $(MODULES) | doctest
+$(INSTALLED): $(DEPS) $(NATIVE) $(MODULES) | doctest ccache
 	$(install_package)
 
 # After `make clean`, which leaves the installed package.
@@ -101,6 +117,10 @@ doctest:
 	if [ "$$(id -u)" = 0 ]; then apt-get install -y -qq doctest-dev >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq doctest-dev >/dev/null; }; \
 	else mkdir -p build/deps && cd build/deps && apt-get download -qq doctest-dev && dpkg -x doctest-dev_*.deb .; fi || { \
 	  echo "the C++ tests need doctest: install the package doctest-dev" >&2; exit 1; }
+
+# Nothing needs it: where only an administrator can install it, every run compiles.
+ccache:
+	@[ -z "$(TEST_CACHE)" ] || command -v ccache >/dev/null || [ "$$(id -u)" != 0 ] || apt-get install -y -qq ccache >/dev/null 2>&1 || true
 
 # ---- use ------------------------------------------------------------------------------------------------------------
 

@@ -115,7 +115,11 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build cache for the whole run and all its processes: kernels are compiled once."""
+    """A build cache for the whole run and all its processes: kernels are compiled once. AOTPACK_TEST_CACHE is a
+    folder in which later runs find it again.
+    """
+    if kept := os.environ.get("AOTPACK_TEST_CACHE"):
+        return Path(kept).absolute()
     folder = run_folder(tmp_path_factory) / "build-cache"
     folder.mkdir(exist_ok=True)
     return folder
