@@ -78,6 +78,13 @@ def _integers(a: Tensor, b: Tensor) -> Tensor:
     return (a + 1) @ (b * 2) - 3
 
 
+def _gradients(q: Tensor, k: Tensor, v: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
+    """Those of attention: the operator on the host reads what its forward returned, in a parameter named `out`."""
+    operands = [x.detach().requires_grad_() for x in (q * 2, k, v)]
+    y = nn.functional.scaled_dot_product_attention(*operands)
+    return torch.autograd.grad(y, operands, gradient)
+
+
 def _state() -> nn.Module:
     class Ranks(nn.Module):
         """State that a host step writes to, between calls."""
@@ -100,6 +107,7 @@ def host_steps() -> dict[str, Callable[[], Case]]:
     randn = torch.randn
     rows = {"x": {0: aotpack.Dim("rows", 1, 64)}}
     mask = torch.tensor([True, False, True, True, False, True, False, False])
+    queries, keys = (2, 4, 3, 8), (2, 4, 6, 8)
     return {
         "host-svd": lambda: (LowRank().eval(), (randn(9, 16),), None),
         "host-svd-dynamic": lambda: (LowRank().eval(), (randn(9, 16),), rows),
@@ -113,6 +121,7 @@ def host_steps() -> dict[str, Callable[[], Case]]:
         "host-integers": lambda: (_integers, (torch.randint(0, 9, (4, 5)), torch.randint(0, 9, (5, 3))), None),
         "host-sort": lambda: (lambda x: (x * 2).sort(-1)[0] + 1, (randn(4, 6000),), None),
         "host-columns": lambda: (lambda x: (x.mT[::2] * 2).sort(0)[0] + 1, (randn(40, 6000),), None),
+        "host-gradients": lambda: (_gradients, (randn(queries), randn(keys), randn(keys), randn(queries)), None),
         "host-state": lambda: (_state(), (mask, randn(4, 4)), None),
         "host-complex": lambda: (lambda a, b: (a * b + 1).exp(), (randn(9) + 1j * randn(9), randn(9) * 1j), None),
     }

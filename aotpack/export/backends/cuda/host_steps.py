@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from aotpack.building.operator_declarations import Function, Parameter, functions
+from aotpack.building.operator_declarations import Function, functions
 from aotpack.export.backends.backend import HostStep
 from aotpack.export.torch_compat.inductor.fallbacks import Fallback, key
 
@@ -65,19 +65,20 @@ def _definition(shim: str, function: Function) -> str:
     if function.name in _VIEWS:
         return f"{head} ::{function.name}({', '.join(parameter.name for parameter in parameters)}); }}"
     given = [
-        *(_argument(function.parameters, index) for index in range(len(function.parameters))),
+        *(_argument(function, index) for index in range(len(function.parameters))),
         *(f"step.result({result.name})" for result in function.results),
         *(placeholder.name for placeholder in function.placeholders),
     ]
     return f"{head}\n  aotpack::module::HostStep step;\n  ::{function.name}({', '.join(given)});\n  step.finish();\n}}"
 
 
-def _argument(parameters: Sequence[Parameter], index: int) -> str:
-    parameter = parameters[index]
+def _argument(function: Function, index: int) -> str:
+    parameter = function.parameters[index]
     how = _OPERANDS.get(parameter.type)
     if how is None:
         return parameter.name
-    if parameter.name == "out":
+    # Of a function with results, it is what the forward of the operator returned.
+    if parameter.name == "out" and not function.results:
         return "step.written(out)"
-    length = f", {parameters[index + 1].name}" if parameter.is_list else ""
+    length = f", {function.parameters[index + 1].name}" if parameter.is_list else ""
     return f"step.{how}({parameter.name}{length})"

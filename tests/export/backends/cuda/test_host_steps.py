@@ -16,8 +16,10 @@ import torch
 import torch.nn.functional as F
 
 import aotpack
+from aotpack.building.operator_declarations import functions
 from aotpack.errors import ExecutionError, UnsupportedOperatorError
 from aotpack.export import BuildOptions, BuildReport, aot_export, build_archive
+from aotpack.export.backends.cuda.host_steps import definitions, host_functions
 from tests.export.backends.cuda.cubins import check_module, module_of
 from tests.gpu.host_steps import host_steps as host_step_models
 
@@ -98,6 +100,16 @@ def test_results_are_those_of_eager(name: str, build: Build) -> None:
     for found, wanted in zip(results, expected, strict=True):
         assert found.device == "cuda:0"
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_only_functions_without_results_write_to_out() -> None:
+    known = functions()
+    shims = host_functions(name.replace("aoti_torch_cpu_", "aoti_torch_cuda_", 1) for name in known)
+    assert len(shims) > 100
+    for shim, function in shims.items():
+        named = any(parameter.name == "out" for parameter in function.parameters)
+        written = "step.written(out)" in definitions({shim: function})
+        assert written == (named and not function.results), shim
 
 
 @pytest.mark.usefixtures("driver")

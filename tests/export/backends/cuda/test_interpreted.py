@@ -20,7 +20,10 @@ pytest.importorskip("triton")
 pytestmark = pytest.mark.torch
 
 # Of tests/gpu: kernels of each kind, calls with state, literals and numbers, and steps on the host in between.
-NAMES = ("mlp-bf16-dynamic", "attention-dynamic", "conv-1d-float16", "state", "number", "host-rows", "host-strides")
+NAMES = (
+    *("mlp-bf16-dynamic", "attention-dynamic", "conv-1d-float16", "state", "number"),
+    *("host-rows", "host-strides", "host-gradients"),
+)
 
 Verify = Callable[..., str]
 
