@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -246,3 +248,49 @@ def test_errors_of_the_device_have_a_class_of_their_own(model: aotpack.Model, dr
         model(X)
     driver.fake_cuda_recover()
     np.testing.assert_array_equal(model(X).numpy(), Y)
+
+
+LOST = """
+import ctypes, os, sys
+import numpy as np
+import aotpack, aotpack.errors
+
+path, x = sys.argv[1], np.ones((2, 4), np.float32)
+driver = ctypes.CDLL(os.environ["AOTPACK_LIBCUDA"])
+model = aotpack.load(path, device="cuda:0", graphs=0)
+model(x)
+driver.fake_cuda_fail(b"cuLaunchKernel", 1, 700)  # CUDA_ERROR_ILLEGAL_ADDRESS
+for call in [
+    lambda: model(x),
+    lambda: model(x),
+    lambda: model(np.ones((2000, 4), np.float32)),
+    lambda: aotpack.load(path, device="cuda:0"),
+]:
+    try:
+        call()
+    except aotpack.errors.AotpackError as error:
+        print(type(error).__name__, error)
+other = aotpack.load(path, device="cuda:1")
+print(other(x).numpy().shape)
+driver.fake_cuda_fail(b"cuMemAlloc_v2", 1, 700)
+try:
+    other(np.ones((1 << 20, 4), np.float32))
+except aotpack.errors.AotpackError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_lost_device_is_not_out_of_memory(model: aotpack.Model) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOST, str(model.path)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    first, *later, other, allocation = done.stdout.splitlines()
+    assert first.startswith("DeviceError ")
+    assert first.endswith("this process cannot use the device any more")
+    assert len(later) == 3
+    for line in later:
+        assert "DeviceError " in line
+        assert "this process cannot use cuda:0 any more, since an earlier error: cuda:0: launching kernel" in line
+    assert other == "(2, 4)"
+    assert "this process cannot use cuda:1 any more, since an earlier error: cuda:1: an allocation" in allocation

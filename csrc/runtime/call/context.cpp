@@ -219,7 +219,7 @@ void Context::run(size_t entry, const DLTensor* const* inputs, size_t num_inputs
   // Until the end: outputs may lie in constants.
   const WeightsInUse weights = model_->weights();
   Cleanup cleanup(scratch, workspace_.stream());
-  execute(entry, scratch, *weights, inputs, num_inputs, cleanup);
+  with_memory_of(workspace_.device(), [&] { execute(entry, scratch, *weights, inputs, num_inputs, cleanup); });
   size_t made = 0;
   try {
     for (; made < num_outputs; ++made) {
@@ -245,7 +245,7 @@ void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_i
   // Until the end: outputs may lie in constants.
   const WeightsInUse weights = model_->weights();
   Cleanup cleanup(scratch, workspace_.stream());
-  execute(entry, scratch, *weights, inputs, num_inputs, cleanup);
+  with_memory_of(workspace_.device(), [&] { execute(entry, scratch, *weights, inputs, num_inputs, cleanup); });
   check_destination_sizes(record, scratch.outputs, outputs);
   // An output that aliases an input must not change while results are written over that input.
   for (size_t i = 0; i < num_outputs; ++i) {
@@ -262,7 +262,7 @@ void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_i
 
 DLManagedTensorVersioned* Context::to_device(const DLTensor& tensor) {
   const Busy busy(&busy_);
-  return copy_to_device(tensor, workspace_);
+  return with_memory_of(workspace_.device(), [&] { return copy_to_device(tensor, workspace_); });
 }
 
 DLManagedTensorVersioned* Context::get_state(size_t index) {
@@ -270,12 +270,12 @@ DLManagedTensorVersioned* Context::get_state(size_t index) {
   if (index >= model_->state().size()) {
     fail(AOTPACK_INVALID_ARGUMENT, "there is no state tensor %zu; the model has %zu", index, model_->state().size());
   }
-  return state_.get(index, *model_->weights(), workspace_);
+  return with_memory_of(workspace_.device(), [&] { return state_.get(index, *model_->weights(), workspace_); });
 }
 
 void Context::load_state(const char* const* names, const DLTensor* const* tensors, size_t count) {
   const Busy busy(&busy_);
-  state_.load(names, tensors, count, *model_->weights(), workspace_);
+  with_memory_of(workspace_.device(), [&] { state_.load(names, tensors, count, *model_->weights(), workspace_); });
 }
 
 void Context::reset() {

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "aotpack/dlpack.h"
+#include "base/status.h"
 #include "hal/executable.h"
 #include "hal/graph.h"
 #include "hal/recording.h"
@@ -42,6 +44,9 @@ class Device {
   // Modules get inputs at multiples of this many bytes, or of an element if that is more.
   virtual size_t input_alignment() const noexcept { return 1; }
 
+  // Throws DEVICE_FAILED after an error that made the device unusable for this process.
+  virtual void require_usable() const {}
+
   // Uninitialised memory aligned to `alignment`, a power of two; NULL if there is none. Slow: calls allocate from an
   // Allocator.
   virtual void* allocate(size_t bytes, size_t alignment) noexcept = 0;
@@ -73,5 +78,19 @@ class Device {
  protected:
   ~Device() = default;
 };
+
+// What `body` returns. A device that is lost gives no memory either: its error is that, not OUT_OF_MEMORY.
+template <typename Body>
+decltype(auto) with_memory_of(const Device& device, Body&& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    device.require_usable();
+    throw;
+  } catch (const Error& error) {
+    if (error.code() == AOTPACK_OUT_OF_MEMORY) device.require_usable();
+    throw;
+  }
+}
 
 }  // namespace aotpack::runtime

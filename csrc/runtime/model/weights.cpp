@@ -11,7 +11,10 @@ namespace aotpack::runtime {
 OwnedMemory allocate_weight(Device& device, size_t bytes) {
   // At least one byte: NULL is no value.
   void* memory = device.allocate(std::max<size_t>(bytes, 1), AOTPACK_ALIGNMENT);
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) {
+    device.require_usable();
+    throw std::bad_alloc();
+  }
   return OwnedMemory(memory, [&device](void* block) { device.free(block); });
 }
 

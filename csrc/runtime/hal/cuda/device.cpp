@@ -111,7 +111,7 @@ void* CudaDevice::allocate(size_t bytes, size_t) noexcept {
   try {
     const Current current(*this);
     Address address = 0;
-    if (driver_.cuMemAlloc_v2(&address, bytes != 0 ? bytes : 1) != kSuccess) return nullptr;
+    check(driver_.cuMemAlloc_v2(&address, bytes != 0 ? bytes : 1), "an allocation");
     return reinterpret_cast<void*>(address);
   } catch (...) {
     return nullptr;

@@ -63,8 +63,7 @@ class CudaDevice final : public Device {
       raise(result, what);
   }
   [[noreturn]] void raise(Result result, const std::string& what);
-  // Throws DEVICE_FAILED after such an error.
-  void require_usable() const {
+  void require_usable() const override {
     if (is_lost_.load(std::memory_order_acquire)) [[unlikely]]
       throw_lost();
   }
