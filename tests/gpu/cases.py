@@ -150,6 +150,18 @@ def _vectors(a: Tensor, b: Tensor, v: Tensor) -> tuple[Tensor, ...]:
     return a @ v, v @ v, torch.inner(a, b), torch.tensordot(a, b, 1), torch.einsum("ij,kj->ik", a, b), torch.cdist(a, b)
 
 
+def _device_dependent(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    """Operators that torch gives other results on GPUs: other sizes, dtypes and formulas."""
+    half, scale = x.bfloat16(), w.bfloat16()
+    return (
+        *torch.native_batch_norm(x, w, b, b, w.abs(), False, 0.1, 1e-5),
+        *torch.native_batch_norm(half, scale, None, None, None, True, 0.1, 1e-5),
+        *torch.native_layer_norm(half, [6], scale, None, 1e-5),
+        *torch.ops.aten.log_sigmoid_forward(x),
+        torch._addmm_activation(b, x[:, :5], x[:5], use_gelu=True),
+    )
+
+
 def cases() -> dict[str, Callable[[], Case]]:
     """By name, a function that makes a model, its example inputs and its dynamic shapes."""
     randn = torch.randn
@@ -166,6 +178,7 @@ def cases() -> dict[str, Callable[[], Case]]:
         "encoder": lambda: (nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval(), (randn(2, 9, 64),), None),
         "layer-norm": lambda: (nn.Sequential(nn.LayerNorm(512), nn.GELU()).eval(), (randn(64, 512),), _batch("input")),
         "group-norm": lambda: (nn.GroupNorm(2, 8).eval(), (randn(2, 8, 5, 5),), None),
+        "device-dependent": lambda: (_device_dependent, (randn(8, 6), randn(6), randn(6)), None),
         "softmax": lambda: (lambda x: x.softmax(-1), (randn(64, 1000),), None),
         "reductions": lambda: (_reductions, (randn(64, 3000),), None),
         "scans": lambda: (lambda x: (x.cumsum(1), x.cumprod(0)), (randn(8, 100),), None),

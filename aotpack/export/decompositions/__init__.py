@@ -8,6 +8,7 @@ operator; a file is registered by the import in the `__init__` of its folder.
 from aotpack.export.decompositions import (
     complex,
     creation,
+    devices,
     elementwise,
     indexing,
     linalg,
@@ -21,6 +22,7 @@ from aotpack.export.decompositions.table import our_decompositions
 __all__ = [
     "complex",
     "creation",
+    "devices",
     "elementwise",
     "indexing",
     "linalg",

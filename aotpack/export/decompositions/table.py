@@ -15,6 +15,7 @@ from aotpack.export.torch_compat.patches import applied
 aten = torch.ops.aten
 
 _TABLE: dict[Any, Callable[..., Any]] = {}
+_AMENDED: dict[Any, Callable[..., Any]] = {}
 
 
 def decomposes(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -32,6 +33,18 @@ def decomposes(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., 
     return register
 
 
+def amends(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function that is called instead of TorchInductor's decomposition of `operators`, with that
+    decomposition before the arguments.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        _AMENDED.update(dict.fromkeys(operators, function))
+        return function
+
+    return register
+
+
 @contextlib.contextmanager
 def our_decompositions() -> Iterator[None]:
     """While active, TorchInductor decomposes by our table too."""
@@ -40,7 +53,9 @@ def our_decompositions() -> Iterator[None]:
         @functools.wraps(original)
         def select() -> dict[Any, Any]:
             table = original()
-            return {**table, **{op: _else(function, table.get(op)) for op, function in _TABLE.items()}}
+            amended = {op: functools.partial(f, table[op]) for op, f in _AMENDED.items() if op in table}
+            ours = {op: _else(function, table.get(op)) for op, function in _TABLE.items()}
+            return {**table, **amended, **ours}
 
         return select
 
