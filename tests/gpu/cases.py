@@ -179,6 +179,7 @@ def cases() -> dict[str, Callable[[], Case]]:
         "layer-norm": lambda: (nn.Sequential(nn.LayerNorm(512), nn.GELU()).eval(), (randn(64, 512),), _batch("input")),
         "group-norm": lambda: (nn.GroupNorm(2, 8).eval(), (randn(2, 8, 5, 5),), None),
         "device-dependent": lambda: (_device_dependent, (randn(8, 6), randn(6), randn(6)), None),
+        "items": lambda: (lambda x, t: (x * t.item(), x - t.double().item()), (randn(8, 6), randn(())), None),
         "softmax": lambda: (lambda x: x.softmax(-1), (randn(64, 1000),), None),
         "reductions": lambda: (_reductions, (randn(64, 3000),), None),
         "scans": lambda: (lambda x: (x.cumsum(1), x.cumprod(0)), (randn(8, 100),), None),

@@ -85,6 +85,11 @@ def _gradients(q: Tensor, k: Tensor, v: Tensor, gradient: Tensor) -> tuple[Tenso
     return torch.autograd.grad(y, operands, gradient)
 
 
+def _spectrum_gradients(x: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(torch.view_as_real(torch.fft.rfft(x * 2)), (x,), gradient)
+
+
 def _state() -> nn.Module:
     class Ranks(nn.Module):
         """State that a host step writes to, between calls."""
@@ -122,6 +127,7 @@ def host_steps() -> dict[str, Callable[[], Case]]:
         "host-sort": lambda: (lambda x: (x * 2).sort(-1)[0] + 1, (randn(4, 6000),), None),
         "host-columns": lambda: (lambda x: (x.mT[::2] * 2).sort(0)[0] + 1, (randn(40, 6000),), None),
         "host-gradients": lambda: (_gradients, (randn(queries), randn(keys), randn(keys), randn(queries)), None),
+        "host-spectrum-gradients": lambda: (_spectrum_gradients, (randn(4, 8), randn(4, 5, 2)), None),
         "host-state": lambda: (_state(), (mask, randn(4, 4)), None),
         "host-complex": lambda: (lambda a, b: (a * b + 1).exp(), (randn(9) + 1j * randn(9), randn(9) * 1j), None),
     }

@@ -53,9 +53,13 @@ def our_decompositions() -> Iterator[None]:
         @functools.wraps(original)
         def select() -> dict[Any, Any]:
             table = original()
-            amended = {op: functools.partial(f, table[op]) for op, f in _AMENDED.items() if op in table}
-            ours = {op: _else(function, table.get(op)) for op, function in _TABLE.items()}
-            return {**table, **amended, **ours}
+            amended: dict[Any, Callable[..., Any]] = {
+                op: functools.partial(f, table[op]) for op, f in _AMENDED.items() if op in table
+            }
+            ours: dict[Any, Callable[..., Any]] = {
+                op: _else(function, table.get(op)) for op, function in _TABLE.items()
+            }
+            return {**table, **{op: _on_its_device(f) for op, f in {**amended, **ours}.items()}}
 
         return select
 
@@ -67,6 +71,31 @@ def our_decompositions() -> Iterator[None]:
         }
     ):
         yield
+
+
+def _on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a decomposition creates is where its operands are, or where it is asked for."""
+
+    @functools.wraps(function)
+    def decompose(*args: Any, **kwargs: Any) -> Any:
+        device = _device_of(*args, *kwargs.values())
+        if device is None:
+            return function(*args, **kwargs)
+        with device:
+            return function(*args, **kwargs)
+
+    return decompose
+
+
+def _device_of(*values: Any) -> torch.device | None:
+    """The device in `values`, of tensors or by itself; None for the host."""
+    for value in values:
+        device = value.device if isinstance(value, torch.Tensor) else value
+        if isinstance(device, (list, tuple)):
+            device = _device_of(*device)
+        if isinstance(device, torch.device) and device.type != "cpu":
+            return device
+    return None
 
 
 def _else(function: Callable[..., Any], other: Callable[..., Any] | None) -> Callable[..., Any]:

@@ -11,6 +11,7 @@ from torch.fx.node import map_aggregate
 from aotpack.export.ir.program import Program, get_attribute
 from aotpack.export.ir.rewriter import fake_mode, is_dense
 from aotpack.export.torch_compat.inductor.cuda.device import DEVICE
+from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 from aotpack.export.torch_compat.pytree import tree_map_only
 
 
@@ -34,6 +35,8 @@ def on_device(program: Program) -> tuple[torch.fx.GraphModule, list[Any], list[s
         for node in graph.nodes:
             node.args = _moved(node.args)
             node.kwargs = _moved(node.kwargs)
+            if _creates(node):
+                node.update_kwarg("device", DEVICE)
             if "val" in node.meta and node not in numbers:
                 node.meta["val"] = tree_map_only(torch.Tensor, _on_device, node.meta["val"])
         attributes = program.constant_names()
@@ -53,6 +56,14 @@ def on_device(program: Program) -> tuple[torch.fx.GraphModule, list[Any], list[s
 
 def _moved(arguments: Any) -> Any:
     return map_aggregate(arguments, lambda a: DEVICE if isinstance(a, torch.device) else a)
+
+
+def _creates(node: torch.fx.Node) -> bool:
+    """Whether it makes a tensor of none, on the device by default, which is the host."""
+    if not isinstance(node.target, OpOverload) or node.kwargs.get("device") is not None:
+        return False
+    takes_device = any(argument.name == "device" for argument in operator_schema(node.target).arguments)
+    return takes_device and not any(isinstance(n.meta.get("val"), torch.Tensor) for n in node.all_input_nodes)
 
 
 def _on_device(value: torch.Tensor) -> torch.Tensor:

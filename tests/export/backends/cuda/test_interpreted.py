@@ -21,8 +21,8 @@ pytestmark = pytest.mark.torch
 
 # Of tests/gpu: kernels of each kind, calls with state, literals and numbers, and steps on the host in between.
 NAMES = (
-    *("mlp-bf16-dynamic", "attention-dynamic", "conv-1d-float16", "state", "number", "device-dependent"),
-    *("host-rows", "host-strides", "host-gradients"),
+    *("mlp-bf16-dynamic", "attention-dynamic", "conv-1d-float16", "state", "number", "device-dependent", "items"),
+    *("host-rows", "host-strides", "host-gradients", "host-spectrum-gradients"),
 )
 
 Verify = Callable[..., str]

@@ -6,6 +6,7 @@ none of them to a device. Kernels are assets of the module, which `launchKernel`
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codegen.cpp_wrapper_gpu.{CppWrapperGpu, DeferredTritonCallWrapper}   the methods overridden here
   torch._inductor.codegen.cpp_wrapper_gpu.CppWrapperGpu._triton_call_wrappers
+  torch._inductor.utils.IndentedBuffer._lines
   torch._inductor.codegen.wrapper.PythonWrapperCodegen.kernel_autotune_defs
   torch._inductor.ir.{FallbackKernel, MultiOutput}.codegen, .layout, .get_name, .get_size, .get_stride
   torch._inductor.virtualized.V.graph.{graph_inputs, inputs_to_check, constants}
@@ -16,7 +17,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import sympy
@@ -29,6 +31,8 @@ from torch._inductor.virtualized import V
 from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel, KernelCompiler
 from aotpack.export.torch_compat.inductor.wrapper import RUN, ModuleParts
 from aotpack.export.torch_compat.patches import replaced
+
+_NUMBER = re.compile(r"(\s*)(?:int64_t|float) (\w+)(,?)")
 
 
 class CudaModuleWrapper(ModuleParts, CppWrapperGpu):
@@ -94,7 +98,18 @@ class _KernelCall(DeferredTritonCallWrapper):
 
     def generate_launch_kernel(self, prefix: Any, wrapper: Any, kernel_var_name: str, params: Any) -> None:
         name = kernel_var_name.rpartition(".")[2]
+        _declare_numbers(prefix, self.wrapper_name, params["triton_meta"]["signature"])
         super().generate_launch_kernel(prefix, wrapper, f"aotpack_kernel_{name}", params)  # type: ignore[no-untyped-call]
+
+
+def _declare_numbers(prefix: Any, function: str, signature: Mapping[str, str]) -> None:
+    """TorchInductor declares symbolic floats as integers among the parameters of `function`, whose body comes next."""
+    lines = prefix._lines
+    first = max(i for i, line in enumerate(lines) if isinstance(line, str) and f" {function}(" in line)
+    for i in range(first, len(lines)):
+        parameter = _NUMBER.fullmatch(lines[i]) if isinstance(lines[i], str) else None
+        if parameter is not None and signature.get(parameter[2]) in ("fp32", "fp64"):
+            lines[i] = f"{parameter[1]}double {parameter[2]}{parameter[3]}"
 
 
 @contextlib.contextmanager
