@@ -26,6 +26,7 @@ from aotpack.building.compiler import find_compiler
 from aotpack.errors import (
     AotpackError,
     CaptureError,
+    DeviceError,
     UnsupportedOperatorError,
 )
 from aotpack.export import BuildOptions, aot_export, build_archive
@@ -168,7 +169,7 @@ class Worker:
         except _GONE:
             return self._crashed("the process crashes as it loads the archive")
         except AotpackError as error:
-            return Ending(CALL_ERROR, f"loading: {_first_line(error)}")
+            return self._failed(error, "loading: ")
         for turn in range(max(len(values) for values in sets.values())):
             inputs = {name: values[min(turn, len(values) - 1)] for name, values in sets.items()}
             flat = [t for values in inputs.values() for t in values]
@@ -179,7 +180,7 @@ class Worker:
             except _GONE:
                 return self._crashed("the process crashes in the call")
             except (AotpackError, MemoryError) as error:
-                return Ending(CALL_ERROR, _first_line(error))
+                return self._failed(error)
             for name, call in calls.items():
                 found, results = results[: call.results], results[call.results :]
                 if name in endings or (turn and turn >= len(sets[name])):
@@ -225,12 +226,21 @@ class Worker:
 
         return recorded_kernels(self._recorded)
 
+    def _failed(self, error: Exception, when: str = "") -> Ending:
+        """Of a call. A process that has met a fault on its device cannot use it again: the next task gets another."""
+        if isinstance(error, DeviceError):
+            self._stop()
+        return Ending(CALL_ERROR, when + _first_line(error))
+
     def _crashed(self, text: str) -> Ending:
+        self._stop()
+        return Ending(CRASH, text)
+
+    def _stop(self) -> None:
         assert self._runner is not None
         with contextlib.suppress(OSError):
             self._runner.close()
         self._runner = None
-        return Ending(CRASH, text)
 
 
 def _lower(program: Program, target: str, cache: Path | None) -> None:

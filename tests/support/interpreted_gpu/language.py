@@ -45,6 +45,7 @@ def install(check_access: Callable[[Array, int], None]) -> None:
     builder.cast_impl = _cast
     builder.create_fp_to_fp = lambda self, x, dtype, rounding: _cast(self, x, dtype)
     builder.create_dot = _dot
+    builder.create_inline_asm = _inline_asm
     builder.binary_op = _on_values(builder.binary_op)
     builder.unary_op = _on_values(builder.unary_op)
     builder.ternary_op = _on_values(builder.ternary_op)
@@ -103,6 +104,23 @@ def _cast(self: Any, x: TensorHandle, dtype: Any) -> TensorHandle:
 def _dot(self: Any, a: TensorHandle, b: TensorHandle, sum_: TensorHandle, precision: Any, _: Any) -> TensorHandle:
     product = np.matmul(_value(a), _value(b), dtype=sum_.data.dtype)
     return TensorHandle(product + sum_.data, sum_.dtype.scalar)
+
+
+# By opcode, on float64: the product of two of float32 is exact.
+_INSTRUCTIONS: dict[str, Callable[..., Array]] = {
+    "fma.rn.f32": lambda a, b, c: a * b + c,
+    "rcp.approx.ftz.f32": lambda a: 1 / a,
+}
+
+
+def _inline_asm(_: Any, asm: str, constraints: str, values: Sequence[TensorHandle], *rest: Any) -> Any:
+    """One instruction of those that TorchInductor writes, for operands of float32."""
+    opcode = asm.split()[0]
+    if opcode not in _INSTRUCTIONS or set(constraints) > set("=f, "):
+        raise NotImplementedError(f"inline assembly in Triton's interpreter: {asm}")
+    with np.errstate(all="ignore"):
+        result = _INSTRUCTIONS[opcode](*(value.data.astype(np.float64) for value in values)).astype(np.float32)
+    return types.SimpleNamespace(get_result=lambda _: TensorHandle(result, tl.float32))
 
 
 def _on_values(operator: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
