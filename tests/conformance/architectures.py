@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.task import Platform
 from tests.support.torchless import ROOT
 
 # What makes a model small, by the names that configurations have for it.
@@ -114,7 +115,7 @@ def inputs_of(model: Any) -> dict[str, Any]:
     return inputs
 
 
-def run_one(name: str, cache: Path | None) -> dict[str, Any]:
+def run_one(name: str, cache: Path | None, platform: Platform) -> dict[str, Any]:
     """Builds and compares; what came out. Errors of the build are the caller's to see."""
     import torch
     from torch.utils import _pytree as pytree
@@ -142,10 +143,11 @@ def run_one(name: str, cache: Path | None) -> dict[str, Any]:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.aotpack"
-        build_archive(aot_export(whole, (), inputs), path, options=BuildOptions(check=False, cache_dir=cache))
+        options = BuildOptions(check=False, cache_dir=cache)
+        build_archive(aot_export(whole, (), inputs), path, targets=[platform.target], options=options)
         seconds = time.monotonic() - began
-        results = aotpack.load(path)(**inputs)
-        error = max(_error(torch.as_tensor(a), b) for a, b in zip(results, expected, strict=True))
+        results = aotpack.load(path, device=platform.device or "cpu")(**inputs)
+        error = max(_error(torch.as_tensor(a.numpy()), b) for a, b in zip(results, expected, strict=True))
     ending = "ok" if error <= _TOLERANCE else "wrong"
     return {"architecture": name, "ending": ending, "error": error, "seconds": round(seconds, 1)}
 
@@ -160,12 +162,16 @@ def _error(result: Any, expected: Any) -> float:
     return float(difference / expected.double().nan_to_num().abs().max().clamp(min=1e-30))
 
 
-def run_all(names: Iterable[str], *, jobs: int, cache: Path | None, limit: float = 600) -> list[dict[str, Any]]:
+def run_all(
+    names: Iterable[str], *, jobs: int, cache: Path | None, platform: Platform | None = None, limit: float = 600
+) -> list[dict[str, Any]]:
     """Each in a process; reports as they end."""
+    platform = platform or Platform()
 
     def run(name: str) -> dict[str, Any]:
         command = [sys.executable, "-m", "tests.conformance.architectures", "--one", name]
         command += ["--cache", str(cache)] if cache is not None else []
+        command += ["--target", platform.target, *(["--device", platform.device] if platform.device else [])]
         try:
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit, check=False)
         except subprocess.TimeoutExpired:
@@ -196,14 +202,17 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time; default: %(default)s")
     parser.add_argument("--cache", type=Path, metavar="DIR", help="build cache; by default the user's")
+    parser.add_argument("--target", default="native", help="what archives are built for; default: %(default)s")
+    parser.add_argument("--device", help="where they run, e.g. cuda:0; default: cpu")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all records there")
     parser.add_argument("--one", metavar="NAME", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    platform = Platform(options.target, options.device)
     if options.one is not None:
         warnings.simplefilter("ignore")
-        print(json.dumps(run_one(options.one, options.cache)))
+        print(json.dumps(run_one(options.one, options.cache, platform)))
         return 0
-    records = run_all(options.names or ARCHITECTURES, jobs=options.jobs, cache=options.cache)
+    records = run_all(options.names or ARCHITECTURES, jobs=options.jobs, cache=options.cache, platform=platform)
     if options.json is not None:
         options.json.write_text(json.dumps(records, indent=1) + "\n")
     right = sum(record["ending"] == "ok" for record in records)
