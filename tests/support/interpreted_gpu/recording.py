@@ -27,6 +27,10 @@ def recorded_kernels(folder: Path) -> Iterator[None]:
         kernel = self.kernels[-1]
         record = {"name": name, "entry": kernel.entry, "source": source, **_specialization(tuner)}
         path = folder / f"{hashlib.sha256(kernel.cubin).hexdigest()}.json"
+        if path.exists():
+            # Code in which the divisibility of a parameter makes no difference.
+            others = json.loads(path.read_text())["aligned"]
+            record["aligned"] = [name for name in record["aligned"] if name in others]
         path.write_text(json.dumps(record))
         return tuner
 
