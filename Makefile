@@ -38,6 +38,8 @@ CMAKE := $(CURDIR)/$(BIN)/cmake
 CTEST := $(CURDIR)/$(BIN)/ctest
 , := ,
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Processes that may not keep bytecode compile torch's modules again, each for seconds.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Compilers take most of the time of the C++ tests, and a third of that of the Python tests, which build archives. Both
 # caches know an object file by the contents of all that it is made from.

@@ -11,6 +11,7 @@ import torch.fx
 
 from aotpack.archive import Guard
 from aotpack.export.symbolic_shapes.declared import Note, Question
+from aotpack.export.torch_compat.graphs import module_over
 from aotpack.export.torch_compat.tensors import storage_id
 from aotpack.spec import Check, Signature
 
@@ -120,7 +121,7 @@ class Program:
         output = graph.graph_copy(self.graph, memo)
         graph.output(output)
         # graph_copy shares `meta` dicts by copy; the output node has none of its own to keep.
-        return torch.fx.GraphModule(self.graph_module, graph)
+        return module_over(self.graph_module, graph)
 
     def with_graph(
         self,
@@ -177,7 +178,7 @@ class Program:
 
     def runnable(self) -> torch.fx.GraphModule:
         """The graph with all values in memory, to run it as it is."""
-        module = torch.fx.GraphModule(self.graph_module, self.graph)
+        module = module_over(self.graph_module, self.graph)
         for node in self.graph.find_nodes(op="get_attr"):
             attribute = str(node.target)
             if get_attribute(module, attribute).is_meta:

@@ -22,6 +22,7 @@ from aotpack.export.ir.rewriter import is_dense
 from aotpack.export.passes.runner import refuse_specialization
 from aotpack.export.probing.lowering_guards import lowering_checks
 from aotpack.export.symbolic_shapes import shape_env
+from aotpack.export.torch_compat.graphs import module_over
 from aotpack.export.torch_compat.inductor.codegen import GeneratedCode, generate
 from aotpack.export.torch_compat.operators import OpOverload
 
@@ -111,7 +112,7 @@ def _with_room(program: Program) -> torch.fx.GraphModule:
     Values that do not exist yet are not read: memory that is never touched takes no room. Single numbers have their
     values, because TorchInductor may compute with them.
     """
-    module = torch.fx.GraphModule(program.graph_module, program.graph)
+    module = module_over(program.graph_module, program.graph)
     for node in program.graph.find_nodes(op="get_attr"):
         attribute = str(node.target)
         value = get_attribute(module, attribute)

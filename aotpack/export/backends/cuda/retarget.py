@@ -10,6 +10,7 @@ from torch.fx.node import map_aggregate
 
 from aotpack.export.ir.program import Program, get_attribute
 from aotpack.export.ir.rewriter import fake_mode, is_dense
+from aotpack.export.torch_compat.graphs import module_over
 from aotpack.export.torch_compat.inductor.cuda.device import DEVICE
 from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 from aotpack.export.torch_compat.pytree import tree_map_only
@@ -24,7 +25,7 @@ def on_device(program: Program) -> tuple[torch.fx.GraphModule, list[Any], list[s
     Returns:
         The graph, the values of its placeholders, and the attributes that are the constants.
     """
-    module = torch.fx.GraphModule(program.graph_module, program.editable().graph)
+    module = module_over(program.graph_module, program.editable().graph)
     graph = module.graph
     placeholders = graph.find_nodes(op="placeholder")
     numbers = {

@@ -19,6 +19,7 @@ from aotpack.export.backends.cpu import kernel_source, wrapper_source
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import bound_arguments, fake_mode
 from aotpack.export.ops import recurrent
+from aotpack.export.torch_compat.graphs import module_over
 from aotpack.export.torch_compat.inductor import codegen
 from aotpack.export.torch_compat.inductor.codegen import GeneratedCode, generate
 from aotpack.targets import BY_NAME
@@ -123,6 +124,16 @@ class TestSignatures:
         assert fake_mode(program.graph_module) is node.meta["val"].fake_mode
         assert aten.add_.Tensor._schema.is_mutable
         assert torch.Tag.nondeterministic_seeded in aten.rand.default.tags
+
+    def test_graph_modules_generate_no_code_until_they_are_called(self) -> None:
+        graph = torch.fx.Graph()
+        graph.output(graph.call_function(torch.neg, (graph.placeholder("x"),)))
+        module = module_over(nn.Module(), graph)
+        assert module._needs_recompile()
+        assert module(torch.ones(2)).tolist() == [-1, -1]
+        assert not module._needs_recompile()
+        module.recompile()
+        assert module._needs_recompile()
 
 
 class TestGeneratedText:
