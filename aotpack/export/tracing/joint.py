@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import operator
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +33,7 @@ from aotpack.export.torch_compat.export import export_joint
 from aotpack.export.torch_compat.fake_tensors import FakeTensor
 from aotpack.export.torch_compat.library import triton_operators_kept
 from aotpack.export.torch_compat.older_torch import captures_mended
+from aotpack.export.torch_compat.onednn import without_onednn
 from aotpack.export.torch_compat.patches import always, applied
 from aotpack.export.tracing.numbers import NUMBER_DTYPES, constant, number_kind
 
@@ -71,11 +71,8 @@ def joint_graph(
 @contextlib.contextmanager
 def portable_operators() -> Iterator[None]:
     """While active, torch chooses operators whose backward has kernels here over those of one library."""
-    with warnings.catch_warnings():
-        # Setting one flag of oneDNN makes torch speak of others, for devices that are not there.
-        warnings.simplefilter("ignore")
-        with torch.backends.mkldnn.flags(enabled=False), sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
-            yield
+    with without_onednn(), sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
+        yield
 
 
 @dataclass(frozen=True)

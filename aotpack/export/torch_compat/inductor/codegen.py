@@ -42,6 +42,7 @@ from aotpack.export.torch_compat.inductor.rare_dtypes import rare_dtypes_allowed
 from aotpack.export.torch_compat.inductor.shims import shims_of_later_versions
 from aotpack.export.torch_compat.inductor.short_cuts import short_cuts
 from aotpack.export.torch_compat.inductor.sizes import open_sizes
+from aotpack.export.torch_compat.onednn import without_onednn
 from aotpack.export.torch_compat.patches import replaced
 from aotpack.targets import BY_NAME, TABLE
 
@@ -230,7 +231,7 @@ def generate(
         _adapted(),
         chosen_layouts(gm),
         custom_calls(custom or {}),
-        torch.backends.mkldnn.flags(enabled=False),
+        without_onednn(),
     ):
         return run_inductor(gm, inputs, _config(bits, fold=fold, custom=custom), wording=wording)
 
