@@ -23,6 +23,14 @@ def size_hint(size: Any) -> int:
     return int(value) if value.is_number and value.is_finite else _UNKNOWN
 
 
+def size_limit(size: Any) -> int | None:
+    """The largest value of a size, as far as its range says; None where there is none. Never adds a guard."""
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    upper = size.node.shape_env.bound_sympy(size.node.expr).upper
+    return int(upper) if upper.is_finite and upper.is_number else None
+
+
 def _middle(limits: Any) -> int:
     if limits is None:
         return _UNKNOWN

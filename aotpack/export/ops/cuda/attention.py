@@ -1,4 +1,4 @@
-"""`aotpack::cuda_attention`: attention without dropout, by a kernel of this project."""
+"""`aotpack::cuda_attention`: attention without dropout, by kernels of this project."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from torch import Tensor
 from torch.library import triton_op
 
 from aotpack.export.ops.cuda.attention_kernel import attention_kernel
-from aotpack.export.ops.cuda.attention_rule import choose
+from aotpack.export.ops.cuda.attention_rule import AttentionTile, choose, choose_decode, fits_workspace
+from aotpack.export.ops.cuda.decode_kernel import combine_kernel, decode_kernel
 from aotpack.export.ops.cuda.gpu import limits
-from aotpack.export.ops.cuda.launch import Launch, launch
-from aotpack.export.symbolic_shapes.hints import size_hint
+from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
+from aotpack.export.symbolic_shapes.hints import size_hint, size_limit
 from aotpack.export.torch_compat.operators import OpOverload
 
 # Not double: Triton has no products of that precision for operands of more than 16 columns.
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Sizes of heads; a block has one in its registers.
 LARGEST_DIM = 256
+# Positions up to which an attention may be one that generates text.
+_FEW_POSITIONS = 16
+# Keys of a cache whose size has no limit.
+_LONG_CACHE = 4096
 
 
 @triton_op("aotpack::cuda_attention", mutates_args={})
@@ -37,33 +42,95 @@ def cuda_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_caus
         [batch, heads, length, value dim], which lies in memory as [batch, length, heads, value dim]. Rows without keys
         are 0. Sums are of single precision.
     """
-    (batch, heads, length, dim), (_, key_heads, keys, value_dim) = q.shape, v.shape
-    block_d, block_vd = (max(16, 1 << (size - 1).bit_length()) for size in (dim, value_dim))
-    multiprocessors, shared = limits()
+    return attend(q, k, v, mask, is_causal, scale, launch)
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float, launcher: Launcher
+) -> Tensor:
+    """`cuda_attention`, with the function that launches kernels."""
+    shared = _arguments(q, k, v, mask, scale)
+    # With `is_causal`, few positions read few keys.
+    if not is_causal and size_hint(q.shape[2]) <= _FEW_POSITIONS:
+        out = _decode(q, v, shared, launcher)
+        if out is not None:
+            return out.transpose(1, 2)
+    (batch, heads, length, _), keys = q.shape, k.shape[2]
+    multiprocessors, shared_bytes = limits()
     tile = choose(
         size_hint(batch) * size_hint(heads),
         size_hint(length),
         size_hint(keys),
-        block_d,
-        block_vd,
+        shared["BLOCK_D"],
+        shared["BLOCK_VD"],
         q.dtype,
         multiprocessors=multiprocessors,
-        shared_bytes=shared,
+        shared_bytes=shared_bytes,
     )
+    grid: Any = ((length + tile.m - 1) // tile.m * batch * heads,)
+    own = {"out": q.new_empty((batch, length, heads, v.shape[3])), "HEADS": heads, "CAUSAL": is_causal}
+    return launcher(Launch(attention_kernel, grid, shared | own | _sizes(tile))).transpose(1, 2)
+
+
+def _decode(q: Tensor, v: Tensor, shared: dict[str, Any], launcher: Launcher) -> Tensor | None:
+    """Attention with few positions: [batch, length, heads, value dim]; None where `attention_kernel` is as good."""
+    (batch, heads, length, _), (_, key_heads, keys, value_dim) = q.shape, v.shape
+    group = heads // key_heads
+    multiprocessors, shared_bytes = limits()
+    tile, splits = choose_decode(
+        size_hint(batch) * size_hint(key_heads),
+        size_hint(length) * group,
+        _longest(keys),
+        shared["BLOCK_D"],
+        shared["BLOCK_VD"],
+        q.dtype,
+        multiprocessors=multiprocessors,
+        shared_bytes=shared_bytes,
+    )
+    rows: Any = batch * length * heads
+    if not fits_workspace(splits, size_limit(rows * (value_dim + 2))):
+        splits = 1
+    if splits == 1 and group == 1:
+        return None
     out = q.new_empty((batch, length, heads, value_dim))
+    parts = out if splits == 1 else q.new_empty((splits * rows * (value_dim + 2),), dtype=torch.float32)
+    step = shared["stride_mh"]
+    own = {
+        "out": parts,
+        "ROWS": rows,
+        "KEY_HEADS": key_heads,
+        "SKIP": shared["MASK"] != 0 and (group == 1 or (isinstance(step, int) and step == 0)),
+        "SPLITS": splits,
+    }
+    grid: Any = ((length * group + tile.m - 1) // tile.m * batch * key_heads, splits)
+    parts = launcher(Launch(decode_kernel, grid, shared | own | _sizes(tile)))
+    if splits == 1:
+        return parts
+    arguments = {
+        "parts": parts,
+        "out": out,
+        "ROWS": rows,
+        "VALUE_DIM": value_dim,
+        "SPLITS": splits,
+        "BLOCK_S": 1 << (splits - 1).bit_length(),
+        "BLOCK_VD": shared["BLOCK_VD"],
+        "num_warps": 4,
+    }
+    return launcher(Launch(combine_kernel, (rows,), arguments))
+
+
+def _arguments(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> dict[str, Any]:
+    """What both kernels are called with."""
+    (batch, heads, length, dim), (_, key_heads, keys, value_dim) = q.shape, v.shape
     # It is not read where there is none.
     over = q if mask is None else mask.expand(batch, heads, length, keys)
-    kind = 0 if mask is None else 1 if mask.dtype == torch.bool else 2
-    grid: Any = ((length + tile.m - 1) // tile.m * batch * heads,)
-    arguments = {
+    return {
         "q": q,
         "k": k,
         "v": v,
         "mask": over,
-        "out": out,
         "LENGTH": length,
         "KEYS": keys,
-        "HEADS": heads,
         **dict(zip(("stride_qb", "stride_qh", "stride_qm", "stride_qd"), q.stride(), strict=True)),
         **dict(zip(("stride_kb", "stride_kh", "stride_kn", "stride_kd"), k.stride(), strict=True)),
         **dict(zip(("stride_vb", "stride_vh", "stride_vn", "stride_vd"), v.stride(), strict=True)),
@@ -72,16 +139,22 @@ def cuda_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_caus
         "GROUP": heads // key_heads,
         "DIM": dim,
         "VALUE_DIM": value_dim,
-        "MASK": kind,
-        "CAUSAL": is_causal,
-        "BLOCK_M": tile.m,
-        "BLOCK_N": tile.n,
-        "BLOCK_D": block_d,
-        "BLOCK_VD": block_vd,
-        "num_warps": tile.warps,
-        "num_stages": tile.stages,
+        "MASK": 0 if mask is None else 1 if mask.dtype == torch.bool else 2,
+        "BLOCK_D": max(16, 1 << (dim - 1).bit_length()),
+        "BLOCK_VD": max(16, 1 << (value_dim - 1).bit_length()),
     }
-    return launch(Launch(attention_kernel, grid, arguments)).transpose(1, 2)
+
+
+def _sizes(tile: AttentionTile) -> dict[str, int]:
+    return {"BLOCK_M": tile.m, "BLOCK_N": tile.n, "num_warps": tile.warps, "num_stages": tile.stages}
+
+
+def _longest(keys: Any) -> int:
+    """How many keys to expect: caches that grow are read for the longest time when they are long."""
+    if isinstance(keys, int):
+        return keys
+    limit = size_limit(keys)
+    return max(size_hint(keys), _LONG_CACHE if limit is None else min(limit, _LONG_CACHE))
 
 
 OPERATOR: OpOverload = torch.ops.aotpack.cuda_attention.default

@@ -9,7 +9,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _read(
+def read_keys(
     queries,
     keys,
     values,
@@ -30,20 +30,23 @@ def _read(
     MASK: tl.constexpr,
     CAUSAL: tl.constexpr,
     WHOLE: tl.constexpr,
+    SPLITS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_VD: tl.constexpr,
 ):
     """Adds keys begin to end: the largest score of each position, the sum of its weights, and its weighted values.
 
-    WHOLE: all of these keys exist, in blocks of BLOCK_N, and every position reads them if the mask lets it.
+    WHOLE: all of these keys exist, in blocks of BLOCK_N, and every position reads them if the mask lets it. Of SPLITS
+    consecutive blocks it reads the first.
     """
     # exp2 is one instruction.
     log2_e: tl.constexpr = 1.4426950408889634
     offsets_n = tl.arange(0, BLOCK_N)
     in_dim = tl.arange(0, BLOCK_D) < DIM
     in_value_dim = tl.arange(0, BLOCK_VD) < VALUE_DIM
-    for n in range(begin, end, BLOCK_N):
+    step: tl.constexpr = BLOCK_N * SPLITS
+    for n in range(begin, end, step):
         is_key = offsets_n < KEYS - n
         if WHOLE and BLOCK_D == DIM:
             x = tl.load(keys)
@@ -75,9 +78,9 @@ def _read(
             y = tl.load(values, mask=is_key[:, None] & in_value_dim[None, :], other=0.0)
         total = tl.dot(p.to(y.dtype), y, total * rescale[:, None], input_precision="ieee")
         largest = larger
-        keys += BLOCK_N * stride_kn
-        values += BLOCK_N * stride_vn
-        masks += BLOCK_N * stride_mn
+        keys += step * stride_kn
+        values += step * stride_vn
+        masks += step * stride_mn
     return largest, weight, total
 
 
@@ -179,16 +182,16 @@ def attention_kernel(
         end = tl.minimum(KEYS, (position + 1) * BLOCK_M)
         whole = tl.minimum(whole, (position * BLOCK_M + 1) // BLOCK_N)
     middle = whole * BLOCK_N
-    largest, weight, total = _read(
+    largest, weight, total = read_keys(
         queries, keys, values, masks, largest, weight, total, offsets_m, 0, middle, KEYS, stride_kn, stride_vn,
-        stride_mn, SCALE, DIM, VALUE_DIM, MASK, CAUSAL, True, BLOCK_N, BLOCK_D, BLOCK_VD,
+        stride_mn, SCALE, DIM, VALUE_DIM, MASK, CAUSAL, True, 1, BLOCK_N, BLOCK_D, BLOCK_VD,
     )  # fmt: skip
     keys += middle.to(tl.int64) * stride_kn
     values += middle.to(tl.int64) * stride_vn
     masks += middle.to(tl.int64) * stride_mn
-    largest, weight, total = _read(
+    largest, weight, total = read_keys(
         queries, keys, values, masks, largest, weight, total, offsets_m, middle, end, KEYS, stride_kn, stride_vn,
-        stride_mn, SCALE, DIM, VALUE_DIM, MASK, CAUSAL, False, BLOCK_N, BLOCK_D, BLOCK_VD,
+        stride_mn, SCALE, DIM, VALUE_DIM, MASK, CAUSAL, False, 1, BLOCK_N, BLOCK_D, BLOCK_VD,
     )  # fmt: skip
     # nan stays.
     total = tl.where((weight == 0.0)[:, None], 0.0, total / tl.where(weight == 0.0, 1.0, weight)[:, None])

@@ -31,6 +31,19 @@ _FULL = AttentionTile(32, 32, 4, 2)
 _MANY = 4
 _SHORT = 512
 
+# Attentions with few positions: a row for each position and head of a group.
+_DECODE = AttentionTile(16, 64, 4, 3)
+_DECODE_FULL = AttentionTile(16, 32, 4, 2)
+_MOST_ROWS = 64
+# Blocks per multiprocessor among which keys are divided, from as many keys, keys that a block reads at least, and
+# blocks that share the keys of a head at most.
+_DECODE_BLOCKS = 2
+_LONG = 512
+_SHORTEST_PART = 64
+_MOST_SPLITS = 64
+# Of the results of all splits.
+_LARGEST_WORKSPACE = 64 << 20
+
 
 def choose(
     heads: int,
@@ -61,6 +74,43 @@ def choose(
         many = heads * -(-length // tile.m) >= _MANY * multiprocessors
         if max(dim, value_dim) > 64 or (many and keys < _SHORT):
             tile = replace(tile, n=64)
+    return _fitting(tile, dim, value_dim, dtype, shared_bytes)
+
+
+def choose_decode(
+    groups: int,
+    rows: int,
+    keys: int,
+    dim: int,
+    value_dim: int,
+    dtype: torch.dtype,
+    *,
+    multiprocessors: int,
+    shared_bytes: int,
+) -> tuple[AttentionTile, int]:
+    """The tile of an attention with few positions, and among how many blocks the keys are divided.
+
+    Args:
+        groups: of heads that share keys, in the whole batch.
+        rows: positions of all heads of a group.
+        keys: how many there are; the most where that is dynamic.
+        dim, value_dim, dtype, multiprocessors, shared_bytes: as `choose` has them.
+    """
+    tile = _DECODE_FULL if dtype == torch.float32 else _DECODE
+    while tile.m < min(rows, _MOST_ROWS):
+        tile = replace(tile, m=2 * tile.m)
+    tile = _fitting(tile, dim, value_dim, dtype, shared_bytes)
+    blocks = max(1, groups * -(-rows // tile.m))
+    splits = min(_DECODE_BLOCKS * multiprocessors // blocks, keys // _SHORTEST_PART, _MOST_SPLITS)
+    return tile, max(1, splits) if keys >= _LONG else 1
+
+
+def fits_workspace(splits: int, results: int | None) -> bool:
+    """Whether the results of splits stay small at the largest number of results; None where there is no limit."""
+    return results is not None and 4 * splits * results <= _LARGEST_WORKSPACE
+
+
+def _fitting(tile: AttentionTile, dim: int, value_dim: int, dtype: torch.dtype, shared_bytes: int) -> AttentionTile:
     while tile.shared_bytes(dim, value_dim, dtype.itemsize) > shared_bytes and tile.stages > 1:
         tile = replace(tile, stages=tile.stages - 1)
     while tile.shared_bytes(dim, value_dim, dtype.itemsize) > shared_bytes and tile.n > 16:

@@ -5,27 +5,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from aotpack.export.ops.cuda.activation_kernel import activate
+
 # TorchInductor copies the source of kernels into generated files: they name nothing but `tl` and each other.
-
-
-@triton.jit
-def _activate(total, ACTIVATION: tl.constexpr):
-    """Applies the activation of a number of `ops.ACTIVATIONS`."""
-    if ACTIVATION == 1:
-        # Keeps nan.
-        total = tl.where(total < 0, 0.0, total)
-    elif ACTIVATION == 2:
-        total = 0.5 * total * (1.0 + tl.erf(total * 0.7071067811865476))
-    elif ACTIVATION == 3:
-        # tanh(u) = 2 sigmoid(2u) - 1
-        total = total * tl.sigmoid(1.5957691216057308 * (total + 0.044715 * total * total * total))
-    elif ACTIVATION == 4:
-        total = total * tl.sigmoid(total)
-    elif ACTIVATION == 5:
-        total = tl.sigmoid(total)
-    elif ACTIVATION == 6:
-        total = 2.0 * tl.sigmoid(2.0 * total) - 1.0
-    return total
 
 
 @triton.jit
@@ -167,7 +149,7 @@ def conv_kernel(
         total = tl.dot(a, b, total, input_precision="ieee", out_dtype=total.dtype)
     if HAS_BIAS:
         total += tl.load(bias + group * CHANNELS_OUT + tl.where(is_out, offsets_n, 0))[None, :].to(total.dtype)
-    total = _activate(total, ACTIVATION)
+    total = activate(total, ACTIVATION)
     result = out + ((split * PLACES + place.to(tl.int64)[:, None]) * groups + group) * CHANNELS_OUT + offsets_n[None, :]
     tl.store(result, total.to(out.dtype.element_ty), mask=is_place[:, None] & is_out[None, :])
 
@@ -252,6 +234,6 @@ def depthwise_kernel(
         total += a.to(acc_type) * b.to(acc_type)[None, :]
     if HAS_BIAS:
         total += tl.load(bias + channel, mask=is_out, other=0.0)[None, :].to(acc_type)
-    total = _activate(total, ACTIVATION)
+    total = activate(total, ACTIVATION)
     result = out + place[:, None] * CHANNELS_OUT + offsets_n[None, :]
     tl.store(result, total.to(out.dtype.element_ty), mask=is_place[:, None] & is_out[None, :])

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 from torch.library import triton_op
 
+from aotpack.export.ops.activations import BY_NUMBER
 from aotpack.export.ops.cuda.gemm_kernel import gemm_kernel
-from aotpack.export.ops.cuda.gemm_rule import Tile, choose
+from aotpack.export.ops.cuda.gemm_rule import Tile, choose, choose_vector, fits_workspace
+from aotpack.export.ops.cuda.gemv_kernel import gemv_kernel
 from aotpack.export.ops.cuda.gpu import limits
 from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
-from aotpack.export.symbolic_shapes.hints import size_hint
+from aotpack.export.symbolic_shapes.hints import size_hint, size_limit
 from aotpack.export.torch_compat.operators import OpOverload
 
 _GROUP_M = 8
@@ -54,15 +56,33 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation:
         y = b.expand(*batch, -1, -1).reshape(count, b.shape[-2], b.shape[-1])
     # Made in its shape: TorchInductor cannot order a view of a tensor that a kernel writes to and whose size depends on
     # data.
-    out = a.new_empty((*leading, b.shape[-1]))
-    return launcher(_product(x, y, out, bias, alpha, activation))
+    shape = (*leading, b.shape[-1])
+    tile = _vector_tile(x, y)
+    if tile is not None:
+        return launcher(_product(x, y, a.new_empty(shape), bias, alpha, activation, gemv_kernel, tile))
+    tile, splits = _tile(x, y)
+    if splits == 1:
+        return launcher(_product(x, y, a.new_empty(shape), bias, alpha, activation, gemm_kernel, tile))
+    parts = a.new_empty((splits, *shape), dtype=torch.float64 if a.dtype == torch.float64 else torch.float32)
+    # TorchInductor fuses the sum of the parts with what reads it.
+    total = launcher(_product(x, y, parts, None, alpha, 0, gemm_kernel, tile, splits)).sum(0)
+    return BY_NUMBER[activation](total if bias is None else total + bias).to(a.dtype)
 
 
-def _product(a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, alpha: float, activation: int) -> Launch:
+def _product(
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    bias: Tensor | None,
+    alpha: float,
+    activation: int,
+    kernel: Any,
+    tile: Tile,
+    splits: int = 1,
+) -> Launch:
     """`cuda_gemm` of [z, m, k] and [z, k, n]; `out` has as many elements as the product, in row-major order."""
     (z, m, k), n = a.shape, b.shape[2]
-    tile = _tile(z, m, n, k, a.dtype)
-    grid: Any = ((m + tile.m - 1) // tile.m * ((n + tile.n - 1) // tile.n), z)
+    tiles: Any = (m + tile.m - 1) // tile.m * ((n + tile.n - 1) // tile.n)
     arguments = {
         "a": a,
         "b": b,
@@ -83,11 +103,12 @@ def _product(a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, alpha: floa
         "BLOCK_M": tile.m,
         "BLOCK_N": tile.n,
         "BLOCK_K": tile.k,
-        "GROUP_M": _GROUP_M,
         "num_warps": tile.warps,
         "num_stages": tile.stages,
     }
-    return Launch(gemm_kernel, grid, arguments)
+    if kernel is gemv_kernel:
+        return Launch(kernel, (tiles, z), arguments)
+    return Launch(kernel, (tiles, z, splits), arguments | {"SPLITS": splits, "GROUP_M": _GROUP_M})
 
 
 def _is_small(matrices: Tensor) -> bool:
@@ -99,10 +120,20 @@ def _is_small(matrices: Tensor) -> bool:
     return (rows + _LARGEST_TILE) * row + (columns + _LARGEST_TILE) * column < 1 << 31
 
 
-def _tile(z: Any, m: Any, n: Any, k: Any, dtype: torch.dtype) -> Tile:
+def _vector_tile(a: Tensor, b: Tensor) -> Tile | None:
+    """Where `gemv_kernel` is the faster one: few rows, and columns of [z, k, n] whose elements are side by side."""
+    step = b.stride(1)
+    if not isinstance(step, int) or step != 1:
+        return None
+    return choose_vector(size_limit(a.shape[1]), size_hint(a.shape[2]), a.dtype)
+
+
+def _tile(a: Tensor, b: Tensor) -> tuple[Tile, int]:
     multiprocessors, shared = limits()
+    (z, m, k), n = a.shape, b.shape[2]
     sizes = (size_hint(z), size_hint(m), size_hint(n), size_hint(k))
-    return choose(*sizes, dtype, multiprocessors=multiprocessors, shared_bytes=shared)
+    tile, splits = choose(*sizes, a.dtype, multiprocessors=multiprocessors, shared_bytes=shared)
+    return tile, splits if fits_workspace(splits, size_limit(z * m * n)) else 1
 
 
 OPERATOR: OpOverload = torch.ops.aotpack.cuda_gemm.default

@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from aotpack.export.ops.cuda.activation_kernel import activate
+
 # TorchInductor copies the source of kernels into generated files: they name nothing but `tl` and each other.
 
 
@@ -29,6 +31,7 @@ def gemm_kernel(
     DOUBLE: tl.constexpr,
     EVEN_K: tl.constexpr,
     SMALL: tl.constexpr,
+    SPLITS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -38,7 +41,8 @@ def gemm_kernel(
 
     A block computes one tile. Tiles are taken in groups of GROUP_M rows, so that neighbours in time share operands in
     the L2 cache. SMALL: 32 bits hold every offset in a matrix. Sums are of single precision, or double; activations
-    have the numbers of `ops.ACTIVATIONS`.
+    have the numbers of `ops.ACTIVATIONS`. Each of SPLITS blocks sums a part of k, and where there are several, without
+    bias and activation: `out` is [SPLITS, z, m, n] then.
     """
     tile = tl.program_id(0)
     batch = tl.program_id(1).to(tl.int64)
@@ -61,7 +65,13 @@ def gemm_kernel(
     a += batch * stride_az
     b += batch * stride_bz
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float64 if DOUBLE else tl.float32)
-    for k in range(0, K, BLOCK_K):
+    begin = 0
+    end = K
+    if SPLITS > 1:
+        each = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLITS) * BLOCK_K
+        begin = tl.program_id(2) * each
+        end = tl.minimum(K, begin + each)
+    for k in range(begin, end, BLOCK_K):
         a_tile = a + wrapped_m[:, None] * stride_am + (k + offsets_k)[None, :] * stride_ak
         b_tile = b + (k + offsets_k)[:, None] * stride_bk + wrapped_n[None, :] * stride_bn
         if EVEN_K:
@@ -75,21 +85,9 @@ def gemm_kernel(
         total = total * ALPHA
     if HAS_BIAS:
         total += tl.load(bias + wrapped_n)[None, :].to(total.dtype)
-    if ACTIVATION == 1:
-        # Keeps nan.
-        total = tl.where(total < 0, 0.0, total)
-    elif ACTIVATION == 2:
-        total = 0.5 * total * (1.0 + tl.erf(total * 0.7071067811865476))
-    elif ACTIVATION == 3:
-        inner = 0.7978845608028654 * (total + 0.044715 * total * total * total)
-        # tanh(u) = 2 sigmoid(2u) - 1
-        total = total * tl.sigmoid(2.0 * inner)
-    elif ACTIVATION == 4:
-        total = total * tl.sigmoid(total)
-    elif ACTIVATION == 5:
-        total = tl.sigmoid(total)
-    elif ACTIVATION == 6:
-        total = 2.0 * tl.sigmoid(2.0 * total) - 1.0
+    total = activate(total, ACTIVATION)
+    if SPLITS > 1:
+        batch += tl.program_id(2).to(tl.int64) * tl.num_programs(1)
     rows_64 = offsets_m.to(tl.int64)
     place = out + (batch * M + rows_64[:, None]) * N + offsets_n[None, :]
     tl.store(place, total.to(out.dtype.element_ty), mask=(offsets_m[:, None] < M) & (offsets_n[None, :] < N))

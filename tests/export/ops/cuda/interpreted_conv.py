@@ -14,17 +14,10 @@ from torch import Tensor
 from aotpack.export.ops.activations import BY_NUMBER
 from aotpack.export.ops.cuda import conv
 from aotpack.export.ops.cuda.gemm_rule import Tile
-from aotpack.export.ops.cuda.launch import Launch
+from tests.export.ops.cuda.interpreter import launched
 
 # Not bfloat16: the interpreter multiplies its bits as integers.
 BOUNDS = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 2e-3}
-
-
-def _launch(call: Launch) -> Tensor:
-    result: Tensor = call.arguments["out"]
-    result.fill_(float("nan"))
-    call.kernel[tuple(int(size) for size in call.grid)](**call.arguments)
-    return result
 
 
 def check(
@@ -45,7 +38,7 @@ def check(
         )
     )
     found = conv.convolve(
-        x, weight, b, stride, padding, dilation, transposed, output_padding, groups, activation, _launch
+        x, weight, b, stride, padding, dilation, transposed, output_padding, groups, activation, launched
     )
     assert found.shape == wanted.shape
     assert found.stride(1) == 1 or found.shape[1] == 1
