@@ -34,6 +34,32 @@ class _Cache(nn.Module):
         return self.keys.softmax(-1) @ x.T
 
 
+class _Step(nn.Module):
+    """A step of text generation: one position, heads in groups, a cache that grows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.pair, self.out = nn.Linear(64, 64), nn.Linear(64, 32), nn.Linear(64, 2048)
+        self.last = nn.Linear(2048, 24)
+
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, hidden: Tensor) -> tuple[Tensor, ...]:
+        q = self.query(x).view(1, 1, 4, 16).transpose(1, 2)
+        k, v = self.pair(x).view(1, 1, 2, 2, 8).transpose(1, 3).unbind(2)
+        keys, values = torch.cat((keys, k.repeat(1, 1, 1, 2)), 2), torch.cat((values, v.repeat(1, 1, 1, 2)), 2)
+        repeated = (t[:, :, None].expand(1, 2, 2, -1, 16).reshape(1, 4, -1, 16) for t in (keys, values))
+        y = F.scaled_dot_product_attention(q, *repeated, attn_mask=hidden)
+        y = F.gelu(self.out(y.transpose(1, 2).reshape(1, 1, 64)))
+        # Sums long enough to be divided: of one row, and of three.
+        return F.silu(self.last(y)), F.relu(self.last(y.expand(1, 3, -1))), keys, values
+
+
+def _step() -> Case:
+    keys = aotpack.Dim("keys", 2, 4095)
+    cache, hidden = torch.randn(2, 1, 2, 90, 16).half(), torch.arange(91).view(1, 1, 1, 91) < 70
+    args = (torch.randn(1, 1, 64).half(), *cache, hidden)
+    return _Step().half().eval(), args, {"x": {}, "keys": {2: keys}, "values": {2: keys}, "hidden": {3: keys + 1}}
+
+
 def _batch(name: str) -> dict[str, Any]:
     return {name: {0: aotpack.Dim("batch", 1, 512)}}
 
@@ -173,6 +199,7 @@ def cases() -> dict[str, Callable[[], Case]]:
         "resnet-block": lambda: (_Residual().eval(), (randn(2, 3, 64, 64),), {"x": {0: aotpack.Dim("batch", 1, 64)}}),
         "resampling": lambda: (_resampling, (randn(2, 5, 9, 11),), None),
         "vectors": lambda: (_vectors, (randn(33, 33), randn(33, 33), randn(33)), None),
+        "decode": _step,
         "lstm": lambda: (nn.LSTM(24, 40, 2, batch_first=True, bidirectional=True).eval(), (randn(3, 7, 24),), None),
         "gru": lambda: (nn.GRU(24, 40).eval(), (randn(7, 3, 24),), None),
         "encoder": lambda: (nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval(), (randn(2, 9, 64),), None),

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.library import triton_op
 
 from aotpack.export.ops.cuda.attention_kernel import attention_kernel
-from aotpack.export.ops.cuda.attention_rule import AttentionTile, choose, choose_decode, fits_workspace
+from aotpack.export.ops.cuda.attention_rule import AttentionTile, choose, choose_decode
 from aotpack.export.ops.cuda.decode_kernel import combine_kernel, decode_kernel
 from aotpack.export.ops.cuda.gpu import limits
 from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
@@ -77,29 +77,32 @@ def _decode(q: Tensor, v: Tensor, shared: dict[str, Any], launcher: Launcher) ->
     (batch, heads, length, _), (_, key_heads, keys, value_dim) = q.shape, v.shape
     group = heads // key_heads
     multiprocessors, shared_bytes = limits()
-    tile, splits = choose_decode(
+    rows: Any = batch * length * heads
+    step = shared["stride_mh"]
+    # One mask for all heads of a group.
+    skip = shared["MASK"] != 0 and (group == 1 or (isinstance(step, int) and step == 0))
+    chosen = choose_decode(
         size_hint(batch) * size_hint(key_heads),
         size_hint(length) * group,
         _longest(keys),
         shared["BLOCK_D"],
         shared["BLOCK_VD"],
         q.dtype,
+        reads_less=group > 1 or skip,
+        most_results=size_limit(rows * value_dim),
         multiprocessors=multiprocessors,
         shared_bytes=shared_bytes,
     )
-    rows: Any = batch * length * heads
-    if not fits_workspace(splits, size_limit(rows * (value_dim + 2))):
-        splits = 1
-    if splits == 1 and group == 1:
+    if chosen is None:
         return None
+    tile, splits = chosen
     out = q.new_empty((batch, length, heads, value_dim))
     parts = out if splits == 1 else q.new_empty((splits * rows * (value_dim + 2),), dtype=torch.float32)
-    step = shared["stride_mh"]
     own = {
         "out": parts,
         "ROWS": rows,
         "KEY_HEADS": key_heads,
-        "SKIP": shared["MASK"] != 0 and (group == 1 or (isinstance(step, int) and step == 0)),
+        "SKIP": skip,
         "SPLITS": splits,
     }
     grid: Any = ((length * group + tile.m - 1) // tile.m * batch * key_heads, splits)

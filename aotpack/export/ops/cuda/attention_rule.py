@@ -31,17 +31,19 @@ _FULL = AttentionTile(32, 32, 4, 2)
 _MANY = 4
 _SHORT = 512
 
-# Attentions with few positions: a row for each position and head of a group.
+# Attentions with few positions: a row for each position and head of a group. Fitted on an H100.
 _DECODE = AttentionTile(16, 64, 4, 3)
 _DECODE_FULL = AttentionTile(16, 32, 4, 2)
 _MOST_ROWS = 64
-# Blocks per multiprocessor among which keys are divided, from as many keys, keys that a block reads at least, and
+# Blocks per multiprocessor below which keys are divided, from as many keys, keys that a block reads at least, and
 # blocks that share the keys of a head at most.
-_DECODE_BLOCKS = 2
+_BUSY = 0.9
 _LONG = 512
 _SHORTEST_PART = 64
 _MOST_SPLITS = 64
-# Of the results of all splits.
+# Blocks per multiprocessor from which one that reads all keys of a group is faster than one for each head.
+_BUSY_GROUPS = 0.5
+# Of the results of all splits, in bytes.
 _LARGEST_WORKSPACE = 64 << 20
 
 
@@ -85,9 +87,11 @@ def choose_decode(
     value_dim: int,
     dtype: torch.dtype,
     *,
+    reads_less: bool,
+    most_results: int | None,
     multiprocessors: int,
     shared_bytes: int,
-) -> tuple[AttentionTile, int]:
+) -> tuple[AttentionTile, int] | None:
     """The tile of an attention with few positions, and among how many blocks the keys are divided.
 
     Args:
@@ -95,19 +99,32 @@ def choose_decode(
         rows: positions of all heads of a group.
         keys: how many there are; the most where that is dynamic.
         dim, value_dim, dtype, multiprocessors, shared_bytes: as `choose` has them.
+        reads_less: whether groups have several heads, whose keys are read once, or a mask may hide blocks of keys.
+        most_results: the largest number of elements of the result; None where there is no limit.
+
+    Returns:
+        None where `attention_kernel` is as fast.
     """
     tile = _DECODE_FULL if dtype == torch.float32 else _DECODE
     while tile.m < min(rows, _MOST_ROWS):
         tile = replace(tile, m=2 * tile.m)
-    tile = _fitting(tile, dim, value_dim, dtype, shared_bytes)
     blocks = max(1, groups * -(-rows // tile.m))
-    splits = min(_DECODE_BLOCKS * multiprocessors // blocks, keys // _SHORTEST_PART, _MOST_SPLITS)
-    return tile, max(1, splits) if keys >= _LONG else 1
-
-
-def fits_workspace(splits: int, results: int | None) -> bool:
-    """Whether the results of splits stay small at the largest number of results; None where there is no limit."""
-    return results is not None and 4 * splits * results <= _LARGEST_WORKSPACE
+    splits = 1
+    # A power of two: the kernel that adds up the results reads as many.
+    while (
+        keys >= _LONG
+        and splits * blocks < _BUSY * multiprocessors
+        and splits < min(keys // _SHORTEST_PART, _MOST_SPLITS)
+    ):
+        splits *= 2
+    if most_results is None or 4 * splits * most_results > _LARGEST_WORKSPACE:
+        splits = 1
+    if splits == 1:
+        if not reads_less or blocks < _BUSY_GROUPS * multiprocessors:
+            return None
+        if max(dim, value_dim) <= 64 and dtype != torch.float32:
+            tile = replace(tile, n=128)
+    return _fitting(tile, dim, value_dim, dtype, shared_bytes), splits
 
 
 def _fitting(tile: AttentionTile, dim: int, value_dim: int, dtype: torch.dtype, shared_bytes: int) -> AttentionTile:

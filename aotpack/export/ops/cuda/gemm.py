@@ -11,7 +11,7 @@ from torch.library import triton_op
 
 from aotpack.export.ops.activations import BY_NUMBER
 from aotpack.export.ops.cuda.gemm_kernel import gemm_kernel
-from aotpack.export.ops.cuda.gemm_rule import Tile, choose, choose_vector, fits_workspace
+from aotpack.export.ops.cuda.gemm_rule import Tile, choose, choose_vector
 from aotpack.export.ops.cuda.gemv_kernel import gemv_kernel
 from aotpack.export.ops.cuda.gpu import limits
 from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
@@ -20,6 +20,8 @@ from aotpack.export.torch_compat.operators import OpOverload
 
 _GROUP_M = 8
 _LARGEST_TILE = 256
+# Rows of tiles that may be mostly empty.
+_FEW_ROWS = 32
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 # Those of `ops.ACTIVATIONS` that the kernel has.
@@ -108,7 +110,9 @@ def _product(
     }
     if kernel is gemv_kernel:
         return Launch(kernel, (tiles, z), arguments)
-    return Launch(kernel, (tiles, z, splits), arguments | {"SPLITS": splits, "GROUP_M": _GROUP_M})
+    few = tile.m <= _FEW_ROWS and not (isinstance(m, int) and m % tile.m == 0)
+    own = {"FEW_ROWS": few, "SPLITS": splits, "GROUP_M": _GROUP_M}
+    return Launch(kernel, (tiles, z, splits), arguments | own)
 
 
 def _is_small(matrices: Tensor) -> bool:
@@ -125,15 +129,16 @@ def _vector_tile(a: Tensor, b: Tensor) -> Tile | None:
     step = b.stride(1)
     if not isinstance(step, int) or step != 1:
         return None
-    return choose_vector(size_limit(a.shape[1]), size_hint(a.shape[2]), a.dtype)
+    m, k, n = a.shape[1], a.shape[2], b.shape[2]
+    return choose_vector(size_hint(m), size_hint(n), size_hint(k), a.dtype, most_rows=size_limit(m))
 
 
 def _tile(a: Tensor, b: Tensor) -> tuple[Tile, int]:
     multiprocessors, shared = limits()
     (z, m, k), n = a.shape, b.shape[2]
     sizes = (size_hint(z), size_hint(m), size_hint(n), size_hint(k))
-    tile, splits = choose(*sizes, a.dtype, multiprocessors=multiprocessors, shared_bytes=shared)
-    return tile, splits if fits_workspace(splits, size_limit(z * m * n)) else 1
+    results = size_limit(z * m * n)
+    return choose(*sizes, a.dtype, most_results=results, multiprocessors=multiprocessors, shared_bytes=shared)
 
 
 OPERATOR: OpOverload = torch.ops.aotpack.cuda_gemm.default

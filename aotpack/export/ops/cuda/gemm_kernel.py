@@ -31,6 +31,7 @@ def gemm_kernel(
     DOUBLE: tl.constexpr,
     EVEN_K: tl.constexpr,
     SMALL: tl.constexpr,
+    FEW_ROWS: tl.constexpr,
     SPLITS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -40,9 +41,10 @@ def gemm_kernel(
     """out[z, m, n] = activation(ALPHA * sum_k a[z, m, k] * b[z, k, n] + bias[n]); `out` is contiguous.
 
     A block computes one tile. Tiles are taken in groups of GROUP_M rows, so that neighbours in time share operands in
-    the L2 cache. SMALL: 32 bits hold every offset in a matrix. Sums are of single precision, or double; activations
-    have the numbers of `ops.ACTIVATIONS`. Each of SPLITS blocks sums a part of k, and where there are several, without
-    bias and activation: `out` is [SPLITS, z, m, n] then.
+    the L2 cache. SMALL: 32 bits hold every offset in a matrix. FEW_ROWS: rows of tiles beyond the end are not read,
+    where many of them would read one place of the L2 cache. Each of SPLITS blocks sums a part of k, and where there are
+    several, without bias and activation: `out` is [SPLITS, z, m, n] then. Sums are of single precision, or double;
+    activations have the numbers of `ops.ACTIVATIONS`.
     """
     tile = tl.program_id(0)
     batch = tl.program_id(1).to(tl.int64)
@@ -74,12 +76,15 @@ def gemm_kernel(
     for k in range(begin, end, BLOCK_K):
         a_tile = a + wrapped_m[:, None] * stride_am + (k + offsets_k)[None, :] * stride_ak
         b_tile = b + (k + offsets_k)[:, None] * stride_bk + wrapped_n[None, :] * stride_bn
-        if EVEN_K:
+        if FEW_ROWS and EVEN_K:
+            x = tl.load(a_tile, mask=offsets_m[:, None] < M, other=0.0)
+        elif FEW_ROWS:
+            x = tl.load(a_tile, mask=(offsets_m[:, None] < M) & (offsets_k[None, :] < K - k), other=0.0)
+        elif EVEN_K:
             x = tl.load(a_tile)
-            y = tl.load(b_tile)
         else:
             x = tl.load(a_tile, mask=offsets_k[None, :] < K - k, other=0.0)
-            y = tl.load(b_tile, mask=offsets_k[:, None] < K - k, other=0.0)
+        y = tl.load(b_tile) if EVEN_K else tl.load(b_tile, mask=offsets_k[:, None] < K - k, other=0.0)
         total = tl.dot(x, y, total, input_precision="ieee", out_dtype=total.dtype)
     if ALPHA != 1.0:
         total = total * ALPHA

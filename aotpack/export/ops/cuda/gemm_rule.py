@@ -1,7 +1,7 @@
 """Which tile a matrix product gets: a static rule in place of timing.
 
-Fitted on products of transformers on an H200: a tile is chosen for the number of blocks that keeps most
-multiprocessors busy.
+Fitted on products of transformers on an H200, those of few rows on an H100 (bench/gpu_kernels.py): a tile is chosen for
+the number of blocks that keeps most multiprocessors busy.
 """
 
 from __future__ import annotations
@@ -26,80 +26,134 @@ class Tile:
         return (self.m + self.n) * self.k * itemsize * self.stages
 
 
-# Columns of a block and elements of each that a step reads, where a warp computes a row of results.
-_VECTOR = Tile(1, 2, 1024, 1, 3)
-# Rows from which tiles are faster.
-_MOST_VECTORS = 1
-_FEW_ROWS = Tile(16, 32, 256, 4, 4)
+# For `gemv_kernel`: rows and columns up to which a tile is the fastest, None for any number.
+_Vectors = tuple[tuple[int, int | None, Tile], ...]
+_VECTORS_HALVES: _Vectors = (
+    (1, None, Tile(1, 2, 1024, 1, 1)),
+    (2, 2048, Tile(2, 2, 1024, 2, 1)),
+    (2, None, Tile(2, 2, 512, 1, 1)),
+    (4, 1024, Tile(4, 2, 1024, 4, 1)),
+    (4, 2048, Tile(4, 1, 512, 1, 1)),
+)
+# Tensor cores do not multiply in full precision.
+_VECTORS_FULL: _Vectors = (
+    (1, None, Tile(1, 1, 512, 1, 1)),
+    (4, 1024, Tile(4, 1, 512, 2, 1)),
+    (4, None, Tile(4, 1, 256, 1, 1)),
+    (32, None, Tile(8, 1, 256, 2, 1)),
+)
+# How often as many rows as the example has there may be.
+_VECTORS_VARY = 4
+
 # Largest first, each with the blocks per multiprocessor from which it is worth its size.
-_HALVES = (
+_Tiles = tuple[tuple[float, Tile], ...]
+_ROWS_16: _Tiles = ((1.8, Tile(16, 64, 128, 4, 4)), (0.0, Tile(16, 32, 256, 4, 4)))
+_ROWS_32: _Tiles = ((0.0, Tile(32, 32, 256, 4, 4)),)
+_HALVES: _Tiles = (
     (0.68, Tile(128, 128, 64, 8, 3)),
-    (0.45, Tile(64, 64, 128, 4, 4)),
+    (0.5, Tile(64, 64, 128, 4, 4)),
     (0.6, Tile(64, 32, 128, 4, 4)),
     (0.0, Tile(64, 16, 128, 4, 4)),
 )
 # Products in full precision are made of scalar operations, whose operands are in registers.
-_FULL = ((0.68, Tile(64, 64, 32, 4, 3)), (0.0, Tile(32, 32, 32, 4, 3)))
-_DOUBLE = ((0.0, Tile(32, 32, 16, 4, 2)),)
-# Elements of a sum from which it is divided, those that a block sums up at least, and blocks that share a sum at most.
-_LONG_SUM = 2048
-_SHORTEST_PART = 512
+_FULL: _Tiles = ((0.68, Tile(64, 64, 32, 4, 3)), (0.0, Tile(32, 32, 32, 4, 3)))
+_DOUBLE: _Tiles = ((0.0, Tile(32, 32, 16, 4, 2)),)
+
+
+@dataclass(frozen=True)
+class _Division:
+    """How sums are divided: elements of a part at least, blocks per multiprocessor at most, and tiles by the rows up to
+    which they are used, None for any number.
+    """
+
+    shortest: int
+    busy: int
+    tiles: tuple[tuple[int | None, Tile], ...]
+
+
+_DIVIDED_FEW = _Division(768, 2, ((16, Tile(16, 32, 128, 4, 5)), (32, Tile(32, 32, 128, 4, 5))))
+_DIVIDED_HALVES = _Division(768, 1, ((None, Tile(64, 64, 128, 4, 4)),))
+_DIVIDED_FULL = _Division(
+    192, 3, ((16, Tile(16, 32, 32, 2, 3)), (32, Tile(32, 64, 32, 4, 3)), (None, Tile(64, 64, 32, 4, 3)))
+)
+# Of the shortest parts: sums that are long enough to be divided.
+_FEWEST_PARTS = 4
 _MOST_SPLITS = 8
-# Of the parts of all sums.
+# Of the parts of all sums, in bytes.
 _LARGEST_WORKSPACE = 64 << 20
 
 
 def choose(
-    batch: int, m: int, n: int, k: int, dtype: torch.dtype, *, multiprocessors: int, shared_bytes: int
+    batch: int,
+    m: int,
+    n: int,
+    k: int,
+    dtype: torch.dtype,
+    *,
+    most_results: int | None,
+    multiprocessors: int,
+    shared_bytes: int,
 ) -> tuple[Tile, int]:
     """The tile of a product of `batch` matrices [m, k] @ [k, n], and among how many blocks its sums are divided.
 
     Args:
         batch, m, n, k: sizes; those of the example call where they are dynamic.
         dtype: of both matrices.
+        most_results: the largest number of elements of the result; None where there is no limit.
         multiprocessors: of the GPU.
         shared_bytes: what a block may have of shared memory.
     """
-    if dtype == torch.float64:
-        tiles: tuple[tuple[float, Tile], ...] = _DOUBLE
-    elif dtype == torch.float32:
-        tiles = _FULL
-    elif m <= 32:
-        tiles = ((0.0, _FEW_ROWS if m <= 16 else replace(_FEW_ROWS, m=32)),)
-    else:
-        tiles = _HALVES
-
-    def blocks(tile: Tile) -> int:
-        return batch * -(-m // tile.m) * -(-n // tile.n)
-
-    tile = next(t for busy, t in tiles if blocks(t) >= busy * multiprocessors)
-    splits = 1
-    if k >= _LONG_SUM:
-        splits = max(1, min(multiprocessors // max(1, blocks(tile)), k // _SHORTEST_PART, _MOST_SPLITS))
-    # No deeper than the matrices are.
-    depth = max(16, min(tile.k, 1 << max(0, k - 1).bit_length()))
-    tile = replace(tile, k=depth)
+    full, few = dtype == torch.float32, m <= 32
+    tile, splits = None, 1
+    if dtype != torch.float64:
+        division = _DIVIDED_FULL if full else _DIVIDED_FEW if few else _DIVIDED_HALVES
+        tile, splits = _divided(division, batch, m, n, k, most_results, multiprocessors)
+    if splits == 1 or tile is None:
+        halves = _HALVES if not few else _ROWS_16 if m <= 16 else _ROWS_32
+        tiles = _DOUBLE if dtype == torch.float64 else _FULL if full else halves
+        tile = next(t for busy, t in tiles if batch * _blocks(t, m, n) >= busy * multiprocessors)
+    tile = replace(tile, k=_depth(tile.k, k))
     while tile.shared_bytes(dtype.itemsize) > shared_bytes and tile.stages > 1:
         tile = replace(tile, stages=tile.stages - 1)
     return tile, splits
 
 
-def choose_vector(most_rows: int | None, k: int, dtype: torch.dtype) -> Tile | None:
-    """The tile of a product whose second matrix has the elements of a column side by side, for `gemv_kernel`.
+def choose_vector(m: int, n: int, k: int, dtype: torch.dtype, *, most_rows: int | None) -> Tile | None:
+    """The tile for `gemv_kernel` of a product whose second matrix has the elements of a column side by side.
 
     Args:
-        most_rows: of the first matrix; None where there is no limit.
-        k: elements of a row.
+        m, n, k: sizes; those of the example call where they are dynamic.
         dtype: of both matrices.
+        most_rows: the largest number of rows of the first matrix; None where there is no limit.
 
     Returns:
-        None where the product has too many rows for this kernel.
+        None where `gemm_kernel` is faster.
     """
-    if most_rows is None or most_rows > _MOST_VECTORS or dtype == torch.float64:
+    if most_rows is None or most_rows > _VECTORS_VARY * m or dtype == torch.float64:
         return None
-    return replace(_VECTOR, k=max(16, min(_VECTOR.k, 1 << max(0, k - 1).bit_length())))
+    for rows, columns, tile in _VECTORS_FULL if dtype == torch.float32 else _VECTORS_HALVES:
+        if m <= rows and (columns is None or n <= columns):
+            return replace(tile, k=_depth(tile.k, k))
+    return None
 
 
-def fits_workspace(splits: int, results: int | None) -> bool:
-    """Whether the parts of sums stay small at the largest number of results; None where there is no limit."""
-    return results is not None and 4 * splits * results <= _LARGEST_WORKSPACE
+def _divided(
+    division: _Division, batch: int, m: int, n: int, k: int, most_results: int | None, multiprocessors: int
+) -> tuple[Tile, int]:
+    tile = next(t for rows, t in division.tiles if rows is None or m <= rows)
+    if k < _FEWEST_PARTS * division.shortest or most_results is None:
+        return tile, 1
+    blocks = max(1, batch * _blocks(tile, m, n))
+    most = min(division.busy * multiprocessors // blocks, k // division.shortest, _MOST_SPLITS)
+    # A power of two, so that parts are equally long.
+    splits = 1 << max(0, most.bit_length() - 1)
+    return tile, splits if 4 * splits * most_results <= _LARGEST_WORKSPACE else 1
+
+
+def _blocks(tile: Tile, m: int, n: int) -> int:
+    return -(-m // tile.m) * -(-n // tile.n)
+
+
+def _depth(depth: int, k: int) -> int:
+    """No deeper than the matrices are."""
+    return max(16, min(depth, 1 << max(0, k - 1).bit_length()))

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.torch
 
 # Of tests/gpu: kernels of each kind, calls with state, literals and numbers, and steps on the host in between.
 NAMES = (
-    *("mlp-bf16-dynamic", "attention-dynamic", "conv-1d-float16", "state", "number", "device-dependent", "items"),
+    *("mlp-bf16-dynamic", "attention-dynamic", "decode", "conv-1d-float16", "state", "number", "device-dependent"),
+    "items",
     *("host-rows", "host-strides", "host-gradients", "host-spectrum-gradients"),
 )
 

@@ -25,9 +25,7 @@ def check(
     """Compares; the keys of `unread` are nan, which no row that they are hidden from may have read."""
     scale = 1 / math.sqrt(q.shape[-1])
     precise = None if mask is None else mask if mask.dtype == torch.bool else mask.double()
-    wanted = F.scaled_dot_product_attention(
-        q.double(), k.double(), v.double(), precise, scale=scale, enable_gqa=True
-    )
+    wanted = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), precise, scale=scale, enable_gqa=True)
     for keys in unread:
         k, v = k.clone(), v.clone()
         k[:, :, keys], v[:, :, keys] = float("nan"), float("nan")

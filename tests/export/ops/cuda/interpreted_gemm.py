@@ -25,7 +25,7 @@ def run(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: int
     gemm_kernel[grid](
         a, b, a if bias is None else bias, out, m, n, k, *a.stride(), *b.stride(),
         ALPHA=alpha, HAS_BIAS=bias is not None, ACTIVATION=activation, DOUBLE=a.dtype == torch.float64,
-        EVEN_K=k % TILE["BLOCK_K"] == 0, SMALL=small, **TILE,
+        EVEN_K=k % TILE["BLOCK_K"] == 0, SMALL=small, FEW_ROWS=small, SPLITS=1, **TILE,
     )  # fmt: skip
     return out
 

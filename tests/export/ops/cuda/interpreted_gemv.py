@@ -46,7 +46,7 @@ def main() -> None:
     torch.manual_seed(0)
     r = torch.randn
     for rows, tile in ((1, Tile(1, 2, 16, 1, 1)), (3, Tile(2, 1, 32, 1, 1)), (3, Tile(4, 4, 16, 1, 1))):
-        gemm.choose_vector = lambda *_, tile=tile: tile  # type: ignore[assignment]
+        gemm.choose_vector = lambda *_, tile=tile, **__: tile  # type: ignore[assignment]
         for n, k in itertools.product((1, 7), (1, 16, 50)):
             check(gemv_kernel, r(rows, k), columns(k, n)[0], r(n))
         for dtype in BOUNDS:
@@ -57,7 +57,7 @@ def main() -> None:
             check(gemv_kernel, a, b[0], b[0, 0].contiguous())
         for activation in range(7):
             check(gemv_kernel, 3 * r(rows, 8), columns(8, 5)[0], r(5), activation=activation)
-    gemm.choose_vector = lambda *_: None  # type: ignore[assignment]
+    gemm.choose_vector = lambda *_, **__: None  # type: ignore[assignment]
     for splits in (2, 5):
         gemm.choose = lambda *_, splits=splits, **__: (Tile(16, 16, 16, 4, 1), splits)  # type: ignore[assignment]
         for m, n, k in itertools.product((1, 20), (1, 40), (1, 100)):

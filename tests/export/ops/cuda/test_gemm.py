@@ -15,14 +15,50 @@ def test_the_kernel_computes_products() -> None:
     interpret("interpreted_gemm")
 
 
+def test_few_rows_and_divided_sums() -> None:
+    interpret("interpreted_gemv")
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shared", [99 << 10, 227 << 10])
 def test_tiles_fit_shared_memory(dtype: torch.dtype, shared: int) -> None:
     from aotpack.export.ops.cuda.gemm_rule import choose
 
+    gpu = {"multiprocessors": 132, "shared_bytes": shared}
     for m in (1, 16, 17, 32, 33, 128, 4096):
         for n, k in ((1, 1), (768, 768), (32000, 2048), (768, 3072)):
-            tile = choose(1, m, n, k, dtype, multiprocessors=132, shared_bytes=shared)
+            tile, splits = choose(1, m, n, k, dtype, most_results=m * n, **gpu)
             assert tile.shared_bytes(dtype.itemsize) <= shared
             assert min(tile.m, tile.n, tile.k) >= 16
-            assert all(size & (size - 1) == 0 for size in (tile.m, tile.n, tile.k))
+            assert all(size & (size - 1) == 0 for size in (tile.m, tile.n, tile.k, splits))
+            assert splits <= max(1, k // tile.k)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_long_sums_are_divided_where_the_workspace_stays_small(dtype: torch.dtype) -> None:
+    from aotpack.export.ops.cuda.gemm_rule import choose
+
+    gpu = {"multiprocessors": 132, "shared_bytes": 227 << 10}
+
+    def splits(m: int, n: int, k: int, most_results: int | None) -> int:
+        return choose(1, m, n, k, dtype, most_results=most_results, **gpu)[1]
+
+    for m in (1, 16, 32, 128):
+        assert splits(m, 768, 3072, m * 768) > 1
+        assert splits(m, 768, 3072, 4096 * 4096) == splits(m, 768, 3072, None) == 1
+    assert splits(4096, 4096, 4096, 4096 * 4096) == splits(1, 768, 64, 768) == 1
+
+
+def test_few_rows_have_a_kernel_of_their_own() -> None:
+    from aotpack.export.ops.cuda.gemm_rule import choose_vector
+
+    half, full, double = torch.bfloat16, torch.float32, torch.float64
+    for m, n, dtype in ((1, 32000, half), (2, 32000, half), (4, 768, half), (1, 768, full), (32, 32000, full)):
+        tile = choose_vector(m, n, 2048, dtype, most_rows=m)
+        assert tile is not None
+        assert tile.m <= m
+    for m, n, dtype in ((4, 32000, half), (5, 768, half), (33, 768, full), (1, 768, double)):
+        assert choose_vector(m, n, 2048, dtype, most_rows=m) is None
+    # Dynamic rows, of which there may be many.
+    assert choose_vector(1, 768, 768, half, most_rows=4) is not None
+    assert choose_vector(1, 768, 768, half, most_rows=512) is choose_vector(1, 768, 768, half, most_rows=None) is None
