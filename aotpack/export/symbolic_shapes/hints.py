@@ -28,7 +28,7 @@ def size_limit(size: Any) -> int | None:
     if not isinstance(size, torch.SymInt):
         return int(size)
     upper = size.node.shape_env.bound_sympy(size.node.expr).upper
-    return int(upper) if upper.is_finite and upper.is_number else None
+    return int(upper) if upper.is_Integer else None
 
 
 def _middle(limits: Any) -> int:

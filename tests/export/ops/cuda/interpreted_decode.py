@@ -5,7 +5,6 @@ A program: Triton reads the environment variable that chooses the interpreter wh
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import torch
@@ -42,14 +41,14 @@ def main() -> None:
     torch.manual_seed(0)
     for splits in (1, 3):
         attention.choose_decode = lambda *_, splits=splits, **__: (AttentionTile(16, 32, 4, 1), splits)  # type: ignore[assignment]
-        for length, keys in itertools.product((1, 5), (1, 64, 201)):
+        for length, keys in ((1, 1), (1, 64), (5, 201)):
             check(*inputs(batch=1, heads=6, key_heads=2, length=length, keys=keys))
         # More rows than a block has, other strides, and keys for the whole batch.
         q, k, v = inputs(heads=6, key_heads=1, length=3, keys=70, dtype=torch.float16)
         check(q.transpose(1, 2).contiguous().transpose(1, 2), k.mT.contiguous().mT, v[:1].expand(2, -1, -1, -1))
         check(*inputs(batch=1, heads=8, key_heads=4, length=1, keys=90, dim=40, value_dim=24, dtype=torch.float16))
         q, k, v = inputs(heads=4, key_heads=2, length=2, keys=150)
-        for shape in ((2, 4, 2, 150), (2, 1, 2, 150), (1, 1, 1, 150), (2, 1), (1, 150)):
+        for shape in ((2, 4, 2, 150), (2, 1), (1, 150)):
             check(q, k, v, torch.rand(shape) < 0.6)
             check(q, k, v, torch.randn(shape))
         # Rows without keys; keys that no row reads, at both ends.

@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from aotpack import Dim
 from aotpack.export.ops.cuda import attention
+from aotpack.export.passes.common.views_to_reshapes import views_to_reshapes
 from aotpack.export.passes.cuda.pipeline import CUDA
 from aotpack.export.passes.cuda.use_attention import use_attention
 from tests.export.pass_checks import calls, run
@@ -36,6 +38,41 @@ def _inputs(heads: int = 3, key_heads: int = 3, dim: int = 8, dtype: torch.dtype
 )
 def test_is_sent_to_the_kernel(function: Any, inputs: tuple[Tensor, ...]) -> None:
     assert len(calls(run(function, inputs, use_attention), attention.OPERATOR)) == 1
+
+
+def _repeat(x: Tensor) -> Tensor:
+    """As transformers writes it."""
+    batch, heads, length, dim = x.shape
+    return x[:, :, None, :, :].expand(batch, heads, 3, length, dim).reshape(batch, 3 * heads, length, dim)
+
+
+@pytest.mark.parametrize("repeat", [_repeat, lambda x: x.repeat_interleave(3, 1)], ids=["expand", "interleave"])
+def test_repeated_heads_are_read_once(repeat: Any) -> None:
+    keys = Dim("keys", 1, 64)
+
+    def model(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return sdpa(q, repeat(k), repeat(v))
+
+    inputs = _inputs(heads=6, key_heads=2)
+    shapes = {"q": {}, "k": {2: keys}, "v": {2: keys}}
+    (call,) = calls(run(model, inputs, views_to_reshapes, use_attention, dynamic_shapes=shapes), attention.OPERATOR)
+    assert [tensor.meta["val"].shape[1] for tensor in call.all_input_nodes] == [6, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "repeat",
+    [
+        lambda x: x[:, None].expand(2, 3, 2, 5, 8).reshape(2, 6, 5, 8),
+        lambda x: x.repeat(1, 3, 1, 1),
+        lambda x: x[:, :, :, None].expand(2, 2, 5, 3, 8).reshape(2, 6, 5, 8),
+    ],
+    ids=["other order", "tiles", "other dim"],
+)
+def test_heads_in_another_order_are_copied(repeat: Any) -> None:
+    inputs = _inputs(heads=6, key_heads=2)
+    after = run(lambda q, k, v: sdpa(q, repeat(k), repeat(v)), inputs, views_to_reshapes, use_attention)
+    (call,) = calls(after, attention.OPERATOR)
+    assert [tensor.meta["val"].shape[1] for tensor in call.all_input_nodes] == [6, 6, 6]
 
 
 @pytest.mark.parametrize(
