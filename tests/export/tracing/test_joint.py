@@ -19,6 +19,7 @@ from aotpack.export.backends.cpu import lower
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import layer_of
 from aotpack.export.passes.common.convolution_backward import lower_convolution_backward
+from aotpack.export.passes.common.convolution_weight_gradient import lower_convolution_weight_gradient
 from aotpack.export.passes.runner import run_passes
 from aotpack.spec import DictSpec, DimRef, ValueLeaf
 from tests.support.building import Build, check_joint, joint_reference
@@ -183,7 +184,7 @@ class TestGraph:
         model = Classifier()
         shapes = {"x": {0: batch, 2: height, 3: width}, "labels": {0: batch}}
         program = aot_export(model, images(3), mode="joint", dynamic_shapes=shapes)
-        program = run_passes(program, (lower_convolution_backward,))
+        program = run_passes(program, (lower_convolution_backward, lower_convolution_weight_gradient))
         x = torch.randn(size[0], 3, *size[1:], requires_grad=True)
         labels = torch.randint(0, 6, (size[0],))
         expected = joint_reference(model, x, labels)

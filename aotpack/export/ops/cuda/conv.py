@@ -25,7 +25,6 @@ ACTIVATIONS = frozenset(range(7))
 _LARGEST_TILE = 256
 # Channels of a group from which it pays to have them innermost.
 _FEWEST_IN_PLACE = 8
-_DIMS = ("D", "H", "W")
 
 
 @triton_op("aotpack::cuda_conv", mutates_args={})
@@ -77,12 +76,9 @@ def convolve(
         # A product of the channels of each place.
         y = gemm.product(x.movedim(1, -1), weight.flatten(1).t(), bias, 1.0, activation, launcher)
         return y.movedim(-1, 1)
-    step = x.stride(1)
-    if x.shape[1] // groups >= _FEWEST_IN_PLACE and not (isinstance(step, int) and step == 1):
-        # A tap reads neighbouring channels at once.
-        x = x.movedim(1, -1).contiguous().movedim(-1, 1)
+    x = innermost(x, x.shape[1] // groups)
     # Dims of size 1 come first where there are fewer than three.
-    x, weight = (_with_dims(t, spatial) for t in (x, weight))
+    x, weight = (with_dims(t, spatial) for t in (x, weight))
     steps, pads, dilations = (
         (*(other,) * (3 - spatial), *values) for values, other in ((stride, 1), (padding, 0), (dilation, 1))
     )
@@ -111,10 +107,10 @@ def convolve(
         **dict(zip(("DEPTH_OUT", "HEIGHT_OUT", "WIDTH_OUT"), sizes, strict=True)),
         **dict(zip(("stride_xn", "stride_xc", "stride_xd", "stride_xh", "stride_xw"), x.stride(), strict=True)),
         **dict(zip(("stride_wd", "stride_wh", "stride_ww"), weight.stride()[2:], strict=True)),
-        **{f"KERNEL_{dim}": size for dim, size in zip(_DIMS, kernel, strict=True)},
-        **{f"STEP_{dim}": step for dim, step in zip(_DIMS, steps, strict=True)},
-        **{f"PAD_{dim}": pad for dim, pad in zip(_DIMS, pads, strict=True)},
-        **{f"DILATION_{dim}": step for dim, step in zip(_DIMS, dilations, strict=True)},
+        **three_dims("KERNEL", kernel, 1),
+        **three_dims("STEP", stride, 1),
+        **three_dims("PAD", padding, 0),
+        **three_dims("DILATION", dilation, 1),
         "TRANSPOSED": transposed,
         "DOUBLE": x.dtype == torch.float64,
     }
@@ -126,7 +122,16 @@ def convolve(
     return y.flatten(4).permute(0, 4, 1, 2, 3).view(x.shape[0], groups * channels_out, *sizes[3 - spatial :])
 
 
-def _is_small(x: Tensor, places: Any) -> bool:
+def innermost(x: Tensor, channels: int) -> Tensor:
+    """`x` with its channels innermost in memory, if that pays with so many channels that are read together."""
+    step = x.stride(1)
+    if channels >= _FEWEST_IN_PLACE and not (isinstance(step, int) and step == 1):
+        # A tap reads neighbouring channels at once.
+        x = x.movedim(1, -1).contiguous().movedim(-1, 1)
+    return x
+
+
+def is_small(x: Tensor, places: Any) -> bool:
     """Whether 32 bits hold every offset in a tensor, also those of padding around it, and the number of places."""
     if not all(isinstance(size, int) for size in (*x.shape, *x.stride(), places)):
         return False
@@ -134,10 +139,16 @@ def _is_small(x: Tensor, places: Any) -> bool:
     return bool(max(2 * span, places + _LARGEST_TILE) < 1 << 31)
 
 
-def _with_dims(tensor: Tensor, spatial: int) -> Tensor:
+def with_dims(tensor: Tensor, spatial: int) -> Tensor:
+    """`tensor` with three spatial dims in place of `spatial`, of which the first have size 1."""
     for _ in range(3 - spatial):
         tensor = tensor.unsqueeze(2)
     return tensor
+
+
+def three_dims(name: str, values: Sequence[int], other: int) -> dict[str, int]:
+    """Arguments of a kernel for each of three dims, of which the first are `other` where there are fewer values."""
+    return {f"{name}_{dim}": value for dim, value in zip("DHW", (other,) * (3 - len(values)) + (*values,), strict=True)}
 
 
 def _depthwise(
@@ -195,7 +206,7 @@ def _product(
         "CHANNELS_OUT": channels_out,
         "CHANNELS": channels,
         "SPLITS": splits,
-        "SMALL": _is_small(x, shared["PLACES"]),
+        "SMALL": is_small(x, shared["PLACES"]),
         "stride_wg": first * (channels if transposed else channels_out),
         "stride_wo": second if transposed else first,
         "stride_wc": first if transposed else second,

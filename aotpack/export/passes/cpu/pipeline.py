@@ -5,6 +5,7 @@ They run after those of `passes/common/pipeline.py`.
 
 from __future__ import annotations
 
+from aotpack.export.passes.common.convolution_weight_gradient import lower_convolution_weight_gradient
 from aotpack.export.passes.common.views_to_reshapes import views_to_reshapes
 from aotpack.export.passes.cpu.assign_layouts import assign_layouts
 from aotpack.export.passes.cpu.fuse_epilogue import fuse_epilogue
@@ -18,6 +19,8 @@ from aotpack.export.passes.cpu.winograd import use_winograd
 from aotpack.export.passes.runner import Pass
 
 CPU: tuple[Pass, ...] = (
+    # First: the others see products.
+    Pass(lower_convolution_weight_gradient, always=True),
     # Packed convolutions change strides: views over them must not depend on strides.
     Pass(views_to_reshapes, part_of="pack-conv"),
     Pass(pack_conv),

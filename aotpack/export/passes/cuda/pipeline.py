@@ -5,11 +5,13 @@ They run after those of `passes/common/pipeline.py`.
 
 from __future__ import annotations
 
+from aotpack.export.passes.common.convolution_weight_gradient import lower_convolution_weight_gradient
 from aotpack.export.passes.common.views_to_reshapes import views_to_reshapes
 from aotpack.export.passes.cuda.fuse_activation import fuse_activation
 from aotpack.export.passes.cuda.keep_output_layout import keep_output_layout
 from aotpack.export.passes.cuda.use_attention import use_attention
 from aotpack.export.passes.cuda.use_conv import use_conv
+from aotpack.export.passes.cuda.use_conv_weight_gradient import use_conv_weight_gradient
 from aotpack.export.passes.cuda.use_gemm import use_gemm
 from aotpack.export.passes.runner import Pass
 
@@ -19,6 +21,9 @@ CUDA: tuple[Pass, ...] = (
     Pass(use_attention),
     # Convolutions have no other kernel.
     Pass(use_conv, always=True),
+    Pass(use_conv_weight_gradient, always=True),
+    # Those that the kernels do not compute; before products are replaced.
+    Pass(lower_convolution_weight_gradient, always=True),
     # Nor have products.
     Pass(use_gemm, always=True),
     # After them: an argument of our kernels.

@@ -13,6 +13,7 @@ from torch.export import Dim
 from aotpack.export import aot_export, ops
 from aotpack.export.ir.program import Program
 from aotpack.export.passes.common.convolution_backward import lower_convolution_backward
+from aotpack.export.passes.common.convolution_weight_gradient import lower_convolution_weight_gradient
 from aotpack.export.passes.cpu.pack_conv import pack_conv
 from aotpack.export.passes.runner import run_passes
 from tests.export.pass_checks import calls, count
@@ -104,7 +105,7 @@ def test_gradients(spatial: int, transposed: bool, options: dict[str, Any], dyna
         shapes |= {2 + i: Dim(f"size{i}", min=2 if transposed else 6, max=50) for i in range(spatial)}
         x = torch.randn(3, 4, *(max(size, 6) for size in sizes), requires_grad=True)
     program = aot_export(model, (x,), mode="joint", dynamic_shapes={"x": shapes} if shapes else None)
-    program = run_passes(program, (lower_convolution_backward,))
+    program = run_passes(program, (lower_convolution_backward, lower_convolution_weight_gradient))
     assert count(program, aten.convolution_backward.default) == 0
     check(program, model, x)
     if dynamic == "batch":
@@ -117,7 +118,7 @@ def test_only_what_is_asked_for_is_computed() -> None:
     model = Weighed(nn.Conv2d(4, 8, 3))
     model.conv.weight.requires_grad_(False)
     program = aot_export(model, (torch.randn(2, 4, 6, 6),), mode="joint")
-    program = run_passes(program, (lower_convolution_backward,))
+    program = run_passes(program, (lower_convolution_backward, lower_convolution_weight_gradient))
     # The bias alone: one convolution, and no product.
     assert count(program, aten.convolution.default) == 1
     assert count(program, aten.mm.default) == 0
@@ -131,7 +132,10 @@ def test_weights_of_the_backward_are_packed() -> None:
     torch.manual_seed(1)
     model = Weighed(nn.Sequential(nn.Conv2d(4, 8, 3, stride=2), nn.Conv2d(8, 8, 3, stride=2, groups=8)))
     x = torch.randn(2, 4, 17, 15, requires_grad=True)
-    program = run_passes(aot_export(model, (x,), mode="joint"), (lower_convolution_backward, pack_conv))
+    program = run_passes(
+        aot_export(model, (x,), mode="joint"),
+        (lower_convolution_backward, lower_convolution_weight_gradient, pack_conv),
+    )
     assert count(program, aten.convolution.default) == 0
     packed = calls(program, ops.packed_conv)
     assert len(packed) == 4

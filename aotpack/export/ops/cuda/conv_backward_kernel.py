@@ -1,0 +1,231 @@
+"""The Triton kernels of the gradients of convolutions' weights."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# TorchInductor copies the source of kernels into generated files: they name nothing but `tl` and each other.
+
+
+@triton.jit
+def weight_gradient_kernel(
+    rows,
+    source,
+    out,
+    PLACES,
+    ROWS,
+    DEPTH,
+    HEIGHT,
+    WIDTH,
+    DEPTH_OUT,
+    HEIGHT_OUT,
+    WIDTH_OUT,
+    stride_rp,
+    stride_sn,
+    stride_sc,
+    stride_sd,
+    stride_sh,
+    stride_sw,
+    CHANNELS: tl.constexpr,
+    KERNEL_D: tl.constexpr,
+    KERNEL_H: tl.constexpr,
+    KERNEL_W: tl.constexpr,
+    STEP_D: tl.constexpr,
+    STEP_H: tl.constexpr,
+    STEP_W: tl.constexpr,
+    PAD_D: tl.constexpr,
+    PAD_H: tl.constexpr,
+    PAD_W: tl.constexpr,
+    DILATION_D: tl.constexpr,
+    DILATION_H: tl.constexpr,
+    DILATION_W: tl.constexpr,
+    DOUBLE: tl.constexpr,
+    FLAT: tl.constexpr,
+    WITHIN: tl.constexpr,
+    SPLITS: tl.constexpr,
+    SMALL: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """A product of channels of `rows` and of taps and channels of `source`, summed over places.
+
+    `rows` has its channels innermost and its places dense: [PLACES, groups, ROWS], with PLACES = batch * DEPTH_OUT *
+    HEIGHT_OUT * WIDTH_OUT. `out` is [SPLITS, groups, ROWS, taps, CHANNELS], contiguous. The grid is tiles, groups,
+    splits: each of SPLITS blocks sums a part of the places. FLAT: each place reads the same place of `source`, whose
+    places are dense, too. WITHIN: the columns of a tile are channels of one tap, else taps and channels are counted as
+    one. SMALL: 32 bits hold every offset in `rows` and `source`.
+    """
+    group = tl.program_id(1).to(tl.int64)
+    groups = tl.num_programs(1)
+    split = tl.program_id(2)
+    taps: tl.constexpr = KERNEL_D * KERNEL_H * KERNEL_W
+    per_tap: tl.constexpr = (CHANNELS + BLOCK_N - 1) // BLOCK_N
+    tiles_n: tl.constexpr = taps * per_tap if WITHIN else (taps * CHANNELS + BLOCK_N - 1) // BLOCK_N
+    tile_n = tl.program_id(0) % tiles_n
+    offsets_m = tl.program_id(0) // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
+    is_row = offsets_m < ROWS
+    if WITHIN:
+        tap = tile_n // per_tap
+        channel = tile_n % per_tap * BLOCK_N + tl.arange(0, BLOCK_N)
+        is_column = channel < CHANNELS
+        column = tap * CHANNELS + channel
+    else:
+        column = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+        is_column = column < taps * CHANNELS
+        tap = tl.where(is_column, column // CHANNELS, 0)
+        channel = column % CHANNELS
+    from_w = tap % KERNEL_W * DILATION_W - PAD_W
+    from_h = tap // KERNEL_W % KERNEL_H * DILATION_H - PAD_H
+    from_d = tap // KERNEL_W // KERNEL_H * DILATION_D - PAD_D
+    rows += group * ROWS
+    source += group * CHANNELS * stride_sc
+
+    steps = tl.cdiv(PLACES, BLOCK_K)
+    each = tl.cdiv(steps, SPLITS)
+    first = split * each
+    if not SMALL:
+        first = first.to(tl.int64)
+    place = first * BLOCK_K + tl.arange(0, BLOCK_K)
+    # The place's numbers in each dim, and those of BLOCK_K: a step adds them without dividing.
+    w_out = place % WIDTH_OUT
+    h_out = place // WIDTH_OUT % HEIGHT_OUT
+    d_out = place // WIDTH_OUT // HEIGHT_OUT % DEPTH_OUT
+    n_out = place // WIDTH_OUT // HEIGHT_OUT // DEPTH_OUT
+    add_w = BLOCK_K % WIDTH_OUT
+    add_h = BLOCK_K // WIDTH_OUT % HEIGHT_OUT
+    add_d = BLOCK_K // WIDTH_OUT // HEIGHT_OUT % DEPTH_OUT
+    add_n = BLOCK_K // WIDTH_OUT // HEIGHT_OUT // DEPTH_OUT
+    total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float64 if DOUBLE else tl.float32)
+    for _ in range(tl.minimum(each, steps - split * each)):
+        is_place = place < PLACES
+        a = tl.load(
+            rows + offsets_m[:, None] + (place * stride_rp)[None, :],
+            mask=is_row[:, None] & is_place[None, :],
+            other=0.0,
+        )
+        if FLAT:
+            b = tl.load(
+                source + (place * stride_sw)[:, None] + channel[None, :] * stride_sc,
+                mask=is_place[:, None] & is_column[None, :],
+                other=0.0,
+            )
+        elif WITHIN:
+            w_in = w_out * STEP_W + from_w
+            h_in = h_out * STEP_H + from_h
+            d_in = d_out * STEP_D + from_d
+            inside = (w_in >= 0) & (w_in < WIDTH) & (h_in >= 0) & (h_in < HEIGHT) & (d_in >= 0) & (d_in < DEPTH)
+            places = n_out * stride_sn + w_in * stride_sw + h_in * stride_sh + d_in * stride_sd
+            b = tl.load(
+                source + places[:, None] + channel[None, :] * stride_sc,
+                mask=(inside & is_place)[:, None] & is_column[None, :],
+                other=0.0,
+            )
+        else:
+            w_in = (w_out * STEP_W)[:, None] + from_w[None, :]
+            h_in = (h_out * STEP_H)[:, None] + from_h[None, :]
+            d_in = (d_out * STEP_D)[:, None] + from_d[None, :]
+            inside = (w_in >= 0) & (w_in < WIDTH) & (h_in >= 0) & (h_in < HEIGHT) & (d_in >= 0) & (d_in < DEPTH)
+            places = (n_out * stride_sn)[:, None] + w_in * stride_sw + h_in * stride_sh + d_in * stride_sd
+            b = tl.load(
+                source + places + channel[None, :] * stride_sc,
+                mask=inside & is_place[:, None] & is_column[None, :],
+                other=0.0,
+            )
+        total = tl.dot(a, b, total, input_precision="ieee", out_dtype=total.dtype)
+        place += BLOCK_K
+        if not FLAT:
+            w_out += add_w
+            over = w_out >= WIDTH_OUT
+            w_out = tl.where(over, w_out - WIDTH_OUT, w_out)
+            h_out += add_h + over.to(h_out.dtype)
+            over = h_out >= HEIGHT_OUT
+            h_out = tl.where(over, h_out - HEIGHT_OUT, h_out)
+            d_out += add_d + over.to(d_out.dtype)
+            over = d_out >= DEPTH_OUT
+            d_out = tl.where(over, d_out - DEPTH_OUT, d_out)
+            n_out += add_n + over.to(n_out.dtype)
+    result = out + ((split * groups + group) * ROWS + offsets_m)[:, None] * (taps * CHANNELS) + column[None, :]
+    tl.store(result, total.to(out.dtype.element_ty), mask=is_row[:, None] & is_column[None, :])
+
+
+@triton.jit
+def depthwise_weight_gradient_kernel(
+    rows,
+    source,
+    out,
+    PLACES,
+    COUNT,
+    DEPTH,
+    HEIGHT,
+    WIDTH,
+    DEPTH_OUT,
+    HEIGHT_OUT,
+    WIDTH_OUT,
+    stride_rp,
+    stride_sn,
+    stride_sc,
+    stride_sd,
+    stride_sh,
+    stride_sw,
+    ROW_EACH: tl.constexpr,
+    SOURCE_EACH: tl.constexpr,
+    KERNEL_D: tl.constexpr,
+    KERNEL_H: tl.constexpr,
+    KERNEL_W: tl.constexpr,
+    STEP_D: tl.constexpr,
+    STEP_H: tl.constexpr,
+    STEP_W: tl.constexpr,
+    PAD_D: tl.constexpr,
+    PAD_H: tl.constexpr,
+    PAD_W: tl.constexpr,
+    DILATION_D: tl.constexpr,
+    DILATION_H: tl.constexpr,
+    DILATION_W: tl.constexpr,
+    DOUBLE: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """Sums over places of products of a channel of `rows` and one of `source`, for each tap.
+
+    There are COUNT pairs of channels: number i reads channel i // ROW_EACH of `rows` and i // SOURCE_EACH of `source`.
+    `rows` is [PLACES, channels], with its channels innermost and its places dense. `out` is [SPLITS, taps, COUNT],
+    contiguous. The grid is tiles, splits.
+    """
+    taps: tl.constexpr = KERNEL_D * KERNEL_H * KERNEL_W
+    acc_type: tl.constexpr = tl.float64 if DOUBLE else tl.float32
+    split = tl.program_id(1).to(tl.int64)
+    tiles_n = tl.cdiv(COUNT, BLOCK_N)
+    tap = tl.program_id(0) // tiles_n * BLOCK_T + tl.arange(0, BLOCK_T)
+    pair = tl.program_id(0) % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    is_tap = tap < taps
+    is_pair = pair < COUNT
+    from_w = (tap % KERNEL_W * DILATION_W - PAD_W)[:, None]
+    from_h = (tap // KERNEL_W % KERNEL_H * DILATION_H - PAD_H)[:, None]
+    from_d = (tap // KERNEL_W // KERNEL_H * DILATION_D - PAD_D)[:, None]
+    rows += pair // ROW_EACH
+    source += (pair // SOURCE_EACH).to(tl.int64) * stride_sc
+    each = tl.cdiv(tl.cdiv(PLACES, BLOCK_K), SPLITS) * BLOCK_K
+    total = tl.zeros((BLOCK_T, BLOCK_K, BLOCK_N), dtype=acc_type)
+    for first in range(split * each, tl.minimum((split + 1) * each, PLACES), BLOCK_K):
+        place = first + tl.arange(0, BLOCK_K)
+        is_place = place < PLACES
+        w_in = (place % WIDTH_OUT * STEP_W)[None, :] + from_w
+        h_in = (place // WIDTH_OUT % HEIGHT_OUT * STEP_H)[None, :] + from_h
+        d_in = (place // WIDTH_OUT // HEIGHT_OUT % DEPTH_OUT * STEP_D)[None, :] + from_d
+        n_in = place // WIDTH_OUT // HEIGHT_OUT // DEPTH_OUT
+        inside = (w_in >= 0) & (w_in < WIDTH) & (h_in >= 0) & (h_in < HEIGHT) & (d_in >= 0) & (d_in < DEPTH)
+        inside = inside & is_tap[:, None] & is_place[None, :]
+        places = (n_in * stride_sn)[None, :] + w_in * stride_sw + h_in * stride_sh + d_in * stride_sd
+        a = tl.load(rows[None, :] + (place * stride_rp)[:, None], mask=is_place[:, None] & is_pair[None, :], other=0.0)
+        b = tl.load(
+            source[None, None, :] + places[:, :, None],
+            mask=inside[:, :, None] & is_pair[None, None, :],
+            other=0.0,
+        )
+        total += a.to(acc_type)[None, :, :] * b.to(acc_type)
+    result = out + (split * taps + tap)[:, None] * COUNT + pair[None, :]
+    tl.store(result, tl.sum(total, 1).to(out.dtype.element_ty), mask=is_tap[:, None] & is_pair[None, :])

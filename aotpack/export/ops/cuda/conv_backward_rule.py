@@ -1,0 +1,81 @@
+"""Which tile the gradient of a convolution's weight gets: a static rule in place of timing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from aotpack.export.ops.cuda.gemm_rule import Tile
+
+# Largest first, each with the rows and columns from which it is worth its size.
+_HALVES = (
+    (128, 128, Tile(128, 128, 64, 8, 3)),
+    (128, 64, Tile(128, 64, 64, 4, 3)),
+    (64, 128, Tile(64, 128, 64, 4, 3)),
+    (0, 0, Tile(64, 64, 64, 4, 3)),
+)
+_FULL = ((0, 0, Tile(64, 64, 32, 4, 3)),)
+_DOUBLE = ((0, 0, Tile(32, 32, 16, 4, 2)),)
+# Blocks per multiprocessor that sums are divided into, steps of a block at least, and blocks that share a sum at most.
+_BUSY = 2
+_FEWEST_STEPS = 8
+_MOST_SPLITS = 128
+# Channels from which a tile is one of a tap's channels alone.
+_FEWEST_WITHIN = 16
+
+
+def within(taps: int, channels: int) -> bool:
+    """Whether the columns of a tile are channels of one tap, else of several."""
+    return taps == 1 or channels >= _FEWEST_WITHIN
+
+
+def choose(
+    groups: int,
+    rows: int,
+    taps: int,
+    channels: int,
+    places: int,
+    dtype: torch.dtype,
+    *,
+    multiprocessors: int,
+    shared_bytes: int,
+) -> tuple[Tile, int]:
+    """The tile of a gradient, and among how many blocks its sums are divided.
+
+    Args:
+        groups: of channels.
+        rows, channels: of the two operands, in a group.
+        taps: of the kernel.
+        places: that are summed over; those of the example call where they are dynamic.
+        dtype: of the operands.
+        multiprocessors: of the GPU.
+        shared_bytes: what a block may have of shared memory.
+    """
+    tiles = _DOUBLE if dtype == torch.float64 else _FULL if dtype == torch.float32 else _HALVES
+    columns = channels if within(taps, channels) else taps * channels
+    tile = next(t for m, n, t in tiles if rows >= m and columns >= n)
+    tile = replace(tile, m=_fitting(tile.m, rows), n=_fitting(tile.n, columns))
+    repeated = taps if within(taps, channels) else 1
+    blocks = groups * -(-rows // tile.m) * repeated * -(-columns // tile.n)
+    steps = -(-places // tile.k)
+    splits = max(1, min(_BUSY * multiprocessors // blocks, steps // _FEWEST_STEPS, _MOST_SPLITS))
+    while tile.shared_bytes(dtype.itemsize) > shared_bytes and tile.stages > 1:
+        tile = replace(tile, stages=tile.stages - 1)
+    return tile, splits
+
+
+def choose_depthwise(count: int, taps: int, places: int, *, multiprocessors: int) -> tuple[tuple[int, int, int], int]:
+    """Taps, places and pairs of channels of a tile, and among how many blocks sums are divided, for `count` pairs."""
+    pairs = _fitting(32, count)
+    block_taps = min(16, 1 << (taps - 1).bit_length())
+    block_places = max(1, 4096 // (pairs * block_taps))
+    blocks = -(-taps // block_taps) * -(-count // pairs)
+    steps = -(-places // block_places)
+    splits = max(1, min(8 * multiprocessors // blocks, steps // _FEWEST_STEPS, _MOST_SPLITS))
+    return (block_taps, block_places, pairs), splits
+
+
+def _fitting(size: int, count: int) -> int:
+    """No more than there are, in powers of two from 16."""
+    return max(16, min(size, 1 << (count - 1).bit_length()))
