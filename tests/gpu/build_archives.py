@@ -21,6 +21,7 @@ from aotpack.export import aot_export, build_archive
 from tests.gpu.architectures import architectures
 from tests.gpu.cases import cases
 from tests.gpu.host_steps import host_steps
+from tests.gpu.joint import joint
 from tests.support.interpreted_gpu.recording import recorded_kernels
 
 
@@ -40,18 +41,22 @@ def build(folder: Path, names: Sequence[str], targets: Sequence[str] | None) -> 
     """Builds the archives of some names, all of them where none is given; 1 where a build fails."""
     folder.mkdir(parents=True, exist_ok=True)
     failed = 0
-    for name, make in {**cases(), **architectures(), **host_steps()}.items():
+    for name, make in {**cases(), **architectures(), **host_steps(), **joint()}.items():
         if names and name not in names:
             continue
         torch.manual_seed(0)
         model, args, shapes = make()
         try:
-            program = aot_export(model, args, dynamic_shapes=shapes)
+            program = aot_export(model, args, dynamic_shapes=shapes, mode="joint" if name in joint() else "forward")
             report = build_archive(program, folder / f"{name}.aotpack", targets=targets or ["cuda-sm_80", "cuda-sm_90"])
         except AotpackError as error:
             failed += 1
             print(f"{name}: {error}", file=sys.stderr)
             continue
+        steps = sum(len(steps) for variants in report.host_steps.values() for steps in variants.values())
+        if steps and name not in host_steps():
+            failed += 1
+            print(f"{name}: {steps} steps on the host", file=sys.stderr)
         print(f"{name}: {report.size} bytes in {sum(report.seconds.values()):.1f} s")
     return 1 if failed else 0
 
