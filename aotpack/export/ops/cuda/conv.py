@@ -25,6 +25,8 @@ ACTIVATIONS = frozenset(range(7))
 _LARGEST_TILE = 256
 # Channels of a group from which it pays to have them innermost.
 _FEWEST_IN_PLACE = 8
+# Of a transposed convolution's places, of which each reads taps of its own.
+_MOST_PHASES = 64
 
 
 @triton_op("aotpack::cuda_conv", mutates_args={})
@@ -187,11 +189,19 @@ def _product(
     x, weight, bias = shared["x"], shared["weight"], shared["bias"]
     *_, groups, channels_out = shape
     multiprocessors, shared_bytes = limits()
+    steps = [shared[f"STEP_{dim}"] for dim in "DHW"]
+    phases = math.prod(steps) if transposed else 1
+    phased = 1 < phases <= _MOST_PHASES
+    if not phased:
+        phases = 1
+    places: Any = shared["PLACES"]
+    if phased:
+        places = shape[0] * math.prod((size + step - 1) // step for size, step in zip(shape[1:4], steps, strict=True))
     tile, splits = choose(
-        groups,
-        max(1, size_hint(shared["PLACES"])),
+        groups * phases,
+        max(1, size_hint(places)),
         channels_out,
-        math.prod(weight.shape[2:]),
+        -(-math.prod(weight.shape[2:]) // phases),
         channels,
         x.dtype,
         multiprocessors=multiprocessors,
@@ -200,9 +210,16 @@ def _product(
     first, second = weight.stride()[:2]
     precise = torch.float64 if x.dtype == torch.float64 else torch.float32
     parts = x.new_empty((splits, *shape), dtype=x.dtype if splits == 1 else precise)
-    tiles = (shared["PLACES"] + tile.m - 1) // tile.m * ((channels_out + tile.n - 1) // tile.n)
+    tiles = (places + tile.m - 1) // tile.m * ((channels_out + tile.n - 1) // tile.n)
     own = {
         "out": parts,
+        "PLACES": places,
+        "ALL_PLACES": shared["PLACES"],
+        "PHASED": phased,
+        **{
+            f"PERIOD_{dim}": step // math.gcd(step, shared[f"DILATION_{dim}"]) if phased else 1
+            for dim, step in zip("DHW", steps, strict=True)
+        },
         "CHANNELS_OUT": channels_out,
         "CHANNELS": channels,
         "SPLITS": splits,
@@ -216,7 +233,7 @@ def _product(
         "num_warps": tile.warps,
         "num_stages": tile.stages,
     }
-    grid = (tiles, groups, splits)
+    grid = (tiles, groups * phases, splits)
     if splits == 1:
         return launcher(Launch(conv_kernel, grid, shared | finish | own)).squeeze(0)
     total = launcher(Launch(conv_kernel, grid, shared | {"HAS_BIAS": False, "ACTIVATION": 0} | own)).sum(0)

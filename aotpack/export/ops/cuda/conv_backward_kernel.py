@@ -43,7 +43,6 @@ def weight_gradient_kernel(
     DOUBLE: tl.constexpr,
     FLAT: tl.constexpr,
     WITHIN: tl.constexpr,
-    SPLITS: tl.constexpr,
     SMALL: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -52,8 +51,8 @@ def weight_gradient_kernel(
     """A product of channels of `rows` and of taps and channels of `source`, summed over places.
 
     `rows` has its channels innermost and its places dense: [PLACES, groups, ROWS], with PLACES = batch * DEPTH_OUT *
-    HEIGHT_OUT * WIDTH_OUT. `out` is [SPLITS, groups, ROWS, taps, CHANNELS], contiguous. The grid is tiles, groups,
-    splits: each of SPLITS blocks sums a part of the places. FLAT: each place reads the same place of `source`, whose
+    HEIGHT_OUT * WIDTH_OUT. `out` is [splits, groups, ROWS, taps, CHANNELS], contiguous. The grid is tiles, groups,
+    splits: each of as many blocks sums a part of the places. FLAT: each place reads the same place of `source`, whose
     places are dense, too. WITHIN: the columns of a tile are channels of one tap, else taps and channels are counted as
     one. SMALL: 32 bits hold every offset in `rows` and `source`.
     """
@@ -83,7 +82,7 @@ def weight_gradient_kernel(
     source += group * CHANNELS * stride_sc
 
     steps = tl.cdiv(PLACES, BLOCK_K)
-    each = tl.cdiv(steps, SPLITS)
+    each = tl.cdiv(steps, tl.num_programs(2))
     first = split * each
     if not SMALL:
         first = first.to(tl.int64)
@@ -184,7 +183,6 @@ def depthwise_weight_gradient_kernel(
     DILATION_H: tl.constexpr,
     DILATION_W: tl.constexpr,
     DOUBLE: tl.constexpr,
-    SPLITS: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_K: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -192,7 +190,7 @@ def depthwise_weight_gradient_kernel(
     """Sums over places of products of a channel of `rows` and one of `source`, for each tap.
 
     There are COUNT pairs of channels: number i reads channel i // ROW_EACH of `rows` and i // SOURCE_EACH of `source`.
-    `rows` is [PLACES, channels], with its channels innermost and its places dense. `out` is [SPLITS, taps, COUNT],
+    `rows` is [PLACES, channels], with its channels innermost and its places dense. `out` is [splits, taps, COUNT],
     contiguous. The grid is tiles, splits.
     """
     taps: tl.constexpr = KERNEL_D * KERNEL_H * KERNEL_W
@@ -208,7 +206,7 @@ def depthwise_weight_gradient_kernel(
     from_d = (tap // KERNEL_W // KERNEL_H * DILATION_D - PAD_D)[:, None]
     rows += pair // ROW_EACH
     source += (pair // SOURCE_EACH).to(tl.int64) * stride_sc
-    each = tl.cdiv(tl.cdiv(PLACES, BLOCK_K), SPLITS) * BLOCK_K
+    each = tl.cdiv(tl.cdiv(PLACES, BLOCK_K), tl.num_programs(1)) * BLOCK_K
     total = tl.zeros((BLOCK_T, BLOCK_K, BLOCK_N), dtype=acc_type)
     for first in range(split * each, tl.minimum((split + 1) * each, PLACES), BLOCK_K):
         place = first + tl.arange(0, BLOCK_K)

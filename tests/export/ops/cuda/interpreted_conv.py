@@ -64,6 +64,10 @@ def main() -> None:
         for stride, padding, dilation in ((1, 1, 1), (2, 0, 1), (3, 1, 2)):
             check(r(1, 4, 5, 4), r(4, 3, 3, 3), stride=stride, padding=padding, dilation=dilation, transposed=True)
         check(r(1, 16, 5, 4), r(16, 3, 2, 2), stride=2, output_padding=(1, 0), transposed=True, groups=2)
+        # Phases without taps, with as many as there are, and with steps and dilations that have a divisor in common.
+        check(r(2, 18, 3, 3), r(18, 17, 1, 1), stride=2, output_padding=1, transposed=True)
+        check(r(1, 16, 3, 4), r(16, 5, 4, 3), stride=2, padding=(1, 0), transposed=True, activation=1)
+        check(r(2, 3, 5), r(3, 4, 3), stride=4, dilation=6, transposed=True, output_padding=2)
         for dtype in BOUNDS:
             check(r(1, 3, 6, 6).to(dtype), r(4, 3, 3, 3).to(dtype))
     for activation in range(7):

@@ -45,7 +45,11 @@ def _assembly(constants: dict[str, int], **options: int) -> str:
 
     from aotpack.export.ops.cuda.conv_kernel import conv_kernel
 
-    dims = {f"{name}_{dim}": value for name, value in (("STEP", 1), ("PAD", 1), ("DILATION", 1)) for dim in "DHW"}
+    dims = {
+        f"{name}_{dim}": value
+        for name, value in (("STEP", 1), ("PAD", 1), ("DILATION", 1), ("PERIOD", 1))
+        for dim in "DHW"
+    }
     values = {
         "KERNEL_D": 1,
         "KERNEL_H": 3,
@@ -55,6 +59,7 @@ def _assembly(constants: dict[str, int], **options: int) -> str:
         "SPLITS": 1,
         "ACTIVATION": 0,
         "TRANSPOSED": False,
+        "PHASED": False,
         "HAS_BIAS": False,
         "DOUBLE": False,
         "SMALL": True,
