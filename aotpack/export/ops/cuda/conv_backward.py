@@ -82,13 +82,15 @@ def weight_gradient(
         **three_dims("PAD", padding, 0),
         **three_dims("DILATION", dilation, 1),
         "DOUBLE": dense.dtype == torch.float64,
+        "SMALL": is_small(dense, places) and is_small(source, places),
     }
     if groups > 1 and 1 in (each, channels):
         gradient = _depthwise(shared, groups, each, channels, taps, launcher)
     else:
         gradient = _product(shared | {"FLAT": flat}, groups, each, channels, taps, launcher)
     # [groups, each, taps, channels] → [groups * each, channels, ...]
-    return gradient.flatten(0, 1).mT.unflatten(2, list(kernel))
+    result: Tensor = gradient.flatten(0, 1).mT.unflatten(2, list(kernel))
+    return result
 
 
 def _has_dense_places(source: Tensor) -> bool:
@@ -125,11 +127,12 @@ def _depthwise(shared: dict[str, Any], groups: int, each: int, channels: int, ta
     }
     tiles = -(-taps // block_t) * -(-count // block_n)
     total = _sum(launcher(Launch(depthwise_weight_gradient_kernel, (tiles, splits), shared | own)), shared)
-    return total.t().unflatten(0, (groups, each, channels)).mT
+    result: Tensor = total.t().unflatten(0, (groups, each, channels))
+    return result.mT
 
 
 def _product(shared: dict[str, Any], groups: int, each: int, channels: int, taps: int, launcher: Launcher) -> Tensor:
-    rows, source, places = shared["rows"], shared["source"], shared["PLACES"]
+    rows, places = shared["rows"], shared["PLACES"]
     multiprocessors, shared_bytes = limits()
     tile, splits = choose(
         groups,
@@ -148,7 +151,6 @@ def _product(shared: dict[str, Any], groups: int, each: int, channels: int, taps
         "ROWS": each,
         "CHANNELS": channels,
         "WITHIN": alone,
-        "SMALL": is_small(rows, places) and is_small(source, places),
         "BLOCK_M": tile.m,
         "BLOCK_N": tile.n,
         "BLOCK_K": tile.k,

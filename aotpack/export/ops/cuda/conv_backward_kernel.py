@@ -9,6 +9,42 @@ import triton.language as tl
 
 
 @triton.jit
+def _is_inside(place, SIZE, KERNEL: tl.constexpr, PAD: tl.constexpr):
+    """Whether taps read places of the source in one dim."""
+    inside = place >= 0
+    if KERNEL > 1 or PAD > 0:
+        # Otherwise no tap reads beyond the end.
+        inside = inside & (place < SIZE)
+    return inside
+
+
+@triton.jit
+def _numbers(place, WIDTH_OUT, HEIGHT_OUT, DEPTH_OUT):
+    """The numbers of places in each dim, from the innermost one to the batch."""
+    w = place % WIDTH_OUT
+    h = place // WIDTH_OUT % HEIGHT_OUT
+    d = place // WIDTH_OUT // HEIGHT_OUT % DEPTH_OUT
+    n = place // WIDTH_OUT // HEIGHT_OUT // DEPTH_OUT
+    return w, h, d, n
+
+
+@triton.jit
+def _added(w, h, d, n, add_w, add_h, add_d, add_n, WIDTH_OUT, HEIGHT_OUT, DEPTH_OUT):
+    """The numbers of places that lie a number of places, given by its own numbers, further on; without divisions."""
+    w += add_w
+    over = w >= WIDTH_OUT
+    w = tl.where(over, w - WIDTH_OUT, w)
+    h += add_h + over.to(h.dtype)
+    over = h >= HEIGHT_OUT
+    h = tl.where(over, h - HEIGHT_OUT, h)
+    d += add_d + over.to(d.dtype)
+    over = d >= DEPTH_OUT
+    d = tl.where(over, d - DEPTH_OUT, d)
+    n += add_n + over.to(n.dtype)
+    return w, h, d, n
+
+
+@triton.jit
 def weight_gradient_kernel(
     rows,
     source,
@@ -87,15 +123,8 @@ def weight_gradient_kernel(
     if not SMALL:
         first = first.to(tl.int64)
     place = first * BLOCK_K + tl.arange(0, BLOCK_K)
-    # The place's numbers in each dim, and those of BLOCK_K: a step adds them without dividing.
-    w_out = place % WIDTH_OUT
-    h_out = place // WIDTH_OUT % HEIGHT_OUT
-    d_out = place // WIDTH_OUT // HEIGHT_OUT % DEPTH_OUT
-    n_out = place // WIDTH_OUT // HEIGHT_OUT // DEPTH_OUT
-    add_w = BLOCK_K % WIDTH_OUT
-    add_h = BLOCK_K // WIDTH_OUT % HEIGHT_OUT
-    add_d = BLOCK_K // WIDTH_OUT // HEIGHT_OUT % DEPTH_OUT
-    add_n = BLOCK_K // WIDTH_OUT // HEIGHT_OUT // DEPTH_OUT
+    w_out, h_out, d_out, n_out = _numbers(place, WIDTH_OUT, HEIGHT_OUT, DEPTH_OUT)
+    add_w, add_h, add_d, add_n = _numbers(BLOCK_K, WIDTH_OUT, HEIGHT_OUT, DEPTH_OUT)
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float64 if DOUBLE else tl.float32)
     for _ in range(tl.minimum(each, steps - split * each)):
         is_place = place < PLACES
@@ -114,7 +143,8 @@ def weight_gradient_kernel(
             w_in = w_out * STEP_W + from_w
             h_in = h_out * STEP_H + from_h
             d_in = d_out * STEP_D + from_d
-            inside = (w_in >= 0) & (w_in < WIDTH) & (h_in >= 0) & (h_in < HEIGHT) & (d_in >= 0) & (d_in < DEPTH)
+            inside = _is_inside(w_in, WIDTH, KERNEL_W, PAD_W) & _is_inside(h_in, HEIGHT, KERNEL_H, PAD_H)
+            inside = inside & _is_inside(d_in, DEPTH, KERNEL_D, PAD_D)
             places = n_out * stride_sn + w_in * stride_sw + h_in * stride_sh + d_in * stride_sd
             b = tl.load(
                 source + places[:, None] + channel[None, :] * stride_sc,
@@ -125,7 +155,8 @@ def weight_gradient_kernel(
             w_in = (w_out * STEP_W)[:, None] + from_w[None, :]
             h_in = (h_out * STEP_H)[:, None] + from_h[None, :]
             d_in = (d_out * STEP_D)[:, None] + from_d[None, :]
-            inside = (w_in >= 0) & (w_in < WIDTH) & (h_in >= 0) & (h_in < HEIGHT) & (d_in >= 0) & (d_in < DEPTH)
+            inside = _is_inside(w_in, WIDTH, KERNEL_W, PAD_W) & _is_inside(h_in, HEIGHT, KERNEL_H, PAD_H)
+            inside = inside & _is_inside(d_in, DEPTH, KERNEL_D, PAD_D)
             places = (n_out * stride_sn)[:, None] + w_in * stride_sw + h_in * stride_sh + d_in * stride_sd
             b = tl.load(
                 source + places + channel[None, :] * stride_sc,
@@ -135,16 +166,9 @@ def weight_gradient_kernel(
         total = tl.dot(a, b, total, input_precision="ieee", out_dtype=total.dtype)
         place += BLOCK_K
         if not FLAT:
-            w_out += add_w
-            over = w_out >= WIDTH_OUT
-            w_out = tl.where(over, w_out - WIDTH_OUT, w_out)
-            h_out += add_h + over.to(h_out.dtype)
-            over = h_out >= HEIGHT_OUT
-            h_out = tl.where(over, h_out - HEIGHT_OUT, h_out)
-            d_out += add_d + over.to(d_out.dtype)
-            over = d_out >= DEPTH_OUT
-            d_out = tl.where(over, d_out - DEPTH_OUT, d_out)
-            n_out += add_n + over.to(n_out.dtype)
+            w_out, h_out, d_out, n_out = _added(
+                w_out, h_out, d_out, n_out, add_w, add_h, add_d, add_n, WIDTH_OUT, HEIGHT_OUT, DEPTH_OUT
+            )
     result = out + ((split * groups + group) * ROWS + offsets_m)[:, None] * (taps * CHANNELS) + column[None, :]
     tl.store(result, total.to(out.dtype.element_ty), mask=is_row[:, None] & is_column[None, :])
 
@@ -183,6 +207,7 @@ def depthwise_weight_gradient_kernel(
     DILATION_H: tl.constexpr,
     DILATION_W: tl.constexpr,
     DOUBLE: tl.constexpr,
+    SMALL: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_K: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -191,11 +216,11 @@ def depthwise_weight_gradient_kernel(
 
     There are COUNT pairs of channels: number i reads channel i // ROW_EACH of `rows` and i // SOURCE_EACH of `source`.
     `rows` is [PLACES, channels], with its channels innermost and its places dense. `out` is [splits, taps, COUNT],
-    contiguous. The grid is tiles, splits.
+    contiguous. The grid is tiles, splits. SMALL: 32 bits hold every offset in `rows` and `source`.
     """
     taps: tl.constexpr = KERNEL_D * KERNEL_H * KERNEL_W
     acc_type: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    split = tl.program_id(1).to(tl.int64)
+    split = tl.program_id(1)
     tiles_n = tl.cdiv(COUNT, BLOCK_N)
     tap = tl.program_id(0) // tiles_n * BLOCK_T + tl.arange(0, BLOCK_T)
     pair = tl.program_id(0) % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -206,24 +231,34 @@ def depthwise_weight_gradient_kernel(
     from_d = (tap // KERNEL_W // KERNEL_H * DILATION_D - PAD_D)[:, None]
     rows += pair // ROW_EACH
     source += (pair // SOURCE_EACH).to(tl.int64) * stride_sc
-    each = tl.cdiv(tl.cdiv(PLACES, BLOCK_K), tl.num_programs(1)) * BLOCK_K
+    from_taps = from_w * stride_sw + from_h * stride_sh + from_d * stride_sd
+    steps = tl.cdiv(PLACES, BLOCK_K)
+    each = tl.cdiv(steps, tl.num_programs(1))
+    first = split * each
+    if not SMALL:
+        first = first.to(tl.int64)
+    place = first * BLOCK_K + tl.arange(0, BLOCK_K)
+    w_out, h_out, d_out, n_out = _numbers(place, WIDTH_OUT, HEIGHT_OUT, DEPTH_OUT)
+    add_w, add_h, add_d, add_n = _numbers(BLOCK_K, WIDTH_OUT, HEIGHT_OUT, DEPTH_OUT)
     total = tl.zeros((BLOCK_T, BLOCK_K, BLOCK_N), dtype=acc_type)
-    for first in range(split * each, tl.minimum((split + 1) * each, PLACES), BLOCK_K):
-        place = first + tl.arange(0, BLOCK_K)
+    for _ in range(tl.minimum(each, steps - split * each)):
         is_place = place < PLACES
-        w_in = (place % WIDTH_OUT * STEP_W)[None, :] + from_w
-        h_in = (place // WIDTH_OUT % HEIGHT_OUT * STEP_H)[None, :] + from_h
-        d_in = (place // WIDTH_OUT // HEIGHT_OUT % DEPTH_OUT * STEP_D)[None, :] + from_d
-        n_in = place // WIDTH_OUT // HEIGHT_OUT // DEPTH_OUT
-        inside = (w_in >= 0) & (w_in < WIDTH) & (h_in >= 0) & (h_in < HEIGHT) & (d_in >= 0) & (d_in < DEPTH)
-        inside = inside & is_tap[:, None] & is_place[None, :]
-        places = (n_in * stride_sn)[None, :] + w_in * stride_sw + h_in * stride_sh + d_in * stride_sd
         a = tl.load(rows[None, :] + (place * stride_rp)[:, None], mask=is_place[:, None] & is_pair[None, :], other=0.0)
+        inside = _is_inside((w_out * STEP_W)[None, :] + from_w, WIDTH, KERNEL_W, PAD_W)
+        inside = inside & _is_inside((h_out * STEP_H)[None, :] + from_h, HEIGHT, KERNEL_H, PAD_H)
+        inside = inside & _is_inside((d_out * STEP_D)[None, :] + from_d, DEPTH, KERNEL_D, PAD_D)
+        inside = inside & is_tap[:, None] & is_place[None, :]
+        places = n_out * stride_sn + w_out * STEP_W * stride_sw + h_out * STEP_H * stride_sh
+        places += d_out * STEP_D * stride_sd
         b = tl.load(
-            source[None, None, :] + places[:, :, None],
+            source[None, None, :] + (places[None, :] + from_taps)[:, :, None],
             mask=inside[:, :, None] & is_pair[None, None, :],
             other=0.0,
         )
         total += a.to(acc_type)[None, :, :] * b.to(acc_type)
-    result = out + (split * taps + tap)[:, None] * COUNT + pair[None, :]
+        place += BLOCK_K
+        w_out, h_out, d_out, n_out = _added(
+            w_out, h_out, d_out, n_out, add_w, add_h, add_d, add_n, WIDTH_OUT, HEIGHT_OUT, DEPTH_OUT
+        )
+    result = out + (split.to(tl.int64) * taps + tap)[:, None] * COUNT + pair[None, :]
     tl.store(result, tl.sum(total, 1).to(out.dtype.element_ty), mask=is_tap[:, None] & is_pair[None, :])

@@ -115,7 +115,20 @@ def conv_kernel(
     is_out = offsets_n < CHANNELS_OUT
     place = tl.where(is_place, offsets_m, 0)
     # As wide as `place`, and so is every offset.
-    if PHASED:
+    if not PHASED:
+        group = tl.program_id(1).to(tl.int64)
+        groups = tl.num_programs(1)
+        w_out = place % WIDTH_OUT
+        h_out = place // WIDTH_OUT % HEIGHT_OUT
+        d_out = place // WIDTH_OUT // HEIGHT_OUT % DEPTH_OUT
+        n_in = place // WIDTH_OUT // HEIGHT_OUT // DEPTH_OUT
+        first_w: tl.constexpr = 0
+        first_h: tl.constexpr = 0
+        first_d: tl.constexpr = 0
+        taps_w: tl.constexpr = KERNEL_W
+        taps_h: tl.constexpr = KERNEL_H
+        taps: tl.constexpr = KERNEL_D * KERNEL_H * KERNEL_W
+    else:
         phases: tl.constexpr = STEP_D * STEP_H * STEP_W
         phase = tl.program_id(1) % phases
         group = (tl.program_id(1) // phases).to(tl.int64)
@@ -140,19 +153,6 @@ def conv_kernel(
         # Where there are none, they are not divided by.
         taps_w = tl.maximum(taps_w, 1)
         taps_h = tl.maximum(taps_h, 1)
-    else:
-        group = tl.program_id(1).to(tl.int64)
-        groups = tl.num_programs(1)
-        w_out = place % WIDTH_OUT
-        h_out = place // WIDTH_OUT % HEIGHT_OUT
-        d_out = place // WIDTH_OUT // HEIGHT_OUT % DEPTH_OUT
-        n_in = place // WIDTH_OUT // HEIGHT_OUT // DEPTH_OUT
-        first_w: tl.constexpr = 0
-        first_h: tl.constexpr = 0
-        first_d: tl.constexpr = 0
-        taps_w: tl.constexpr = KERNEL_W
-        taps_h: tl.constexpr = KERNEL_H
-        taps: tl.constexpr = KERNEL_D * KERNEL_H * KERNEL_W
     x += group * CHANNELS * stride_xc
     images = n_in * stride_xn
     columns = weight + group * stride_wg + tl.where(is_out, offsets_n, 0) * stride_wo
