@@ -113,6 +113,8 @@ def host_steps() -> dict[str, Callable[[], Case]]:
     rows = {"x": {0: aotpack.Dim("rows", 1, 64)}}
     mask = torch.tensor([True, False, True, True, False, True, False, False])
     queries, keys = (2, 4, 3, 8), (2, 4, 6, 8)
+    # Heads of a size that is not known remain on the host.
+    dims = {name: {3: aotpack.Dim("dim", 2, 64)} for name in ("q", "k", "v", "gradient")}
     return {
         "host-svd": lambda: (LowRank().eval(), (randn(9, 16),), None),
         "host-svd-dynamic": lambda: (LowRank().eval(), (randn(9, 16),), rows),
@@ -126,7 +128,7 @@ def host_steps() -> dict[str, Callable[[], Case]]:
         "host-integers": lambda: (_integers, (torch.randint(0, 9, (4, 5)), torch.randint(0, 9, (5, 3))), None),
         "host-sort": lambda: (lambda x: (x * 2).sort(-1)[0] + 1, (randn(4, 6000),), None),
         "host-columns": lambda: (lambda x: (x.mT[::2] * 2).sort(0)[0] + 1, (randn(40, 6000),), None),
-        "host-gradients": lambda: (_gradients, (randn(queries), randn(keys), randn(keys), randn(queries)), None),
+        "host-gradients": lambda: (_gradients, (randn(queries), randn(keys), randn(keys), randn(queries)), dims),
         "host-spectrum-gradients": lambda: (_spectrum_gradients, (randn(4, 8), randn(4, 5, 2)), None),
         "host-state": lambda: (_state(), (mask, randn(4, 4)), None),
         "host-complex": lambda: (lambda a, b: (a * b + 1).exp(), (randn(9) + 1j * randn(9), randn(9) * 1j), None),

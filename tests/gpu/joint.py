@@ -52,6 +52,24 @@ def _volumes() -> Case:
     return _Volumes().half(), (torch.randn(2, 2, 3, 5, 4).half().requires_grad_(),), None
 
 
+class _Attention(nn.Module):
+    """Causal attention in half precision behind a projection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(32, 96)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.project(x).unflatten(-1, (3, 2, 16)).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2).float()
+        return (y * (y + 0.5)).mean()
+
+
+def _attention() -> Case:
+    length = aotpack.Dim("length", 1, 256)
+    return _Attention().half(), (torch.randn(2, 21, 32).half().requires_grad_(),), {"x": {1: length}}
+
+
 def joint() -> dict[str, Callable[[], Case]]:
     """As `cases`, with `mode="joint"`."""
-    return {"joint-convolutions": _convolutions, "joint-volumes": _volumes}
+    return {"joint-convolutions": _convolutions, "joint-volumes": _volumes, "joint-attention": _attention}

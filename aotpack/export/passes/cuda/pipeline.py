@@ -9,6 +9,7 @@ from aotpack.export.passes.common.convolution_weight_gradient import lower_convo
 from aotpack.export.passes.common.views_to_reshapes import views_to_reshapes
 from aotpack.export.passes.cuda.fuse_activation import fuse_activation
 from aotpack.export.passes.cuda.keep_output_layout import keep_output_layout
+from aotpack.export.passes.cuda.lower_attention_backward import lower_attention_backward
 from aotpack.export.passes.cuda.use_attention import use_attention
 from aotpack.export.passes.cuda.use_conv import use_conv
 from aotpack.export.passes.cuda.use_conv_weight_gradient import use_conv_weight_gradient
@@ -18,6 +19,8 @@ from aotpack.export.passes.runner import Pass
 CUDA: tuple[Pass, ...] = (
     # First: attentions and convolutions have results in layouts of their own.
     Pass(views_to_reshapes, always=True),
+    # The forward of attention with gradients becomes an attention like others, the backward products.
+    Pass(lower_attention_backward),
     Pass(use_attention),
     # Convolutions have no other kernel.
     Pass(use_conv, always=True),

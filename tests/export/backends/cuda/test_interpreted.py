@@ -24,7 +24,7 @@ NAMES = (
     *("mlp-bf16-dynamic", "attention-dynamic", "decode", "conv-1d-float16", "state", "number", "device-dependent"),
     "items",
     *("host-rows", "host-strides", "host-gradients", "host-spectrum-gradients"),
-    *("joint-convolutions", "joint-volumes"),
+    *("joint-convolutions", "joint-volumes", "joint-attention"),
 )
 
 Verify = Callable[..., str]
