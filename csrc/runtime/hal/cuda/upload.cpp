@@ -97,7 +97,7 @@ void run(CudaDevice& device, Work* work) noexcept {
   try {
     const Current current(device);
     CudaStream stream(device);
-    const auto handle = static_cast<StreamHandle>(stream.handle());
+    const StreamHandle handle = stream.busy();
     Slot slots[kSlots] = {Slot(device), Slot(device)};
     size_t turn = 0;
     while (const Chunk* chunk = work->next()) slots[turn++ % kSlots].send(*chunk, handle);
