@@ -116,6 +116,7 @@ bool Argument::import(PyObject* object, const Site& site, DLDataType expected, b
     if (kind_.framework == Framework::kJax && writable) return fail_read_only(site);
     if (kind_.exchange && kind_.exchange->borrow) {
       ok = import_exchange(object, site);
+      if (ok && site.is_ordered && is_on_device()) ok = import_dlpack(object, site, writable);
     } else if (type.has_dlpack && kind_.framework != Framework::kNumpy) {
       ok = import_dlpack(object, site, writable);
     } else if (type.has_buffer) {

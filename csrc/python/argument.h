@@ -28,7 +28,12 @@ struct Site {
   const char* error = "InputError";  // its class in aotpack.errors
   DLDevice device = {kDLCPU, 0};     // where the array may be besides the CPU
   void* stream = nullptr;            // of that device: reads the array
+  // The array's library has to order its work with `stream`. Otherwise the call may follow the stream of the library.
+  bool is_ordered = false;
 };
+
+// The legacy default stream, as the CUDA driver and DLPack call it where NULL means none.
+inline void* legacy_stream() { return reinterpret_cast<void*>(uintptr_t{1}); }
 
 // Borrows the memory of any array: numpy's, torch's, jax's, our own, what speaks DLPack or the buffer protocol. Needs
 // the GIL.

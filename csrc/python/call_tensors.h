@@ -67,9 +67,7 @@ class Inputs {
     if (!kind_.is_on_device || !kind_.exchange || !kind_.exchange->current_stream) return true;
     void* stream = nullptr;
     if (kind_.exchange->current_stream(device_.device_type, device_.device_id, &stream) != 0) return false;
-    // The legacy default stream, as the driver and DLPack call it where NULL means none.
-    constexpr uintptr_t kLegacy = 1;
-    lease->follow(stream ? stream : reinterpret_cast<void*>(kLegacy));
+    lease->follow(stream ? stream : legacy_stream());
     return true;
   }
 

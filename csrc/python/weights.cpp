@@ -40,7 +40,7 @@ class Given {
     std::unordered_map<std::string_view, DLDataType> dtypes;
     for (size_t i = 0; i < info_count; ++i) dtypes.emplace(info(model, i)->name, info(model, i)->dtype);
     for (size_t i = 0; i < names.size(); ++i) {
-      const Site site{role, names[i].c_str(), "WeightsError", device, stream};
+      const Site site{role, names[i].c_str(), "WeightsError", device, stream, /*is_ordered=*/true};
       const auto expected = dtypes.find(names[i]);
       PyObject* array = PyTuple_GET_ITEM(arrays_.ptr(), static_cast<Py_ssize_t>(i));
       const bool ok =
@@ -127,7 +127,9 @@ const char* hint_of(const aotpack_model* model) {
 void update_weights(const Runner& self, const std::vector<std::string>& names, nb::list arrays, nb::list deltas,
                     bool raw, uint64_t flags, int32_t num_threads) {
   aotpack_model* model = self.loaded()->model();
-  const Given given(model, "weight", aotpack_model_weight, aotpack_model_weight_count(model), names, arrays, raw);
+  // Tensors on the device are read in the order of its legacy default stream.
+  const Given given(model, "weight", aotpack_model_weight, aotpack_model_weight_count(model), names, arrays, raw,
+                    aotpack_model_device(model), legacy_stream());
   const GivenDeltas changes(deltas, raw);
   aotpack_update_options options{};
   options.struct_size = sizeof options;

@@ -246,15 +246,3 @@ TEST_CASE("cuda: large weights and inputs arrive whole") {
   REQUIRE(state.size() == 1);
   CHECK(values_of<uint32_t>(state[0].second.dl()) == words);
 }
-
-TEST_CASE("cuda: an update of the weights is refused, and says why") {
-  ArchiveWriter writer = cuda_affine_archive();
-  writer.manifest["weights"] =
-      Json::object({{"fold", Json()}, {"tensors", Json::array({weight("w", "float32", {4}, 0)})}});
-  const Loaded loaded(writer);
-  const Floats w(4);
-  Model model = loaded.model;
-  const aotpack::Error error = error_of([&] { model.update_weights({{"w", TensorView(w.data(), {4})}}); });
-  CHECK(error.code() == AOTPACK_INVALID_ARGUMENT);
-  CHECK(message_of(error).find("the weights of a model on cuda:0 cannot be replaced") != std::string::npos);
-}

@@ -23,7 +23,7 @@ LAYERS: dict[str, set[str]] = {
     "hal/cuda": {"base", "hal"},
     "model": {"archive", "base", "hal", "hal/cpu", "hal/cuda", "manifest"},
     "call": {"base", "hal", "host", "manifest", "model"},
-    "update": {"base", "call", "manifest", "model"},
+    "update": {"base", "call", "hal", "manifest", "model"},
     "api": {"base", "call", "model", "update"},
 }
 # The same for the folders of csrc. "include" is what they share with code outside.

@@ -179,7 +179,7 @@ TEST_CASE("weights that nobody uses any more are freed, also while contexts are 
   for (uint32_t i = 0; i < 3; ++i) {
     model.update_weights(views_of(random_weights(i)));
     call(contexts.emplace_back(model));
-    sets.push_back(inner->weights().weak());
+    sets.push_back(inner->weights().owner());
   }
   CHECK(sets[0].expired());
   CHECK(sets[1].expired());

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import aotpack
-from aotpack.errors import DeviceError, InputError, UnsupportedTargetError
+from aotpack.errors import DeviceError, InputError, OutOfMemoryError, UnsupportedTargetError, WeightsError
 from tests.support.archives import CompileC
 from tests.support.cuda_archives import affine_archive, chain_archive, mutate_archive
 
@@ -159,6 +159,35 @@ def test_inputs_that_are_written_to_and_state(driver: ctypes.CDLL, tmp_path: Pat
     assert context(view)[1].tolist() == [103]
     context.load_state({"total": np.array([7], np.float32)})
     assert context(view)[1].tolist() == [8]
+
+
+def test_weights_are_replaced_by_arrays_of_host_and_device(
+    driver: ctypes.CDLL, tmp_path: Path, compile_c: CompileC
+) -> None:
+    model = aotpack.load(affine_archive(tmp_path / "m.aotpack", compile_c, updatable=True), device="cuda:0")
+    context = model.context()
+    w = np.array([5, 6, 7, 8], np.float32)
+    assert list(model.weights) == ["w"]
+    model.update_weights({"w": w})
+    for _ in range(3):
+        np.testing.assert_array_equal(context(X).numpy(), 2 * X + w)
+    model.update_weights({"w": model.to_device(w + 1)})
+    np.testing.assert_array_equal(context(X).numpy(), 2 * X + w + 1)
+    # The producer orders its work with the stream that reads the tensor.
+    given = Producer(model.to_device(w + 2))
+    model.update_weights({"w": given})
+    assert given.streams == [1]
+    np.testing.assert_array_equal(context(X).numpy(), 2 * X + w + 2)
+    elsewhere = aotpack.load(model.path, device="cuda:1").to_device(w)
+    with pytest.raises(WeightsError, match=r"weight 'w' must be in CPU memory or on cuda:0, but is on cuda:1"):
+        model.update_weights({"w": elsewhere})
+    driver.fake_cuda_fail(b"cuMemAlloc_v2", 1, 2)
+    with pytest.raises(OutOfMemoryError, match=r"out of memory: 256 bytes for weights on cuda:0"):
+        model.update_weights({"w": w})
+    np.testing.assert_array_equal(context(X).numpy(), 2 * X + w + 2)
+    assert model.weight_generation == 3
+    model.reset_weights()
+    np.testing.assert_array_equal(context(X).numpy(), Y)
 
 
 def test_threads_share_a_model(model: aotpack.Model) -> None:

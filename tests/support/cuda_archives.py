@@ -24,6 +24,8 @@ from aotpack.archive import (
     Manifest,
     Module,
     Variant,
+    Weights,
+    WeightTensor,
     layout_constants,
     write_archive,
 )
@@ -66,10 +68,15 @@ def module_source(name: str) -> str:
 
 
 def affine_archive(
-    path: Path, compile_c: CompileC, assets: dict[str, bytes] | None = None, target: str = "cuda-sm_90"
+    path: Path,
+    compile_c: CompileC,
+    assets: dict[str, bytes] | None = None,
+    target: str = "cuda-sm_90",
+    *,
+    updatable: bool = False,
 ) -> Path:
-    """Entry `forward`: y = scale * x + [1, 2, 3, 4] with x float32 [batch, 4]; scale is 2 for cuda-sm_90 and 3 for
-    cuda-sm_80.
+    """Entry `forward`: y = scale * x + w with x float32 [batch, 4] and the weight w = [1, 2, 3, 4]; scale is 2 for
+    cuda-sm_90 and 3 for cuda-sm_80.
     """
     if assets is None:
         assets = {"affine.cubin": fake_cubin("sm_90", "affine"), "affine.ptx": b""}
@@ -77,7 +84,8 @@ def affine_archive(
     outputs = (tensor("output", ("batch", 4)),)
     weights = {"w": (floats(1, 2, 3, 4), False)}
     code = compile_c(module_source("cuda_affine" if target == "cuda-sm_90" else "cuda_affine_80"))
-    return _write(path, code, inputs, outputs, weights, assets, dims=(Dim("batch", 1, 1 << 20),), target=target)
+    dims = (Dim("batch", 1, 1 << 20),)
+    return _write(path, code, inputs, outputs, weights, assets, dims=dims, target=target, updatable=updatable)
 
 
 def mutate_archive(path: Path, compile_c: CompileC, code_of_kernel: bytes | None = None) -> Path:
@@ -129,6 +137,7 @@ def _write(
     *,
     dims: tuple[Dim, ...] = (),
     target: str = "cuda-sm_90",
+    updatable: bool = False,
 ) -> Path:
     layout = layout_constants((name, raw) for name, (raw, _) in weights.items())
     files = list(layout.segments)
@@ -178,5 +187,7 @@ def _write(
         variants=(Variant("default", (), (implementation,)),),
         goldens=(),
     )
-    write_archive(path, Manifest("test", {}, constants, (entry,)), files)
+    tensors = tuple(WeightTensor(c.name, c.dtype, c.shape, i) for i, c in enumerate(constants))
+    replaced = Weights(tensors, None) if updatable else None
+    write_archive(path, Manifest("test", {}, constants, (entry,), weights=replaced), files)
     return path

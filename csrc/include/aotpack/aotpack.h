@@ -208,11 +208,12 @@ AOTPACK_API bool aotpack_model_is_updatable(const aotpack_model* model);
 AOTPACK_API size_t aotpack_model_weight_count(const aotpack_model* model);
 AOTPACK_API const aotpack_weight_info* aotpack_model_weight(const aotpack_model* model, size_t index);
 
-/* Replaces all weights, or some of them (`options`). `tensors[i]` has the name `names[i]`, is on the CPU, and may have
- * any strides and alignment; tensors are borrowed for the call. For tied weights at least one of the names must be
- * given; if several are given, their bytes must be equal. All tensors are checked first. The message lists the first
- * ten errors, and an update that fails changes nothing. Calls may run concurrently on other threads: each uses either
- * the old weights or the new ones. Updates wait for each other. `options` may be NULL. */
+/* Replaces all weights, or some of them (`options`). `tensors[i]` has the name `names[i]`, is on the CPU or the
+ * model's device, and may have any strides and alignment; tensors are borrowed for the call. A tensor on a CUDA device
+ * must be complete, or its work be ordered with the legacy default stream. For tied weights at least one of the names
+ * must be given; if several are given, their bytes must be equal. All tensors are checked first. The message lists the
+ * first ten errors, and an update that fails changes nothing. Calls may run concurrently on other threads: each uses
+ * either the old weights or the new ones. Updates wait for each other. `options` may be NULL. */
 AOTPACK_API aotpack_status* aotpack_model_update_weights(aotpack_model* model, const char* const* names,
                                                          const DLTensor* const* tensors, size_t count,
                                                          const aotpack_update_options* options);

@@ -131,6 +131,11 @@ const aotpack_module_tensor* Context::constants_of(const Step& step, const Weigh
   return table->tensors.data();
 }
 
+void Context::keep_if_captured(const WeightsInUse& weights) {
+  if (weights.owner() == nullptr || !workspace_.stream().is_captured()) return;
+  if (captured_.empty() || captured_.back() != weights.owner()) captured_.push_back(weights.owner());
+}
+
 const char* Context::variant(size_t entry) const noexcept {
   if (entry >= scratch_.size() || scratch_[entry] == nullptr || scratch_[entry]->variant == nullptr) return nullptr;
   return scratch_[entry]->variant->record->name.c_str();
@@ -218,6 +223,7 @@ void Context::run(size_t entry, const DLTensor* const* inputs, size_t num_inputs
   const EntryRecord& record = model_entry.plan.record();
   // Until the end: outputs may lie in constants.
   const WeightsInUse weights = model_->weights();
+  keep_if_captured(weights);
   Cleanup cleanup(scratch, workspace_.stream());
   with_memory_of(workspace_.device(), [&] { execute(entry, scratch, *weights, inputs, num_inputs, cleanup); });
   size_t made = 0;
@@ -244,6 +250,7 @@ void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_i
   check_destinations(record, outputs, num_outputs, workspace_.device_id());
   // Until the end: outputs may lie in constants.
   const WeightsInUse weights = model_->weights();
+  keep_if_captured(weights);
   Cleanup cleanup(scratch, workspace_.stream());
   with_memory_of(workspace_.device(), [&] { execute(entry, scratch, *weights, inputs, num_inputs, cleanup); });
   check_destination_sizes(record, scratch.outputs, outputs);

@@ -88,6 +88,8 @@ class Context {
   // Fills in the outputs; from then on they are the cleanup's to release.
   void execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
                size_t num_inputs, Cleanup& cleanup);
+  // Keeps the weights of a call that the caller records: what is recorded reads them whenever it runs.
+  void keep_if_captured(const WeightsInUse& weights);
   // Calls a module with what all of its calls have.
   void launch(const EntryRecord& entry, const Variant& variant, const Step& step, aotpack_module_call* call,
               Table* table, uint64_t weights_id, int32_t num_threads);
@@ -102,6 +104,7 @@ class Context {
   CallState call_;
   std::vector<std::unique_ptr<EntryScratch>> scratch_;  // by entry, made at its first call
   State state_;
+  std::vector<std::shared_ptr<const WeightSet>> captured_;
 };
 
 }  // namespace aotpack::runtime

@@ -140,6 +140,11 @@ bool Replays::find_and_run(const Step& step, const aotpack_module_call& call, ui
   const bool cannot = step.on_host || (step.executable->features() & AOTPACK_MODULE_FEATURE_HOST_STEPS) != 0;
   if (cannot || (!refused_.empty() && refused_.contains(&step)) || workspace.stream().is_captured()) return false;
   ++calls_;
+  if (weights != weights_) {
+    graphs_.clear();
+    candidates_.clear();
+    weights_ = weights;
+  }
   make_key(step, call, weights, state, &key_);
   Replay* replay = find(&graphs_, step);
   const bool is_new = replay == nullptr;

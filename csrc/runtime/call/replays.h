@@ -17,8 +17,8 @@ namespace aotpack::runtime {
 
 // What a step submits depends on the sizes of its inputs, its numbers and the places of its constants: there is a graph
 // for each of these combinations that was seen twice, up to a limit. The graph that was used least recently makes room
-// for another one when it was not used for many calls: making one costs as much as dozens of calls. Belongs to one
-// thread at a time.
+// for another one when it was not used for many calls: making one costs as much as dozens of calls. Graphs hold the
+// addresses of weights, so those of replaced weights are dropped. Belongs to one thread at a time.
 class Replays {
  public:
   // At most `limit` graphs; 0: none.
@@ -26,7 +26,8 @@ class Replays {
 
   // Runs a step on the device: fills the outputs, whose blocks are those of the allocator. False, with nothing done,
   // where the step is to be launched: at its first call with such inputs, and where its work cannot be recorded or the
-  // device fails. `weights` and `state` say which constants the call has. Throws std::bad_alloc.
+  // device fails. `weights` and `state` say which constants the call has; weights that were replaced never come again.
+  // Throws std::bad_alloc.
   bool run(const Step& step, const aotpack_module_call& call, uint64_t weights, uint64_t state, CallState* call_state,
            const Workspace& workspace) {
     if (limit_ == 0) return false;
@@ -61,6 +62,7 @@ class Replays {
   Device& device_;
   const size_t limit_;
   uint64_t calls_ = 0;
+  uint64_t weights_ = 0;  // of the last call
   List graphs_;
   List candidates_;  // seen once, or without room for a graph
   std::set<const Step*> refused_;

@@ -1,6 +1,7 @@
 #include "call/state.h"
 
 #include <cstring>
+#include <memory>
 #include <numeric>
 
 #include "base/dltensor.h"
@@ -14,13 +15,6 @@ namespace {
 
 [[noreturn]] void no_memory(size_t bytes, const ConstantRecord& record) {
   fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes for this context's copy of '%s'", bytes, record.name.c_str());
-}
-
-// The bytes that shape and stride span.
-size_t size_of(const ConstantRecord& record) {
-  uint64_t extent = 0;
-  (void)extent_of(record.shape, record.stride, &extent);  // the manifest's reader has checked that it fits
-  return static_cast<size_t>(extent * record.dtype->size);
 }
 
 }  // namespace
@@ -48,7 +42,7 @@ void State::make(uint32_t constant, const WeightSet& weights, const Workspace& w
   if (copy.data != nullptr) return;
   const ConstantRecord& record = archive.manifest().constants[constant];
   // No more: an update has no more, and a module reads no more.
-  const size_t bytes = size_of(record);
+  const size_t bytes = extent_bytes(record);
   const bool on_host = model_.is_on_host(constant);
   copy.block = workspace.allocator_of(on_host)->allocate(bytes);
   if (copy.block == nullptr) no_memory(bytes, record);
@@ -126,30 +120,35 @@ void State::load(const char* const* names, const DLTensor* const* tensors, size_
     if (!given.named[i]) problems.add("'" + *wanted[i].name + "' is missing");
   }
   problems.throw_if_any("the state is rejected");
+  // Before anything changes: what is on the host, on its way to another device.
+  const auto is_staged = [&](size_t i) {
+    return is_on_host(given.tensors[i]->device) && !is_on_host(wanted[i].device);
+  };
+  size_t largest = 0;
+  const ConstantRecord* of_largest = nullptr;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const ConstantRecord& record = records[model_.state()[i]];
+    if (!is_staged(i) || extent_bytes(record) < largest) continue;
+    largest = extent_bytes(record);
+    of_largest = &record;
+  }
+  const std::unique_ptr<void, void (*)(void*)> staging(
+      of_largest != nullptr ? workspace.host_allocator()->allocate(largest) : nullptr,
+      [](void* block) { Allocator::release_block(block); });
+  if (of_largest != nullptr && staging == nullptr) no_memory(largest, *of_largest);
   ensure(weights, workspace);
   for (size_t i = 0; i < wanted.size(); ++i) {
     const uint32_t constant = model_.state()[i];
-    const size_t bytes = size_of(records[constant]);
+    const size_t bytes = extent_bytes(records[constant]);
     if (!is_on_host(given.tensors[i]->device)) {
       copy_from_device(*given.tensors[i], constant, workspace);
       continue;
     }
-    void* staged = nullptr;  // on the host, on its way to another device
-    if (!workspace.is_host() && !model_.is_on_host(constant)) {
-      staged = workspace.host_allocator()->allocate(bytes);
-      if (staged == nullptr) no_memory(bytes, records[constant]);
-    }
-    void* destination = staged != nullptr ? staged : data(constant);
+    void* destination = is_staged(i) ? staging.get() : data(constant);
     copy_given(*given.tensors[i], *wanted[i].dtype, destination, records[constant].stride.data(), bytes);
-    if (staged == nullptr) continue;
-    try {
-      workspace.stream().copy(data(constant), staged, bytes);
-      workspace.stream().wait();
-    } catch (...) {
-      Allocator::release_block(staged);
-      throw;
-    }
-    Allocator::release_block(staged);
+    if (!is_staged(i)) continue;
+    workspace.stream().copy(data(constant), destination, bytes);
+    workspace.stream().wait();
   }
 }
 

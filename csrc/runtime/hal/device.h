@@ -61,6 +61,8 @@ class Device {
 
   // Throws OUT_OF_MEMORY, DEVICE_FAILED or INTERNAL.
   virtual std::unique_ptr<Stream> make_stream() = 0;
+  // The stream that work of other libraries is on, or is ordered with, unless they choose another. The same errors.
+  virtual std::unique_ptr<Stream> default_stream() { return make_stream(); }
   // A stream that the caller has made and that outlives this; `handle` is not NULL. Throws INVALID_ARGUMENT where the
   // device has no streams.
   virtual std::unique_ptr<Stream> borrow_stream(void* handle) = 0;

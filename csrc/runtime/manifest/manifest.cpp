@@ -93,6 +93,12 @@ bool extent_of(const std::vector<int64_t>& shape, const std::vector<int64_t>& st
   return true;
 }
 
+size_t extent_bytes(const ConstantRecord& record) noexcept {
+  uint64_t extent = 0;
+  (void)extent_of(record.shape, record.stride, &extent);  // the reader has checked that it fits
+  return static_cast<size_t>(extent * record.dtype->size);
+}
+
 Manifest parse_manifest(std::string_view text) {
   const json::Document document(text);
   const Node root(document.root());

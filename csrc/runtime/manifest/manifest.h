@@ -187,5 +187,7 @@ Manifest parse_manifest(std::string_view text);
 // Elements from the first to one past the last that a view of non-negative strides touches; 0 for an empty one.
 // False when that overflows. `shape` and `stride` have the same length.
 bool extent_of(const std::vector<int64_t>& shape, const std::vector<int64_t>& stride, uint64_t* out) noexcept;
+// The bytes that the shape and stride of a constant span.
+size_t extent_bytes(const ConstantRecord& record) noexcept;
 
 }  // namespace aotpack::runtime

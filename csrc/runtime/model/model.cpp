@@ -46,52 +46,68 @@ Model::Model(const char* path, aotpack_verify verify, FileMap::Mode mode, Device
   for (const EntryRecord& record : manifest.entries) add_entry(record);
   load_modules();
   place_state();
+  find_readers();
   archive_.end_loading();
   add_infos();
-  original_ = archived_weights();
-  if (manifest.weights) current_ = original_;
+  std::shared_ptr<const WeightSet> weights = make_weights(archived_values(), 0);
+  if (manifest.weights) current_ = weights;
+  if (!manifest.weights || device_.is_host()) original_ = std::move(weights);
 }
 
-// By constant: whether it has to be on the device.
-std::vector<bool> Model::constants_of_device() const {
-  std::vector<bool> read(archive_.manifest().constants.size());
-  for (size_t i = 0; i < read.size(); ++i) read[i] = archive_.manifest().constants[i].mutated && !on_host_[i];
+void Model::find_readers() {
+  const std::vector<ConstantRecord>& records = archive_.manifest().constants;
+  device_reads_.resize(records.size());
+  host_reads_.resize(records.size());
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (records[i].mutated) (on_host_[i] ? host_reads_ : device_reads_)[i] = true;
+  }
   for (const ModelEntry& entry : entries_) {
     for (const Variant& variant : entry.variants) {
       for (const Step& step : variant.steps) {
-        for (const uint32_t index : step.module->constants) read[index] = read[index] || !step.on_host;
+        for (const uint32_t index : step.module->constants) (step.on_host ? host_reads_ : device_reads_)[index] = true;
       }
     }
   }
-  return read;
 }
 
-// The archive's pages where the device reads them; copies in its memory elsewhere, all in one block.
-std::shared_ptr<const WeightSet> Model::archived_weights() {
-  constexpr size_t kAlignment = 256;
-  const std::vector<ConstantRecord>& records = archive_.manifest().constants;
-  std::vector<ConstantValue> values;
-  if (device_.is_host()) {
-    for (size_t i = 0; i < records.size(); ++i) values.push_back({archive_.constant(i), nullptr});
-    return std::make_shared<const WeightSet>(archive_, entries_, 0, std::move(values));
+// The archive's pages; on another device what is there already.
+Model::Values Model::archived_values() const {
+  Values values(archive_.manifest().constants.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (device_.is_host()) {
+      values[i].data = archive_.constant(i);
+      continue;
+    }
+    if (current_ != nullptr && current_->values()[i].host == archive_.constant(i)) values[i] = current_->values()[i];
+    values[i].host = archive_.constant(i);
   }
-  const std::vector<bool> read = constants_of_device();
-  std::vector<size_t> offsets(records.size());
-  size_t bytes = 0;
-  for (size_t i = 0; i < records.size(); ++i) {
-    if (!read[i]) continue;
-    offsets[i] = bytes;
-    bytes += (static_cast<size_t>(records[i].nbytes) + kAlignment - 1) / kAlignment * kAlignment;
+  return values;
+}
+
+std::shared_ptr<const WeightSet> Model::make_weights(Values values, uint64_t id) {
+  if (device_.is_host()) return std::make_shared<const WeightSet>(archive_, entries_, id, std::move(values));
+  std::vector<size_t> missing;
+  std::vector<size_t> bytes;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!device_reads_[i] || values[i].data != nullptr) continue;
+    missing.push_back(i);
+    bytes.push_back(extent_bytes(archive_.manifest().constants[i]));
   }
-  const std::shared_ptr<void> block(allocate_weight(device_, bytes));
+  const std::vector<std::shared_ptr<void>> owners = allocate_weights(device_, bytes, !is_updatable());
   std::vector<Transfer> transfers;
-  for (size_t i = 0; i < records.size(); ++i) {
-    char* data = read[i] ? static_cast<char*>(block.get()) + offsets[i] : nullptr;
-    if (read[i]) transfers.push_back({data, archive_.constant(i), static_cast<size_t>(records[i].nbytes)});
-    values.push_back({data, read[i] ? block : nullptr, archive_.constant(i)});
+  for (size_t i = 0; i < missing.size(); ++i) {
+    ConstantValue& value = values[missing[i]];
+    transfers.push_back({owners[i].get(), value.host, bytes[i]});
+    value.data = owners[i].get();
+    value.owner = owners[i];
   }
   device_.upload(transfers);
-  return std::make_shared<const WeightSet>(archive_, entries_, 0, std::move(values));
+  for (const size_t index : missing) {
+    if (host_reads_[index] || values[index].host_owner == nullptr) continue;
+    values[index].host = nullptr;
+    values[index].host_owner = nullptr;
+  }
+  return std::make_shared<const WeightSet>(archive_, entries_, id, std::move(values));
 }
 
 void Model::add_infos() {
@@ -205,16 +221,16 @@ void Model::require_updatable() const {
               archive_.path() + ": the archive is frozen (it was built without --updatable): its weights are fixed");
 }
 
-void Model::replace_weights(Base base, const MakeWeights& make) {
+void Model::replace_weights(Base base, const MakeValues& make) {
   require_updatable();
   const std::lock_guard updating(update_mutex_);
-  swap_weights(make(base == Base::kArchive ? *original_ : *current_, next_id_++));
+  swap_weights(make_weights(make(base == Base::kArchive ? archived_values() : current_->values()), next_id_++));
 }
 
 void Model::reset_weights() {
   require_updatable();
   const std::lock_guard updating(update_mutex_);
-  swap_weights(original_);
+  swap_weights(original_ != nullptr ? original_ : make_weights(archived_values(), next_id_++));
 }
 
 void Model::swap_weights(std::shared_ptr<const WeightSet> next) {

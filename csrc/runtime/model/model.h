@@ -63,17 +63,23 @@ class Model {
   const std::vector<aotpack_weight_info>& state_infos() const noexcept { return state_infos_; }
   // Whether a mutated constant is read by steps that run on the host, while the model's device is another.
   bool is_on_host(uint32_t constant) const noexcept { return on_host_[constant]; }
+  // Whether calls read a constant on the model's device, and on the host while the model's device is another.
+  bool reads_on_device(size_t constant) const noexcept { return device_reads_[constant]; }
+  bool reads_on_host(size_t constant) const noexcept { return host_reads_[constant]; }
 
   // The weights of a call that begins now.
   WeightsInUse weights() const;
   // How often they have been replaced.
   uint64_t weight_generation() const noexcept { return generation_.load(std::memory_order_acquire); }
-  // Makes a set of weights from another, under an id of its own.
-  using MakeWeights = std::function<std::shared_ptr<const WeightSet>(const WeightSet& base, uint64_t id)>;
+  // Values by constant, made from others.
+  using Values = std::vector<ConstantValue>;
+  using MakeValues = std::function<Values(const Values& base)>;
   enum class Base : uint8_t { kCurrent, kArchive };
-  // Replaces the weights by those that `make` makes of a base; when it throws, nothing changes. Calls go on meanwhile,
-  // on the weights that they began with; updates wait for each other. Throws INVALID_ARGUMENT for a frozen archive.
-  void replace_weights(Base base, const MakeWeights& make);
+  // Replaces the weights by those that `make` makes of a base; when it throws, or the device has no memory for them,
+  // nothing changes. Values that calls read on another device than the host need only be in memory of the host: they
+  // are uploaded, and released there unless calls read them there too. Calls go on meanwhile, on the weights that they
+  // began with; updates wait for each other. Throws INVALID_ARGUMENT for a frozen archive.
+  void replace_weights(Base base, const MakeValues& make);
   void reset_weights();
 
  private:
@@ -86,8 +92,10 @@ class Model {
   void load_modules();
   std::string describe_step(const EntryRecord& entry, const Variant& variant, const Step& step) const;
   void place_state();
-  std::vector<bool> constants_of_device() const;
-  std::shared_ptr<const WeightSet> archived_weights();
+  void find_readers();
+  Values archived_values() const;
+  // The values, uploaded where calls read them on the device.
+  std::shared_ptr<const WeightSet> make_weights(Values values, uint64_t id);
   std::string describe(const EntryRecord& entry, const VariantRecord& variant) const;
   void add_infos();
   void require_updatable() const;
@@ -101,10 +109,14 @@ class Model {
   std::vector<ModelEntry> entries_;
   std::vector<aotpack_weight_info> weight_infos_;
   std::vector<uint32_t> state_;
-  std::vector<bool> on_host_;  // by constant
+  std::vector<bool> on_host_;  // by constant, as the next two
+  std::vector<bool> device_reads_;
+  std::vector<bool> host_reads_;
   std::vector<aotpack_weight_info> state_infos_;
-  std::shared_ptr<const WeightSet> original_;  // the archive's own
-  std::shared_ptr<const WeightSet> current_;   // guarded by weights_mutex_; NULL in a frozen model
+  // The archive's own. NULL in an updatable model on another device than the host: copies there, of what an update
+  // replaces, would only take room.
+  std::shared_ptr<const WeightSet> original_;
+  std::shared_ptr<const WeightSet> current_;  // guarded by weights_mutex_; NULL in a frozen model
   mutable std::mutex weights_mutex_;
   std::mutex update_mutex_;  // held throughout an update
   uint64_t next_id_ = 1;     // guarded by update_mutex_

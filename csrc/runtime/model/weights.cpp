@@ -4,18 +4,49 @@
 #include <new>
 
 #include "archive/archive.h"
+#include "base/status.h"
 #include "model/model.h"
 
 namespace aotpack::runtime {
+namespace {
+
+constexpr size_t kAlignment = 256;  // as of the blocks of drivers
+// Blocks have at least so many bytes where there are enough constants: drivers round them up to 2 MiB and need tens of
+// microseconds for each.
+constexpr size_t kBlock = size_t{16} << 20;
+
+}  // namespace
 
 OwnedMemory allocate_weight(Device& device, size_t bytes) {
   // At least one byte: NULL is no value.
   void* memory = device.allocate(std::max<size_t>(bytes, 1), AOTPACK_ALIGNMENT);
   if (memory == nullptr) {
     device.require_usable();
-    throw std::bad_alloc();
+    if (device.is_host()) throw std::bad_alloc();
+    fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes for weights on %s", bytes, device.description().c_str());
   }
   return OwnedMemory(memory, [&device](void* block) { device.free(block); });
+}
+
+std::vector<std::shared_ptr<void>> allocate_weights(Device& device, const std::vector<size_t>& bytes, bool together) {
+  std::vector<std::shared_ptr<void>> owners;
+  owners.reserve(bytes.size());
+  std::vector<size_t> offsets;  // in the next block
+  size_t size = 0;
+  const auto finish_block = [&] {
+    if (offsets.empty()) return;
+    const std::shared_ptr<void> block(allocate_weight(device, size));
+    for (const size_t offset : offsets) owners.emplace_back(block, static_cast<char*>(block.get()) + offset);
+    offsets.clear();
+    size = 0;
+  };
+  for (const size_t of_constant : bytes) {
+    offsets.push_back(size);
+    size += (of_constant + kAlignment - 1) / kAlignment * kAlignment;
+    if (!together && size >= kBlock) finish_block();
+  }
+  finish_block();
+  return owners;
 }
 
 WeightSet::WeightSet(const Archive& archive, const std::vector<ModelEntry>& entries, uint64_t id,

@@ -18,14 +18,22 @@ struct Step;
 // Memory and how to free it.
 using OwnedMemory = std::unique_ptr<void, std::function<void(void*)>>;
 
-// Uninitialised memory of a device, at a multiple of AOTPACK_ALIGNMENT. Throws std::bad_alloc.
+// Uninitialised memory of a device, at a multiple of AOTPACK_ALIGNMENT. Throws std::bad_alloc, or
+// OUT_OF_MEMORY where it is not the host's.
 OwnedMemory allocate_weight(Device& device, size_t bytes);
 
-// The value of a constant.
+// Uninitialised memory of a device for several constants of so many bytes each: an owner of each, at whose address it
+// is. Constants share blocks; a block is freed when none of its constants has an owner any more. `together`: all are in
+// one block, for constants that go at the same time. Throws as above.
+std::vector<std::shared_ptr<void>> allocate_weights(Device& device, const std::vector<size_t>& bytes, bool together);
+
+// The value of a constant. On a device whose memory the host cannot access, it is there, in memory of the host, or
+// both.
 struct ConstantValue {
-  const void* data;             // NULL: not kept; only the fold reads the constant
-  std::shared_ptr<void> owner;  // NULL: the archive's pages
-  const void* host = nullptr;   // where the host reads it, if not at `data`
+  const void* data = nullptr;        // on the model's device; NULL: not there
+  std::shared_ptr<void> owner;       // NULL: the archive's pages
+  const void* host = nullptr;        // in memory of the host, if that is not the model's device; NULL: not there
+  std::shared_ptr<void> host_owner;  // NULL: the archive's pages
 };
 
 // Immutable, and shared by the calls that run on it: a call sees one set from its beginning to its end. The archive
@@ -37,7 +45,7 @@ class WeightSet {
             std::vector<ConstantValue> values);
 
   uint64_t id() const noexcept { return id_; }
-  const ConstantValue& value(size_t constant) const noexcept { return values_[constant]; }
+  const std::vector<ConstantValue>& values() const noexcept { return values_; }
   const void* data(size_t constant) const noexcept { return values_[constant].data; }
   // The value in memory of the host, of a model whose steps on the host read it.
   const void* host_data(size_t constant) const noexcept {
@@ -65,8 +73,8 @@ class WeightsInUse {
 
   const WeightSet& operator*() const noexcept { return *set_; }
   const WeightSet* operator->() const noexcept { return set_; }
-  // Tells, later, whether the set is still there. Empty in a frozen model.
-  std::weak_ptr<const WeightSet> weak() const noexcept { return owner_; }
+  // Keeps the set. NULL in a frozen model, which does.
+  const std::shared_ptr<const WeightSet>& owner() const noexcept { return owner_; }
 
  private:
   const WeightSet* set_;

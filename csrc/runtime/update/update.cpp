@@ -4,21 +4,24 @@
 #include <cstring>
 #include <memory>
 
+#include "base/bools.h"
 #include "base/dltensor.h"
 #include "base/status.h"
 #include "base/strided.h"
 #include "call/context.h"
 #include "call/given.h"
 #include "update/deltas.h"
+#include "update/host_values.h"
 
 namespace aotpack::runtime {
 namespace {
 
 class Update {
  public:
-  Update(Model* model, const WeightSet& base, const GivenWeights& given)
+  Update(Model* model, const Model::Values& base, const GivenWeights& given)
       : model_(model),
         base_(base),
+        near_(*model, base),
         given_(given),
         manifest_(model->archive().manifest()),
         weights_(*manifest_.weights),
@@ -27,23 +30,23 @@ class Update {
     check();
   }
 
-  std::shared_ptr<const WeightSet> make(uint64_t id, int32_t num_threads) {
-    for (size_t i = 0; i < manifest_.constants.size(); ++i) values_.push_back(base_.value(i));
-    const std::vector<bool> read = constants_of_calls();
+  // The new values; those that changed are in memory of the host.
+  Model::Values make(int32_t num_threads) {
+    values_ = base_;
     for (size_t i = 0; i < source_.size(); ++i) {
       if (!changes(i)) continue;
       // The fold can read what is not kept where the caller has it, but for a sum.
-      if (read[i] || given_.keep_originals || delta_[i].delta != nullptr) {
+      if (is_read(i) || given_.keep_originals || delta_[i].delta != nullptr || !is_on_host(source_[i]->device)) {
         copy(i);
       } else {
-        values_[i] = {nullptr, nullptr};
+        values_[i] = {};
       }
     }
     if (fold_reads_changes()) fold(num_threads);
     for (size_t i = 0; i < source_.size() && !given_.keep_originals; ++i) {
-      if (changes(i) && !read[i]) values_[i] = {nullptr, nullptr};
+      if (changes(i) && !is_read(i)) values_[i] = {};
     }
-    return std::make_shared<const WeightSet>(model_->archive(), model_->entries(), id, std::move(values_));
+    return std::move(values_);
   }
 
  private:
@@ -55,7 +58,10 @@ class Update {
 
   void check() {
     std::vector<WantedTensor> wanted;
-    for (const WeightRecord& weight : weights_.tensors) wanted.push_back({&weight.name, weight.dtype, &weight.shape});
+    const DLDevice device = model_->device().id();
+    for (const WeightRecord& weight : weights_.tensors) {
+      wanted.push_back({&weight.name, weight.dtype, &weight.shape, device});
+    }
     Problems problems;
     const GivenTensors given = match_given(wanted, given_.names, given_.tensors, given_.count, &problems);
     const auto deltas = match_deltas(weights_.tensors, given_.deltas, given_.delta_count, &problems);
@@ -83,11 +89,11 @@ class Update {
   }
 
   void check_is_kept(const WeightRecord& weight, Problems* problems) const {
-    if (weight.constant == WeightRecord::kNone || base_.data(weight.constant) != nullptr) return;
+    if (weight.constant == WeightRecord::kNone || near_.has(weight.constant)) return;
     problems->add("'" + weight.name + "' is missing: it is needed, and an earlier update did not keep it");
   }
 
-  void check_tied(const GivenTensors& given, Problems* problems) const {
+  void check_tied(const GivenTensors& given, Problems* problems) {
     const auto name_of = [&](const DLTensor* tensor) -> const std::string& {
       const auto at = std::find(given.tensors.begin(), given.tensors.end(), tensor);
       return weights_.tensors[static_cast<size_t>(at - given.tensors.begin())].name;
@@ -96,10 +102,24 @@ class Update {
       const WeightRecord& weight = weights_.tensors[i];
       if (given.tensors[i] == nullptr || weight.constant == WeightRecord::kNone) continue;
       const DLTensor* first = source_[weight.constant];
-      if (given.tensors[i] != first && !same_bytes(*given.tensors[i], *first, weight.dtype->size)) {
+      if (given.tensors[i] != first && !same(*given.tensors[i], *first, manifest_.constants[weight.constant])) {
         problems->add("'" + name_of(first) + "' and '" + weight.name + "' are one tensor of the model, but differ");
       }
     }
+  }
+
+  // Whether two tensors of the shape of a constant hold the same bytes.
+  bool same(const DLTensor& a, const DLTensor& b, const ConstantRecord& record) {
+    if (is_on_host(a.device) && is_on_host(b.device)) return same_bytes(a, b, record.dtype->size);
+    const size_t bytes = extent_bytes(record);
+    OwnedMemory copies[2];
+    DLTensor views[2];
+    for (size_t i = 0; i < 2; ++i) {
+      copies[i] = allocate_weight(host_device(), bytes);
+      copy_from(i == 0 ? a : b, record, copies[i].get(), record.stride.data(), bytes);
+      views[i] = view(record, copies[i].get());
+    }
+    return same_bytes(views[0], views[1], record.dtype->size);
   }
 
   bool changes(size_t constant) const { return source_[constant] != nullptr || delta_[constant].delta != nullptr; }
@@ -118,50 +138,58 @@ class Update {
                        [&](uint32_t input) { return changes(weights_.tensors[input].constant); });
   }
 
-  // By constant: whether a call reads it. State is read as the initial value.
-  std::vector<bool> constants_of_calls() const {
-    std::vector<bool> read(manifest_.constants.size());
-    for (size_t i = 0; i < read.size(); ++i) read[i] = manifest_.constants[i].mutated;
-    for (const ModelEntry& entry : model_->entries()) {
-      for (const Variant& variant : entry.variants) {
-        for (const Step& step : variant.steps) {
-          for (const uint32_t index : step.module->constants) read[index] = true;
-        }
-      }
+  // Whether a call reads a constant. State is read as the initial value.
+  bool is_read(size_t constant) const { return model_->reads_on_device(constant) || model_->reads_on_host(constant); }
+
+  void set(size_t constant, const void* data, std::shared_ptr<void> owner) {
+    if (model_->device().is_host()) {
+      values_[constant] = {data, std::move(owner), nullptr, nullptr};
+    } else {
+      values_[constant] = {nullptr, nullptr, data, std::move(owner)};
     }
-    return read;
+  }
+
+  // The new value of a constant, if it is in memory of the host.
+  const void* new_value(size_t constant) const {
+    return model_->device().is_host() ? values_[constant].data : values_[constant].host;
   }
 
   // The new value of a constant, in the constant's layout.
   void copy(size_t constant) {
     const ConstantRecord& record = manifest_.constants[constant];
-    uint64_t extent = 0;
-    (void)extent_of(record.shape, record.stride, &extent);  // the manifest's reader has checked that it fits
-    const auto bytes = static_cast<size_t>(extent * record.dtype->size);
-    OwnedMemory memory = allocate_weight(model_->device(), bytes);
-    uint64_t elements = 1;
-    for (const int64_t size : record.shape) elements *= static_cast<uint64_t>(size);
-    if (elements != extent) std::memset(memory.get(), 0, bytes);  // strides may leave gaps
-    const DLTensor kept = view(record, base_.data(constant));
-    const DLTensor& source = source_[constant] != nullptr ? *source_[constant] : kept;
+    const size_t bytes = extent_bytes(record);
+    OwnedMemory memory = allocate_weight(host_device(), bytes);
+    size_t elements = record.dtype->size;
+    for (const int64_t size : record.shape) elements *= static_cast<size_t>(size);
+    if (elements != bytes) std::memset(memory.get(), 0, bytes);  // strides may leave gaps
+    const DLTensor* given = source_[constant];
+    const DLTensor kept = view(record, given == nullptr ? near_.get(constant) : nullptr);
+    const DLTensor& source = given != nullptr ? *given : kept;
     if (delta_[constant].delta != nullptr) {
       copy_sum(record, source, delta_[constant], memory.get());
     } else {
-      copy_given(source, *record.dtype, memory.get(), record.stride.data(), bytes);
+      copy_from(source, record, memory.get(), record.stride.data(), bytes);
     }
-    values_[constant] = {memory.get(), nullptr};
-    values_[constant].owner = std::move(memory);
+    const void* data = memory.get();
+    set(constant, data, std::move(memory));
   }
 
-  void copy_sum(const ConstantRecord& record, const DLTensor& source, const NamedDelta& change, void* out) const {
+  // A tensor on the host or the model's device.
+  void copy_from(const DLTensor& source, const ConstantRecord& record, void* to, const int64_t* strides, size_t bytes) {
+    if (is_on_host(source.device)) return copy_given(source, *record.dtype, to, strides, bytes);
+    near_.download(source, to, strides, record.dtype->size);
+    if (record.dtype->is_bool()) make_bools(to, bytes);
+  }
+
+  void copy_sum(const ConstantRecord& record, const DLTensor& source, const NamedDelta& change, void* out) {
     const auto rank = static_cast<int32_t>(record.shape.size());
     uint32_t order[AOTPACK_MAX_RANK];
     for (uint32_t i = 0; i < AOTPACK_MAX_RANK; ++i) order[i] = i;
     int64_t strides[AOTPACK_MAX_RANK];
     size_t bytes = 0;
     if (!dense_strides(record.shape.data(), order, rank, record.dtype->size, strides, &bytes)) throw std::bad_alloc();
-    const OwnedMemory rows = allocate_weight(model_->device(), bytes);
-    copy_given(source, *record.dtype, rows.get(), strides, bytes);
+    const OwnedMemory rows = allocate_weight(host_device(), bytes);
+    copy_from(source, record, rows.get(), strides, bytes);
     add_delta(*change.weight, *change.delta, rows.get());
     strided_copy(out, record.stride.data(), rows.get(), strides, record.shape.data(), rank, record.dtype->size);
   }
@@ -184,9 +212,13 @@ class Update {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const uint32_t constant = weights_.tensors[fold.inputs[i]].constant;
       // What was copied, if it was: the caller's tensors are read once then.
-      const void* data = values_[constant].data;
-      if (data != nullptr) views[i] = view(manifest_.constants[constant], data);
-      inputs[i] = data != nullptr ? &views[i] : source_[constant];
+      const void* data = new_value(constant);
+      if (data == nullptr && source_[constant] != nullptr) {
+        inputs[i] = source_[constant];
+        continue;
+      }
+      views[i] = view(manifest_.constants[constant], data != nullptr ? data : near_.get(constant));
+      inputs[i] = &views[i];
     }
     std::vector<DLManagedTensorVersioned*> outputs(fold.results.size());
     std::vector<OwnedMemory> owned;
@@ -210,45 +242,54 @@ class Update {
 
   // The output is dense in the constant's layout: the manifest's reader has seen to that.
   void adopt(uint32_t constant, const DLTensor& output, OwnedMemory owned) {
+    // What other targets read.
+    if (!is_read(constant)) {
+      values_[constant] = {};
+      return;
+    }
     const ConstantRecord& record = manifest_.constants[constant];
     size_t bytes = record.dtype->size;
     for (const int64_t size : record.shape) bytes *= static_cast<size_t>(size);
     const void* data = data_of(output);
+    if (!is_on_host(output.device)) {
+      OwnedMemory memory = allocate_weight(host_device(), bytes);
+      near_.download(output, memory.get(), record.stride.data(), record.dtype->size);
+      owned = std::move(memory);
+      data = owned.get();
+    }
     // Most of a partial update's results depend on nothing that was given.
-    if (bytes == 0 || std::memcmp(data, base_.data(constant), bytes) == 0) return;
+    if (bytes == 0 || near_.equals(constant, data)) return;
     if (reinterpret_cast<uintptr_t>(data) % AOTPACK_ALIGNMENT != 0) {
       // Part of a bigger block.
-      OwnedMemory memory = allocate_weight(model_->device(), bytes);
+      OwnedMemory memory = allocate_weight(host_device(), bytes);
       std::memcpy(memory.get(), data, bytes);
       owned = std::move(memory);
       data = owned.get();
     }
-    values_[constant] = {data, nullptr};
-    values_[constant].owner = std::move(owned);
+    set(constant, data, std::move(owned));
   }
 
   static constexpr const char* kRefused = "the update is rejected";
 
   Model* model_;
-  const WeightSet& base_;
+  const Model::Values& base_;
+  HostValues near_;  // of the base
   const GivenWeights& given_;
   const Manifest& manifest_;
   const WeightsRecord& weights_;
   std::vector<const DLTensor*> source_;  // by constant: a tensor given for it, or NULL
   std::vector<NamedDelta> delta_;        // by constant
-  std::vector<ConstantValue> values_;    // by constant
+  Model::Values values_;                 // by constant
 };
 
 }  // namespace
 
 void update_weights(Model* model, const GivenWeights& given, int32_t num_threads) {
-  if (!model->device().is_host()) {
-    throw Error(AOTPACK_INVALID_ARGUMENT, model->archive().path() + ": the weights of a model on " +
-                                              device_name(model->device().id()) + " cannot be replaced");
-  }
   const Model::Base from = given.from_archive ? Model::Base::kArchive : Model::Base::kCurrent;
-  model->replace_weights(
-      from, [&](const WeightSet& base, uint64_t id) { return Update(model, base, given).make(id, num_threads); });
+  with_memory_of(model->device(), [&] {
+    model->replace_weights(from,
+                           [&](const Model::Values& base) { return Update(model, base, given).make(num_threads); });
+  });
 }
 
 }  // namespace aotpack::runtime

@@ -26,6 +26,9 @@ struct GivenWeights {
 // share its memory. Throws INVALID_ARGUMENT with everything that is wrong, OUT_OF_MEMORY, or what the fold's module
 // fails with; nothing has changed then. What is held at most: the new set, the scratch memory of the fold, and the
 // factors of one delta.
+//
+// All of this happens on the host. On another device, what calls read there is then uploaded: for that time memory of
+// the host holds what changed, and the device holds it besides the old values.
 void update_weights(Model* model, const GivenWeights& given, int32_t num_threads);
 
 }  // namespace aotpack::runtime

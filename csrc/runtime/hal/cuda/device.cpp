@@ -130,6 +130,9 @@ void CudaDevice::upload(const std::vector<Transfer>& transfers) { upload_all(*th
 
 std::unique_ptr<Stream> CudaDevice::make_stream() { return std::make_unique<CudaStream>(*this); }
 
+// The legacy one: it waits for all streams that are not made otherwise, and these for it.
+std::unique_ptr<Stream> CudaDevice::default_stream() { return borrow_stream(reinterpret_cast<void*>(1)); }
+
 std::unique_ptr<Stream> CudaDevice::borrow_stream(void* handle) { return std::make_unique<CudaStream>(*this, handle); }
 
 std::unique_ptr<Executable> CudaDevice::load(ExecutableSource source) {

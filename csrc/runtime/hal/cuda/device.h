@@ -34,6 +34,7 @@ class CudaDevice final : public Device {
   void upload(const std::vector<Transfer>& transfers) override;
 
   std::unique_ptr<Stream> make_stream() override;
+  std::unique_ptr<Stream> default_stream() override;
   std::unique_ptr<Stream> borrow_stream(void* handle) override;
   std::unique_ptr<Executable> load(ExecutableSource source) override;
 
