@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from aotpack.archive import Entry, Implementation, Manifest, Reference
     from aotpack.spec import TensorSpec
 
+# Of the tensors that a step reads or produces. The fold of new weights has hundreds.
+_SHOWN_NAMES = 8
+
 
 def device_name(device: int | None, manifest: Manifest) -> str:
     """The name of a logical device; `host` for None."""
@@ -54,7 +57,9 @@ def _print_implementation(console: Console, implementation: Implementation, entr
     values = {Source.INPUT: entry.inputs, Source.OUTPUT: entry.outputs, Source.VALUE: implementation.values}
 
     def names(references: tuple[Reference, ...]) -> str:
-        return ", ".join(values[reference.source][reference.index].name for reference in references)
+        shown = [values[reference.source][reference.index].name for reference in references[:_SHOWN_NAMES]]
+        more = len(references) - len(shown)
+        return ", ".join(shown) + (f" and {more} more" if more else "")
 
     table = make_table("step", "device", "target", "module", "reads", "makes", "assets", "features")
     for number, step in enumerate(implementation.steps, start=1):

@@ -27,6 +27,7 @@ class TargetInfo:
         vector_isa: TorchInductor's class of the instruction set, and its vectors' bits.
         torch_capability: the name by which torch's vector headers know the instruction set.
         gpu: what is assumed of the GPU; None for CPUs.
+        companion: for GPUs, the CPU target of modules that run on the host beside those of the GPU.
     """
 
     name: str
@@ -38,6 +39,7 @@ class TargetInfo:
     vector_isa: tuple[str, int] | None = None
     torch_capability: str | None = None
     gpu: GpuInfo | None = None
+    companion: str | None = None
 
     @property
     def buildable(self) -> bool:
@@ -69,7 +71,15 @@ TABLE: tuple[TargetInfo, ...] = (
     ),
     TargetInfo("aarch64", backend="cpu", arch="aarch64", level=1, vector_isa=("VecNEON", 128)),
     *(
-        TargetInfo(name, backend="cuda", arch="cuda", level=gpu.architecture, march=("-march=x86-64-v2",), gpu=gpu)
+        TargetInfo(
+            name,
+            backend="cuda",
+            arch="cuda",
+            level=gpu.architecture,
+            march=("-march=x86-64-v2",),
+            gpu=gpu,
+            companion="x86-64-v3",
+        )
         for name, gpu in GPUS.items()
     ),
 )

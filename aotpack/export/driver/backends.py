@@ -19,3 +19,10 @@ def by_backend(targets: Sequence[str]) -> list[tuple[Backend, tuple[str, ...]]]:
     for target in targets:
         groups.setdefault(BY_NAME[target].backend, []).append(target)
     return [(known[name], tuple(group)) for name, group in groups.items()]
+
+
+def on_host(targets: Sequence[str]) -> list[tuple[Backend, tuple[str, ...]]]:
+    """The same for code that runs on the host whatever the target: the targets of CPUs, for those of other devices the
+    one beside them.
+    """
+    return by_backend(list(dict.fromkeys(BY_NAME[target].companion or target for target in targets)))

@@ -18,7 +18,7 @@ from aotpack.export.backends.backend import Backend, HostStep, LoweredModule, To
 from aotpack.export.backends.unsupported_operators import OperatorUse, refuse
 from aotpack.export.diagnostics.internal_errors import callers_own, reported
 from aotpack.export.driver import self_check
-from aotpack.export.driver.backends import by_backend
+from aotpack.export.driver.backends import by_backend, on_host
 from aotpack.export.driver.host_steps import host_steps, refuse_host_steps
 from aotpack.export.driver.pack import CompiledModule, CompiledUnit, Draft, pack, pass_reports
 from aotpack.export.driver.pipeline import select
@@ -221,7 +221,7 @@ def _prepare(
             return prepared, None
         weights = replaceable([program for each in prepared for _, program, _ in each.programs], identities)
         if weights.fold is not None:
-            fold = tuple((backend, weights.fold, group) for backend, _, group in backends)
+            fold = tuple((backend, weights.fold, group) for backend, group in on_host(targets))
             prepared.append(_Prepared(Unit(weights.fold, DEFAULT, (), weights.fold), fold))
     return prepared, weights
 

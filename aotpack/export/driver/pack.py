@@ -46,6 +46,7 @@ from aotpack.export.weights.constant_table import ConstantTable
 from aotpack.export.weights.identity import Identities
 from aotpack.export.weights.source_module import SourceTensors
 from aotpack.export.weights.updatable import Replaceable
+from aotpack.targets import BY_NAME
 
 # Memory goes back to the system after so many bytes of constants.
 _TRIM_BYTES = 32 << 20
@@ -114,7 +115,11 @@ def pack(
         for constant, key, row in table.named()
     )
     files = _Files(list(layout.segments))
-    entries = [_entry(list(group), table, files) for _, group in groupby(units, lambda u: u.unit.name)]
+    fold = replaceable.fold if replaceable is not None else None
+    calls = [unit for unit in units if unit.unit.entry is not fold]
+    entries = [_entry(list(group), table, files) for _, group in groupby(calls, lambda u: u.unit.name)]
+    targets = dict.fromkeys(module.lowered.target for unit in calls for module in unit.modules)
+    entries += [_fold_entry(unit, tuple(targets), table, files) for unit in units if unit.unit.entry is fold]
     report = json.dumps(_report(units), indent=1, sort_keys=True).encode() + b"\n"
     files.add(FileSource.from_bytes("reports/passes.json", report))
     manifest = Manifest(
@@ -242,6 +247,25 @@ def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files) -
         in_spec=signature.in_spec,
         out_spec=signature.out_spec,
         variants=tuple(variants),
+    )
+
+
+def _fold_entry(compiled: CompiledUnit, targets: Sequence[str], table: ConstantTable, files: _Files) -> Entry:
+    """The entry that folds new weights for each of the archive's targets: on the host where these are not all CPUs."""
+    entry = _entry([compiled], table, files)
+    if all(BY_NAME[target].companion is None for target in targets):
+        return entry
+    (variant,) = entry.variants
+    steps = {
+        implementation.target: tuple(dataclasses.replace(step, device=None) for step in implementation.steps)
+        for implementation in variant.implementations
+    }
+    implementations = tuple(Implementation(target, steps[BY_NAME[target].companion or target]) for target in targets)
+    return dataclasses.replace(
+        entry,
+        inputs=tuple(dataclasses.replace(value, device=None) for value in entry.inputs),
+        outputs=tuple(dataclasses.replace(value, device=None) for value in entry.outputs),
+        variants=(dataclasses.replace(variant, implementations=implementations),),
     )
 
 
