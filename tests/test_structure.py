@@ -19,6 +19,7 @@ LAYERS = (
     "aotpack/archive",
     "aotpack/building",
     "aotpack/runtime",
+    "aotpack/runtime/packing",
     "aotpack/export/torch_compat",
     "aotpack/export/diagnostics",
     "aotpack/export/symbolic_shapes",

@@ -10,6 +10,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
@@ -19,6 +20,7 @@ from aotpack.archive.decode import decode_manifest
 from aotpack.archive.files import NotRegularError, open_regular
 from aotpack.archive.manifest import Constant, FileEntry, Manifest
 from aotpack.archive.node import MAX_BYTES, malformed
+from aotpack.archive.writer import FileSource
 from aotpack.errors import (
     ArchiveIOError,
     ArchiveNotFoundError,
@@ -83,6 +85,15 @@ class ArchiveReader:
             raise ValueError(f"bytes {offset} to {offset + nbytes} of {record.name!r}, which has {record.size}")
         start = record.data_offset + offset
         return self._data[start : start + nbytes]
+
+    def source(self, file: int) -> FileSource:
+        """A file, by its index in the manifest, to pack into another archive; needs the reader to be open.
+
+        Packing it fails with a ValueError if its bytes do not match its hashes.
+        """
+        record, entry = self._record(file), self.manifest.files[file]
+        chunks = partial(self._chunks, record, 0, record.size)
+        return FileSource(entry.path, entry.size, entry.sha256, record.crc32, chunks)
 
     def verify(self) -> int:
         """Checks every byte of the archive and returns how many there are.

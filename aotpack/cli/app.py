@@ -11,6 +11,7 @@ from aotpack.cli.build import build
 from aotpack.cli.cache import app as cache
 from aotpack.cli.doctor import doctor
 from aotpack.cli.inspect import inspect
+from aotpack.cli.pack import pack
 from aotpack.cli.run import run
 from aotpack.cli.verify import verify
 
@@ -25,7 +26,7 @@ app = typer.Typer(
     "Exit codes: 0 success, 1 failure, 2 usage error. With `--json` a command prints exactly one JSON object.",
 )
 
-for _command in (build, run, bench, inspect, verify, doctor):
+for _command in (build, pack, run, bench, inspect, verify, doctor):
     app.command(name=_command.__name__, no_args_is_help=_command is not doctor)(_command)
 app.add_typer(cache)
 

@@ -339,7 +339,7 @@ def test_verify_finds_a_flipped_bit(archive: Archive, tmp_path: Path) -> None:
 
 # ---- all of them ----------------------------------------------------------------------------------------------------
 
-COMMANDS = ["build", "run", "bench", "inspect", "verify", "doctor"]
+COMMANDS = ["build", "pack", "run", "bench", "inspect", "verify", "doctor"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -15,6 +15,7 @@ import aotpack
 from aotpack.archive import ArchiveReader
 from aotpack.errors import WeightsError
 from aotpack.export import BuildOptions, aot_export, build_archive
+from aotpack.runtime.packing import pack_weights
 from tests.support.building import assert_close
 from tests.support.interpreted_gpu.recording import recorded_kernels
 from tests.support.torchless import RemoteModel, Torchless
@@ -84,6 +85,16 @@ def gpu(fake_driver: Path, kernels: Path) -> Iterator[Torchless]:
     process.close()
 
 
+def constants_of(path: Path) -> dict[str, Tensor]:
+    found = {}
+    with ArchiveReader(path) as reader:
+        for constant in reader.manifest.constants:
+            raw = bytearray(reader.read(constant.file, constant.offset, constant.nbytes))
+            flat = torch.frombuffer(raw, dtype=getattr(torch, str(constant.dtype)))
+            found[constant.name] = flat.as_strided(constant.shape, constant.stride)
+    return found
+
+
 def check(context: RemoteModel, net: Net, *, batches: tuple[int, ...] = (1, 5)) -> None:
     for batch in batches:
         x = torch.randn(batch, 6, 10)
@@ -110,10 +121,10 @@ def test_the_fold_runs_on_the_host(archive: Path) -> None:
 def test_an_archive_for_gpus_alone_has_a_module_for_the_host(tmp_path: Path, cache_dir: Path) -> None:
     options = BuildOptions(cache_dir=cache_dir, updatable=True)
     path = tmp_path / "net.aotpack"
-    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)).eval()
-    report = build_archive(
-        aot_export(net, (torch.randn(3, 4),)), path, targets=["cuda-sm_90", "cuda-sm_80"], options=options
-    )
+    net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)).eval().bfloat16()
+    example = torch.randn(3, 4, dtype=torch.bfloat16)
+    targets = ["cuda-sm_90", "cuda-sm_80"]
+    report = build_archive(aot_export(net, (example,)), path, targets=targets, options=options)
     assert report.targets == ("cuda-sm_90", "cuda-sm_80")
     with ArchiveReader(path) as reader:
         fold = next(entry for entry in reader.manifest.entries if entry.name == "fold")
@@ -121,6 +132,13 @@ def test_an_archive_for_gpus_alone_has_a_module_for_the_host(tmp_path: Path, cac
     assert [each.target for each in fold.variants[0].implementations] == ["cuda-sm_90", "cuda-sm_80"]
     assert paths.count("modules/x86-64-v3/fold.so") == 1
     assert not any(path.startswith("modules/x86-64-v3/forward") for path in paths)
+    # Packing needs the CPU alone.
+    save_file(net.state_dict(), tmp_path / "same.safetensors")
+    pack_weights(path, tmp_path / "same.safetensors", tmp_path / "packed.aotpack")
+    before, after = constants_of(path), constants_of(tmp_path / "packed.aotpack")
+    assert before.keys() == after.keys()
+    for name in before:
+        assert_close(after[name], before[name].double(), 1e-2)
 
 
 def test_new_weights_take_effect(archive: Path, gpu: Torchless, tmp_path: Path) -> None:
@@ -159,7 +177,23 @@ def test_some_weights_and_adapters(archive: Path, gpu: Torchless) -> None:
 
 
 def test_the_cpu_reads_the_same_archive(archive: Path) -> None:
-    torchless = Torchless()
-    model = torchless.load(archive)
+    process = Torchless()
+    model = process.load(archive)
     model.method("update_weights", network(1).state_dict())
     check(model.context(), network(1))
+    process.close()
+
+
+def test_packed_weights_run_on_both(archive: Path, gpu: Torchless, tmp_path: Path) -> None:
+    save_file(network(2).state_dict(), tmp_path / "new.safetensors")
+    packed = tmp_path / "packed.aotpack"
+    report = pack_weights(archive, tmp_path / "new.safetensors", packed)
+    assert report.derived > 0
+    with ArchiveReader(packed) as reader:
+        reader.verify()
+        assert reader.manifest.targets == ("x86-64-v3", "cuda-sm_90")
+    model = gpu.load(packed, device="cuda:0")
+    check(model.context(), network(2), batches=(3,))
+    process = Torchless()
+    check(process.load(packed).context(), network(2), batches=(3,))
+    process.close()
