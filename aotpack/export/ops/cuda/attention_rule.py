@@ -108,6 +108,7 @@ def choose_decode(
     tile = _DECODE_FULL if dtype == torch.float32 else _DECODE
     while tile.m < min(rows, _MOST_ROWS):
         tile = replace(tile, m=2 * tile.m)
+    tile = _fitting(tile, dim, value_dim, dtype, shared_bytes)
     blocks = max(1, groups * -(-rows // tile.m))
     splits = 1
     # A power of two: the kernel that adds up the results reads as many.
@@ -123,8 +124,8 @@ def choose_decode(
         if not reads_less or blocks < _BUSY_GROUPS * multiprocessors:
             return None
         if max(dim, value_dim) <= 64 and dtype != torch.float32:
-            tile = replace(tile, n=128)
-    return _fitting(tile, dim, value_dim, dtype, shared_bytes), splits
+            tile = _fitting(replace(tile, n=128), dim, value_dim, dtype, shared_bytes)
+    return tile, splits
 
 
 def _fitting(tile: AttentionTile, dim: int, value_dim: int, dtype: torch.dtype, shared_bytes: int) -> AttentionTile:
@@ -132,4 +133,6 @@ def _fitting(tile: AttentionTile, dim: int, value_dim: int, dtype: torch.dtype, 
         tile = replace(tile, stages=tile.stages - 1)
     while tile.shared_bytes(dim, value_dim, dtype.itemsize) > shared_bytes and tile.n > 16:
         tile = replace(tile, n=tile.n // 2)
+    while tile.shared_bytes(dim, value_dim, dtype.itemsize) > shared_bytes and tile.m > 16:
+        tile = replace(tile, m=tile.m // 2)
     return tile
