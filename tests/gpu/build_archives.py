@@ -54,7 +54,7 @@ def build(folder: Path, names: Sequence[str], targets: Sequence[str] | None) -> 
             print(f"{name}: {error}", file=sys.stderr)
             continue
         steps = sum(len(steps) for variants in report.host_steps.values() for steps in variants.values())
-        if steps and name not in host_steps():
+        if steps and name in joint():
             failed += 1
             print(f"{name}: {steps} steps on the host", file=sys.stderr)
         print(f"{name}: {report.size} bytes in {sum(report.seconds.values()):.1f} s")
