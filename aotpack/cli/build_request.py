@@ -97,12 +97,13 @@ class BuildResult:
     def print_text(self, *, explain: bool) -> None:
         """Prints the notes on stderr and the archive on stdout; `explain` adds what each pass changed."""
         from aotpack.cli.common import format_bytes, format_seconds, stderr_console, stdout_console
-        from aotpack.cli.notes import print_host_steps, print_notes, print_unchecked
+        from aotpack.cli.notes import print_choices, print_host_steps, print_notes, print_unchecked
         from aotpack.cli.passes import print_passes
 
         report = self.report
         print_notes(stderr_console(), self.notes)
         print_host_steps(stderr_console(), report.host_steps)
+        print_choices(stderr_console(), report.triton_configs)
         if self.checked:
             print_unchecked(stderr_console(), report.check.skipped, report.check.open)
         if explain:

@@ -48,3 +48,10 @@ def print_host_steps(console: Console, entries: Mapping[str, Mapping[str, Sequen
     for line in lines:
         console.print("note:", style="bold cyan", end=" ")
         console.print(line, soft_wrap=True)
+
+
+def print_choices(console: Console, choices: Sequence[str]) -> None:
+    """Prints one line for each autotuned Triton kernel: the configuration that the build has chosen."""
+    for choice in choices:
+        console.print("note:", style="bold cyan", end=" ")
+        console.print(f"the configuration of {choice}", soft_wrap=True)

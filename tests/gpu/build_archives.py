@@ -22,6 +22,7 @@ from tests.gpu.architectures import architectures
 from tests.gpu.cases import cases
 from tests.gpu.host_steps import host_steps
 from tests.gpu.joint import joint
+from tests.gpu.user_kernels import user_kernels
 from tests.support.interpreted_gpu.recording import recorded_kernels
 
 
@@ -41,7 +42,7 @@ def build(folder: Path, names: Sequence[str], targets: Sequence[str] | None) -> 
     """Builds the archives of some names, all of them where none is given; 1 where a build fails."""
     folder.mkdir(parents=True, exist_ok=True)
     failed = 0
-    for name, make in {**cases(), **architectures(), **host_steps(), **joint()}.items():
+    for name, make in {**cases(), **architectures(), **host_steps(), **joint(), **user_kernels()}.items():
         if names and name not in names:
             continue
         torch.manual_seed(0)

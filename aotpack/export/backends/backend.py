@@ -78,6 +78,7 @@ class LoweredModule:
         kernels: name and source operators of each kernel; for people.
         checks: what calls must satisfy beyond what the program says.
         host_steps: what a module for a device runs on the host, in order.
+        choices: the configurations that were chosen for autotuned kernels of the user; for people.
     """
 
     target: str
@@ -86,6 +87,7 @@ class LoweredModule:
     kernels: tuple[tuple[str, tuple[str, ...]], ...]
     checks: tuple[Check, ...] = ()
     host_steps: tuple[HostStep, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

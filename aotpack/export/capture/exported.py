@@ -15,6 +15,7 @@ from aotpack.errors import CaptureError
 from aotpack.export.capture.forward import forward_program
 from aotpack.export.capture.model_files import foreign
 from aotpack.export.capture.models import aot_export
+from aotpack.export.custom_ops.triton_launches import launches_traced
 from aotpack.export.capture.variants import Variants, with_variants
 from aotpack.export.diagnostics.internal_errors import reported, summary
 from aotpack.export.ir.program import Program
@@ -28,6 +29,7 @@ from aotpack.export.tracing.quiet import torch_quiet
 
 @reported("capture")
 @exclusive
+@launches_traced()
 def load_exported(
     path: str | os.PathLike[str],
     *,

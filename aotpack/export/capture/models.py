@@ -20,6 +20,7 @@ from aotpack.export.capture.forward import forward
 from aotpack.export.capture.joint import joint
 from aotpack.export.capture.streaming import StreamedWeights, WeightFiles
 from aotpack.export.capture.variants import Variants, with_variants
+from aotpack.export.custom_ops.triton_launches import launches_traced
 from aotpack.export.diagnostics.internal_errors import reported
 from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import Program
@@ -56,6 +57,7 @@ class _Function(torch.nn.Module):
 
 @reported("capture")
 @exclusive
+@launches_traced()
 def aot_export(
     model: torch.nn.Module | Callable[..., Any],
     args: Sequence[Any],

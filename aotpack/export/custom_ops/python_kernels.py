@@ -34,7 +34,7 @@ _KEYS = ("CPU", "CompositeExplicitAutogradNonFunctional", "CompositeExplicitAuto
 _BACKWARD_KEYS = ("AutogradCPU", "Autograd")
 
 # Namespaces without operators of users; most calls are of these.
-_OF_TORCH = frozenset(["aten", "prim", "prims", "aotpack"])
+_OF_TORCH = frozenset(["aten", "prim", "prims", "aotpack", "aotpack_triton"])
 
 _PLACE = re.compile(r"registered at (.*):\d+")
 # `torch.library.impl` makes the library of a user here; the other files of torch register operators of its own.

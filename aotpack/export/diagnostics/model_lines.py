@@ -6,6 +6,7 @@ files, notebooks, and the libraries that models are made of, such as torchvision
 
 from __future__ import annotations
 
+import importlib.util
 import linecache
 import os
 import re
@@ -18,8 +19,10 @@ import torch
 
 # The folder of this package.
 OWN = str(Path(__file__).resolve().parents[2]) + os.sep
+_TRITON = importlib.util.find_spec("triton")
 _OUTSIDE = (
     os.path.dirname(torch.__file__) + os.sep,
+    *(folder + os.sep for folder in (_TRITON and _TRITON.submodule_search_locations) or ()),
     OWN,
     "<eval_with_key",
 )

@@ -171,7 +171,10 @@ def build_archive(
         passes.setdefault(unit.unit.name, {})[unit.unit.variant] = pass_reports(unit)
         if steps := host_steps(module.lowered for module in unit.modules):
             on_host.setdefault(unit.unit.name, {})[unit.unit.variant] = steps
-    return BuildReport(output, size, names, clock.seconds, passes, cache.hits, cache.misses, checked, on_host)
+    choices = tuple(
+        dict.fromkeys(choice for unit in compiled for module in unit.modules for choice in module.lowered.choices)
+    )
+    return BuildReport(output, size, names, clock.seconds, passes, cache.hits, cache.misses, checked, on_host, choices)
 
 
 def _opt_level(requested: int | None) -> int:

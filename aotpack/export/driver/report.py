@@ -15,8 +15,8 @@ from aotpack.export.ir.program import PassReport
 @dataclass(frozen=True)
 class BuildReport:
     """The result of a build: the archive, the duration of each phase in seconds, the reports of the passes
-    (entry → variant → passes), the result of the example calls, and what modules for GPUs run on the host
-    (entry → variant → calls).
+    (entry → variant → passes), the result of the example calls, what modules for GPUs run on the host
+    (entry → variant → calls), and the configurations that were chosen for autotuned Triton kernels of the user.
     """
 
     path: Path
@@ -28,6 +28,7 @@ class BuildReport:
     cache_misses: int
     check: CheckReport
     host_steps: dict[str, dict[str, tuple[HostStep, ...]]] = field(default_factory=dict)
+    triton_configs: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The report as a JSON-compatible dict."""

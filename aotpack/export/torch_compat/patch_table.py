@@ -170,4 +170,15 @@ ENTRIES: tuple[Patch, ...] = (
         "inp, hidden, params, has_biases, reverse",
         versions=("2.11", "2.12"),
     ),
+    # ---- kernels of users
+    Patch(
+        "torch._higher_order_ops.triton_kernel_wrap:TraceableTritonKernelWrapper.run",
+        "puts a higher-order operator into the trace, which programs cannot hold; there is no hook for launches",
+        "self, args, kwargs",
+    ),
+    Patch(
+        "torch._higher_order_ops.triton_kernel_wrap:TraceableTritonKernelWrapper.__call__",
+        "the same, for the other way to launch",
+        "self, args, kwargs",
+    ),
 )

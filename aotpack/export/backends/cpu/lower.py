@@ -17,6 +17,7 @@ from aotpack.export.backends.cpu.custom_glue import Glue
 from aotpack.export.backends.halves import used_halves
 from aotpack.export.backends.unsupported_operators import refuse, uses_of
 from aotpack.export.custom_ops.kernels import operators_with_kernels
+from aotpack.export.custom_ops.triton_launches import user_name
 from aotpack.export.ir.program import ConstantInfo, Program, get_attribute, set_attribute
 from aotpack.export.ir.rewriter import is_dense
 from aotpack.export.passes.runner import refuse_specialization
@@ -170,4 +171,5 @@ def _refuse_unsupported(code: GeneratedCode, shims: frozenset[str]) -> None:
     dispatched = list(code.dispatcher_calls)
     if not missing and not dispatched and shims & _DISPATCHER:
         dispatched = ["an operator without a name in TorchInductor"]
-    refuse(uses_of(code.operators, missing, dispatched))
+    uses = uses_of(code.operators, missing, dispatched)
+    refuse([use._replace(operator=user_name(use.operator)) for use in uses])

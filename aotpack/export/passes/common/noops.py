@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, dtype_of, same_strides
+from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, dtype_of, same_shape, same_strides
 from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 
 aten = torch.ops.aten
@@ -43,6 +43,12 @@ def remove_noops(program: Program) -> Program:
         plain = node.kwargs.get("memory_format") in (None, torch.preserve_format) and source.op == "call_function"
         # A copy of an expanded or sliced value is dense, which as_strided behind it may rely on.
         if plain and same_strides(node, source):
+            _remove(rewriter, node, source)
+    # What a kernel has written is copied into the tensor that it was launched with.
+    for node in () if written else rewriter.nodes(aten.copy.default):
+        into, source = as_node(node.args[0]), as_node(node.args[1])
+        same = same_shape(into, source) and same_strides(into, source) and dtype_of(into) == dtype_of(source)
+        if same and source.op == "call_function" and same_strides(node, source):
             _remove(rewriter, node, source)
     return rewriter.finish("remove-noops", f"removed {rewriter.changed} calls without effect")
 

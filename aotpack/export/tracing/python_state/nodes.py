@@ -31,7 +31,7 @@ _HOOKS = {
     "_forward_hooks": ("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
     "_forward_pre_hooks": ("_forward_pre_hooks_with_kwargs",),
 }
-_FOREIGN = frozenset({"torch", "numpy", "sympy", "aotpack", "builtins"}) | sys.stdlib_module_names
+_FOREIGN = frozenset({"torch", "numpy", "sympy", "aotpack", "builtins", "triton"}) | sys.stdlib_module_names
 _METHODS = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
 
 

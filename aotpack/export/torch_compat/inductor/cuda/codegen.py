@@ -49,11 +49,18 @@ def generate_cuda(
     from torch._inductor.codecache import CudaKernelParamCache
 
     from aotpack.export.torch_compat.inductor.cuda.products import products_by_our_kernel
+    from aotpack.export.torch_compat.inductor.cuda.user_kernels import launches_by_kernels
     from aotpack.export.torch_compat.inductor.cuda.wrapper import cuda_module_wrappers
 
     CudaKernelParamCache.cache_clear()
     try:
-        with adapted_everywhere(), products_by_our_kernel(), cuda_module_wrappers(num_inputs), _without_lines():
+        with (
+            adapted_everywhere(),
+            products_by_our_kernel(),
+            launches_by_kernels(),
+            cuda_module_wrappers(num_inputs),
+            _without_lines(),
+        ):
             return run_inductor(gm, inputs, _settings(), wording=wording)
     finally:
         CudaKernelParamCache.cache_clear()

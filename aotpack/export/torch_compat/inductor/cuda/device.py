@@ -6,7 +6,6 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._dynamo.device_interface.{CudaInterface, device_interfaces, get_interface_for_device}
   torch._subclasses.fake_tensor.FakeTensorMode.avoid_device_init
   torch.utils._triton, torch._inductor.utils, torch._inductor.runtime.hints.DeviceProperties   functions with caches
-  triton.runtime.driver.driver.{set_active, _active}, triton.backends.nvidia.driver.CudaDriver
 """
 
 from __future__ import annotations
@@ -21,12 +20,11 @@ import torch
 
 from aotpack.export.torch_compat.inductor_patch_table import CUDA_QUERIES
 from aotpack.export.torch_compat.patches import always, applied, returning
+from aotpack.export.torch_compat.triton.driver import DEVICE, triton_driver
 from aotpack.targets import GpuInfo
 
 _MODULES_WITH_CACHES = ("torch.utils._triton", "torch._inductor.utils", "torch._inductor.runtime.hints")
 
-# Where tensors of programs for CUDA are.
-DEVICE = torch.device("cuda", 0)
 # What the generated code is for; it takes part in no decision but whether torch has CUDA at all.
 _CUDA_VERSION = "13.0"
 
@@ -82,7 +80,7 @@ def fake_gpu(gpu: GpuInfo) -> Iterator[None]:
         "torch._subclasses.fake_tensor:FakeTensorMode.avoid_device_init": always(property(lambda _: True)),
         "torch._dynamo.device_interface:device_interfaces": lambda known: {**known, "cuda": _interface(answers)},
     }
-    with applied(replacements), _triton_driver(gpu):
+    with applied(replacements), triton_driver(gpu):
         _forget_devices()
         try:
             yield
@@ -134,67 +132,3 @@ def _interface(answers: dict[str, Any]) -> type:
             "is_bf16_supported": answer(True),
         },
     )
-
-
-@contextlib.contextmanager
-def _triton_driver(gpu: GpuInfo) -> Iterator[None]:
-    from triton.runtime.driver import driver
-
-    before = driver._active
-    driver.set_active(_driver(gpu))
-    try:
-        yield
-    finally:
-        driver._active = before
-
-
-def _driver(gpu: GpuInfo) -> Any:
-    """Triton's driver with answers in place of libcuda's. TorchInductor replaces drivers of other classes."""
-    from triton.backends.compiler import GPUTarget
-    from triton.backends.nvidia.driver import CudaDriver
-
-    limits = {
-        "max_shared_mem": gpu.shared_per_block,
-        "max_num_regs": gpu.registers_per_multiprocessor,
-        "multiprocessor_count": gpu.multiprocessors,
-        "warpSize": gpu.warp,
-        "sm_clock_rate": 1,
-        "mem_clock_rate": 1,
-        "mem_bus_width": 1,
-    }
-    # Module, function, registers, spills, threads of a block: of a kernel that is never launched.
-    loaded = (0, 0, 0, 0, gpu.threads_per_block)
-
-    class Driver(CudaDriver):  # type: ignore[misc]
-        def __init__(self) -> None:
-            # Without CudaDriver's own, which compiles a module against libcuda.
-            self.utils = SimpleNamespace(
-                get_device_properties=lambda _: limits,
-                load_binary=lambda *_: loaded,
-                unload_module=lambda *_: None,
-                set_printf_fifo_size=lambda _: None,
-            )
-            self.launcher_cls = lambda *_: lambda *_, **__: None
-
-        def get_current_target(self) -> Any:
-            return GPUTarget("cuda", gpu.architecture, gpu.warp)
-
-        def get_current_device(self) -> int:
-            return 0
-
-        def set_current_device(self, device: int) -> None: ...
-
-        def get_current_stream(self, device: int = 0) -> int:
-            return 0
-
-        def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
-            return gpu.capability
-
-        def get_active_torch_device(self) -> torch.device:
-            return DEVICE
-
-        @staticmethod
-        def is_active() -> bool:
-            return True
-
-    return Driver()

@@ -28,6 +28,7 @@ from torch._inductor import ir
 from torch._inductor.codegen.cpp_wrapper_gpu import CppWrapperGpu, DeferredTritonCallWrapper
 from torch._inductor.virtualized import V
 
+from aotpack.export.ops.cuda.gpu import limits
 from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel, KernelCompiler
 from aotpack.export.torch_compat.inductor.wrapper import RUN, ModuleParts
 from aotpack.export.torch_compat.patches import replaced
@@ -76,7 +77,8 @@ class CudaModuleWrapper(ModuleParts, CppWrapperGpu):
 
     def generate_and_run_autotune_block(self) -> None:
         """Compiles the kernels; there is no device to time them on."""
-        compiler = KernelCompiler()
+        _, shared_bytes = limits()
+        compiler = KernelCompiler(shared_bytes)
         exec(self.kernel_autotune_defs.getvalue(), {"async_compile": compiler})
         self.kernels += compiler.kernels
 
