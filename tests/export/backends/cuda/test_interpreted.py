@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.export.backends.cuda.conftest import Verify
 from tests.gpu.build_archives import build
 from tests.support.interpreted_gpu.recording import recorded_kernels
-from tests.support.torchless import ROOT
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.torch
@@ -27,9 +23,6 @@ NAMES = (
     *("joint-convolutions", "joint-volumes", "joint-attention"),
 )
 
-Verify = Callable[..., str]
-
-
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("kernels")
@@ -41,24 +34,6 @@ def archives(tmp_path_factory: pytest.TempPathFactory, kernels: Path) -> Path:
     with recorded_kernels(kernels):
         assert build(folder, NAMES, ["cuda-sm_90"]) == 0
     return folder
-
-
-@pytest.fixture(scope="module")
-def verify(fake_driver: Path) -> Verify:
-    def run(kernels: Path, *archives: Path, code: int = 0) -> str:
-        command = [sys.executable, "-m", "tests.support.interpreted_gpu.verify", str(fake_driver), str(kernels)]
-        done = subprocess.run(
-            [*command, *map(str, archives)],
-            cwd=ROOT,
-            env={**os.environ, "FAKE_CUDA_DEVICES": "9.0"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    return run
 
 
 def test_archives_answer_as_eager_does(archives: Path, kernels: Path, verify: Verify) -> None:

@@ -1,0 +1,33 @@
+"""Running archives for GPUs without one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.torchless import ROOT
+
+Verify = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def verify(fake_driver: Path) -> Verify:
+    def run(kernels: Path, *archives: Path, code: int = 0) -> str:
+        command = [sys.executable, "-m", "tests.support.interpreted_gpu.verify", str(fake_driver), str(kernels)]
+        done = subprocess.run(
+            [*command, *map(str, archives)],
+            cwd=ROOT,
+            env={**os.environ, "FAKE_CUDA_DEVICES": "9.0"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
