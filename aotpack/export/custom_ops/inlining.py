@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from aotpack.errors import CaptureError
+from aotpack.export.custom_ops.by_device import differs_by_device
 from aotpack.export.custom_ops.kernels import kernel_of
 from aotpack.export.custom_ops.known import IMPLEMENTATIONS
 from aotpack.export.custom_ops.python_kernels import (
@@ -77,7 +78,7 @@ class _Definition:
 def _definition(op: OpOverload) -> _Definition | None:
     """What torch knows of a custom operator; None for all others, and for those that torch itself defines."""
     # A kernel of the user may be one for other devices: that is said when the archive is built.
-    if kernel_of(op) is not None:
+    if kernel_of(op) is not None or differs_by_device(op):
         return None
     known = custom_definition(operator_schema(op).name)
     if known is None:

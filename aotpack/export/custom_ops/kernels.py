@@ -12,16 +12,17 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
 from aotpack.building import native_sources
 from aotpack.errors import BuildError
 from aotpack.export.torch_compat.dispatch import has_kernel
+from aotpack.export.torch_compat.library import custom_definition
 from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 from aotpack.targets import Target
 
@@ -42,6 +43,7 @@ class CustomKernel:
     include_dirs: tuple[Path, ...]
     flags: tuple[str, ...]
     objects: tuple[tuple[str | None, tuple[Path, ...]], ...]
+    triton: Callable[..., Any] | None = None
 
     def objects_for(self, target: str) -> tuple[Path, ...]:
         """The objects and static archives to link for `target`.
@@ -69,8 +71,9 @@ def custom_kernel(
     include_dirs: Sequence[PathLike] = (),
     flags: Sequence[str] = (),
     objects: Mapping[str, Sequence[PathLike]] | Sequence[PathLike] | None = None,
+    triton: Callable[..., Any] | None = None,
 ) -> CustomKernel:
-    """Registers the C++ kernel of a custom operator. Call it before the model is captured; a second call for the same
+    """Registers the kernel of a custom operator: in C++ for CPUs, with Triton for GPUs, or both. Call it before the model is captured; a second call for the same
     operator replaces the first.
 
     The operator itself is defined with `torch.library`: with a schema, a fake implementation, and an implementation for
@@ -85,10 +88,14 @@ def custom_kernel(
         include_dirs: include directories, in addition to the directories of the sources.
         flags: compiler flags, added after aotpack's own flags (which include `-O2 -ffp-contract=off`), e.g. `["-O3"]`.
         objects: object files and static archives (`.o`, `.a`) to link: target → files, or files for all targets.
+        triton: a function that computes the operator on GPUs. It accepts the operator's arguments and returns its
+            results; it calls torch operators and Triton kernels, each of these by `torch.library.wrap_triton`. Without
+            sources and objects, CPUs compute the operator by its Python implementation.
 
     Raises:
-        BuildError: a name is invalid, a file is missing or unsupported, no kernel is given, or torch decomposes the
-            operator.
+        BuildError: a name is invalid, a file is missing or unsupported, no kernel is given, torch decomposes the
+            operator, or `triton` is given for one that writes to an argument or was not defined by
+            `torch.library.custom_op`.
     """
     if not _NAME.fullmatch(operator):
         raise BuildError(
@@ -107,12 +114,15 @@ def custom_kernel(
             (None if target is None else Target.parse(target).name, tuple(_object(operator, file) for file in files))
             for target, files in by_target.items()
         ),
+        triton,
     )
-    if not kernel.sources and not kernel.objects:
+    if not kernel.sources and not kernel.objects and triton is None:
         raise BuildError(f"no kernel is given for {operator}", hint="pass its C++ file: sources=[...]")
     if not _FUNCTION.fullmatch(kernel.function):
         raise BuildError(f"{kernel.function!r} is not the name of a C++ function")
     _refuse_composite(operator)
+    if triton is not None:
+        _check_for_triton(operator)
     _registered[operator] = kernel
     return kernel
 
@@ -145,14 +155,35 @@ def kernel_of(op: OpOverload) -> CustomKernel | None:
 
 
 def operators_with_kernels() -> dict[OpOverload, CustomKernel]:
-    """Operators that a CPU can compute by what the user gave. Those that torch does not know yet are left out."""
+    """Operators that a CPU can compute by the C++ that the user gave. Those that torch does not know yet are left
+    out.
+    """
     found = {}
     for name, kernel in _registered.items():
         op = _find(name)
-        if op is not None:
+        if op is not None and (kernel.sources or kernel.objects):
             _refuse_composite(name)
             found[op] = kernel
     return found
+
+
+def operators_with_functions() -> dict[OpOverload, CustomKernel]:
+    """All operators with a kernel of the user that torch knows."""
+    return {op: kernel for name, kernel in _registered.items() if (op := _find(name)) is not None}
+
+
+def _check_for_triton(operator: str) -> None:
+    op = _find(operator)
+    if op is None or custom_definition(operator) is None:
+        raise BuildError(
+            f"{operator} has a function for GPUs, but was not defined by torch.library.custom_op",
+            hint="define the operator with torch.library.custom_op before custom_kernel(triton=...)",
+        )
+    if operator_schema(op).is_mutable:
+        raise BuildError(
+            f"{operator} writes to an argument, which operators with a function for GPUs must not",
+            hint="return the new value, or define the operator with torch.library.triton_op",
+        )
 
 
 def _find(name: str) -> OpOverload | None:

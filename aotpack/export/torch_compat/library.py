@@ -2,6 +2,7 @@
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._library.custom_ops.OPDEFS, and of its values: _init_fn, _backend_fns, _backward_fn, _opoverload, _qualname
+  torch._library.custom_ops.CustomOpDef.{_torch_dispatch_fns, register_torch_dispatch}
   torch._library.triton, the module's name
   torch._functorch.config.decompose_custom_triton_ops
 """
@@ -58,6 +59,37 @@ def custom_definition(name: str) -> CustomDefinition | None:
 def custom_definitions() -> list[CustomDefinition]:
     """The definitions of all operators that `torch.library.custom_op` defined."""
     return [found for name in list(OPDEFS) if (found := custom_definition(name)) is not None]
+
+
+@contextlib.contextmanager
+def decomposed_by(functions: Mapping[OpOverload, Callable[..., Any]]) -> Iterator[None]:
+    """While active, TorchInductor decomposes operators by these functions, which may write to tensors that they make.
+
+    The operators write to no argument. Those of `torch.library.triton_op` have such a rule, which runs their kernels.
+    """
+    from torch._subclasses.functional_tensor import FunctionalTensorMode
+
+    with contextlib.ExitStack() as stack:
+        for operator, function in functions.items():
+            known: Any = OPDEFS.get(operator.name().removesuffix(".default"))
+            if known is None:
+                continue
+            before = known._torch_dispatch_fns.get(FunctionalTensorMode, _kept_whole)
+            known.register_torch_dispatch(FunctionalTensorMode, _by(function))
+            stack.callback(known._torch_dispatch_fns.__setitem__, FunctionalTensorMode, before)
+        yield
+
+
+def _by(function: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        with mode:
+            return function(*args, **(kwargs or {}))
+
+    return rule
+
+
+def _kept_whole(mode: Any, op: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    return mode.__torch_dispatch__(op, types, args, kwargs)
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ import torch
 
 from aotpack.errors import AotpackError, LoweringError
 from aotpack.export import ops
+from aotpack.export.custom_ops.by_device import functions_for_cpus
 from aotpack.export.decompositions import our_decompositions
 from aotpack.export.diagnostics.internal_errors import REPORT, place_of, summary
 from aotpack.export.ir.rewriter import fake_mode
@@ -42,6 +43,7 @@ from aotpack.export.torch_compat.inductor.rare_dtypes import rare_dtypes_allowed
 from aotpack.export.torch_compat.inductor.shims import shims_of_later_versions
 from aotpack.export.torch_compat.inductor.short_cuts import short_cuts
 from aotpack.export.torch_compat.inductor.sizes import open_sizes
+from aotpack.export.torch_compat.library import decomposed_by
 from aotpack.export.torch_compat.onednn import without_onednn
 from aotpack.export.torch_compat.patches import replaced
 from aotpack.targets import BY_NAME, TABLE
@@ -231,6 +233,7 @@ def generate(
         _adapted(),
         chosen_layouts(gm),
         custom_calls(custom or {}),
+        decomposed_by(functions_for_cpus()),
         without_onednn(),
     ):
         return run_inductor(gm, inputs, _config(bits, fold=fold, custom=custom), wording=wording)

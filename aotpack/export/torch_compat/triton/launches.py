@@ -22,6 +22,7 @@ import torch
 from aotpack.errors import CaptureError
 from aotpack.export.torch_compat.fake_tensors import FakeTensor
 from aotpack.export.torch_compat.patches import always, applied, exclusive
+from aotpack.export.torch_compat.triton.interpreter import interpret
 
 # Arguments of a launch that are none of the kernel: how it is compiled.
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
@@ -161,8 +162,6 @@ def interpreted(launch: Launch) -> None:
     Raises:
         CaptureError: the interpreter cannot run it, or it reads or writes beyond its tensors.
     """
-    from aotpack.export.torch_compat.triton.interpreter import interpret
-
     configuration = launch.configurations[0]
     grid = tuple(int(size) for size in configuration.grid)
     interpret(launch.kernel, grid, {**launch.arguments, **configuration.constants})

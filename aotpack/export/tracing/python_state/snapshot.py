@@ -159,7 +159,7 @@ class Snapshot:
             code = frame.f_code
             if code not in seen:
                 seen.add(code)
-                if model_lines.is_model(code.co_filename, "code"):
+                if model_lines.is_model(code.co_filename, "code") and not _is_loading(frame.f_globals):
                     self._add_globals(frame.f_globals, os.path.basename(code.co_filename), set(code.co_names))
             return None if previous is None else previous(frame, event, argument)
 
@@ -195,6 +195,11 @@ class Snapshot:
         if self._on_tensor is not None:
             for tensor in tensors_of(value):
                 self._on_tensor(tensor)
+
+
+def _is_loading(table: dict[str, Any]) -> bool:
+    """Whether these are the globals of a module whose import has not ended: what it defines is no state."""
+    return bool(getattr(table.get("__spec__"), "_initializing", False))
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:

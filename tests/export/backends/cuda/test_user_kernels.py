@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,22 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.library import triton_op, wrap_triton
 
-from aotpack.errors import CaptureError, UnsupportedOperatorError
-from aotpack.export import aot_export, build_archive
+from aotpack.errors import BuildError, CaptureError, UnsupportedOperatorError
+from aotpack.export import aot_export, build_archive, custom_kernel
+from aotpack.export.custom_ops.kernels import custom_kernels_restored
 from tests.export.backends.cuda.conftest import Verify
 from tests.gpu import user_kernels
 from tests.gpu.build_archives import build
 from tests.support.interpreted_gpu.recording import recorded_kernels
 
 pytestmark = pytest.mark.torch
+
+
+def _record(path: Path) -> Any:
+    return json.loads(path.read_text())
+
 
 CASES = user_kernels.user_kernels()
 
@@ -97,10 +105,9 @@ def test_pruning_sees_the_gpu_of_the_target(tmp_path: Path) -> None:
         return out
 
     program = aot_export(model, (torch.randn(64),))
-    for target in ("cuda-sm_80",):
-        report = build_archive(program, tmp_path / "pruned.aotpack", targets=[target])
-        assert "BLOCK" not in "".join(report.triton_configs)
-        assert not report.triton_configs
+    # One is left: there is no choice to report.
+    report = build_archive(program, tmp_path / "pruned.aotpack", targets=["cuda-sm_80"])
+    assert not report.triton_configs
 
 
 def test_cpus_reject_kernels_by_their_operators(tmp_path: Path) -> None:
@@ -137,3 +144,55 @@ def test_a_written_tensor_that_shares_memory_is_rejected() -> None:
 
     with pytest.raises(CaptureError, match="shares memory"):
         aot_export(model, (torch.randn(16),))
+
+
+@triton_op("aotpack_tests::added_on_both", mutates_args={})
+def added_on_both(x: Tensor, y: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    wrap_triton(user_kernels.add_kernel)[(triton.cdiv(x.numel(), 32),)](x, y, out, x.numel(), BLOCK=32)
+    return out
+
+
+@added_on_both.register_kernel("cpu")
+def _(x: Tensor, y: Tensor) -> Tensor:
+    # In place, as functions of users are.
+    return x.clone().add_(y)
+
+
+@torch.library.custom_op("aotpack_tests::doubled_by_both", mutates_args=())
+def doubled_by_both(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@doubled_by_both.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def _doubled_on_gpus(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    wrap_triton(user_kernels.add_kernel)[(triton.cdiv(x.numel(), 32),)](x, x, out, x.numel(), BLOCK=32)
+    return out
+
+
+def test_each_kind_of_device_has_its_implementation(tmp_path: Path, verify: Verify) -> None:
+    def model(x: Tensor, y: Tensor) -> Tensor:
+        return torch.ops.aotpack_tests.doubled_by_both(added_on_both(x.sin(), y)).cos()
+
+    with custom_kernels_restored(), recorded_kernels(tmp_path / "kernels"):
+        custom_kernel("aotpack_tests::doubled_by_both", triton=_doubled_on_gpus)
+        program = aot_export(model, (torch.randn(9, 7), torch.randn(9, 7)))
+        archive = tmp_path / "both.aotpack"
+        # The check runs the module for the CPU.
+        report = build_archive(program, archive, targets=["x86-64-v3", "cuda-sm_90"])
+    assert report.check.target == "x86-64-v3"
+    verify(tmp_path / "kernels", archive)
+    names = [record["name"] for record in map(_record, (tmp_path / "kernels").iterdir())]
+    assert sum(name.startswith("add_kernel") for name in names) >= 1
+
+
+def test_a_function_for_gpus_needs_an_operator_that_writes_to_nothing() -> None:
+    with pytest.raises(BuildError, match="writes to an argument"):
+        custom_kernel("aotpack_tests::doubled_", triton=_doubled_on_gpus)
+    with pytest.raises(BuildError, match="was not defined by"):
+        custom_kernel("aotpack_tests::nothing", triton=_doubled_on_gpus)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from aotpack.export import ops
+from aotpack.export.custom_ops.by_device import functions_for_gpus
 from aotpack.export.torch_compat.inductor.asserts import Wording
 from aotpack.export.torch_compat.inductor.codegen import (
     GeneratedCode,
@@ -22,6 +23,7 @@ from aotpack.export.torch_compat.inductor.codegen import (
     run_inductor,
     settings_everywhere,
 )
+from aotpack.export.torch_compat.library import decomposed_by
 
 # Settings that not every version has; without them the version does not do what they switch off.
 _OPTIONAL = {"use_static_triton_launcher": False, "use_static_cuda_launcher": False}
@@ -58,6 +60,7 @@ def generate_cuda(
             adapted_everywhere(),
             products_by_our_kernel(),
             launches_by_kernels(),
+            decomposed_by(functions_for_gpus()),
             cuda_module_wrappers(num_inputs),
             _without_lines(),
         ):

@@ -73,7 +73,7 @@ class KernelCompiler:
                 entry=str(binary.metadata.name),
                 cubin=bytes(binary.asm["cubin"]),
                 ptx=str(binary.asm["ptx"]),
-                choice=_words(launcher.config, len(configs)) if len(configs) > 1 else "",
+                choice=_words(launcher.config, len(configs)) if tuner.custom_kernel and len(configs) > 1 else "",
             )
         )
         return tuner
