@@ -111,6 +111,14 @@ def build(
             help="Run operators without a GPU kernel on the host, or reject them.",
         ),
     ] = True,
+    tf32: Annotated[
+        bool,
+        typer.Option(
+            "--tf32",
+            help="Compute float32 products, convolutions and attention on GPUs in TF32: faster, with the precision of "
+            "float16.",
+        ),
+    ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the changes of each graph pass, layer by layer.")
     ] = False,
@@ -176,6 +184,7 @@ def build(
         goldens=goldens,
         updatable=updatable,
         host_steps=host_steps,
+        tf32=tf32,
         jobs=jobs,
         opt_level=opt_level,
     )

@@ -39,6 +39,7 @@ class BuildRequest:
     goldens: bool
     updatable: bool
     host_steps: bool
+    tf32: bool
     jobs: int | None
     opt_level: int | None
 
@@ -159,6 +160,7 @@ def execute(request: BuildRequest) -> BuildResult:
                 without=request.without,
                 updatable=request.updatable,
                 host_steps=request.host_steps,
+                tf32=request.tf32,
                 free_source=True,  # the model is not used afterwards
             ),
             progress=phases,

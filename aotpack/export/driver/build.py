@@ -26,6 +26,7 @@ from aotpack.export.driver.report import BuildReport
 from aotpack.export.driver.self_check import CheckReport
 from aotpack.export.ir.program import PassReport, Program
 from aotpack.export.ir.units import DEFAULT, Unit, units_of
+from aotpack.export.ops.cuda.gpu import tf32_products
 from aotpack.export.passes.common.pipeline import COMMON
 from aotpack.export.passes.runner import run_passes
 from aotpack.export.torch_compat.patches import exclusive
@@ -56,6 +57,9 @@ class BuildOptions:
             (`Model.update_weights`). Otherwise the archive is frozen: it contains only folded and packed weights.
         host_steps: run operators without a GPU kernel on the host, with copies of what they read and return. Otherwise
             such operators are not supported in builds for GPUs.
+        tf32: multiply float32 in TF32 on GPUs: products, convolutions and attention read 10 bits of each mantissa and
+            add in single precision. Example calls are then compared with the tolerance of float16. CPUs compute in full
+            precision.
         free_source: free the source module's tensors as soon as they are packed. The module and `program` cannot be
             used afterwards, even if the build fails.
     """
@@ -69,6 +73,7 @@ class BuildOptions:
     without: Collection[str] = ()
     updatable: bool = False
     host_steps: bool = True
+    tf32: bool = False
     free_source: bool = False
 
 
@@ -143,7 +148,8 @@ def build_archive(
         if options.check:
             self_check.prepare()
         about = {each.unit.label: f"{each.unit.label} " if len(units) > 1 else "" for each in units}
-        lowered = _lower_all(units, tools, clock, weights_known=weights is None, about=about)
+        with tf32_products(options.tf32):
+            lowered = _lower_all(units, tools, clock, weights_known=weights is None, about=about)
         if not options.host_steps:
             refuse_host_steps(each.module for modules in lowered for each in modules)
         compiled = [
@@ -159,6 +165,7 @@ def build_archive(
                 replaceable=weights,
                 free_source=options.free_source,
                 tools=tools,
+                tf32=options.tf32,
             )
     # What folds weights is no entry that users call.
     labels = [each.unit.label for each in units if weights is None or each.unit.entry is not weights.fold]

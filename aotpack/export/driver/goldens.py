@@ -42,8 +42,13 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     return memoryview(array)
 
 
-def golden_file(program: Program, path: str, number: int) -> tuple[Golden, FileSource] | None:
-    """The golden of a program and the file that holds it, to be file number `number`; None where it has none."""
+def golden_file(
+    program: Program, path: str, number: int, *, tf32: bool = False
+) -> tuple[Golden, FileSource] | None:
+    """The golden of a program and the file that holds it, to be file number `number`; None where it has none.
+
+    `tf32`: products of float32 have the precision of float16.
+    """
     if program.reference is None:
         return None
     data = bytearray()
@@ -52,7 +57,8 @@ def golden_file(program: Program, path: str, number: int) -> tuple[Golden, FileS
     for value in program.reference.outputs:
         size = value.numel() * value.element_size()
         outputs.append(_add(data, value, max(1, -(-size // _LIMIT)), number))
-    golden = Golden(inputs, tuple(outputs), _tolerance(program))
+    least = _TOLERANCE[torch.float16] if tf32 else 0.0
+    golden = Golden(inputs, tuple(outputs), max(least, _tolerance(program)))
     return golden, FileSource.from_bytes(path, bytes(data))
 
 

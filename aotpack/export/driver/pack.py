@@ -79,6 +79,7 @@ def pack(
     replaceable: Replaceable | None = None,
     free_source: bool = False,
     tools: Tools,
+    tf32: bool = False,
 ) -> Draft:
     """Brings together what the archive consists of.
 
@@ -114,6 +115,7 @@ def pack(
         )
         for constant, key, row in table.named()
     )
+    on_gpus = tf32 and any(module.backend.name == "cuda" for unit in units for module in unit.modules)
     files = _Files(list(layout.segments))
     fold = replaceable.fold if replaceable is not None else None
     calls = [unit for unit in units if unit.unit.entry is not fold]
@@ -124,13 +126,13 @@ def pack(
     files.add(FileSource.from_bytes("reports/passes.json", report))
     manifest = Manifest(
         name,
-        _producer(units, tools),
+        _producer(units, tools) | ({"float32_products": "tf32"} if on_gpus else {}),
         constants,
         tuple(entries),
         report=len(files.sources) - 1,
         weights=None if replaceable is None else _weights(replaceable, table),
     )
-    return Draft(output, manifest, files, [compiled.unit for compiled in units])
+    return Draft(output, manifest, files, [compiled.unit for compiled in units], tf32=on_gpus)
 
 
 @dataclass
@@ -175,12 +177,14 @@ class Draft:
         manifest: without files and goldens.
         files: the files so far.
         units: what it was made of, of which goldens are examples.
+        tf32: whether modules for GPUs multiply float32 in TF32.
     """
 
     output: Path
     manifest: Manifest
     files: _Files
     units: Sequence[Unit]
+    tf32: bool = False
 
     def stage(self, *, goldens: bool, without: Collection[str] = ()) -> tuple[StagedArchive, list[Example]]:
         """Writes the archive to a temporary file beside the output; also the example calls that it is to answer.
@@ -195,7 +199,8 @@ class Draft:
         files = _Files(list(self.files.sources))
         examples: list[Example] = []
         for unit in self.units:
-            made = golden_file(unit.program, files.path(f"goldens/{_stem(unit)}", ".bin"), len(files.sources))
+            path = files.path(f"goldens/{_stem(unit)}", ".bin")
+            made = golden_file(unit.program, path, len(files.sources), tf32=self.tf32)
             if made is None or unit.label in without:
                 continue
             golden, file = made

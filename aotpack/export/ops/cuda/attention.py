@@ -11,7 +11,7 @@ from torch.library import triton_op
 from aotpack.export.ops.cuda.attention_kernel import attention_kernel
 from aotpack.export.ops.cuda.attention_rule import AttentionTile, choose, choose_decode
 from aotpack.export.ops.cuda.decode_kernel import combine_kernel, decode_kernel
-from aotpack.export.ops.cuda.gpu import limits
+from aotpack.export.ops.cuda.gpu import input_precision, limits, uses_tf32
 from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
 from aotpack.export.symbolic_shapes.hints import size_hint, size_limit
 from aotpack.export.torch_compat.operators import OpOverload
@@ -66,6 +66,7 @@ def attend(
         q.dtype,
         multiprocessors=multiprocessors,
         shared_bytes=shared_bytes,
+        tf32=uses_tf32(q.dtype),
     )
     grid: Any = ((length + tile.m - 1) // tile.m * batch * heads,)
     own = {"out": q.new_empty((batch, length, heads, v.shape[3])), "HEADS": heads, "CAUSAL": is_causal}
@@ -145,6 +146,7 @@ def _arguments(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: floa
         "MASK": 0 if mask is None else 1 if mask.dtype == torch.bool else 2,
         "BLOCK_D": max(16, 1 << (dim - 1).bit_length()),
         "BLOCK_VD": max(16, 1 << (value_dim - 1).bit_length()),
+        "PRECISION": input_precision(q.dtype),
     }
 
 

@@ -34,6 +34,7 @@ def read_keys(
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_VD: tl.constexpr,
+    PRECISION: tl.constexpr = "ieee",
 ):
     """Adds keys begin to end: the largest score of each position, the sum of its weights, and its weighted values.
 
@@ -54,7 +55,7 @@ def read_keys(
             x = tl.load(keys, mask=in_dim[:, None], other=0.0)
         else:
             x = tl.load(keys, mask=is_key[None, :] & in_dim[:, None], other=0.0)
-        score = tl.dot(queries, x, input_precision="ieee") * SCALE
+        score = tl.dot(queries, x, input_precision=PRECISION) * SCALE
         if MASK == 1:
             allowed = tl.load(masks, mask=is_key[None, :], other=0)
             score = tl.where(allowed != 0, score, -float("inf"))
@@ -76,7 +77,7 @@ def read_keys(
             y = tl.load(values, mask=in_value_dim[None, :], other=0.0)
         else:
             y = tl.load(values, mask=is_key[:, None] & in_value_dim[None, :], other=0.0)
-        total = tl.dot(p.to(y.dtype), y, total * rescale[:, None], input_precision="ieee")
+        total = tl.dot(p.to(y.dtype), y, total * rescale[:, None], input_precision=PRECISION)
         largest = larger
         keys += step * stride_kn
         values += step * stride_vn
@@ -120,6 +121,7 @@ def attention_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_VD: tl.constexpr,
+    PRECISION: tl.constexpr = "ieee",
 ):
     """out[b, m, h, :] = softmax(SCALE * q[b, h, m, :] @ k[b, h', :, :].T + mask[b, h, m, :]) @ v[b, h', :, :].
 
@@ -184,14 +186,14 @@ def attention_kernel(
     middle = whole * BLOCK_N
     largest, weight, total = read_keys(
         queries, keys, values, masks, largest, weight, total, offsets_m, 0, middle, KEYS, stride_kn, stride_vn,
-        stride_mn, SCALE, DIM, VALUE_DIM, MASK, CAUSAL, True, 1, BLOCK_N, BLOCK_D, BLOCK_VD,
+        stride_mn, SCALE, DIM, VALUE_DIM, MASK, CAUSAL, True, 1, BLOCK_N, BLOCK_D, BLOCK_VD, PRECISION,
     )  # fmt: skip
     keys += middle.to(tl.int64) * stride_kn
     values += middle.to(tl.int64) * stride_vn
     masks += middle.to(tl.int64) * stride_mn
     largest, weight, total = read_keys(
         queries, keys, values, masks, largest, weight, total, offsets_m, middle, end, KEYS, stride_kn, stride_vn,
-        stride_mn, SCALE, DIM, VALUE_DIM, MASK, CAUSAL, False, 1, BLOCK_N, BLOCK_D, BLOCK_VD,
+        stride_mn, SCALE, DIM, VALUE_DIM, MASK, CAUSAL, False, 1, BLOCK_N, BLOCK_D, BLOCK_VD, PRECISION,
     )  # fmt: skip
     # nan stays.
     total = tl.where((weight == 0.0)[:, None], 0.0, total / tl.where(weight == 0.0, 1.0, weight)[:, None])

@@ -57,6 +57,7 @@ def choose(
     *,
     multiprocessors: int,
     shared_bytes: int,
+    tf32: bool = False,
 ) -> AttentionTile:
     """The tile of an attention. Fitted on attentions of transformers on an H200.
 
@@ -68,8 +69,9 @@ def choose(
         dtype: of queries, keys and values.
         multiprocessors: of the GPU.
         shared_bytes: what a block may have of shared memory.
+        tf32: whether float32 is multiplied in TF32: in tiles as for halves.
     """
-    if dtype == torch.float32:
+    if dtype == torch.float32 and not tf32:
         tile = _FULL
     else:
         tile = _FEW_ROWS if length <= _FEW_ROWS.m else _HALVES

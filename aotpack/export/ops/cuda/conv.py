@@ -14,7 +14,7 @@ from aotpack.export.ops.activations import BY_NUMBER
 from aotpack.export.ops.cuda import gemm
 from aotpack.export.ops.cuda.conv_kernel import conv_kernel, depthwise_kernel
 from aotpack.export.ops.cuda.conv_rule import choose
-from aotpack.export.ops.cuda.gpu import limits
+from aotpack.export.ops.cuda.gpu import input_precision, limits, uses_tf32
 from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
 from aotpack.export.symbolic_shapes.hints import size_hint
 from aotpack.export.torch_compat.operators import OpOverload
@@ -206,6 +206,7 @@ def _product(
         x.dtype,
         multiprocessors=multiprocessors,
         shared_bytes=shared_bytes,
+        tf32=uses_tf32(x.dtype),
     )
     first, second = weight.stride()[:2]
     precise = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -230,6 +231,7 @@ def _product(
         "BLOCK_M": tile.m,
         "BLOCK_N": tile.n,
         "BLOCK_K": tile.k,
+        "PRECISION": input_precision(x.dtype),
         "num_warps": tile.warps,
         "num_stages": tile.stages,
     }

@@ -13,7 +13,7 @@ from torch.library import triton_op
 from aotpack.export.ops.cuda.conv import innermost, is_small, three_dims, with_dims
 from aotpack.export.ops.cuda.conv_backward_kernel import depthwise_weight_gradient_kernel, weight_gradient_kernel
 from aotpack.export.ops.cuda.conv_backward_rule import choose, choose_depthwise, within
-from aotpack.export.ops.cuda.gpu import limits
+from aotpack.export.ops.cuda.gpu import input_precision, limits
 from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
 from aotpack.export.symbolic_shapes.hints import size_hint
 from aotpack.export.torch_compat.operators import OpOverload
@@ -154,6 +154,7 @@ def _product(shared: dict[str, Any], groups: int, each: int, channels: int, taps
         "BLOCK_M": tile.m,
         "BLOCK_N": tile.n,
         "BLOCK_K": tile.k,
+        "PRECISION": input_precision(rows.dtype),
         "num_warps": tile.warps,
         "num_stages": tile.stages,
     }

@@ -83,6 +83,7 @@ def weight_gradient_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    PRECISION: tl.constexpr = "ieee",
 ):
     """A product of channels of `rows` and of taps and channels of `source`, summed over places.
 
@@ -163,7 +164,7 @@ def weight_gradient_kernel(
                 mask=inside & is_place[:, None] & is_column[None, :],
                 other=0.0,
             )
-        total = tl.dot(a, b, total, input_precision="ieee", out_dtype=total.dtype)
+        total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=total.dtype)
         place += BLOCK_K
         if not FLAT:
             w_out, h_out, d_out, n_out = _added(

@@ -92,6 +92,7 @@ def conv_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    PRECISION: tl.constexpr = "ieee",
 ):
     """A convolution as a product: places of the result times taps and channels, times channels of the result.
 
@@ -206,7 +207,7 @@ def conv_kernel(
                 mask=(index < depth)[:, None],
                 other=0.0,
             )
-        total = tl.dot(a, b, total, input_precision="ieee", out_dtype=total.dtype)
+        total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=total.dtype)
     if HAS_BIAS:
         total += tl.load(bias + group * CHANNELS_OUT + tl.where(is_out, offsets_n, 0))[None, :].to(total.dtype)
     total = activate(total, ACTIVATION)

@@ -35,6 +35,7 @@ def choose(
     *,
     multiprocessors: int,
     shared_bytes: int,
+    tf32: bool = False,
 ) -> tuple[Tile, int]:
     """The tile of a convolution, and among how many blocks its sums are divided.
 
@@ -46,8 +47,11 @@ def choose(
         dtype: of input and weight.
         multiprocessors: of the GPU.
         shared_bytes: what a block may have of shared memory.
+        tf32: whether float32 is multiplied in TF32: in tiles as for halves, of half the depth.
     """
     tiles = _DOUBLE if dtype == torch.float64 else _FULL if dtype == torch.float32 else _HALVES
+    if tf32:
+        tiles = tuple((busy, replace(tile, k=tile.k // 2)) for busy, tile in _HALVES)
 
     def blocks(tile: Tile) -> int:
         return groups * -(-places // tile.m) * -(-channels_out // tile.n)

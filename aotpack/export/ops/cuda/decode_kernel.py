@@ -87,6 +87,7 @@ def decode_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_VD: tl.constexpr,
+    PRECISION: tl.constexpr = "ieee",
 ):
     """What `attention_kernel` computes, without CAUSAL, for all heads of a group at once.
 
@@ -169,7 +170,7 @@ def decode_kernel(
     total = tl.zeros((BLOCK_M, BLOCK_VD), dtype=tl.float32)
     largest, weight, total = read_keys(
         queries, keys, values, masks, largest, weight, total, rows, begin, middle, KEYS, stride_kn, stride_vn,
-        stride_mn, SCALE, DIM, VALUE_DIM, MASK, False, True, SPLITS, BLOCK_N, BLOCK_D, BLOCK_VD,
+        stride_mn, SCALE, DIM, VALUE_DIM, MASK, False, True, SPLITS, BLOCK_N, BLOCK_D, BLOCK_VD, PRECISION,
     )  # fmt: skip
     skipped = (middle - begin).to(tl.int64)
     keys += skipped * stride_kn
@@ -177,7 +178,7 @@ def decode_kernel(
     masks += skipped * stride_mn
     largest, weight, total = read_keys(
         queries, keys, values, masks, largest, weight, total, rows, middle, end, KEYS, stride_kn, stride_vn,
-        stride_mn, SCALE, DIM, VALUE_DIM, MASK, False, False, SPLITS, BLOCK_N, BLOCK_D, BLOCK_VD,
+        stride_mn, SCALE, DIM, VALUE_DIM, MASK, False, False, SPLITS, BLOCK_N, BLOCK_D, BLOCK_VD, PRECISION,
     )  # fmt: skip
     # nan stays.
     total = tl.where((weight == 0.0)[:, None], 0.0, total / tl.where(weight == 0.0, 1.0, weight)[:, None])

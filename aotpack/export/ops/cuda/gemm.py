@@ -13,12 +13,14 @@ from aotpack.export.ops.activations import BY_NUMBER
 from aotpack.export.ops.cuda.gemm_kernel import gemm_kernel
 from aotpack.export.ops.cuda.gemm_rule import Tile, choose, choose_vector
 from aotpack.export.ops.cuda.gemv_kernel import gemv_kernel
-from aotpack.export.ops.cuda.gpu import limits
+from aotpack.export.ops.cuda.gpu import input_precision, limits, uses_tf32
 from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
 from aotpack.export.symbolic_shapes.hints import size_hint, size_limit
 from aotpack.export.torch_compat.operators import OpOverload
 
 _GROUP_M = 8
+# Rows up to which a product is as fast without tensor cores.
+_FEW_VECTORS = 4
 _LARGEST_TILE = 256
 # Rows of tiles that may be mostly empty.
 _FEW_ROWS = 32
@@ -111,7 +113,7 @@ def _product(
     if kernel is gemv_kernel:
         return Launch(kernel, (tiles, z), arguments)
     few = tile.m <= _FEW_ROWS and not (isinstance(m, int) and m % tile.m == 0)
-    own = {"FEW_ROWS": few, "SPLITS": splits, "GROUP_M": _GROUP_M}
+    own = {"FEW_ROWS": few, "SPLITS": splits, "GROUP_M": _GROUP_M, "PRECISION": input_precision(a.dtype)}
     return Launch(kernel, (tiles, z, splits), arguments | own)
 
 
@@ -130,6 +132,8 @@ def _vector_tile(a: Tensor, b: Tensor) -> Tile | None:
     if not isinstance(step, int) or step != 1:
         return None
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
+    if uses_tf32(a.dtype) and size_hint(m) > _FEW_VECTORS:
+        return None
     return choose_vector(size_hint(m), size_hint(n), size_hint(k), a.dtype, most_rows=size_limit(m))
 
 
@@ -138,7 +142,14 @@ def _tile(a: Tensor, b: Tensor) -> tuple[Tile, int]:
     (z, m, k), n = a.shape, b.shape[2]
     sizes = (size_hint(z), size_hint(m), size_hint(n), size_hint(k))
     results = size_limit(z * m * n)
-    return choose(*sizes, a.dtype, most_results=results, multiprocessors=multiprocessors, shared_bytes=shared)
+    return choose(
+        *sizes,
+        a.dtype,
+        most_results=results,
+        multiprocessors=multiprocessors,
+        shared_bytes=shared,
+        tf32=uses_tf32(a.dtype),
+    )
 
 
 OPERATOR: OpOverload = torch.ops.aotpack.cuda_gemm.default

@@ -37,6 +37,7 @@ def gemm_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    PRECISION: tl.constexpr = "ieee",
 ):
     """out[z, m, n] = activation(ALPHA * sum_k a[z, m, k] * b[z, k, n] + bias[n]); `out` is contiguous.
 
@@ -85,7 +86,7 @@ def gemm_kernel(
         else:
             x = tl.load(a_tile, mask=offsets_k[None, :] < K - k, other=0.0)
         y = tl.load(b_tile) if EVEN_K else tl.load(b_tile, mask=offsets_k[:, None] < K - k, other=0.0)
-        total = tl.dot(x, y, total, input_precision="ieee", out_dtype=total.dtype)
+        total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=total.dtype)
     if ALPHA != 1.0:
         total = total * ALPHA
     if HAS_BIAS:

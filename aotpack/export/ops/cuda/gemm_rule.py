@@ -93,6 +93,7 @@ def choose(
     most_results: int | None,
     multiprocessors: int,
     shared_bytes: int,
+    tf32: bool = False,
 ) -> tuple[Tile, int]:
     """The tile of a product of `batch` matrices [m, k] @ [k, n], and among how many blocks its sums are divided.
 
@@ -102,8 +103,9 @@ def choose(
         most_results: the largest number of elements of the result; None where there is no limit.
         multiprocessors: of the GPU.
         shared_bytes: what a block may have of shared memory.
+        tf32: whether float32 is multiplied in TF32: in tiles as for halves, of half the depth.
     """
-    full, few = dtype == torch.float32, m <= 32
+    full, few = dtype == torch.float32 and not tf32, m <= 32
     tile, splits = None, 1
     if dtype != torch.float64:
         division = _DIVIDED_FULL if full else _DIVIDED_FEW if few else _DIVIDED_HALVES
@@ -112,7 +114,7 @@ def choose(
         halves = _HALVES if not few else _ROWS_16 if m <= 16 else _ROWS_32
         tiles = _DOUBLE if dtype == torch.float64 else _FULL if full else halves
         tile = next(t for busy, t in tiles if batch * _blocks(t, m, n) >= busy * multiprocessors)
-    tile = replace(tile, k=_depth(tile.k, k))
+    tile = replace(tile, k=_depth(tile.k // 2 if tf32 else tile.k, k))
     while tile.shared_bytes(dtype.itemsize) > shared_bytes and tile.stages > 1:
         tile = replace(tile, stages=tile.stages - 1)
     return tile, splits

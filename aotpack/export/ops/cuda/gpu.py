@@ -1,7 +1,10 @@
-"""What rules for tiles ask of the GPU that code is generated for."""
+"""What rules for tiles ask of the GPU that code is generated for, and the precision of products."""
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,3 +19,26 @@ def limits() -> tuple[int, int]:
         return _ANY
     gpu: Any = torch.cuda.get_device_properties(0)
     return gpu.multi_processor_count, gpu.shared_memory_per_block_optin
+
+
+_TF32: contextvars.ContextVar[bool] = contextvars.ContextVar("aotpack_tf32", default=False)
+
+
+@contextlib.contextmanager
+def tf32_products(enabled: bool) -> Iterator[None]:
+    """While active, kernels multiply float32 in TF32 (10 bits of mantissa, sums in single precision), or they do not."""
+    token = _TF32.set(enabled)
+    try:
+        yield
+    finally:
+        _TF32.reset(token)
+
+
+def uses_tf32(dtype: torch.dtype) -> bool:
+    """Whether products of this dtype are computed in TF32."""
+    return dtype == torch.float32 and _TF32.get()
+
+
+def input_precision(dtype: torch.dtype) -> str:
+    """What kernels pass to `tl.dot`."""
+    return "tf32" if uses_tf32(dtype) else "ieee"
