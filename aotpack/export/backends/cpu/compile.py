@@ -142,7 +142,9 @@ def library_units(
         # Outside the kernels little time is spent: -O3 would cost more to build than it gains.
         optimize = "-O3" if kernels in source.parents else "-O2"
         flags = tuple(toolchain.library_flags(target, halves=halves, optimize=optimize, source=source))
-        key = digest_of([compiler.identity, *portable(flags), name, native_sources.content_hash(source)])
+        content = native_sources.content_hash(source)
+        of_torch = [torch.__version__] if toolchain.includes_torch(source) else []
+        key = digest_of([compiler.identity, *portable(flags), name, content, *of_torch])
         units.append(Unit(name, flags, key, path=source))
     # The longest first, so that it does not run alone at the end.
     return sorted(units, key=lambda unit: -unit.path.stat().st_size if unit.path else 0)

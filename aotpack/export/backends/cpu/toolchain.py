@@ -82,14 +82,25 @@ def library_flags(
         "-ffp-contract=fast",
         *(f"-D{macro}" for macro in macros if source is None or native_sources.mentions(source, macro)),
         *_includes(native_sources.include_folders()),
+        *(_torch_headers() if source is not None and includes_torch(source) else ()),
     ]
+
+
+def includes_torch(source: Path) -> bool:
+    """Whether one of our sources computes by a header of torch."""
+    return native_sources.mentions(source, "ATen/native")
+
+
+def _torch_headers() -> list[str]:
+    import torch
+
+    include = Path(torch.__file__).parent / "include"
+    macros = ["-DSTANDALONE_TORCH_HEADER", "-DC10_USING_CUSTOM_GENERATED_MACROS"]
+    return [*macros, f"-ffile-prefix-map={include}=torch", "-isystem", str(include)]
 
 
 def generated_flags(target: str, *, optimize: str) -> list[str]:
     """For generated code, which includes torch's header-only vector library."""
-    import torch
-
-    include = Path(torch.__file__).parent / "include"
     return [
         *_COMMON,
         *target_flags(target),
@@ -97,12 +108,8 @@ def generated_flags(target: str, *, optimize: str) -> list[str]:
         # As Inductor compiles its kernels: rounding stays that of the separate operations.
         "-ffp-contract=off",
         "-DTORCH_INDUCTOR_CPP_WRAPPER",
-        "-DSTANDALONE_TORCH_HEADER",
-        "-DC10_USING_CUSTOM_GENERATED_MACROS",
-        f"-ffile-prefix-map={include}=torch",
         *_includes(native_sources.include_folders()),
-        "-isystem",
-        str(include),
+        *_torch_headers(),
     ]
 
 
