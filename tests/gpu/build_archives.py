@@ -13,6 +13,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,6 +23,7 @@ from tests.gpu.architectures import architectures
 from tests.gpu.cases import cases
 from tests.gpu.host_steps import host_steps
 from tests.gpu.joint import joint
+from tests.gpu.special_functions import special_functions
 from tests.gpu.user_kernels import user_kernels
 from tests.support.interpreted_gpu.recording import recorded_kernels
 
@@ -38,11 +40,15 @@ def main() -> int:
         return build(options.folder, options.names, options.target)
 
 
+def _all() -> dict[str, Any]:
+    return {**cases(), **architectures(), **host_steps(), **joint(), **special_functions(), **user_kernels()}
+
+
 def build(folder: Path, names: Sequence[str], targets: Sequence[str] | None) -> int:
     """Builds the archives of some names, all of them where none is given; 1 where a build fails."""
     folder.mkdir(parents=True, exist_ok=True)
     failed = 0
-    for name, make in {**cases(), **architectures(), **host_steps(), **joint(), **user_kernels()}.items():
+    for name, make in _all().items():
         if names and name not in names:
             continue
         torch.manual_seed(0)

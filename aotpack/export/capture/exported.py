@@ -15,8 +15,8 @@ from aotpack.errors import CaptureError
 from aotpack.export.capture.forward import forward_program
 from aotpack.export.capture.model_files import foreign
 from aotpack.export.capture.models import aot_export
-from aotpack.export.custom_ops.triton_launches import launches_traced
 from aotpack.export.capture.variants import Variants, with_variants
+from aotpack.export.custom_ops.triton_launches import launches_traced
 from aotpack.export.diagnostics.internal_errors import reported, summary
 from aotpack.export.ir.program import Program
 from aotpack.export.symbolic_shapes.deserialized_guards import restore_guards

@@ -34,7 +34,9 @@ def functions_for_cpus() -> dict[OpOverload, Callable[..., Any]]:
         found.pop(operator, None)
         if not kernel.sources and not kernel.objects:
             defined = custom_definition(operator_schema(operator).name)
-            function = python_kernel(operator) if defined is None else defined.kernels.get("cpu", defined.implementation)
+            function = (
+                python_kernel(operator) if defined is None else defined.kernels.get("cpu", defined.implementation)
+            )
             if function is not None:
                 found[operator] = function
     return found

@@ -73,8 +73,8 @@ def custom_kernel(
     objects: Mapping[str, Sequence[PathLike]] | Sequence[PathLike] | None = None,
     triton: Callable[..., Any] | None = None,
 ) -> CustomKernel:
-    """Registers the kernel of a custom operator: in C++ for CPUs, with Triton for GPUs, or both. Call it before the model is captured; a second call for the same
-    operator replaces the first.
+    """Registers the kernel of a custom operator: in C++ for CPUs, with Triton for GPUs, or both. Call it before the
+    model is captured; a second call for the same operator replaces the first.
 
     The operator itself is defined with `torch.library`: with a schema, a fake implementation, and an implementation for
     eager PyTorch, which runs the example call. The eager implementation is not part of the archive.

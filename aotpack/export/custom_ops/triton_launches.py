@@ -139,7 +139,8 @@ def _operands(launch: Launch) -> tuple[tuple[tuple[str, ...], ...], tuple[str, .
 def _refuse_aliases(name: str, launch: Launch, tensors: Sequence[Sequence[str]], places: Sequence[int]) -> None:
     values = [launch.arguments[group[0]] for group in tensors]
     for place in places:
-        if any(stride == 0 and size != 1 for size, stride in zip(_ints(values[place].shape), values[place].stride())):
+        sizes, strides = _ints(values[place].shape), values[place].stride()
+        if any(stride == 0 and size != 1 for size, stride in zip(sizes, strides, strict=True)):
             raise CaptureError(f"the Triton kernel {name} writes to {tensors[place][0]!r}, an expanded tensor")
         for other, value in enumerate(values):
             if other != place and storage_id(value) == storage_id(values[place]):
@@ -163,7 +164,18 @@ def _operator(
     orders = tuple(_order(value) for value in values)
     kinds = tuple(type(launch.arguments[number]) for number in numbers)
     ways = tuple((_text(c.constants), _text(c.options)) for c in launch.configurations)
-    identity = (id(launch.kernel), id(launch.tuner), name, _text(constants), ways, tensors, orders, numbers, kinds, places)
+    identity = (
+        id(launch.kernel),
+        id(launch.tuner),
+        name,
+        _text(constants),
+        ways,
+        tensors,
+        orders,
+        numbers,
+        kinds,
+        places,
+    )
     if identity not in _known:
         unset = (0, 0, 0)
         kept = replace(

@@ -42,9 +42,7 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     return memoryview(array)
 
 
-def golden_file(
-    program: Program, path: str, number: int, *, tf32: bool = False
-) -> tuple[Golden, FileSource] | None:
+def golden_file(program: Program, path: str, number: int, *, tf32: bool = False) -> tuple[Golden, FileSource] | None:
     """The golden of a program and the file that holds it, to be file number `number`; None where it has none.
 
     `tf32`: products of float32 have the precision of float16.

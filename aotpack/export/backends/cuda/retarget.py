@@ -11,9 +11,9 @@ from torch.fx.node import map_aggregate
 from aotpack.export.ir.program import Program, get_attribute
 from aotpack.export.ir.rewriter import fake_mode, is_dense
 from aotpack.export.torch_compat.graphs import module_over
-from aotpack.export.torch_compat.inductor.cuda.device import DEVICE
 from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 from aotpack.export.torch_compat.pytree import tree_map_only
+from aotpack.export.torch_compat.triton.driver import DEVICE
 
 
 def on_device(program: Program) -> tuple[torch.fx.GraphModule, list[Any], list[str]]:

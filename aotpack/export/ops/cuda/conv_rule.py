@@ -49,7 +49,9 @@ def choose(
         shared_bytes: what a block may have of shared memory.
         tf32: whether float32 is multiplied in TF32: in tiles as for halves, of half the depth.
     """
-    tiles = _DOUBLE if dtype == torch.float64 else _FULL if dtype == torch.float32 else _HALVES
+    tiles: tuple[tuple[float, Tile], ...] = (
+        _DOUBLE if dtype == torch.float64 else _FULL if dtype == torch.float32 else _HALVES
+    )
     if tf32:
         tiles = tuple((busy, replace(tile, k=tile.k // 2)) for busy, tile in _HALVES)
 

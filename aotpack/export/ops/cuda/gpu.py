@@ -26,7 +26,7 @@ _TF32: contextvars.ContextVar[bool] = contextvars.ContextVar("aotpack_tf32", def
 
 @contextlib.contextmanager
 def tf32_products(enabled: bool) -> Iterator[None]:
-    """While active, kernels multiply float32 in TF32 (10 bits of mantissa, sums in single precision), or they do not."""
+    """While active, kernels multiply float32 in TF32: with 10 bits of mantissa, and sums in single precision."""
     token = _TF32.set(enabled)
     try:
         yield

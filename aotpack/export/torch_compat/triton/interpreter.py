@@ -103,7 +103,7 @@ class _Memory:
         return self._memory.atomic_rmw(operation, addresses, values, mask, order)
 
     def atomic_cas(self, addresses: Array, expected: Array, values: Array, order: Any) -> Any:
-        self._bounds.check(addresses, np.True_, values.itemsize)
+        self._bounds.check(addresses, np.ones(1, bool), values.itemsize)
         return self._memory.atomic_cas(addresses, expected, values, order)
 
 

@@ -1,11 +1,12 @@
 """Launches of Triton kernels, caught while a model is traced or run on the CPU.
 
-`kernel[grid](...)` compiles the kernel for the GPU of the host. While a model is captured there may be none, and tensors
-are on the CPU: a launch on fake tensors becomes a record, and one on tensors with values runs in Triton's interpreter.
+`kernel[grid](...)` compiles the kernel for the GPU of the host. While a model is captured there may be none, and
+tensors are on the CPU: a launch on fake tensors becomes a record, and one on tensors with values runs in Triton's
+interpreter.
 
 Private interfaces touched (triton 3.6 and 3.7, torch 2.11 to 2.13):
   triton.runtime.jit.JITFunction.{run, params, arg_names, signature}
-  triton.runtime.autotuner.Autotuner.{run, fn, configs, arg_names}
+  triton.runtime.autotuner.Autotuner.{run, fn, configs, arg_names, nargs, prune_configs}
   torch._higher_order_ops.triton_kernel_wrap.TraceableTritonKernelWrapper.{run, __call__, kernel, grid}
 """
 
@@ -126,7 +127,7 @@ class _Catching:
         if kind is None or kwargs.get("warmup"):
             return self.run_autotuned(tuner, *args, **kwargs)
         # Any configuration computes the same.
-        configs = tuner.configs[:1] if kind is torch.Tensor else tuner.configs
+        configs = _remaining(tuner, args, kwargs)[:1] if kind is torch.Tensor else tuner.configs
         for config in configs:
             if config.pre_hook is not None or getattr(tuner, "user_defined_pre_hook", False):
                 raise CaptureError(
@@ -146,6 +147,15 @@ class _Catching:
             raise CaptureError(f"the Triton kernel {kernel_name(tuner)} has two autotuners", hint="use one")
         self.handler(launch)
         return None
+
+
+def _remaining(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The configurations that `prune_configs_by` leaves; all of them where it needs a GPU."""
+    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+    with contextlib.suppress(Exception):
+        given = {name: value for name, value in kwargs.items() if name not in ("grid", "warmup")}
+        return list(tuner.prune_configs(given)) or list(tuner.configs)
+    return list(tuner.configs)
 
 
 def kernel_name(kernel: Any) -> str:
@@ -230,4 +240,3 @@ def _merged(launches: list[Launch], tuner: Any) -> Launch:
     first = launches[0]
     configurations = tuple(launch.configurations[0] for launch in launches)
     return Launch(first.kernel, first.arguments, configurations, tuner)
-

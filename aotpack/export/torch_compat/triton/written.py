@@ -40,6 +40,4 @@ def written(launch: Launch) -> tuple[str, ...]:
     # Before torch 2.12 the names are the result.
     writes = getattr(getattr(accesses, "read_writes", None), "writes", None)
     names = {dep.name for dep in writes} if writes is not None else set(accesses)
-    return tuple(
-        name for name, value in launch.arguments.items() if isinstance(value, torch.Tensor) and name in names
-    )
+    return tuple(name for name, value in launch.arguments.items() if isinstance(value, torch.Tensor) and name in names)

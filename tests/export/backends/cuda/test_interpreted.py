@@ -23,6 +23,7 @@ NAMES = (
     *("joint-convolutions", "joint-volumes", "joint-attention"),
 )
 
+
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("kernels")

@@ -46,7 +46,9 @@ def test_kernels_are_compiled_for_it(tmp_path: Path, tf32: bool) -> None:
     assets = [asset for module in variant.modules for asset in module.assets if asset.name.endswith(".ptx")]
     with ArchiveReader(path) as reader:
         sources = [reader.read(asset.file, asset.offset, asset.nbytes).decode() for asset in assets]
-    products = [text for text in sources if "gemm_kernel" in text or "conv_kernel" in text or "attention_kernel" in text]
+    products = [
+        text for text in sources if "gemm_kernel" in text or "conv_kernel" in text or "attention_kernel" in text
+    ]
     assert len(products) >= 3
     assert all((".tf32" in text) == tf32 for text in products)
 

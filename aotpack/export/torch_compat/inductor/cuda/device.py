@@ -20,7 +20,7 @@ import torch
 
 from aotpack.export.torch_compat.inductor_patch_table import CUDA_QUERIES
 from aotpack.export.torch_compat.patches import always, applied, returning
-from aotpack.export.torch_compat.triton.driver import DEVICE, triton_driver
+from aotpack.export.torch_compat.triton.driver import triton_driver
 from aotpack.targets import GpuInfo
 
 _MODULES_WITH_CACHES = ("torch.utils._triton", "torch._inductor.utils", "torch._inductor.runtime.hints")

@@ -68,7 +68,8 @@ def _in_order(value: Tensor, order: Sequence[int] | None) -> Tensor:
     if order is None or has_order(value, order):
         return value
     back = [list(order).index(dim) for dim in range(len(order))]
-    return value.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
+    dense: Tensor = value.permute(tuple(order)).clone(memory_format=torch.contiguous_format)
+    return dense.permute(back)
 
 
 def _divided(launch: Launch, kept: Sequence[Configuration]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -92,9 +93,7 @@ def _autotuner(launch: Launch, kept: Sequence[Configuration]) -> Any:
     from triton import Config, autotune
 
     constants, _ = _divided(launch, kept)
-    configs = [
-        Config({k: v for k, v in c.constants.items() if k not in constants}, **c.options) for c in kept
-    ]
+    configs = [Config({k: v for k, v in c.constants.items() if k not in constants}, **c.options) for c in kept]
     return autotune(configs=configs, key=[])(launch.kernel)
 
 
