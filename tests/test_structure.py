@@ -21,6 +21,7 @@ LAYERS = (
     "aotpack/runtime",
     "aotpack/runtime/packing",
     "aotpack/export/torch_compat",
+    "aotpack/export/torch_compat/triton",
     "aotpack/export/diagnostics",
     "aotpack/export/symbolic_shapes",
     "aotpack/export/ir",

@@ -86,7 +86,7 @@ def _definition(op: OpOverload) -> _Definition | None:
         return None if run is None else _Definition(op.name(), run, has_backward(op))
     by_torch = known.implementation.__module__
     if by_torch == TRITON_MODULE and "cpu" not in known.kernels:
-        # Its launches are traced, and are known by the operator.
+        # Its launches are traced. Reports name the operator.
         return _Definition(known.name, launched_by(known.name)(known.implementation), known.has_backward)
     if by_torch.partition(".")[0] == "torch" and by_torch != TRITON_MODULE:
         return None

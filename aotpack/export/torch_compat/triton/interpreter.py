@@ -16,7 +16,6 @@ import contextlib
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -118,11 +117,11 @@ def _interpreting(bounds: _Bounds) -> Iterator[None]:
     named = types.FunctionType((lambda: None).__code__, {"tl": tl, "core": tl.core})
     scope = interpreter._patch_lang(named)
     builder = interpreter.InterpreterBuilder
-    nested = {"rewrite": types.SimpleNamespace(restore=lambda: None)}
+    unchanged = types.SimpleNamespace(restore=lambda: None)
     try:
         with contextlib.ExitStack() as stack:
             for owner, name, value in (
-                (interpreter, "_patch_lang", lambda _: nested["rewrite"]),
+                (interpreter, "_patch_lang", lambda _: unchanged),
                 (interpreter, "_interpreter", _Memory(interpreter._interpreter, bounds)),
                 (JITFunction, "__call__", lambda self, *a, **k: interpreter.InterpretedFunction(self.fn)(*a, **k)),
                 (builder, "cast_impl", _cast),
@@ -134,7 +133,8 @@ def _interpreting(bounds: _Bounds) -> Iterator[None]:
                 (interpreter.ReduceOps, "apply_impl", _reduced_in_single(interpreter.ReduceOps.apply_impl)),
                 (interpreter.ScanOps, "apply_impl", _reduced_in_single(interpreter.ScanOps.apply_impl)),
             ):
-                stack.enter_context(mock.patch.object(owner, name, value))
+                stack.callback(setattr, owner, name, vars(owner)[name])
+                setattr(owner, name, value)
             yield
     finally:
         scope.restore()

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from aotpack.export.diagnostics import model_lines
+from aotpack.export.torch_compat.modules import is_loading
 from aotpack.export.torch_compat.tensors import storage_id
 from aotpack.export.tracing.python_state.nodes import ABSENT, Elements, Globals, Node, Walk
 
@@ -159,7 +160,7 @@ class Snapshot:
             code = frame.f_code
             if code not in seen:
                 seen.add(code)
-                if model_lines.is_model(code.co_filename, "code") and not _is_loading(frame.f_globals):
+                if model_lines.is_model(code.co_filename, "code") and not is_loading(frame.f_globals):
                     self._add_globals(frame.f_globals, os.path.basename(code.co_filename), set(code.co_names))
             return None if previous is None else previous(frame, event, argument)
 
@@ -195,11 +196,6 @@ class Snapshot:
         if self._on_tensor is not None:
             for tensor in tensors_of(value):
                 self._on_tensor(tensor)
-
-
-def _is_loading(table: dict[str, Any]) -> bool:
-    """Whether these are the globals of a module whose import has not ended: what it defines is no state."""
-    return bool(getattr(table.get("__spec__"), "_initializing", False))
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:

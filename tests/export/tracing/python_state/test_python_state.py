@@ -5,7 +5,10 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import importlib
+import sys
 import types
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -409,3 +412,15 @@ def test_counters_that_nothing_depends_on_build() -> None:
             return x * 2
 
     replayed(Model(), *[(torch.randn(2),) for _ in range(2)])
+
+
+def test_modules_that_a_call_imports_stay_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "imported_in_a_call.py").write_text("import math\n\nFACTOR = math.pi\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def model(x: Tensor) -> Tensor:
+        module = importlib.import_module("imported_in_a_call")
+        return x * module.FACTOR
+
+    assert aot_export(model, (torch.ones(3),)).graph.find_nodes(op="placeholder")
+    assert {"math", "FACTOR"} <= vars(sys.modules["imported_in_a_call"]).keys()
