@@ -189,7 +189,7 @@ def test_each_kind_of_device_has_its_implementation(tmp_path: Path, verify: Veri
     assert report.check.target == "x86-64-v3"
     verify(tmp_path / "kernels", archive)
     names = [record["name"] for record in map(_record, (tmp_path / "kernels").iterdir())]
-    assert {name.rpartition("_")[0] for name in names} >= {"add_kernel", "scale_rows_kernel"}
+    assert {"add_kernel", "scale_rows_kernel"} <= set(names)
 
 
 def test_a_function_for_gpus_needs_an_operator_that_writes_to_nothing() -> None:

@@ -66,6 +66,7 @@ def _assembly(constants: dict[str, int], **options: int) -> str:
         "BLOCK_M": 128,
         "BLOCK_N": 64,
         "BLOCK_K": 64,
+        "PRECISION": "ieee",
         **dims,
         **constants,
     }
