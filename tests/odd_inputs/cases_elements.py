@@ -1,4 +1,4 @@
-"""Scans, sorts, indices, masks, scatters and embedding bags."""
+"""Scans, sorts, indices, masks, scatters, embedding bags and special functions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from aotpack.export import ops
+from aotpack.export.ops.special import NAMES
 from tests.odd_inputs.harness import Case
 from tests.odd_inputs.tensors import REALS, around, distinct, indices, values
 
@@ -24,6 +25,7 @@ def cases() -> Iterator[Case]:
     yield from _scatters()
     yield from _integers()
     yield from _bags()
+    yield from _special_functions()
 
 
 def _scans() -> Iterator[Case]:
@@ -174,3 +176,14 @@ def _bags() -> Iterator[Case]:
 def _bags_in_full(weight: Tensor, ids: Tensor, offsets: Tensor, *options: Any) -> Any:
     # Below its functional form torch takes indices to lie densely.
     return ours.embedding_bag_full(weight.contiguous(), ids.contiguous(), offsets.contiguous(), *options)
+
+
+def _special_functions() -> Iterator[Case]:
+    function = f"{_CPU}special_function"
+    for number, name in enumerate(NAMES):
+        for dtype in (torch.float32, torch.float64):
+            for sizes in around(3, 4) if number == 0 else [(3, 4)]:
+                # Where all of them are finite.
+                x = torch.rand(sizes, dtype=dtype) * 0.9 + 0.05
+                second = torch.full_like(x, 2.0) if name == "polygamma" else torch.rand(sizes, dtype=dtype) * 3 + 0.5
+                yield Case(function, ours.special_function, (x + 1.5 if name == "zeta" else x, second, number))

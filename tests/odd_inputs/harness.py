@@ -69,11 +69,18 @@ def build(folder: Path, cache: BuildCache, names: Sequence[str]) -> Path:
     driver.write_text(driver_source(names))
     # Optimising takes most of the time under sanitizers, more than it saves in running; and what is optimised away is
     # not checked.
-    flags = toolchain.library_flags(Target.parse("native").name, halves=_HALVES, optimize="-O0")
+    target = Target.parse("native").name
+    plain = toolchain.library_flags(target, halves=_HALVES, optimize="-O0")
     # GCC stores parameters misaligned into the frames of this check (tests/cpp_kernels/CMakeLists.txt).
     misaligned = [] if toolchain.find_compiler().is_clang else ["--param=asan-use-after-return=0"]
     sanitize = [*_SANITIZE, *misaligned]
-    return link_library(cache, folder / "operators.so", driver, names, lambda _: [*flags, *sanitize])
+
+    def flags(source: Path) -> list[str]:
+        if not toolchain.includes_torch(source):
+            return [*plain, *sanitize]
+        return [*toolchain.library_flags(target, halves=_HALVES, optimize="-O0", source=source), *sanitize]
+
+    return link_library(cache, folder / "operators.so", driver, names, flags)
 
 
 def layouts(case: Case, generator: random.Random) -> Iterator[tuple[str, tuple[Any, ...]]]:
