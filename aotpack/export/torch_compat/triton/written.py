@@ -1,7 +1,8 @@
 """Which of its tensors a Triton kernel writes to, by the code that Triton makes of it.
 
 Private interfaces touched (torch 2.11 to 2.13):
-  torch._higher_order_ops.triton_kernel_wrap.identify_accessed_tensors
+  torch._higher_order_ops.triton_kernel_wrap.identify_accessed_tensors   before torch 2.12 identify_mutated_tensors,
+    which returns the names
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ def written(launch: Launch) -> tuple[str, ...]:
     """The tensors among the arguments that the kernel may write to, in the order of its parameters: all of them where
     Triton cannot say.
     """
-    from torch._higher_order_ops.triton_kernel_wrap import identify_accessed_tensors
+    from torch._higher_order_ops import triton_kernel_wrap
 
+    older: Any = getattr(triton_kernel_wrap, "identify_mutated_tensors", None)
+    identify: Any = getattr(triton_kernel_wrap, "identify_accessed_tensors", older)
     gpu = BY_NAME[_TARGET].gpu
     assert gpu is not None
     values: dict[str, Any] = {**launch.arguments, **launch.configurations[0].constants}
@@ -34,10 +37,9 @@ def written(launch: Launch) -> tuple[str, ...]:
     logger.disabled = True
     try:
         with triton_driver(gpu):
-            accesses: Any = identify_accessed_tensors(launch.kernel, values, {})
+            accesses: Any = identify(launch.kernel, values, {})
     finally:
         logger.disabled = before
-    # Before torch 2.12 the names are the result.
     writes = getattr(getattr(accesses, "read_writes", None), "writes", None)
     names = {dep.name for dep in writes} if writes is not None else set(accesses)
     return tuple(name for name, value in launch.arguments.items() if isinstance(value, torch.Tensor) and name in names)
