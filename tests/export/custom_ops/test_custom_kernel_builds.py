@@ -328,26 +328,6 @@ def test_an_operator_with_a_triton_kernel_runs_another_on_cpus(folder: Path, arc
     assert build() == 2
 
 
-@torch.library.triton_op("aotpack_builds::unanswered", mutates_args={})
-def unanswered(x: Tensor) -> Tensor:
-    """An operator with a Triton kernel alone; what it returns stands for what a GPU computes."""
-    return x.clone()
-
-
-def test_a_triton_kernel_alone_is_unsupported(folder: Path, cache_dir: Path) -> None:
-    class Launching(torch.nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return unanswered(x) + 1
-
-    unanswered.register_fake(lambda x: x.new_empty(x.shape))
-    program = aot_export(Launching(), (torch.ones(3, 4),))
-    with pytest.raises(UnsupportedOperatorError) as caught:
-        build_archive(program, folder / "out.aotpack", options=BuildOptions(cache_dir=cache_dir, check=False))
-    assert caught.value.operators == ("aotpack_builds.unanswered",)
-    assert "return unanswered(x) + 1" in str(caught.value)
-    assert "custom_ops.md" in str(caught.value.hint)
-
-
 def test_without_a_kernel_the_operator_is_refused_by_name(archive: Any) -> None:
     with pytest.raises(UnsupportedOperatorError) as caught:
         archive()

@@ -120,6 +120,8 @@ def test_cpus_reject_kernels_by_their_operators(tmp_path: Path) -> None:
     text = str(error.value)
     assert "aotpack_tests.scaled_add (a Triton kernel)" in text
     assert "matmul_kernel (a Triton kernel)" in text
+    assert "wrap_triton(add_kernel)" in text
+    assert "custom_ops.md" in str(error.value.hint)
 
 
 @triton.jit
