@@ -139,8 +139,8 @@ def execute(request: BuildRequest) -> BuildResult:
     gc.set_threshold(20_000, 20, 50)
     # Output that the user's model prints during capture must not end up in the JSON.
     with (
-        terminated_in_order(),
-        Phases(stderr_console()) as phases,
+        terminated_in_order() as interruption,
+        Phases(stderr_console(), interruption.check) as phases,
         contextlib.redirect_stdout(sys.stderr),
         as_script(request.source),
         kernels_registered(request.kernels),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -13,10 +14,14 @@ from aotpack.cli.common import format_seconds
 
 
 class Phases:
-    """Called with (phase, None, detail) when a phase begins or moves on, and (phase, seconds, detail) when it ends."""
+    """Called with (phase, None, detail) when a phase begins or moves on, and (phase, seconds, detail) when it ends.
 
-    def __init__(self, console: Console) -> None:
+    Calls `check` first each time: what that raises ends the build.
+    """
+
+    def __init__(self, console: Console, check: Callable[[], None] = lambda: None) -> None:
         self._console = console
+        self._check = check
         # Show a spinner only on a terminal.
         self._status: Status | None = console.status("") if console.is_terminal else None
         self.seconds: dict[str, float] = {}
@@ -31,6 +36,7 @@ class Phases:
             self._status.stop()
 
     def __call__(self, phase: str, seconds: float | None, detail: str) -> None:
+        self._check()
         if seconds is None:
             if self._status:
                 self._status.update(Text.assemble(phase, " ", (detail, "dim")))

@@ -13,18 +13,42 @@ class Terminated(BaseException):
     """The process received SIGTERM."""
 
 
+class Interruption:
+    """The signal that has arrived.
+
+    The exception that a signal raises is lost where it meets code that ignores every exception, as destructors and
+    callbacks do.
+    """
+
+    def __init__(self) -> None:
+        self._arrived: type[BaseException] | None = None
+
+    def arrive(self, number: int, frame: FrameType | None) -> None:
+        """Handles a signal: raises KeyboardInterrupt or `Terminated`."""
+        self._arrived = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        raise self._arrived
+
+    def check(self) -> None:
+        """Raises the exception of a signal that has arrived again."""
+        if self._arrived is not None:
+            raise self._arrived
+
+
 @contextlib.contextmanager
-def terminated_in_order() -> Iterator[None]:
-    """While active, SIGTERM raises `Terminated` in the main thread. Does nothing in another thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _raise)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+def terminated_in_order() -> Iterator[Interruption]:
+    """While active, SIGINT and SIGTERM raise KeyboardInterrupt and `Terminated` in the main thread.
+
+    Does nothing in another thread, or where Ctrl-C is ignored or has a handler already.
+    """
+    interruption = Interruption()
+    with contextlib.ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            _handle(signal.SIGTERM, interruption, stack)
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                _handle(signal.SIGINT, interruption, stack)
+        yield interruption
 
 
-def _raise(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+def _handle(number: signal.Signals, interruption: Interruption, stack: contextlib.ExitStack) -> None:
+    before = signal.signal(number, interruption.arrive)
+    stack.callback(signal.signal, number, before if before is not None else signal.SIG_DFL)
