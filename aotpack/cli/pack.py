@@ -45,10 +45,11 @@ def pack(
     """
     from aotpack.cli.common import format_bytes, print_json, stderr_console
     from aotpack.cli.progress import Phases
+    from aotpack.cli.signals import terminated_in_order
     from aotpack.runtime.packing import pack_weights
 
     console = stderr_console()
-    with Phases(console) as phases:
+    with terminated_in_order() as interruption, Phases(console, interruption.check) as phases:
         report = pack_weights(
             archive,
             weights[0] if len(weights) == 1 else weights,
