@@ -10,8 +10,8 @@ with a compiler and target leaves a note in the build cache; the next makes them
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
-from concurrent.futures import Executor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +50,18 @@ def include_flags(header: Precompiled, cache: BuildCache) -> tuple[str, ...]:
     """For the compiler, where `header` has been compiled and is whole; else none."""
     text, compiled = cache.find(header.key, _HEADER), cache.find(header.key, _COMPILED)
     return ("-include", str(text)) if text and compiled else ()
+
+
+@contextlib.contextmanager
+def headers_ahead(headers: Iterable[Precompiled | None], cache: BuildCache, compiler: Compiler) -> Iterator[None]:
+    """While active, `headers` are compiled in the background, as `compile_ahead` does."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        compile_ahead(headers, cache, compiler, pool)
+        yield
+    finally:
+        # The one that is being compiled goes on; a process that needs it waits at its lock.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def compile_ahead(headers: Iterable[Precompiled | None], cache: BuildCache, compiler: Compiler, pool: Executor) -> None:

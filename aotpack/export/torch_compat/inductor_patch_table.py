@@ -64,6 +64,16 @@ ENTRIES: tuple[Patch, ...] = (
         "gm, example_inputs_",
     ),
     Patch(
+        "torch._inductor.compile_fx:aot_export_module",
+        "traces graphs twice that are functional already; ahead-of-time compilation has no entry behind AOTAutograd",
+        "mod, args, decompositions, trace_joint, output_loss_index, pre_dispatch, dynamic_shapes, kwargs",
+    ),
+    Patch(
+        "torch._inductor.compile_fx:_unlift_graph",
+        "expects the signature of AOTAutograd, which graphs that it did not trace do not have",
+        "mod, gm, graph_signature",
+    ),
+    Patch(
         "torch._inductor.graph:get_wrapper_codegen_for_device",
         "wrappers of modules have a generator of their own (inductor/wrapper.py); a registered one would be the one of "
         "all devices of that name, for good",

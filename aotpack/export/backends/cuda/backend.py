@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 
 from aotpack.building.native_sources import device_imports, module_imports
 from aotpack.export.backends.backend import CompiledAsset, CompiledCode, Tools
-from aotpack.export.backends.cuda.compile import compile_host_code
+from aotpack.export.backends.cuda.compile import compile_host_code, host_header
 from aotpack.export.backends.cuda.lower import LoweredCuda, lower
+from aotpack.export.backends.precompiled import headers_ahead
 from aotpack.export.ir.program import Program
 from aotpack.export.passes.cuda.pipeline import CUDA
 from aotpack.export.passes.runner import Pass
@@ -26,8 +27,11 @@ class CudaBackend:
     def passes(self) -> tuple[Pass, ...]:
         return CUDA
 
-    def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> AbstractContextManager[None]:
-        return cuda_device_guard(tools.cache, tools.compiler)
+    @contextmanager
+    def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> Iterator[None]:
+        headers = {host_header(target, tools.compiler) for target in targets}
+        with cuda_device_guard(tools.cache, tools.compiler), headers_ahead(headers, tools.cache, tools.compiler):
+            yield
 
     def lower(self, program: Program, target: str, *, weights_known: bool) -> LoweredCuda:
         return lower(program, target)

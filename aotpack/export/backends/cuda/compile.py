@@ -8,11 +8,14 @@ import torch
 
 from aotpack.building import native_sources
 from aotpack.building.cache import digest_of
+from aotpack.building.compiler import Compiler
 from aotpack.export.backends.backend import Tools
 from aotpack.export.backends.cpu import toolchain
 from aotpack.export.backends.cpu.compile import library_units
 from aotpack.export.backends.cuda.lower import LoweredCuda
+from aotpack.export.backends.cuda.wrapper_source import DEVICE_HEADER
 from aotpack.export.backends.native import Unit, build_units, portable
+from aotpack.export.backends.precompiled import Precompiled, precompiled
 from aotpack.targets import BY_NAME
 
 # What every module for a device links.
@@ -64,6 +67,7 @@ def compile_host_code(module: LoweredCuda, tools: Tools, *, progress: Callable[[
             flags,
             digest_of([identity, native_sources.headers_hash(), torch.__version__, *portable(flags), module.wrapper]),
             text=module.wrapper,
+            header=host_header(module.target, tools.compiler),
         )
     ]
     if module.host_shims:
@@ -80,3 +84,8 @@ def host_flags(target: str) -> tuple[str, ...]:
     """Flags of the C++ compiler for host code."""
     folders: Sequence[str] = [str(folder) for folder in native_sources.include_folders()]
     return (*_FLAGS, *BY_NAME[target].march, *(flag for folder in folders for flag in ("-I", folder)))
+
+
+def host_header(target: str, compiler: Compiler) -> Precompiled | None:
+    """What host code includes first, to be precompiled."""
+    return precompiled(DEVICE_HEADER, host_flags(target), compiler)

@@ -16,6 +16,9 @@ _OPS_COMMENT = re.compile(r"// Topologically Sorted Source Nodes: \[.*?\], Origi
 _CALL = re.compile(r"^\s*(?:call_|(?:AOTI_TORCH_ERROR_CODE_CHECK\()?(?=aoti_torch_))(\w+)\(")
 _RUN = "AOTInductorModel::run_impl("
 
+# What all host code includes first.
+DEVICE_HEADER = '#include "device/shim.h"'
+
 
 @dataclass(frozen=True)
 class Wrapper:
@@ -63,7 +66,7 @@ def assemble(
     listed = ", ".join([*(f'"{name}"' for name in names), "nullptr"])
     features = "AOTPACK_MODULE_FEATURE_ASYNC" + (" | AOTPACK_MODULE_FEATURE_HOST_STEPS" if on_host else "")
     parts = [
-        '#include "device/shim.h"\n',
+        f"{DEVICE_HEADER}\n",
         *(
             f"static constexpr aotpack::module::Kernel aotpack_kernel_{kernel.name}"
             f'{{{names.index(f"{kernel.name}.cubin")}, "{kernel.entry}"}};\n'

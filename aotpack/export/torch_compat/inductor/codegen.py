@@ -35,6 +35,7 @@ from aotpack.export.torch_compat.inductor.copies import copies_of_state_kept
 from aotpack.export.torch_compat.inductor.custom_calls import custom_calls
 from aotpack.export.torch_compat.inductor.device_asserts import asserts_checked
 from aotpack.export.torch_compat.inductor.fallbacks import Fallback, fallbacks
+from aotpack.export.torch_compat.inductor.functional_graphs import functional_graphs_kept
 from aotpack.export.torch_compat.inductor.functions import accurate_functions
 from aotpack.export.torch_compat.inductor.layout import chosen_layouts
 from aotpack.export.torch_compat.inductor.numbers import numbers_allowed
@@ -295,6 +296,7 @@ def adapted_everywhere() -> Iterator[None]:
             open_sizes,
             our_decompositions,
             checks_without_tokens,
+            functional_graphs_kept,
             numbers_allowed,
             rare_dtypes_allowed,
             shims_of_later_versions,
