@@ -37,8 +37,11 @@ def test_killed_builds_leave_nothing_half_made(tmp_path: Path) -> None:
         process.kill()
         if process.wait() == 0:
             break
-        assert output.read_bytes() == b"the archive from before"
         _wait_for_compilers(temporary)
+        # Killed between the last step of the build and the end of the process, it has left the whole archive.
+        if output.read_bytes() != b"the archive from before":
+            aotpack.load(output, verify="full")
+            break
     assert subprocess.run(command, env=environment, timeout=300).returncode == 0
     assert aotpack.load(output, verify="full")(torch.zeros(4, 8)).shape == (4, 8)
     assert not list(cache.glob("*/tmp/*"))
