@@ -66,6 +66,10 @@ class MissingImportError(AotpackError):
     """A module imports a function or library that is not available."""
 
 
+class MissingWeightsError(AotpackError):
+    """The archive is code-only: it contains no weights. `aotpack pack` creates an archive with weights from it."""
+
+
 class EntryNotFoundError(AotpackError, LookupError):
     """The archive has no entry with this name."""
 

@@ -19,6 +19,7 @@ from aotpack.archive.fields import (
 )
 from aotpack.archive.layout import CONSTANT_ALIGNMENT, path_problem
 from aotpack.archive.manifest import (
+    CODE_ONLY_VERSION,
     FORMAT,
     MAIN_DEVICE,
     READABLE_VERSIONS,
@@ -30,7 +31,7 @@ from aotpack.archive.manifest import (
 )
 from aotpack.archive.node import INT64_MAX, Node, malformed, parse_json, unique
 from aotpack.archive.steps_json import check_state
-from aotpack.archive.weights_json import decode_weights
+from aotpack.archive.weights_json import check_absent, decode_weights
 from aotpack.errors import UnsupportedVersionError
 
 
@@ -60,7 +61,7 @@ def decode_manifest(data: bytes) -> Manifest:
         malformed("manifest: not in the canonical encoding (sorted keys, no white space, a newline at the end)")
 
     files = _files(top["files"])
-    constants = tuple(_constant(node, files) for node in top["constants"].list())
+    constants = tuple(_constant(node, files, version) for node in top["constants"].list())
     unique([(top["constants"], constant.name) for constant in constants])
     devices = _devices(top["devices"]) if version >= STEPS_VERSION else (MAIN_DEVICE,)
     scope = Scope(version, files, len(constants), len(devices))
@@ -69,6 +70,8 @@ def decode_manifest(data: bytes) -> Manifest:
         top["entries"].fail("empty: an archive has at least one entry")
     unique([(top["entries"], entry.name) for entry in entries])
     check_state(top["entries"], entries, constants)
+    weights = decode_weights(top["weights"], constants, entries)
+    check_absent(top["constants"], constants, weights, entries)
     return Manifest(
         name=top["name"].string(empty=True),
         producer=_producer(top["producer"]),
@@ -77,7 +80,7 @@ def decode_manifest(data: bytes) -> Manifest:
         files=files,
         format_version=version,
         report=None if top["report"].value is None else read_file(top["report"], files, "reports/"),
-        weights=decode_weights(top["weights"], constants, entries),
+        weights=weights,
         devices=devices,
     )
 
@@ -109,21 +112,33 @@ def _files(node: Node) -> tuple[FileEntry, ...]:
     return tuple(files)
 
 
-def _constant(node: Node, files: tuple[FileEntry, ...]) -> Constant:
+def _constant(node: Node, files: tuple[FileEntry, ...], version: int) -> Constant:
     keys = ("name", "role", "sources", "dtype", "shape", "stride", "file", "offset", "nbytes", "sha256", "mutated")
     members = node.object(*keys)
     shape, stride = read_integers(members["shape"]), read_integers(members["stride"])
     if len(shape) != len(stride):
         members["stride"].fail(f"{len(stride)} strides for {len(shape)} dims")
-    file, offset, nbytes = read_byte_range(members, files, "weights/")
-    if offset % CONSTANT_ALIGNMENT:
-        members["offset"].fail(f"{offset} is not a multiple of {CONSTANT_ALIGNMENT}")
     dtype = read_dtype(members["dtype"])
     extent = 0
     if 0 not in shape:
         extent = (1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))) * dtype.itemsize
-    if extent > nbytes:
-        members["nbytes"].fail(f"the tensor spans {extent} bytes, more than {nbytes}")
+    file: int | None
+    offset: int | None
+    sha256: str | None
+    if version >= CODE_ONLY_VERSION and members["file"].value is None:
+        for key in ("offset", "sha256"):
+            if members[key].value is not None:
+                members[key].fail("expected null, as the file is")
+        file, offset, sha256, nbytes = None, None, None, members["nbytes"].integer(0)
+        if extent != nbytes:
+            members["nbytes"].fail(f"the tensor spans {extent} bytes, not {nbytes}")
+    else:
+        file, offset, nbytes = read_byte_range(members, files, "weights/")
+        sha256 = members["sha256"].sha256()
+        if offset % CONSTANT_ALIGNMENT:
+            members["offset"].fail(f"{offset} is not a multiple of {CONSTANT_ALIGNMENT}")
+        if extent > nbytes:
+            members["nbytes"].fail(f"the tensor spans {extent} bytes, more than {nbytes}")
     if members["mutated"].boolean() and overlaps(shape, stride):
         members["stride"].fail("overlapping, but the constant is mutated")
     return Constant(
@@ -136,6 +151,6 @@ def _constant(node: Node, files: tuple[FileEntry, ...]) -> Constant:
         file=file,
         offset=offset,
         nbytes=nbytes,
-        sha256=members["sha256"].sha256(),
+        sha256=sha256,
         mutated=members["mutated"].boolean(),
     )

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from aotpack.archive.manifest import (
+    CODE_ONLY_VERSION,
     FORMAT,
     MAIN_DEVICE,
     STEPS_VERSION,
@@ -52,11 +53,13 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of `manifest.json`.
 
     Raises:
-        ValueError: the manifest's format version has no devices, steps, assets or features.
+        ValueError: the manifest's format version has no devices, steps, assets or features, or no code-only archives.
     """
     version = manifest.format_version
     if version < STEPS_VERSION and manifest.devices != (MAIN_DEVICE,):
         raise ValueError(f"format version {version} has one device, {MAIN_DEVICE!r}")
+    if version < CODE_ONLY_VERSION and manifest.absent:
+        raise ValueError(f"format version {version} has no constants without bytes")
     return canonical(
         {
             "format": FORMAT,

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from aotpack.spec import CallSpec, Check, Dim, DType, Signature, Spec, TensorSpec
 
 FORMAT = "aotpack"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 # The versions that can be read.
-READABLE_VERSIONS = (3, 4, 5, 6)
+READABLE_VERSIONS = (3, 4, 5, 6, 7)
 # From this version on, variants have implementations of several steps, and values have devices.
 STEPS_VERSION = 6
+# From this version on, an archive may lack the bytes of its weights.
+CODE_ONLY_VERSION = 7
 # The logical devices of an archive of one device.
 MAIN_DEVICE = "main"
 MAX_RANK = 16
@@ -35,7 +37,11 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A tensor that modules read. `shape` and `stride` count elements, `offset` and `nbytes` bytes of file `file`."""
+    """A tensor that modules read. `shape` and `stride` count elements, `offset` and `nbytes` bytes of file `file`.
+
+    In a code-only archive, constants that depend on the weights have no bytes: `file`, `offset` and `sha256` are None,
+    and `nbytes` is the number of bytes that they need.
+    """
 
     name: str
     role: str
@@ -43,11 +49,16 @@ class Constant:
     dtype: DType
     shape: tuple[int, ...]
     stride: tuple[int, ...]
-    file: int
-    offset: int
+    file: int | None
+    offset: int | None
     nbytes: int
-    sha256: str
+    sha256: str | None
     mutated: bool = False
+
+    @property
+    def location(self) -> tuple[int, int, int] | None:
+        """(file, offset, nbytes); None without bytes."""
+        return None if self.file is None or self.offset is None else (self.file, self.offset, self.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +257,7 @@ class Manifest:
 
     `report` is None or the index of a file below `reports/`; `weights` is None when the archive is frozen. `devices`
     are the names of the logical devices; which physical device each of them is, is decided when the archive is loaded.
+    The archive is code-only if constants have no bytes (`absent`).
     """
 
     name: str
@@ -257,6 +269,11 @@ class Manifest:
     report: int | None = None
     weights: Weights | None = None
     devices: tuple[str, ...] = (MAIN_DEVICE,)
+
+    @property
+    def absent(self) -> tuple[Constant, ...]:
+        """The constants without bytes: of a code-only archive all that depend on the weights, otherwise none."""
+        return tuple(constant for constant in self.constants if constant.file is None)
 
     def entry(self, name: str) -> Entry | None:
         return next((entry for entry in self.entries if entry.name == name), None)

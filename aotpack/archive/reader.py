@@ -18,13 +18,14 @@ from typing import NoReturn, Self
 from aotpack.archive import layout
 from aotpack.archive.decode import decode_manifest
 from aotpack.archive.files import NotRegularError, open_regular
-from aotpack.archive.manifest import Constant, FileEntry, Manifest
+from aotpack.archive.manifest import FileEntry, Manifest
 from aotpack.archive.node import MAX_BYTES, malformed
 from aotpack.archive.writer import FileSource
 from aotpack.errors import (
     ArchiveIOError,
     ArchiveNotFoundError,
     ForeignArchiveError,
+    MissingWeightsError,
     TamperedArchiveError,
     TruncatedArchiveError,
     UnsupportedVersionError,
@@ -86,6 +87,20 @@ class ArchiveReader:
         start = record.data_offset + offset
         return self._data[start : start + nbytes]
 
+    def constant(self, index: int) -> bytes:
+        """The bytes of a constant, by its index in the manifest.
+
+        Raises:
+            MissingWeightsError: it has none, because the archive is code-only.
+        """
+        constant = self.manifest.constants[index]
+        if constant.location is None:
+            raise MissingWeightsError(
+                f"{self.path}: the archive is code-only: the constant {constant.name!r} has no bytes",
+                hint=f"create an archive with weights: aotpack pack {self.path} --weights FILE -o OUTPUT",
+            )
+        return self.read(*constant.location)
+
     def source(self, file: int) -> FileSource:
         """A file, by its index in the manifest, to pack into another archive; needs the reader to be open.
 
@@ -108,22 +123,22 @@ class ArchiveReader:
                 malformed(f"the padding before {record.name!r} is not zero")
         for record, file in zip(self._records[1:], self.manifest.files, strict=True):
             self._check(record, file)
-        ranges = {(constant.file, constant.offset, constant.nbytes) for constant in self.manifest.constants}
+        located = [(constant, place) for constant in self.manifest.constants if (place := constant.location)]
+        ranges = {place for _, place in located}
         if sum(nbytes for *_, nbytes in ranges) // _MAX_READS > self.size:
             malformed(f"the constants overlap each other more than {_MAX_READS} times")
         digests: dict[tuple[int, int, int], str] = {}
-        for constant in self.manifest.constants:
-            key = (constant.file, constant.offset, constant.nbytes)
-            if key not in digests:
-                digests[key] = self._sha256(self._record(constant.file), constant.offset, constant.nbytes)
-            if digests[key] != constant.sha256:
+        for constant, place in located:
+            if place not in digests:
+                digests[place] = self._sha256(self._record(place[0]), *place[1:])
+            if digests[place] != constant.sha256:
                 _tampered(f"the constant {constant.name!r} does not match its hash")
-            if constant.dtype is DType.BOOL and not self._are_bools(constant):
+            if constant.dtype is DType.BOOL and not self._are_bools(*place):
                 malformed(f"the constant {constant.name!r} is bool, but has bytes other than 0 and 1")
         return self.size
 
-    def _are_bools(self, constant: Constant) -> bool:
-        chunks = self._chunks(self._record(constant.file), constant.offset, constant.nbytes)
+    def _are_bools(self, file: int, offset: int, nbytes: int) -> bool:
+        chunks = self._chunks(self._record(file), offset, nbytes)
         return not any(chunk.translate(None, b"\0\1") for chunk in chunks)
 
     def _record(self, file: int | str) -> layout.Record:

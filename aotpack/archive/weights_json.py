@@ -1,4 +1,4 @@
-"""The `weights` of the manifest: JSON → Python, strictly."""
+"""The `weights` of the manifest and what lacks bytes without them: JSON → Python, strictly."""
 
 from __future__ import annotations
 
@@ -16,6 +16,29 @@ def decode_weights(node: Node, constants: tuple[Constant, ...], entries: tuple[E
     tensors = tuple(_tensor(item, constants) for item in members["tensors"].list())
     unique([(members["tensors"], tensor.name) for tensor in tensors])
     return Weights(tensors, _fold(members["fold"], tensors, constants, entries))
+
+
+def check_absent(
+    node: Node, constants: tuple[Constant, ...], weights: Weights | None, entries: tuple[Entry, ...]
+) -> None:
+    """That what has no bytes is what packing weights computes: all of it or, in an archive with weights, nothing.
+
+    Args:
+        node: the list of constants.
+    """
+    if all(constant.file is not None for constant in constants):
+        return
+    replaced: set[int | None] = set()
+    if weights is not None:
+        replaced = {tensor.constant for tensor in weights.tensors}
+        replaced |= set(weights.fold.results) if weights.fold is not None else set()
+    for index, constant in enumerate(constants):
+        if constant.file is None and index not in replaced:
+            node.fail(f"the constant {constant.name!r} has no bytes, but does not depend on the weights")
+        if constant.file is not None and index in replaced:
+            node.fail(f"the constant {constant.name!r} has bytes, but others that depend on the weights have none")
+    if any(entry.goldens for entry in entries):
+        node.fail("an archive without the bytes of its weights has example calls")
 
 
 def _tensor(node: Node, constants: tuple[Constant, ...]) -> WeightTensor:

@@ -98,6 +98,14 @@ def build(
             help="Store the original weights and how to derive the others: a running model accepts new weights.",
         ),
     ] = False,
+    code_only: Annotated[
+        bool,
+        typer.Option(
+            "--code-only",
+            help="Leave the weights out of the archive; `aotpack pack` adds them. The model is created without "
+            "weights.",
+        ),
+    ] = False,
     without: Annotated[
         list[str] | None,
         typer.Option(
@@ -156,6 +164,7 @@ def build(
         aotpack build exported.pt2 -o model.aotpack --json
         aotpack build model.py -o model.aotpack --updatable --explain
         aotpack build large.py -o large.aotpack --weights model.safetensors.index.json
+        aotpack build large.py -o code.aotpack --code-only
         aotpack build model.py -o model.aotpack --kernel vision::nms=nms.cpp
         aotpack build model.py -o slow.aotpack --without fold-batch-norm --without pack-conv
 
@@ -183,6 +192,7 @@ def build(
         check=check,
         goldens=goldens,
         updatable=updatable,
+        code_only=code_only,
         host_steps=host_steps,
         tf32=tf32,
         jobs=jobs,

@@ -38,6 +38,7 @@ class BuildRequest:
     check: bool
     goldens: bool
     updatable: bool
+    code_only: bool
     host_steps: bool
     tf32: bool
     jobs: int | None
@@ -46,6 +47,8 @@ class BuildRequest:
     def __post_init__(self) -> None:
         if self.select not in ("declared", "tightest"):
             raise typer.BadParameter(f"{self.select!r} is invalid: use declared or tightest", param_hint="'--select'")
+        if self.code_only and self.weights:
+            raise typer.BadParameter("a code-only archive contains no weights", param_hint="'--weights'")
         if self.source.endswith(".pt2"):
             if self.dims:
                 raise typer.BadParameter("the exported program already defines its dims", param_hint="'--dim'")
@@ -81,12 +84,14 @@ class BuildResult:
         notes: of the capture, by entry.
         seconds: how long the capture took.
         checked: whether the check was asked for.
+        code_only: whether the archive has no weights.
     """
 
     report: BuildReport
     notes: Any
     seconds: float
     checked: bool
+    code_only: bool = False
 
     def print_json(self) -> None:
         """Prints one JSON object on stdout."""
@@ -98,7 +103,7 @@ class BuildResult:
     def print_text(self, *, explain: bool) -> None:
         """Prints the notes on stderr and the archive on stdout; `explain` adds what each pass changed."""
         from aotpack.cli.common import format_bytes, format_seconds, stderr_console, stdout_console
-        from aotpack.cli.notes import print_choices, print_host_steps, print_notes, print_unchecked
+        from aotpack.cli.notes import print_choices, print_code_only, print_host_steps, print_notes, print_unchecked
         from aotpack.cli.passes import print_passes
 
         report = self.report
@@ -110,6 +115,8 @@ class BuildResult:
         if explain:
             print_passes(stdout_console(), report.to_dict()["passes"])
         total = format_seconds(self.seconds + sum(report.seconds.values()))
+        if self.code_only:
+            print_code_only(stderr_console(), report.path)
         stdout_console().print(
             f"{report.path}  {format_bytes(report.size)}  {', '.join(report.targets)}  in {total}", soft_wrap=True
         )
@@ -159,13 +166,14 @@ def execute(request: BuildRequest) -> BuildResult:
                 opt_level=request.opt_level,
                 without=request.without,
                 updatable=request.updatable,
+                code_only=request.code_only,
                 host_steps=request.host_steps,
                 tf32=request.tf32,
                 free_source=True,  # the model is not used afterwards
             ),
             progress=phases,
         )
-    return BuildResult(report, notes, seconds, request.check)
+    return BuildResult(report, notes, seconds, request.check or request.code_only, request.code_only)
 
 
 def _capture(request: BuildRequest, phases: Any) -> tuple[list[Any], str, float]:
@@ -177,7 +185,7 @@ def _capture(request: BuildRequest, phases: Any) -> tuple[list[Any], str, float]
     phases("capture", None, request.source)
     from aotpack.export import Variants, aot_export, load_exported, without_weights
 
-    found = load_source(request.source, around=without_weights() if request.weights else None)
+    found = load_source(request.source, around=without_weights() if request.weights or request.code_only else None)
     weights = request.weights[0] if len(request.weights) == 1 else list(request.weights) or None
     variants = Variants(request.variants, request.select) if request.variants else None
 

@@ -69,6 +69,7 @@ def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
         "size": reader.size,
         "targets": list(reader.manifest.targets),
         "signatures": {entry.name: str(entry.signature) for entry in reader.manifest.entries},
+        "missing_weights": _missing(reader.manifest),
         "weight_bytes": _bytes_below(reader.manifest, "weights/"),
         "module_bytes": _bytes_below(reader.manifest, "modules/"),
         "passes": _passes(reader),
@@ -81,6 +82,14 @@ def _passes(reader: ArchiveReader) -> dict[str, Any]:
     from aotpack.archive.report import parse_report
 
     return {} if reader.manifest.report is None else parse_report(reader.read(reader.manifest.report))
+
+
+def _missing(manifest: Manifest) -> dict[str, Any] | None:
+    """The constants that a code-only archive lacks, and how many bytes they need; None if it has all."""
+    absent = manifest.absent
+    if not absent:
+        return None
+    return {"constants": [constant.name for constant in absent], "bytes": sum(constant.nbytes for constant in absent)}
 
 
 def _bytes_below(manifest: Manifest, folder: str) -> int:
@@ -103,6 +112,9 @@ def _print_head(console: Console, reader: ArchiveReader) -> None:
         roles[constant.role] = roles.get(constant.role, 0) + 1
     counts = ", ".join(f"{count} {role}" for role, count in roles.items())
     table.add_row("weights", format_bytes(_bytes_below(manifest, "weights/")) + (f" ({counts})" if counts else ""))
+    if missing := _missing(manifest):
+        needed = f"{format_bytes(missing['bytes'])} for {len(missing['constants'])} constants"
+        table.add_row("missing weights", f"{needed}; `aotpack pack` adds them")
     table.add_row("code", format_bytes(_bytes_below(manifest, "modules/")))
     table.add_row("updatable", _updatable(manifest))
     table.add_row("targets", ", ".join(manifest.targets))
@@ -193,7 +205,7 @@ def _print_weights(console: Console, manifest: Manifest) -> None:
             str(constant.dtype),
             str(list(constant.shape)),
             format_bytes(constant.nbytes),
-            constant.sha256[:12],
+            "missing" if constant.sha256 is None else constant.sha256[:12],
             "" if sources == constant.name else sources,
         )
     console.print(table)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
 Notes = Mapping[str, Sequence[Mapping[str, str]]]
@@ -40,6 +42,12 @@ def print_unchecked(console: Console, skipped: str | None, accepted: Mapping[str
     for line in lines:
         console.print("note:", style="bold cyan", end=" ")
         console.print(line, soft_wrap=True)
+
+
+def print_code_only(console: Console, path: Path) -> None:
+    """Prints how an archive without weights gets them."""
+    console.print("note:", style="bold cyan", end=" ")
+    console.print(f"to add the weights: aotpack pack {path} --weights FILE -o OUTPUT", soft_wrap=True)
 
 
 def print_host_steps(console: Console, entries: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:

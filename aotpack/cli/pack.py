@@ -1,4 +1,4 @@
-"""`aotpack pack`: an archive with other weights, without torch and without a compiler."""
+"""`aotpack pack`: an archive with new weights, without torch and without a compiler."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def pack(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Writes an archive with other weights, as if the model had been built with them.
+    """Writes an archive with new weights, as if the model had been built with them.
 
-    Build the code once, with `--updatable`, on a machine with torch and a compiler. Pack weights wherever they are:
-    this command needs neither, and no GPU, also for archives that run on one. Weights that are folded or packed for
-    kernels are computed by a module in the archive, on the CPU.
+    Build the code once, with `--code-only` or `--updatable`, on a machine with torch and a compiler. Pack weights
+    wherever they are: this command needs neither, and no GPU, also for archives that run on one. Weights that are
+    folded or packed for kernels are computed by a module in the archive, on the CPU.
 
     **Examples**
 
-        aotpack build model.py --updatable -o code.aotpack
+        aotpack build model.py --code-only -o code.aotpack
 
         aotpack pack code.aotpack --weights model.safetensors -o model.aotpack
 

@@ -28,12 +28,12 @@ def verify(archive: ArchivePath, threads: Threads = None, device: DeviceName = N
         aotpack verify model.aotpack --json
         aotpack verify model.aotpack --device cuda:0
 
-    If the archive has no module for this machine's CPU, only the hashes are checked, with a warning. If it cannot run
-    on the given `--device`, this is an error.
+    If the archive has no module for this machine's CPU, or no weights, only the hashes are checked, with a warning. If
+    it cannot run on the given `--device`, this is an error.
     """
     from aotpack.archive import ArchiveReader
     from aotpack.cli.common import format_bytes, print_json, stderr_console, stdout_console
-    from aotpack.errors import UnsupportedTargetError
+    from aotpack.errors import MissingWeightsError, UnsupportedTargetError
 
     results: list[dict[str, Any]] = []
     skipped: str | None = None
@@ -45,7 +45,7 @@ def verify(archive: ArchivePath, threads: Threads = None, device: DeviceName = N
         try:
             # The runtime's own, independent check of every byte.
             model = load_on(archive, device, threads=threads, verify="full")
-        except UnsupportedTargetError as error:
+        except (UnsupportedTargetError, MissingWeightsError) as error:
             if device is not None:
                 raise
             skipped, hint = str(error), error.hint

@@ -318,6 +318,7 @@ def load(
         UnsupportedVersionError: the file is not an archive that this version supports.
         UnsupportedTargetError: the archive has no module for this machine, or it cannot run on `device`.
         MissingImportError: a module imports a function or library that is not available.
+        MissingWeightsError: the archive is code-only; `aotpack pack` creates an archive with weights from it.
     """
     return Model(path, verify=verify, copy=copy, device=device, num_threads=num_threads, graphs=graphs)
 

@@ -36,6 +36,8 @@ ErrorClass error_class(aotpack_code code) {
       return {"ExecutionError", nullptr};
     case AOTPACK_DEVICE_FAILED:
       return {"DeviceError", nullptr};
+    case AOTPACK_MISSING_WEIGHTS:
+      return {"MissingWeightsError", nullptr};
     default:
       return {"AotpackError", nullptr};
   }

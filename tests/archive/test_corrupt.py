@@ -105,7 +105,7 @@ CASES: dict[str, tuple[Callable[[Parts], bytes], type[ArchiveError]]] = {
     # versions
     "container version": (lambda p: p.put(p.end + 22, b"aotpack:2:"), UnsupportedVersionError),
     "format version": (
-        lambda p: p.with_manifest(b'"format_version":6', b'"format_version":2'),
+        lambda p: p.with_manifest(b'"format_version":7', b'"format_version":2'),
         UnsupportedVersionError,
     ),
     # end record
@@ -205,7 +205,7 @@ def test_other_versions_are_refused_by_number(version: int, good: bytes, check: 
         check(tmp_path / "other.aotpack")
 
 
-@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("version", [3, 4, 5, 6])
 def test_earlier_versions_pass(version: int, good: bytes, check: Check, tmp_path: Path) -> None:
     (tmp_path / "good.aotpack").write_bytes(good)
     with ArchiveReader(tmp_path / "good.aotpack") as reader:

@@ -219,7 +219,7 @@ Json constant(const std::string& name, const std::string& dtype, std::vector<Jso
 
 Json manifest(std::vector<Json> constants, std::vector<Json> entries) {
   return Json::object({{"format", "aotpack"},
-                       {"format_version", 6},
+                       {"format_version", 7},
                        {"name", "test"},
                        {"devices", Json::array({"main"})},
                        {"producer", Json::object({{"aotpack", "tests"}})},

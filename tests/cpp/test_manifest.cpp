@@ -131,13 +131,13 @@ TEST_CASE("every value of another type is refused") {
 }
 
 TEST_CASE("versions and format") {
-  CHECK(error_after([](Json& m) { m["format_version"] = 7; }, AOTPACK_UNSUPPORTED_VERSION).find("version 7") !=
+  CHECK(error_after([](Json& m) { m["format_version"] = 8; }, AOTPACK_UNSUPPORTED_VERSION).find("version 8") !=
         std::string::npos);
   CHECK(error_after([](Json& m) { m["format_version"] = 0; }, AOTPACK_UNSUPPORTED_VERSION) != "");
   // A later version may have other keys: the version is what is told.
   CHECK(error_after(
             [](Json& m) {
-              m["format_version"] = 7;
+              m["format_version"] = 8;
               m["novel"] = 1;
               m.erase("entries");
             },

@@ -65,7 +65,7 @@ std::string steps_error(const std::function<void(Json&)>& change) {
 
 TEST_CASE("steps: everything is read") {
   const runtime::Manifest manifest = runtime::parse_manifest(good_manifest().dump() + "\n");
-  CHECK(manifest.format_version == 6);
+  CHECK(manifest.format_version == 7);
   CHECK(manifest.devices == std::vector<std::string>{"main", "second"});
   const runtime::EntryRecord& entry = manifest.entries[0];
   CHECK(entry.inputs[0].device == 0);

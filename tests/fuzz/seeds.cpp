@@ -161,7 +161,7 @@ ArchiveWriter archive(std::vector<Json> constants, std::vector<Json> entries) {
                   {"modules/b", read(MODULE_fuzz_1)}, {"goldens/0", std::string(4096, 'g')},
                   {"modules/c", read(MODULE_fuzz_2)}, {"reports/r", "{\"entries\":{}}\n"}};
   writer.manifest = object({{"format", "aotpack"},
-                            {"format_version", 6},
+                            {"format_version", 7},
                             {"devices", list({"main", "second"})},
                             {"name", "t"},
                             {"producer", object({{"aotpack", "t"}})},

@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
-from aotpack.export.capture.streaming import FakeCall
+from aotpack.export.capture.absent import FakeCall
 from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import Program
 from aotpack.export.ops.recurrent import captured_whole

@@ -15,6 +15,7 @@ import torch
 from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
+from aotpack.export.capture.absent import AbsentWeights, named_tensors
 from aotpack.export.capture.dynamic_shapes import parse
 from aotpack.export.capture.forward import forward
 from aotpack.export.capture.joint import joint
@@ -103,7 +104,9 @@ def aot_export(
         method: the method of the module to capture.
         weights: a `.safetensors` file (or several, or an index) with the module's state dict. The module's parameters
             may then be on the meta device (see `without_weights`). The build reads them one at a time; the files must
-            not change until then. Such a program has no example call for `aotpack verify`, because eager never runs.
+            not change until then. Without `weights`, parameters and buffers may be on the meta device only for a
+            code-only archive (`BuildOptions.code_only`). In both cases the program has no example call for `aotpack
+            verify`, because eager never runs.
 
     Raises:
         WeightsNotFoundError, WeightsFileError: a file of `weights` cannot be read.
@@ -128,9 +131,8 @@ def aot_export(
     module, plain_args, plain_kwargs = taking_plain(module, tuple(args), dict(kwargs or {}))
     module, named_args, named_kwargs, restored = taking_names(module, plain_args, plain_kwargs)
     call_args, call_kwargs = eager.detached((named_args, named_kwargs))
-    streamed = _streamed(module, weights, mode, is_module=is_module)
-    if streamed is None:
-        eager.check_devices(module, (call_args, call_kwargs))
+    absent = _absent(module, weights, mode, is_module=is_module)
+    eager.check_devices(module, (call_args, call_kwargs), without_values=absent is not None)
     shapes = parse(function, module.forward, call_args, call_kwargs, dynamic_shapes)
     name = type(model).__name__ if is_module else getattr(model, "__name__", "function")
     with (
@@ -142,11 +144,11 @@ def aot_export(
         called, args_taken, kwargs_taken = taking_tensors(module, call_args, call_kwargs, shapes.numbers)
         names = pytree_spec.positional_names(function, len(call_args))
         call = Call(args_taken, kwargs_taken, names, shapes.declared, shapes.numbers, shapes.demanded)
-        if streamed is not None:
-            with streamed.stand_ins():
-                fake = streamed.fake_call(call_args, call_kwargs)
+        if absent is not None:
+            with absent.stand_ins():
+                fake = absent.fake_call(call_args, call_kwargs)
                 program = forward(called, call, shapes.torch, name, model, fake)
-            program = streamed.attach(program)
+            program = absent.attach(program)
         elif mode == "forward":
             program = forward(called, call, shapes.torch, name, model)
         else:
@@ -218,11 +220,13 @@ def _with_method(module: torch.nn.Module, method: str, *, is_module: bool) -> to
     return other
 
 
-def _streamed(
+def _absent(
     module: torch.nn.Module, weights: WeightFiles | None, mode: str, *, is_module: bool
-) -> StreamedWeights | None:
+) -> AbsentWeights | None:
+    """The weights that are not in memory; None where all are."""
     if weights is None:
-        return None
+        meta = any(tensor.is_meta for tensor in named_tensors(module).values())
+        return AbsentWeights(module) if meta and is_module and mode == "forward" else None
     if not is_module or mode != "forward":
         raise CaptureError(
             "weights can be read from files only for the forward mode of a module",

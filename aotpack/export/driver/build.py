@@ -33,6 +33,7 @@ from aotpack.export.torch_compat.patches import exclusive
 from aotpack.export.tracing.autocast import no_autocast
 from aotpack.export.weights.identity import Identities, share_state
 from aotpack.export.weights.updatable import Replaceable, replaceable
+from aotpack.export.weights.values import refuse_missing_values
 from aotpack.targets import Target
 
 Progress = Callable[[str, float | None, str], None]
@@ -55,6 +56,9 @@ class BuildOptions:
         without: names of passes to leave out (`aotpack.export.driver.pipeline.switchable`), or `"all"`.
         updatable: store the original weights, and folding as a separate entry, so that the runtime can replace weights
             (`Model.update_weights`). Otherwise the archive is frozen: it contains only folded and packed weights.
+        code_only: leave the weights out: an updatable archive that cannot run until `aotpack pack` adds them. The
+            parameters and persistent buffers of the model need no values, and may be on the meta device. Example calls
+            are neither run nor stored (`check` and `goldens` have no effect).
         host_steps: run operators without a GPU kernel on the host, with copies of what they read and return. Otherwise
             such operators are not supported in builds for GPUs.
         tf32: multiply float32 in TF32 on GPUs: products, convolutions and attention read 10 bits of each mantissa and
@@ -72,6 +76,7 @@ class BuildOptions:
     opt_level: int | None = None
     without: Collection[str] = ()
     updatable: bool = False
+    code_only: bool = False
     host_steps: bool = True
     tf32: bool = False
     free_source: bool = False
@@ -134,6 +139,8 @@ def build_archive(
         OSError: the output cannot be written.
     """
     options = options or BuildOptions()
+    if options.code_only:
+        options = replace(options, updatable=True, check=False, goldens=False)
     names = _target_names(targets)
     opt_level = _opt_level(options.opt_level)
     output = Path(output)
@@ -164,6 +171,7 @@ def build_archive(
                 identities=identities,
                 replaceable=weights,
                 free_source=options.free_source,
+                code_only=options.code_only,
                 tools=tools,
                 tf32=options.tf32,
             )
@@ -219,6 +227,7 @@ def _prepare(
 ) -> tuple[list[_Prepared], Replaceable | None]:
     """What is to be compiled, after all passes, and what makes its weights replaceable if that is wanted."""
     units = units_of([program] if isinstance(program, Program) else list(program))
+    refuse_missing_values([unit.program for unit in units], code_only=options.code_only)
     common = select(options.without, COMMON)
     backends = [(backend, select(options.without, backend.passes), group) for backend, group in by_backend(targets)]
     prepared = []
@@ -273,7 +282,8 @@ def _finish(
     draft: Draft, labels: Sequence[str], targets: Sequence[str], options: BuildOptions, clock: _Clock
 ) -> tuple[int, CheckReport]:
     """Writes the archive, checks it, and puts it in its place; its size, and what the check showed."""
-    checked = CheckReport(skipped="check=False", unchecked=tuple(labels))
+    why = "the archive has no weights" if options.code_only else "check=False"
+    checked = CheckReport(skipped=why, unchecked=tuple(labels))
     with clock.phase("pack"):
         staged, examples = draft.stage(goldens=options.goldens)
     with staged:

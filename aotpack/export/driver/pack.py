@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, groupby
 from pathlib import Path
@@ -26,6 +26,7 @@ from aotpack.archive import (
     Kernel,
     Manifest,
     Module,
+    Placement,
     StagedArchive,
     Variant,
     Weights,
@@ -42,7 +43,7 @@ from aotpack.export.driver.self_check import Example
 from aotpack.export.ir.program import PassReport, Program
 from aotpack.export.ir.units import DEFAULT, Unit
 from aotpack.export.tracing.interface import manifest_dtype
-from aotpack.export.weights.constant_table import ConstantTable
+from aotpack.export.weights.constant_table import ConstantTable, Row
 from aotpack.export.weights.identity import Identities
 from aotpack.export.weights.source_module import SourceTensors
 from aotpack.export.weights.updatable import Replaceable
@@ -78,12 +79,14 @@ def pack(
     identities: Identities,
     replaceable: Replaceable | None = None,
     free_source: bool = False,
+    code_only: bool = False,
     tools: Tools,
     tf32: bool = False,
 ) -> Draft:
     """Brings together what the archive consists of.
 
-    Constants are computed one at a time, each once, in the order in which the units read them.
+    Constants are computed one at a time, each once, in the order in which the units read them. `code_only` leaves out
+    those that depend on replaceable weights, and the examples.
 
     Raises:
         BuildError: two modules see state in different layouts.
@@ -91,30 +94,16 @@ def pack(
     """
     modules = [(unit.unit, module.program, module.lowered) for unit in units for module in unit.modules]
     table = ConstantTable(modules, identities, replaceable)
+    rows = [(key, row) for key, row in enumerate(table.rows) if not (code_only and table.is_replaced(key))]
     freed = None
     if free_source:
         freed = SourceTensors(
             [program for _, program, _ in modules],
-            [(row.of, row.constant.name) for row in table.rows if row.constant.literal is None],
+            [(row.of, row.constant.name) for _, row in rows if row.constant.literal is None],
         )
-    layout = layout_constants(_values(table, freed), folder=output.parent)
+    layout = layout_constants(_values(rows, freed), folder=output.parent)
     table.place(layout.placements)
-    constants = tuple(
-        Constant(
-            name=constant,
-            role=row.constant.info.role,
-            sources=row.constant.info.sources,
-            dtype=manifest_dtype(row.constant.dtype),
-            shape=row.constant.shape,
-            stride=row.constant.stride,
-            file=layout.placements[key].segment,
-            offset=layout.placements[key].offset,
-            nbytes=layout.placements[key].nbytes,
-            sha256=layout.placements[key].sha256,
-            mutated=row.constant.info.mutated,
-        )
-        for constant, key, row in table.named()
-    )
+    constants = tuple(_constant(name, row, layout.placements.get(key)) for name, key, row in table.named())
     on_gpus = tf32 and any(module.backend.name == "cuda" for unit in units for module in unit.modules)
     files = _Files(list(layout.segments))
     fold = replaceable.fold if replaceable is not None else None
@@ -132,7 +121,27 @@ def pack(
         report=len(files.sources) - 1,
         weights=None if replaceable is None else _weights(replaceable, table),
     )
-    return Draft(output, manifest, files, [compiled.unit for compiled in units], tf32=on_gpus)
+    return Draft(output, manifest, files, [] if code_only else [compiled.unit for compiled in units], tf32=on_gpus)
+
+
+def _constant(name: str, row: Row, placement: Placement | None) -> Constant:
+    """The manifest's constant; without a placement, one without bytes."""
+    constant = row.constant
+    reach = 1 + sum((size - 1) * step for size, step in zip(constant.shape, constant.stride, strict=True))
+    span = 0 if 0 in constant.shape else reach * constant.dtype.itemsize
+    return Constant(
+        name=name,
+        role=constant.info.role,
+        sources=constant.info.sources,
+        dtype=manifest_dtype(constant.dtype),
+        shape=constant.shape,
+        stride=constant.stride,
+        file=placement.segment if placement else None,
+        offset=placement.offset if placement else None,
+        nbytes=placement.nbytes if placement else span,
+        sha256=placement.sha256 if placement else None,
+        mutated=constant.info.mutated,
+    )
 
 
 @dataclass
@@ -154,9 +163,9 @@ class _Files:
         return next(path for path in free if path not in taken)
 
 
-def _values(table: ConstantTable, freed: SourceTensors | None) -> Iterator[tuple[int, memoryview]]:
+def _values(rows: Iterable[tuple[int, Row]], freed: SourceTensors | None) -> Iterator[tuple[int, memoryview]]:
     packed = 0
-    for key, row in enumerate(table.rows):
+    for key, row in rows:
         value = row.value()
         packed += value.nbytes
         yield key, tensor_bytes(value)

@@ -39,14 +39,17 @@ def detached(value: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, cut, value)
 
 
-def check_devices(module: torch.nn.Module, example: Any) -> None:
+def check_devices(module: torch.nn.Module, example: Any, *, without_values: bool = False) -> None:
     """Refuses models and inputs that are not on the CPU.
+
+    `without_values`: tensors of the model may be on the meta device.
 
     Raises:
         CaptureError: a tensor is elsewhere.
     """
-    tensors = [t for t in pytree.tree_leaves(example) if isinstance(t, torch.Tensor)]
-    for tensor in [*tensors, *module.parameters(), *module.buffers()]:
+    inputs = [t for t in pytree.tree_leaves(example) if isinstance(t, torch.Tensor)]
+    own = [t for t in (*module.parameters(), *module.buffers()) if not (without_values and t.is_meta)]
+    for tensor in [*inputs, *own]:
         if tensor.device.type != "cpu":
             raise CaptureError(
                 f"a tensor of the model or its example inputs is on {tensor.device}",

@@ -75,8 +75,13 @@ class ConstantTable:
             if any(self.rows[key].constant.info.mutated for key in keys):
                 self._refuse_layouts(keys, "state")
 
+    def is_replaced(self, key: int) -> bool:
+        """Whether an update of the weights replaces the row of this index."""
+        return key in self._replaced
+
     def place(self, placements: Mapping[int, Placement]) -> None:
-        """Names the constants, now that it is known which hold the same bytes.
+        """Names the constants, now that it is known which hold the same bytes. Rows that an update replaces need no
+        placement.
 
         Constants of one name, origin and value in several units, which capture may have made anew for each, become one
         where that can be told from outside by nothing: no call writes to them, and no update.

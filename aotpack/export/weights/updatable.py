@@ -100,7 +100,7 @@ def _state(programs: Sequence[Program]) -> dict[str, torch.Tensor]:
     if not state:
         raise BuildError(
             f"{programs[0].name!r} has no state dict, so its weights cannot be updatable",
-            hint="capture a module with parameters or buffers, or build without `updatable`",
+            hint="capture a module with parameters or buffers, or build without `updatable` and `code_only`",
         )
     return state
 

@@ -48,7 +48,7 @@ def _extract(reader: ArchiveReader, entry: Entry, path: Path) -> None:
     used = list(dict.fromkeys(index for module in modules.values() for index in module.constants))
     records = [reader.manifest.constants[index] for index in used]
     layout = layout_constants(
-        ((i, reader.read(record.file, record.offset, record.nbytes)) for i, record in enumerate(records)),
+        ((number, reader.constant(index)) for number, index in enumerate(used)),
         folder=path.parent,
     )
     constants = []

@@ -1,4 +1,4 @@
-"""An updatable archive and weight files become an archive with these weights."""
+"""An updatable or code-only archive and weight files become an archive with these weights."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def pack_weights(
     bytes. Example calls are left out: their answers are those of the old weights.
 
     Args:
-        archive: an archive with updatable weights.
+        archive: an archive with updatable weights, or a code-only archive.
         weights: a `.safetensors` file, a `….safetensors.index.json`, or a list of files, with all tensors of the
             model's state dict and no others.
         output: the archive to write; may be `archive`. An existing file is replaced once the new one is complete.
@@ -100,7 +100,7 @@ def pack_weights(
             raise WeightsError(
                 f"{archive}: the archive is frozen (it was built without --updatable): it contains no code that packs "
                 "new weights",
-                hint="build it with `aotpack build --updatable`",
+                hint="build it with `aotpack build --updatable` or `--code-only`",
             )
         chosen = match(manifest.weights, files)
         new = _Values(manifest.constants, chosen, files)
@@ -222,13 +222,13 @@ def _derived(
 def _values(
     reader: ArchiveReader, new: _Values, derived: dict[int, memoryview]
 ) -> Iterator[tuple[int, bytes | memoryview]]:
-    for index, constant in enumerate(reader.manifest.constants):
+    for index in range(len(reader.manifest.constants)):
         if index in new:
             yield index, new.bytes(index)
         elif index in derived:
             yield index, derived.pop(index)  # whose memory is free when it is packed
         else:
-            yield index, reader.read(constant.file, constant.offset, constant.nbytes)
+            yield index, reader.constant(index)
 
 
 def _renumbered(manifest: Manifest, placements: Mapping[int, Placement], numbers: Mapping[int, int]) -> Manifest:

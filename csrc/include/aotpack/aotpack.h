@@ -57,7 +57,8 @@ typedef enum aotpack_code {
   AOTPACK_OUT_OF_MEMORY = 11,
   AOTPACK_EXECUTION_FAILED = 12, /* the model cannot compute with these values */
   AOTPACK_INTERNAL = 13,
-  AOTPACK_DEVICE_FAILED = 14 /* the model's device or its driver; the message says if the device stays unusable */
+  AOTPACK_DEVICE_FAILED = 14,  /* the model's device or its driver; the message says if the device stays unusable */
+  AOTPACK_MISSING_WEIGHTS = 15 /* the archive is code-only; `aotpack pack` adds weights */
 } aotpack_code;
 
 typedef struct aotpack_status aotpack_status;

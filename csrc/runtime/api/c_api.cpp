@@ -104,6 +104,7 @@ const char* aotpack_code_name(aotpack_code code) {
       "EXECUTION_FAILED",
       "INTERNAL",
       "DEVICE_FAILED",
+      "MISSING_WEIGHTS",
   };
   const unsigned index = number_of(code);
   return index < std::size(kNames) ? kNames[index] : "UNKNOWN";

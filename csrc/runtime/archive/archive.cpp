@@ -132,7 +132,7 @@ void Archive::check_ranges() const {
   std::set<std::pair<uint64_t, uint64_t>> ranges;
   uint64_t total = 0;
   for (const ConstantRecord& constant : manifest_.constants) {
-    if (!ranges.emplace(offset_of(constant), constant.nbytes).second) continue;
+    if (constant.absent || !ranges.emplace(offset_of(constant), constant.nbytes).second) continue;
     if (!checked_add(total, constant.nbytes, &total) || total / kMaxReads > map_.size()) {
       malformed("the constants overlap each other more than " + std::to_string(kMaxReads) + " times");
     }
@@ -142,6 +142,7 @@ void Archive::check_ranges() const {
 void Archive::check_constants() const {
   std::map<std::pair<uint64_t, uint64_t>, Digest> digests;
   for (const ConstantRecord& constant : manifest_.constants) {
+    if (constant.absent) continue;
     const auto [found, is_new] = digests.try_emplace({offset_of(constant), constant.nbytes});
     if (is_new) found->second = map_.sha256(offset_of(constant), constant.nbytes);
     if (found->second != constant.digest) {
@@ -155,7 +156,7 @@ void Archive::check_constants() const {
 void Archive::check_bools() const {
   std::set<std::pair<uint64_t, uint64_t>> seen;
   for (const ConstantRecord& constant : manifest_.constants) {
-    if (!constant.dtype->is_bool() || !seen.emplace(offset_of(constant), constant.nbytes).second) continue;
+    if (constant.absent || !constant.dtype->is_bool() || !seen.emplace(offset_of(constant), constant.nbytes).second) continue;
     if (!map_.are_bools(offset_of(constant), constant.nbytes)) {
       fail(AOTPACK_MALFORMED_ARCHIVE, "constant '%s' is bool, but has bytes other than 0 and 1", constant.name.c_str());
     }

@@ -31,7 +31,7 @@ class Archive {
   const Manifest& manifest() const noexcept { return manifest_; }
   // The bytes of files[index] of the manifest, at a multiple of 4096 bytes in memory.
   Bytes file(size_t index) const noexcept { return container_.data(map_.bytes(), index + 1); }
-  // Where constants[index] of the manifest lies, read-only.
+  // Where constants[index] of the manifest lies, read-only. Not of one that is absent, nor is there a copy of that.
   const void* constant(size_t index) const noexcept {
     const ConstantRecord& record = manifest_.constants[index];
     return file(record.file).data() + record.offset;

@@ -74,6 +74,7 @@ void read_entry(const Node& node, const Manifest& manifest, EntryRecord* out) {
   check_spec(node.at("in_spec"), out->inputs.size(), true);
   check_spec(node.at("out_spec"), out->outputs.size(), false);
   const Node goldens = node.at("goldens");
+  if (manifest.code_only && goldens.size() != 0) goldens.error("example calls without the bytes of the weights");
   for (size_t i = 0; i < goldens.size(); ++i) check_golden(goldens.at(i), manifest, *out);
 }
 

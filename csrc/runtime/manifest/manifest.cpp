@@ -15,7 +15,7 @@ namespace aotpack::runtime {
 namespace {
 
 constexpr int64_t kOldestVersion = 3;
-constexpr int64_t kFormatVersion = 6;
+constexpr int64_t kFormatVersion = 7;
 
 void read_files(const Node& list, Manifest* out) {
   out->files.resize(list.size());
@@ -55,20 +55,28 @@ void read_constant(const Node& node, const Manifest& manifest, ConstantRecord* o
   out->shape = read_sizes(node.at("shape"));
   out->stride = read_sizes(node.at("stride"));
   if (out->stride.size() != out->shape.size()) node.error("'shape' and 'stride' differ in length");
-  out->file = read_file_index(node.at("file"), manifest, "weights/");
-  out->offset = static_cast<uint64_t>(node.at("offset").integer(0));
-  if (out->offset % AOTPACK_ALIGNMENT != 0) node.at("offset").error("not a multiple of 64");
   out->nbytes = static_cast<uint64_t>(node.at("nbytes").integer(0));
-  check_byte_range(node, manifest.files[out->file], out->offset, out->nbytes);
+  out->absent =
+      manifest.format_version >= Manifest::kCodeOnlyVersion && node.at("file").kind() == json::Kind::kNull;
+  if (out->absent) {
+    for (const char* key : {"offset", "sha256"}) {
+      if (node.at(key).kind() != json::Kind::kNull) node.at(key).error("expected null, as 'file' is");
+    }
+  } else {
+    out->file = read_file_index(node.at("file"), manifest, "weights/");
+    out->offset = static_cast<uint64_t>(node.at("offset").integer(0));
+    if (out->offset % AOTPACK_ALIGNMENT != 0) node.at("offset").error("not a multiple of 64");
+    check_byte_range(node, manifest.files[out->file], out->offset, out->nbytes);
+    out->digest = node.at("sha256").digest();
+  }
   uint64_t extent;
   if (!extent_of(out->shape, out->stride, &extent) || !checked_mul<uint64_t>(extent, out->dtype->size, &extent)) {
     node.error("shape and stride overflow");
   }
-  if (extent > out->nbytes) {
+  if (extent > out->nbytes || (out->absent && extent != out->nbytes)) {
     node.error(format("shape and stride reach over %llu bytes, nbytes is %llu", static_cast<unsigned long long>(extent),
                       static_cast<unsigned long long>(out->nbytes)));
   }
-  out->digest = node.at("sha256").digest();
   out->mutated = node.at("mutated").boolean();
   const auto rank = static_cast<int32_t>(out->shape.size());
   if (out->mutated && !is_non_overlapping(out->shape.data(), out->stride.data(), rank)) {
@@ -134,6 +142,7 @@ Manifest parse_manifest(std::string_view text) {
     const Node node = constants.at(i);
     read_constant(node, manifest, &manifest.constants[i]);
     constant_names.add(node, manifest.constants[i].name);
+    manifest.code_only = manifest.code_only || manifest.constants[i].absent;
   }
   const Node entries = root.at("entries");
   manifest.entries.resize(entries.size());
@@ -147,7 +156,7 @@ Manifest parse_manifest(std::string_view text) {
   check_state(entries, manifest);
   const Node report = root.at("report");
   if (report.kind() != json::Kind::kNull) read_file_index(report, manifest, "reports/");
-  read_weights(root.at("weights"), &manifest);
+  read_weights(root.at("weights"), constants, &manifest);
   return manifest;
 }
 

@@ -31,6 +31,7 @@ struct ConstantRecord {
   uint64_t nbytes = 0;
   Digest digest{};
   bool mutated = false;
+  bool absent = false;  // without bytes, as what depends on the weights in a code-only archive; `nbytes` is their number
 };
 
 struct DimRecord {
@@ -171,12 +172,15 @@ struct WeightsRecord {
 struct Manifest {
   // The first version in which values have devices, and variants have steps.
   static constexpr int64_t kStepsVersion = 6;
+  // The first version in which an archive may lack the bytes of its weights.
+  static constexpr int64_t kCodeOnlyVersion = 7;
 
   int64_t format_version = 0;
   std::string name;
   std::vector<std::string> devices;  // names of the logical devices
   std::vector<FileRecord> files;
   std::vector<ConstantRecord> constants;
+  bool code_only = false;  // some constants are absent: all that depend on the weights
   std::vector<EntryRecord> entries;
   std::optional<WeightsRecord> weights;  // none: frozen
 };

@@ -112,13 +112,20 @@ void read_fold(const Node& node, const Manifest& manifest, std::vector<Source>* 
   check_constants(name, entry, manifest, *sources);
 }
 
-}  // namespace
+// What has no bytes is what depends on the weights: all of it or, in an archive with weights, nothing.
+void check_absent(const Node& constants, const Manifest& manifest, const std::vector<Source>& sources) {
+  if (!manifest.code_only) return;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const bool is_fixed = sources[i] == Source::kFixed;
+    if (manifest.constants[i].absent != is_fixed) continue;
+    constants.at(i).error(is_fixed ? "has no bytes, but does not depend on the weights"
+                                   : "has bytes, but others that depend on the weights have none");
+  }
+}
 
-void read_weights(const Node& node, Manifest* out) {
-  if (node.kind() == json::Kind::kNull) return;
+void read_replaceable(const Node& node, Manifest* out, std::vector<Source>* sources) {
   node.keys({"fold", "tensors"});
   WeightsRecord& weights = out->weights.emplace();
-  std::vector<Source> sources(out->constants.size(), Source::kFixed);
   const Node tensors = node.at("tensors");
   weights.tensors.resize(tensors.size());
   Unique names;
@@ -126,10 +133,18 @@ void read_weights(const Node& node, Manifest* out) {
     WeightRecord& tensor = weights.tensors[i];
     read_tensor(tensors.at(i), *out, &tensor);
     names.add(tensors.at(i), tensor.name);
-    if (tensor.constant != WeightRecord::kNone) sources[tensor.constant] = Source::kTensor;
+    if (tensor.constant != WeightRecord::kNone) (*sources)[tensor.constant] = Source::kTensor;
   }
   const Node fold = node.at("fold");
-  if (fold.kind() != json::Kind::kNull) read_fold(fold, *out, &sources, &weights);
+  if (fold.kind() != json::Kind::kNull) read_fold(fold, *out, sources, &weights);
+}
+
+}  // namespace
+
+void read_weights(const Node& node, const Node& constants, Manifest* out) {
+  std::vector<Source> sources(out->constants.size(), Source::kFixed);
+  if (node.kind() != json::Kind::kNull) read_replaceable(node, out, &sources);
+  check_absent(constants, *out, sources);
 }
 
 }  // namespace aotpack::runtime

@@ -6,7 +6,8 @@
 
 namespace aotpack::runtime {
 
-// Throws MALFORMED_ARCHIVE. Files, constants and entries of `out` are already there.
-void read_weights(const Node& node, Manifest* out);
+// Throws MALFORMED_ARCHIVE. Files, constants and entries of `out` are already there; `constants` is the list in the
+// manifest.
+void read_weights(const Node& node, const Node& constants, Manifest* out);
 
 }  // namespace aotpack::runtime

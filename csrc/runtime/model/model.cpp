@@ -42,6 +42,11 @@ Model::Model(const char* path, aotpack_verify verify, FileMap::Mode mode, DLDevi
 Model::Model(const char* path, aotpack_verify verify, FileMap::Mode mode, Device& device)
     : device_(device), archive_(path, verify, mode) {
   const Manifest& manifest = archive_.manifest();
+  if (manifest.code_only) {
+    throw Error(AOTPACK_MISSING_WEIGHTS,
+                archive_.path() + ": the archive is code-only: it contains no weights; `aotpack pack " +
+                    archive_.path() + " --weights FILE -o OUTPUT` creates an archive with weights from it");
+  }
   entries_.reserve(manifest.entries.size());
   for (const EntryRecord& record : manifest.entries) add_entry(record);
   load_modules();

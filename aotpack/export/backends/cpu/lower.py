@@ -68,7 +68,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
     fold = weights_known and not _has_state_of_one_element(program)
     with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
         code = generate(
-            _with_room(program),
+            _with_room(program, values=fold),
             inputs,
             target,
             fold=fold,
@@ -107,11 +107,11 @@ def _has_state_of_one_element(program: Program) -> bool:
     return any(program.constant_info(str(n.target)).mutated and n.meta["val"].numel() <= 1 for n in nodes)
 
 
-def _with_room(program: Program) -> torch.fx.GraphModule:
+def _with_room(program: Program, *, values: bool) -> torch.fx.GraphModule:
     """The graph over dense tensors on the CPU, as the archive will hold them.
 
     Values that do not exist yet are not read: memory that is never touched takes no room. Single numbers have their
-    values, because TorchInductor may compute with them.
+    values, if `values`, because TorchInductor computes with them.
     """
     module = module_over(program.graph_module, program.graph)
     for node in program.graph.find_nodes(op="get_attr"):
@@ -121,7 +121,7 @@ def _with_room(program: Program) -> torch.fx.GraphModule:
         # TorchInductor copies buffers, but not parameters; what is written to must be a buffer.
         if not value.is_meta and is_dense(value) and isinstance(value, torch.nn.Parameter) != mutated:
             continue
-        if value.numel() <= 1:
+        if value.numel() <= 1 and values:
             room = program.value(attribute).clone()
         elif is_dense(value):
             room = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
