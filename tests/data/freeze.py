@@ -17,15 +17,17 @@ import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from aotpack import DYNAMIC, Dim
 from aotpack.archive import read_manifest
 from aotpack.archive.manifest import FORMAT_VERSION
 from aotpack.export import BuildOptions, Program, aot_export, build_archive
+from aotpack.runtime.packing import pack_weights
 from aotpack.spec import DType
 from tests.data import models
 from tests.data.recorder import Recorder
@@ -45,6 +47,8 @@ class Frozen:
     record: Callable[[Recorder], None]
     state: tuple[str, ...] = ()
     updatable: bool = False
+    # Built without weights, which are packed by those who run the archive, or before it is frozen.
+    pack: Literal["later", "before"] | None = None
     since: int = 3
     # Makes the archive of archives, one of each program; None: one archive has all programs.
     join: Callable[[Any, list[Path], Path, str], object] | None = None
@@ -157,6 +161,16 @@ def _updatable_calls(record: Recorder) -> None:
     record.reset_weights()
     record.reset_state()
     calls()
+
+
+def _packed_calls(record: Recorder) -> None:
+    for batch in (1, 8):
+        record.call("forward", torch.randn(batch, 4, 10))
+    record.update({"norm.running_var": torch.rand(8) + 2}, partial=True)
+    record.call("forward", torch.randn(3, 4, 10))
+    record.reset_weights()
+    record.reset_state()
+    record.call("forward", torch.randn(3, 4, 10))
 
 
 # ---- entries --------------------------------------------------------------------------------------------------------
@@ -298,6 +312,8 @@ SETS = {
     "formula": Frozen(models.Formula, _formula, _formula_calls, since=4),
     "dtypes": Frozen(models.Dtypes, _dtypes, _dtypes_calls, since=5),
     "steps": Frozen(models.Steps, _steps, _steps_calls, state=("1.calls",), since=6, join=_join_steps),
+    "code": Frozen(models.Updatable, _updatable, _packed_calls, state=("calls",), pack="later", since=7),
+    "packed": Frozen(models.Updatable, _updatable, _packed_calls, state=("calls",), pack="before", since=7),
 }
 
 
@@ -308,7 +324,7 @@ def freeze(name: str, folder: Path) -> Path:
     model = frozen.model().eval()
     recorder = Recorder(model, frozen.state)
     path = folder / f"{name}.aotpack"
-    options = BuildOptions(updatable=frozen.updatable)
+    options = BuildOptions(updatable=frozen.updatable, code_only=frozen.pack is not None)
     programs = frozen.programs(model)
     if frozen.join is None:
         build_archive(programs, path, name=name, targets=[TARGET], options=options)
@@ -318,6 +334,14 @@ def freeze(name: str, folder: Path) -> Path:
             for program, archive in zip(programs, archives, strict=True):
                 build_archive(program, archive, targets=[TARGET], options=options)
             frozen.join(model, archives, path, name)
+    if frozen.pack is not None:
+        weights = _new_weights(model, 7.0)
+        recorder.packed(weights, before=frozen.pack == "before")
+        if frozen.pack == "before":
+            with tempfile.TemporaryDirectory() as files:
+                file = Path(files) / "weights.safetensors"
+                save_file({name: value.contiguous().clone() for name, value in weights.items()}, str(file))
+                pack_weights(path, file, path)
     frozen.record(recorder)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     about = {"format_version": FORMAT_VERSION, "commit": commit, "torch": torch.__version__}

@@ -38,6 +38,7 @@ class Recorder:
         self._initial = {name: self._original[name] for name in state}
         self._steps: list[dict[str, Any]] = []
         self._arrays: dict[str, np.ndarray[Any, Any]] = {}
+        self._pack: dict[str, Any] | None = None
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """A call of the entry `method`, its result, what it leaves in arguments that it writes to, and the state."""
@@ -56,6 +57,13 @@ class Recorder:
     def refused(self, kind: str, method: str, *args: Any) -> None:
         """A call that fails, with an error of this kind: "input" or "execution"."""
         self._steps.append({"refused": kind, "call": method, "args": self._tree(list(args)), "kwargs": {"dict": []}})
+
+    def packed(self, weights: Mapping[str, Tensor], *, before: bool) -> None:
+        """The weights that are packed into a code-only archive: before it is frozen, or by those who run it."""
+        self.eager.load_state_dict(weights)
+        self._original = copy.deepcopy(self.eager.state_dict())
+        self._initial = {name: self._original[name] for name in self._state}
+        self._pack = None if before else self._tree(dict(weights))
 
     def update(self, weights: Mapping[str, Tensor], *, partial: bool = False) -> None:
         """New weights. The state stays until the next reset."""
@@ -81,7 +89,8 @@ class Recorder:
     def write(self, path: Path, about: Mapping[str, Any]) -> None:
         """Writes NAME.json and NAME.npz beside the archive `path`."""
         lines = ",\n  ".join(json.dumps(step) for step in self._steps)
-        text = f'{{"about": {json.dumps(dict(about))},\n "steps": [\n  {lines}\n ]}}\n'
+        pack = f' "pack": {json.dumps(self._pack)},\n' if self._pack is not None else ""
+        text = f'{{"about": {json.dumps(dict(about))},\n{pack} "steps": [\n  {lines}\n ]}}\n'
         path.with_suffix(".json").write_text(text)
         np.savez_compressed(path.with_suffix(".npz"), **self._arrays)
 

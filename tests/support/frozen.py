@@ -7,6 +7,8 @@ NAME.json beside an archive has `about` (where it was made) and `steps`, which r
 - `{"refused": "input" | "execution", "call": …}`, a call that fails with an error of this kind;
 - `{"update": tree, "partial": bool}`, new weights; `{"reset": "weights"}`; `{"reset": "state"}`.
 
+A code-only archive also has `pack`, a tree: the weights that are packed into it before the steps.
+
 A tree is `{"array": name in NAME.npz, "dtype": …}`, `{"value": …}` or a container of trees: `{"list": […]}`,
 `{"tuple": […]}`, `{"dict": [[key, tree]…]}`, `{"fields": [[name, tree]…]}` (a namedtuple).
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 import sys
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -31,9 +34,11 @@ import numpy.typing as npt
 import aotpack
 from aotpack.archive import ArchiveReader, Manifest
 from aotpack.errors import ExecutionError, InputError
+from aotpack.runtime.packing import pack_weights
 from aotpack.runtime.structure import flatten
 from aotpack.spec import DictSpec, ListSpec, Spec, TensorLeaf, TupleSpec, ValueLeaf
 from tests.support.c_api import CError, CModel
+from tests.support.safetensors import write_safetensors
 
 Array = npt.NDArray[Any]
 DATA = Path(__file__).resolve().parent.parent / "data"
@@ -65,8 +70,25 @@ class Frozen:
         recorded = json.loads((DATA / f"{name}.json").read_text())
         self.about: dict[str, Any] = recorded["about"]
         self._steps: list[dict[str, Any]] = recorded["steps"]
+        self._pack: dict[str, Any] | None = recorded.get("pack")
         with np.load(DATA / f"{name}.npz") as arrays:
             self._arrays = dict(arrays)
+
+    @property
+    def is_code_only(self) -> bool:
+        """Whether the archive runs only after weights are packed into it."""
+        return self._pack is not None
+
+    def ready(self, path: Path) -> Path:
+        """The archive to run: `path` or, if it is code-only, one with the recorded weights in a folder beside it."""
+        if self._pack is None:
+            return path
+        folder = path.parent / "packed"
+        folder.mkdir(exist_ok=True)
+        # Processes that do this at the same time write equal files.
+        weights = write_safetensors(folder / f"{path.stem}.{os.getpid()}.safetensors", self._value(self._pack))
+        pack_weights(path, weights, folder / path.name)
+        return folder / path.name
 
     def entries(self) -> set[str]:
         """The names of the entries that are called with success."""
@@ -265,7 +287,8 @@ def main() -> None:
     for argument in sys.argv[1:]:
         path = Path(argument)
         frozen = Frozen(f"{path.parent.name}/{path.stem}")
-        counts = [frozen.repeat(interface(path)) for interface in (InPython, InC)]
+        ready = frozen.ready(path)
+        counts = [frozen.repeat(interface(ready)) for interface in (InPython, InC)]
         print(f"{path.parent.name}/{path.stem}: {counts[0]} calls in Python, {counts[1]} in C")
     assert "torch" not in sys.modules, "torch was imported"
 
