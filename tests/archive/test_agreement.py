@@ -103,14 +103,14 @@ def verdict(check: Callable[[], object]) -> type[AotpackError] | None:
     return None
 
 
-@pytest.mark.parametrize("name", ["affine", "nested", "dict", "updatable", "sizes", "variants", "numbers"])
+@pytest.mark.parametrize("name", ["affine", "nested", "dict", "updatable", "sizes", "variants", "numbers", "code_only"])
 def test_every_single_change(archive: Callable[[str], Path], name: str, tmp_path: Path) -> None:
     with ArchiveReader(archive(name)) as reader:
         files = [FileSource.from_bytes(file.path, reader.read(file.path)) for file in reader.manifest.files]
         manifest = json.loads(encode_manifest(reader.manifest))
     path = tmp_path / "changed.aotpack"
     differences = []
-    for description, changed in mutations(manifest, everything=name in ("affine", "updatable")):
+    for description, changed in mutations(manifest, everything=name in ("affine", "updatable", "code_only")):
         encoded = canonical(changed)
         write_anew(path, pack(encoded, files))
         in_python = verdict(lambda: ArchiveReader(path).verify())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +15,11 @@ import pytest
 import aotpack
 from aotpack.archive import ArchiveReader, FileSource, decode_manifest, encode_manifest, read_manifest
 from aotpack.archive.encode import canonical
-from aotpack.errors import MalformedArchiveError
+from aotpack.errors import MalformedArchiveError, MissingWeightsError
 from tests.archive.test_agreement import pack, verdict
 
 Change = Callable[[dict[str, Any]], Any]
+EMPTY = hashlib.sha256().hexdigest()
 
 
 def tensors(manifest: dict[str, Any]) -> Any:
@@ -118,28 +121,84 @@ RIGHT: dict[str, Change] = {
     "a literal": lambda m: (tensors(m).pop(2), tensors(m).pop(1), fold_reads(m, 1)),
 }
 
+# The same without bytes.
+CODE_ONLY_WRONG: dict[str, tuple[Change, str]] = {
+    "an offset without a file": (lambda m: m["constants"][0].update(offset=0), "expected null, as the file is"),
+    "a hash without a file": (lambda m: m["constants"][0].update(sha256="0" * 64), "expected null, as the file is"),
+    "more bytes than the tensor spans": (lambda m: m["constants"][0].update(nbytes=32), "spans 16 bytes, not 32"),
+    "fewer bytes than the tensor spans": (lambda m: m["constants"][0].update(nbytes=8), "spans 16 bytes, not 8"),
+    "an earlier version": (lambda m: m.update(format_version=6), "constants[0].file: expected an integer"),
+    "frozen": (lambda m: m.update(weights=None), "'weight' has no bytes, but does not depend on the weights"),
+    "not a tensor's": (lambda m: tensors(m)[3].update(constant=None), "'count' has no bytes, but does not depend"),
+    "no result": (lambda m: m["weights"].update(fold=None), "'packed' has no bytes, but does not depend"),
+    "bytes of one weight": (
+        lambda m: (
+            m["constants"][1].update(shape=[0], nbytes=0, file=0, offset=0, sha256=EMPTY)
+            or tensors(m)[1].update(shape=[0])
+            or tensors(m)[2].update(shape=[0])
+            or m["files"].insert(0, {"path": "weights/none", "size": 0, "sha256": EMPTY})
+            or shifted(m)
+        ),
+        "'bias' has bytes, but others that depend on the weights have none",
+    ),
+    "example calls": (
+        lambda m: (
+            m["files"].insert(0, {"path": "goldens/none", "size": 0, "sha256": EMPTY}),
+            shifted(m),
+            m["entries"][0]["goldens"].append(
+                {
+                    "inputs": [golden([0, 4])],
+                    "outputs": [golden([0, 4]), golden([0])],
+                    "tolerance": 0.1,
+                }
+            ),
+        ),
+        "has example calls",
+    ),
+}
+
+
+def golden(shape: list[int]) -> dict[str, Any]:
+    return {"dtype": "float32", "shape": shape, "file": 0, "offset": 0, "nbytes": 0, "step": 1}
+
+
+def shifted(manifest: dict[str, Any]) -> None:
+    """After a file was inserted in front of the others."""
+    for entry in manifest["entries"]:
+        entry["variants"][0]["targets"][0]["steps"][0]["module"]["file"] += 1
+    manifest["report"] += 1
+
 
 @pytest.fixture
-def change(archive: Callable[[str], Path], tmp_path: Path) -> Callable[[Change], Path]:
-    with ArchiveReader(archive("updatable")) as reader:
-        files = [FileSource.from_bytes(file.path, reader.read(file.path)) for file in reader.manifest.files]
-        good = json.loads(encode_manifest(reader.manifest))
-
-    def apply(mutate: Change) -> Path:
+def change(archive: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
+    def apply(mutate: Change, name: str = "updatable") -> Path:
+        with ArchiveReader(archive(name)) as reader:
+            files = [FileSource.from_bytes(file.path, reader.read(file.path)) for file in reader.manifest.files]
+            good = json.loads(encode_manifest(reader.manifest))
         manifest = copy.deepcopy(good)
         mutate(manifest)
         assert manifest != good
+        inserted = [
+            FileSource.from_bytes(file["path"], b"") for file in manifest["files"] if file["path"].endswith("/none")
+        ]
         path = tmp_path / "changed.aotpack"
-        path.write_bytes(pack(canonical(manifest), files))
+        path.write_bytes(pack(canonical(manifest), [*inserted, *files]))
         return path
 
     return apply
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_ones_are_refused(change: Callable[[Change], Path], name: str) -> None:
-    mutate, message = WRONG[name]
-    path = change(mutate)
+def test_wrong_ones_are_refused(change: Callable[..., Path], name: str) -> None:
+    refused(change(WRONG[name][0]), WRONG[name][1])
+
+
+@pytest.mark.parametrize("name", CODE_ONLY_WRONG)
+def test_wrong_ones_without_bytes_are_refused(change: Callable[..., Path], name: str) -> None:
+    refused(change(CODE_ONLY_WRONG[name][0], "code_only"), CODE_ONLY_WRONG[name][1])
+
+
+def refused(path: Path, message: str) -> None:
     with pytest.raises(MalformedArchiveError) as info:
         ArchiveReader(path)
     assert message in str(info.value)
@@ -148,13 +207,32 @@ def test_wrong_ones_are_refused(change: Callable[[Change], Path], name: str) -> 
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_right_ones_are_read(change: Callable[[Change], Path], name: str) -> None:
+def test_right_ones_are_read(change: Callable[..., Path], name: str) -> None:
     path = change(RIGHT[name])
     manifest = read_manifest(path)
     assert decode_manifest(encode_manifest(manifest)) == manifest
     # What the module itself says may differ; the manifest is fine.
     if "literal" not in name:
         assert verdict(lambda: aotpack.load(path)) is None
+
+
+def test_archives_without_weights(archive: Callable[[str], Path]) -> None:
+    path = archive("code_only")
+    with ArchiveReader(path) as reader:
+        reader.verify()
+        manifest = reader.manifest
+        assert [constant.name for constant in manifest.absent] == ["weight", "bias", "packed", "count"]
+        assert sum(constant.nbytes for constant in manifest.absent) == 52
+        assert decode_manifest(encode_manifest(manifest)) == manifest
+        with pytest.raises(MissingWeightsError, match="'packed' has no bytes") as info:
+            reader.constant(2)
+    assert f"aotpack pack {path}" in str(info.value.hint)
+    for verify in ("code", "full"):
+        with pytest.raises(MissingWeightsError, match=f"aotpack pack {path} --weights"):
+            aotpack.load(path, verify=verify)
+    with pytest.raises(ValueError, match="format version 6"):
+        encode_manifest(dataclasses.replace(manifest, format_version=6))
+    assert read_manifest(archive("updatable")).absent == ()
 
 
 def test_what_is_read(archive: Callable[[str], Path]) -> None:

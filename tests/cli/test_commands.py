@@ -48,7 +48,7 @@ def test_run_on_a_file(archive: Archive, tmp_path: Path) -> None:
         assert written["output"].tolist() == [[1, 3, 7, 13], [5, 11, 19, 29]]
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name not in ("failing",)])
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in ("failing", "code_only")])
 def test_run_on_random_inputs(archive: Archive, name: str, tmp_path: Path) -> None:
     result = invoke("run", archive(name), "--random", "--threads", 1, "-o", tmp_path / "out.npz")
     assert result.exit_code == 0, result.output

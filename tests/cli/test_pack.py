@@ -35,6 +35,26 @@ def test_it_describes_itself_in_json(archive: Archive, tmp_path: Path) -> None:
     check(output, given)
 
 
+def test_an_archive_without_weights(archive: Archive, tmp_path: Path) -> None:
+    code, output = archive("code_only"), tmp_path / "out.aotpack"
+    result = invoke("inspect", code, "--weights")
+    assert "52 bytes for 4 constants; `aotpack pack` adds them" in result.stdout
+    assert result.stdout.count("missing") == 5
+    found = invoke_json("inspect", code)
+    assert found["missing_weights"] == {"constants": ["weight", "bias", "packed", "count"], "bytes": 52}
+    verified = invoke_json("verify", code)
+    assert verified["ok"]
+    assert "aotpack pack" in verified["skipped"]
+    for command in (["run", code, "--random"], ["verify", code, "--device", "cpu"]):
+        error = invoke_json(*command, code=1)["error"]
+        assert error["type"] == "MissingWeightsError"
+        assert f"aotpack pack {code} --weights" in error["message"]
+    result = invoke("pack", code, "--weights", write_safetensors(tmp_path / "w.safetensors", weights()), "-o", output)
+    assert result.exit_code == 0, result.output
+    check(output, weights())
+    assert invoke_json("inspect", output)["missing_weights"] is None
+
+
 def test_errors(archive: Archive, tmp_path: Path) -> None:
     given = weights()
     del given["weight"]

@@ -19,6 +19,7 @@ from aotpack.archive import (
     Kernel,
     Manifest,
     Module,
+    Placement,
     Variant,
     Weights,
     WeightTensor,
@@ -143,6 +144,8 @@ class Recipe:
     producer: dict[str, str] = field(default_factory=lambda: {"aotpack": "test"})
     updates: Updates | None = None
     report: bytes | None = None
+    # Without the bytes of its weights, all of which are in the state dict or results of the fold.
+    code_only: bool = False
 
 
 def tensor(
@@ -181,24 +184,10 @@ def c_source(recipe: Recipe) -> str:
 
 def build_manifest(recipe: Recipe, code: bytes, fold_code: bytes = b"") -> tuple[Manifest, list[FileSource]]:
     """The manifest, without files, and the files."""
-    layout = layout_constants((weight.name, floats(*weight.values)) for weight in recipe.weights)
+    given = () if recipe.code_only else recipe.weights
+    layout = layout_constants((weight.name, floats(*weight.values)) for weight in given)
     sources = list(layout.segments)
-    constants = tuple(
-        Constant(
-            name=weight.name,
-            role="buffer" if weight.mutated else "parameter",
-            sources=(weight.name,),
-            dtype=DType.FLOAT32,
-            shape=(len(weight.values),),
-            stride=(1,),
-            file=layout.placements[weight.name].segment,
-            offset=layout.placements[weight.name].offset,
-            nbytes=layout.placements[weight.name].nbytes,
-            sha256=layout.placements[weight.name].sha256,
-            mutated=weight.mutated,
-        )
-        for weight in recipe.weights
-    )
+    constants = tuple(_constant(weight, layout.placements.get(weight.name)) for weight in recipe.weights)
     module = _module(recipe, sources, code, tuple(range(len(constants))))
     goldens = []
     data = bytearray()
@@ -226,6 +215,22 @@ def build_manifest(recipe: Recipe, code: bytes, fold_code: bytes = b"") -> tuple
         report = len(sources)
         sources.append(FileSource.from_bytes("reports/passes.json", recipe.report))
     return Manifest(recipe.name, recipe.producer, constants, entries, report=report, weights=weights), sources
+
+
+def _constant(weight: Weight, place: Placement | None) -> Constant:
+    return Constant(
+        name=weight.name,
+        role="buffer" if weight.mutated else "parameter",
+        sources=(weight.name,),
+        dtype=DType.FLOAT32,
+        shape=(len(weight.values),),
+        stride=(1,),
+        file=place.segment if place else None,
+        offset=place.offset if place else None,
+        nbytes=len(floats(*weight.values)),
+        sha256=place.sha256 if place else None,
+        mutated=weight.mutated,
+    )
 
 
 def _module(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from aotpack.archive import WeightTensor
 from aotpack.spec import (
     CallSpec,
@@ -263,6 +265,7 @@ RECIPES = (
         "random": RANDOM,
         "slow": SLOW,
         "updatable": UPDATABLE,
+        "code_only": dataclasses.replace(UPDATABLE, code_only=True),
     }
     | SIZE_RECIPES
     | {str(dtype): identity(dtype) for dtype in DType}

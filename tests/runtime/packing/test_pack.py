@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -80,6 +81,19 @@ def test_the_same_weights_make_the_same_bytes(archive: Archive, tmp_path: Path) 
     # In its own place.
     pack_weights(two, file, two)
     assert one.read_bytes() == two.read_bytes()
+
+
+def test_an_archive_without_weights_gets_them(archive: Archive, tmp_path: Path) -> None:
+    file = write_safetensors(tmp_path / "w.safetensors", weights())
+    report = pack_weights(archive("code_only"), file, tmp_path / "out.aotpack")
+    assert (report.tensors, report.derived) == (3, 1)
+    check(tmp_path / "out.aotpack", weights())
+    # In its own place, and as if there had been other weights.
+    pack_weights(archive("updatable"), file, tmp_path / "same.aotpack")
+    shutil.copy(archive("code_only"), tmp_path / "code.aotpack")
+    pack_weights(tmp_path / "code.aotpack", file, tmp_path / "code.aotpack")
+    for name in ("same", "code"):
+        assert (tmp_path / f"{name}.aotpack").read_bytes() == (tmp_path / "out.aotpack").read_bytes()
 
 
 def test_several_files_and_tied_weights(archive: Archive, tmp_path: Path) -> None:
