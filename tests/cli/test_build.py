@@ -155,6 +155,19 @@ def test_weights_from_a_file(folder: Path) -> None:
     assert "no tensor '2.bias'" in wrong.stderr
 
 
+def test_code_only(folder: Path) -> None:
+    result = aotpack(folder, "build", "net.py", "-o", "code.aotpack", "--code-only")
+    assert result.returncode == 0, result.stderr
+    assert "note: the example call was not checked: the archive has no weights" in result.stderr
+    assert "note: to add the weights: aotpack pack code.aotpack --weights FILE -o OUTPUT" in result.stderr
+    result = aotpack(folder, "run", "code.aotpack", "--random")
+    assert result.returncode == 1
+    assert "`aotpack pack code.aotpack --weights FILE -o OUTPUT`" in result.stderr
+    result = aotpack(folder, "build", "net.py", "-o", "code.aotpack", "--code-only", "--weights", "net.safetensors")
+    assert result.returncode == 2
+    assert "a code-only archive contains no weights" in result.stderr
+
+
 def test_module_for_a_target(folder: Path) -> None:
     value = build(folder, "net:model", "-t", "x86-64-v3")
     assert list(value["targets"]) == ["x86-64-v3"]

@@ -156,7 +156,8 @@ void Archive::check_constants() const {
 void Archive::check_bools() const {
   std::set<std::pair<uint64_t, uint64_t>> seen;
   for (const ConstantRecord& constant : manifest_.constants) {
-    if (constant.absent || !constant.dtype->is_bool() || !seen.emplace(offset_of(constant), constant.nbytes).second) continue;
+    if (constant.absent || !constant.dtype->is_bool() || !seen.emplace(offset_of(constant), constant.nbytes).second)
+      continue;
     if (!map_.are_bools(offset_of(constant), constant.nbytes)) {
       fail(AOTPACK_MALFORMED_ARCHIVE, "constant '%s' is bool, but has bytes other than 0 and 1", constant.name.c_str());
     }

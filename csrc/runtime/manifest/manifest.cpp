@@ -56,8 +56,7 @@ void read_constant(const Node& node, const Manifest& manifest, ConstantRecord* o
   out->stride = read_sizes(node.at("stride"));
   if (out->stride.size() != out->shape.size()) node.error("'shape' and 'stride' differ in length");
   out->nbytes = static_cast<uint64_t>(node.at("nbytes").integer(0));
-  out->absent =
-      manifest.format_version >= Manifest::kCodeOnlyVersion && node.at("file").kind() == json::Kind::kNull;
+  out->absent = manifest.format_version >= Manifest::kCodeOnlyVersion && node.at("file").kind() == json::Kind::kNull;
   if (out->absent) {
     for (const char* key : {"offset", "sha256"}) {
       if (node.at(key).kind() != json::Kind::kNull) node.at(key).error("expected null, as 'file' is");

@@ -31,7 +31,8 @@ struct ConstantRecord {
   uint64_t nbytes = 0;
   Digest digest{};
   bool mutated = false;
-  bool absent = false;  // without bytes, as what depends on the weights in a code-only archive; `nbytes` is their number
+  bool absent =
+      false;  // without bytes, as what depends on the weights in a code-only archive; `nbytes` is their number
 };
 
 struct DimRecord {

@@ -120,6 +120,8 @@ def _with_room(program: Program, *, values: bool) -> torch.fx.GraphModule:
         mutated = program.constant_info(attribute).mutated
         # TorchInductor copies buffers, but not parameters; what is written to must be a buffer.
         if not value.is_meta and is_dense(value) and isinstance(value, torch.nn.Parameter) != mutated:
+            # In the order of the graph, as the others: the code is the same for weights that are not in memory.
+            set_attribute(module, attribute, value)
             continue
         if value.numel() <= 1 and values:
             room = program.value(attribute).clone()
