@@ -72,7 +72,8 @@ def _traced_forward(
         traced = trace(module, call, dynamic_shapes)
     program = forward_program(traced.exported, call, name, outputs)
     program = open_results.noted(replace(program, notes=(*traced.notes, *program.notes)), open_reasons)
-    return probed(program, call.in_order_of(traced.exported), partial(eager.leaves, module), module, values=values)
+    answer = partial(eager.leaves if values else eager.fake_leaves, module)
+    return probed(program, call.in_order_of(traced.exported), answer, module, values=values)
 
 
 def _answered(module: torch.nn.Module, call: Call) -> tuple[torch.nn.Module, Any]:

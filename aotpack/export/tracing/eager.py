@@ -19,7 +19,7 @@ from aotpack.export.torch_compat.patches import always, applied
 from aotpack.export.torch_compat.tensors import storage_id
 from aotpack.export.tracing.plain import to_plain
 from aotpack.export.tracing.reshaped import called_with_inputs_kept
-from aotpack.export.tracing.state import state_put_back
+from aotpack.export.tracing.state import objects_put_back, state_put_back
 from aotpack.export.tracing.values import refuse_named_results
 
 _META = (
@@ -87,6 +87,12 @@ def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The leaves of what the module returns, without gradients. It writes to its arguments, but stays as it was."""
     with state_put_back(module), torch.no_grad():
+        return pytree.tree_leaves(module(*args, **kwargs))
+
+
+def fake_leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The same over fake tensors, where the model's own tensors are neither read nor written to."""
+    with objects_put_back(module), torch.no_grad():
         return pytree.tree_leaves(module(*args, **kwargs))
 
 

@@ -30,18 +30,20 @@ class Kept:
     def __init__(self, module: torch.nn.Module, writes: Writes | None = None) -> None:
         self._module = module
         # Batch norm writes to its buffers without saying so; all parameters, copied, would be the model twice.
-        # Buffers on the meta device, as constants that passes add to a graph, hold nothing that could change.
-        self._buffers = {key: value.clone() for key, value in module.named_buffers() if not value.is_meta}
+        # Buffers on the meta device, as constants that passes add to a graph, hold nothing that could change. Calls over
+        # fake tensors change none.
+        buffers = {} if writes is not None else dict(module.named_buffers())
+        self._buffers = {key: value.clone() for key, value in buffers.items() if not value.is_meta}
         self._shapes = Shapes()
         for tensor in (*module.parameters(), *module.buffers()):
             self._shapes.add(tensor)
         self._written: _Written | Writes = (
             _Written(list(module.parameters()), self._shapes) if writes is None else writes
         )
-        buffers = {storage_key(value) for value in module.buffers()}
+        watched = {storage_key(value) for value in module.buffers()}
 
         def watch(tensor: torch.Tensor) -> None:
-            if storage_key(tensor) not in buffers:
+            if storage_key(tensor) not in watched:
                 self._shapes.add(tensor)
                 self._written.watch(tensor)
 

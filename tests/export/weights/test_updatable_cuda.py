@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import aotpack
-from aotpack.archive import ArchiveReader
+from aotpack.archive import ArchiveReader, read_manifest
 from aotpack.errors import WeightsError
 from aotpack.export import BuildOptions, aot_export, build_archive
 from aotpack.runtime.packing import pack_weights
@@ -88,8 +88,8 @@ def gpu(fake_driver: Path, kernels: Path) -> Iterator[Torchless]:
 def constants_of(path: Path) -> dict[str, Tensor]:
     found = {}
     with ArchiveReader(path) as reader:
-        for constant in reader.manifest.constants:
-            raw = bytearray(reader.read(constant.file, constant.offset, constant.nbytes))
+        for index, constant in enumerate(reader.manifest.constants):
+            raw = bytearray(reader.constant(index))
             flat = torch.frombuffer(raw, dtype=getattr(torch, str(constant.dtype)))
             found[constant.name] = flat.as_strided(constant.shape, constant.stride)
     return found
@@ -197,3 +197,21 @@ def test_packed_weights_run_on_both(archive: Path, gpu: Torchless, tmp_path: Pat
     process = Torchless()
     check(process.load(packed).context(), network(2), batches=(3,))
     process.close()
+
+
+def test_packed_code_is_the_same(archive: Path, kernels: Path, tmp_path: Path, cache_dir: Path) -> None:
+    with torch.device("meta"):
+        bare = Net().eval()
+    dims = {"x": {0: aotpack.Dim("batch", 1, 64)}}
+    program = aot_export(bare, (torch.randn(3, 6, 10),), dynamic_shapes=dims)
+    code, packed, wanted = (tmp_path / f"{name}.aotpack" for name in ("code", "packed", "wanted"))
+    options = BuildOptions(cache_dir=cache_dir, code_only=True)
+    with recorded_kernels(kernels):
+        build_archive(program, code, targets=["x86-64-v3", "cuda-sm_90"], options=options)
+    assert not any(file.path.startswith("weights/") for file in read_manifest(code).files)
+    save_file(network(2).state_dict(), tmp_path / "new.safetensors")
+    pack_weights(code, tmp_path / "new.safetensors", packed)
+    # Which runs on both, see above.
+    pack_weights(archive, tmp_path / "new.safetensors", wanted)
+    made, good = read_manifest(packed), read_manifest(wanted)
+    assert (made.files, made.constants, made.weights) == (good.files, good.constants, good.weights)
