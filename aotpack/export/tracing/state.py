@@ -30,8 +30,8 @@ class Kept:
     def __init__(self, module: torch.nn.Module, writes: Writes | None = None) -> None:
         self._module = module
         # Batch norm writes to its buffers without saying so; all parameters, copied, would be the model twice.
-        # Buffers on the meta device, as constants that passes add to a graph, hold nothing that could change. Calls over
-        # fake tensors change none.
+        # Buffers on the meta device, as constants that passes add to a graph, hold nothing that could change. Calls
+        # over fake tensors change none.
         buffers = {} if writes is not None else dict(module.named_buffers())
         self._buffers = {key: value.clone() for key, value in buffers.items() if not value.is_meta}
         self._shapes = Shapes()
