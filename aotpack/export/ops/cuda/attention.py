@@ -45,6 +45,19 @@ def cuda_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_caus
     return attend(q, k, v, mask, is_causal, scale, launch)
 
 
+@triton_op("aotpack::cuda_attention_with_statistics", mutates_args={})
+def cuda_attention_with_statistics(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """What `cuda_attention` returns, and what `cuda_attention_backward` needs to compute the weights again.
+
+    Returns:
+        The second result is [batch, heads, 2, length] of single precision: of each row the largest score and the binary
+        logarithm of the sum of exp(score - largest); 0 and infinity where it has no keys.
+    """
+    return attend_with_statistics(q, k, v, mask, is_causal, scale, launch)
+
+
 def attend(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float, launcher: Launcher
 ) -> Tensor:
@@ -55,7 +68,22 @@ def attend(
         out = _decode(q, v, shared, launcher)
         if out is not None:
             return out.transpose(1, 2)
-    (batch, heads, length, _), keys = q.shape, k.shape[2]
+    return _attend(q, v, shared, is_causal, None, launcher)
+
+
+def attend_with_statistics(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float, launcher: Launcher
+) -> tuple[Tensor, Tensor]:
+    """`cuda_attention_with_statistics`, with the function that launches kernels."""
+    batch, heads, length, _ = q.shape
+    statistics = q.new_empty((batch, heads, 2, length), dtype=torch.float32)
+    return _attend(q, v, _arguments(q, k, v, mask, scale), is_causal, statistics, launcher), statistics
+
+
+def _attend(
+    q: Tensor, v: Tensor, shared: dict[str, Any], is_causal: bool, statistics: Tensor | None, launcher: Launcher
+) -> Tensor:
+    (batch, heads, length, _), keys = q.shape, v.shape[2]
     multiprocessors, shared_bytes = limits()
     tile = choose(
         size_hint(batch) * size_hint(heads),
@@ -69,7 +97,14 @@ def attend(
         tf32=uses_tf32(q.dtype),
     )
     grid: Any = ((length + tile.m - 1) // tile.m * batch * heads,)
-    own = {"out": q.new_empty((batch, length, heads, v.shape[3])), "HEADS": heads, "CAUSAL": is_causal}
+    own = {
+        "out": q.new_empty((batch, length, heads, v.shape[3])),
+        # Not written to where there are none.
+        "statistics": q if statistics is None else statistics,
+        "STATISTICS": statistics is not None,
+        "HEADS": heads,
+        "CAUSAL": is_causal,
+    }
     return launcher(Launch(attention_kernel, grid, shared | own | _sizes(tile))).transpose(1, 2)
 
 
@@ -163,3 +198,4 @@ def _longest(keys: Any) -> int:
 
 
 OPERATOR: OpOverload = torch.ops.aotpack.cuda_attention.default
+WITH_STATISTICS: OpOverload = torch.ops.aotpack.cuda_attention_with_statistics.default

@@ -92,6 +92,7 @@ def attention_kernel(
     v,
     mask,
     out,
+    statistics,
     LENGTH,
     KEYS,
     HEADS,
@@ -121,6 +122,7 @@ def attention_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_VD: tl.constexpr,
+    STATISTICS: tl.constexpr = False,
     PRECISION: tl.constexpr = "ieee",
 ):
     """out[b, m, h, :] = softmax(SCALE * q[b, h, m, :] @ k[b, h', :, :].T + mask[b, h, m, :]) @ v[b, h', :, :].
@@ -128,6 +130,11 @@ def attention_kernel(
     h' = h // GROUP; `out` is contiguous. MASK is 0 for none, 1 for one of booleans, 2 for one that is added. With
     CAUSAL, position m reads keys up to m. A row without keys is 0. A block computes BLOCK_M positions of one head, and
     reads the keys BLOCK_N at a time, rescaling its sums whenever it meets a larger score.
+
+    With STATISTICS it writes of each row the largest score and the binary logarithm of the sum of exp(score - largest):
+    `statistics` is [batch, HEADS, 2, LENGTH], contiguous, of single precision. Of a row without keys they are 0 and
+    infinite, so that all of its weights, computed again, are 0. A sum of both would lose the second where masks add the
+    lowest number.
     """
     block = tl.program_id(0)
     blocks = tl.cdiv(LENGTH, BLOCK_M)
@@ -195,6 +202,11 @@ def attention_kernel(
         queries, keys, values, masks, largest, weight, total, offsets_m, middle, end, KEYS, stride_kn, stride_vn,
         stride_mn, SCALE, DIM, VALUE_DIM, MASK, CAUSAL, False, 1, BLOCK_N, BLOCK_D, BLOCK_VD, PRECISION,
     )  # fmt: skip
+    if STATISTICS:
+        place = statistics + (batch * HEADS + head) * 2 * LENGTH + rows
+        tl.store(place, tl.where(weight == 0.0, 0.0, largest), mask=is_row)
+        logarithm = tl.where(weight == 0.0, float("inf"), tl.log2(tl.where(weight == 0.0, 1.0, weight)))
+        tl.store(place + LENGTH, logarithm, mask=is_row)
     # nan stays.
     total = tl.where((weight == 0.0)[:, None], 0.0, total / tl.where(weight == 0.0, 1.0, weight)[:, None])
     place = out + ((batch * LENGTH + rows[:, None]) * HEADS + head) * VALUE_DIM + offsets_vd[None, :]

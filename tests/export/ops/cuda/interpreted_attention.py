@@ -24,7 +24,7 @@ def run(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scal
     out = torch.full((batch, length, heads, value_dim), float("nan"), dtype=q.dtype)
     over = q if mask is None else mask.expand(batch, heads, length, keys)
     attention_kernel[(-(-length // TILE["BLOCK_M"]) * batch * heads,)](
-        q, k, v, over, out, length, keys, heads, *q.stride(), *k.stride(), *v.stride(), *over.stride(),
+        q, k, v, over, out, q, length, keys, heads, *q.stride(), *k.stride(), *v.stride(), *over.stride(),
         SCALE=scale, GROUP=heads // key_heads, DIM=dim, VALUE_DIM=value_dim,
         MASK=0 if mask is None else 1 if mask.dtype == torch.bool else 2, CAUSAL=causal,
         BLOCK_D=max(16, 1 << (dim - 1).bit_length()), BLOCK_VD=max(16, 1 << (value_dim - 1).bit_length()), **TILE,
