@@ -1,4 +1,4 @@
-"""Rewrites attention with gradients: the forward as attention, the backward as matrix products.
+"""Rewrites attention with gradients that has no kernel: the forward as attention, the backward as matrix products.
 
 With P = softmax(scale q k' + mask) and y = P v (Dao et al. 2022, "FlashAttention", appendix B.2, with P in memory):
 
@@ -14,8 +14,6 @@ too: differences of dP and its sum lose digits.
 from __future__ import annotations
 
 import math
-import operator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,31 +21,16 @@ import torch.fx
 
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, bound_arguments, dtype_of, shape_of
+from aotpack.export.passes.patterns.attention_backward import BACKWARD, FORWARD, AttentionCall, attention_call
 
 aten = torch.ops.aten
-
-_FORWARD = aten._scaled_dot_product_flash_attention_for_cpu.default
-_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-
-
-@dataclass(frozen=True)
-class _Attention:
-    """What both calls share: [batch, heads, length, dim] of queries, keys and values, and how often keys repeat."""
-
-    q: torch.fx.Node
-    k: torch.fx.Node
-    v: torch.fx.Node
-    mask: torch.fx.Node | None
-    is_causal: bool
-    scale: float
-    repeats: int
 
 
 def lower_attention_backward(program: Program) -> Program:
     """Replaces attention without dropout whose backward is in the graph; other passes choose its kernels."""
     rewriter = Rewriter(program)
-    for node in rewriter.nodes(_BACKWARD):
-        attention = _read(node)
+    for node in rewriter.nodes(BACKWARD):
+        attention = attention_call(node)
         if attention is None:
             continue
         gradients = _gradients(rewriter, attention, node)
@@ -55,8 +38,8 @@ def lower_attention_backward(program: Program) -> Program:
         for user in list(node.users):
             rewriter.replace(user, gradients[int(user.args[1])])  # type: ignore[arg-type]
     rewriter.remove_dead_code()
-    for node in rewriter.nodes(_FORWARD):
-        attention = _read(node)
+    for node in rewriter.nodes(FORWARD):
+        attention = attention_call(node)
         # The backward that is left needs the sums of the softmax.
         if attention is None or any(user.args[1] != 0 for user in node.users):
             continue
@@ -70,23 +53,7 @@ def lower_attention_backward(program: Program) -> Program:
     )
 
 
-def _read(node: torch.fx.Node) -> _Attention | None:
-    arguments = bound_arguments(node)
-    q, k, v = arguments["query"], arguments["key"], arguments["value"]
-    heads, key_heads, dim = shape_of(q)[1], shape_of(k)[1], shape_of(q)[3]
-    if arguments["dropout_p"] != 0 or not all(isinstance(size, int) for size in (heads, key_heads, dim)):
-        return None
-    if 0 in (key_heads, dim) or heads % key_heads or any(user.target is not operator.getitem for user in node.users):
-        return None
-    scale = arguments["scale"]
-    if scale is None:
-        scale = 1.0 / math.sqrt(dim)
-    if not isinstance(scale, (int, float)):
-        return None
-    return _Attention(q, k, v, arguments["attn_mask"], arguments["is_causal"], float(scale), heads // key_heads)
-
-
-def _gradients(rewriter: Rewriter, a: _Attention, node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
+def _gradients(rewriter: Rewriter, a: AttentionCall, node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
     """Of queries, keys and values."""
     dtype = dtype_of(a.q)
     precise = torch.float64 if dtype == torch.float64 else torch.float32

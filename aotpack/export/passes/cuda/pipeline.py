@@ -11,6 +11,7 @@ from aotpack.export.passes.cuda.fuse_activation import fuse_activation
 from aotpack.export.passes.cuda.keep_output_layout import keep_output_layout
 from aotpack.export.passes.cuda.lower_attention_backward import lower_attention_backward
 from aotpack.export.passes.cuda.use_attention import use_attention
+from aotpack.export.passes.cuda.use_attention_backward import use_attention_backward
 from aotpack.export.passes.cuda.use_conv import use_conv
 from aotpack.export.passes.cuda.use_conv_weight_gradient import use_conv_weight_gradient
 from aotpack.export.passes.cuda.use_gemm import use_gemm
@@ -19,7 +20,8 @@ from aotpack.export.passes.runner import Pass
 CUDA: tuple[Pass, ...] = (
     # First: attentions and convolutions have results in layouts of their own.
     Pass(views_to_reshapes, always=True),
-    # The forward of attention with gradients becomes an attention like others, the backward products.
+    Pass(use_attention_backward),
+    # What that leaves: the forward becomes an attention like others, the backward products.
     Pass(lower_attention_backward),
     Pass(use_attention),
     # Convolutions have no other kernel.

@@ -8,7 +8,7 @@ import torch.fx
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, dtype_of, shape_of
 from aotpack.export.passes.patterns.attention import plain_attention
-from aotpack.export.passes.patterns.repeated_heads import unrepeated
+from aotpack.export.passes.patterns.repeated_heads import of_groups
 
 aten = torch.ops.aten
 
@@ -28,13 +28,5 @@ def use_attention(program: Program) -> Program:
         if call is not None and dtype_of(node) in attention.DTYPES and fits(call[0]) and fits(call[2]):
             rewriter.report(node, "attention by our kernel")
             q, k, v, *how = call
-            rewriter.replace(node, rewriter.call(attention.OPERATOR, (q, *_of_groups(k, v), *how), node))
+            rewriter.replace(node, rewriter.call(attention.OPERATOR, (q, *of_groups(k, v), *how), node))
     return rewriter.finish("use-attention", f"{rewriter.changed} attentions by our kernel")
-
-
-def _of_groups(k: torch.fx.Node, v: torch.fx.Node) -> tuple[torch.fx.Node, torch.fx.Node]:
-    """Keys and values, without what repeats them for the heads of a group: the kernel reads each once."""
-    keys, values = unrepeated(k), unrepeated(v)
-    heads = [shape_of(tensor)[1] for tensor in (k, keys, values)]
-    fits = all(isinstance(count, int) for count in heads) and heads[1] == heads[2] and heads[1] > 0
-    return (keys, values) if fits and heads[0] % heads[1] == 0 else (k, v)

@@ -40,3 +40,11 @@ def unrepeated(node: torch.fx.Node) -> torch.fx.Node:
     if len(spread) != 5 or spread[:2] + spread[3:] != before:
         return node
     return source if after == [before[0], before[1] * spread[2], *before[2:]] else node
+
+
+def of_groups(k: torch.fx.Node, v: torch.fx.Node) -> tuple[torch.fx.Node, torch.fx.Node]:
+    """Keys and values, without what repeats them for the heads of a group: kernels read each once."""
+    keys, values = unrepeated(k), unrepeated(v)
+    heads = [shape_of(tensor)[1] for tensor in (k, keys, values)]
+    fits = all(isinstance(count, int) for count in heads) and heads[1] == heads[2] and heads[1] > 0
+    return (keys, values) if fits and heads[0] % heads[1] == 0 else (k, v)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aotpack.export.ops.activations import BY_NUMBER
-from aotpack.export.ops.cuda import attention, conv, gemm
+from aotpack.export.ops.cuda import attention, attention_backward, conv, gemm
 
 
 @gemm.cuda_gemm.register_kernel("cpu")
@@ -26,6 +27,44 @@ def _gemm(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: i
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
     y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=True)
     return y.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def _scores(q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
+    scores = scale * q.float() @ k.float().repeat_interleave(q.shape[1] // k.shape[1], 1).mT
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    return scores.masked_fill(~torch.ones_like(scores, dtype=torch.bool).tril(), -torch.inf) if is_causal else scores
+
+
+@attention.cuda_attention_with_statistics.register_kernel("cpu")
+def _attention_with_statistics(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    scores = _scores(q, k, mask, is_causal, scale)
+    largest = scores.amax(-1)
+    largest = largest.masked_fill(largest == -torch.inf, 0)
+    sums = (scores - largest[..., None]).exp().sum(-1)
+    logarithm = sums.log2().masked_fill(sums == 0, torch.inf)
+    return _attention(q, k, v, mask, is_causal, scale), torch.stack([largest, logarithm], 2)
+
+
+@attention_backward.cuda_attention_backward.register_kernel("cpu")
+def _attention_backward(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, y: Tensor, statistics: Tensor, is_causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    largest, logarithm = statistics[..., None].unbind(2)
+    p = (_scores(q, k, mask, is_causal, scale) - largest - logarithm * math.log(2)).exp()
+    group = q.shape[1] // k.shape[1]
+    dp = dy.float() @ v.float().repeat_interleave(group, 1).mT
+    ds = scale * p * (dp - (dy.float() * y.float()).sum(-1, keepdim=True))
+    gradients = (
+        ds @ k.float().repeat_interleave(group, 1),
+        (ds.mT @ q.float()).unflatten(1, (-1, group)).sum(2),
+        (p.mT @ dy.float()).unflatten(1, (-1, group)).sum(2),
+    )
+    dq, dk, dv = (value.to(q.dtype).transpose(1, 2).contiguous().transpose(1, 2) for value in gradients)
+    return dq, dk, dv
 
 
 @conv.cuda_conv.register_kernel("cpu")
