@@ -73,7 +73,9 @@ class _CheckedMemory:
         self._memory.store(addresses, values, mask)
 
     def atomic_rmw(self, operation: Any, addresses: Array, values: Array, mask: Array, order: Any) -> Array:
-        self._check(addresses[_spread(mask, addresses)], values.itemsize)
+        # Of a mask that is broadcast from one element, it would read one element.
+        mask = np.ascontiguousarray(_spread(mask, addresses))
+        self._check(addresses[mask], values.itemsize)
         result: Array = self._memory.atomic_rmw(operation, addresses, values, mask, order)
         return result
 

@@ -20,7 +20,7 @@ NAMES = (
     *("mlp-bf16-dynamic", "attention-dynamic", "decode", "conv-1d-float16", "state", "number", "device-dependent"),
     "items",
     *("host-rows", "host-strides", "host-gradients", "host-spectrum-gradients"),
-    *("joint-convolutions", "joint-volumes", "joint-attention"),
+    *("joint-convolutions", "joint-volumes", "joint-gpt", "joint-grouped"),
 )
 
 
