@@ -39,6 +39,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from aotpack.export.torch_compat.dispatch import enable_python_dispatcher
+from aotpack.export.torch_compat.library import TRITON_MODULE, custom_definition
 from aotpack.export.torch_compat.operators import OpOverload
 from aotpack.export.torch_compat.patches import replaced
 
@@ -102,6 +103,10 @@ def _is_plain(node: torch.fx.Node) -> bool:
         return node.op in ("placeholder", "get_attr", "output")
     target = node.target
     if isinstance(target, OpOverload):
+        known = custom_definition(target.name())
+        if known is not None and known.implementation.__module__ == TRITON_MODULE:
+            # It becomes launches of its kernels in functionalization alone.
+            return False
         return target.namespace in _NAMESPACES and not target._schema.is_mutable
     return not isinstance(target, torch._ops.OperatorBase)
 

@@ -14,6 +14,7 @@ from torch.export import Dim
 
 from aotpack.export import aot_export
 from aotpack.export.ir.program import Program
+from aotpack.export.passes.runner import run_passes
 from aotpack.export.torch_compat.inductor.functional_graphs import decomposed, functional_graphs_kept
 
 pytestmark = pytest.mark.torch
@@ -120,6 +121,17 @@ class Writes(nn.Module):
 )
 def test_other_graphs_go_through_autograd(model: Any, args: tuple[Tensor, ...]) -> None:
     assert traced(aot_export(model, args)) is None
+
+
+def test_operators_of_triton_kernels_go_through_autograd() -> None:
+    pytest.importorskip("triton")
+    from aotpack.export.passes.cuda.use_attention import use_attention
+
+    program = aot_export(F.scaled_dot_product_attention, (torch.randn(1, 2, 5, 8),) * 3)
+    assert traced(program) is not None
+    after = run_passes(program, (use_attention,))
+    assert after is not program
+    assert traced(after) is None
 
 
 def test_a_decomposition_that_writes_goes_through_autograd() -> None:
