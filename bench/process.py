@@ -1,10 +1,14 @@
 """Starting the processes that the benches measure."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,22 +55,48 @@ def environment(threads: int, cache: Path) -> dict[str, str]:
     }
 
 
-def build(engine: str, model: str, directory: Path, threads: int, checkout: Checkout = THIS) -> float:
-    """Runs bench.build in a fresh process with empty caches; returns its wall time in seconds."""
+def build(
+    engine: str,
+    model: str,
+    directory: Path,
+    threads: int,
+    checkout: Checkout = THIS,
+    *,
+    limit: float | None = None,
+    jobs: int = 1,
+) -> float:
+    """Runs bench.build in a fresh process with empty caches; returns its wall time in seconds.
+
+    WorkerError when it fails, or after `limit` seconds. Where `jobs` builds run at a time, TorchInductor shares the
+    processors among them.
+    """
     directory.mkdir(parents=True)
     began = time.perf_counter()
-    done = subprocess.run(
-        [str(checkout.python), "-m", "bench.build", engine, model, str(directory)],
-        check=False,
-        cwd=checkout.root,
-        env=environment(threads, directory / "build-cache"),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    if done.returncode:
-        raise WorkerError(f"building {model} with {engine} failed:\n{done.stderr[-3000:]}")
+    env = environment(threads, directory / "build-cache")
+    if jobs > 1:
+        env["TORCHINDUCTOR_COMPILE_THREADS"] = str(max(2, 2 * (os.cpu_count() or 1) // jobs))
+    with (directory / "stderr.txt").open("w+") as errors:
+        process = subprocess.Popen(
+            [str(checkout.python), "-m", "bench.build", engine, model, str(directory)],
+            cwd=checkout.root,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            # A group of its own, which is stopped with the processes that the build starts.
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            raise WorkerError(f"building {model} with {engine} exceeds {limit:g} s") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        errors.seek(0)
+        if status:
+            raise WorkerError(f"building {model} with {engine} failed:\n{errors.read()[-3000:]}")
     return time.perf_counter() - began
 
 
@@ -74,8 +104,18 @@ class Worker:
     """A measured process. Between answers it waits on its standard input and uses no processor time."""
 
     def __init__(
-        self, engine: str, artifact: str, inputs: list[str], threads: int, cache: Path, checkout: Checkout = THIS
+        self,
+        engine: str,
+        artifact: str,
+        inputs: list[str],
+        threads: int,
+        cache: Path,
+        checkout: Checkout = THIS,
+        *,
+        limit: float | None = None,
     ) -> None:
+        """`limit`: seconds after which an answer that is not there ends the process; None for no limit."""
+        self.limit = limit
         self.name = f"{engine} ({Path(artifact).parent.parent.name})"
         cache.mkdir(parents=True, exist_ok=True)
         self.errors = (cache / "stderr.txt").open("w+")
@@ -106,13 +146,25 @@ class Worker:
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         # A library may print to standard output too: answers are the lines that are JSON objects.
-        for line in self.process.stdout:
-            if line.startswith("{"):
-                answer: dict[str, Any] = json.loads(line)
-                return answer
-        self.process.wait()
+        with self._limited():
+            for line in self.process.stdout:
+                if line.startswith("{"):
+                    answer: dict[str, Any] = json.loads(line)
+                    return answer
+            self.process.wait()
         self.errors.seek(0)
         raise WorkerError(f"{self.name} ended with {self.process.returncode}:\n{self.errors.read()[-3000:]}")
+
+    @contextlib.contextmanager
+    def _limited(self) -> Iterator[None]:
+        timer = threading.Timer(self.limit, self.process.kill) if self.limit is not None else None
+        if timer is not None:
+            timer.start()
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def close(self) -> None:
         """Ends the process and waits for it."""

@@ -62,10 +62,27 @@ def rows(document: dict[str, Any], baseline: str) -> list[tuple[str, str, list[s
 def caption(document: dict[str, Any], baseline: str) -> str:
     machine, settings = document["machine"], document["settings"]
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    gpu = f"{machine['gpu']}, " if "gpu" in machine else ""
     return (
-        f"{machine['cpu']}, {machine['cores']} cores, {settings['threads']} threads, Python {machine['python']}, "
+        f"{gpu}{machine['cpu']}, {machine['cores']} cores, {settings['threads']} threads, Python {machine['python']}, "
         f"{versions}. In brackets: share of {engines.get(baseline).TITLE}'s figure, smaller is better."
     )
+
+
+def lines(model: str, results: dict[str, Any]) -> list[str]:
+    """A line of text for each engine, with its latency relative to the best of the others."""
+    found = []
+    for name, figures in results.items():
+        if "error" in figures:
+            reason = (figures["error"].strip().splitlines() or ["failed"])[-1]
+            found.append(f"{model:18} {name:13} {reason[:200]}")
+            continue
+        best = min((o["p50_s"] for n, o in results.items() if n != name and "p50_s" in o), default=None)
+        values = " ".join(f"{key} {number(figures[key] * SCALES[key]):>7}" for key in FIGURES)
+        resident = number(figures["rss"] * 1e-6)
+        ratio = "" if best is None else f" {figures['p50_s'] / best:.2f} of the best other"
+        found.append(f"{model:18} {name:13} {values} rss {resident:>6} error {figures['max_error']:.1e}{ratio}")
+    return found
 
 
 def print_table(document: dict[str, Any], baseline: str) -> None:

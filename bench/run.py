@@ -14,10 +14,12 @@ import json
 import os
 import platform
 import shutil
-import statistics
+import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from typing import Any
 from rich.console import Console
 
 from bench import engines, report
-from bench.process import Worker, WorkerError, build
+from bench.measure import Measurement, Settings
 
 # Names only: importing bench.models would import torch into the process that starts all others.
 MODELS = [
@@ -33,130 +35,30 @@ MODELS = [
     "vgg16", "densenet121", "shufflenet", "mnasnet", "resnext50",
 ]  # fmt: skip
 GPU_MODELS = [
-    "mlp", "minilm-fp16", "bert-fp16", "bert-fp16-b32", "gpt2-bf16", "llama-bf16", "vit-fp16", "resnet50-fp16",
-    "resnet50-fp16-b32", "lstm", "dlrm",
+    "mlp", "minilm-fp16", "bert-fp16", "bert-fp16-b32", "gpt2-decode", "llama-decode", "gpt2-bf16", "llama-bf16",
+    "vit-fp16", "resnet50-fp16", "resnet50-fp16-b32", "lstm", "dlrm", "whisper-fp16", "unet-fp16", "dropout",
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How long to measure. A round is one turn of every engine."""
-
-    threads: int = 2
-    starts: int = 5
-    rounds: int = 10
-    seconds: float = 1.0
-    most_calls: int = 20_000
-    tolerance: float = 1e-4
-
-    @classmethod
-    def quick(cls, threads: int) -> "Settings":
-        return cls(threads=threads, starts=2, rounds=3, seconds=0.3)
-
-
-def quantile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def measure_builds(model: str, names: list[str], folder: Path, settings: Settings, log: Console) -> dict[str, Any]:
-    """Builds the model with every engine; an engine's result is {"error": …} when it cannot."""
-    results: dict[str, Any] = {}
-    for name in names:
-        reason = engines.get(name).missing()
-        if reason:
-            results[name] = {"error": reason}
-            continue
-        shared = results.get(getattr(engines.get(name), "SHARES_BUILD", ""))
-        if shared is not None:
-            results[name] = dict(shared)
-            continue
-        log.print(f"[dim]{model}: building with {name}[/dim]")
-        try:
-            wall = build(name, model, folder / name, settings.threads)
-        except WorkerError as error:
-            results[name] = {"error": str(error)}
-            continue
-        made = json.loads((folder / name / "build.json").read_text())
-        results[name] = {
-            "artifact": made["artifact"],
-            "build_s": made["seconds"],
-            "build_process_s": wall,
-            "bytes": made["bytes"],
-        }
-    return results
-
-
-def measure_model(model: str, names: list[str], folder: Path, settings: Settings, log: Console) -> dict[str, Any]:
-    """One model's results: engine -> the figures that bench.report shows."""
-    build("reference", model, folder / "reference", settings.threads)
-    inputs = sorted(str(path) for path in (folder / "reference").glob("input_*.npy"))
-    expected = folder / "reference" / "expected.npy"
-    results = measure_builds(model, names, folder, settings, log)
-
-    def worker(name: str) -> Worker:
-        return Worker(name, results[name]["artifact"], inputs, settings.threads, folder / name / "run-cache")
-
-    def live() -> list[str]:
-        return [name for name in names if "error" not in results[name]]
-
-    log.print(f"[dim]{model}: starting[/dim]")
-    starts: dict[str, list[float]] = {name: [] for name in names}
-    # The first start of each engine warms the page cache and its own caches; it is checked for correctness, and timed
-    # only where it is the one start.
-    for turn in range(settings.starts + 1):
-        for name in live():
-            try:
-                process = worker(name)
-                if turn or not settings.starts:
-                    starts[name].append(process.start["first"])
-                    results[name].update(first_memory=process.ask("memory"))
-                if not turn:
-                    results[name]["max_error"] = process.ask(f"check {expected}")["error"]
-                process.close()
-            except WorkerError as error:
-                results[name] = {"error": str(error)}
-
-    log.print(f"[dim]{model}: running[/dim]")
-    processes = {name: worker(name) for name in live()}
-    latencies: dict[str, list[int]] = {name: [] for name in processes}
-    rounds: dict[str, list[float]] = {name: [] for name in processes}
-    try:
-        for turn in range(settings.rounds + 1):
-            order = list(processes)
-            for name in order[turn % len(order) :] + order[: turn % len(order)] if order else []:
-                sample = processes[name].ask(f"run {settings.seconds if turn else 0.2} {settings.most_calls}")["ns"]
-                if turn:  # the first round warms up
-                    latencies[name] += sample
-                    rounds[name].append(statistics.median(sample) / 1e9)
-        for name, process in processes.items():
-            results[name].update(
-                start_s=statistics.median(starts[name]),
-                p50_s=quantile(latencies[name], 0.5) / 1e9,
-                p90_s=quantile(latencies[name], 0.9) / 1e9,
-                rounds_p50_s=rounds[name],
-                calls=len(latencies[name]),
-                peak_rss=process.ask("memory")["peak"],
-            )
-            results[name].pop("artifact")
-    finally:
-        for process in processes.values():
-            process.close()
-    return results
-
-
-def machine() -> dict[str, Any]:
+def machine(gpu: bool) -> dict[str, Any]:
     """What the figures depend on."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     versions = {}
-    for package in ("torch", "onnxruntime", "aotpack", "numpy"):
+    for package in ("torch", "triton", "onnxruntime", "aotpack", "numpy", "transformers"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
     cores = len(os.sched_getaffinity(0))
-    return {"cpu": cpu, "cores": cores, "python": platform.python_version(), "versions": versions}
+    found = {"cpu": cpu, "cores": cores, "python": platform.python_version(), "versions": versions}
+    if gpu:
+        query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"]
+        try:
+            found["gpu"] = subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip()
+        except (OSError, subprocess.CalledProcessError):
+            found["gpu"] = "unknown GPU"
+    return found
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -164,9 +66,15 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--gpu", action="store_true", help="models and engines on the CUDA GPU; calls wait for results")
     parser.add_argument("--models", help=f"comma-separated; default: all ({', '.join(MODELS)})")
     parser.add_argument("--engines", help=f"comma-separated; default: {', '.join(engines.ENGINES)}")
+    parser.add_argument("--without", default="", help="comma-separated MODEL:ENGINE that are not measured")
     parser.add_argument("--baseline", help="the engine that the ratios refer to (aoti; gpu_aoti)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="few and short rounds: a look, not a measurement")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="builds at a time, all before anything is timed; build times are longer"
+    )
+    parser.add_argument("--build-limit", type=float, metavar="S", help="stop builds after so many seconds")
+    parser.add_argument("--start-limit", type=float, metavar="S", help="stop an engine that does not answer")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/bench/results.json"), help="%(default)s")
     parser.add_argument("--keep", type=Path, help="keep the artifacts in this folder (must not exist)")
     options = parser.parse_args(arguments)
@@ -177,27 +85,72 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         setattr(options, kind, chosen.split(",") if chosen else list(known))
         if unknown := sorted(set(getattr(options, kind)) - set(known)):
             parser.error(f"unknown {kind}: {', '.join(unknown)}; there are {', '.join(known)}")
+    options.without = set(options.without.split(",")) - {""}
     return options
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    settings = Settings(
+        threads=options.threads,
+        jobs=options.jobs,
+        build_limit=options.build_limit,
+        start_limit=options.start_limit,
+    )
+    if options.quick:
+        settings = replace(settings, starts=2, rounds=3, seconds=0.3)
+    if options.gpu:
+        # Of half precision. torch takes ten seconds to start with a GPU.
+        settings = replace(settings, tolerance=3e-2, starts=0 if options.quick else 3)
+    return settings
+
+
+def measure_all(
+    models: list[Measurement], settings: Settings, keep: bool, done: Callable[[str, dict[str, Any]], None]
+) -> None:
+    """Measures the models one after another; `done` gets the name and the results of each as soon as it is measured.
+
+    With several jobs all models are built first, and engines start together in groups of models.
+    """
+    many = settings.jobs > 1
+    with ThreadPoolExecutor(settings.jobs) as pool:
+        futures = [m.builds(pool) for m in models] if many else []
+        for wanted in futures:
+            wait(wanted.values())
+        count = max(1, settings.jobs // max(len(m.names) for m in models)) if many else 1
+        for group in (models[i : i + count] for i in range(0, len(models), count)):
+            for m in group:
+                wait(() if many else m.builds(pool).values())
+                m.share_builds()
+            wait([future for m in group for future in m.open_together(pool)])
+            for m in group:
+                done(m.model, m.measure())
+                if not keep:
+                    shutil.rmtree(m.folder, ignore_errors=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0; 1 when an engine failed or was wrong; 2 for wrong usage."""
     options = parse(arguments)
-    settings = Settings.quick(options.threads) if options.quick else Settings(threads=options.threads)
-    if options.gpu:
-        # Of half precision. torch takes ten seconds to start with a GPU.
-        settings = replace(settings, tolerance=3e-2, starts=0 if options.quick else 3)
+    settings = settings_of(options)
     log = Console(stderr=True, highlight=False)
-    document: dict[str, Any] = {"machine": machine(), "settings": asdict(settings), "models": {}}
+    document: dict[str, Any] = {"machine": machine(options.gpu), "settings": asdict(settings), "models": {}}
     options.output.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="aotpack-bench-")) if options.keep is None else options.keep.resolve()
+
+    def done(model: str, results: dict[str, Any]) -> None:
+        # After every model, so that an interrupted run leaves what it had.
+        document["models"][model] = results
+        options.output.write_text(json.dumps(document, indent=1) + "\n")
+        for line in report.lines(model, results):
+            print(line, flush=True)
+
+    def measurement(model: str) -> Measurement:
+        names = [name for name in options.engines if f"{model}:{name}" not in options.without]
+        return Measurement(model, names, folder / model, settings, lambda text: log.print(f"[dim]{text}[/dim]"))
+
     try:
-        for model in options.models:
-            document["models"][model] = measure_model(model, options.engines, folder / model, settings, log)
-            # After every model, so that an interrupted run leaves what it had.
-            options.output.write_text(json.dumps(document, indent=1) + "\n")
-            if options.keep is None:
-                shutil.rmtree(folder / model)
+        models = [measurement(model) for model in options.models]
+        measure_all(models, settings, options.keep is not None, done)
     finally:
         if options.keep is None:
             shutil.rmtree(folder, ignore_errors=True)

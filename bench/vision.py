@@ -1,6 +1,7 @@
-"""Classic vision models as plain modules: VGG-16, DenseNet-121, ShuffleNetV2 1.0x, MNASNet 1.0 and ResNeXt-50 32x4d.
+"""Classic vision models as plain modules: VGG-16, DenseNet-121, ShuffleNetV2 1.0x, MNASNet 1.0, ResNeXt-50 32x4d and a
+U-Net.
 
-Layer by layer the networks of the papers, with 1000 classes; every one takes [batch, 3, 224, 224] and returns logits.
+Layer by layer the networks of the papers; classifiers map [batch, 3, 224, 224] to the logits of 1000 classes.
 """
 
 from __future__ import annotations
@@ -217,3 +218,31 @@ class ResNeXt50(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(torch.flatten(F.adaptive_avg_pool2d(self.features(x), 1), 1))
+
+
+class UNet(nn.Module):
+    """After Ronneberger et al. 2015, with batch norms: image [batch, 3, height, width] -> [batch, 2, height, width]."""
+
+    def __init__(self, width: int = 64, levels: int = 4) -> None:
+        super().__init__()
+        widths = [width << level for level in range(levels + 1)]
+        self.down = nn.ModuleList(_pair(a, b) for a, b in zip([3, *widths], widths, strict=False))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, 2) for w in reversed(widths[:-1]))
+        self.join = nn.ModuleList(_pair(2 * w, w) for w in reversed(widths[:-1]))
+        self.head = nn.Conv2d(width, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        skipped: list[Tensor] = []
+        for i, block in enumerate(self.down):
+            x = block(x if i == 0 else F.max_pool2d(x, 2))
+            skipped.append(x)
+        for up, join, other in zip(self.up, self.join, reversed(skipped[:-1]), strict=True):
+            x = join(torch.cat((other, up(x)), 1))
+        return self.head(x)
+
+
+def _pair(channels: int, width: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for count in (channels, width):
+        layers += [nn.Conv2d(count, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    return nn.Sequential(*layers)

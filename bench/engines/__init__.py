@@ -9,6 +9,7 @@ open_session(artifact, inputs, threads)
                                      result
 to_numpy(result)                     that result as a list of numpy arrays
 SHARES_BUILD                         if there: the engine whose artifact it runs, when that one is measured too
+STARTS_TOGETHER              if there: with --jobs it may start beside other engines, as its start is not compared
 
 Nothing heavy is imported at the top of these modules: what a worker imports is part of what is measured.
 """
@@ -17,7 +18,7 @@ from importlib import import_module
 from types import ModuleType
 
 ENGINES = ("eager", "aoti", "onnxruntime", "aotpack", "aotpack_bytes")
-GPU_ENGINES = ("gpu_eager", "gpu_compile", "gpu_aoti", "gpu_aotpack")
+GPU_ENGINES = ("gpu_eager", "gpu_graph", "gpu_compile", "gpu_autotune", "gpu_aoti", "gpu_aotpack")
 
 
 def get(name: str) -> ModuleType:

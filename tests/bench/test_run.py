@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import engines, run, worker
+from bench import engines, measure, run, worker
 from bench.engines import aotpack_bytes_engine
-from bench.process import ROOT, Worker, WorkerError
+from bench.process import ROOT, Worker, WorkerError, build
 
 
 def test_the_list_of_models_is_that_of_the_definitions() -> None:
@@ -17,6 +17,7 @@ def test_the_list_of_models_is_that_of_the_definitions() -> None:
     from bench import models
 
     assert list(models.MODELS) == run.MODELS
+    assert list(models.GPU_MODELS) == run.GPU_MODELS
 
 
 def test_batch_norms_get_statistics_of_their_own() -> None:
@@ -55,9 +56,9 @@ def test_an_unknown_engine_or_model_is_wrong_usage(capsys: pytest.CaptureFixture
 
 def test_quantiles() -> None:
     values = [float(value) for value in range(1, 11)]
-    assert run.quantile(values, 0.5) == 6.0
-    assert run.quantile(values, 0.9) == 10.0
-    assert run.quantile([3.0], 0.9) == 3.0
+    assert measure.quantile(values, 0.5) == 6.0
+    assert measure.quantile(values, 0.9) == 10.0
+    assert measure.quantile([3.0], 0.9) == 3.0
 
 
 def test_measure_makes_three_calls_at_least_and_stops_at_the_most() -> None:
@@ -95,10 +96,18 @@ def test_a_worker_that_fails_says_why(tmp_path: Path) -> None:
         Worker("eager", str(tmp_path / "none.pt"), [], 1, tmp_path / "cache")
 
 
+def test_a_build_and_a_worker_that_exceed_their_limits_are_stopped(tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match=r"building mlp with eager exceeds 0\.2 s"):
+        build("eager", "mlp", tmp_path / "build", 1, limit=0.2)
+    with pytest.raises(WorkerError, match="ended with -9"):
+        Worker("eager", "none.pt", [], 1, tmp_path / "cache", limit=0.1)
+
+
 def test_a_short_run_from_start_to_table(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     output = tmp_path / "results.json"
-    command = [sys.executable, "-m", "bench.run", "--quick", "--models", "mlp", "--engines", "eager", "-o", str(output)]
+    command = [sys.executable, "-m", "bench.run", "--quick", "--models", "mlp", "--engines", "eager"]
+    command += ["--jobs", "2", "--without", "resnet18:eager", "-o", str(output)]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     figures = json.loads(output.read_text())["models"]["mlp"]["eager"]
@@ -107,7 +116,7 @@ def test_a_short_run_from_start_to_table(tmp_path: Path) -> None:
     assert 0 < figures["p50_s"] <= figures["p90_s"] < figures["start_s"]
     assert figures["peak_rss"] > 50_000_000
     assert "torch" in figures["first_memory"]["modules"]
-    assert "eager" in done.stdout
+    assert done.stdout.startswith("mlp                eager ")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])

@@ -1,0 +1,197 @@
+"""What bench.run measures of a model: builds, starts and calls of every engine."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import engines
+from bench.process import Worker, WorkerError, build
+
+Log = Callable[[str], None]
+Results = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long to measure. A round is one turn of every engine.
+
+    Attributes:
+        threads: of a call.
+        starts: timed starts of each engine after a first one; with 0 the first one is timed.
+        rounds, seconds, most_calls: of calls. A round has calls for so many seconds, and so many at most.
+        tolerance: of results, relative to the greatest magnitude.
+        jobs: builds at a time, and starts of engines whose start is not compared.
+        build_limit: seconds after which a build is stopped; None for no limit.
+        start_limit: the same for a start, and for each answer of a measured process.
+    """
+
+    threads: int = 2
+    starts: int = 5
+    rounds: int = 10
+    seconds: float = 1.0
+    most_calls: int = 20_000
+    tolerance: float = 1e-4
+    jobs: int = 1
+    build_limit: float | None = None
+    start_limit: float | None = None
+
+
+def quantile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+class Measurement:
+    """One model's. `builds` begins first, `open_together` next, `measure` last."""
+
+    def __init__(self, model: str, names: list[str], folder: Path, settings: Settings, log: Log) -> None:
+        self.model, self.names, self.folder, self.settings, self.log = model, names, folder, settings, log
+        self.results: Results = {name: {} for name in names}
+        self._processes: dict[str, Worker] = {}
+
+    def builds(self, pool: Executor) -> dict[str, Future[None]]:
+        """Starts the builds; a future for each engine, and one for eager's answers under the name `reference`.
+
+        An engine's result is {"error": …} when it cannot build.
+        """
+        futures = {"reference": pool.submit(self._reference)}
+        for name in self.names:
+            if self._original(name) == name:
+                futures[name] = pool.submit(self._build, name)
+        return futures
+
+    def _original(self, name: str) -> str:
+        """The engine whose artifact it runs."""
+        other = getattr(engines.get(name), "SHARES_BUILD", name)
+        return other if other in self.names else name
+
+    def _reference(self) -> None:
+        try:
+            build("reference", self.model, self.folder / "reference", self.settings.threads)
+        except WorkerError as error:
+            self.results = {name: {"error": f"no reference: {error}"} for name in self.names}
+
+    def _build(self, name: str) -> None:
+        result = self.results[name]
+        if reason := engines.get(name).missing():
+            result["error"] = reason
+            return
+        try:
+            wall = build(
+                name, self.model, self.folder / name, self.settings.threads, limit=self.settings.build_limit,
+                jobs=self.settings.jobs,
+            )  # fmt: skip
+        except WorkerError as error:
+            result["error"] = str(error)
+            self.log(f"{self.model}: {name}: {_last_line(error)}")
+            return
+        made = json.loads((self.folder / name / "build.json").read_text())
+        result |= {
+            "artifact": made["artifact"],
+            "build_s": made["seconds"],
+            "build_process_s": wall,
+            "bytes": made["bytes"],
+        }
+        self.log(f"{self.model}: built with {name} in {made['seconds']:.1f} s")
+
+    def share_builds(self) -> None:
+        """When all builds have ended: gives engines that share a build its figures."""
+        for name in self.names:
+            if self._original(name) != name:
+                self.results[name] = dict(self.results[self._original(name)])
+
+    def open_together(self, pool: Executor) -> list[Future[None]]:
+        """Starts engines whose start is not compared with others'."""
+        names = [name for name in self._live() if getattr(engines.get(name), "STARTS_TOGETHER", False)]
+        return [pool.submit(self._open, name) for name in names] if self.settings.jobs > 1 else []
+
+    def measure(self) -> Results:
+        """Engine -> the figures that bench.report shows."""
+        try:
+            for name in self._live():
+                if name not in self._processes:
+                    self._open(name)
+            if self.settings.starts:
+                self._time_starts()
+            self._time_calls()
+        finally:
+            for process in self._processes.values():
+                process.close()
+        return self.results
+
+    def _live(self) -> list[str]:
+        return [name for name in self.names if "error" not in self.results[name]]
+
+    def _worker(self, name: str) -> Worker:
+        inputs = sorted(str(path) for path in (self.folder / "reference").glob("input_*.npy"))
+        artifact, cache = self.results[name]["artifact"], self.folder / name / "run-cache"
+        return Worker(name, artifact, inputs, self.settings.threads, cache, limit=self.settings.start_limit)
+
+    def _open(self, name: str) -> None:
+        """A first start. It warms the page cache and the engine's own caches, and is checked for correctness."""
+        try:
+            process = self._worker(name)
+            check = process.ask(f"check {self.folder / 'reference' / 'expected.npy'}")
+            self.results[name].update(
+                max_error=check["error"], start_s=process.start["first"], first_memory=process.ask("memory")
+            )
+            self._processes[name] = process
+        except WorkerError as error:
+            self.results[name] = {"error": str(error)}
+
+    def _time_starts(self) -> None:
+        for process in self._processes.values():
+            process.close()
+        self._processes = {}
+        starts: dict[str, list[float]] = {name: [] for name in self.names}
+        for turn in range(self.settings.starts + 1):
+            for name in self._live():
+                try:
+                    process = self._worker(name)
+                    if turn < self.settings.starts:
+                        starts[name].append(process.start["first"])
+                        self.results[name].update(first_memory=process.ask("memory"))
+                        process.close()
+                    else:
+                        self._processes[name] = process
+                except WorkerError as error:
+                    self.results[name] = {"error": str(error)}
+        for name in self._live():
+            self.results[name]["start_s"] = statistics.median(starts[name])
+
+    def _time_calls(self) -> None:
+        latencies: dict[str, list[int]] = {name: [] for name in self.names}
+        rounds: dict[str, list[float]] = {name: [] for name in self.names}
+        for turn in range(self.settings.rounds + 1):
+            order = self._live()
+            for name in order[turn % len(order) :] + order[: turn % len(order)] if order else []:
+                seconds = self.settings.seconds if turn else 0.2
+                try:
+                    sample = self._processes[name].ask(f"run {seconds} {self.settings.most_calls}")["ns"]
+                except WorkerError as error:
+                    self.results[name] = {"error": str(error)}
+                    continue
+                if turn:  # the first round warms up
+                    latencies[name] += sample
+                    rounds[name].append(statistics.median(sample) / 1e9)
+        for name in self._live():
+            memory = self._processes[name].ask("memory")
+            self.results[name].update(
+                p50_s=quantile(latencies[name], 0.5) / 1e9,
+                p90_s=quantile(latencies[name], 0.9) / 1e9,
+                rounds_p50_s=rounds[name],
+                calls=len(latencies[name]),
+                peak_rss=memory["peak"],
+                rss=memory["resident"],
+            )
+            self.results[name].pop("artifact")
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[-1]
