@@ -309,5 +309,7 @@ GPU_MODELS = {
     "dlrm": MODELS["dlrm"],
     "whisper-fp16": BenchModel(partial(_at, _whisper_tiny, torch.float16), "Whisper-tiny, encoder and decoder, fp16"),
     "unet-fp16": BenchModel(partial(_at, _unet, torch.float16), "U-Net, 256x256, fp16"),
-    "dropout": BenchModel(partial(_at, _dropout, torch.float16), "two layers with dropout, training, fp16", random=True),
+    "dropout": BenchModel(
+        partial(_at, _dropout, torch.float16), "two layers with dropout, training, fp16", random=True
+    ),
 }

@@ -6,6 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from bench.engines.aotpack_bytes_engine import read as read_bytes
+
 TITLE = "aotpack"
 
 
@@ -25,20 +27,24 @@ def build(module: Any, args: tuple[Any, ...], directory: Path) -> Path:
 
 
 def open_session(artifact: str, inputs: list[str], threads: int) -> Any:
-    import numpy as np
-
     import aotpack
 
     model = aotpack.load(artifact, device="cuda:0", num_threads=threads)
-    arrays = [np.load(path) for path in inputs]
-    # Floats are in files as float32; no model takes bfloat16, which numpy does not have.
-    half = any(str(spec.dtype) == "float16" for spec in model.signature.inputs)
-    args = [model.to_device(x.astype(np.float16) if half and x.dtype == np.float32 else x) for x in arrays]
+    read = _halves if any(str(spec.dtype) == "float16" for spec in model.signature.inputs) else read_bytes
+    args = [model.to_device(read(path)) for path in inputs]
 
     def call() -> Any:
         return model(*args)
 
     return call
+
+
+def _halves(path: str) -> Any:
+    """Floats are in files as float32. Only models with inputs of half precision need numpy, which imports slowly."""
+    import numpy as np
+
+    array = np.load(path)
+    return array.astype(np.float16) if array.dtype == np.float32 else array
 
 
 def to_numpy(result: Any) -> list[Any]:
