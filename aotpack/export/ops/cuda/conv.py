@@ -41,8 +41,9 @@ def cuda_conv(
     output_padding: Sequence[int],
     groups: int,
     activation: int,
+    residual: Tensor | None = None,
 ) -> Tensor:
-    """activation(convolution(x, weight) + bias), as `aten::convolution` has it.
+    """activation(convolution(x, weight) + bias + residual), as `aten::convolution` has it.
 
     Args:
         x: [batch, channels, ...] with one to three spatial dims, of any strides.
@@ -50,13 +51,14 @@ def cuda_conv(
         bias: [channels out], contiguous.
         stride, padding, dilation, transposed, output_padding, groups: of the convolution, a number for each dim.
         activation: a number of `ops.ACTIVATIONS`.
+        residual: of the shape and dtype of the result, of any strides.
 
     Returns:
         [batch, channels out, ...], whose channels are innermost in memory. Sums are of single precision, of double
         precision for double.
     """
     parameters = (stride, padding, dilation, transposed, output_padding, groups, activation)
-    return convolve(x, weight, bias, *parameters, launch)
+    return convolve(x, weight, bias, *parameters, launch, residual)
 
 
 def convolve(
@@ -71,12 +73,16 @@ def convolve(
     groups: int,
     activation: int,
     launcher: Launcher,
+    residual: Tensor | None = None,
 ) -> Tensor:
     """`cuda_conv`, with the function that launches kernels."""
     spatial = x.dim() - 2
+    if residual is not None:
+        # In the order in which kernels write the result.
+        residual = residual.movedim(1, -1).contiguous()
     if groups == 1 and not transposed and {*weight.shape[2:], *stride} == {1} and {*padding} == {0}:
         # A product of the channels of each place.
-        y = gemm.product(x.movedim(1, -1), weight.flatten(1).t(), bias, 1.0, activation, launcher)
+        y = gemm.product(x.movedim(1, -1), weight.flatten(1).t(), bias, 1.0, activation, launcher, residual)
         return y.movedim(-1, 1)
     x = innermost(x, x.shape[1] // groups)
     # Dims of size 1 come first where there are fewer than three.
@@ -118,9 +124,14 @@ def convolve(
     }
     finish = {"HAS_BIAS": bias is not None, "ACTIVATION": activation}
     if channels == 1 and groups > 1:
+        if residual is not None:
+            finish["ACTIVATION"] = 0
         y = _depthwise(shared | finish, (x.shape[0], *sizes, groups * channels_out), channels_out, transposed, launcher)
+        if residual is not None:
+            y = BY_NUMBER[activation](y + residual.view(y.shape))
     else:
-        y = _product(shared, finish, (x.shape[0], *sizes, groups, channels_out), channels, transposed, launcher)
+        shape = (x.shape[0], *sizes, groups, channels_out)
+        y = _product(shared, finish, shape, channels, transposed, launcher, residual)
     return y.flatten(4).permute(0, 4, 1, 2, 3).view(x.shape[0], groups * channels_out, *sizes[3 - spatial :])
 
 
@@ -185,6 +196,7 @@ def _product(
     channels: int,
     transposed: bool,
     launcher: Launcher,
+    residual: Tensor | None,
 ) -> Tensor:
     x, weight, bias = shared["x"], shared["weight"], shared["bias"]
     *_, groups, channels_out = shape
@@ -237,10 +249,14 @@ def _product(
     }
     grid = (tiles, groups * phases, splits)
     if splits == 1:
-        return launcher(Launch(conv_kernel, grid, shared | finish | own)).squeeze(0)
-    total = launcher(Launch(conv_kernel, grid, shared | {"HAS_BIAS": False, "ACTIVATION": 0} | own)).sum(0)
+        added = {"residual": x if residual is None else residual, "HAS_RESIDUAL": residual is not None}
+        return launcher(Launch(conv_kernel, grid, shared | finish | added | own)).squeeze(0)
+    without = {"HAS_BIAS": False, "residual": x, "HAS_RESIDUAL": False, "ACTIVATION": 0}
+    total = launcher(Launch(conv_kernel, grid, shared | without | own)).sum(0)
     if finish["HAS_BIAS"]:
         total = total + bias.view(groups, channels_out)
+    if residual is not None:
+        total = total + residual.view(shape)
     return BY_NUMBER[finish["ACTIVATION"]](total).to(x.dtype)
 
 

@@ -45,6 +45,7 @@ def conv_kernel(
     x,
     weight,
     bias,
+    residual,
     out,
     PLACES,
     ALL_PLACES,
@@ -85,6 +86,7 @@ def conv_kernel(
     TRANSPOSED: tl.constexpr,
     PHASED: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr,
     ACTIVATION: tl.constexpr,
     DOUBLE: tl.constexpr,
     SPLITS: tl.constexpr,
@@ -98,8 +100,8 @@ def conv_kernel(
 
     `out` is [SPLITS, batch, DEPTH_OUT, HEIGHT_OUT, WIDTH_OUT, groups, CHANNELS_OUT], contiguous; PLACES is how many
     there are in a batch, CHANNELS and CHANNELS_OUT are those of a group. The grid is tiles, groups, splits: each of
-    SPLITS blocks sums a part of the taps and channels, and where there are several, without bias and activation. SMALL:
-    32 bits hold every offset in `x`.
+    SPLITS blocks sums a part of the taps and channels, and where there are several, without bias, residual and
+    activation. `residual`, which is added before the activation, is like `out`. SMALL: 32 bits hold every offset in `x`.
 
     PHASED, for transposed ones: a place reads anything for one tap in PERIOD only, and places that are STEP apart for
     the same taps. A block computes places of one such phase, with its taps alone. PLACES is how many a phase has in a
@@ -210,15 +212,18 @@ def conv_kernel(
         total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=total.dtype)
     if HAS_BIAS:
         total += tl.load(bias + group * CHANNELS_OUT + tl.where(is_out, offsets_n, 0))[None, :].to(total.dtype)
-    total = activate(total, ACTIVATION)
     place = place.to(tl.int64)
     places = PLACES
     if PHASED:
         place = ((n_in.to(tl.int64) * DEPTH_OUT + d_out) * HEIGHT_OUT + h_out) * WIDTH_OUT + w_out
         # PLACES are those of a phase.
         places = ALL_PLACES
-    result = out + ((split * places + place[:, None]) * groups + group) * CHANNELS_OUT + offsets_n[None, :]
-    tl.store(result, total.to(out.dtype.element_ty), mask=is_place[:, None] & is_out[None, :])
+    result = ((split * places + place[:, None]) * groups + group) * CHANNELS_OUT + offsets_n[None, :]
+    is_result = is_place[:, None] & is_out[None, :]
+    if HAS_RESIDUAL:
+        total += tl.load(residual + result, mask=is_result, other=0.0).to(total.dtype)
+    total = activate(total, ACTIVATION, out.dtype.element_ty.primitive_bitwidth == 16)
+    tl.store(out + result, total.to(out.dtype.element_ty), mask=is_result)
 
 
 @triton.jit
@@ -301,6 +306,6 @@ def depthwise_kernel(
         total += a.to(acc_type) * b.to(acc_type)[None, :]
     if HAS_BIAS:
         total += tl.load(bias + channel, mask=is_out, other=0.0)[None, :].to(acc_type)
-    total = activate(total, ACTIVATION)
+    total = activate(total, ACTIVATION, out.dtype.element_ty.primitive_bitwidth == 16)
     result = out + place[:, None] * CHANNELS_OUT + offsets_n[None, :]
     tl.store(result, total.to(out.dtype.element_ty), mask=is_place[:, None] & is_out[None, :])

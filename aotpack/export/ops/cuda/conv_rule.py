@@ -21,8 +21,9 @@ _DOUBLE = ((0.0, Tile(32, 32, 16, 4, 2)),)
 _LONG_SUM = 32
 _FEWEST_STEPS = 4
 _MOST_SPLITS = 8
-# Of taps and channels that are counted as one.
-_DEPTH_OF_BOTH = 32
+# Of taps and channels that are counted as one; and with many places, as in the first layer of a network, where fewer
+# warps and a smaller depth take half the time, with their indices in registers.
+_DEPTH_OF_BOTH, _WIDE_DEPTH_OF_BOTH, _WIDE, _WIDE_WARPS = 32, 16, 128, 4
 
 
 def choose(
@@ -65,7 +66,12 @@ def choose(
     size = tile.k
     while size > 16 and channels % size:
         size //= 2
-    tile = replace(tile, k=min(tile.k, _DEPTH_OF_BOTH) if channels % size else size)
+    if not channels % size:
+        tile = replace(tile, k=size)
+    elif tile.m < _WIDE:
+        tile = replace(tile, k=min(tile.k, _DEPTH_OF_BOTH))
+    else:
+        tile = replace(tile, k=_WIDE_DEPTH_OF_BOTH, warps=min(tile.warps, _WIDE_WARPS * tile.n // 64))
     steps = -(-taps * channels // tile.k)
     splits = 1
     if steps >= _LONG_SUM:

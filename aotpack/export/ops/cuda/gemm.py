@@ -47,8 +47,18 @@ def cuda_gemm(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activatio
     return product(a, b, bias, alpha, activation, launch)
 
 
-def product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: int, launcher: Launcher) -> Tensor:
-    """`cuda_gemm`, with the function that launches kernels."""
+def product(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
+    alpha: float,
+    activation: int,
+    launcher: Launcher,
+    residual: Tensor | None = None,
+) -> Tensor:
+    """`cuda_gemm`, with the function that launches kernels, and with a residual, contiguous and of the dtype and shape of
+    the result, that is added before the activation.
+    """
     if b.dim() == 2:
         leading: Any = a.shape[:-1]
         x, y = a.reshape(1, math.prod(leading), a.shape[-1]), b.unsqueeze(0)
@@ -63,14 +73,21 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation:
     shape = (*leading, b.shape[-1])
     tile = _vector_tile(x, y)
     if tile is not None:
-        return launcher(_product(x, y, a.new_empty(shape), bias, alpha, activation, gemv_kernel, tile))
+        if residual is None:
+            return launcher(_product(x, y, a.new_empty(shape), bias, alpha, activation, gemv_kernel, tile))
+        result = launcher(_product(x, y, a.new_empty(shape), bias, alpha, 0, gemv_kernel, tile))
+        return BY_NUMBER[activation](result + residual)
     tile, splits = _tile(x, y)
     if splits == 1:
-        return launcher(_product(x, y, a.new_empty(shape), bias, alpha, activation, gemm_kernel, tile))
+        return launcher(
+            _product(x, y, a.new_empty(shape), bias, alpha, activation, gemm_kernel, tile, residual=residual)
+        )
     parts = a.new_empty((splits, *shape), dtype=torch.float64 if a.dtype == torch.float64 else torch.float32)
     # TorchInductor fuses the sum of the parts with what reads it.
     total = launcher(_product(x, y, parts, None, alpha, 0, gemm_kernel, tile, splits)).sum(0)
-    return BY_NUMBER[activation](total if bias is None else total + bias).to(a.dtype)
+    for more in (bias, residual):
+        total = total if more is None else total + more
+    return BY_NUMBER[activation](total).to(a.dtype)
 
 
 def _product(
@@ -83,8 +100,11 @@ def _product(
     kernel: Any,
     tile: Tile,
     splits: int = 1,
+    residual: Tensor | None = None,
 ) -> Launch:
-    """`cuda_gemm` of [z, m, k] and [z, k, n]; `out` has as many elements as the product, in row-major order."""
+    """`cuda_gemm` of [z, m, k] and [z, k, n]; `out` has as many elements as the product, in row-major order, and so has
+    `residual`, with `gemm_kernel`.
+    """
     (z, m, k), n = a.shape, b.shape[2]
     tiles: Any = (m + tile.m - 1) // tile.m * ((n + tile.n - 1) // tile.n)
     arguments = {
@@ -113,7 +133,14 @@ def _product(
     if kernel is gemv_kernel:
         return Launch(kernel, (tiles, z), arguments)
     few = tile.m <= _FEW_ROWS and not (isinstance(m, int) and m % tile.m == 0)
-    own = {"FEW_ROWS": few, "SPLITS": splits, "GROUP_M": _GROUP_M, "PRECISION": input_precision(a.dtype)}
+    own = {
+        "residual": a if residual is None else residual,
+        "HAS_RESIDUAL": residual is not None,
+        "FEW_ROWS": few,
+        "SPLITS": splits,
+        "GROUP_M": _GROUP_M,
+        "PRECISION": input_precision(a.dtype),
+    }
     return Launch(kernel, (tiles, z, splits), arguments | own)
 
 

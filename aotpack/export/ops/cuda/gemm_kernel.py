@@ -15,6 +15,7 @@ def gemm_kernel(
     a,
     b,
     bias,
+    residual,
     out,
     M,
     N,
@@ -27,6 +28,7 @@ def gemm_kernel(
     stride_bn,
     ALPHA: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr,
     ACTIVATION: tl.constexpr,
     DOUBLE: tl.constexpr,
     EVEN_K: tl.constexpr,
@@ -39,12 +41,13 @@ def gemm_kernel(
     GROUP_M: tl.constexpr,
     PRECISION: tl.constexpr = "ieee",
 ):
-    """out[z, m, n] = activation(ALPHA * sum_k a[z, m, k] * b[z, k, n] + bias[n]); `out` is contiguous.
+    """out[z, m, n] = activation(ALPHA * sum_k a[z, m, k] * b[z, k, n] + bias[n] + residual[z, m, n]); `residual` and
+    `out` are contiguous.
 
     A block computes one tile. Tiles are taken in groups of GROUP_M rows, so that neighbours in time share operands in
     the L2 cache. SMALL: 32 bits hold every offset in a matrix. FEW_ROWS: rows of tiles beyond the end are not read,
     where many of them would read one place of the L2 cache. Each of SPLITS blocks sums a part of k, and where there are
-    several, without bias and activation: `out` is [SPLITS, z, m, n] then. Sums are of single precision, or double;
+    several, without bias, residual and activation: `out` is [SPLITS, z, m, n] then. Sums are of single precision, or double;
     activations have the numbers of `ops.ACTIVATIONS`.
     """
     tile = tl.program_id(0)
@@ -91,9 +94,11 @@ def gemm_kernel(
         total = total * ALPHA
     if HAS_BIAS:
         total += tl.load(bias + wrapped_n)[None, :].to(total.dtype)
-    total = activate(total, ACTIVATION)
     if SPLITS > 1:
         batch += tl.program_id(2).to(tl.int64) * tl.num_programs(1)
-    rows_64 = offsets_m.to(tl.int64)
-    place = out + (batch * M + rows_64[:, None]) * N + offsets_n[None, :]
-    tl.store(place, total.to(out.dtype.element_ty), mask=(offsets_m[:, None] < M) & (offsets_n[None, :] < N))
+    place = (batch * M + offsets_m.to(tl.int64)[:, None]) * N + offsets_n[None, :]
+    inside = (offsets_m[:, None] < M) & (offsets_n[None, :] < N)
+    if HAS_RESIDUAL:
+        total += tl.load(residual + place, mask=inside, other=0.0).to(total.dtype)
+    total = activate(total, ACTIVATION, out.dtype.element_ty.primitive_bitwidth == 16)
+    tl.store(out + place, total.to(out.dtype.element_ty), mask=inside)

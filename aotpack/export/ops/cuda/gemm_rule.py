@@ -49,8 +49,14 @@ _VECTORS_VARY = 4
 _Tiles = tuple[tuple[float, Tile], ...]
 _ROWS_16: _Tiles = ((1.8, Tile(16, 64, 128, 4, 4)), (0.0, Tile(16, 32, 256, 4, 4)))
 _ROWS_32: _Tiles = ((0.0, Tile(32, 32, 256, 4, 4)),)
+_LARGE = 0.68
+_LARGEST, _TALL = Tile(128, 128, 64, 8, 3), Tile(64, 128, 64, 4, 3)
+# How much faster the largest tile computes its elements where both keep the multiprocessors equally busy.
+_LARGEST_SPEED = 1.06
+# Up to so many columns, and from so many blocks per multiprocessor, of which two run at a time with this depth.
+_NARROW = 64
+_PAIRS: _Tiles = ((1.01, Tile(64, 64, 64, 4, 5)),)
 _HALVES: _Tiles = (
-    (0.68, Tile(128, 128, 64, 8, 3)),
     (0.5, Tile(64, 64, 128, 4, 4)),
     (0.6, Tile(64, 32, 128, 4, 4)),
     (0.0, Tile(64, 16, 128, 4, 4)),
@@ -111,7 +117,7 @@ def choose(
         division = _DIVIDED_FULL if full else _DIVIDED_FEW if few else _DIVIDED_HALVES
         tile, splits = _divided(division, batch, m, n, k, most_results, multiprocessors)
     if splits == 1 or tile is None:
-        halves = _HALVES if not few else _ROWS_16 if m <= 16 else _ROWS_32
+        halves = _halves(batch, m, n, multiprocessors) if not few else _ROWS_16 if m <= 16 else _ROWS_32
         tiles = _DOUBLE if dtype == torch.float64 else _FULL if full else halves
         tile = next(t for busy, t in tiles if batch * _blocks(t, m, n) >= busy * multiprocessors)
     tile = replace(tile, k=_depth(tile.k // 2 if tf32 else tile.k, k))
@@ -150,6 +156,22 @@ def _divided(
     # A power of two, so that parts are equally long.
     splits = 1 << max(0, most.bit_length() - 1)
     return tile, splits if 4 * splits * most_results <= _LARGEST_WORKSPACE else 1
+
+
+def _halves(batch: int, m: int, n: int, multiprocessors: int) -> _Tiles:
+    """Tiles for products of half precision with many rows."""
+    if n <= _NARROW or batch * _blocks(_LARGEST, m, n) < _LARGE * multiprocessors:
+        return _PAIRS + _HALVES
+
+    def seconds(tile: Tile, speed: float) -> float:
+        """Of the multiprocessor with most blocks, for some second."""
+        most = -(-batch * _blocks(tile, m, n) // multiprocessors)
+        return most * tile.m * tile.n / speed
+
+    # One block does not keep a multiprocessor busy.
+    alone = batch * _blocks(_LARGEST, m, n) <= multiprocessors
+    tall = alone or seconds(_TALL, 1.0) < seconds(_LARGEST, _LARGEST_SPEED)
+    return ((0.0, _TALL if tall else _LARGEST),)
 
 
 def _blocks(tile: Tile, m: int, n: int) -> int:

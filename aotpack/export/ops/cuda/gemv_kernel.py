@@ -81,6 +81,6 @@ def gemv_kernel(
         result = result * ALPHA
     if HAS_BIAS:
         result += tl.load(bias + wrapped_n).to(precise)
-    result = activate(result, ACTIVATION)
+    result = activate(result, ACTIVATION, out.dtype.element_ty.primitive_bitwidth == 16)
     place = out + (batch * M + offsets_m) * N + offsets_n
     tl.store(place, result.to(out.dtype.element_ty), mask=(offsets_m < M) & (offsets_n < N))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from aotpack.export.passes.common.convolution_weight_gradient import lower_convolution_weight_gradient
 from aotpack.export.passes.common.views_to_reshapes import views_to_reshapes
 from aotpack.export.passes.cuda.fuse_activation import fuse_activation
+from aotpack.export.passes.cuda.fuse_residual import fuse_residual
 from aotpack.export.passes.cuda.keep_output_layout import keep_output_layout
 from aotpack.export.passes.cuda.lower_attention_backward import lower_attention_backward
 from aotpack.export.passes.cuda.use_attention import use_attention
@@ -31,6 +32,8 @@ CUDA: tuple[Pass, ...] = (
     Pass(lower_convolution_weight_gradient, always=True),
     # Nor have products.
     Pass(use_gemm, always=True),
+    # Before activations, which come behind sums.
+    Pass(fuse_residual),
     # After them: an argument of our kernels.
     Pass(fuse_activation),
     # Last: it compares the strides of the results with the captured ones.

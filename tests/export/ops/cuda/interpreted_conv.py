@@ -22,7 +22,7 @@ BOUNDS = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 2e-3}
 
 def check(
     x: Tensor, weight: Tensor, *, bias: bool = True, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    transposed: bool = False, output_padding: Any = 0, groups: int = 1, activation: int = 0,
+    transposed: bool = False, output_padding: Any = 0, groups: int = 1, activation: int = 0, residual: bool = False,
 ) -> None:  # fmt: skip
     spatial = x.dim() - 2
     stride, padding, dilation, output_padding = (
@@ -32,13 +32,13 @@ def check(
     channels_out = weight.shape[1] * groups if transposed else weight.shape[0]
     b = torch.randn(channels_out, dtype=x.dtype) if bias else None
     precise = None if b is None else b.double()
-    wanted = BY_NUMBER[activation](
-        torch.convolution(
-            x.double(), weight.double(), precise, stride, padding, dilation, transposed, output_padding, groups
-        )
+    wanted = torch.convolution(
+        x.double(), weight.double(), precise, stride, padding, dilation, transposed, output_padding, groups
     )
+    added = torch.randn(wanted.shape).to(x.dtype) if residual else None
+    wanted = BY_NUMBER[activation](wanted if added is None else wanted + added.double())
     found = conv.convolve(
-        x, weight, b, stride, padding, dilation, transposed, output_padding, groups, activation, launched
+        x, weight, b, stride, padding, dilation, transposed, output_padding, groups, activation, launched, added
     )
     assert found.shape == wanted.shape
     assert found.stride(1) == 1 or found.shape[1] == 1
@@ -68,6 +68,10 @@ def main() -> None:
         check(r(2, 18, 3, 3), r(18, 17, 1, 1), stride=2, output_padding=1, transposed=True)
         check(r(1, 16, 3, 4), r(16, 5, 4, 3), stride=2, padding=(1, 0), transposed=True, activation=1)
         check(r(2, 3, 5), r(3, 4, 3), stride=4, dilation=6, transposed=True, output_padding=2)
+        for activation in (0, 1):
+            check(r(2, 3, 5, 6), r(5, 3, 3, 3), stride=2, activation=activation, residual=True)
+            check(r(1, 16, 3, 4), r(16, 5, 4, 3), stride=2, padding=1, transposed=True, residual=True)
+            check(r(1, 8, 5, 4), r(12, 2, 3, 3), groups=4, bias=False, activation=activation, residual=True)
         for dtype in BOUNDS:
             check(r(1, 3, 6, 6).to(dtype), r(4, 3, 3, 3).to(dtype))
     for activation in range(7):
@@ -76,6 +80,10 @@ def main() -> None:
     for each, stride, transposed in itertools.product((1, 2), (1, 2), (False, True)):
         weight = r(5, each, 3, 3) if transposed else r(5 * each, 1, 3, 3)
         check(r(1, 5, 4, 5), weight, stride=stride, padding=1, groups=5, transposed=transposed, activation=1)
+    check(r(1, 5, 4, 5), r(10, 1, 3, 3), groups=5, activation=1, residual=True)
+    # Products of the channels of each place; a few places, and many.
+    for size in (1, 9):
+        check(r(2, 18, size, size).half(), r(20, 18, 1, 1).half(), activation=1, residual=True)
     check(r(2, 70, 9).half(), r(70, 1, 4).half(), groups=70, padding=3, dilation=2)
 
 

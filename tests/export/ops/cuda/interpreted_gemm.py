@@ -18,13 +18,15 @@ BOUNDS = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 2e-3}
 TILE = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 16, "GROUP_M": 2}
 
 
-def run(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: int, small: bool) -> Tensor:
+def run(
+    a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: int, small: bool, residual: Tensor | None
+) -> Tensor:
     (z, m, k), n = a.shape, b.shape[2]
     out = torch.full((z, m, n), float("nan"), dtype=a.dtype)
     grid = (-(-m // TILE["BLOCK_M"]) * -(-n // TILE["BLOCK_N"]), z)
     gemm_kernel[grid](
-        a, b, a if bias is None else bias, out, m, n, k, *a.stride(), *b.stride(),
-        ALPHA=alpha, HAS_BIAS=bias is not None, ACTIVATION=activation, DOUBLE=a.dtype == torch.float64,
+        a, b, a if bias is None else bias, a if residual is None else residual, out, m, n, k, *a.stride(), *b.stride(),
+        ALPHA=alpha, HAS_BIAS=bias is not None, HAS_RESIDUAL=residual is not None, ACTIVATION=activation, DOUBLE=a.dtype == torch.float64,
         EVEN_K=k % TILE["BLOCK_K"] == 0, SMALL=small, FEW_ROWS=small, SPLITS=1, **TILE,
     )  # fmt: skip
     return out
@@ -32,9 +34,11 @@ def run(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float, activation: int
 
 def check(a: Tensor, b: Tensor, bias: Tensor | None, alpha: float = 1.0, activation: int = 0) -> None:
     wanted = alpha * (a.double() @ b.double())
-    wanted = BY_NUMBER[activation](wanted if bias is None else wanted + bias.double())
+    before = wanted if bias is None else wanted + bias.double()
     for small in (False, True):
-        found = run(a, b, bias, alpha, activation, small).double()
+        residual = torch.randn(wanted.shape).to(a.dtype) if small else None
+        wanted = BY_NUMBER[activation](before if residual is None else before + residual.double())
+        found = run(a, b, bias, alpha, activation, small, residual).double()
         error = (found - wanted).abs().max() / wanted.abs().max().clamp(min=1)
         assert error <= BOUNDS[a.dtype], (a.shape, b.shape, a.dtype, activation, small, float(error))
 
@@ -50,7 +54,9 @@ def main() -> None:
         check(a.mT.contiguous().mT, b.mT.contiguous().mT, b[0, 0].contiguous())
         check(a, b[:1].expand(2, -1, -1), None, alpha=0.5)
     for activation in range(7):
-        check(3 * torch.randn(1, 20, 8), torch.randn(1, 8, 40), torch.randn(40), activation=activation)
+        for dtype in (torch.float32, torch.float16):
+            a, b = 3 * torch.randn(1, 20, 8), torch.randn(1, 8, 40)
+            check(a.to(dtype), b.to(dtype), torch.randn(40).to(dtype), activation=activation)
 
 
 if __name__ == "__main__":

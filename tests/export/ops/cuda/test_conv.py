@@ -61,6 +61,7 @@ def _assembly(constants: dict[str, int], **options: int) -> str:
         "TRANSPOSED": False,
         "PHASED": False,
         "HAS_BIAS": False,
+        "HAS_RESIDUAL": False,
         "DOUBLE": False,
         "SMALL": True,
         "BLOCK_M": 128,

@@ -79,9 +79,10 @@ def _conv(
     output_padding: Sequence[int],
     groups: int,
     activation: int,
+    residual: Tensor | None = None,
 ) -> Tensor:
     y = torch.convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
-    return BY_NUMBER[activation](y).movedim(1, -1).contiguous().movedim(-1, 1)
+    return BY_NUMBER[activation](y if residual is None else y + residual).movedim(1, -1).contiguous().movedim(-1, 1)
 
 
 @pytest.fixture(autouse=True)
