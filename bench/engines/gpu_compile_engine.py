@@ -1,4 +1,4 @@
-"""torch.compile with CUDA graphs (`reduce-overhead`). The build fills its caches, with which it compiles at its start."""
+"""torch.compile with CUDA graphs (`reduce-overhead`). The build fills caches, with which it compiles at its start."""
 
 from __future__ import annotations
 

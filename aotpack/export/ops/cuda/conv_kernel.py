@@ -101,7 +101,8 @@ def conv_kernel(
     `out` is [SPLITS, batch, DEPTH_OUT, HEIGHT_OUT, WIDTH_OUT, groups, CHANNELS_OUT], contiguous; PLACES is how many
     there are in a batch, CHANNELS and CHANNELS_OUT are those of a group. The grid is tiles, groups, splits: each of
     SPLITS blocks sums a part of the taps and channels, and where there are several, without bias, residual and
-    activation. `residual`, which is added before the activation, is like `out`. SMALL: 32 bits hold every offset in `x`.
+    activation. `residual`, which is added before the activation, is like `out`. SMALL: 32 bits hold every offset in
+    `x`.
 
     PHASED, for transposed ones: a place reads anything for one tap in PERIOD only, and places that are STEP apart for
     the same taps. A block computes places of one such phase, with its taps alone. PLACES is how many a phase has in a

@@ -56,8 +56,8 @@ def product(
     launcher: Launcher,
     residual: Tensor | None = None,
 ) -> Tensor:
-    """`cuda_gemm`, with the function that launches kernels, and with a residual, contiguous and of the dtype and shape of
-    the result, that is added before the activation.
+    """`cuda_gemm`, with the function that launches kernels, and with a residual, contiguous and of the dtype and shape
+    of the result, that is added before the activation.
     """
     if b.dim() == 2:
         leading: Any = a.shape[:-1]

@@ -47,8 +47,8 @@ def gemm_kernel(
     A block computes one tile. Tiles are taken in groups of GROUP_M rows, so that neighbours in time share operands in
     the L2 cache. SMALL: 32 bits hold every offset in a matrix. FEW_ROWS: rows of tiles beyond the end are not read,
     where many of them would read one place of the L2 cache. Each of SPLITS blocks sums a part of k, and where there are
-    several, without bias, residual and activation: `out` is [SPLITS, z, m, n] then. Sums are of single precision, or double;
-    activations have the numbers of `ops.ACTIVATIONS`.
+    several, without bias, residual and activation: `out` is [SPLITS, z, m, n] then. Sums are of single precision, or
+    double; activations have the numbers of `ops.ACTIVATIONS`.
     """
     tile = tl.program_id(0)
     batch = tl.program_id(1).to(tl.int64)

@@ -25,8 +25,10 @@ def run(
     out = torch.full((z, m, n), float("nan"), dtype=a.dtype)
     grid = (-(-m // TILE["BLOCK_M"]) * -(-n // TILE["BLOCK_N"]), z)
     gemm_kernel[grid](
-        a, b, a if bias is None else bias, a if residual is None else residual, out, m, n, k, *a.stride(), *b.stride(),
-        ALPHA=alpha, HAS_BIAS=bias is not None, HAS_RESIDUAL=residual is not None, ACTIVATION=activation, DOUBLE=a.dtype == torch.float64,
+        a, b, a if bias is None else bias, a if residual is None else residual, out, m, n, k,
+        *a.stride(), *b.stride(),
+        ALPHA=alpha, HAS_BIAS=bias is not None, HAS_RESIDUAL=residual is not None,
+        ACTIVATION=activation, DOUBLE=a.dtype == torch.float64,
         EVEN_K=k % TILE["BLOCK_K"] == 0, SMALL=small, FEW_ROWS=small, SPLITS=1, **TILE,
     )  # fmt: skip
     return out
