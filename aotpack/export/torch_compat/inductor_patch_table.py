@@ -47,6 +47,11 @@ ENTRIES: tuple[Patch, ...] = (
         "a decomposition must be functional; wrap_triton calls kernels that write to their arguments",
     ),
     Patch(
+        "torch._higher_order_ops.triton_kernel_wrap:generate_ttir",
+        "compiles a kernel again for each launch, several times; torch keeps none of the results",
+        "kernel, kwargs, tma_descriptor_metadata",
+    ),
+    Patch(
         "torch._subclasses.fake_impls:_compute_stride",
         "the lowering of views compares dynamic sizes as they are in the example; no setting has it ask otherwise",
         "old_shape, old_stride, new_shape, size_oblivious",

@@ -50,6 +50,7 @@ def generate_cuda(
     """
     from torch._inductor.codecache import CudaKernelParamCache
 
+    from aotpack.export.torch_compat.inductor.cuda.kernel_ir import kernels_read_once
     from aotpack.export.torch_compat.inductor.cuda.products import products_by_our_kernel
     from aotpack.export.torch_compat.inductor.cuda.user_kernels import launches_by_kernels
     from aotpack.export.torch_compat.inductor.cuda.wrapper import cuda_module_wrappers
@@ -58,6 +59,7 @@ def generate_cuda(
     try:
         with (
             adapted_everywhere(),
+            kernels_read_once(),
             products_by_our_kernel(),
             launches_by_kernels(),
             decomposed_by(functions_for_gpus()),
