@@ -219,6 +219,7 @@ def _product(
         multiprocessors=multiprocessors,
         shared_bytes=shared_bytes,
         tf32=uses_tf32(x.dtype),
+        residual=residual is not None,
     )
     first, second = weight.stride()[:2]
     precise = torch.float64 if x.dtype == torch.float64 else torch.float32

@@ -17,6 +17,7 @@ _HALVES = (
 )
 _FULL = ((0.7, Tile(64, 64, 32, 4, 3)), (0.0, Tile(32, 32, 32, 4, 3)))
 _DOUBLE = ((0.0, Tile(32, 32, 16, 4, 2)),)
+_LARGEST_WITH_RESIDUAL = 64 * 128
 # Steps from which a sum is divided, those that a block does at least, and blocks that share a sum at most.
 _LONG_SUM = 32
 _FEWEST_STEPS = 4
@@ -37,6 +38,7 @@ def choose(
     multiprocessors: int,
     shared_bytes: int,
     tf32: bool = False,
+    residual: bool = False,
 ) -> tuple[Tile, int]:
     """The tile of a convolution, and among how many blocks its sums are divided.
 
@@ -49,6 +51,7 @@ def choose(
         multiprocessors: of the GPU.
         shared_bytes: what a block may have of shared memory.
         tf32: whether float32 is multiplied in TF32: in tiles as for halves, of half the depth.
+        residual: whether the kernel adds one.
     """
     tiles: tuple[tuple[float, Tile], ...] = (
         _DOUBLE if dtype == torch.float64 else _FULL if dtype == torch.float32 else _HALVES
@@ -62,6 +65,9 @@ def choose(
     # Without more columns than there are.
     fitting = [(busy, replace(t, n=max(16, min(t.n, 1 << (channels_out - 1).bit_length())))) for busy, t in tiles]
     tile = next(t for busy, t in fitting if blocks(t) >= busy * multiprocessors)
+    if residual and tile.m * tile.n > _LARGEST_WITH_RESIDUAL:
+        # There are registers for one block of a larger tile only.
+        tile = replace(tile, m=tile.m // 2, warps=tile.warps // 2)
     # Blocks of channels that fill a tap are read without a division for every element.
     size = tile.k
     while size > 16 and channels % size:

@@ -77,7 +77,7 @@ def product(
             return launcher(_product(x, y, a.new_empty(shape), bias, alpha, activation, gemv_kernel, tile))
         result = launcher(_product(x, y, a.new_empty(shape), bias, alpha, 0, gemv_kernel, tile))
         return BY_NUMBER[activation](result + residual)
-    tile, splits = _tile(x, y)
+    tile, splits = _tile(x, y, residual is not None)
     if splits == 1:
         return launcher(
             _product(x, y, a.new_empty(shape), bias, alpha, activation, gemm_kernel, tile, residual=residual)
@@ -164,7 +164,7 @@ def _vector_tile(a: Tensor, b: Tensor) -> Tile | None:
     return choose_vector(size_hint(m), size_hint(n), size_hint(k), a.dtype, most_rows=size_limit(m))
 
 
-def _tile(a: Tensor, b: Tensor) -> tuple[Tile, int]:
+def _tile(a: Tensor, b: Tensor, residual: bool) -> tuple[Tile, int]:
     multiprocessors, shared = limits()
     (z, m, k), n = a.shape, b.shape[2]
     sizes = (size_hint(z), size_hint(m), size_hint(n), size_hint(k))
@@ -176,6 +176,7 @@ def _tile(a: Tensor, b: Tensor) -> tuple[Tile, int]:
         multiprocessors=multiprocessors,
         shared_bytes=shared,
         tf32=uses_tf32(a.dtype),
+        residual=residual,
     )
 
 

@@ -100,6 +100,7 @@ def choose(
     multiprocessors: int,
     shared_bytes: int,
     tf32: bool = False,
+    residual: bool = False,
 ) -> tuple[Tile, int]:
     """The tile of a product of `batch` matrices [m, k] @ [k, n], and among how many blocks its sums are divided.
 
@@ -110,6 +111,7 @@ def choose(
         multiprocessors: of the GPU.
         shared_bytes: what a block may have of shared memory.
         tf32: whether float32 is multiplied in TF32: in tiles as for halves, of half the depth.
+        residual: whether the kernel adds one.
     """
     full, few = dtype == torch.float32 and not tf32, m <= 32
     tile, splits = None, 1
@@ -117,7 +119,7 @@ def choose(
         division = _DIVIDED_FULL if full else _DIVIDED_FEW if few else _DIVIDED_HALVES
         tile, splits = _divided(division, batch, m, n, k, most_results, multiprocessors)
     if splits == 1 or tile is None:
-        halves = _halves(batch, m, n, multiprocessors) if not few else _ROWS_16 if m <= 16 else _ROWS_32
+        halves = _halves(batch, m, n, multiprocessors, residual) if not few else _ROWS_16 if m <= 16 else _ROWS_32
         tiles = _DOUBLE if dtype == torch.float64 else _FULL if full else halves
         tile = next(t for busy, t in tiles if batch * _blocks(t, m, n) >= busy * multiprocessors)
     tile = replace(tile, k=_depth(tile.k // 2 if tf32 else tile.k, k))
@@ -158,7 +160,7 @@ def _divided(
     return tile, splits if 4 * splits * most_results <= _LARGEST_WORKSPACE else 1
 
 
-def _halves(batch: int, m: int, n: int, multiprocessors: int) -> _Tiles:
+def _halves(batch: int, m: int, n: int, multiprocessors: int, residual: bool) -> _Tiles:
     """Tiles for products of half precision with many rows."""
     if n <= _NARROW or batch * _blocks(_LARGEST, m, n) < _LARGE * multiprocessors:
         return _PAIRS + _HALVES
@@ -168,8 +170,8 @@ def _halves(batch: int, m: int, n: int, multiprocessors: int) -> _Tiles:
         most = -(-batch * _blocks(tile, m, n) // multiprocessors)
         return most * tile.m * tile.n / speed
 
-    # One block does not keep a multiprocessor busy.
-    alone = batch * _blocks(_LARGEST, m, n) <= multiprocessors
+    # One block does not keep a multiprocessor busy, and with a residual there are registers for one only.
+    alone = residual or batch * _blocks(_LARGEST, m, n) <= multiprocessors
     tall = alone or seconds(_TALL, 1.0) < seconds(_LARGEST, _LARGEST_SPEED)
     return ((0.0, _TALL if tall else _LARGEST),)
 

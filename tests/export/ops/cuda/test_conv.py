@@ -31,6 +31,18 @@ def test_tiles_fit_shared_memory(dtype: torch.dtype, shared: int) -> None:
             assert 1 <= splits <= max(1, -(-taps * channels // tile.k))
 
 
+def test_large_tiles_leave_registers() -> None:
+    """As measured on an H100: for the first layer of a network, and beside a residual."""
+    from aotpack.export.ops.cuda.conv_rule import choose
+
+    gpu = {"multiprocessors": 132, "shared_bytes": 227 << 10}
+    first, _ = choose(1, 32 * 112 * 112, 64, 49, 3, torch.float16, **gpu)
+    assert (first.m, first.n, first.k, first.warps) == (128, 64, 16, 4)
+    for residual, size in ((False, 128), (True, 64)):
+        tile, _ = choose(1, 25088, 128, 9, 128, torch.float16, residual=residual, **gpu)
+        assert (tile.m, tile.n) == (size, 128)
+
+
 def test_channels_are_read_many_at_once() -> None:
     """Where the compiler cannot prove that they are aligned, it reads them one by one, three times as slow."""
     text = _assembly({"CHANNELS": 64, "stride_xc": 1, "stride_wc": 1}, num_warps=4, num_stages=3)

@@ -49,6 +49,25 @@ def test_long_sums_are_divided_where_the_workspace_stays_small(dtype: torch.dtyp
     assert splits(4096, 4096, 4096, 4096 * 4096) == splits(1, 768, 64, 768) == 1
 
 
+def test_tiles_keep_the_multiprocessors_busy() -> None:
+    """As measured on an H100."""
+    from aotpack.export.ops.cuda.gemm_rule import choose
+
+    def tile(m: int, n: int, k: int, *, residual: bool = False) -> tuple[int, int]:
+        gpu = {"multiprocessors": 132, "shared_bytes": 227 << 10}
+        found, splits = choose(1, m, n, k, torch.float16, most_results=m * n, residual=residual, **gpu)
+        assert splits == 1
+        return found.m, found.n
+
+    for m, n, k in ((100352, 256, 64), (25088, 512, 128), (1568, 2048, 512), (4096, 3072, 768)):
+        assert tile(m, n, k) == (128, 128)
+        assert tile(m, n, k, residual=True) == (64, 128)
+    for m, n, k in ((25088, 128, 512), (6272, 256, 1024), (4096, 768, 768)):
+        assert tile(m, n, k) == (64, 128)
+    for m, n, k in ((100352, 64, 256), (1568, 512, 2048)):
+        assert tile(m, n, k) == (64, 64)
+
+
 def test_few_rows_have_a_kernel_of_their_own() -> None:
     from aotpack.export.ops.cuda.gemm_rule import choose_vector
 
