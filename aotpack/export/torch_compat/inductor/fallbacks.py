@@ -4,6 +4,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.graph.GraphLowering.operations
   torch._inductor.ir.ExternKernel.{op_overload, cpp_kernel_name, python_kernel_name, origins, inputs}
   torch._inductor.ir.FallbackKernel.outputs, and of a buffer: get_size, get_dtype
+  node.meta["original_aten"], which tracing sets: the operator that a decomposition has replaced
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Fallback:
     """One call of an operator.
 
     Attributes:
-        operator: `aten.bincount`, with its overload unless that is the default.
+        operator: `aten.bincount`, with its overload unless that is the default. Of an operator of this project, the one
+            that it replaces, if that is known.
         keys: under which its C function may be known, see `key`.
         module: path and class of the innermost module that it is in, `heads.0 (Head)`; "" where there is none.
         line: of the model.
@@ -63,18 +65,26 @@ def fallbacks(graph: Any) -> list[Fallback]:
             continue
         overload = getattr(operation, "op_overload", None)
         names = [getattr(operation, "cpp_kernel_name", None), getattr(operation, "python_kernel_name", None)]
+        node = _node(operation, overload)
         if isinstance(overload, torch._ops.OpOverload):
-            operator = str(overload).removesuffix(".default").removesuffix(".out").removeprefix("aotpack.")
+            operator = _shown(overload, node)
             names.append(str(overload))
         else:
             operator = next((f"aten.{key(name)}" for name in names if name), "")
         if operator:
-            node = _node(operation, overload)
             module = _module(node.meta.get("nn_module_stack")) if node is not None else ""
             line = model_lines.of_trace(node.meta.get("stack_trace") or "") if node is not None else None
             keys = frozenset(key(name) for name in names if name)
             found.append(Fallback(operator, keys, module, line, _nbytes(operation)))
     return found
+
+
+def _shown(overload: Any, node: torch.fx.Node | None) -> str:
+    """An operator's name in reports."""
+    replaced = node.meta.get("original_aten") if node is not None else None
+    if overload.namespace == "aotpack" and isinstance(replaced, torch._ops.OpOverload):
+        overload = replaced
+    return str(overload).removesuffix(".default").removesuffix(".out").removeprefix("aotpack.")
 
 
 def _nbytes(operation: Any) -> int | None:

@@ -12,7 +12,8 @@ pytest.importorskip("triton")
 import torch
 
 from aotpack.building import native_sources
-from aotpack.export import aot_export, build_archive
+from aotpack.errors import UnsupportedOperatorError
+from aotpack.export import BuildOptions, aot_export, build_archive
 from aotpack.export.ops.special import BINARY, NAMES, special_function
 from tests.export.backends.cuda.conftest import Verify
 from tests.gpu.build_archives import build
@@ -49,9 +50,20 @@ def test_references(name: str) -> None:
     torch.testing.assert_close(found, wanted, equal_nan=True)
 
 
-def test_calls_are_reported_as_host_steps(tmp_path: Path) -> None:
-    program = aot_export(torch.special.digamma, (torch.rand(10),))
-    report = build_archive(program, tmp_path / "digamma.aotpack", targets=["cuda-sm_80"])
-    (step,) = report.host_steps["forward"]["default"]
-    # Two operands and a result: the second operand is not read.
-    assert step.nbytes == 120
+def test_calls_are_reported_by_their_own_names(tmp_path: Path) -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = torch.special.digamma(x)
+        return torch.special.zeta(z, y) + torch.polygamma(2, x.double())
+
+    program = aot_export(model, (torch.rand(10), torch.rand(10)))
+    report = build_archive(program, tmp_path / "special.aotpack", targets=["cuda-sm_80"])
+    steps = {step.operator: step.nbytes for step in report.host_steps["forward"]["default"]}
+    # Two operands and a result each: the second operand of digamma is not read.
+    assert steps == {"aten.digamma": 120, "aten.special_zeta": 120, "aten.polygamma": 240}
+    with pytest.raises(UnsupportedOperatorError, match=r"aten\.digamma"):
+        build_archive(
+            program,
+            tmp_path / "special.aotpack",
+            targets=["cuda-sm_80"],
+            options=BuildOptions(host_steps=False),
+        )
