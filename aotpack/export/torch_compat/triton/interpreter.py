@@ -116,6 +116,8 @@ def _interpreting(bounds: _Bounds) -> Iterator[None]:
     # What the interpreter else patches for each function that is called, by the modules that it names.
     named = types.FunctionType((lambda: None).__code__, {"tl": tl, "core": tl.core})
     scope = interpreter._patch_lang(named)
+    # Scalars are arrays of one element. Triton 3.6 converts them in a way that numpy rejects from 2.4 on.
+    scope.set_attr(tl.core.tensor, "__index__", lambda self: int(self.handle.data.item()))
     builder = interpreter.InterpreterBuilder
     unchanged = types.SimpleNamespace(restore=lambda: None)
     try:
