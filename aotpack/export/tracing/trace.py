@@ -203,14 +203,22 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _followed(module: torch.nn.Module, call: Call, dynamic_shapes: Any) -> ExportedProgram | None:
-    """The module traced by Dynamo; None where that fails, or does not keep the names of parameters."""
+    """The module traced by Dynamo; None where that fails, does not keep the names of parameters, or leaves launches of
+    Triton kernels, which Dynamo turns into higher-order operators where there is a GPU.
+    """
     with contextlib.suppress(CaptureError), shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
         exported = _export(module, call, dynamic_shapes, strict=True)
         known = {*dict(module.named_parameters(remove_duplicate=False)), *dict(module.named_buffers())}
         signature = exported.graph_signature
-        if known.issuperset(signature.parameters):
+        if known.issuperset(signature.parameters) and not _launches_kernels(exported):
             return exported
     return None
+
+
+def _launches_kernels(exported: ExportedProgram) -> bool:
+    graphs = (module.graph for module in exported.graph_module.modules() if isinstance(module, torch.fx.GraphModule))
+    targets = (node.target for graph in graphs for node in graph.nodes if node.op == "call_function")
+    return any(getattr(target, "__name__", "").startswith("triton_kernel_wrapper") for target in targets)
 
 
 # ---- what the user declared -----------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
+import aotpack
 from aotpack.errors import BuildError, CaptureError, UnsupportedOperatorError
 from aotpack.export import aot_export, build_archive, custom_kernel
 from aotpack.export.custom_ops.kernels import custom_kernels_restored
@@ -122,6 +123,20 @@ def test_cpus_reject_kernels_by_their_operators(tmp_path: Path) -> None:
     assert "matmul_kernel (a Triton kernel)" in text
     assert "wrap_triton(add_kernel)" in text
     assert "custom_ops.md" in str(error.value.hint)
+
+
+def test_dynamo_is_not_asked_for_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is a GPU it turns them into operators of its own, which programs cannot hold."""
+    monkeypatch.setattr("torch.utils._triton.has_triton", lambda: True)
+
+    def model(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        user_kernels.add_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, x, out, x.numel(), BLOCK=64)
+        return out[: int(x.shape[0] * 0.5)]
+
+    rows = aotpack.Dim("rows", 1, 300)
+    with pytest.raises(CaptureError, match=r"must be at least 4\n.*0\.5"):
+        aot_export(model, (torch.randn(5, 24),), dynamic_shapes={"x": {0: rows}})
 
 
 @triton.jit
