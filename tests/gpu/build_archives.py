@@ -13,7 +13,6 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -25,6 +24,7 @@ from tests.gpu.host_steps import host_steps
 from tests.gpu.joint import joint
 from tests.gpu.special_functions import special_functions
 from tests.gpu.user_kernels import user_kernels
+from tests.gpu.ways import Way, ways
 from tests.support.interpreted_gpu.recording import recorded_kernels
 
 
@@ -40,22 +40,24 @@ def main() -> int:
         return build(options.folder, options.names, options.target)
 
 
-def _all() -> dict[str, Any]:
-    return {**cases(), **architectures(), **host_steps(), **joint(), **special_functions(), **user_kernels()}
+def _all() -> dict[str, Way]:
+    makes = {**cases(), **architectures(), **host_steps(), **joint(), **special_functions(), **user_kernels()}
+    return {**{name: Way(make) for name, make in makes.items()}, **ways()}
 
 
 def build(folder: Path, names: Sequence[str], targets: Sequence[str] | None) -> int:
     """Builds the archives of some names, all of them where none is given; 1 where a build fails."""
     folder.mkdir(parents=True, exist_ok=True)
     failed = 0
-    for name, make in _all().items():
+    for name, way in _all().items():
         if names and name not in names:
             continue
         torch.manual_seed(0)
-        model, args, shapes = make()
+        model, args, shapes = way.make()
         try:
             program = aot_export(model, args, dynamic_shapes=shapes, mode="joint" if name in joint() else "forward")
-            report = build_archive(program, folder / f"{name}.aotpack", targets=targets or ["cuda-sm_80", "cuda-sm_90"])
+            all_targets = [*way.cpus, *(targets or ["cuda-sm_80", "cuda-sm_90"])]
+            report = build_archive(program, folder / f"{name}.aotpack", targets=all_targets, options=way.options)
         except AotpackError as error:
             failed += 1
             print(f"{name}: {error}", file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 import aotpack
 from aotpack.errors import UnsupportedTargetError
+from tests.gpu.gpus import CAPABILITIES, needs_gpu
 from tests.gpu.kernels import cubin, find_ptxas, ptx
 from tests.support.archives import CompileC
 from tests.support.cuda_archives import affine_archive, mutate_archive
@@ -20,22 +20,8 @@ W = np.array([1, 2, 3, 4], np.float32)
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 
 
-def _capability() -> tuple[int, int] | None:
-    """Of device 0; None without one."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    device, values = ctypes.c_int(), (ctypes.c_int(), ctypes.c_int())
-    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0):
-        return None
-    for value, attribute in zip(values, (75, 76), strict=True):
-        driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
-    return values[0].value, values[1].value
-
-
-CAPABILITY = _capability()
-pytestmark = pytest.mark.skipif(CAPABILITY is None or CAPABILITY < (8, 0), reason="no GPU of capability 8.0 or later")
+CAPABILITY = CAPABILITIES[0] if CAPABILITIES else None
+pytestmark = needs_gpu
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,47 +15,13 @@ from aotpack.archive import ArchiveReader, read_manifest
 from aotpack.errors import WeightsError
 from aotpack.export import BuildOptions, aot_export, build_archive
 from aotpack.runtime.packing import pack_weights
+from tests.gpu.updatable import Net, answer, network
 from tests.support.building import assert_close
 from tests.support.interpreted_gpu.recording import recorded_kernels
 from tests.support.torchless import RemoteModel, Torchless
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.torch
-
-
-class Net(nn.Module):
-    """A folded norm, fused linears, a weight that is read as it is and computed with, and a counter."""
-
-    calls: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv1d(6, 16, 3, padding=1)
-        self.norm = nn.BatchNorm1d(16)
-        self.left = nn.Linear(16, 8)
-        self.right = nn.Linear(16, 8)
-        self.scale = nn.Parameter(torch.rand(8) + 0.5)
-        self.register_buffer("calls", torch.zeros(1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls.add_(1)
-        x = torch.relu(self.norm(self.conv(x))).mean(-1)
-        return self.left(x) * self.scale + self.right(x) * (self.scale.double() ** 2).float() + self.calls
-
-
-def network(seed: int) -> Net:
-    torch.manual_seed(seed)
-    net = Net().eval()
-    net.norm.running_mean.uniform_(-1, 1)
-    net.norm.running_var.uniform_(0.5, 2)
-    return net
-
-
-def answer(net: Net, x: Tensor) -> Tensor:
-    """Eager's, of the first call."""
-    net = copy.deepcopy(net).double()
-    net.calls.zero_()
-    return net(x.double())
 
 
 @pytest.fixture(scope="module")

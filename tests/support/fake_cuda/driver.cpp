@@ -117,6 +117,13 @@ EXPORT int cuMemAlloc_v2(Address* out, size_t bytes) {
   return *out != 0 ? 0 : 2;
 }
 
+EXPORT int cuMemGetInfo_v2(size_t* out_free, size_t* out_total) {
+  ENTER(true);
+  *out_total = here().memory->capacity();
+  *out_free = *out_total - here().memory->live_bytes();
+  return 0;
+}
+
 EXPORT int cuMemFree_v2(Address address) {
   ENTER(true);
   if (const int failed = drain_all()) return failed;
