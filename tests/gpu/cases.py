@@ -177,7 +177,9 @@ def _vectors(a: Tensor, b: Tensor, v: Tensor) -> tuple[Tensor, ...]:
 
 
 def _device_dependent(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-    """Operators that torch gives other results on GPUs: other sizes, dtypes and formulas."""
+    """Operators that torch gives other results on GPUs (other sizes, dtypes and formulas), and one of which a part is
+    composite.
+    """
     half, scale = x.bfloat16(), w.bfloat16()
     return (
         *torch.native_batch_norm(x, w, b, b, w.abs(), False, 0.1, 1e-5),
@@ -185,6 +187,7 @@ def _device_dependent(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
         *torch.native_layer_norm(half, [6], scale, None, 1e-5),
         *torch.ops.aten.log_sigmoid_forward(x),
         torch._addmm_activation(b, x[:, :5], x[:5], use_gelu=True),
+        torch.logaddexp(x, w),
     )
 
 

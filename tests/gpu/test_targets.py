@@ -52,7 +52,7 @@ def test_tf32_is_less_exact_where_it_is_asked_for(built: Built) -> None:
     single, tf32 = _errors(str(built("not-tf32"))), _errors(str(built("tf32")))
     print(f"greatest relative errors in full precision {single}, in TF32 {tf32}")
     assert max(single) < 5e-6
-    assert all(1e-5 < error < 2e-3 for error in tf32)
+    assert all(1e-5 < error < 5e-3 for error in tf32)
 
 
 def test_torch_first_then_aotpack_on_a_side_stream(built: Built) -> None:

@@ -79,6 +79,7 @@ class LoweredModule:
         checks: what calls must satisfy beyond what the program says.
         host_steps: what a module for a device runs on the host, in order.
         choices: the configurations that were chosen for autotuned kernels of the user; for people.
+        tf32: whether it multiplies float32 in TF32, in kernels of this project or of the user.
     """
 
     target: str
@@ -88,6 +89,7 @@ class LoweredModule:
     checks: tuple[Check, ...] = ()
     host_steps: tuple[HostStep, ...] = ()
     choices: tuple[str, ...] = ()
+    tf32: bool = False
 
 
 @dataclass(frozen=True)

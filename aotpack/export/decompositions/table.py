@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from aotpack.export.torch_compat import places
+from aotpack.export.torch_compat.dispatch import without_function_modes
 from aotpack.export.torch_compat.patches import applied
 
 aten = torch.ops.aten
@@ -54,10 +55,10 @@ def our_decompositions() -> Iterator[None]:
         def select() -> dict[Any, Any]:
             table = original()
             amended: dict[Any, Callable[..., Any]] = {
-                op: functools.partial(f, table[op]) for op, f in _AMENDED.items() if op in table
+                op: functools.partial(f, _of_torch(table[op])) for op, f in _AMENDED.items() if op in table
             }
             ours: dict[Any, Callable[..., Any]] = {
-                op: _else(function, table.get(op)) for op, function in _TABLE.items()
+                op: _else(function, _of_torch(table.get(op))) for op, function in _TABLE.items()
             }
             return {**table, **{op: _on_its_device(f) for op, f in {**amended, **ours}.items()}}
 
@@ -82,6 +83,21 @@ def _on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
         if device is None:
             return function(*args, **kwargs)
         with device:
+            return function(*args, **kwargs)
+
+    return decompose
+
+
+def _of_torch(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """torch's own decomposition, outside of `with device`: that calls the operator once more instead of its kernel, where
+    the decomposition is one of the dispatcher's (CompositeImplicitAutograd).
+    """
+    if function is None:
+        return None
+
+    @functools.wraps(function)
+    def decompose(*args: Any, **kwargs: Any) -> Any:
+        with without_function_modes():
             return function(*args, **kwargs)
 
     return decompose

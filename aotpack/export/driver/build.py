@@ -173,7 +173,6 @@ def build_archive(
                 free_source=options.free_source,
                 code_only=options.code_only,
                 tools=tools,
-                tf32=options.tf32,
             )
     # What folds weights is no entry that users call.
     labels = [each.unit.label for each in units if weights is None or each.unit.entry is not weights.fold]

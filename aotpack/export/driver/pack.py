@@ -81,7 +81,6 @@ def pack(
     free_source: bool = False,
     code_only: bool = False,
     tools: Tools,
-    tf32: bool = False,
 ) -> Draft:
     """Brings together what the archive consists of.
 
@@ -104,7 +103,7 @@ def pack(
     layout = layout_constants(_values(rows, freed), folder=output.parent)
     table.place(layout.placements)
     constants = tuple(_constant(name, row, layout.placements.get(key)) for name, key, row in table.named())
-    on_gpus = tf32 and any(module.backend.name == "cuda" for unit in units for module in unit.modules)
+    tf32 = any(module.lowered.tf32 for unit in units for module in unit.modules)
     files = _Files(list(layout.segments))
     fold = replaceable.fold if replaceable is not None else None
     calls = [unit for unit in units if unit.unit.entry is not fold]
@@ -115,13 +114,13 @@ def pack(
     files.add(FileSource.from_bytes("reports/passes.json", report))
     manifest = Manifest(
         name,
-        _producer(units, tools) | ({"float32_products": "tf32"} if on_gpus else {}),
+        _producer(units, tools) | ({"float32_products": "tf32"} if tf32 else {}),
         constants,
         tuple(entries),
         report=len(files.sources) - 1,
         weights=None if replaceable is None else _weights(replaceable, table),
     )
-    return Draft(output, manifest, files, [] if code_only else [compiled.unit for compiled in units], tf32=on_gpus)
+    return Draft(output, manifest, files, [] if code_only else [compiled.unit for compiled in units], tf32=tf32)
 
 
 def _constant(name: str, row: Row, placement: Placement | None) -> Constant:
@@ -186,7 +185,7 @@ class Draft:
         manifest: without files and goldens.
         files: the files so far.
         units: what it was made of, of which goldens are examples.
-        tf32: whether modules for GPUs multiply float32 in TF32.
+        tf32: whether some module multiplies float32 in TF32.
     """
 
     output: Path

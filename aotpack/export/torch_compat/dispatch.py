@@ -6,12 +6,14 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._C._dispatch_has_kernel_for_dispatch_key, _dispatch_kernel_for_dispatch_key_is_fallthrough
   torch._C.{DispatchKey, DispatchKeySet}
   torch._C._jit_resolve_packet
+  torch._C.DisableTorchFunction
   torch.library._impls: "namespace/name.overload/key" of each kernel that Python code has registered
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -29,6 +31,7 @@ __all__ = [
     "is_fallthrough",
     "python_registrations",
     "resolved_overload",
+    "without_function_modes",
 ]
 
 
@@ -47,6 +50,12 @@ def is_fallthrough(operator: str, key: str) -> bool:
 def cpu_keys() -> Any:
     """The dispatch key set that contains the CPU alone."""
     return torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
+
+def without_function_modes() -> AbstractContextManager[None]:
+    """While active, no mode sees calls of functions: `with device` has no effect."""
+    found: AbstractContextManager[None] = torch._C.DisableTorchFunction()
+    return found
 
 
 def python_registrations() -> Collection[str]:

@@ -24,6 +24,7 @@ from aotpack.export.custom_ops.kernels import custom_kernels_restored
 from tests.export.backends.cuda.conftest import Verify
 from tests.gpu import user_kernels
 from tests.gpu.build_archives import build
+from tests.support.building import manifest_of
 from tests.support.interpreted_gpu.recording import recorded_kernels
 
 pytestmark = pytest.mark.torch
@@ -88,6 +89,10 @@ def test_the_first_configuration_that_fits_is_chosen_and_named(tmp_path: Path) -
     (choice,) = report.triton_configs
     assert choice.startswith("matmul_kernel for cuda-sm_90: BLOCK_M=32, BLOCK_N=32, BLOCK_K=16")
     assert choice.endswith("num_warps=4, num_stages=2 (of 3 configurations)")
+    # The kernel asks for TF32 itself; the answer of the example call is that of single precision.
+    manifest = manifest_of(tmp_path / "tuned.aotpack")
+    assert manifest.entries[0].goldens[0].tolerance == 5e-3
+    assert manifest.producer["float32_products"] == "tf32"
 
 
 def test_pruning_sees_the_gpu_of_the_target(tmp_path: Path) -> None:
