@@ -73,8 +73,9 @@ std::optional<Recording> record_twice(Device& device, const Step& step, const ao
 
 class Replays::Memory {
  public:
-  // Throws std::bad_alloc.
-  Memory(const std::vector<size_t>& bytes, Allocator* allocator) {
+  // `blocks`: for the list of blocks. Throws std::bad_alloc.
+  Memory(const std::vector<size_t>& bytes, Allocator* allocator, std::vector<void*>* blocks) : blocks_(*blocks) {
+    blocks_.clear();
     blocks_.reserve(bytes.size());
     for (const size_t size : bytes) {
       void* block = allocator->allocate(size);
@@ -84,6 +85,7 @@ class Replays::Memory {
     }
   }
   ~Memory() {
+    if (is_kept_) return;
     for (void* block : blocks_) Allocator::release_block(block);
   }
   Memory(const Memory&) = delete;
@@ -103,15 +105,17 @@ class Replays::Memory {
     }
   }
   // The blocks of outputs are the caller's from now on; the last one is free for work that is submitted later.
-  std::vector<void*> keep() noexcept {
+  const std::vector<void*>& keep() noexcept {
     Allocator::release_block(blocks_.back());
     blocks_.pop_back();
-    return std::move(blocks_);
+    is_kept_ = true;
+    return blocks_;
   }
 
  private:
-  std::vector<void*> blocks_;
+  std::vector<void*>& blocks_;
   bool is_there_ = true;
+  bool is_kept_ = false;
 };
 
 Replays::Replay* Replays::find(List* list, const Step& step) const {
@@ -183,7 +187,7 @@ bool Replays::launch(Replay& replay, const aotpack_module_call& call, CallState*
     replay.block_bytes.push_back(recording->arena_bytes);
     for (std::vector<void*>& memory : replay.memory) memory.clear();
   }
-  Memory memory(replay.block_bytes, workspace.allocator());
+  Memory memory(replay.block_bytes, workspace.allocator(), &blocks_);
   if (!memory.is_there()) return false;
   memory.arrange(replay.block_bytes, replay.memory[1]);
   memory.arrange(replay.block_bytes, replay.memory[0]);
@@ -197,7 +201,7 @@ bool Replays::launch(Replay& replay, const aotpack_module_call& call, CallState*
   replay.memory[1].swap(replay.memory[0]);
   replay.memory[0].assign(slots_.end() - static_cast<std::ptrdiff_t>(replay.block_bytes.size()), slots_.end());
   replay.graph->launch(workspace.stream(), slots_.data());
-  const std::vector<void*> blocks = memory.keep();
+  const std::vector<void*>& blocks = memory.keep();
   for (size_t i = 0; i < replay.outputs.size(); ++i) {
     const Recording::Output& output = replay.outputs[i];
     aotpack_module_tensor& tensor = call.outputs[i];

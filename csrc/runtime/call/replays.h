@@ -68,6 +68,7 @@ class Replays {
   std::set<const Step*> refused_;
   std::vector<int64_t> key_;  // of the current call
   std::vector<void*> slots_;
+  std::vector<void*> blocks_;  // of the current launch
 };
 
 }  // namespace aotpack::runtime
