@@ -48,7 +48,7 @@ _BEYOND = """### Unsupported features that the database does not cover
 | packed sequences (`torch.nn.utils.rnn`) | their sizes are data-dependent |
 | `_fused_adam` and similar operators | not part of forward and joint captures |
 | `flex_attention` and other higher-order operators that torch cannot inline | no lowering |
-| custom operators with Triton kernels | GPU targets are not supported yet |
+| Triton kernels on CPUs | targets for GPUs compile them; CPUs need an implementation of their own |
 | a `torch.autograd.Function` where gradients are captured | `torch.export` discards its backward |
 """
 

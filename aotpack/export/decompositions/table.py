@@ -89,8 +89,10 @@ def _on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_torch(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """torch's own decomposition, outside of `with device`: that calls the operator once more instead of its kernel, where
-    the decomposition is one of the dispatcher's (CompositeImplicitAutograd).
+    """torch's own decomposition, outside of `with device`.
+
+    That would call the operator once more in place of its kernel, where the decomposition is one of the dispatcher's
+    (CompositeImplicitAutograd).
     """
     if function is None:
         return None
