@@ -1,6 +1,7 @@
 // Models on CUDA devices, with the fake driver: answers, where data may be, streams, state, memory.
 #include <doctest/doctest.h>
 
+#include <fstream>
 #include <memory>
 
 #include "cuda_fixtures.h"
@@ -34,6 +35,19 @@ TensorView view(const DeviceBuffer& buffer, aotpack::Shape shape, aotpack::Shape
 
 MutableTensorView written(const DeviceBuffer& buffer, aotpack::Shape shape, aotpack::Shape strides = {}) {
   return MutableTensorView(static_cast<float*>(buffer.data()), std::move(shape), std::move(strides), buffer.device());
+}
+
+// Bytes of a file that are mapped into this process and in memory.
+size_t mapped_pages(const std::string& path) {
+  std::ifstream maps("/proc/self/smaps");
+  std::string line;
+  bool of_file = false;
+  size_t total = 0;
+  while (std::getline(maps, line)) {
+    if (line.find('-') < line.find(' ')) of_file = line.ends_with(path);  // "7f3e-7f3f r--p … path"
+    if (of_file && line.starts_with("Rss:")) total += std::stoul(line.substr(4)) << 10;
+  }
+  return total;
 }
 
 }  // namespace
@@ -241,6 +255,10 @@ TEST_CASE("cuda: large weights and inputs arrive whole") {
   const size_t pinned = CONTROL(fake_cuda_pinned)();
   const Loaded loaded(writer);
   CHECK(CONTROL(fake_cuda_pinned)() == pinned);
+  // The pages of the archive are in this process no longer than their upload takes, but for what is read around it.
+  const size_t left = mapped_pages(loaded.file.path());
+  CHECK(left > 0);
+  CHECK(left < bytes.size() / 4);
   Context context(loaded.model);
   const aotpack::NamedTensors state = context.state();
   REQUIRE(state.size() == 1);

@@ -22,6 +22,7 @@ struct Transfer {
   void* to;          // on the device
   const void* from;  // on the host
   size_t bytes;
+  bool once = false;  // `from` is in a mapped file that is not read there again soon: its pages need not stay
 };
 
 // Lives as long as the process; thread-safe. To add a device, add a folder beside hal/cpu that implements this class,

@@ -123,6 +123,13 @@ SealedFile FileMap::code(uint64_t offset, uint64_t size) const {
   return SealedFile(*this, offset, size, SealedFile::Use::kCode);
 }
 
+void FileMap::forget(Bytes range) noexcept {
+  static const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(range.data()) + page - 1) / page * page;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(range.data()) + range.size()) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 PrivateMap FileMap::map_private(size_t offset, size_t size) const noexcept {
   PrivateMap map;
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));

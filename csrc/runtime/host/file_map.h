@@ -58,6 +58,10 @@ class FileMap final : public Source {
   // A sealed copy of a range, to be verified and executed.
   SealedFile code(uint64_t offset, uint64_t size) const;
 
+  // Takes the pages within a range of some map's bytes() out of this process. They stay in the page cache, and come
+  // back where they are read.
+  static void forget(Bytes range) noexcept;
+
   // A copy of its own of a range. Empty when the system has no mapping left.
   PrivateMap map_private(size_t offset, size_t size) const noexcept;
   // Done with all of the above but bytes(): gives the file's descriptor back.

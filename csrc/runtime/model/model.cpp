@@ -102,7 +102,8 @@ std::shared_ptr<const WeightSet> Model::make_weights(Values values, uint64_t id)
   std::vector<Transfer> transfers;
   for (size_t i = 0; i < missing.size(); ++i) {
     ConstantValue& value = values[missing[i]];
-    transfers.push_back({owners[i].get(), value.host, bytes[i]});
+    const bool once = value.host_owner == nullptr && !host_reads_[missing[i]];
+    transfers.push_back({owners[i].get(), value.host, bytes[i], once});
     value.data = owners[i].get();
     value.owner = owners[i];
   }

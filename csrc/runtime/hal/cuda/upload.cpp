@@ -10,6 +10,7 @@
 
 #include "hal/cuda/current.h"
 #include "hal/cuda/stream.h"
+#include "host/file_map.h"
 
 namespace aotpack::runtime::cuda {
 namespace {
@@ -25,6 +26,7 @@ struct Chunk {
   char* to;
   const char* from;
   size_t bytes;
+  bool once;
 };
 
 // The chunks, which threads take one after another, and the first failure.
@@ -34,7 +36,7 @@ class Work {
     for (const Transfer& transfer : transfers) {
       for (size_t at = 0; at < transfer.bytes; at += kChunk) {
         chunks_.push_back({static_cast<char*>(transfer.to) + at, static_cast<const char*>(transfer.from) + at,
-                           std::min(kChunk, transfer.bytes - at)});
+                           std::min(kChunk, transfer.bytes - at), transfer.once});
       }
     }
   }
@@ -80,6 +82,8 @@ class Slot {
   void send(const Chunk& chunk, StreamHandle stream) {
     device_.check(driver_.cuEventSynchronize(read_), "an upload");
     std::memcpy(memory_, chunk.from, chunk.bytes);
+    // Else a process that serves from a GPU would count all weights as its memory.
+    if (chunk.once) FileMap::forget({static_cast<const uint8_t*>(static_cast<const void*>(chunk.from)), chunk.bytes});
     device_.check(driver_.cuMemcpyAsync(reinterpret_cast<Address>(chunk.to), reinterpret_cast<Address>(memory_),
                                         chunk.bytes, stream),
                   "an upload");
