@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import aotpack
-from aotpack.errors import CaptureError
-from aotpack.export import Program, aot_export, load_exported
+from aotpack.errors import AotpackError, CaptureError
+from aotpack.export import Program, aot_export, load_exported, build_archive
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.driver.pipeline import select
 from aotpack.export.passes.runner import run_passes
@@ -160,11 +160,12 @@ def test_models_that_exit() -> None:
     assert f"{__file__}:" in str(caught.value)
 
 
-def test_weights_without_values() -> None:
+def test_weights_without_values(tmp_path: Path) -> None:
     with torch.device("meta"):
         model = nn.Linear(3, 4)
-    with pytest.raises(CaptureError, match="meta") as caught:
-        aot_export(model, (torch.ones(2, 3),))
+    program = aot_export(model, (torch.ones(2, 3),))
+    with pytest.raises(AotpackError, match="meta") as caught:
+        build_archive(program, tmp_path / "model.aotpack")
     assert "weights=" in (caught.value.hint or "")
     assert "model.cpu()" not in (caught.value.hint or "")
 
