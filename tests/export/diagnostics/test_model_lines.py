@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import aotpack
 from aotpack.errors import AotpackError, CaptureError
-from aotpack.export import Program, aot_export, load_exported, build_archive
+from aotpack.export import Program, aot_export, build_archive, load_exported
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.driver.pipeline import select
 from aotpack.export.passes.runner import run_passes
