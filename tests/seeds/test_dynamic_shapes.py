@@ -107,7 +107,7 @@ def test_nonzero_no_realloc(build: Build) -> None:
         (torch.tensor([0, 1, 0, 0, 1, 0, 0]), torch.randn(2)),
     ]
     archive = check(build, function, *calls, shapes=(None, {0: Dim("m")}))
-    with pytest.raises(ExecutionError, match=r"the model checks (\w+ == m|m == \w+), got m = 3, \w+ = 4"):
+    with pytest.raises(ExecutionError, match=r"the model checks \w+ == m, got m = 3, \w+ = 4 \(data-dependent"):
         archive(torch.tensor([1, 0, 1, 1, 0, 1, 0]), torch.randn(3))
 
 

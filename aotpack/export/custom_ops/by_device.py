@@ -12,14 +12,14 @@ from typing import Any
 
 from aotpack.export.custom_ops.kernels import operators_with_functions
 from aotpack.export.custom_ops.python_kernels import python_kernel
-from aotpack.export.torch_compat.library import TRITON_MODULE, custom_definition, custom_definitions
+from aotpack.export.torch_compat.library import custom_definition, custom_definitions
 from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 
 
 def differs_by_device(op: OpOverload) -> bool:
     """Whether it is a `triton_op` with an implementation for CPUs."""
     known = custom_definition(operator_schema(op).name)
-    if known is None or known.implementation.__module__ != TRITON_MODULE:
+    if known is None or not known.is_triton_op:
         return False
     return "cpu" in known.kernels and not operator_schema(op).is_mutable
 

@@ -29,7 +29,7 @@ from aotpack.export.custom_ops.python_kernels import (
 )
 from aotpack.export.custom_ops.triton_launches import launched_by
 from aotpack.export.diagnostics import model_lines
-from aotpack.export.torch_compat.library import TRITON_MODULE, custom_definition, custom_definitions
+from aotpack.export.torch_compat.library import custom_definition, custom_definitions
 from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 
 
@@ -84,11 +84,10 @@ def _definition(op: OpOverload) -> _Definition | None:
     if known is None:
         run = python_kernel(op)
         return None if run is None else _Definition(op.name(), run, has_backward(op))
-    by_torch = known.implementation.__module__
-    if by_torch == TRITON_MODULE and "cpu" not in known.kernels:
+    if known.is_triton_op and "cpu" not in known.kernels:
         # Its launches are traced. Reports name the operator.
         return _Definition(known.name, launched_by(known.name)(known.implementation), known.has_backward)
-    if by_torch.partition(".")[0] == "torch" and by_torch != TRITON_MODULE:
+    if known.implementation.__module__.partition(".")[0] == "torch" and not known.is_triton_op:
         return None
     run = IMPLEMENTATIONS.get(known.name) or known.kernels.get("cpu", known.kernels.get(None, known.implementation))
     return _Definition(known.name, run, known.has_backward)

@@ -20,7 +20,7 @@ from torch._library.custom_ops import OPDEFS
 from aotpack.export.torch_compat.operators import OpOverload
 
 # Where torch.library.triton_op wraps implementations.
-TRITON_MODULE = "torch._library.triton"
+_TRITON_MODULE = "torch._library.triton"
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ class CustomDefinition:
     implementation: Callable[..., Any]
     kernels: Mapping[str | None, Callable[..., Any]]
     has_backward: bool
+
+    @property
+    def is_triton_op(self) -> bool:
+        """Whether `torch.library.triton_op` has defined it."""
+        return self.implementation.__module__ == _TRITON_MODULE
 
 
 def custom_definition(name: str) -> CustomDefinition | None:

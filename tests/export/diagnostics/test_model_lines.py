@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import aotpack
-from aotpack.errors import AotpackError, CaptureError
+from aotpack.errors import BuildError, CaptureError
 from aotpack.export import Program, aot_export, build_archive, load_exported
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.driver.pipeline import select
@@ -164,7 +164,7 @@ def test_weights_without_values(tmp_path: Path) -> None:
     with torch.device("meta"):
         model = nn.Linear(3, 4)
     program = aot_export(model, (torch.ones(2, 3),))
-    with pytest.raises(AotpackError, match="meta") as caught:
+    with pytest.raises(BuildError, match="meta") as caught:
         build_archive(program, tmp_path / "model.aotpack")
     assert "weights=" in (caught.value.hint or "")
     assert "model.cpu()" not in (caught.value.hint or "")

@@ -11,7 +11,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch.fx.experimental.proxy_tensor.{disable_proxy_modes_tracing, fetch_object_proxy, fetch_sym_proxy, get_proxy_mode,
     has_proxy_slot, make_fx, track_tensor_tree}
   torch.export.unflatten.{_assign_attr, _AttrKind}
-  torch._ops.OpOverload.{_schema, py_kernels}
+  torch._ops.OpOverload.py_kernels
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from torch.fx.experimental.proxy_tensor import (
     track_tensor_tree,
 )
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-from torch.utils import _pytree as pytree
 
-from aotpack.export.torch_compat.dispatch import enable_python_dispatcher
-from aotpack.export.torch_compat.library import TRITON_MODULE, custom_definition
-from aotpack.export.torch_compat.operators import OpOverload
+from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.dispatch import enable_python_dispatcher, has_kernel
+from aotpack.export.torch_compat.library import custom_definition
+from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 from aotpack.export.torch_compat.patches import replaced
 
 # Operators of other libraries may have rules of their own for functionalization.
@@ -97,18 +97,25 @@ def _is_plain(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
     if node.op == "get_attr" and value is not None and not isinstance(value, torch.Tensor):
         return False
-    if value is not None and free_unbacked_symbols(value):
+    # A check of the model may have made a size that comes out of the data one of an input: it has no symbol of its own
+    # then, but its operator still binds one.
+    if node.meta.get("unbacked_bindings") or (value is not None and free_unbacked_symbols(value)):
         return False
     if node.op != "call_function":
         return node.op in ("placeholder", "get_attr", "output")
-    target = node.target
-    if isinstance(target, OpOverload):
-        known = custom_definition(target.name())
-        if known is not None and known.implementation.__module__ == TRITON_MODULE:
-            # It becomes launches of its kernels in functionalization alone.
-            return False
-        return target.namespace in _NAMESPACES and not target._schema.is_mutable
-    return not isinstance(target, torch._ops.OperatorBase)
+    if isinstance(node.target, OpOverload):
+        return _is_plain_operator(node.target)
+    return not isinstance(node.target, torch._ops.OperatorBase)
+
+
+def _is_plain_operator(target: OpOverload) -> bool:
+    if target.namespace not in _NAMESPACES or operator_schema(target).is_mutable:
+        return False
+    if torch.Tag.data_dependent_output in target.tags or torch.Tag.dynamic_output_shape in target.tags:
+        return False
+    known = custom_definition(target.name())
+    # Those of Triton become launches of their kernels in functionalization alone.
+    return known is None or not known.is_triton_op
 
 
 class _Decomposing(torch.fx.Interpreter):
@@ -131,7 +138,7 @@ class _Decomposing(torch.fx.Interpreter):
         if n.op == "get_attr":
             # Not by the tracer, which looks for "a.b" under that very name.
             return self._recorded(n, self._tracer.proxy(self._tracer.graph.get_attr(n.target)))
-        if n.op != "call_function" or n.target is operator.getitem or not isinstance(n.target, OpOverload):
+        if not isinstance(n.target, OpOverload):
             return super().run_node(n)
         if not self._decomposes(n.target) and "val" in n.meta and not any(i in self._changed for i in _read(n)):
             with self._set_current_node(n):
@@ -173,10 +180,9 @@ class _Decomposing(torch.fx.Interpreter):
         return (
             target in self._table
             or composite in target.py_kernels
-            or torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), composite)
+            or has_kernel(target.name(), composite.name)
             # Constants are followed through these.
             or target in (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
-            or torch.Tag.data_dependent_output in target.tags
         )
 
 

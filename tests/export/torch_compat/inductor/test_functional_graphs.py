@@ -111,11 +111,18 @@ class Writes(nn.Module):
         return self.total * 2
 
 
+def _as_many_places(x: Tensor, y: Tensor) -> Tensor:
+    places = x.nonzero()
+    torch._check(places.shape[0] == y.shape[0])
+    return places + y[:, None]
+
+
 @pytest.mark.parametrize(
     ("model", "args"),
     [
         pytest.param(Writes(), (torch.ones(3),), id="state"),
         pytest.param(lambda x: x.nonzero(), (torch.ones(3),), id="sizes from data"),
+        pytest.param(_as_many_places, (torch.ones(3), torch.ones(3)), id="sizes from data that a check equates"),
         pytest.param(lambda x: x * x.sum().item(), (torch.ones(3),), id="numbers from data"),
     ],
 )
