@@ -74,7 +74,7 @@ class Case:
         return attention_backward.attention_gradients(self.dy, *self.operands, None, *self.forward, *self.how, launch)
 
     def peers(self) -> dict[str, Callable[[], Gradients]]:
-        """torch's backwards that compute this attention, by name."""
+        """The implementations in torch that can compute these gradients, by name."""
         found: dict[str, Callable[[], Gradients]] = {}
         for name, make in (("flash", self._flash), ("cudnn", self._cudnn), ("efficient", self._efficient)):
             try:

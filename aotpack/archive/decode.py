@@ -10,6 +10,7 @@ from aotpack.archive.encode import canonical
 from aotpack.archive.entry_json import decode_entry
 from aotpack.archive.fields import (
     Scope,
+    extent,
     overlaps,
     read_byte_range,
     read_dtype,
@@ -119,9 +120,7 @@ def _constant(node: Node, files: tuple[FileEntry, ...], version: int) -> Constan
     if len(shape) != len(stride):
         members["stride"].fail(f"{len(stride)} strides for {len(shape)} dims")
     dtype = read_dtype(members["dtype"])
-    extent = 0
-    if 0 not in shape:
-        extent = (1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))) * dtype.itemsize
+    span = extent(shape, stride) * dtype.itemsize
     file: int | None
     offset: int | None
     sha256: str | None
@@ -130,15 +129,15 @@ def _constant(node: Node, files: tuple[FileEntry, ...], version: int) -> Constan
             if members[key].value is not None:
                 members[key].fail("expected null, as the file is")
         file, offset, sha256, nbytes = None, None, None, members["nbytes"].integer(0)
-        if extent != nbytes:
-            members["nbytes"].fail(f"the tensor spans {extent} bytes, not {nbytes}")
+        if span != nbytes:
+            members["nbytes"].fail(f"the tensor spans {span} bytes, not {nbytes}")
     else:
         file, offset, nbytes = read_byte_range(members, files, "weights/")
         sha256 = members["sha256"].sha256()
         if offset % CONSTANT_ALIGNMENT:
             members["offset"].fail(f"{offset} is not a multiple of {CONSTANT_ALIGNMENT}")
-        if extent > nbytes:
-            members["nbytes"].fail(f"the tensor spans {extent} bytes, more than {nbytes}")
+        if span > nbytes:
+            members["nbytes"].fail(f"the tensor spans {span} bytes, more than {nbytes}")
     if members["mutated"].boolean() and overlaps(shape, stride):
         members["stride"].fail("overlapping, but the constant is mutated")
     return Constant(

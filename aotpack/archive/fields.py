@@ -36,6 +36,11 @@ def read_integers(node: Node) -> tuple[int, ...]:
     return values
 
 
+def extent(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
+    """How many elements of memory a tensor spans, from its first to its last."""
+    return 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+
+
 def overlaps(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     """Whether two elements may share memory: some stride is within reach of the dims with smaller strides."""
     if 0 in shape:

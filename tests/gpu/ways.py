@@ -57,7 +57,7 @@ def _everywhere() -> Case:
 
 
 def ways() -> dict[str, Way]:
-    """By name."""
+    """Models and how they are built, by the name of the archive."""
     return {
         "updatable": Way(_updatable, BuildOptions(updatable=True)),
         "tf32": Way(_products, BuildOptions(tf32=True)),

@@ -53,12 +53,11 @@ def include_flags(header: Precompiled, cache: BuildCache) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def headers_ahead(headers: Iterable[Precompiled | None], cache: BuildCache, compiler: Compiler) -> Iterator[None]:
-    """While active, `headers` are compiled in the background, as `compile_ahead` does."""
+def in_background() -> Iterator[Executor]:
+    """One thread, for what a build can compile while code generation keeps one core busy."""
     pool = ThreadPoolExecutor(1)
     try:
-        compile_ahead(headers, cache, compiler, pool)
-        yield
+        yield pool
     finally:
         # The one that is being compiled goes on; a process that needs it waits at its lock.
         pool.shutdown(wait=False, cancel_futures=True)

@@ -34,6 +34,7 @@ from aotpack.archive import (
     layout_constants,
     stage_archive,
 )
+from aotpack.archive.fields import extent
 from aotpack.archive.layout import CONSTANT_ALIGNMENT
 from aotpack.building import native_sources
 from aotpack.export.backends.backend import Backend, CompiledCode, LoweredModule, Tools
@@ -126,8 +127,7 @@ def pack(
 def _constant(name: str, row: Row, placement: Placement | None) -> Constant:
     """The manifest's constant; without a placement, one without bytes."""
     constant = row.constant
-    reach = 1 + sum((size - 1) * step for size, step in zip(constant.shape, constant.stride, strict=True))
-    span = 0 if 0 in constant.shape else reach * constant.dtype.itemsize
+    span = extent(constant.shape, constant.stride) * constant.dtype.itemsize
     return Constant(
         name=name,
         role=constant.info.role,

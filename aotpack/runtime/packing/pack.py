@@ -28,6 +28,7 @@ from aotpack.archive import (
     layout_constants,
     stage_archive,
 )
+from aotpack.archive.fields import extent
 from aotpack.archive.layout import CONSTANT_ALIGNMENT
 from aotpack.archive.manifest import FORMAT_VERSION
 from aotpack.archive.safetensors import SafetensorsSet, open_safetensors
@@ -188,7 +189,6 @@ class _Values:
         constant, array = self._constants[index], self.array(index)
         if array.size == 0:
             return memoryview(b"")
-        reach = 1 + sum((size - 1) * step for size, step in zip(constant.shape, constant.stride, strict=True))
         item = array.itemsize
         strides = tuple(step * item for step in constant.stride)
         same = (
@@ -196,7 +196,7 @@ class _Values:
         )
         if all(same):
             return _bytes_of(array)
-        room = np.zeros(reach, array.dtype)
+        room = np.zeros(extent(constant.shape, constant.stride), array.dtype)
         np.lib.stride_tricks.as_strided(room, constant.shape, strides)[...] = array
         return _bytes_of(room)
 

@@ -19,6 +19,8 @@ namespace {
 // Stays in the caches of a core.
 constexpr uint64_t kChunk = 256 << 10;
 
+size_t page_size() noexcept { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
+
 int open_retrying(const char* path) noexcept {
   int fd;
   // O_NONBLOCK: opening a FIFO must not wait for a writer. It means nothing for regular files.
@@ -124,7 +126,7 @@ SealedFile FileMap::code(uint64_t offset, uint64_t size) const {
 }
 
 void FileMap::forget(Bytes range) noexcept {
-  static const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const size_t page = page_size();
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(range.data()) + page - 1) / page * page;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(range.data()) + range.size()) / page * page;
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
@@ -132,8 +134,7 @@ void FileMap::forget(Bytes range) noexcept {
 
 PrivateMap FileMap::map_private(size_t offset, size_t size) const noexcept {
   PrivateMap map;
-  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const size_t before = offset % page;
+  const size_t before = offset % page_size();
   map.size_ = before + size;
   map.base_ = fd_ < 0 ? MAP_FAILED
                       : ::mmap(nullptr, map.size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd_,

@@ -31,8 +31,7 @@ struct ConstantRecord {
   uint64_t nbytes = 0;
   Digest digest{};
   bool mutated = false;
-  bool absent =
-      false;  // without bytes, as what depends on the weights in a code-only archive; `nbytes` is their number
+  bool absent = false;  // it depends on weights that a code-only archive lacks, and has no bytes; it needs `nbytes`
 };
 
 struct DimRecord {

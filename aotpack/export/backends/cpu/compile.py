@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,7 +17,7 @@ from aotpack.export.backends.cpu import custom_units, kernel_source, toolchain, 
 from aotpack.export.backends.cpu.lower import Lowered
 from aotpack.export.backends.cpu.toolchain import Compiler
 from aotpack.export.backends.native import Unit, build_units, compile_unit, portable
-from aotpack.export.backends.precompiled import Precompiled, compile_ahead, precompiled
+from aotpack.export.backends.precompiled import Precompiled, compile_ahead, in_background, precompiled
 
 # Beyond this, optimising the wrapper costs minutes and gains nothing: its work is calls.
 _WRAPPER_O0 = 400_000
@@ -53,12 +52,9 @@ def compile_module(lowered: Lowered, tools: Tools, *, progress: Callable[[str], 
 def kernels_ahead(
     shims: Iterable[str], targets: Sequence[str], tools: Tools, *, halves: frozenset[str]
 ) -> Iterator[None]:
-    """Compiles our kernels for `shims`, and headers, into the cache in the background, while code generation keeps one
-    core busy.
-    """
+    """Compiles our kernels for `shims`, and headers, into the cache in the background."""
     compiler = tools.compiler
-    pool = ThreadPoolExecutor(1)
-    try:
+    with in_background() as pool:
         for target in targets:
             for unit in library_units(target, shims, compiler, halves=halves):
                 # What fails here fails again, and is reported, when the module is compiled.
@@ -66,9 +62,6 @@ def kernels_ahead(
             headers = (_kernel_header(target, compiler, tools.opt_level), _wrapper_header(target, compiler))
             compile_ahead(headers, tools.cache, compiler, pool)
         yield
-    finally:
-        # The one that is being compiled goes on; a process that needs it waits at its lock.
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _units(lowered: Lowered, tools: Tools) -> list[Unit]:

@@ -10,7 +10,7 @@ from aotpack.building.native_sources import device_imports, module_imports
 from aotpack.export.backends.backend import CompiledAsset, CompiledCode, Tools
 from aotpack.export.backends.cuda.compile import compile_host_code, host_header
 from aotpack.export.backends.cuda.lower import LoweredCuda, lower
-from aotpack.export.backends.precompiled import headers_ahead
+from aotpack.export.backends.precompiled import compile_ahead, in_background
 from aotpack.export.ir.program import Program
 from aotpack.export.passes.cuda.pipeline import CUDA
 from aotpack.export.passes.runner import Pass
@@ -30,7 +30,8 @@ class CudaBackend:
     @contextmanager
     def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> Iterator[None]:
         headers = {host_header(target, tools.compiler) for target in targets}
-        with cuda_device_guard(tools.cache, tools.compiler), headers_ahead(headers, tools.cache, tools.compiler):
+        with cuda_device_guard(tools.cache, tools.compiler), in_background() as pool:
+            compile_ahead(headers, tools.cache, tools.compiler, pool)
             yield
 
     def lower(self, program: Program, target: str, *, weights_known: bool) -> LoweredCuda:

@@ -159,8 +159,14 @@ def _decode(q: Tensor, v: Tensor, shared: dict[str, Any], launcher: Launcher) ->
 
 
 def _arguments(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> dict[str, Any]:
-    """What both kernels are called with."""
-    (batch, heads, length, dim), (_, key_heads, keys, value_dim) = q.shape, v.shape
+    """What the kernels of the forward are called with."""
+    value_dim = v.shape[3]
+    return operands(q, k, v, mask, scale) | {"VALUE_DIM": value_dim, "BLOCK_VD": _block(value_dim)}
+
+
+def operands(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> dict[str, Any]:
+    """What all kernels of attention are called with, those of its gradients too."""
+    (batch, heads, length, dim), (_, key_heads, keys, _) = q.shape, v.shape
     # It is not read where there is none.
     over = q if mask is None else mask.expand(batch, heads, length, keys)
     return {
@@ -177,12 +183,15 @@ def _arguments(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: floa
         "SCALE": scale,
         "GROUP": heads // key_heads,
         "DIM": dim,
-        "VALUE_DIM": value_dim,
         "MASK": 0 if mask is None else 1 if mask.dtype == torch.bool else 2,
-        "BLOCK_D": max(16, 1 << (dim - 1).bit_length()),
-        "BLOCK_VD": max(16, 1 << (value_dim - 1).bit_length()),
+        "BLOCK_D": _block(dim),
         "PRECISION": input_precision(q.dtype),
     }
+
+
+def _block(dim: int) -> int:
+    """How many elements a block has over a head of `dim`: products are of powers of two, of 16 at least."""
+    return max(16, 1 << (dim - 1).bit_length())
 
 
 def _sizes(tile: AttentionTile) -> dict[str, int]:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.library import triton_op
 
+from aotpack.export.ops.cuda.attention import operands
 from aotpack.export.ops.cuda.attention_backward_rule import choose_keys, choose_queries
-from aotpack.export.ops.cuda.gpu import input_precision, limits, uses_tf32
+from aotpack.export.ops.cuda.gpu import limits, uses_tf32
 from aotpack.export.ops.cuda.key_gradients_kernel import key_gradients_kernel
 from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
 from aotpack.export.ops.cuda.query_gradient_kernel import query_gradient_kernel
@@ -56,29 +57,11 @@ def attention_gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`cuda_attention_backward`, with the function that launches kernels."""
     (batch, heads, length, dim), (_, key_heads, keys, _) = q.shape, k.shape
-    # It is not read where there is none.
-    over = q if mask is None else mask.expand(batch, heads, length, keys)
-    shared: dict[str, Any] = {
+    shared = operands(q, k, v, mask, scale) | {
         "dy": dy,
-        "q": q,
-        "k": k,
-        "v": v,
-        "mask": over,
         "statistics": statistics,
-        "LENGTH": length,
-        "KEYS": keys,
         **dict(zip(("stride_gb", "stride_gh", "stride_gm", "stride_gd"), dy.stride(), strict=True)),
-        **dict(zip(("stride_qb", "stride_qh", "stride_qm", "stride_qd"), q.stride(), strict=True)),
-        **dict(zip(("stride_kb", "stride_kh", "stride_kn", "stride_kd"), k.stride(), strict=True)),
-        **dict(zip(("stride_vb", "stride_vh", "stride_vn", "stride_vd"), v.stride(), strict=True)),
-        **dict(zip(("stride_mb", "stride_mh", "stride_mm", "stride_mn"), over.stride(), strict=True)),
-        "SCALE": scale,
-        "GROUP": heads // key_heads,
-        "DIM": dim,
-        "MASK": 0 if mask is None else 1 if mask.dtype == torch.bool else 2,
         "CAUSAL": is_causal,
-        "BLOCK_D": max(16, 1 << (dim - 1).bit_length()),
-        "PRECISION": input_precision(q.dtype),
     }
     _, shared_bytes = limits()
     how: Any = {"shared_bytes": shared_bytes, "tf32": uses_tf32(q.dtype)}
