@@ -20,7 +20,7 @@ LAYERS: dict[str, set[str]] = {
     "archive": {"base", "host", "manifest"},
     "hal": {"base", "host", "manifest"},
     "hal/cpu": {"base", "hal"},
-    "hal/cuda": {"base", "hal"},
+    "hal/cuda": {"base", "hal", "host"},
     "model": {"archive", "base", "hal", "hal/cpu", "hal/cuda", "manifest"},
     "call": {"base", "hal", "host", "manifest", "model"},
     "update": {"base", "call", "hal", "manifest", "model"},
