@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from aotpack.archive import Guard
+from aotpack.export.ir import regions
 from aotpack.export.symbolic_shapes.declared import Note, Question
 from aotpack.export.torch_compat.graphs import module_over
 from aotpack.export.torch_compat.tensors import storage_id
@@ -73,7 +74,7 @@ class Program:
 
     Attributes:
         name: the model's name.
-        graph_module: a flat graph. Placeholders are the tensors of `signature.inputs`, in order, but an int that
+        graph_module: a graph; operators over functions, as torch.cond, have graphs of their own (ir/regions.py). Placeholders are the tensors of `signature.inputs`, in order, but an int that
             varies is a SymInt, where modules get a tensor of rank 0; constants are `get_attr` nodes; the output is a
             flat tuple of the tensors of `signature.outputs`. Every node carries a fake tensor (or symbolic number) in
             `meta["val"]`. A constant without a value in memory (derived by a pass, or streamed from a file) is a tensor
@@ -142,7 +143,7 @@ class Program:
 
     def constant_names(self) -> list[str]:
         """The attributes that the graph reads, each once."""
-        return list(dict.fromkeys(str(node.target) for node in self.graph.find_nodes(op="get_attr")))
+        return list(dict.fromkeys(str(node.target) for node in regions.constants(self.graph_module)))
 
     def constant_info(self, attribute: str) -> ConstantInfo:
         """What is known of a constant; an attribute of the source model describes itself."""
@@ -179,7 +180,7 @@ class Program:
     def runnable(self) -> torch.fx.GraphModule:
         """The graph with all values in memory, to run it as it is."""
         module = module_over(self.graph_module, self.graph)
-        for node in self.graph.find_nodes(op="get_attr"):
+        for node in regions.constants(module):
             attribute = str(node.target)
             if get_attribute(module, attribute).is_meta:
                 set_attribute(module, attribute, self.value(attribute))

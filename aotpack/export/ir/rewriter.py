@@ -9,6 +9,7 @@ import torch
 import torch.fx
 from torch.fx.node import map_arg
 
+from aotpack.export.ir import regions
 from aotpack.export.ir.program import Change, ConstantInfo, PassReport, Program, Recipe, get_attribute, identity
 from aotpack.export.torch_compat.dispatch import enable_python_dispatcher
 from aotpack.export.torch_compat.fake_tensors import FakeTensor, FakeTensorMode
@@ -64,7 +65,7 @@ class Rewriter:
 
         Passes see sizes, strides and dtypes of constants, never values: these are computed when the archive is packed.
         """
-        if not isinstance(node, torch.fx.Node) or node.op != "get_attr":
+        if not isinstance(node, torch.fx.Node) or node.op != "get_attr" or regions.is_region(self.graph_module, node):
             return None
         if self.info(str(node.target)).mutated:
             return None

@@ -118,7 +118,9 @@ def propagate(program: Program) -> None:
 
 
 class _Propagation(FakeTensorProp):
-    """Constants keep the fake tensors that they have: a derived one has no value to make another from."""
+    """Constants keep the fake tensors that they have: a derived one has no value to make another from. Graphs inside have
+    none.
+    """
 
     def run_node(self, n: torch.fx.Node) -> object:
-        return n.meta["val"] if n.op == "get_attr" else super().run_node(n)
+        return n.meta["val"] if n.op == "get_attr" and "val" in n.meta else super().run_node(n)

@@ -19,7 +19,7 @@ from aotpack.export.ir.program import Program
 from aotpack.export.symbolic_shapes.expressions import size_of
 from aotpack.export.symbolic_shapes.shape_env import expression
 from aotpack.export.torch_compat import pytree
-from aotpack.export.torch_compat.dispatch import TorchDispatchMode
+from aotpack.export.torch_compat.dispatch import FollowingMode
 from aotpack.export.torch_compat.fake_tensors import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -132,14 +132,13 @@ class Trial:
         return args, kwargs
 
 
-class _EmptyAttention(TorchDispatchMode):
+class _EmptyAttention(FollowingMode):
     """Attention over tensors without elements: the fused kernels of torch 2.11 divide by zero, which ends the process.
 
     The results are laid out as theirs are: models write views that need it.
     """
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func not in (_FUSED, _FUSED_BACKWARD) or all(t.numel() for t in args if isinstance(t, torch.Tensor)):
             return func(*args, **kwargs)
         if func is _FUSED_BACKWARD:

@@ -21,9 +21,10 @@ import torch.library
 from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aotpack.export.torch_compat.operators import OpOverloadPacket, packet_name
+from aotpack.export.torch_compat.operators import HigherOrderOperator, OpOverloadPacket, packet_name
 
 __all__ = [
+    "FollowingMode",
     "TorchDispatchMode",
     "cpu_keys",
     "enable_python_dispatcher",
@@ -33,6 +34,35 @@ __all__ = [
     "resolved_overload",
     "without_function_modes",
 ]
+
+
+class FollowingMode(TorchDispatchMode):
+    """A mode that also sees what the functions given to an operator call: the branches of torch.cond, say."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `func`, an operator that takes no functions, returns for these arguments."""
+        raise NotImplementedError
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if isinstance(func, HigherOrderOperator) and any(map(callable, args)):
+            # While a mode handles a call it is off.
+            return func(*map(self._on, args), **(kwargs or {}))
+        return self.called(func, args, kwargs or {})
+
+    def _on(self, value: Any) -> Any:
+        if not callable(value):
+            return value
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return value(*args, **kwargs)
+
+        return function
 
 
 def has_kernel(operator: str, key: str) -> bool:

@@ -70,6 +70,12 @@ ENTRIES: tuple[Patch, ...] = (
         "of operators have no public interface",
         versions=("2.13", "2.13"),
     ),
+    Patch(
+        places.HIGHER_ORDER_ENVIRONMENT,
+        "Dynamo, which traces the functions of torch.cond and loops, fails at the Python code of modes that are on; "
+        "nothing public turns modes off",
+        "",
+    ),
     # ---- dynamic shapes
     Patch(
         places.MAKE_SYMBOL,

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from aotpack.export.ir.program import Program
-from aotpack.export.torch_compat.dispatch import TorchDispatchMode
+from aotpack.export.torch_compat.dispatch import FollowingMode
 
 aten = torch.ops.aten
 
@@ -37,15 +37,12 @@ def noted(program: Program, reasons: list[str]) -> Program:
     return replace(program, reference=replace(program.reference, open=tuple(reasons)))
 
 
-class _Watch(TorchDispatchMode):
-    supports_higher_order_operators = True
-
+class _Watch(FollowingMode):
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.reasons: list[str] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
         look = _OPEN.get(func)
         if look is not None:

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from aotpack.errors import CaptureError
 from aotpack.export.diagnostics import model_lines
-from aotpack.export.torch_compat.dispatch import TorchDispatchMode
+from aotpack.export.torch_compat.dispatch import FollowingMode
 from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 from aotpack.export.torch_compat.tensors import storage_id
 
@@ -80,17 +80,15 @@ class _Watched:
             )
 
 
-class _Operators(TorchDispatchMode):
+class _Operators(FollowingMode):
     """Sees the operators that change more of a tensor than its elements."""
 
-    supports_higher_order_operators = True
-
     def __init__(self, watched: _Watched) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._watched = watched
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
         if isinstance(func, OpOverload) and torch.Tag.inplace_view in func.tags:
             self._watched.refuse_changes(operator_schema(func).name.rpartition("::")[2])
         return result

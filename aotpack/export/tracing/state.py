@@ -10,7 +10,7 @@ import torch
 
 from aotpack.errors import CaptureError
 from aotpack.export.torch_compat import pytree
-from aotpack.export.torch_compat.dispatch import TorchDispatchMode
+from aotpack.export.torch_compat.dispatch import FollowingMode
 from aotpack.export.torch_compat.operators import HigherOrderOperator, operator_schema
 from aotpack.export.torch_compat.tensors import storage_id
 from aotpack.export.tracing.over_functions import HINTS
@@ -108,13 +108,11 @@ def objects_put_back(module: torch.nn.Module) -> Iterator[None]:
         snapshot.restore()
 
 
-class _Written(TorchDispatchMode):
+class _Written(FollowingMode):
     """Copies a tensor right before an operator writes to it for the first time."""
 
-    supports_higher_order_operators = True
-
     def __init__(self, parameters: list[torch.nn.Parameter], shapes: Shapes) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._before: dict[int, torch.UntypedStorage] = {}
         self._shapes = shapes
@@ -133,10 +131,12 @@ class _Written(TorchDispatchMode):
         return before is not None and not torch.equal(_bytes(before), _bytes(tensor.untyped_storage()))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator) and func.name() in HINTS:
+            raise CaptureError(f"{func.name()} is not supported", hint=HINTS[func.name()])
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(func, HigherOrderOperator):
-            if func.name() in HINTS:
-                raise CaptureError(f"{func.name()} is not supported", hint=HINTS[func.name()])
             return func(*args, **kwargs)
         if "batch_norm" in func.name():
             # Their schemas do not say what they write to.

@@ -57,8 +57,7 @@ def _holders(programs: Sequence[Program]) -> list[torch.Tensor]:
     """Every tensor object by which a program or its module holds memory of the source model."""
     held: dict[int, torch.Tensor] = {}
     for program in programs:
-        attributes = [str(node.target) for node in program.graph.find_nodes(op="get_attr")]
-        tensors = [get_attribute(program.graph_module, attribute) for attribute in attributes]
+        tensors = [get_attribute(program.graph_module, attribute) for attribute in program.constant_names()]
         tensors += [*program.originals.values(), *program.state_dict.values()]
         if program.source_module is not None:
             tensors += [*program.source_module.parameters(), *program.source_module.buffers()]

@@ -109,8 +109,8 @@ def _read(programs: Sequence[Program], identities: Identities) -> list[Holder]:
     """The constants of all programs, each once."""
     read: dict[int, Holder] = {}
     for program in programs:
-        for node in program.graph.find_nodes(op="get_attr"):
-            read.setdefault(identities.number(program, str(node.target)), (program, str(node.target)))
+        for name in program.constant_names():
+            read.setdefault(identities.number(program, name), (program, name))
     return list(read.values())
 
 

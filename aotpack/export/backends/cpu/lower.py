@@ -18,6 +18,7 @@ from aotpack.export.backends.halves import used_halves
 from aotpack.export.backends.unsupported_operators import refuse, uses_of
 from aotpack.export.custom_ops.kernels import operators_with_kernels
 from aotpack.export.custom_ops.triton_launches import user_name
+from aotpack.export.ir import regions
 from aotpack.export.ir.program import ConstantInfo, Program, get_attribute, set_attribute
 from aotpack.export.ir.rewriter import is_dense
 from aotpack.export.passes.runner import refuse_specialization
@@ -103,7 +104,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
 
 def _has_state_of_one_element(program: Program) -> bool:
     """Whether there is a counter or the like: TorchInductor would compute with its first value in every call."""
-    nodes = program.graph.find_nodes(op="get_attr")
+    nodes = regions.constants(program.graph_module)
     return any(program.constant_info(str(n.target)).mutated and n.meta["val"].numel() <= 1 for n in nodes)
 
 
@@ -114,7 +115,7 @@ def _with_room(program: Program, *, values: bool) -> torch.fx.GraphModule:
     values, if `values`, because TorchInductor computes with them.
     """
     module = module_over(program.graph_module, program.graph)
-    for node in program.graph.find_nodes(op="get_attr"):
+    for node in regions.constants(module):
         attribute = str(node.target)
         value = get_attribute(module, attribute)
         mutated = program.constant_info(attribute).mutated

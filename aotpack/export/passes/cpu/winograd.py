@@ -14,6 +14,7 @@ import torch.fx
 
 from aotpack.export import ops
 from aotpack.export.ir.program import Program
+from aotpack.export.ir import regions
 from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, dtype_of, shape_of
 from aotpack.export.ops.weight_packing import PANEL, transform_conv
 from aotpack.export.symbolic_shapes.hints import size_hint
@@ -48,7 +49,7 @@ def use_winograd(program: Program) -> Program:
     """Transforms weights of 3 x 3 convolutions that then need fewer multiplications."""
     rewriter = Rewriter(program)
     constants: dict[str, list[torch.fx.Node]] = {}
-    for node in rewriter.graph.find_nodes(op="get_attr"):
+    for node in regions.constants(rewriter.graph_module):
         constants.setdefault(str(node.target), []).append(node)
     room = _GROWTH * sum(_bytes(nodes[0].meta["val"]) for nodes in constants.values())
     choices = [choice for nodes in constants.values() if (choice := _choice(rewriter, nodes)) is not None]

@@ -10,7 +10,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from aotpack.export.torch_compat import pytree
-from aotpack.export.torch_compat.dispatch import TorchDispatchMode
+from aotpack.export.torch_compat.dispatch import FollowingMode
 from aotpack.export.torch_compat.operators import schema_or_none
 from aotpack.export.tracing.python_state.snapshot import storage_key
 
@@ -24,13 +24,11 @@ class Computed:
     origin: int
 
 
-class Provenance(TorchDispatchMode):
+class Provenance(FollowingMode):
     """While active, follows where tensors come from. It stands in front of the fake mode."""
 
-    supports_higher_order_operators = True
-
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._own: Any = WeakIdKeyDictionary()
         self.written: dict[int, int] = {}
         self._kept: list[Any] = []
@@ -43,8 +41,7 @@ class Provenance(TorchDispatchMode):
         """What is written from now on."""
         return Writes(self)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, tree = pytree.tree_flatten((args, kwargs))
         operands = tuple(self._origin(leaf) if isinstance(leaf, torch.Tensor) else _text(leaf) for leaf in leaves)
         call = hash((str(func), operands, repr(tree)))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from aotpack.export.torch_compat import pytree
-from aotpack.export.torch_compat.dispatch import TorchDispatchMode
+from aotpack.export.torch_compat.dispatch import FollowingMode
 from aotpack.export.torch_compat.operators import schema_or_none
 from aotpack.export.tracing.python_state.snapshot import storage_key
 
@@ -16,17 +16,15 @@ _OF_SIZES_ALONE = ("zeros_like", "ones_like", "full_like", "empty_like", "new_")
 _TO_NUMBERS = ("_local_scalar_dense", "item", "equal", "nonzero", "masked_select")
 
 
-class Taint(TorchDispatchMode):
+class Taint(FollowingMode):
     """While active, follows what is computed from data.
 
     Attributes:
         numbers: whether a number was taken out of such a tensor. What Python computes from it is not followed.
     """
 
-    supports_higher_order_operators = True
-
     def __init__(self, data: Iterable[Any]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.numbers = False
         self._tainted: dict[int, Any] = {}
         for tensor in data:
@@ -39,8 +37,7 @@ class Taint(TorchDispatchMode):
             for leaf in pytree.tree_leaves(value)
         )
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
         if (args, kwargs) not in self:
             return result
