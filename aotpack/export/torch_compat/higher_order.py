@@ -6,12 +6,14 @@ graphs that it has made run under them.
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._higher_order_ops.utils.setup_compilation_env   replaced while a model is traced
+  torch._higher_order_ops.scan._maybe_compile_and_run_fn   replaced while example calls run
   torch.overrides.{_len_torch_function_stack, _pop_mode, _push_mode}
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _len_torch_function_stack, _pop_mode, _push_mode
 
-from aotpack.export.torch_compat import places
+from aotpack.export.torch_compat import places, pytree
 from aotpack.export.torch_compat.patches import applied
 
 _OURS = "aotpack."
@@ -45,7 +47,7 @@ def functions_called() -> Iterator[None]:
 
         return enter
 
-    with applied({places.HIGHER_ORDER_ENVIRONMENT: environment}):
+    with applied({places.HIGHER_ORDER_ENVIRONMENT: environment, places.RUN_SCAN: _scan_called}):
         yield
 
 
@@ -57,6 +59,25 @@ def functions_made_graphs() -> Iterator[None]:
         yield
     finally:
         _traced.reset(token)
+
+
+def _scan_called(original: Any) -> Any:
+    """A scan returns what its function returns, in containers; torch leaves it to Dynamo to put these back."""
+
+    def run(scan: Any, function: functools.partial[Any], *operands: Any) -> Any:
+        if _traced.get() or torch.compiler.is_dynamo_compiling():
+            return original(scan, function, *operands)
+        trees: list[pytree.TreeSpec] = []
+
+        def combine(*args: Any) -> Any:
+            result = function.keywords["combine_fn"](*args)
+            trees.append(pytree.tree_structure(result))
+            return result
+
+        flat = original(scan, functools.partial(function.func, **{**function.keywords, "combine_fn": combine}), *operands)
+        return pytree.tree_unflatten(flat, trees[0])
+
+    return run
 
 
 @contextlib.contextmanager

@@ -76,6 +76,11 @@ ENTRIES: tuple[Patch, ...] = (
         "nothing public turns modes off",
         "",
     ),
+    Patch(
+        places.RUN_SCAN,
+        "without Dynamo a scan whose function returns containers returns other ones; nothing public runs it so",
+        "fn, args",
+    ),
     # ---- dynamic shapes
     Patch(
         places.MAKE_SYMBOL,
