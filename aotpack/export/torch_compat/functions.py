@@ -4,6 +4,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch.{_assert_async, _grouped_mm, _is_all_true, _sample_dirichlet, _standard_gamma}
   torch.nn.functional.{_canonical_mask, _verify_spatial_size}
   torch.nn.modules.batchnorm._BatchNorm
+  torch._higher_order_ops.flex_attention.math_attention
   torch._inductor.inductor_prims.seed
   torch._prims_common.suggest_memory_format
   torch.ao.quantization.fx._decomposed   defines quantized_decomposed, as TorchInductor imports it; its operators are
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._higher_order_ops.flex_attention import math_attention as flex_attention_formula
 from torch._prims_common import suggest_memory_format
 from torch.ao.quantization.fx import _decomposed as quantized_definitions
 from torch.nn import functional
@@ -25,6 +27,7 @@ __all__ = [
     "BatchNorm",
     "assert_async",
     "canonical_mask",
+    "flex_attention_formula",
     "grouped_mm",
     "inductor_seed",
     "is_all_true",

@@ -7,6 +7,7 @@ graphs that it has made run under them.
 Private interfaces touched (torch 2.11 to 2.13):
   torch._higher_order_ops.utils.setup_compilation_env   replaced while a model is traced
   torch._higher_order_ops.scan._maybe_compile_and_run_fn   replaced while example calls run
+  torch.nn.attention.flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG   set while a model is captured
   torch.overrides.{_len_torch_function_stack, _pop_mode, _push_mode}
 """
 
@@ -22,7 +23,7 @@ import torch
 from torch.overrides import TorchFunctionMode, _len_torch_function_stack, _pop_mode, _push_mode
 
 from aotpack.export.torch_compat import places, pytree
-from aotpack.export.torch_compat.patches import applied
+from aotpack.export.torch_compat.patches import always, applied
 
 _OURS = "aotpack."
 _traced: ContextVar[bool] = ContextVar("traced", default=False)
@@ -39,15 +40,26 @@ def functions_called() -> Iterator[None]:
         @contextlib.contextmanager
         def enter() -> Iterator[Any]:
             if _traced.get():
-                with _modes_off() as modes, original() as backend:
-                    yield _under(modes, backend) if modes else backend
+                # The fast path of transformer layers is for calls without modes.
+                fast = torch.backends.mha.get_fastpath_enabled()
+                torch.backends.mha.set_fastpath_enabled(False)
+                try:
+                    with _modes_off() as modes, original() as backend:
+                        yield _under(modes, backend) if modes else backend
+                finally:
+                    torch.backends.mha.set_fastpath_enabled(fast)
             else:
                 with torch.compiler.set_stance("force_eager"):
                     yield "eager"
 
         return enter
 
-    with applied({places.HIGHER_ORDER_ENVIRONMENT: environment, places.RUN_SCAN: _scan_called}):
+    replacements = {
+        places.HIGHER_ORDER_ENVIRONMENT: environment,
+        places.RUN_SCAN: _scan_called,
+        places.FLEX_NOT_COMPILED: always(True),
+    }
+    with applied(replacements):
         yield
 
 

@@ -77,6 +77,10 @@ ENTRIES: tuple[Patch, ...] = (
         "",
     ),
     Patch(
+        places.FLEX_NOT_COMPILED,
+        "Dynamo does not compile attention with functions under modes; the switch has no public name",
+    ),
+    Patch(
         places.RUN_SCAN,
         "without Dynamo a scan whose function returns containers returns other ones; nothing public runs it so",
         "fn, args",

@@ -21,6 +21,7 @@ from aotpack.export.symbolic_shapes.dims import DimTable
 from aotpack.export.torch_compat import pytree
 from aotpack.export.tracing.numbers import NUMBER_DTYPES, as_tensor, constant, factors_as_tensors, number_kind
 from aotpack.export.tracing.over_functions import refuse_operators_over_functions
+from aotpack.export.tracing.scan_sizes import pass_sizes_of_results
 from aotpack.spec import DimRef, DType, Expr, Signature, Spec, TensorLeaf, TensorSpec, ValueLeaf
 
 _DTYPES = {
@@ -145,6 +146,7 @@ def make_program(
         CaptureError: an argument or result cannot be described in an archive, or an operator takes functions.
     """
     refuse_operators_over_functions(graph_module)
+    pass_sizes_of_results(graph_module)
     flat, leaf_names = call.leaves(), call.leaf_names()
     placeholders = list(graph_module.graph.find_nodes(op="placeholder"))
     table = DimTable(call.declared, exported.range_constraints if call.declared is None else None)

@@ -16,8 +16,7 @@ from aotpack.export.torch_compat.operators import HigherOrderOperator
 SUPPORTED = frozenset(["cond", "while_loop", "scan", "map_impl"])
 # What to write instead of others that eager calls too. Keys are their names.
 HINTS = {
-    "associative_scan": "write the scan in Python, or as torch.cumsum, cumprod, cummax or logcumsumexp",
-    "flex_attention": "call F.scaled_dot_product_attention, with the score and block masks as a tensor for attn_mask",
+    "associative_scan": 'pass combine_mode="generic", or write the scan as torch.cumsum, cumprod, cummax or logcumsumexp',
 }
 _OTHERWISE = "write it in Python with tensor operators, or leave that part outside the archive"
 
