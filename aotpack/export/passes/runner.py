@@ -12,6 +12,7 @@ from aotpack.errors import BuildError, PassError
 from aotpack.export.diagnostics.internal_errors import REPORT, place_of, summary
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import fake_mode
+from aotpack.export.passes.inner_graphs import calls_graphs, everywhere, with_constants_inside, with_constants_outside
 from aotpack.export.probing.lowering_guards import lowering_checks
 from aotpack.export.symbolic_shapes import shape_env
 from aotpack.export.symbolic_shapes.dims import expression
@@ -59,10 +60,11 @@ def run_passes(program: Program, passes: Sequence[Step]) -> Program:
     Raises:
         PassError: a pass failed, or left a graph that breaks the contract of Program.
     """
+    program = with_constants_inside(program)
     for step in passes:
         try:
             with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
-                program = step(program)
+                program = everywhere(step, program)
             check(program)
             refuse_specialization(program, f"pass {step.__name__}")
             later = lowering_checks(program, f"pass {step.__name__}")
@@ -73,7 +75,7 @@ def run_passes(program: Program, passes: Sequence[Step]) -> Program:
             raise
         except Exception as error:
             raise PassError(f"pass {step.__name__} failed: {summary(error)}{place_of(error)}", hint=REPORT) from error
-    return program
+    return with_constants_outside(program)
 
 
 def check(program: Program) -> None:
@@ -118,9 +120,10 @@ def propagate(program: Program) -> None:
 
 
 class _Propagation(FakeTensorProp):
-    """Constants keep the fake tensors that they have: a derived one has no value to make another from. Graphs inside have
-    none.
+    """Constants keep the fake tensors that they have: a derived one has no value to make another from. So do results of
+    graphs inside, which passes promise the layouts that they were captured with.
     """
 
     def run_node(self, n: torch.fx.Node) -> object:
-        return n.meta["val"] if n.op == "get_attr" and "val" in n.meta else super().run_node(n)
+        kept = (n.op == "get_attr" and "val" in n.meta) or calls_graphs(n)
+        return n.meta["val"] if kept else super().run_node(n)
