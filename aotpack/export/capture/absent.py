@@ -17,6 +17,7 @@ from aotpack.export.ir.program import ConstantInfo, Program, get_attribute, set_
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.fake_tensors import FakeTensorMode
 from aotpack.export.torch_compat.modules import tensor_tables
+from aotpack.export.torch_compat.higher_order import functions_called
 from aotpack.export.torch_compat.tensors import storage_id
 from aotpack.export.tracing.python_state.provenance import Provenance
 from aotpack.export.tracing.state import state_put_back
@@ -117,6 +118,7 @@ class FakeCall:
         self._call = pytree.tree_map_only(torch.Tensor, self._mode.from_tensor, (args, kwargs))
         self.arguments = pytree.tree_leaves(self._call)
 
+    @functions_called()
     def __call__(self) -> Any:
         """What the module returns, as fake tensors. What it leaves in Python objects stays there."""
         args, kwargs = self._call

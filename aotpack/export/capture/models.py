@@ -26,7 +26,7 @@ from aotpack.export.diagnostics.internal_errors import reported
 from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import Program
 from aotpack.export.symbolic_shapes.declared import Note
-from aotpack.export.torch_compat.higher_order import functions_called
+from aotpack.export.torch_compat.higher_order import functions_made_graphs
 from aotpack.export.torch_compat.patches import exclusive
 from aotpack.export.tracing import eager
 from aotpack.export.tracing.autocast import autocast_inside
@@ -137,7 +137,7 @@ def aot_export(
     shapes = parse(function, module.forward, call_args, call_kwargs, dynamic_shapes)
     name = type(model).__name__ if is_module else getattr(model, "__name__", "function")
     with (
-        functions_called(),
+        functions_made_graphs(),
         autocast_inside(module),
         normal_tensors(module),
         cross_attention_anew(module) as anew,

@@ -176,7 +176,10 @@ def _move_inside(
             region.graph.erase_node(inner)
             if not constant.users:
                 region.graph.erase_node(constant)
-    node.args = (*node.args[:place], tuple(kept), *node.args[place + 1 :])
+    _set_operands(node, place, kept)
+    for operand in operands:
+        if _is_constant(module, operand) and not operand.users:
+            module.graph.erase_node(operand)
 
 
 def _constants_outside(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -210,7 +213,13 @@ def _move_outside(module: torch.fx.GraphModule, node: torch.fx.Node, regions: Se
             for constant in [c for c in constants(region) if c.target == name]:
                 constant.replace_all_uses_with(inner)
                 region.graph.erase_node(constant)
-    node.args = (*node.args[:place], (*node.args[place], *added), *node.args[place + 1 :])  # type: ignore[misc]
+    _set_operands(node, place, [*node.args[place], *added])  # type: ignore[misc]
+
+
+def _set_operands(node: torch.fx.Node, place: int, operands: list[Any]) -> None:
+    """In a list or a tuple, as there were: programs from files have lists."""
+    given = operands if isinstance(node.args[place], list) else tuple(operands)
+    node.args = (*node.args[:place], given, *node.args[place + 1 :])
 
 
 def _given_regions(node: torch.fx.Node) -> list[str]:

@@ -1,11 +1,14 @@
 """Operators that take functions (torch.cond, while_loop, …), while a model is captured.
 
-Wherever it meets one, torch makes graphs of its functions by Dynamo. Example calls need none: the functions are called
-as they are. In a trace Dynamo must see none of the modes that we have on, because it would follow their Python code; the
-graphs that it has made run under them.
+Wherever it meets one, in eager calls too, torch makes graphs of its functions by Dynamo. Example calls need none: there
+the operators are what their documentation says, in Python, so that whatever watches a call sees all of it. In a trace
+Dynamo must see none of the modes that we have on, because it would follow their Python code; the graphs that it has made
+run under them.
 
 Private interfaces touched (torch 2.11 to 2.13):
-  torch._higher_order_ops.utils.setup_compilation_env   replaced while a model is traced
+  torch._higher_order_ops.utils.setup_compilation_env   replaced while a model is captured
+  torch._higher_order_ops.{cond.cond_op, while_loop.while_loop_op, scan.scan_op, map.map_impl}   replaced while example
+    calls run
   torch._higher_order_ops.scan._maybe_compile_and_run_fn   replaced while example calls run
   torch.nn.attention.flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG   set while a model is captured
   torch.overrides.{_len_torch_function_stack, _pop_mode, _push_mode}
@@ -16,48 +19,30 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode, _len_torch_function_stack, _pop_mode, _push_mode
 
 from aotpack.export.torch_compat import places, pytree
+from aotpack.export.torch_compat.fake_tensors import FakeTensor
 from aotpack.export.torch_compat.patches import always, applied
 
+HIGHER_ORDER_OPERATORS = "torch._higher_order_ops"
+
 _OURS = "aotpack."
-_traced: ContextVar[bool] = ContextVar("traced", default=False)
 
 
 @contextlib.contextmanager
 def functions_called() -> Iterator[None]:
-    """While active, functions that operators take are called as they are, but for traces (`functions_made_graphs`).
+    """While active, operators call their functions, without Dynamo.
 
-    Dynamo would not trace them under modes that are none of torch's, and remember that for a later trace.
+    Under modes that are none of torch's it does not trace functions, and remembers that for a later trace.
     """
-
-    def environment(original: Any) -> Any:
-        @contextlib.contextmanager
-        def enter() -> Iterator[Any]:
-            if _traced.get():
-                # The fast path of transformer layers is for calls without modes.
-                fast = torch.backends.mha.get_fastpath_enabled()
-                torch.backends.mha.set_fastpath_enabled(False)
-                try:
-                    with _modes_off() as modes, original() as backend:
-                        yield _under(modes, backend) if modes else backend
-                finally:
-                    torch.backends.mha.set_fastpath_enabled(fast)
-            else:
-                with torch.compiler.set_stance("force_eager"):
-                    yield "eager"
-
-        return enter
-
     replacements = {
-        places.HIGHER_ORDER_ENVIRONMENT: environment,
+        places.HIGHER_ORDER_ENVIRONMENT: always(_without_dynamo),
         places.RUN_SCAN: _scan_called,
-        places.FLEX_NOT_COMPILED: always(True),
+        **{place: always(function) for place, function in _IN_PYTHON.items()},
     }
     with applied(replacements):
         yield
@@ -65,20 +50,68 @@ def functions_called() -> Iterator[None]:
 
 @contextlib.contextmanager
 def functions_made_graphs() -> Iterator[None]:
-    """While active, and `functions_called` is, Dynamo traces them, without the modes of this package."""
-    token = _traced.set(True)
-    try:
+    """While active, Dynamo traces functions that operators take without the modes of this package."""
+
+    def environment(original: Any) -> Any:
+        @contextlib.contextmanager
+        def enter() -> Iterator[Any]:
+            # The fast path of transformer layers is for calls without modes.
+            fast = torch.backends.mha.get_fastpath_enabled()
+            torch.backends.mha.set_fastpath_enabled(False)
+            try:
+                with _modes_off() as modes, original() as backend:
+                    yield _under(modes, backend) if modes else backend
+            finally:
+                torch.backends.mha.set_fastpath_enabled(fast)
+
+        return enter
+
+    with applied({places.HIGHER_ORDER_ENVIRONMENT: environment, places.FLEX_NOT_COMPILED: always(True)}):
         yield
-    finally:
-        _traced.reset(token)
+
+
+@contextlib.contextmanager
+def _without_dynamo() -> Iterator[str]:
+    with torch.compiler.set_stance("force_eager"):
+        yield "eager"
+
+
+def _cond(pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any] = ()) -> Any:
+    if isinstance(pred, FakeTensor):
+        return torch.ops.higher_order.cond(pred, true_fn, false_fn, operands)
+    return true_fn(*operands) if pred else false_fn(*operands)
+
+
+def _while_loop(cond_fn: Any, body_fn: Any, carried: Sequence[Any], additional: Sequence[Any] = ()) -> Any:
+    values = tuple(carried)
+    if any(isinstance(value, FakeTensor) for value in (*values, *additional)):
+        return torch.ops.higher_order.while_loop(cond_fn, body_fn, values, tuple(additional))
+    while cond_fn(*values, *additional):
+        values = tuple(body_fn(*values, *additional))
+    return values
+
+
+def _scan(combine_fn: Any, init: Sequence[Any], xs: Sequence[Any], additional_inputs: Sequence[Any] = ()) -> Any:
+    carry, results = list(init), []
+    for i in range(xs[0].shape[0]):
+        flat = pytree.tree_leaves(combine_fn(*carry, *(x[i] for x in xs), *additional_inputs))
+        carry = list(flat[: len(carry)])
+        results.append(flat[len(carry) :])
+    return (*carry, *(None if each[0] is None else torch.stack(each) for each in zip(*results, strict=True)))
+
+
+def _map(f: Any, xs: Sequence[Any], pos_args: Sequence[Any] = ()) -> Any:
+    results = [f(*(x[i] for x in xs), *pos_args) for i in range(xs[0].shape[0])]
+    return pytree.tree_map(lambda *values: None if values[0] is None else torch.stack(values), *results)
+
+
+_IN_PYTHON = {places.COND: _cond, places.WHILE_LOOP: _while_loop, places.SCAN: _scan, places.MAP: _map}
 
 
 def _scan_called(original: Any) -> Any:
     """A scan returns what its function returns, in containers; torch leaves it to Dynamo to put these back."""
 
     def run(scan: Any, function: functools.partial[Any], *operands: Any) -> Any:
-        if _traced.get() or torch.compiler.is_dynamo_compiling():
-            return original(scan, function, *operands)
         trees: list[pytree.TreeSpec] = []
 
         def combine(*args: Any) -> Any:

@@ -76,6 +76,14 @@ ENTRIES: tuple[Patch, ...] = (
         "nothing public turns modes off",
         "",
     ),
+    *(
+        Patch(
+            place,
+            "calls of the operator take closures for constants, which only Dynamo passes as operands; nothing public "
+            "calls the functions",
+        )
+        for place in (places.COND, places.WHILE_LOOP, places.SCAN, places.MAP)
+    ),
     Patch(
         places.FLEX_NOT_COMPILED,
         "Dynamo does not compile attention with functions under modes; the switch has no public name",

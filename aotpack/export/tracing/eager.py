@@ -15,6 +15,7 @@ from aotpack.export.custom_ops.python_kernels import Differentiated
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.ir import pytree_spec
 from aotpack.export.torch_compat import places, pytree
+from aotpack.export.torch_compat.higher_order import functions_called
 from aotpack.export.torch_compat.patches import always, applied
 from aotpack.export.torch_compat.tensors import storage_id
 from aotpack.export.tracing.plain import to_plain
@@ -72,6 +73,7 @@ def check_initialized(module: torch.nn.Module) -> None:
         )
 
 
+@functions_called()
 def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the module returns, without gradients; the module is as before afterwards.
 
@@ -84,18 +86,21 @@ def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return _kept(module, outputs)
 
 
+@functions_called()
 def leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The leaves of what the module returns, without gradients. It writes to its arguments, but stays as it was."""
     with state_put_back(module), torch.no_grad():
         return pytree.tree_leaves(module(*args, **kwargs))
 
 
+@functions_called()
 def fake_leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The same over fake tensors, where the model's own tensors are neither read nor written to."""
     with objects_put_back(module), torch.no_grad():
         return pytree.tree_leaves(module(*args, **kwargs))
 
 
+@functions_called()
 def again(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, gradients: bool = False) -> Any:
     """What the module returns. It writes to copies of its arguments, and what it leaves in itself stays there."""
     with torch.set_grad_enabled(gradients):
@@ -121,6 +126,7 @@ class JointAnswer:
     inputs: dict[int, torch.Tensor | None]
 
 
+@functions_called()
 def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JointAnswer:
     """Runs the module forward and backward; the module, its `.grad` too, is as before afterwards.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,9 +22,20 @@ from aotpack.errors import CaptureError
 from aotpack.export.ir import pytree_spec
 from aotpack.export.torch_compat import places, pytree
 from aotpack.export.torch_compat.export import is_functorch_wrapped
+from aotpack.export.torch_compat.higher_order import HIGHER_ORDER_OPERATORS
 from aotpack.export.torch_compat.patches import applied
 
 _MARK = "_aotpack_computes_gradients"
+
+
+def called_by(package: str) -> bool:
+    """Whether a function of a package is on the stack."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith(package):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 class Seen:
@@ -46,8 +58,10 @@ def watched() -> Iterator[Seen]:
     def noting(original: Any, *, backward: bool) -> Any:
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            seen.any = True
-            seen.backward |= backward
+            # torch takes derivatives of functions that it makes graphs of.
+            if not called_by(HIGHER_ORDER_OPERATORS):
+                seen.any = True
+                seen.backward |= backward
             if kwargs.get("accumulate_grad"):
                 raise CaptureError(
                     "the model calls backward(), which adds to the .grad of tensors",

@@ -30,7 +30,6 @@ from aotpack.export.symbolic_shapes.declared import Declared, Note
 from aotpack.export.symbolic_shapes.symbolic_math import sym_functions_allowed, symbolic_math
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.export import export_below_autograd
-from aotpack.export.torch_compat.higher_order import functions_made_graphs
 from aotpack.export.torch_compat.older_torch import captures_mended
 from aotpack.export.tracing import gradients
 from aotpack.export.tracing.helper_objects import helpers_follow
@@ -200,7 +199,6 @@ def _followed_by_hand(module: torch.nn.Module) -> Iterator[None]:
         symbolic_math(),
         custom_operators_inlined(),
         functions_overridden(),
-        functions_made_graphs(),
         messages_noted(),
     ):
         yield

@@ -1,0 +1,51 @@
+"""Results of graphs inside that are, or lie in the memory of, their operands or each other.
+
+Operators over functions must return memory of their own. Graphs that AOTAutograd makes of a forward and its backward
+return operands for the backward to read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+
+from aotpack.export.ir.regions import is_region
+from aotpack.export.torch_compat.tensors import storage_id
+
+
+def return_own_memory(graph_module: torch.fx.GraphModule) -> None:
+    """Changes the graphs inside, at any depth, so that they return copies of such results."""
+    for node in graph_module.graph.find_nodes(op="get_attr"):
+        if is_region(graph_module, node):
+            region = getattr(graph_module, str(node.target))
+            return_own_memory(region)
+            _copy_shared(region)
+
+
+def _copy_shared(region: torch.fx.GraphModule) -> None:
+    output = region.graph.output_node()
+    returned: Any = output.args[0]
+    if not isinstance(returned, (list, tuple)):
+        return
+    taken = {key for node in region.graph.find_nodes(op="placeholder") if (key := _memory(node)) is not None}
+    results = list(returned)
+    for i, result in enumerate(results):
+        key = _memory(result)
+        if key is None:
+            continue
+        if key in taken:
+            with region.graph.inserting_before(output):
+                results[i] = region.graph.call_function(torch.ops.aten.clone.default, (result,))
+            results[i].meta.update(result.meta)
+            with result.meta["val"].fake_mode:
+                results[i].meta["val"] = torch.ops.aten.clone.default(result.meta["val"])
+        taken.add(key)
+    output.args = (tuple(results) if isinstance(returned, tuple) else results,)
+    region.recompile()
+
+
+def _memory(node: Any) -> int | None:
+    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    return storage_id(value) if isinstance(value, torch.Tensor) else None
