@@ -17,6 +17,7 @@ from aotpack.export.ir.program import Program, get_attribute
 from aotpack.export.ir.regions import constants, is_region
 from aotpack.export.ir.rewriter import has_order
 from aotpack.export.torch_compat.graphs import module_over
+from aotpack.export.tracing.inner_results import return_own_memory
 from aotpack.export.tracing.interface import manifest_dtype, memory_order
 from aotpack.spec import CallSpec, DType, Signature, TensorSpec, TupleSpec
 
@@ -84,7 +85,10 @@ def with_constants_outside(program: Program) -> Program:
     """The program in which the graphs inside get constants as operands."""
     if not _regions(program.graph_module):
         return program
-    return program.with_graph(_constants_outside(program.graph_module))
+    module = _constants_outside(program.graph_module)
+    # Passes may have folded a result into a constant, or removed a copy.
+    return_own_memory(module)
+    return program.with_graph(module)
 
 
 def _regions(graph_module: torch.fx.GraphModule) -> list[str]:

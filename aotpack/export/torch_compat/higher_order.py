@@ -79,7 +79,34 @@ def _without_dynamo() -> Iterator[str]:
 def _cond(pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any] = ()) -> Any:
     if isinstance(pred, FakeTensor):
         return torch.ops.higher_order.cond(pred, true_fn, false_fn, operands)
-    return true_fn(*operands) if pred else false_fn(*operands)
+    taken, other = (true_fn, false_fn) if pred else (false_fn, true_fn)
+    result = taken(*operands)
+    if not torch.is_grad_enabled():
+        return result
+    # What the other function alone reads has a gradient of zeros.
+    with contextlib.suppress(Exception):
+        leaves = _leaves_read(pytree.tree_leaves(other(*operands)))
+        return pytree.tree_map_only(torch.Tensor, lambda value: _linked(value, leaves), result)
+    return result
+
+
+def _leaves_read(results: Sequence[Any]) -> list[torch.Tensor]:
+    """The tensors that gradients of `results` are computed for."""
+    stack = [value.grad_fn for value in results if isinstance(value, torch.Tensor)]
+    seen: dict[Any, None] = {}
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in seen:
+            seen[node] = None
+            stack += [function for function, _ in node.next_functions]
+    return [node.variable for node in seen if hasattr(node, "variable")]
+
+
+def _linked(value: torch.Tensor, leaves: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The same value, which depends on `leaves` by sums of none of their elements."""
+    for leaf in leaves if value.is_floating_point() else ():
+        value = value + leaf.reshape(-1)[:0].sum().to(value.dtype)
+    return value
 
 
 def _while_loop(cond_fn: Any, body_fn: Any, carried: Sequence[Any], additional: Sequence[Any] = ()) -> Any:
