@@ -16,8 +16,8 @@ from aotpack.errors import AotpackError, CaptureError
 from aotpack.export.ir.program import ConstantInfo, Program, get_attribute, set_attribute
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.fake_tensors import FakeTensorMode
-from aotpack.export.torch_compat.modules import tensor_tables
 from aotpack.export.torch_compat.higher_order import functions_called
+from aotpack.export.torch_compat.modules import tensor_tables
 from aotpack.export.torch_compat.tensors import storage_id
 from aotpack.export.tracing.python_state.provenance import Provenance
 from aotpack.export.tracing.state import state_put_back

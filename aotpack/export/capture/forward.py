@@ -20,6 +20,7 @@ from aotpack.export.torch_compat import pytree
 from aotpack.export.tracing import eager, gradients, open_results
 from aotpack.export.tracing.aliases import unify_aliases
 from aotpack.export.tracing.functional import functional_graph
+from aotpack.export.tracing.inner_constants import lift_inner_constants
 from aotpack.export.tracing.interface import Call, Results, make_program
 from aotpack.export.tracing.joint import portable_operators
 from aotpack.export.tracing.plain import returning_plain
@@ -94,6 +95,7 @@ def _answered(module: torch.nn.Module, call: Call) -> tuple[torch.nn.Module, Any
 
 def forward_program(exported: ExportedProgram, call: Call, name: str, outputs: Any) -> Program:
     refuse_sparse_values(exported)
+    lift_inner_constants(exported)
     unify_aliases(exported)
     with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
         exported, graph_module = functional_graph(exported)

@@ -74,7 +74,8 @@ class Program:
 
     Attributes:
         name: the model's name.
-        graph_module: a graph; operators over functions, as torch.cond, have graphs of their own (ir/regions.py). Placeholders are the tensors of `signature.inputs`, in order, but an int that
+        graph_module: a flat graph, but for the graphs that operators over functions, as torch.cond, have inside
+            (ir/regions.py). Placeholders are the tensors of `signature.inputs`, in order, but an int that
             varies is a SymInt, where modules get a tensor of rank 0; constants are `get_attr` nodes; the output is a
             flat tuple of the tensors of `signature.outputs`. Every node carries a fake tensor (or symbolic number) in
             `meta["val"]`. A constant without a value in memory (derived by a pass, or streamed from a file) is a tensor

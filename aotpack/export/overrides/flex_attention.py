@@ -33,7 +33,11 @@ def _over_positions(
     """`fn` of scores where `prefix` says so, then of positions of batch, head, query and key."""
 
     def mapped(*args: Tensor) -> Tensor:
-        scores, (batch, head, query, key), others = args[: len(prefix)], args[len(prefix) :][:4], args[len(prefix) + 4 :]
+        scores, (batch, head, query, key), others = (
+            args[: len(prefix)],
+            args[len(prefix) :][:4],
+            args[len(prefix) + 4 :],
+        )
         result = fn(*scores, batch[:, None, None, None], head[:, None, None], query[:, None], key, *others)
         return result.expand(batch.shape[0], head.shape[0], query.shape[0], key.shape[0])
 

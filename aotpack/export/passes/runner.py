@@ -11,8 +11,9 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from aotpack.errors import BuildError, PassError
 from aotpack.export.diagnostics.internal_errors import REPORT, place_of, summary
 from aotpack.export.ir.program import Program
+from aotpack.export.ir.regions import calls_graphs
 from aotpack.export.ir.rewriter import fake_mode
-from aotpack.export.passes.inner_graphs import calls_graphs, everywhere, with_constants_inside, with_constants_outside
+from aotpack.export.passes.inner_graphs import everywhere, with_constants_inside, with_constants_outside
 from aotpack.export.probing.lowering_guards import lowering_checks
 from aotpack.export.symbolic_shapes import shape_env
 from aotpack.export.symbolic_shapes.dims import expression

@@ -2,8 +2,8 @@
 
 Wherever it meets one, in eager calls too, torch makes graphs of its functions by Dynamo. Example calls need none: there
 the operators are what their documentation says, in Python, so that whatever watches a call sees all of it. In a trace
-Dynamo must see none of the modes that we have on, because it would follow their Python code; the graphs that it has made
-run under them.
+Dynamo must see none of the modes that we have on, because it would follow their Python code; the graphs that it has
+made run under them.
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._higher_order_ops.utils.setup_compilation_env   replaced while a model is captured
@@ -146,7 +146,9 @@ def _scan_called(original: Any) -> Any:
             trees.append(pytree.tree_structure(result))
             return result
 
-        flat = original(scan, functools.partial(function.func, **{**function.keywords, "combine_fn": combine}), *operands)
+        flat = original(
+            scan, functools.partial(function.func, **{**function.keywords, "combine_fn": combine}), *operands
+        )
         return pytree.tree_unflatten(flat, trees[0])
 
     return run

@@ -16,7 +16,7 @@ from aotpack.export.torch_compat.operators import HigherOrderOperator
 SUPPORTED = frozenset(["cond", "while_loop", "scan", "map_impl"])
 # What to write instead of others that eager calls too. Keys are their names.
 HINTS = {
-    "associative_scan": 'pass combine_mode="generic", or write the scan as torch.cumsum, cumprod, cummax or logcumsumexp',
+    "associative_scan": 'pass combine_mode="generic", or call torch.cumsum, cumprod, cummax or logcumsumexp',
 }
 _OTHERWISE = "write it in Python with tensor operators, or leave that part outside the archive"
 

@@ -17,8 +17,11 @@ from aotpack.export.backends.cuda import host_steps
 from aotpack.export.backends.cuda.retarget import on_device
 from aotpack.export.backends.cuda.wrapper_source import assemble
 from aotpack.export.backends.halves import used_halves
-from aotpack.export.backends.unsupported_operators import refuse, uses_of
+from aotpack.export.backends.unsupported_operators import OperatorUse, refuse, uses_of
+from aotpack.export.diagnostics import model_lines
 from aotpack.export.ir.program import ConstantInfo, Program
+from aotpack.export.ir.regions import calls_graphs
+from aotpack.export.ir.rewriter import layer_of
 from aotpack.export.passes.runner import refuse_specialization
 from aotpack.export.probing.lowering_guards import lowering_checks
 from aotpack.export.symbolic_shapes import shape_env
@@ -54,6 +57,7 @@ def lower(program: Program, target: str) -> LoweredCuda:
         LoweringError: code generation failed.
     """
     gpu = _gpu(target)
+    _refuse_inner_graphs(program)
     with shape_env.sizes_from_zero(), shape_env.lines_of_the_model(), fake_gpu(gpu):
         graph, values, attributes = on_device(program)
         num_inputs = len(program.signature.inputs)
@@ -92,6 +96,17 @@ def lower(program: Program, target: str) -> LoweredCuda:
         tf32=any(".tf32" in kernel.ptx for kernel in kernels),
         choices=tuple(f"{kernel.entry} for {target}: {kernel.choice}" for kernel in kernels if kernel.choice),
     )
+
+
+def _refuse_inner_graphs(program: Program) -> None:
+    """Raises UnsupportedOperatorError for operators over functions: no host code is generated for them yet."""
+    calls = [node for node in program.graph.nodes if calls_graphs(node)]
+    lines = [model_lines.of_trace(node.meta.get("stack_trace") or "") for node in calls]
+    uses = [
+        OperatorUse(node.target.name(), layer_of(node), line.full if line else "")
+        for node, line in zip(calls, lines, strict=True)
+    ]
+    refuse(uses, verdict="supported on GPUs", hint="build this model for CPU targets, or compute both branches")
 
 
 def _gpu(target: str) -> GpuInfo:

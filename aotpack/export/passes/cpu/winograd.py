@@ -13,8 +13,8 @@ import torch
 import torch.fx
 
 from aotpack.export import ops
-from aotpack.export.ir.program import Program
 from aotpack.export.ir import regions
+from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, dtype_of, shape_of
 from aotpack.export.ops.weight_packing import PANEL, transform_conv
 from aotpack.export.symbolic_shapes.hints import size_hint

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from aotpack.export.ir.program import Program
+from aotpack.export.ir.regions import calls_graphs
 from aotpack.export.ir.rewriter import Rewriter, has_order
-from aotpack.export.passes.inner_graphs import calls_graphs, promised_layouts
+from aotpack.export.passes.inner_graphs import promised_layouts
 from aotpack.export.passes.runner import propagate
 from aotpack.export.tracing.interface import memory_order
 
