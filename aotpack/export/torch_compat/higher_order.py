@@ -6,6 +6,7 @@ Dynamo must see none of the modes that we have on, because it would follow their
 made run under them.
 
 Private interfaces touched (torch 2.11 to 2.13):
+  torch._higher_order_ops.while_loop.while_loop
   torch._higher_order_ops.utils.setup_compilation_env   replaced while a model is captured
   torch._higher_order_ops.{cond.cond_op, while_loop.while_loop_op, scan.scan_op, map.map_impl}   replaced while example
     calls run
@@ -22,11 +23,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._higher_order_ops.while_loop import while_loop
 from torch.overrides import TorchFunctionMode, _len_torch_function_stack, _pop_mode, _push_mode
 
 from aotpack.export.torch_compat import places, pytree
 from aotpack.export.torch_compat.fake_tensors import FakeTensor
 from aotpack.export.torch_compat.patches import always, applied
+
+__all__ = ["HIGHER_ORDER_OPERATORS", "functions_called", "functions_made_graphs", "while_loop"]
 
 HIGHER_ORDER_OPERATORS = "torch._higher_order_ops"
 
