@@ -107,7 +107,8 @@ class Generator(nn.Module):
         """A cache of transformers: empty, or with `length` tokens in these tensors, which it does not write to."""
         from transformers import StaticCache
 
-        cache: Any = StaticCache(config=self.model.config, max_cache_len=self.max_length)
+        config: Any = self.model.config
+        cache: Any = StaticCache(config=config, max_cache_len=self.max_length)
         for layer, key, value in zip(cache.layers, keys, values, strict=False):
             layer.keys, layer.values = key.clone(), value.clone()
             layer.dtype, layer.device = key.dtype, key.device

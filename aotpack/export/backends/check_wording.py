@@ -8,6 +8,7 @@ import torch
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.diagnostics.check_messages import messages
 from aotpack.export.ir.program import Program
+from aotpack.export.ir.regions import all_nodes
 from aotpack.export.symbolic_shapes.shape_env import expression, graph_environment
 from aotpack.export.torch_compat.inductor.asserts import Wording
 from aotpack.spec import DimRef
@@ -15,7 +16,7 @@ from aotpack.spec import DimRef
 
 def wording(program: Program) -> Wording:
     """Names of dims, origins of values out of the data, and messages of checks."""
-    return Wording(_names(program), _origins(program.graph), messages(graph_environment(program.graph)))
+    return Wording(_names(program), _origins(program.graph_module), messages(graph_environment(program.graph)))
 
 
 def _names(program: Program) -> dict[str, str]:
@@ -33,9 +34,9 @@ def _names(program: Program) -> dict[str, str]:
     return names
 
 
-def _origins(graph: torch.fx.Graph) -> dict[sympy.Symbol, str]:
+def _origins(module: torch.fx.GraphModule) -> dict[sympy.Symbol, str]:
     origins: dict[sympy.Symbol, str] = {}
-    for node in graph.nodes:
+    for node in all_nodes(module):
         for symbol in node.meta.get("unbacked_bindings") or {}:
             line = model_lines.of_trace(node.meta.get("stack_trace") or "")
             known = line.short if line is not None else str(node.target).removesuffix(".default")

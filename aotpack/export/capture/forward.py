@@ -23,6 +23,7 @@ from aotpack.export.tracing.functional import functional_graph
 from aotpack.export.tracing.inner_constants import lift_inner_constants
 from aotpack.export.tracing.interface import Call, Results, make_program
 from aotpack.export.tracing.joint import portable_operators
+from aotpack.export.tracing.over_functions import refuse_writes_from_inside
 from aotpack.export.tracing.plain import returning_plain
 from aotpack.export.tracing.sparse import refuse_sparse_values
 from aotpack.export.tracing.state_analysis import analysed
@@ -95,6 +96,7 @@ def _answered(module: torch.nn.Module, call: Call) -> tuple[torch.nn.Module, Any
 
 def forward_program(exported: ExportedProgram, call: Call, name: str, outputs: Any) -> Program:
     refuse_sparse_values(exported)
+    refuse_writes_from_inside(exported.graph_module)
     lift_inner_constants(exported)
     unify_aliases(exported)
     with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():

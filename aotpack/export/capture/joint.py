@@ -17,8 +17,10 @@ from aotpack.export.symbolic_shapes import shape_env
 from aotpack.export.torch_compat import pytree
 from aotpack.export.tracing import eager, open_results
 from aotpack.export.tracing.aliases import unify_aliases
+from aotpack.export.tracing.inner_constants import lift_inner_constants
 from aotpack.export.tracing.interface import Call, Results, make_program, memory_order
 from aotpack.export.tracing.joint import joint_graph, portable_operators
+from aotpack.export.tracing.over_functions import refuse_writes_from_inside
 from aotpack.export.tracing.plain import returning_plain
 from aotpack.export.tracing.sparse import refuse_sparse_values
 from aotpack.export.tracing.state_analysis import analysed
@@ -52,6 +54,8 @@ def _traced_joint(
         traced = trace(module, call, dynamic_shapes)
     exported = traced.exported
     refuse_sparse_values(exported)
+    refuse_writes_from_inside(exported.graph_module)
+    lift_inner_constants(exported)
     unify_aliases(exported)
     ordered = call.in_order_of(exported)
     names = call.leaf_names()

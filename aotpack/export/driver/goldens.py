@@ -9,6 +9,7 @@ import torch
 
 from aotpack.archive import FileSource, Golden, GoldenTensor
 from aotpack.export.ir.program import Program
+from aotpack.export.ir.regions import all_nodes
 from aotpack.export.tracing.interface import manifest_dtype
 
 # Larger results are sampled: every `step`-th element, so that about this many bytes are kept.
@@ -80,4 +81,4 @@ def _tolerance(program: Program) -> float:
 
 
 def _tensor_nodes(program: Program) -> Sequence[torch.fx.Node]:
-    return [node for node in program.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+    return [node for node in all_nodes(program.graph_module) if isinstance(node.meta.get("val"), torch.Tensor)]

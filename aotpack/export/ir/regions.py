@@ -78,6 +78,13 @@ def operands_of(node: torch.fx.Node) -> list[Any]:
     return [operand for group in groups for operand in group]
 
 
+def all_nodes(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
+    """The nodes of the graph and of those inside, at any depth."""
+    yield from module.graph.nodes
+    for name in region_names(module):
+        yield from all_nodes(inner_graph(module, name))
+
+
 def constants(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
     """The nodes that stand for tensors of the graph module."""
     for node in module.graph.find_nodes(op="get_attr"):

@@ -81,7 +81,7 @@ class Trial:
             mode = FakeTensorMode(allow_non_fake_inputs=True)
             mine, theirs = (pytree.tree_map_only(torch.Tensor, mode.from_tensor, given) for given in (mine, theirs))
         try:
-            with _EmptyAttention(), mode:  # type: ignore[no-untyped-call]
+            with _EmptyAttention(), mode:
                 expected = list(self.answer(*self._arguments(theirs)))
         except Exception as error:
             cause = error.__cause__ if isinstance(error, AotpackError) and error.__cause__ is not None else error
@@ -92,7 +92,7 @@ class Trial:
         try:
             graph = self.program.runnable() if self.values else self.program.graph_module
             kept: Any = state_put_back(self.module) if self.values else mode
-            with _EmptyAttention(), torch.no_grad(), kept:  # type: ignore[no-untyped-call]
+            with _EmptyAttention(), torch.no_grad(), kept:
                 returned = _AsTraced(graph, mine).run(*mine)
         except _Otherwise as error:
             return Outcome(str(error).partition("\n")[0])

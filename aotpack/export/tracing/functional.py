@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 from aotpack.errors import CaptureError
 from aotpack.export.custom_ops.inlining import custom_operators_inlined, is_inlined
 from aotpack.export.diagnostics import model_lines
+from aotpack.export.ir.regions import all_nodes
 from aotpack.export.symbolic_shapes.shape_env import lines_of_the_model, sizes_from_zero
 from aotpack.export.symbolic_shapes.symbolic_math import sym_functions_allowed
 from aotpack.export.torch_compat.older_torch import captures_mended
@@ -39,7 +40,7 @@ def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.
     graph_module = _flat(exported)
     _refuse_unseen_writes(graph_module)
     _replace_private_writes(graph_module)
-    if any(_needs_second_trace(node) for node in graph_module.graph.nodes):
+    if any(map(_needs_second_trace, all_nodes(graph_module))):
         with (
             custom_operators_inlined(),
             torch_quiet(),

@@ -11,17 +11,16 @@ from typing import Any
 import torch
 import torch.fx
 
-from aotpack.export.ir.regions import is_region
+from aotpack.export.ir.regions import inner_graph, region_names
 from aotpack.export.torch_compat.tensors import storage_id
 
 
 def return_own_memory(graph_module: torch.fx.GraphModule) -> None:
     """Changes the graphs inside, at any depth, so that they return copies of such results."""
-    for node in graph_module.graph.find_nodes(op="get_attr"):
-        if is_region(graph_module, node):
-            region = getattr(graph_module, str(node.target))
-            return_own_memory(region)
-            _copy_shared(region)
+    for name in region_names(graph_module):
+        inner = inner_graph(graph_module, name)
+        return_own_memory(inner)
+        _copy_shared(inner)
 
 
 def _copy_shared(region: torch.fx.GraphModule) -> None:
@@ -29,10 +28,10 @@ def _copy_shared(region: torch.fx.GraphModule) -> None:
     returned: Any = output.args[0]
     if not isinstance(returned, (list, tuple)):
         return
-    taken = {key for node in region.graph.find_nodes(op="placeholder") if (key := _memory(node)) is not None}
+    taken = {key for node in region.graph.find_nodes(op="placeholder") if (key := memory(node)) is not None}
     results = list(returned)
     for i, result in enumerate(results):
-        key = _memory(result)
+        key = memory(result)
         if key is None:
             continue
         if key in taken:
@@ -46,6 +45,7 @@ def _copy_shared(region: torch.fx.GraphModule) -> None:
     region.recompile()
 
 
-def _memory(node: Any) -> int | None:
+def memory(node: Any) -> int | None:
+    """The memory of a node's tensor; None for what is no tensor."""
     value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     return storage_id(value) if isinstance(value, torch.Tensor) else None

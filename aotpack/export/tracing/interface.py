@@ -14,6 +14,7 @@ from aotpack.errors import CaptureError
 from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import ConstantInfo, Program, Reference
 from aotpack.export.ir.random_operators import is_random
+from aotpack.export.ir.regions import all_nodes
 from aotpack.export.ir.rewriter import as_node, bound_arguments, has_order, is_dense
 from aotpack.export.symbolic_shapes import shape_env
 from aotpack.export.symbolic_shapes.declared import Declared
@@ -223,7 +224,7 @@ def _mutated_attributes(graph_module: torch.fx.GraphModule) -> set[str]:
 
 def draws_random_numbers(graph_module: torch.fx.GraphModule) -> bool:
     """Whether the same call may give different results."""
-    return any(_is_random(node) for node in graph_module.graph.nodes)
+    return any(map(_is_random, all_nodes(graph_module)))
 
 
 def _is_random(node: torch.fx.Node) -> bool:

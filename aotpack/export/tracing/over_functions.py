@@ -5,12 +5,15 @@ In a graph their functions are graphs inside: attributes of the graph module, wh
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch.fx
 
 from aotpack.errors import CaptureError
 from aotpack.export.diagnostics import model_lines
-from aotpack.export.ir.regions import is_region
-from aotpack.export.torch_compat.operators import HigherOrderOperator
+from aotpack.export.ir.regions import calls_graphs, given_regions, inner_graph, is_region
+from aotpack.export.torch_compat.operators import HigherOrderOperator, OpOverload, operator_schema
+from aotpack.export.tracing.inner_results import memory
 
 # Branches and loops of the module's own code. scan and map become loops when code is generated.
 SUPPORTED = frozenset(["cond", "while_loop", "scan", "map_impl"])
@@ -19,6 +22,35 @@ HINTS = {
     "associative_scan": 'pass combine_mode="generic", or call torch.cumsum, cumprod, cummax or logcumsumexp',
 }
 _OTHERWISE = "write it in Python with tensor operators, or leave that part outside the archive"
+
+
+def refuse_writes_from_inside(graph_module: torch.fx.GraphModule) -> None:
+    """Refuses functions of operators that write to tensors from outside of them.
+
+    Raises:
+        CaptureError: naming the operator and the line of the model.
+    """
+    for call in filter(calls_graphs, graph_module.graph.nodes):
+        for name in given_regions(call):
+            inner = inner_graph(graph_module, name)
+            refuse_writes_from_inside(inner)
+            outside = {memory(node) for node in inner.graph.find_nodes(op="placeholder")} - {None}
+            for node in inner.graph.nodes:
+                if any(memory(written) in outside for written in _written(node)):
+                    line = model_lines.of_trace(call.meta.get("stack_trace") or "")
+                    where = "" if line is None else f"\n  at {line.full}"
+                    raise CaptureError(
+                        f"a function of {call.target.name()} writes to a tensor from outside by {node.target}{where}",
+                        hint="return the new value from the function: in loops, carry the tensor from step to step",
+                    )
+
+
+def _written(node: torch.fx.Node) -> list[Any]:
+    if not isinstance(node.target, OpOverload) or not operator_schema(node.target).is_mutable:
+        return []
+    arguments = operator_schema(node.target).arguments
+    given = [node.args[i] if i < len(node.args) else node.kwargs.get(a.name) for i, a in enumerate(arguments)]
+    return [value for value, argument in zip(given, arguments, strict=True) if argument.is_write]
 
 
 def refuse_operators_over_functions(graph_module: torch.fx.GraphModule) -> None:
@@ -39,4 +71,4 @@ def refuse_operators_over_functions(graph_module: torch.fx.GraphModule) -> None:
             where = "" if line is None else f"\n  at {line.full}"
             raise CaptureError(f"{name} is not supported{where}", hint=HINTS.get(name, _OTHERWISE))
         for region in regions:
-            refuse_operators_over_functions(getattr(graph_module, str(region.target)))
+            refuse_operators_over_functions(inner_graph(graph_module, str(region.target)))

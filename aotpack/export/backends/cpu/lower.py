@@ -149,7 +149,7 @@ def kernel_shims(program: Program) -> frozenset[str]:
     """The functions that our own operators in the graph will call; known before code is generated."""
     return frozenset(
         ops.C_SHIMS[node.target]
-        for node in program.graph.nodes
+        for node in regions.all_nodes(program.graph_module)
         if isinstance(node.target, OpOverload) and node.target in ops.C_SHIMS
     )
 
