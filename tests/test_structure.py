@@ -147,7 +147,7 @@ def test_the_top_of_export_has_few_files() -> None:
 
 
 # Folders of tests of what no single folder of the package does.
-TOPICS = {"operators"}
+TOPICS = {"control_flow", "operators"}
 
 
 def test_the_tests_of_export_lie_in_folders_as_its_sources() -> None:

@@ -13,6 +13,7 @@ A model larger than memory is captured without its weights. The build reads them
 from __future__ import annotations
 
 from aotpack.export.capture.exported import load_exported
+from aotpack.export.capture.generation import Generator
 from aotpack.export.capture.models import aot_export
 from aotpack.export.capture.streaming import without_weights
 from aotpack.export.capture.variants import Variants
@@ -24,6 +25,7 @@ from aotpack.export.ir.program import Program
 __all__ = [
     "BuildOptions",
     "BuildReport",
+    "Generator",
     "Program",
     "Variants",
     "aot_export",

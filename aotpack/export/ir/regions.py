@@ -132,10 +132,10 @@ def _move_inside(
         name = str(operand.target)
         for graph, inputs in zip(inner, placeholders, strict=True):
             if inputs[i].users:
+                hold(graph, name, _tensor(module, name))
                 with graph.graph.inserting_after(inputs[i]):
                     constant = graph.graph.get_attr(name)
                 constant.meta["val"] = operand.meta["val"]
-                hold(graph, name, _tensor(module, name))
                 inputs[i].replace_all_uses_with(constant)
             graph.graph.erase_node(inputs[i])
     _set_fixed_operands(node, kept)

@@ -26,7 +26,7 @@ from aotpack.export.ir.regions import (
 )
 from aotpack.export.ir.rewriter import has_order
 from aotpack.export.torch_compat.graphs import module_over
-from aotpack.export.tracing.inner_results import return_own_memory
+from aotpack.export.tracing.inner_memory import separate_memory
 from aotpack.export.tracing.interface import manifest_dtype, memory_order
 from aotpack.spec import CallSpec, DType, Signature, TensorSpec, TupleSpec
 
@@ -69,7 +69,7 @@ def with_constants_outside(program: Program) -> Program:
         return program
     module = constants_outside(program.graph_module)
     # Passes may have folded a result into a constant, or removed a copy.
-    return_own_memory(module)
+    separate_memory(module)
     return program.with_graph(module)
 
 

@@ -20,7 +20,7 @@ from aotpack.export.symbolic_shapes import shape_env
 from aotpack.export.symbolic_shapes.declared import Declared
 from aotpack.export.symbolic_shapes.dims import DimTable
 from aotpack.export.torch_compat import pytree
-from aotpack.export.tracing.inner_results import return_own_memory
+from aotpack.export.tracing.inner_memory import separate_memory
 from aotpack.export.tracing.numbers import NUMBER_DTYPES, as_tensor, constant, factors_as_tensors, number_kind
 from aotpack.export.tracing.over_functions import refuse_operators_over_functions
 from aotpack.export.tracing.scan_sizes import pass_sizes_of_results
@@ -149,7 +149,7 @@ def make_program(
     """
     refuse_operators_over_functions(graph_module)
     pass_sizes_of_results(graph_module)
-    return_own_memory(graph_module)
+    separate_memory(graph_module)
     flat, leaf_names = call.leaves(), call.leaf_names()
     placeholders = list(graph_module.graph.find_nodes(op="placeholder"))
     table = DimTable(call.declared, exported.range_constraints if call.declared is None else None)

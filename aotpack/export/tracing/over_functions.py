@@ -13,7 +13,7 @@ from aotpack.errors import CaptureError
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.ir.regions import calls_graphs, given_regions, inner_graph, is_region
 from aotpack.export.torch_compat.operators import HigherOrderOperator, OpOverload, operator_schema
-from aotpack.export.tracing.inner_results import memory
+from aotpack.export.tracing.inner_memory import memory
 
 # Branches and loops of the module's own code. scan and map become loops when code is generated.
 SUPPORTED = frozenset(["cond", "while_loop", "scan", "map_impl"])

@@ -31,7 +31,8 @@ def torch_quiet() -> Iterator[None]:
 
 
 def _is_error(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.ERROR
+    # torch.export classifies what it raises.
+    return record.levelno >= logging.ERROR and not record.name.startswith("torch.export")
 
 
 def _print(*values: Any, **options: Any) -> None:
