@@ -4,6 +4,7 @@ from __future__ import annotations
 
 REPORTING = (
     "torch.export",
+    "torch.export._trace",
     "torch.export.pt2_archive._package",
     "torch.fx.experimental.symbolic_shapes",
     "torch._export.non_strict_utils",

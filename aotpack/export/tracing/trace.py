@@ -322,9 +322,13 @@ def message(error: Exception) -> str:
     text = str(error).strip()
     for noise in _EXPORT_NOISE:
         text = text.partition(noise)[0]
-    text = _DATA_DEPENDENT.sub(_in_plain_words, text).strip()
+    raised = _RAISED_IN_DYNAMO.search(text)
+    text = _DATA_DEPENDENT.sub(_in_plain_words, raised["message"] if raised else text).strip()
     return f"{text or type(error).__name__}{model_lines.at_line(error)}"
 
+
+# What a function that Dynamo traces has raised, between what Dynamo says of it.
+_RAISED_IN_DYNAMO = re.compile(r"got \w+\((?P<quote>[\"'])(?P<message>.*?)(?P=quote)\)", re.DOTALL)
 
 _DATA_DEPENDENT = re.compile(
     r"Could not (?P<what>guard on|extract specialized \w+ from) data-dependent expression (?P<expression>.+?) "
@@ -363,10 +367,10 @@ def _export_hint(error: Exception, call: Call) -> str | None:
         )
     if "Constraints violated" in text or "onstraint" in text:
         return "change dynamic_shapes as the message suggests, or make that dim static"
-    if "CondOp" in text or "higher_order_ops" in text:
+    if any(name in text for name in ("CondOp", "higher_order", "torch.cond", "while_loop", "combine_fn")):
         return (
-            "torch.cond and other higher-order operators are not supported: compute both sides and choose by "
-            "torch.where"
+            "functions of torch.cond return tensors of the same dtypes, and those of loops tensors of the shapes and "
+            "dtypes that they take (docs/control_flow.md)"
         )
     return None
 
