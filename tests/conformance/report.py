@@ -47,7 +47,7 @@ _BEYOND = """### Unsupported features that the database does not cover
 | `_weight_int4pack_mm_for_cpu`, `_dyn_quant_matmul_4bit` | the packing of 4-bit weights depends on the CPU |
 | packed sequences (`torch.nn.utils.rnn`) | their sizes are data-dependent |
 | `_fused_adam` and similar operators | not part of forward and joint captures |
-| `associative_scan` with `combine_mode="pointwise"` and other higher-order operators beyond [control_flow.md](control_flow.md) | no lowering |
+| higher-order operators beyond [control_flow.md](control_flow.md) | no lowering |
 | Triton kernels on CPUs | targets for GPUs compile them; CPUs need an implementation of their own |
 | a `torch.autograd.Function` where gradients are captured | `torch.export` discards its backward |
 """
