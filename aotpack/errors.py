@@ -155,6 +155,69 @@ class PassError(BuildError):
     """A pass produced an invalid program."""
 
 
+class PartitionError(BuildError):
+    """The program cannot be divided over the devices in this way."""
+
+
+class DeviceMemoryError(PartitionError):
+    """The devices are too few, or have too little memory for the program.
+
+    Attributes:
+        nbytes: what the program, or the part of it that is left over, needs.
+        available: the memory of the devices for it.
+    """
+
+    nbytes: int
+    available: int
+
+    def __init__(self, message: str, *, nbytes: int, available: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.nbytes = nbytes
+        self.available = available
+
+
+class NodeTooLargeError(DeviceMemoryError):
+    """A node fits on no device.
+
+    Attributes:
+        node: its name.
+    """
+
+    node: str
+
+    def __init__(self, message: str, *, node: str, nbytes: int, available: int, hint: str | None = None) -> None:
+        super().__init__(message, nbytes=nbytes, available=available, hint=hint)
+        self.node = node
+
+
+class UnknownNodeError(PartitionError):
+    """A mapping or a list of partitions names nodes or modules that the program does not have.
+
+    Attributes:
+        names: the unknown names.
+    """
+
+    names: tuple[str, ...]
+
+    def __init__(self, message: str, *, names: tuple[str, ...], hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.names = names
+
+
+class StageCycleError(PartitionError):
+    """Two stages need results of each other, so they cannot run one after the other.
+
+    Attributes:
+        nodes: names of nodes on a path that leaves a stage and returns to it.
+    """
+
+    nodes: tuple[str, ...]
+
+    def __init__(self, message: str, *, nodes: tuple[str, ...], hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.nodes = nodes
+
+
 class LoweringError(BuildError):
     """The program could not be lowered to source code."""
 

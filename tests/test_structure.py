@@ -56,6 +56,7 @@ LAYERS = (
     "aotpack/export/backends/cpu",
     "aotpack/export/backends/cuda",
     "aotpack/export/weights",
+    "aotpack/export/partition",
     "aotpack/export/driver",
     "aotpack/export/__init__",
     "aotpack/cli",

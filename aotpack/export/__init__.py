@@ -21,17 +21,27 @@ from aotpack.export.custom_ops.kernels import custom_kernel, kernel_include_dir
 from aotpack.export.driver.build import BuildOptions, build_archive
 from aotpack.export.driver.report import BuildReport
 from aotpack.export.ir.program import Program
+from aotpack.export.partition.devices import Device, Link, Topology
+from aotpack.export.partition.mapping import Part
+from aotpack.export.partition.partitioner import partition
+from aotpack.export.partition.result import Partitioning
 
 __all__ = [
     "BuildOptions",
     "BuildReport",
+    "Device",
     "Generator",
+    "Link",
+    "Part",
+    "Partitioning",
     "Program",
+    "Topology",
     "Variants",
     "aot_export",
     "build_archive",
     "custom_kernel",
     "kernel_include_dir",
     "load_exported",
+    "partition",
     "without_weights",
 ]

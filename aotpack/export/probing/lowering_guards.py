@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import sympy
 
 from aotpack.errors import CaptureError, LoweringError
+from aotpack.export.ir.dims import dims_of_symbols
 from aotpack.export.ir.program import Program
 from aotpack.export.probing.points import violations
 from aotpack.export.symbolic_shapes import shape_env
@@ -21,7 +22,7 @@ from aotpack.export.symbolic_shapes.canonical import remainder
 from aotpack.export.symbolic_shapes.expressions import write
 from aotpack.export.symbolic_shapes.guards import check_of, demands, dim_symbol, implied
 from aotpack.export.symbolic_shapes.shape_env import Assumption
-from aotpack.spec import Check, Dim, DimRef
+from aotpack.spec import Check, Dim
 
 
 def lowering_checks(program: Program, where: str) -> tuple[Check, ...]:
@@ -115,13 +116,4 @@ class _Usual:
 
 def _dims_of_symbols(program: Program) -> Mapping[sympy.Symbol, sympy.Expr]:
     """torch's symbols in terms of the signature's dims."""
-    found: dict[sympy.Symbol, sympy.Expr] = {}
-    for node, spec in zip(program.graph.find_nodes(op="placeholder"), program.signature.inputs, strict=True):
-        value = node.meta["val"]
-        if spec.dim is not None:
-            found.setdefault(shape_env.expression(value), dim_symbol(spec.dim))
-        for size, element in zip(getattr(value, "shape", ()), spec.shape, strict=True):
-            expr = shape_env.expression(size)
-            if isinstance(element, DimRef) and isinstance(expr, sympy.Symbol):
-                found.setdefault(expr, element.mul * dim_symbol(element.dim) + element.add)
-    return found
+    return {symbol: ref.mul * dim_symbol(ref.dim) + ref.add for symbol, ref in dims_of_symbols(program).items()}
