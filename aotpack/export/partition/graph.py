@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import networkx as nx
+import networkx as nx  # type: ignore[import-untyped]
 import torch
 import torch.fx
 

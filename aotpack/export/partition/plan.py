@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import networkx as nx
+import networkx as nx  # type: ignore[import-untyped]
 
 from aotpack.errors import DeviceMemoryError, NodeTooLargeError, StageCycleError
 from aotpack.export.ir.program import Program
