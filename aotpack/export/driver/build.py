@@ -19,14 +19,16 @@ from aotpack.export.backends.unsupported_operators import OperatorUse, refuse
 from aotpack.export.diagnostics.internal_errors import callers_own, reported
 from aotpack.export.driver import self_check
 from aotpack.export.driver.backends import by_backend, on_host
-from aotpack.export.driver.host_steps import host_steps, refuse_host_steps
+from aotpack.export.driver.host_steps import refuse_host_steps
 from aotpack.export.driver.pack import CompiledModule, CompiledUnit, Draft, pack, pass_reports
 from aotpack.export.driver.pipeline import select
 from aotpack.export.driver.report import BuildReport
 from aotpack.export.driver.self_check import CheckReport
+from aotpack.export.driver.stages import Partitioner, refuse_unused, stages_of
 from aotpack.export.ir.program import PassReport, Program
 from aotpack.export.ir.units import DEFAULT, Unit, units_of
 from aotpack.export.ops.cuda.gpu import tf32_products
+from aotpack.export.partition.split import SplitProgram
 from aotpack.export.passes.common.pipeline import COMMON
 from aotpack.export.passes.runner import run_passes
 from aotpack.export.torch_compat.patches import exclusive
@@ -114,6 +116,7 @@ def build_archive(
     name: str | None = None,
     targets: Sequence[str] | None = None,
     options: BuildOptions | None = None,
+    partitioning: Partitioner | None = None,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Builds an archive at `output`. An existing file is replaced only after the new one is complete.
@@ -126,6 +129,9 @@ def build_archive(
         name: the name of the model. Default: the name of the first program.
         targets: the targets to compile for, e.g. `["x86-64-v3", "x86-64-v4"]`. Default: the best target of this host.
         options: see `BuildOptions`.
+        partitioning: compile the program in stages, which the archive carries as steps: what `partition` returns for
+            it, or a function that returns this (or None: as a whole) for the program of each entry and variant, after
+            the passes for all devices: `lambda program: partition(program, devices, passes=False)`.
         progress: callback invoked with (phase, None, detail) when a phase begins and with (phase, seconds, detail) when
             it ends. Phases: passes, lower, compile, pack, check. The detail names entry and variant if there are
             several.
@@ -133,6 +139,7 @@ def build_archive(
     Raises:
         UnsupportedOperatorError: operators are not supported. All are reported at once, before any compilation.
         GoldenError: the outputs of the example call differ from eager's.
+        PartitionError: the partitioning is not of a program of the archive.
         BuildError: any other failure, named by its step.
         InternalError: a bug in aotpack, with the place in the model if known.
         UnsupportedTargetError: a target is unknown.
@@ -151,7 +158,7 @@ def build_archive(
     # An error, or Ctrl-C, kills every compiler of this build.
     with ProcessGroup() as group, no_autocast():
         tools = Tools(cache, find_compiler(options.compiler).within(group), options.jobs, opt_level)
-        units, weights = _prepare(program, names, options, identities, clock)
+        units, weights = _prepare(program, names, options, partitioning, identities, clock)
         if options.check:
             self_check.prepare()
         about = {each.unit.label: f"{each.unit.label} " if len(units) > 1 else "" for each in units}
@@ -160,7 +167,7 @@ def build_archive(
         if not options.host_steps:
             refuse_host_steps(each.module for modules in lowered for each in modules)
         compiled = [
-            CompiledUnit(each.unit, _compile(modules, tools, clock, about=about[each.unit.label]))
+            CompiledUnit(each.unit, _compile(modules, tools, clock, about=about[each.unit.label]), each.split)
             for each, modules in zip(units, lowered, strict=True)
         ]
         with clock.phase("pack"):
@@ -183,8 +190,8 @@ def build_archive(
     on_host: dict[str, dict[str, tuple[HostStep, ...]]] = {}
     for unit in compiled:
         passes.setdefault(unit.unit.name, {})[unit.unit.variant] = pass_reports(unit)
-        if steps := host_steps(module.lowered for module in unit.modules):
-            on_host.setdefault(unit.unit.name, {})[unit.unit.variant] = steps
+        if unit.host_steps:
+            on_host.setdefault(unit.unit.name, {})[unit.unit.variant] = unit.host_steps
     choices = tuple(
         dict.fromkeys(choice for unit in compiled for module in unit.modules for choice in module.lowered.choices)
     )
@@ -200,11 +207,22 @@ def _opt_level(requested: int | None) -> int:
 
 
 @dataclass(frozen=True)
+class _Piece:
+    """A program after the passes of a backend, to be compiled for these targets: a whole unit, or a stage of one."""
+
+    backend: Backend
+    program: Program
+    targets: tuple[str, ...]
+    stage: int = 0
+
+
+@dataclass(frozen=True)
 class _Prepared:
-    """A unit after the passes that are true on every device, and its program for each backend: with its targets."""
+    """A unit after the passes that are true on every device, its stages if it has several, and what is compiled."""
 
     unit: Unit
-    programs: tuple[tuple[Backend, Program, tuple[str, ...]], ...]
+    pieces: tuple[_Piece, ...]
+    split: SplitProgram | None = None
 
 
 @dataclass(frozen=True)
@@ -214,6 +232,7 @@ class _Lowered:
     backend: Backend
     program: Program
     module: LoweredModule
+    stage: int
 
 
 @exclusive
@@ -221,11 +240,13 @@ def _prepare(
     program: Program | Sequence[Program],
     targets: Sequence[str],
     options: BuildOptions,
+    partitioning: Partitioner | None,
     identities: Identities,
     clock: _Clock,
 ) -> tuple[list[_Prepared], Replaceable | None]:
     """What is to be compiled, after all passes, and what makes its weights replaceable if that is wanted."""
     units = units_of([program] if isinstance(program, Program) else list(program))
+    refuse_unused(partitioning, units)
     refuse_missing_values([unit.program for unit in units], code_only=options.code_only)
     common = select(options.without, COMMON)
     backends = [(backend, select(options.without, backend.passes), group) for backend, group in by_backend(targets)]
@@ -233,13 +254,19 @@ def _prepare(
     with clock.phase("passes"):
         for unit, shared in zip(units, share_state([unit.program for unit in units]), strict=True):
             program = run_passes(shared, common)
-            programs = tuple((backend, run_passes(program, passes), group) for backend, passes, group in backends)
-            prepared.append(_Prepared(replace(unit, program=program), programs))
+            split = stages_of(partitioning, program)
+            stages = [program] if split is None else [stage.program for stage in split.stages]
+            pieces = tuple(
+                _Piece(backend, run_passes(stage, passes), group, number)
+                for backend, passes, group in backends
+                for number, stage in enumerate(stages)
+            )
+            prepared.append(_Prepared(replace(unit, program=program), pieces, split))
         if not options.updatable:
             return prepared, None
-        weights = replaceable([program for each in prepared for _, program, _ in each.programs], identities)
+        weights = replaceable([piece.program for each in prepared for piece in each.pieces], identities)
         if weights.fold is not None:
-            fold = tuple((backend, weights.fold, group) for backend, group in on_host(targets))
+            fold = tuple(_Piece(backend, weights.fold, group) for backend, group in on_host(targets))
             prepared.append(_Prepared(Unit(weights.fold, DEFAULT, (), weights.fold), fold))
     return prepared, weights
 
@@ -253,13 +280,14 @@ def _lower_all(
     uses: list[OperatorUse] = []
     for each in units:
         modules: list[_Lowered] = []
-        for backend, program, targets in each.programs:
+        for piece in each.pieces:
+            where = about[each.unit.label] + (f"stage {piece.stage + 1} " if each.split is not None else "")
             try:
-                with backend.compile_ahead(program, targets, tools):
-                    for target in targets:
-                        with clock.phase("lower", about[each.unit.label] + target):
-                            module = backend.lower(program, target, weights_known=weights_known)
-                        modules.append(_Lowered(backend, program, module))
+                with piece.backend.compile_ahead(piece.program, piece.targets, tools):
+                    for target in piece.targets:
+                        with clock.phase("lower", where + target):
+                            module = piece.backend.lower(piece.program, target, weights_known=weights_known)
+                        modules.append(_Lowered(piece.backend, piece.program, module, piece.stage))
             except UnsupportedOperatorError as error:
                 uses += [OperatorUse(*use) for use in error.uses]
         lowered.append(modules)
@@ -272,7 +300,7 @@ def _compile(lowered: Sequence[_Lowered], tools: Tools, clock: _Clock, *, about:
     for each in lowered:
         with clock.phase("compile", about + each.module.target):
             code = each.backend.compile(each.module, tools, progress=clock.unit)
-        compiled.append(CompiledModule(each.backend, each.program, each.module, code))
+        compiled.append(CompiledModule(each.backend, each.program, each.module, code, each.stage))
     return tuple(compiled)
 
 

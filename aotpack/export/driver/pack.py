@@ -28,6 +28,7 @@ from aotpack.archive import (
     Module,
     Placement,
     StagedArchive,
+    Step,
     Variant,
     Weights,
     WeightTensor,
@@ -37,12 +38,14 @@ from aotpack.archive import (
 from aotpack.archive.fields import extent
 from aotpack.archive.layout import CONSTANT_ALIGNMENT
 from aotpack.building import native_sources
-from aotpack.export.backends.backend import Backend, CompiledCode, LoweredModule, Tools
+from aotpack.export.backends.backend import Backend, CompiledCode, HostStep, LoweredModule, Tools
 from aotpack.export.driver.goldens import golden_file, tensor_bytes
 from aotpack.export.driver.host_steps import host_steps, report_of
 from aotpack.export.driver.self_check import Example
+from aotpack.export.driver.stages import device_names
 from aotpack.export.ir.program import PassReport, Program
 from aotpack.export.ir.units import DEFAULT, Unit
+from aotpack.export.partition.split import SplitProgram
 from aotpack.export.tracing.interface import manifest_dtype
 from aotpack.export.weights.constant_table import ConstantTable, Row
 from aotpack.export.weights.identity import Identities
@@ -56,20 +59,34 @@ _TRIM_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class CompiledModule:
-    """A module for one target: the program after its backend's passes, what it was lowered and compiled to."""
+    """A module for one target: the program after its backend's passes, what it was lowered and compiled to; `stage` is
+    the index of the unit's stage that it computes.
+    """
 
     backend: Backend
     program: Program
     lowered: LoweredModule
     compiled: CompiledCode
+    stage: int = 0
 
 
 @dataclass(frozen=True)
 class CompiledUnit:
-    """A unit, after the passes that are true on every device, with its modules: one for each target."""
+    """A unit, after the passes that are true on every device, with its modules: one for each target and stage."""
 
     unit: Unit
     modules: tuple[CompiledModule, ...]
+    split: SplitProgram | None = None
+
+    def stages(self) -> list[list[CompiledModule]]:
+        """The modules of each stage."""
+        count = 1 if self.split is None else len(self.split.stages)
+        return [[module for module in self.modules if module.stage == stage] for stage in range(count)]
+
+    @property
+    def host_steps(self) -> tuple[HostStep, ...]:
+        """What modules for devices run on the host, in order."""
+        return tuple(step for stage in self.stages() for step in host_steps(module.lowered for module in stage))
 
 
 def pack(
@@ -108,9 +125,10 @@ def pack(
     files = _Files(list(layout.segments))
     fold = replaceable.fold if replaceable is not None else None
     calls = [unit for unit in units if unit.unit.entry is not fold]
-    entries = [_entry(list(group), table, files) for _, group in groupby(calls, lambda u: u.unit.name)]
+    devices = device_names(unit.split for unit in calls)
+    entries = [_entry(list(group), table, files, devices) for _, group in groupby(calls, lambda u: u.unit.name)]
     targets = dict.fromkeys(module.lowered.target for unit in calls for module in unit.modules)
-    entries += [_fold_entry(unit, tuple(targets), table, files) for unit in units if unit.unit.entry is fold]
+    entries += [_fold_entry(unit, tuple(targets), table, files, devices) for unit in units if unit.unit.entry is fold]
     report = json.dumps(_report(units), indent=1, sort_keys=True).encode() + b"\n"
     files.add(FileSource.from_bytes("reports/passes.json", report))
     manifest = Manifest(
@@ -120,6 +138,7 @@ def pack(
         tuple(entries),
         report=len(files.sources) - 1,
         weights=None if replaceable is None else _weights(replaceable, table),
+        devices=devices,
     )
     return Draft(output, manifest, files, [] if code_only else [compiled.unit for compiled in units], tf32=tf32)
 
@@ -233,16 +252,12 @@ def _return_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files) -> Entry:
+def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files, devices: Sequence[str]) -> Entry:
     """The manifest's entry with these variants; adds its files."""
     variants = []
     for compiled in units:
         unit = compiled.unit
-        signature = unit.entry.signature
-        implementations = []
-        for each in compiled.modules:
-            packed = _module(each, table, files, _stem(unit))
-            implementations.append(Implementation.of_module(packed, len(signature.inputs), len(signature.outputs)))
+        implementations = _implementations(compiled, table, files, devices)
         checks = tuple(
             dict.fromkeys(
                 check
@@ -250,7 +265,7 @@ def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files) -
                 for check in (*unit.program.checks, *each.program.checks, *each.lowered.checks)
             )
         )
-        variants.append(Variant(unit.variant, unit.guards, tuple(implementations), checks))
+        variants.append(Variant(unit.variant, unit.guards, implementations, checks))
     signature = units[0].unit.entry.signature
     return Entry(
         name=signature.name,
@@ -263,9 +278,34 @@ def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files) -
     )
 
 
-def _fold_entry(compiled: CompiledUnit, targets: Sequence[str], table: ConstantTable, files: _Files) -> Entry:
+def _implementations(
+    compiled: CompiledUnit, table: ConstantTable, files: _Files, devices: Sequence[str]
+) -> tuple[Implementation, ...]:
+    """The implementation for each target; adds their files."""
+    stem, split = _stem(compiled.unit), compiled.split
+    if split is None:
+        signature = compiled.unit.entry.signature
+        sizes = len(signature.inputs), len(signature.outputs)
+        return tuple(Implementation.of_module(_module(each, table, files, stem), *sizes) for each in compiled.modules)
+    numbers = [devices.index(name) for name in split.devices]
+    values = tuple(
+        value if value.device is None else dataclasses.replace(value, device=numbers[value.device])
+        for value in split.values
+    )
+    steps: dict[str, list[Step]] = {}
+    for number, (stage, modules) in enumerate(zip(split.stages, compiled.stages(), strict=True), start=1):
+        for each in modules:
+            module = _module(each, table, files, f"{stem}.stage{number}")
+            step = Step(module, stage.inputs, stage.outputs, devices.index(stage.device))
+            steps.setdefault(each.lowered.target, []).append(step)
+    return tuple(Implementation(target, tuple(found), values) for target, found in steps.items())
+
+
+def _fold_entry(
+    compiled: CompiledUnit, targets: Sequence[str], table: ConstantTable, files: _Files, devices: Sequence[str]
+) -> Entry:
     """The entry that folds new weights for each of the archive's targets: on the host where these are not all CPUs."""
-    entry = _entry([compiled], table, files)
+    entry = _entry([compiled], table, files, devices)
     if all(BY_NAME[target].companion is None for target in targets):
         return entry
     (variant,) = entry.variants
@@ -337,9 +377,14 @@ def _report(units: Sequence[CompiledUnit]) -> dict[str, object]:
 def pass_reports(compiled: CompiledUnit) -> tuple[PassReport, ...]:
     """What each pass did: those that are true on every device, then those of each backend, and host steps."""
     common = compiled.unit.program.reports
-    backends = {module.backend.name: module.program.reports[len(common) :] for module in compiled.modules}
-    steps = host_steps(module.lowered for module in compiled.modules)
-    return (*common, *chain.from_iterable(backends.values()), *([report_of(steps)] if steps else []))
+    found = list(common)
+    for number, modules in enumerate(compiled.stages(), start=1):
+        backends = {module.backend.name: module.program.reports[len(common) :] for module in modules}
+        for report in chain.from_iterable(backends.values()):
+            stage = "" if compiled.split is None else f"stage {number}: "
+            found.append(dataclasses.replace(report, summary=stage + report.summary))
+    steps = compiled.host_steps
+    return (*found, *([report_of(steps)] if steps else []))
 
 
 def _producer(units: Sequence[CompiledUnit], tools: Tools) -> dict[str, str]:

@@ -150,7 +150,7 @@ class Rewriter:
 
     def remove_dead_code(self) -> None:
         """Calls without readers go; assertions, bounds of sizes and writes stay."""
-        self.graph.eliminate_dead_code(_is_impure)
+        self.graph.eliminate_dead_code(is_impure)
 
     def finish(self, name: str, summary: str) -> Program:
         """The changed program with what was reported; the old one when nothing was changed."""
@@ -252,7 +252,8 @@ def _same(first: Any, second: Any) -> bool:
     return len(first) == len(second) and all(expression(x) == expression(y) for x, y in zip(first, second, strict=True))
 
 
-def _is_impure(node: torch.fx.Node) -> bool:
+def is_impure(node: torch.fx.Node) -> bool:
+    """Whether a node stays where nothing reads it: assertions, bounds of sizes, writes."""
     if node.op in ("placeholder", "output"):
         return True
     if isinstance(node.target, OpOverload):

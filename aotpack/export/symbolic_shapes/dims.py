@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -112,21 +112,13 @@ class DimTable:
         Raises:
             CaptureError: a size of an input cannot be computed in a call.
         """
-        expr = self._in_dims(expression(size))
-        if expr.is_Integer:
-            return int(expr)
-        ref = _affine(expr)
-        if ref is not None and ref.dim in self._dims and ref.mul > 0:
-            return ref
-        known = all(symbol.name in self._dims for symbol in _symbols(expr))
-        written = write(expr)
-        code = written.code if known and written.kind is int else None
-        if code is None and not output:
+        element = shape_element(self._in_dims(expression(size)), self._dims)
+        if isinstance(element, Expr) and element.code is None and not output:
             raise CaptureError(
-                f"{where}: the size must be {written.text}, which cannot be computed in a call",
+                f"{where}: the size must be {element.text}, which cannot be computed in a call",
                 hint="make this dim static in dynamic_shapes",
             )
-        return Expr(written.text, code)
+        return element
 
     def without_source(self, element: ShapeElement) -> list[str]:
         """The dims in it whose value no call gives."""
@@ -288,6 +280,19 @@ class DimTable:
             dim = ranges[ref.dim]
             high = None if dim.max is None else ref.mul * dim.max + ref.add
             shape_env.set_bounds(self._env, symbol, ref.mul * dim.min + ref.add, high)
+
+
+def shape_element(expr: sympy.Expr, dims: Collection[str]) -> ShapeElement:
+    """A size, as an expression of dims, for the manifest. It has no code where it is made of other symbols."""
+    expr = sympy.expand(expr) if isinstance(expr, (sympy.Add, sympy.Mul, sympy.Pow)) else expr
+    if expr.is_Integer:
+        return int(expr)
+    ref = _affine(expr)
+    if ref is not None and ref.dim in dims and ref.mul > 0:
+        return ref
+    known = all(symbol.name in dims for symbol in _symbols(expr))
+    written = write(expr)
+    return Expr(written.text, written.code if known and written.kind is int else None)
 
 
 def _declared_range(declared: Dim, value: sympy.Expr, where: Origin) -> Iterator[Assumption]:
