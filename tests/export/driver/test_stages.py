@@ -1,0 +1,341 @@
+"""Archives of several stages, beside eager and beside the archive of the whole program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aotpack
+from aotpack import Dim
+from aotpack.archive import read_manifest
+from aotpack.errors import PartitionError
+from aotpack.export import BuildOptions, Device, Part, Variants, aot_export, build_archive, partition
+from tests.support.building import assert_close
+from tests.support.cuts import cut_into
+from tests.support.declared import check_declared_sizes
+
+B = Dim("batch", 1, 16)
+N = Dim("n", 2, 40)
+
+
+class Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+
+class Convs(nn.Module):
+    """Convolutions with norms: channels-last inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.n = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.b, self.c = nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.n(self.a(x)))
+        y = y + torch.relu(self.b(y))
+        return self.c(nn.functional.adaptive_avg_pool2d(y, 1).flatten(1))
+
+
+class Sizes(nn.Module):
+    """Values whose sizes are computed from those of the inputs, and sizes that occur as numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        both = torch.cat([self.l(x), x, x[:1]], 0)
+        flat = both.reshape(-1) * x.shape[0]
+        scores = (self.l(y) @ x.t()).softmax(-1)
+        mask = torch.arange(x.shape[0], device=x.device) < y.shape[0]
+        return flat.view(2 * x.shape[0] + 1, 6).cumsum(0), scores * mask + x.shape[0] / y.shape[0]
+
+
+class Numbers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, times: int, scale: float, flag: bool) -> tuple[Tensor, int]:
+        y = self.l(x) * scale
+        z = torch.tanh(y) + times
+        return self.l(z) * times, times * 2
+
+
+class Cache(nn.Module):
+    """State that is written early and late, and read through views."""
+
+    k: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.o = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.register_buffer("k", torch.zeros(10, 8))
+        self.register_buffer("count", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        q = self.q(x)
+        self.k.index_copy_(0, self.count.view(1), q)
+        self.count += 1
+        scores = torch.softmax(q @ self.k.view(5, 2, 8).flatten(0, 1).t(), -1)
+        return self.o(scores @ self.k), self.count * 1
+
+
+class InPlace(nn.Module):
+    """Writes to an argument, returns another as it is, and one result twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, total: Tensor, unused: Tensor) -> tuple[Tensor, ...]:
+        y = self.l(x)
+        total += y.sum(0)
+        z = torch.sin(self.l(y)) + total
+        return z, y, y, x, self.l.bias
+
+
+class Choose(nn.Module):
+    """A size that comes out of the data in the middle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.a(x)
+        rows = y[y[:, 0] > 0]
+        return self.b(rows), self.b(torch.relu(self.a(y)))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.r, self.l = nn.LSTM(4, 6, 2, batch_first=True), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y, (h, _) = self.r(x)
+        return self.l(torch.tanh(y)), h
+
+
+class Towers(nn.Module):
+    """Branches side by side, with a weight that both read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(12, 2)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        left, right = torch.relu(self.a(x)), torch.relu(self.b(y))
+        left, right = self.a(left).t(), self.a(right).t()
+        return self.c(torch.cat([left, right], 0).t())
+
+
+@dataclass(frozen=True)
+class Case:
+    model: Callable[[], nn.Module]
+    args: Callable[[], tuple[Any, ...]]
+    shapes: dict[str, Any] = field(default_factory=dict)
+
+
+CASES = {
+    "mlp": Case(Mlp, lambda: (torch.randn(4, 8),), {"x": {0: B}}),
+    "convs": Case(Convs, lambda: (torch.randn(2, 3, 8, 8),), {"x": {0: B, 2: Dim("h", 4, 16), 3: Dim("w", 4, 16)}}),
+    "sizes": Case(Sizes, lambda: (torch.randn(5, 6), torch.randn(3, 6)), {"x": {0: N}, "y": {0: B}}),
+    "numbers": Case(
+        Numbers,
+        lambda: (torch.randn(3, 4), 3, 0.5, True),
+        {"x": {0: B}, "times": Dim("times", 1, 9), "scale": "dynamic", "flag": None},
+    ),
+    "cache": Case(Cache, lambda: (torch.randn(1, 8),)),
+    "in place": Case(
+        InPlace, lambda: (torch.randn(3, 4), torch.zeros(4), torch.ones(2)), {"x": {0: B}, "total": {}, "unused": {}}
+    ),
+    "choose": Case(Choose, lambda: (torch.randn(6, 4),), {"x": {0: N}}),
+    "recurrent": Case(Recurrent, lambda: (torch.randn(2, 5, 4),), {"x": {0: B, 1: N}}),
+    "towers": Case(Towers, lambda: (torch.randn(3, 6), torch.randn(3, 6)), {"x": {0: B}, "y": {0: B}}),
+}
+
+
+def steps_of(path: Path) -> list[Any]:
+    (entry,) = read_manifest(path).entries
+    (implementation,) = entry.variants[0].implementations
+    return list(implementation.steps)
+
+
+@pytest.mark.parametrize("towers", [False, True], ids=["in a row", "towers"])
+@pytest.mark.parametrize("name", CASES)
+def test_stages_cut_anywhere(name: str, towers: bool, tmp_path: Path, cache_dir: Path) -> None:
+    """At sizes of all declared ranges; values in memory as the manifest says, which the runtime checks."""
+    torch.manual_seed(0)
+    case = CASES[name]
+    model, args = case.model().eval(), case.args()
+    program = aot_export(model, args, dynamic_shapes=case.shapes or None)
+    path = tmp_path / "stages.aotpack"
+    cut = cut_into(4, seed=len(name) + towers, towers=towers)
+    build_archive(program, path, options=BuildOptions(cache_dir=cache_dir), partitioning=cut)
+    assert len(steps_of(path)) >= 2
+    archive = aotpack.load(path, verify="full", num_threads=2)
+    if case.shapes:
+        check_declared_sizes(program, model, args, None, path, archive)
+    fresh = case.model().eval()
+    fresh.load_state_dict(model.state_dict())
+    context = archive.context()
+    for _ in range(3):
+        given = case.args()
+        mine, theirs = ([a.clone() if isinstance(a, Tensor) else a for a in given] for _ in range(2))
+        with torch.no_grad():
+            assert_close(context(*mine), fresh(*theirs))
+        assert_close(mine, theirs)
+
+
+def test_equal_to_the_whole_bit_for_bit(tmp_path: Path, cache_dir: Path) -> None:
+    """Cut where kernels end anyway: behind matrix products."""
+    torch.manual_seed(0)
+    model, x = Mlp().eval(), torch.randn(4, 8)
+    program = aot_export(model, (x,), dynamic_shapes={"x": {0: B}})
+    devices = [Device("a", 1 << 20), Device("b", 1 << 20)]
+    cut = partition(program, devices, "mapping", mapping={"net.0": "a", "net.1": "a", "net": "b"})
+    assert [stage.device.name for stage in cut.stages] == ["a", "b"]
+    whole, stages = tmp_path / "whole.aotpack", tmp_path / "stages.aotpack"
+    options = BuildOptions(cache_dir=cache_dir)
+    build_archive(program, whole, options=options)
+    report = build_archive(program, stages, options=options, partitioning=cut)
+    assert any(change.summary.startswith("stage 2: ") for change in report.passes["forward"]["default"])
+    manifest = read_manifest(stages)
+    assert manifest.devices == ("a", "b")
+    assert [step.device for step in steps_of(stages)] == [0, 1]
+    assert {constant.name for constant in manifest.constants} == {c.name for c in read_manifest(whole).constants}
+    one, two = aotpack.load(whole), aotpack.load(stages)
+    for batch in (1, 2, 7, 16):
+        given = torch.randn(batch, 8)
+        assert torch.equal(one(given), two(given))
+
+
+def test_a_weight_of_two_stages_is_stored_once(tmp_path: Path, cache_dir: Path) -> None:
+    model, args = Towers().eval(), CASES["towers"].args()
+    program = aot_export(model, args)
+    sizes = []
+    for number, cut in enumerate((None, cut_into(6, seed=1))):
+        path = tmp_path / f"{number}.aotpack"
+        build_archive(program, path, options=BuildOptions(cache_dir=cache_dir, without=("all",)), partitioning=cut)
+        manifest = read_manifest(path)
+        sizes.append({constant.sources: constant.nbytes for constant in manifest.constants})
+        assert len({constant.sha256 for constant in manifest.constants}) == len(manifest.constants)
+    assert sizes[0] == sizes[1]
+
+
+def test_updatable_weights(tmp_path: Path, cache_dir: Path) -> None:
+    model, x = Mlp().eval(), torch.randn(4, 8)
+    path = tmp_path / "updatable.aotpack"
+    options = BuildOptions(cache_dir=cache_dir, updatable=True)
+    build_archive(aot_export(model, (x,)), path, options=options, partitioning=cut_into(3))
+    archive = aotpack.load(path)
+    other = Mlp().eval()
+    archive.update_weights(other.state_dict())
+    with torch.no_grad():
+        assert_close(archive(x), other(x))
+
+
+def test_entries_and_variants(tmp_path: Path, cache_dir: Path) -> None:
+    """A function partitions each; two entries share state, which lies on one device."""
+    model = Mlp().eval()
+    x = torch.randn(4, 8)
+    seen = []
+    cut = cut_into(2)
+
+    def partitioner(program: Any) -> Any:
+        seen.append(program.signature.name)
+        return cut(program) if program.signature.name == "first" else None
+
+    first = aot_export(
+        model, (x,), dynamic_shapes={"x": {0: B}}, entry="first", variants=Variants([{"batch": 1}, {}])
+    )
+    second = aot_export(model, (x,), entry="second")
+    path = tmp_path / "entries.aotpack"
+    build_archive([first, second], path, options=BuildOptions(cache_dir=cache_dir), partitioning=partitioner)
+    assert seen[-1] == "second"
+    by_name = {entry.name: entry for entry in read_manifest(path).entries}
+    assert all(len(i.steps) == 2 for v in by_name["first"].variants for i in v.implementations)
+    assert all(len(i.steps) == 1 for v in by_name["second"].variants for i in v.implementations)
+    archive = aotpack.load(path)
+    for batch in (1, 4, 9):
+        given = torch.randn(batch, 8)
+        with torch.no_grad():
+            assert_close(archive.entry("first")(given), model(given))
+
+
+def test_a_partitioning_of_another_program(tmp_path: Path, cache_dir: Path) -> None:
+    devices = [Device("a", 1 << 20)]
+    first = aot_export(Mlp().eval(), (torch.randn(4, 8),))
+    other = partition(aot_export(Convs().eval(), (torch.randn(2, 3, 8, 8),)), devices)
+    with pytest.raises(PartitionError, match="not of the nodes of 'forward' after its passes"):
+        build_archive(first, tmp_path / "x.aotpack", options=BuildOptions(cache_dir=cache_dir), partitioning=other)
+    named = partition(aot_export(Mlp().eval(), (torch.randn(4, 8),), entry="other"), devices)
+    with pytest.raises(PartitionError, match="of the entry 'other', which the archive does not have"):
+        build_archive(first, tmp_path / "x.aotpack", options=BuildOptions(cache_dir=cache_dir), partitioning=named)
+
+
+def test_builds_are_reproducible(tmp_path: Path, cache_dir: Path) -> None:
+    torch.manual_seed(0)
+    model, args = Sizes().eval(), CASES["sizes"].args()
+    data = []
+    for number in range(2):
+        program = aot_export(model, args, dynamic_shapes=CASES["sizes"].shapes)
+        path = tmp_path / f"{number}.aotpack"
+        build_archive(program, path, options=BuildOptions(cache_dir=cache_dir), partitioning=cut_into(3, 2))
+        data.append(path.read_bytes())
+    assert data[0] == data[1]
+
+
+def test_no_stage_is_a_plain_archive(tmp_path: Path, cache_dir: Path) -> None:
+    """A program of one stage is compiled as a whole, whatever its device."""
+    program = aot_export(Mlp().eval(), (torch.randn(4, 8),))
+    found = partition(program, [Device("only", 1 << 20)])
+    path = tmp_path / "one.aotpack"
+    build_archive(program, path, options=BuildOptions(cache_dir=cache_dir), partitioning=found)
+    assert read_manifest(path).devices == ("main",)
+    assert len(steps_of(path)) == 1
+
+
+def test_views_and_layouts_between_stages(tmp_path: Path, cache_dir: Path) -> None:
+    """What is no dense tensor in the program arrives dense: expanded, transposed and sliced values."""
+
+    class Views(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = torch.sin(x)
+            wide = y[:, None].expand(-1, 3, -1)
+            part = y[:, 1::2]
+            turned = y.t()
+            return (wide + 1).reshape(-1), (part.t() @ turned.t()).view(-1)
+
+    model, x = Views(), torch.randn(4, 8)
+    program = aot_export(model, (x,), dynamic_shapes={"x": {0: B}})
+    names = [n.name for n in program.graph.nodes if n.op == "call_function" and isinstance(n.meta.get("val"), Tensor)]
+    views = [n.name for n in program.graph.nodes if "view" not in n.name and n.name in names[:6]]
+    path = tmp_path / "views.aotpack"
+
+    def cut(given: Any) -> Any:
+        found = [n.name for n in given.graph.nodes if n.op == "call_function" and isinstance(n.meta.get("val"), Tensor)]
+        first = [name for name in found if name in views]
+        parts = [Part(tuple(first)), Part(tuple(name for name in found if name not in first))]
+        return partition(given, [Device("a", 1 << 30), Device("b", 1 << 30)], "aot", partitions=parts, passes=False)
+
+    build_archive(program, path, options=BuildOptions(cache_dir=cache_dir), partitioning=cut)
+    assert len(steps_of(path)) == 2
+    archive = aotpack.load(path)
+    for batch in (1, 5, 16):
+        given = torch.randn(batch, 8)
+        assert_close(archive(given), model(given))
