@@ -149,10 +149,12 @@ def _tensors_read(node: torch.fx.Node, roles: NodeRoles) -> Iterator[torch.fx.No
         if argument in seen:
             continue
         seen.add(argument)
-        if argument.op != "call_function" or not roles.is_free(argument):
+        if not roles.is_number(argument):
             value = argument.meta.get("val")
             if argument.op != "get_attr" or isinstance(value, torch.Tensor):
                 yield argument
+        elif roles.needs_tensor(argument):
+            pending += argument.all_input_nodes
         else:
             # Of a tensor whose size is asked for, a stage needs the size only.
             pending += [value for value in argument.all_input_nodes if roles.is_free(value) and value.op != "get_attr"]
@@ -175,7 +177,7 @@ def _blocks(roles: NodeRoles) -> list[list[torch.fx.Node]]:
     graph = nx.DiGraph()
     graph.add_nodes_from(group)
     for index, node in enumerate(nodes):
-        for argument in node.all_input_nodes:
+        for argument in _tensors_read(node, roles):
             if argument in position and group[position[argument]] != group[index]:
                 graph.add_edge(group[position[argument]], group[index])
     # Groups that need results of each other become one.

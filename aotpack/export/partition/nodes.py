@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
+import sympy
 import torch
 import torch.fx
 
@@ -28,11 +29,15 @@ class NodeRoles:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._env = shape_env.graph_environment(program.graph)
+        self._written = _written_nodes(program)
+        placeholders = program.graph.find_nodes(op="placeholder")
+        # What each stage can ask an input of the entry for.
+        self._entry_sizes = {size for node in placeholders for size in sizes_of(node.meta.get("val"))}
         self._free: set[torch.fx.Node] = set()
         for node in program.graph.nodes:
             if self._can_be_free(node):
                 self._free.add(node)
+        self._opaque = self._opaque_symbols()
 
     def is_free(self, node: torch.fx.Node) -> bool:
         """Whether every stage can have the node for itself."""
@@ -41,6 +46,10 @@ class NodeRoles:
     def is_number(self, node: torch.fx.Node) -> bool:
         """Whether a node is a free number that is computed."""
         return node.op == "call_function" and node in self._free
+
+    def needs_tensor(self, node: torch.fx.Node) -> bool:
+        """Whether a size can be told by its tensor only, not by an input of the entry."""
+        return node.target in _SIZES and shape_env.expression(node.meta["val"]) not in self._entry_sizes
 
     def computing(self) -> Iterator[torch.fx.Node]:
         """The nodes that a partitioning assigns to stages, in order."""
@@ -51,30 +60,42 @@ class NodeRoles:
     def inseparable(self) -> Iterator[tuple[torch.fx.Node, torch.fx.Node]]:
         """Pairs of computing nodes that belong to one stage.
 
-        Parts of a result that is no tensor; all that reads memory to which a call writes, by whatever view; values
-        whose sizes come out of the data, and numbers out of the data, with their readers; views by address.
+        Parts of a result that is no tensor; all that reads memory to which a call writes, by whatever view; numbers out
+        of the data, and tensors with sizes that are such numbers, with their readers; views by address.
         """
         for node in self.computing():
             value = node.meta.get("val")
-            if isinstance(value, (list, tuple)) or self.is_data_dependent(node):
+            if isinstance(value, (list, tuple, *_NUMBERS)) or self._opaque.intersection(symbols_of(value)):
                 yield from ((node, user) for user in self._users(node))
             if node.target is _aten.as_strided.default:
-                yield from ((node, argument) for argument in node.all_input_nodes if argument not in self._free)
-        for memory in self._written():
+                yield from ((node, base) for base in self._bases(node))
+        for memory in self._written:
             first, *others = [*self._users_of_memory(memory)] or [memory]
             yield from ((first, other) for other in others)
 
-    def is_data_dependent(self, node: torch.fx.Node) -> bool:
-        """Whether a value is a number, or has a size, that is known only when the node has run."""
-        value = node.meta.get("val")
-        if isinstance(value, _NUMBERS):
-            return node not in self._free
-        return any(self._unknown(size) for tensor in _tensors(value) for size in (*tensor.shape, *tensor.stride()))
+    def _opaque_symbols(self) -> set[sympy.Basic]:
+        """The symbols out of the data that are not the size of the tensor that they came with: a stage that is handed
+        tensors could not tell them.
+        """
+        env = shape_env.graph_environment(self._program.graph)
+        seen: set[sympy.Basic] = set()
+        opaque: set[sympy.Basic] = set()
+        for node in self._program.graph.nodes:
+            value = node.meta.get("val")
+            new = [symbol for symbol in symbols_of(value) if symbol not in seen]
+            if new and env is not None:
+                seen.update(new)
+                plain = set(sizes_of(value)) if isinstance(value, torch.Tensor) else set()
+                opaque.update(s for s in new if not shape_env.is_input(env, s) and s not in plain)
+        return opaque
 
-    def _unknown(self, size: Any) -> bool:
-        if not isinstance(size, torch.SymInt) or self._env is None:
-            return False
-        return any(not shape_env.is_input(self._env, s) for s in shape_env.expression(size).free_symbols)
+    def _bases(self, node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+        """What a view shares memory with."""
+        for argument in node.all_input_nodes:
+            if argument not in self._free:
+                yield argument
+                if is_view(argument):
+                    yield from self._bases(argument)
 
     def _can_be_free(self, node: torch.fx.Node) -> bool:
         if node.op in ("placeholder", "get_attr"):
@@ -82,26 +103,11 @@ class NodeRoles:
         if node.op != "call_function" or not isinstance(node.meta.get("val"), _NUMBERS):
             return False
         if node.target in _SIZES:
-            return not self._unknown(node.meta["val"])
-        return all(argument in self._free and not self._is_state(argument) for argument in node.all_input_nodes)
-
-    def _is_state(self, node: torch.fx.Node) -> bool:
-        if node.op != "get_attr" or not isinstance(node.meta.get("val"), torch.Tensor):
-            return False
-        return self._program.constant_info(str(node.target)).mutated
+            return True
+        return all(argument in self._free and argument not in self._written for argument in node.all_input_nodes)
 
     def _users(self, node: torch.fx.Node) -> Iterator[torch.fx.Node]:
         return (user for user in node.users if user.op != "output" and user not in self._free)
-
-    def _written(self) -> Iterator[torch.fx.Node]:
-        """State, and what operators write to."""
-        seen = {node for node in self._program.graph.find_nodes(op="get_attr") if self._is_state(node)}
-        yield from seen
-        for node in self._program.graph.nodes:
-            for argument in _written_arguments(node):
-                if argument not in seen:
-                    seen.add(argument)
-                    yield argument
 
     def _users_of_memory(self, node: torch.fx.Node) -> Iterator[torch.fx.Node]:
         """A value, its views, and what reads any of them; computing nodes only."""
@@ -136,12 +142,34 @@ def is_view(node: torch.fx.Node) -> bool:
     return not schema.is_mutable and any(result.alias_info is not None for result in schema.returns)
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
+def sizes_of(value: Any) -> Iterator[sympy.Basic]:
+    """The sizes of a tensor, or a number, as expressions; constants are left out."""
+    for size in value.shape if isinstance(value, torch.Tensor) else (value,):
+        if isinstance(size, torch.SymInt):
+            yield shape_env.expression(size)
+
+
+def symbols_of(value: Any) -> Iterator[sympy.Basic]:
+    """The symbols in a value, in an order that is the same in each build."""
+    if isinstance(value, (list, tuple)):
         for item in value:
-            yield from _tensors(item)
+            yield from symbols_of(item)
+    elif isinstance(value, torch.Tensor):
+        for size in (*value.shape, *value.stride()):
+            yield from symbols_of(size)
+    elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        yield from sorted(shape_env.expression(value).free_symbols, key=str)
+
+
+def _written_nodes(program: Program) -> dict[torch.fx.Node, None]:
+    """State, and what operators write to."""
+    found: dict[torch.fx.Node, None] = {}
+    for node in program.graph.nodes:
+        is_constant = node.op == "get_attr" and isinstance(node.meta.get("val"), torch.Tensor)
+        if is_constant and program.constant_info(str(node.target)).mutated:
+            found[node] = None
+        found.update(dict.fromkeys(_written_arguments(node)))
+    return found
 
 
 def _written_arguments(node: torch.fx.Node) -> Iterator[torch.fx.Node]:

@@ -9,7 +9,7 @@ import sympy
 import torch
 import torch.fx
 
-from aotpack.export.partition.nodes import NodeRoles
+from aotpack.export.partition.nodes import NodeRoles, sizes_of, symbols_of
 from aotpack.export.symbolic_shapes.shape_env import expression
 
 _SIZE = torch.ops.aten.sym_size.int
@@ -28,9 +28,9 @@ class StageInputs:
         """`nodes`: the computing nodes of the stage, in order. `results`: what it returns of what the entry does."""
         self._roles = roles
         self._own = dict.fromkeys(nodes)
-        graph = (nodes or results)[0].graph
-        position = {node: index for index, node in enumerate(graph.nodes)}
-        self._entry = list(graph.find_nodes(op="placeholder"))
+        self._graph = (nodes or results)[0].graph
+        position = {node: index for index, node in enumerate(self._graph.nodes)}
+        self._entry = list(self._graph.find_nodes(op="placeholder"))
         self._reads: dict[torch.fx.Node, None] = {}
         self._numbers: dict[torch.fx.Node, None] = {}
         self._sources: dict[torch.fx.Node, tuple[torch.fx.Node, int | None]] = {}
@@ -71,7 +71,7 @@ class StageInputs:
             return
         wanted = expression(node.meta["val"])
         for other in (*self._reads, *self._entry):
-            for axis, size in _sizes(other):
+            for axis, size in _axes(other):
                 if expression(size) == wanted:
                     self._sources[node] = (other, axis)
                     self._reads[other] = None
@@ -79,41 +79,26 @@ class StageInputs:
         self._reads[tensor] = None
 
     def _bind_symbols(self) -> None:
-        """Adds inputs of the entry until each symbol in a size of the stage is the size of an input, or an input."""
-        bound: set[sympy.Basic] = set()
+        """Adds inputs until each symbol in a size of the stage is the size of one, or is one: inputs of the entry, or
+        for symbols out of the data the tensor that they came with.
+        """
+        bound = {size for node in self._reads for size in sizes_of(node.meta["val"])}
         wanted: dict[sympy.Basic, None] = {}
-        for node in self._reads:
-            bound.update(expression(size) for _, size in _sizes(node))
         for node in (*self._reads, *self._own, *self._numbers):
-            for symbol in _symbols(node.meta.get("val")):
-                wanted[symbol] = None
+            wanted.update(dict.fromkeys(symbols_of(node.meta.get("val"))))
         for symbol in wanted:
             if symbol in bound:
                 continue
-            for node in self._entry:
-                own = {expression(size) for _, size in _sizes(node)}
-                if symbol in own:
-                    self._reads[node] = None
-                    bound |= own
-                    break
+            first = next((node for node in self._graph.nodes if symbol in sizes_of(node.meta.get("val"))), None)
+            if first is not None and first not in self._own and not self._roles.is_number(first):
+                self._reads[first] = None
+                bound.update(sizes_of(first.meta["val"]))
 
 
-def _sizes(node: torch.fx.Node) -> Iterator[tuple[int | None, Any]]:
+def _axes(node: torch.fx.Node) -> Iterator[tuple[int | None, Any]]:
     """(axis, size) of a tensor; (None, itself) of a number."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor):
         yield from enumerate(value.shape)
     elif isinstance(value, torch.SymInt):
         yield None, value
-
-
-def _symbols(value: Any) -> Iterator[sympy.Basic]:
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _symbols(item)
-    elif isinstance(value, torch.Tensor):
-        for size in (*value.shape, *value.stride()):
-            if isinstance(size, torch.SymInt):
-                yield from sorted(expression(size).free_symbols, key=str)
-    elif isinstance(value, torch.SymInt):
-        yield from sorted(expression(value).free_symbols, key=str)

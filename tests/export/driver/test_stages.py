@@ -108,16 +108,21 @@ class InPlace(nn.Module):
 
 
 class Choose(nn.Module):
-    """A size that comes out of the data in the middle."""
+    """Sizes that come out of the data in the middle: of a selection, and of a number."""
 
     def __init__(self) -> None:
         super().__init__()
         self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         y = self.a(x)
         rows = y[y[:, 0] > 0]
-        return self.b(rows), self.b(torch.relu(self.a(y)))
+        z = torch.relu(self.b(rows)) + 1
+        both = torch.cat([z, rows], 0).reshape(-1) * rows.shape[0]
+        count = (y[:, 1] > 0).sum().item()
+        torch._check(count >= 0)
+        steps = torch.cos(torch.zeros(count) + y.sum()) * 2
+        return both.view(rows.shape[0] * 2, 4).cumsum(0), self.b(torch.sin(z)).sum(0), steps.exp().sum() + z.sum()
 
 
 class Recurrent(nn.Module):
@@ -260,9 +265,7 @@ def test_entries_and_variants(tmp_path: Path, cache_dir: Path) -> None:
         seen.append(program.signature.name)
         return cut(program) if program.signature.name == "first" else None
 
-    first = aot_export(
-        model, (x,), dynamic_shapes={"x": {0: B}}, entry="first", variants=Variants([{"batch": 1}, {}])
-    )
+    first = aot_export(model, (x,), dynamic_shapes={"x": {0: B}}, entry="first", variants=Variants([{"batch": 1}, {}]))
     second = aot_export(model, (x,), entry="second")
     path = tmp_path / "entries.aotpack"
     build_archive([first, second], path, options=BuildOptions(cache_dir=cache_dir), partitioning=partitioner)
