@@ -32,11 +32,12 @@ def captured(tmp_path: Path, cache_dir: Path) -> Callable[..., tuple[Program, Pa
         *,
         mode: str = "forward",
         dynamic_shapes: Any = None,
+        partitioning: Any = None,
         **options: Any,
     ) -> tuple[Program, Path]:
         program = aot_export(model, tuple(args), kwargs, mode=mode, dynamic_shapes=dynamic_shapes)
         output = tmp_path / f"{len(list(tmp_path.iterdir()))}.aotpack"
-        build_archive(program, output, options=BuildOptions(cache_dir=cache_dir, **options))
+        build_archive(program, output, options=BuildOptions(cache_dir=cache_dir, **options), partitioning=partitioning)
         return program, output
 
     return run
