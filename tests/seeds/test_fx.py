@@ -285,10 +285,10 @@ def test_saturate_host(build: Build) -> None:
     model, args = LinearAndAdds().eval(), (torch.rand(4, 4), torch.rand(4, 4))
     program = aot_export(model, args)
     # The sum and the linear hold 80 bytes of weights, two inputs and two results of 64 bytes.
-    sizes = {"dev_0": 350, "dev_1": 340, "dev_2": 338, "dev_3": 260, "dev_4": 250}
+    sizes = {"dev_0": 350, "dev_1": 340, "dev_2": 338, "dev_3": 325, "dev_4": 250}
     devices = [Device(name, size) for name, size in sizes.items()]
     found = partition(program, devices, saturate_host=True)
-    assert [(stage.device.name, stage.bytes.total) for stage in found.stages] == [("dev_0", 336), ("dev_1", 256)]
+    assert [(stage.device.name, stage.bytes.total) for stage in found.stages] == [("dev_0", 336), ("dev_1", 320)]
     assert [[device.name for device in replica] for replica in found.replicas] == [["dev_2", "dev_3"]]
     assert partition(program, devices).replicas == ()
     check_stages(build, model, args, found)

@@ -135,7 +135,7 @@ class WorkGraph:
     def _predecessors(self) -> list[set[int]]:
         found: list[set[int]] = []
         for index, block in enumerate(self.blocks):
-            # Numbers, and results that are no tensors, are read within a block.
+            # Numbers, and results that are not tensors, are read within a block.
             found.append({self.values[value].producer for value in block.reads} - {ENTRY, index})
         return found
 
