@@ -17,7 +17,7 @@ from aotpack.export.ir.rewriter import fake_mode, has_order, is_impure
 from aotpack.export.partition.nodes import NodeRoles
 from aotpack.export.partition.result import Partitioning
 from aotpack.export.partition.stage_inputs import StageInputs
-from aotpack.export.passes.runner import check, propagate
+from aotpack.export.passes.runner import propagate, run_passes
 from aotpack.export.symbolic_shapes.dims import shape_element
 from aotpack.export.symbolic_shapes.guards import dim_symbol
 from aotpack.export.symbolic_shapes.shape_env import expression
@@ -148,9 +148,7 @@ class _Split:
             signature=self._signature(given, returned),
             reference=None,
         )
-        check(program)
-        if layouts_changed:
-            propagate(program)
+        program = run_passes(program, (follow_inputs,) if layouts_changed else ())
         return StageProgram(program, read, outputs, device)
 
     def _signature(self, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> Signature:
@@ -230,6 +228,12 @@ class _Split:
             users = [self._stage_of[user] for user in node.users if user in self._stage_of]
             found.append(own if own is not None else min(users, default=last))
         return found
+
+
+def follow_inputs(program: Program) -> Program:
+    """Recomputes strides from those of the inputs."""
+    propagate(program)
+    return program
 
 
 def _live(program: Program, computing: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
