@@ -168,10 +168,10 @@ class _Split:
             copy = graph.create_node("placeholder", node.name, name=node.name)
             copy.meta = dict(node.meta)
             if node.op != "placeholder":
-                order = self._spec(node).order
-                if not has_order(node.meta["val"], order):
-                    copy.meta["val"] = self._dense(node.meta["val"], order)
-                    changed = True
+                value, order = node.meta["val"], self._spec(node).order
+                changed = changed or not has_order(value, order)
+                if not all(isinstance(step, int) for step in value.stride()) or not has_order(value, order):
+                    copy.meta["val"] = self._dense(value, order)
             copies[node] = copy
 
         def take(node: torch.fx.Node) -> torch.fx.Node:
@@ -195,6 +195,9 @@ class _Split:
         return graph, changed
 
     def _dense(self, value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+        """A fake tensor with the strides that inputs have: plain products, without torch's `max(1, size)`, which
+        TorchInductor cannot always divide by.
+        """
         strides: list[Any] = [1] * value.dim()
         step: Any = 1
         for axis in reversed(order):

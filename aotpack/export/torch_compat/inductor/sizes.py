@@ -6,7 +6,8 @@ what is not known is answered as for sizes in general), where TorchInductor must
 and the lowerings that fix sizes are replaced by decompositions (aotpack/export/decompositions/).
 
 Private interfaces touched (torch 2.11 to 2.13):
-  torch._inductor.sizevars.SizeVarAllocator.{evaluate_min, evaluate_max, guard_int_seq}
+  torch._inductor.sizevars.SizeVarAllocator.{evaluate_min, evaluate_max, guard_int_seq, guard_or_false}
+  torch.utils._sympy.value_ranges.ValueRangeError
   torch._subclasses.fake_impls._compute_stride
   torch._inductor.fx_passes.reinplace.{graph_call_function, compute_overlapping_tensors}
   torch.fx.experimental._config.backed_size_oblivious
@@ -17,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +27,7 @@ import torch
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._sympy.functions import Max, Min
+from torch.utils._sympy.value_ranges import ValueRangeError
 
 from aotpack.export.torch_compat.inductor.size_printer import sizes_in_cpp
 from aotpack.export.torch_compat.older_torch import lowering_mended
@@ -43,6 +46,7 @@ def open_sizes() -> Iterator[None]:
         sizes_oblivious(),
         replaced(SizeVarAllocator, "evaluate_min", _or_expression(SizeVarAllocator.evaluate_min, Min)),
         replaced(SizeVarAllocator, "evaluate_max", _or_expression(SizeVarAllocator.evaluate_max, Max)),
+        replaced(SizeVarAllocator, "guard_or_false", _or_false(SizeVarAllocator.guard_or_false)),
         # The lowering of convolutions asks so for the sizes of weights and biases, and has use for their number alone.
         replaced(SizeVarAllocator, "guard_int_seq", lambda _, sizes: list(sizes)),
         replaced(fake_impls, "_compute_stride", _of_all_sizes(fake_impls._compute_stride)),
@@ -115,6 +119,30 @@ def _span(tensor: torch.Tensor) -> tuple[Any, Any]:
     first: Any = tensor.storage_offset()
     reach = [(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
     return first, first + sum(reach) + 1
+
+
+def _or_false(original: Any) -> Any:
+    """Whether a condition is known to hold; not where torch fails to tell."""
+
+    @functools.wraps(original)
+    def guard_or_false(self: Any, *args: Any, **kwargs: Any) -> bool:
+        # torch logs the failure as a warning.
+        _LOGGER.addFilter(_no_warning)
+        try:
+            return bool(original(self, *args, **kwargs))
+        except ValueRangeError:
+            return False
+        finally:
+            _LOGGER.removeFilter(_no_warning)
+
+    return guard_or_false
+
+
+_LOGGER = logging.getLogger("torch.utils._sympy.interp")
+
+
+def _no_warning(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.WARNING
 
 
 def _or_expression(original: Any, function: Any) -> Any:

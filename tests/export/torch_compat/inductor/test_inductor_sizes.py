@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,9 @@ from torch.utils._sympy.functions import (
     ToFloat,
 )
 
+import aotpack
+from aotpack import Dim
+from aotpack.export import BuildOptions, aot_export, build_archive
 from aotpack.export.diagnostics.check_messages import condition_key
 from aotpack.export.torch_compat.inductor.size_printer import sizes_in_cpp
 
@@ -86,3 +90,22 @@ def test_sizes_are_printed(make: Any, expected: str) -> None:
         text = CppPrinter().doprint(make(sympy.Symbol("n", integer=True, positive=True)))
     assert expected in text
     assert "math." not in text
+
+
+def test_a_result_whose_sizes_are_differences_of_sizes(tmp_path: Path, cache_dir: Path) -> None:
+    """The strides of such a result are compared: torch divides them, and fails on the range of the quotient."""
+
+    class Pairs(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.nn.functional.avg_pool1d(x, 10)[..., 1:]
+            pairs = y[:, :, None, :] > y[:, :, :, None]
+            return pairs.expand(x.shape[0], -1, y.shape[2], y.shape[2])
+
+    model, shapes = Pairs(), {"x": {0: Dim("b", 1, 8), 2: Dim("n", 40, 400)}}
+    path = tmp_path / "pairs.aotpack"
+    program = aot_export(model, (torch.randn(3, 1, 60),), dynamic_shapes=shapes)
+    build_archive(program, path, options=BuildOptions(cache_dir=cache_dir))
+    archive = aotpack.load(path)
+    for batch, length in ((1, 40), (3, 60), (8, 399)):
+        x = torch.randn(batch, 1, length)
+        assert torch.equal(archive(x), model(x))
