@@ -38,6 +38,7 @@ from aotpack.archive import (
 from aotpack.archive.fields import extent
 from aotpack.archive.layout import CONSTANT_ALIGNMENT
 from aotpack.building import native_sources
+from aotpack.errors import PartitionError
 from aotpack.export.backends.backend import Backend, CompiledCode, HostStep, LoweredModule, Tools
 from aotpack.export.driver.goldens import golden_file, tensor_bytes
 from aotpack.export.driver.host_steps import host_steps, report_of
@@ -129,6 +130,7 @@ def pack(
     entries = [_entry(list(group), table, files, devices) for _, group in groupby(calls, lambda u: u.unit.name)]
     targets = dict.fromkeys(module.lowered.target for unit in calls for module in unit.modules)
     entries += [_fold_entry(unit, tuple(targets), table, files, devices) for unit in units if unit.unit.entry is fold]
+    _refuse_state_on_devices(constants, entries, devices)
     report = json.dumps(_report(units), indent=1, sort_keys=True).encode() + b"\n"
     files.add(FileSource.from_bytes("reports/passes.json", report))
     manifest = Manifest(
@@ -299,6 +301,24 @@ def _implementations(
             step = Step(module, stage.inputs, stage.outputs, devices.index(stage.device))
             steps.setdefault(each.lowered.target, []).append(step)
     return tuple(Implementation(target, tuple(found), values) for target, found in steps.items())
+
+
+def _refuse_state_on_devices(constants: Sequence[Constant], entries: Sequence[Entry], devices: Sequence[str]) -> None:
+    """Raises BuildError where steps on several devices read state: it is one tensor in a context."""
+    places: dict[int, tuple[int | None, str]] = {}
+    for entry in entries:
+        for step in (step for v in entry.variants for i in v.implementations for step in i.steps):
+            for index in step.module.constants:
+                if not constants[index].mutated:
+                    continue
+                device, other = places.setdefault(index, (step.device, entry.name))
+                if device != step.device:
+                    names = [devices[number] if number is not None else "host" for number in (device, step.device)]
+                    raise PartitionError(
+                        f"the state {constants[index].name!r} is on the device {names[0]!r} in {other}, but on "
+                        f"{names[1]!r} in {entry.name}",
+                        hint="partition the entries so that stages with this state are on one device",
+                    )
 
 
 def _fold_entry(

@@ -60,8 +60,8 @@ class NodeRoles:
     def inseparable(self) -> Iterator[tuple[torch.fx.Node, torch.fx.Node]]:
         """Pairs of computing nodes that belong to one stage.
 
-        Parts of a result that is not a tensor; all that reads memory to which a call writes, by whatever view; numbers out
-        of the data, and tensors with sizes that are such numbers, with their readers; views by address.
+        Parts of a result that is not a tensor; all that reads memory to which a call writes, by whatever view; numbers
+        out of the data, and tensors with sizes that are such numbers, with their readers; views by address.
         """
         for node in self.computing():
             value = node.meta.get("val")

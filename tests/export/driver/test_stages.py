@@ -342,3 +342,111 @@ def test_views_and_layouts_between_stages(tmp_path: Path, cache_dir: Path) -> No
     for batch in (1, 5, 16):
         given = torch.randn(batch, 8)
         assert_close(archive(given), model(given))
+
+
+def test_a_stage_that_only_writes_state(tmp_path: Path, cache_dir: Path) -> None:
+    class Count(nn.Module):
+        count: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.l = nn.Linear(4, 4)
+            self.register_buffer("count", torch.zeros(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.l(x)
+            self.count += y.sum(0)
+            return torch.relu(y)
+
+    model, x = Count().eval(), torch.randn(3, 4)
+    program = aot_export(model, (x,))
+    writing = [n.name for n in program.graph.nodes if n.name.startswith(("sum", "add", "copy"))]
+    mapping = {"": "a", **dict.fromkeys(writing, "b")}
+    found = partition(program, [Device("a", 1 << 20), Device("b", 1 << 20)], "mapping", mapping=mapping)
+    assert [stage.device.name for stage in found.stages] == ["a", "b"]
+    path = tmp_path / "count.aotpack"
+    build_archive(program, path, options=BuildOptions(cache_dir=cache_dir), partitioning=found)
+    assert [len(step.outputs) for step in steps_of(path)] == [2, 0]
+    context = aotpack.load(path).context()
+    fresh = Count().eval()
+    fresh.load_state_dict(model.state_dict())
+    fresh.count.zero_()
+    for _ in range(3):
+        given = torch.randn(3, 4)
+        with torch.no_grad():
+            assert_close(context(given), fresh(given))
+        assert_close(torch.as_tensor(context.state()["count"]), fresh.count)
+
+
+class Shared(nn.Module):
+    """Two methods over one state."""
+
+    total: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(4, 4)
+        self.register_buffer("total", torch.zeros(4))
+
+    def add(self, x: Tensor) -> Tensor:
+        self.total += self.l(x).sum(0)
+        return self.total * 1
+
+    def read(self, x: Tensor) -> Tensor:
+        return torch.cumsum(self.l(x), 0) + self.total
+
+
+def test_state_of_two_entries_is_on_one_device(tmp_path: Path, cache_dir: Path) -> None:
+    model, x = Shared().eval(), torch.randn(3, 4)
+    programs = [aot_export(model, (x,), entry=name, method=name) for name in ("add", "read")]
+    devices = [Device("a", 1 << 20), Device("b", 1 << 20)]
+
+    def cut(program: Any, first: str, second: str) -> Any:
+        mapping = {"l": first, "": second}
+        return partition(program, devices, "mapping", mapping=mapping, passes=False)
+
+    options = BuildOptions(cache_dir=cache_dir)
+    path = tmp_path / "shared.aotpack"
+    with pytest.raises(PartitionError, match="the state 'total' is on the device 'b' in add, but on 'a' in read"):
+        build_archive(
+            programs,
+            path,
+            options=options,
+            partitioning=lambda p: cut(p, *("ab" if p.signature.name == "add" else "ba")),
+        )
+    build_archive(programs, path, options=options, partitioning=lambda p: cut(p, "a", "b"))
+    context = aotpack.load(path).context()
+    for name in ("add", "read", "add", "read"):
+        given = torch.randn(3, 4)
+        with torch.no_grad():
+            assert_close(context.entry(name)(given), getattr(model, name)(given))
+
+
+def test_several_targets_and_a_source_that_is_freed(tmp_path: Path, cache_dir: Path) -> None:
+    model, x = Convs().eval(), torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        expected = model(x)
+    path = tmp_path / "targets.aotpack"
+    options = BuildOptions(cache_dir=cache_dir, free_source=True)
+    targets = ["x86-64-v3", "x86-64-v4"]
+    build_archive(aot_export(model, (x,)), path, targets=targets, options=options, partitioning=cut_into(3, 1))
+    (entry,) = read_manifest(path).entries
+    assert [i.target for i in entry.variants[0].implementations] == targets
+    assert [len(i.steps) for i in entry.variants[0].implementations] == [3, 3]
+    assert_close(aotpack.load(path)(x), expected)
+
+
+def test_random_numbers_differ_between_stages(tmp_path: Path, cache_dir: Path) -> None:
+    class Noise(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return x + torch.randn(64), x + torch.randn(64)
+
+    program = aot_export(Noise(), (torch.zeros(64),))
+    path = tmp_path / "noise.aotpack"
+    build_archive(program, path, options=BuildOptions(cache_dir=cache_dir), partitioning=cut_into(2, 1))
+    context = aotpack.load(path).context(seed=3)
+    one, two = context(torch.zeros(64))
+    assert not torch.equal(one, two)
+    again = aotpack.load(path).context(seed=3)(torch.zeros(64))
+    assert torch.equal(one, again[0])
+    assert torch.equal(two, again[1])
