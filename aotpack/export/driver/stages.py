@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from aotpack.archive.manifest import MAIN_DEVICE
 from aotpack.errors import PartitionError
+from aotpack.export.diagnostics.internal_errors import callers_own
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.units import Unit
 from aotpack.export.partition.result import Partitioning
@@ -37,9 +38,15 @@ def stages_of(partitioner: Partitioner | None, program: Program) -> SplitProgram
     if isinstance(partitioner, Partitioning):
         found = partitioner if partitioner.program.signature.name == program.signature.name else None
     else:
-        found = partitioner(program)
+        with callers_own():
+            found = partitioner(program)
     if found is None:
         return None
+    if not isinstance(found, Partitioning):
+        raise PartitionError(
+            f"the function for `partitioning` returned a {type(found).__name__}",
+            hint="return what partition(program, …, passes=False) returns, or None",
+        )
     stages = split(program, found)
     return stages if len(stages.stages) > 1 else None
 

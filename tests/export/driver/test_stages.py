@@ -291,6 +291,16 @@ def test_a_partitioning_of_another_program(tmp_path: Path, cache_dir: Path) -> N
         build_archive(first, tmp_path / "x.aotpack", options=BuildOptions(cache_dir=cache_dir), partitioning=named)
 
 
+def test_functions_that_fail(tmp_path: Path, cache_dir: Path) -> None:
+    program = aot_export(Mlp().eval(), (torch.randn(4, 8),))
+    options = BuildOptions(cache_dir=cache_dir)
+    with pytest.raises(PartitionError, match="returned a list"):
+        build_archive(program, tmp_path / "x.aotpack", options=options, partitioning=lambda _: [])  # type: ignore
+    with pytest.raises(ZeroDivisionError):
+        build_archive(program, tmp_path / "x.aotpack", options=options, partitioning=lambda _: 1 / 0)  # type: ignore
+    assert not list(tmp_path.iterdir())
+
+
 def test_builds_are_reproducible(tmp_path: Path, cache_dir: Path) -> None:
     torch.manual_seed(0)
     model, args = Sizes().eval(), CASES["sizes"].args()
