@@ -1,7 +1,7 @@
 """Mode "cost-aware": the plan with the lowest latency of a call, or of the slowest stage of a pipeline.
 
 Programs of few blocks are searched exhaustively. For others, programs are cut into segments by dynamic programming
-(segments.py), and single blocks are moved while that helps (refine.py).
+(segments.py), and blocks are moved while that helps (refine.py).
 """
 
 from __future__ import annotations

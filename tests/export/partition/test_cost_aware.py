@@ -117,18 +117,20 @@ def test_within_a_tenth_of_the_best(count: int, devices: int, objective: str) ->
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
 def test_the_search_for_larger_programs_is_near_the_exhaustive_one(objective: str) -> None:
-    """On programs that both can search: in the mean within a tenth, and it finds a plan wherever there is one."""
+    """On programs that both can search: rarely more than a tenth worse, and it finds a plan wherever there is one."""
     ratios = []
     for seed in range(40):
-        nodes, seconds = random_nodes(seed, 10)
-        whole = held_bytes(nodes, range(10))
-        problem = problem_of(nodes, seconds, [int(whole * 0.8), int(whole * 0.7)], [1.0, 1.0])
+        nodes, seconds = random_nodes(seed, 9)
+        whole = held_bytes(nodes, range(9))
+        problem = problem_of(nodes, seconds, [int(whole * 0.8), int(whole * 0.7), whole // 2], [1.0, 2.0, 0.5])
         estimate = Estimate(problem, objective)
         best = cost_aware.exhaustive.best(estimate)
         found = cost_aware._search(estimate)
-        if best is not None and found is not None:
-            assert estimate.fits(found, range(2))
+        if best is not None:
+            assert found is not None
+            assert estimate.fits(found, range(3))
             ratios.append(estimate.cost(found) / estimate.cost(best))
     assert len(ratios) >= 30
     assert min(ratios) >= 1 - 1e-9
-    assert sum(ratios) / len(ratios) <= 1.1
+    assert sum(ratios) / len(ratios) <= 1.05
+    assert sum(ratio > 1.1 for ratio in ratios) <= 3
