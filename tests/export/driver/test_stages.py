@@ -148,6 +148,22 @@ class Towers(nn.Module):
         return self.c(torch.cat([left, right], 0).t())
 
 
+class Branching(nn.Module):
+    """Branches with weights and a loop, between products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.tanh(self.a(x))
+        z = torch.cond(y.sum() > 0, lambda v: self.b(v) + 1, lambda v: self.c(v).relu(), (y,))
+        count, total = torch._higher_order_ops.while_loop(
+            lambda i, v: i < 3, lambda i, v: (i + 1, torch.sin(self.b(v))), (torch.tensor(0), z)
+        )
+        return self.c(total) + y, count + torch.cumsum(z, 0).sum()
+
+
 @dataclass(frozen=True)
 class Case:
     model: Callable[[], nn.Module]
@@ -170,6 +186,7 @@ CASES = {
     ),
     "choose": Case(Choose, lambda: (torch.randn(6, 4),), {"x": {0: N}}),
     "recurrent": Case(Recurrent, lambda: (torch.randn(2, 5, 4),), {"x": {0: B, 1: N}}),
+    "branching": Case(Branching, lambda: (torch.randn(3, 4),), {"x": {0: B}}),
     "towers": Case(Towers, lambda: (torch.randn(3, 6), torch.randn(3, 6)), {"x": {0: B}, "y": {0: B}}),
 }
 
