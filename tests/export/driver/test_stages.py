@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +18,11 @@ from aotpack import Dim
 from aotpack.archive import read_manifest
 from aotpack.errors import PartitionError
 from aotpack.export import BuildOptions, Device, Part, Variants, aot_export, build_archive, partition
+from aotpack.runtime.packing import pack_weights
 from tests.support.building import assert_close
 from tests.support.cuts import cut_into
 from tests.support.declared import check_declared_sizes
+from tests.support.safetensors import write_safetensors
 
 B = Dim("batch", 1, 16)
 N = Dim("n", 2, 40)
@@ -269,6 +273,32 @@ def test_updatable_weights(tmp_path: Path, cache_dir: Path) -> None:
     archive.update_weights(other.state_dict())
     with torch.no_grad():
         assert_close(archive(x), other(x))
+
+
+def test_weights_that_are_packed_later(tmp_path: Path, cache_dir: Path) -> None:
+    model, x = Convs().eval(), torch.randn(2, 3, 8, 8)
+    code, packed = tmp_path / "code.aotpack", tmp_path / "packed.aotpack"
+    options = BuildOptions(cache_dir=cache_dir, code_only=True)
+    build_archive(aot_export(model, (x,)), code, options=options, partitioning=cut_into(3, 1))
+    arrays = {name: value.numpy() for name, value in model.state_dict().items()}
+    pack_weights(code, write_safetensors(tmp_path / "w.safetensors", arrays), packed)
+    with torch.no_grad():
+        assert_close(aotpack.load(packed, verify="full")(x), model(x))
+
+
+def test_what_inspect_shows(tmp_path: Path, cache_dir: Path) -> None:
+    program = aot_export(Mlp().eval(), (torch.randn(4, 8),), dynamic_shapes={"x": {0: B}})
+    devices = [Device("near", 1 << 20), Device("far", 1 << 20)]
+    cut = partition(program, devices, "mapping", mapping={"net.0": "near", "": "far"})
+    path = tmp_path / "shown.aotpack"
+    build_archive(program, path, options=BuildOptions(cache_dir=cache_dir), partitioning=cut)
+    shown = subprocess.run(
+        [sys.executable, "-m", "aotpack.cli.app", "inspect", str(path)], capture_output=True, text=True, check=True
+    ).stdout
+    rows = [line.split() for line in shown.splitlines()]
+    assert ["devices", "near,", "far"] in rows
+    assert any(row[:2] == ["1", "near"] and row[-2:] == ["x", "linear"] for row in rows)
+    assert any(row[:2] == ["2", "far"] and row[-2:] == ["linear", "output"] for row in rows)
 
 
 def test_entries_and_variants(tmp_path: Path, cache_dir: Path) -> None:
