@@ -22,7 +22,7 @@ class Vgg16(nn.Module):
 
     WIDTHS = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: int = 4096) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         inputs = 3
@@ -35,13 +35,13 @@ class Vgg16(nn.Module):
         self.features = nn.Sequential(*layers)
         self.pool = nn.AdaptiveAvgPool2d(7)
         self.classifier = nn.Sequential(
-            nn.Linear(512 * 7 * 7, 4096),
+            nn.Linear(512 * 7 * 7, hidden),
             nn.ReLU(inplace=True),
             nn.Dropout(),
-            nn.Linear(4096, 4096),
+            nn.Linear(hidden, hidden),
             nn.ReLU(inplace=True),
             nn.Dropout(),
-            nn.Linear(4096, 1000),
+            nn.Linear(hidden, 1000),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -66,11 +66,11 @@ class DenseLayer(nn.Module):
 class DenseNet121(nn.Module):
     """G. Huang et al. 2017, growth 32."""
 
-    def __init__(self) -> None:
+    def __init__(self, depths: tuple[int, ...] = (6, 12, 24, 16)) -> None:
         super().__init__()
         layers: list[nn.Module] = [*conv_bn(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
         width = 64
-        for block, depth in enumerate((6, 12, 24, 16)):
+        for block, depth in enumerate(depths):
             for _ in range(depth):
                 layers.append(DenseLayer(width, 32))
                 width += 32
