@@ -122,6 +122,11 @@ ENTRIES: tuple[Patch, ...] = (
         "index, var, vec_length",
     ),
     Patch(
+        "sympy:simplify",
+        f"takes a second for a stride between minima and maxima, as windows have them; {_NO_OPTION}",
+        "expr, ratio, measure, rational, inverse, doit, kwargs",
+    ),
+    Patch(
         "torch._inductor.dtype_propagation:DtypePropagationOpsHandler.__init__",
         f"fills the table of all operators whenever the one instance is asked for; {_NO_OPTION}",
         "self",

@@ -3,6 +3,7 @@
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codegen.cpp.stride_at_vec_range
   torch._inductor.dtype_propagation.DtypePropagationOpsHandler.__init__
+  sympy.simplify, as torch._inductor.sizevars calls it
 """
 
 from __future__ import annotations
@@ -38,8 +39,25 @@ def short_cuts() -> Iterator[None]:
             fill(self)
             filled = True
 
-    with replaced(cpp, "stride_at_vec_range", stride), replaced(DtypePropagationOpsHandler, "__init__", fill_once):
+    simplify = sympy.simplify
+
+    def simplified_in_part(expr: Any, *args: Any, **options: Any) -> Any:
+        # Bounds of windows: sympy tries for seconds, and finds no more than terms that cancel.
+        return sympy.expand(expr) if bounded(expr) else simplify(expr, *args, **options)
+
+    with (
+        replaced(cpp, "stride_at_vec_range", stride),
+        replaced(DtypePropagationOpsHandler, "__init__", fill_once),
+        replaced(sympy, "simplify", simplified_in_part),
+    ):
         yield
+
+
+def bounded(expr: Any) -> bool:
+    """Whether an expression has minima or maxima, torch's own among them."""
+    return isinstance(expr, sympy.Basic) and any(
+        type(part).__name__ in ("Max", "Min") for part in sympy.preorder_traversal(expr)
+    )
 
 
 def split(index: sympy.Expr, var: sympy.Symbol) -> tuple[sympy.Expr, sympy.Expr]:

@@ -9,7 +9,7 @@ import sympy
 from torch._inductor import lowering, sizevars
 from torch._inductor.codegen import cpp
 from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
-from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+from torch.utils._sympy.functions import FloorDiv, Max, Min, ModularIndexing
 
 from aotpack.export.torch_compat.inductor.short_cuts import short_cuts, split
 
@@ -54,6 +54,31 @@ def test_the_rest_is_left_to_torch(other: sympy.Expr) -> None:
     with short_cuts():
         assert sympy.expand(cpp.stride_at_vec_range(index, LOOPS[0], 16) - by_torch) == 0
         assert cpp.stride_at_vec_range(index, LOOPS[1], 16) == SIZES[0]
+
+
+WINDOWS = [
+    Min(SIZES[0], FloorDiv(LOOPS[0], 2) + 1) - Max(0, LOOPS[0] - 3),
+    Min(5, Max(0, LOOPS[0] - 1) + LOOPS[1]) * Min(7, 2 * LOOPS[0] + 2),
+    (LOOPS[0] + 3) * Min(7, LOOPS[1] + 1),
+    Min(SIZES[0], FloorDiv(LOOPS[0], 16)),
+    FloorDiv(9 * Min(4, FloorDiv(5 * LOOPS[0], 9)) + 13, 5),
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_strides_between_bounds(window: sympy.Expr) -> None:
+    """What code depends on: whether the stride is a number, which one, and which loops it varies with."""
+    for var in LOOPS[:2]:
+        by_torch = sizevars.stride_at_vec_range(window, var, 16)
+        sizevars.stride_at.cache_clear()
+        sizevars.stride_at_vec_range.cache_clear()
+        sizevars.simplify_index_in_vec_range.cache_clear()
+        with short_cuts():
+            found = cpp.stride_at_vec_range(window, var, 16)
+        assert found.free_symbols == by_torch.free_symbols
+        assert found.is_number == by_torch.is_number
+        values = {symbol: sympy.Integer(3 + i) for i, symbol in enumerate(sorted(found.free_symbols, key=str))}
+        assert found.xreplace(values) == by_torch.xreplace(values)
 
 
 def test_the_table_of_dtypes_is_whole() -> None:
