@@ -15,8 +15,8 @@ import pytest
 from tests.conformance.opinfo import DTYPES, Results, matching, recorded, run, sliced
 from tests.conformance.task import CRASH, FORWARD, WRONG
 
-# So many parts are there, and so many cases of an operator and dtype are run: three minutes on two cores.
-_PARTS = 48
+# So many parts are there, and so many cases of an operator and dtype are run: half a minute on two cores.
+_PARTS = 96
 _CASES = 6
 
 

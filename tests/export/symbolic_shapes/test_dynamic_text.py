@@ -22,7 +22,7 @@ pytestmark = pytest.mark.torch
 BATCH, LENGTH = Dim("batch", 1, 64), Dim("length", 1, 512)
 # In one call, so that eager in double precision takes seconds for all of them.
 TOKENS = 512
-PAIRS = 40
+PAIRS = 16
 
 
 class Encoder(nn.Module):

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 import torch
 
-from tests.export.ops.cuda.interpreter import interpret
+from tests.export.ops.cuda.interpreter import Interpreter
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.torch
 
 
-def test_the_kernel_computes_attention() -> None:
-    interpret("interpreted_attention")
+def test_the_kernel_computes_attention(interpreter: Interpreter) -> None:
+    interpreter.run("interpreted_attention")
 
 
-def test_few_positions() -> None:
-    interpret("interpreted_decode")
+def test_few_positions(interpreter: Interpreter) -> None:
+    interpreter.run("interpreted_decode")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

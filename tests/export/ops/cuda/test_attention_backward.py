@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.export.ops.cuda.interpreter import interpret
+from tests.export.ops.cuda.interpreter import Interpreter
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.torch
 
 
-def test_the_kernels_compute_gradients() -> None:
-    interpret("interpreted_attention_backward")
+def test_the_kernels_compute_gradients(interpreter: Interpreter) -> None:
+    interpreter.run("interpreted_attention_backward")
 
 
 @pytest.mark.parametrize(

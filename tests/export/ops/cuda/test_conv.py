@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.export.ops.cuda.interpreter import interpret
+from tests.export.ops.cuda.interpreter import Interpreter
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.torch
 
 
-def test_the_kernels_compute_convolutions() -> None:
-    interpret("interpreted_conv")
+def test_the_kernels_compute_convolutions(interpreter: Interpreter) -> None:
+    interpreter.run("interpreted_conv")
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

@@ -7,14 +7,14 @@ import itertools
 import pytest
 import torch
 
-from tests.export.ops.cuda.interpreter import interpret
+from tests.export.ops.cuda.interpreter import Interpreter
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.torch
 
 
-def test_the_kernels_compute_gradients_of_weights() -> None:
-    interpret("interpreted_conv_backward")
+def test_the_kernels_compute_gradients_of_weights(interpreter: Interpreter) -> None:
+    interpreter.run("interpreted_conv_backward")
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

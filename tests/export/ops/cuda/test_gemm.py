@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.export.ops.cuda.interpreter import interpret
+from tests.export.ops.cuda.interpreter import Interpreter
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.torch
 
 
-def test_the_kernel_computes_products() -> None:
-    interpret("interpreted_gemm")
+def test_the_kernel_computes_products(interpreter: Interpreter) -> None:
+    interpreter.run("interpreted_gemm")
 
 
-def test_few_rows_and_divided_sums() -> None:
-    interpret("interpreted_gemv")
+def test_few_rows_and_divided_sums(interpreter: Interpreter) -> None:
+    interpreter.run("interpreted_gemv")
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

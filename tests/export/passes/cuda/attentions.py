@@ -60,6 +60,13 @@ ATTENTIONS = {
     "grouped": Attention(lambda q, k, v: sdpa(q, k, v, enable_gqa=True), 6, 2),
 }
 
+# Masks are converted to the dtype of the queries; all else of a graph is the same for every dtype.
+IN_DTYPES = [
+    *((name, torch.float32) for name in ATTENTIONS if name != "added mask"),
+    ("added mask", torch.bfloat16),
+    ("bool mask", torch.bfloat16),
+]
+
 
 def program_of(attention: Attention, dtype: torch.dtype, passes: Sequence[Step]) -> Program:
     """The program of an attention's gradients after passes, which has answered as eager does in double precision."""

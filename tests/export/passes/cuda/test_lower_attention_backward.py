@@ -14,11 +14,10 @@ from aotpack.export.passes.cuda.use_attention import use_attention
 from aotpack.export.passes.cuda.use_gemm import use_gemm
 from aotpack.export.passes.patterns.attention_backward import BACKWARD
 from tests.export.pass_checks import calls, count
-from tests.export.passes.cuda.attentions import ATTENTIONS, program_of, sdpa
+from tests.export.passes.cuda.attentions import ATTENTIONS, IN_DTYPES, program_of, sdpa
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("name", "dtype"), IN_DTYPES)
 def test_gradients(name: str, dtype: torch.dtype) -> None:
     program = program_of(ATTENTIONS[name], dtype, (lower_attention_backward, use_attention, use_gemm))
     assert count(program, BACKWARD) == 0

@@ -16,12 +16,11 @@ from aotpack.export.passes.cuda.use_attention_backward import use_attention_back
 from aotpack.export.passes.patterns.attention_backward import BACKWARD, FORWARD
 from aotpack.export.passes.runner import run_passes
 from tests.export.pass_checks import calls, count
-from tests.export.passes.cuda.attentions import ATTENTIONS, Attention, program_of, sdpa
+from tests.export.passes.cuda.attentions import ATTENTIONS, IN_DTYPES, Attention, program_of, sdpa
 from tests.support.building import joint_reference
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("name", "dtype"), IN_DTYPES)
 def test_gradients(name: str, dtype: torch.dtype) -> None:
     program = program_of(ATTENTIONS[name], dtype, (use_attention_backward,))
     assert count(program, FORWARD, BACKWARD) == 0
