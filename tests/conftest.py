@@ -17,7 +17,7 @@ import hypothesis
 import pytest
 
 from tests.support.archives import CompileC, make_archive
-from tests.support.once import run_folder
+from tests.support.once import made_once, run_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -110,7 +110,10 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The driver without a GPU (tests/support/fake_cuda). One for all tests: a process opens one driver."""
     from tests.support.cuda_archives import build_fake_driver
 
-    return build_fake_driver(tmp_path_factory.mktemp("cuda") / "libcuda.so.1")
+    def make(folder: Path) -> None:
+        build_fake_driver(folder / "libcuda.so.1")
+
+    return made_once(tmp_path_factory, "fake-cuda", make) / "libcuda.so.1"
 
 
 @pytest.fixture(scope="session")

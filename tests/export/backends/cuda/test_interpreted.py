@@ -19,7 +19,7 @@ pytestmark = pytest.mark.torch
 NAMES = (
     *("mlp-bf16-dynamic", "attention-dynamic", "decode", "conv-1d-float16", "state", "number", "device-dependent"),
     "items",
-    *("host-rows", "host-strides", "host-gradients", "host-spectrum-gradients"),
+    *("host-rows", "host-strides", "host-gradients"),
     *("joint-convolutions", "joint-volumes", "joint-gpt", "joint-grouped"),
 )
 
