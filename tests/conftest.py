@@ -36,16 +36,20 @@ def seed_name(item: pytest.Item) -> str:
     return re.sub(r"^(tests/export/)(?:\w+/)*(\w+\.py\b)", r"\1\2", item.nodeid)
 
 
-# Files that take a minute or more, the longest first.
+# Files that take longest, the longest first.
 LONGEST = (
     "tests/seeds/test_dynamic_programs.py",
-    "tests/export/passes/test_vision.py",
+    "tests/export/backends/cuda/test_interpreted.py",
     "tests/odd_inputs/test_odd_inputs.py",
-    "tests/export/operators/test_recurrent.py",
     "tests/module_ops/test_far.py",
+    "tests/export/operators/test_backward.py",
+    "tests/models/test_static_caches.py",
+    "tests/export/tracing/test_joint.py",
+    "tests/export/driver/test_build.py",
     "tests/conformance/test_slice.py",
     "tests/export/driver/test_interrupted_builds.py",
-    "tests/export/operators/test_backward.py",
+    "tests/export/operators/test_recurrent.py",
+    "tests/export/passes/test_vision.py",
 )
 
 
