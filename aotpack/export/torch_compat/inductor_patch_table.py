@@ -123,7 +123,8 @@ ENTRIES: tuple[Patch, ...] = (
     ),
     Patch(
         "sympy:simplify",
-        f"takes a second for a stride between minima and maxima, as windows have them; {_NO_OPTION}",
+        "takes a second for a stride between minima, maxima and magnitudes, as windows and reflections have them; "
+        f"{_NO_OPTION}",
         "expr, ratio, measure, rational, inverse, doit, kwargs",
     ),
     Patch(

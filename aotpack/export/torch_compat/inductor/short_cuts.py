@@ -17,6 +17,8 @@ import sympy
 
 from aotpack.export.torch_compat.patches import replaced
 
+_PIECEWISE = ("Abs", "Max", "Min", "Where")
+
 
 @contextlib.contextmanager
 def short_cuts() -> Iterator[None]:
@@ -42,8 +44,8 @@ def short_cuts() -> Iterator[None]:
     simplify = sympy.simplify
 
     def simplified_in_part(expr: Any, *args: Any, **options: Any) -> Any:
-        # Bounds of windows: sympy tries for seconds, and finds no more than terms that cancel.
-        return sympy.expand(expr) if bounded(expr) else simplify(expr, *args, **options)
+        # Bounds of windows, reflections: sympy tries for seconds, and finds no more than terms that cancel.
+        return sympy.expand(expr) if piecewise(expr) else simplify(expr, *args, **options)
 
     with (
         replaced(cpp, "stride_at_vec_range", stride),
@@ -53,11 +55,11 @@ def short_cuts() -> Iterator[None]:
         yield
 
 
-def bounded(expr: Any) -> bool:
-    """Whether an expression has minima or maxima, torch's own among them."""
-    return isinstance(expr, sympy.Basic) and any(
-        type(part).__name__ in ("Max", "Min") for part in sympy.preorder_traversal(expr)
-    )
+def piecewise(expr: Any) -> bool:
+    """Whether an expression has minima, maxima, magnitudes or cases, torch's own among them."""
+    if not isinstance(expr, sympy.Basic):
+        return False
+    return any(type(part).__name__ in _PIECEWISE for part in sympy.preorder_traversal(expr))
 
 
 def split(index: sympy.Expr, var: sympy.Symbol) -> tuple[sympy.Expr, sympy.Expr]:

@@ -9,7 +9,7 @@ import sympy
 from torch._inductor import lowering, sizevars
 from torch._inductor.codegen import cpp
 from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
-from torch.utils._sympy.functions import FloorDiv, Max, Min, ModularIndexing
+from torch.utils._sympy.functions import FloorDiv, Max, Min, ModularIndexing, Where
 
 from aotpack.export.torch_compat.inductor.short_cuts import short_cuts, split
 
@@ -62,6 +62,8 @@ WINDOWS = [
     (LOOPS[0] + 3) * Min(7, LOOPS[1] + 1),
     Min(SIZES[0], FloorDiv(LOOPS[0], 16)),
     FloorDiv(9 * Min(4, FloorDiv(5 * LOOPS[0], 9)) + 13, 5),
+    SIZES[0] - sympy.Abs(SIZES[0] - sympy.Abs(LOOPS[0] - 2) - 1) - 1,
+    Where(LOOPS[0] < 3, LOOPS[0] + LOOPS[1], 2 * LOOPS[0]),
 ]
 
 
