@@ -26,8 +26,7 @@ from tests.support.operators.library import link_library
 
 _ROOT = Path(__file__).resolve().parents[2]
 _HALVES = frozenset(["bf16", "f16"])
-_ADDRESS = ["-fsanitize=address", "-fno-sanitize-recover=all", "-g1"]
-_UNDEFINED = ["-fsanitize=undefined", "-fno-sanitize=vptr"]
+_SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize=vptr", "-fno-sanitize-recover=all", "-g1"]
 TOLERANCE = {
     torch.float16: 4e-3,
     torch.bfloat16: 3e-2,
@@ -74,11 +73,9 @@ def build(folder: Path, cache: BuildCache, names: Sequence[str]) -> Path:
     plain = toolchain.library_flags(target, halves=_HALVES, optimize="-O0")
     # GCC stores parameters misaligned into the frames of this check (tests/cpp_kernels/CMakeLists.txt).
     misaligned = [] if toolchain.find_compiler().is_clang else ["--param=asan-use-after-return=0"]
-    address = [*_ADDRESS, *misaligned]
+    sanitize = [*_SANITIZE, *misaligned]
 
     def flags(source: Path) -> list[str]:
-        # Kernels have both sanitizers in tests/cpp_kernels, and fft.cpp has the other in tests/module_ops.
-        sanitize = address if source.parent.name == "kernels" else [*address, *_UNDEFINED]
         if not toolchain.includes_torch(source):
             return [*plain, *sanitize]
         return [*toolchain.library_flags(target, halves=_HALVES, optimize="-O0", source=source), *sanitize]
