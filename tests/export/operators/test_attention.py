@@ -11,8 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aotpack import Dim
-from aotpack.errors import AotpackError
-from aotpack.export import aot_export
 from tests.export.conftest import Build, assert_close, check
 
 sdpa = F.scaled_dot_product_attention
@@ -136,11 +134,3 @@ def test_dropout_in_attention(build: Build) -> None:
     # Of 64 equal weights each is dropped with a probability of 1/4: sums vary by sqrt(p / (1 - p) / 64).
     assert y[..., 0].std().item() == pytest.approx((0.25 / 0.75 / 64) ** 0.5, rel=0.15)
     assert gradient.sum().item() == pytest.approx(y.sum().item(), rel=1e-4)
-
-
-def test_flex_attention_is_refused_by_name() -> None:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    q = torch.randn(1, 2, 16, 16)
-    with pytest.raises(AotpackError, match="flex_attention"):
-        aot_export(lambda q: flex_attention(q, q, q), (q,))
