@@ -56,6 +56,11 @@ ENTRIES: tuple[Patch, ...] = (
         "the lowering of views compares dynamic sizes as they are in the example; no setting has it ask otherwise",
         "old_shape, old_stride, new_shape, size_oblivious",
     ),
+    Patch(
+        "torch._inductor.ir:WhileLoop.create",
+        f"copies a cache that a loop carries for each row that it adds; {_NO_OPTION}",
+        "cond_fn, body_fn, carried_inputs, additional_inputs, stack_output",
+    ),
     # ---- input and output of code generation
     Patch(
         "torch._inductor.codecache:AotCodeCompiler.compile",

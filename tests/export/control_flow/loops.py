@@ -85,6 +85,29 @@ class Cached(nn.Module):
         return while_loop(lambda i, *_: i < count, step, (start(), x, empty, empty.clone()))
 
 
+class Caches(nn.Module):
+    """Loops that update rows of caches, which are inputs, results and read by others too."""
+
+    def forward(self, count: Tensor, x: Tensor, given: Tensor) -> Any:
+        fresh = x.new_zeros(2, 8, 4)
+
+        def step(i: Tensor, x: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, ...]:
+            first = first.clone()
+            first.index_copy_(1, i.reshape(1), x[:, None])
+            second = second.index_add(1, i.reshape(1), x[:, None])
+            return i + 1, x * 0.5 + first.sum(1) * 0.1 + second[:, 0] * 0.01, first, second
+
+        _, y, first, second = while_loop(lambda i, *_: i < count, step, (start(), x, given, fresh))
+
+        def again(i: Tensor, y: Tensor, both: Tensor, old: Tensor) -> tuple[Tensor, ...]:
+            # What it was before is read after the update.
+            new = both.index_copy(1, i.reshape(1), y[:, None])
+            return i + 1, y + both.sum(1) * 0.1, new, old + new
+
+        _, z, third, total = while_loop(lambda i, *_: i < count, again, (start(), y, given, first))
+        return y, z, first, second, third, total, given * 2, fresh
+
+
 class ConvolutionLoop(nn.Module):
     """A loop that carries a value in the layout of its convolution."""
 
@@ -107,6 +130,7 @@ LOOPS = {
     "loop": case(loop_in_a_loop, *((n(i), torch.randn(4)) for i in (4, 0, 1))),
     "converging": case(until_it_converges, (torch.randn(4, 4),), (torch.randn(4, 4) * 9,)),
     "rows": case(over_rows_of, *((torch.randn(i, 4),) for i in (6, 1, 11)), dims=[{0: batch(11)}]),
+    "caches": case(Caches(), *((n(i), torch.randn(2, 4), torch.randn(2, 8, 4)) for i in (3, 0, 8))),
     "cached": case(Cached(), *((torch.randn(2, 1, 8), n(i)) for i in (4, 1, 7))),
     "convolutions": case(ConvolutionLoop(), *((torch.randn(2, 3, 8, 8), n(i)) for i in (3, 0, 5))),
 }

@@ -30,6 +30,7 @@ from aotpack.export.diagnostics.internal_errors import REPORT, place_of, summary
 from aotpack.export.ir.rewriter import fake_mode
 from aotpack.export.torch_compat.effects import checks_without_tokens
 from aotpack.export.torch_compat.inductor.asserts import Wording, worded_asserts
+from aotpack.export.torch_compat.inductor.carried import carried_values_updated_in_place
 from aotpack.export.torch_compat.inductor.complex_graph import simplify_complex
 from aotpack.export.torch_compat.inductor.copies import copies_of_state_kept
 from aotpack.export.torch_compat.inductor.custom_calls import custom_calls
@@ -293,6 +294,7 @@ def adapted_everywhere() -> Iterator[None]:
     """While active, everything of TorchInductor is replaced that is replaced for programs for every device."""
     with contextlib.ExitStack() as stack:
         for adapter in (
+            carried_values_updated_in_place,
             open_sizes,
             our_decompositions,
             checks_without_tokens,
