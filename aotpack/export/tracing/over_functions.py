@@ -37,10 +37,9 @@ def refuse_writes_from_inside(graph_module: torch.fx.GraphModule) -> None:
             outside = {memory(node) for node in inner.graph.find_nodes(op="placeholder")} - {None}
             for node in inner.graph.nodes:
                 if any(memory(written) in outside for written in _written(node)):
-                    line = model_lines.of_trace(call.meta.get("stack_trace") or "")
-                    where = "" if line is None else f"\n  at {line.full}"
                     raise CaptureError(
-                        f"a function of {call.target.name()} writes to a tensor from outside by {node.target}{where}",
+                        f"a function of {call.target.name()} writes to a tensor from outside by {node.target}"
+                        f"{_where(call)}",
                         hint="return the new value from the function: in loops, carry the tensor from step to step",
                     )
 
@@ -67,8 +66,12 @@ def refuse_operators_over_functions(graph_module: torch.fx.GraphModule) -> None:
         regions = [source for source in node.all_input_nodes if is_region(graph_module, source)]
         name = node.target.name()
         if regions and name not in SUPPORTED:
-            line = model_lines.of_trace(node.meta.get("stack_trace") or "")
-            where = "" if line is None else f"\n  at {line.full}"
-            raise CaptureError(f"{name} is not supported{where}", hint=HINTS.get(name, _OTHERWISE))
+            raise CaptureError(f"{name} is not supported{_where(node)}", hint=HINTS.get(name, _OTHERWISE))
         for region in regions:
             refuse_operators_over_functions(inner_graph(graph_module, str(region.target)))
+
+
+def _where(call: torch.fx.Node) -> str:
+    """The line of the model, for an error."""
+    line = model_lines.of_trace(call.meta.get("stack_trace") or "")
+    return "" if line is None else f"\n  at {line.full}"

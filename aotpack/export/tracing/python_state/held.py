@@ -19,6 +19,7 @@ import torch.fx
 from aotpack.errors import CaptureError
 from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import Program
+from aotpack.export.ir.regions import hold
 from aotpack.export.torch_compat import pytree
 from aotpack.export.tracing.python_state.nodes import ABSENT
 from aotpack.export.tracing.python_state.snapshot import Place
@@ -224,13 +225,7 @@ def _is_free(module: Any, path: Sequence[str]) -> bool:
 def _move(graph_module: torch.fx.GraphModule, old: str, new: str) -> None:
     tensor = getattr(graph_module, old)
     delattr(graph_module, old)
-    *parents, name = new.split(".")
-    owner: torch.nn.Module = graph_module
-    for parent in parents:
-        if not hasattr(owner, parent):
-            owner.add_module(parent, torch.nn.Module())
-        owner = getattr(owner, parent)
-    owner.register_buffer(name, tensor, persistent=False)
+    hold(graph_module, new, tensor)
     for node in graph_module.graph.find_nodes(op="get_attr"):
         if node.target == old:
             node.target = new
