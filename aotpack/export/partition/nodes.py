@@ -12,7 +12,7 @@ import torch.fx
 
 from aotpack.export.ir.program import Program
 from aotpack.export.symbolic_shapes import shape_env
-from aotpack.export.torch_compat.operators import OpOverload, operator_schema
+from aotpack.export.torch_compat.operators import OpOverload, operator_schema, schema_or_none, written_arguments
 from aotpack.export.torch_compat.tensors import storage_id
 
 _aten = torch.ops.aten
@@ -168,20 +168,10 @@ def _written_nodes(program: Program) -> dict[torch.fx.Node, None]:
         is_constant = node.op == "get_attr" and isinstance(node.meta.get("val"), torch.Tensor)
         if is_constant and program.constant_info(str(node.target)).mutated:
             found[node] = None
-        found.update(dict.fromkeys(_written_arguments(node)))
+        schema = schema_or_none(node.target)
+        written = [] if schema is None else written_arguments(schema, node.args, node.kwargs)
+        found.update(dict.fromkeys(value for value in written if isinstance(value, torch.fx.Node)))
     return found
-
-
-def _written_arguments(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
-    if not isinstance(node.target, OpOverload) or not operator_schema(node.target).is_mutable:
-        return
-    for position, argument in enumerate(operator_schema(node.target).arguments):
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            continue
-        value = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-        for item in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(item, torch.fx.Node):
-                yield item
 
 
 def _share_memory(program: Program, one: torch.fx.Node, other: torch.fx.Node) -> bool:

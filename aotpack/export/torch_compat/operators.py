@@ -8,6 +8,7 @@ Private interfaces touched (torch 2.11 to 2.13):
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch._C import Argument, FunctionSchema
@@ -23,6 +24,7 @@ __all__ = [
     "overload_name",
     "packet_name",
     "schema_or_none",
+    "written_arguments",
 ]
 
 
@@ -34,6 +36,16 @@ def operator_schema(op: OpOverload) -> FunctionSchema:
 def schema_or_none(func: Any) -> FunctionSchema | None:
     """The same; None for what is no operator."""
     return getattr(func, "_schema", None)
+
+
+def written_arguments(schema: FunctionSchema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """What a call with these arguments, values or nodes of a graph, writes to; what lists hold one by one."""
+    found: list[Any] = []
+    for position, argument in enumerate(schema.arguments):
+        if argument.is_write:
+            given = args[position] if position < len(args) else kwargs.get(argument.name)
+            found += given if isinstance(given, (list, tuple)) else [given]
+    return found
 
 
 def overload_name(op: OpOverload) -> str:

@@ -7,7 +7,7 @@ as the graph may write to one of them. A write through one is then read through 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,10 +17,9 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
 from aotpack.export.ir.rewriter import fake_mode
 from aotpack.export.ir.storage import base_of, storage_key, view_arguments
-from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.dispatch import has_kernel
 from aotpack.export.torch_compat.export import set_input_specs
-from aotpack.export.torch_compat.operators import HigherOrderOperator, OpOverload, operator_schema
+from aotpack.export.torch_compat.operators import HigherOrderOperator, OpOverload, operator_schema, written_arguments
 from aotpack.export.tracing.functional import allocates
 
 aten = torch.ops.aten
@@ -86,19 +85,11 @@ def _may_be_written(graph: torch.fx.Graph, nodes: Collection[torch.fx.Node]) -> 
             if isinstance(node.target, HigherOrderOperator):
                 return True  # the graphs inside may write
             reached.add(node)
-        elif any(written in reached for written in _written(node)):
+        elif any(w in reached for w in written_arguments(operator_schema(node.target), node.args, node.kwargs)):
             return True
         elif _may_alias(node.target):
             reached.add(node)
     return False
-
-
-def _written(node: torch.fx.Node) -> Iterator[object]:
-    """What a call writes to."""
-    for position, argument in enumerate(operator_schema(node.target).arguments):  # type: ignore[arg-type]
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
-            yield from pytree.tree_leaves(given)
 
 
 def _may_alias(op: OpOverload) -> bool:

@@ -5,19 +5,15 @@ In a graph their functions are graphs inside: attributes of the graph module, wh
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch.fx
 
 from aotpack.errors import CaptureError
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.ir.regions import calls_graphs, given_regions, inner_graph, is_region
-from aotpack.export.torch_compat.operators import HigherOrderOperator, OpOverload, operator_schema
+from aotpack.export.torch_compat.operators import HigherOrderOperator, schema_or_none, written_arguments
 from aotpack.export.tracing.inner_memory import memory
 
-# Branches and loops of the module's own code. scan and map become loops when code is generated.
-SUPPORTED = frozenset(["cond", "while_loop", "scan", "map_impl"])
-# What to write instead of others that eager calls too. Keys are their names.
+# What to write instead of those that eager calls too. Keys are their names.
 HINTS = {
     "associative_scan": 'pass combine_mode="generic", or call torch.cumsum, cumprod, cummax or logcumsumexp',
 }
@@ -36,20 +32,14 @@ def refuse_writes_from_inside(graph_module: torch.fx.GraphModule) -> None:
             refuse_writes_from_inside(inner)
             outside = {memory(node) for node in inner.graph.find_nodes(op="placeholder")} - {None}
             for node in inner.graph.nodes:
-                if any(memory(written) in outside for written in _written(node)):
+                schema = schema_or_none(node.target)
+                written = [] if schema is None else written_arguments(schema, node.args, node.kwargs)
+                if any(memory(argument) in outside for argument in written):
                     raise CaptureError(
                         f"a function of {call.target.name()} writes to a tensor from outside by {node.target}"
                         f"{_where(call)}",
                         hint="return the new value from the function: in loops, carry the tensor from step to step",
                     )
-
-
-def _written(node: torch.fx.Node) -> list[Any]:
-    if not isinstance(node.target, OpOverload) or not operator_schema(node.target).is_mutable:
-        return []
-    arguments = operator_schema(node.target).arguments
-    given = [node.args[i] if i < len(node.args) else node.kwargs.get(a.name) for i, a in enumerate(arguments)]
-    return [value for value, argument in zip(given, arguments, strict=True) if argument.is_write]
 
 
 def refuse_operators_over_functions(graph_module: torch.fx.GraphModule) -> None:
@@ -64,8 +54,8 @@ def refuse_operators_over_functions(graph_module: torch.fx.GraphModule) -> None:
         if not isinstance(node.target, HigherOrderOperator):
             continue
         regions = [source for source in node.all_input_nodes if is_region(graph_module, source)]
-        name = node.target.name()
-        if regions and name not in SUPPORTED:
+        if regions and not calls_graphs(node):
+            name = node.target.name()
             raise CaptureError(f"{name} is not supported{_where(node)}", hint=HINTS.get(name, _OTHERWISE))
         for region in regions:
             refuse_operators_over_functions(inner_graph(graph_module, str(region.target)))

@@ -11,7 +11,7 @@ import torch
 from aotpack.errors import CaptureError
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.dispatch import FollowingMode
-from aotpack.export.torch_compat.operators import HigherOrderOperator, operator_schema
+from aotpack.export.torch_compat.operators import HigherOrderOperator, operator_schema, written_arguments
 from aotpack.export.torch_compat.tensors import storage_id
 from aotpack.export.tracing.over_functions import HINTS
 from aotpack.export.tracing.python_state.provenance import Writes
@@ -143,13 +143,10 @@ class _Written(FollowingMode):
             self._save((args, kwargs))
         if not operator_schema(func).is_mutable:
             return func(*args, **kwargs)
-        targets = []
-        for position, argument in enumerate(operator_schema(func).arguments):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                targets.append(args[position] if position < len(args) else kwargs.get(argument.name))
+        targets = written_arguments(operator_schema(func), args, kwargs)
         self._save(targets)
         result = func(*args, **kwargs)
-        self._shapes.written(pytree.tree_leaves(targets))
+        self._shapes.written(targets)
         return result
 
     def put_back(self) -> None:

@@ -11,7 +11,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.dispatch import FollowingMode
-from aotpack.export.torch_compat.operators import schema_or_none
+from aotpack.export.torch_compat.operators import schema_or_none, written_arguments
 from aotpack.export.tracing.python_state.snapshot import storage_key
 
 
@@ -47,11 +47,8 @@ class Provenance(FollowingMode):
         call = hash((str(func), operands, repr(tree)))
         result = func(*args, **kwargs)
         schema = schema_or_none(func)
-        written: list[Any] = []
-        for position, argument in enumerate(schema.arguments if schema is not None else ()):
-            if argument.is_write:
-                written.append(args[position] if position < len(args) else kwargs.get(argument.name))
-        written = [leaf for leaf in pytree.tree_leaves(written) if isinstance(leaf, torch.Tensor)]
+        written = written_arguments(schema, args, kwargs) if schema is not None else []
+        written = [leaf for leaf in written if isinstance(leaf, torch.Tensor)]
         for i, tensor in enumerate(written):
             key = storage_key(tensor)
             if key is not None:
