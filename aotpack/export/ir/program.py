@@ -118,12 +118,7 @@ class Program:
 
     def editable(self) -> torch.fx.GraphModule:
         """A graph module to change in a pass: a graph of its own over the same tensors."""
-        memo: dict[Any, Any] = {}
-        graph = torch.fx.Graph()
-        output = graph.graph_copy(self.graph, memo)
-        graph.output(output)
-        # graph_copy shares `meta` dicts by copy; the output node has none of its own to keep.
-        return module_over(self.graph_module, graph)
+        return regions.copied(self.graph_module)
 
     def with_graph(
         self,

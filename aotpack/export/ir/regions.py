@@ -97,12 +97,12 @@ def constants(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
 
 def constants_inside(module: torch.fx.GraphModule, fixed: Collection[str]) -> torch.fx.GraphModule:
     """A copy of the module in which operands of graphs inside that are constants of `fixed` are constants of these."""
-    module = _copy(module)
+    module = copied(module)
     calls = [node for node in module.graph.nodes if calls_graphs(node)]
     uses = [name for node in calls for name in given_regions(node)]
     for node in calls:
         names = given_regions(node)
-        inner = [_copy(inner_graph(module, name)) for name in names]
+        inner = [copied(inner_graph(module, name)) for name in names]
         if all(uses.count(name) == 1 for name in names):
             _move_inside(module, node, inner, fixed)
         for name, graph in zip(names, inner, strict=True):
@@ -112,7 +112,7 @@ def constants_inside(module: torch.fx.GraphModule, fixed: Collection[str]) -> to
 
 def constants_outside(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A copy of the module in which constants of graphs inside are operands of these."""
-    module = _copy(module)
+    module = copied(module)
     for node in [node for node in module.graph.nodes if calls_graphs(node)]:
         inner = [constants_outside(inner_graph(module, name)) for name in given_regions(node)]
         _move_outside(module, node, inner)
@@ -155,23 +155,23 @@ def _move_outside(module: torch.fx.GraphModule, node: torch.fx.Node, inner: Sequ
                 with module.graph.inserting_before(node):
                     added[name] = module.graph.get_attr(name)
                 added[name].meta["val"] = constant.meta["val"]
-                for other in inner:
-                    _add_placeholder(other, added[name])
+                add_fixed_operand(node, added[name], inner)
             place = list(added).index(name) - len(added)
             constant.replace_all_uses_with(graph.graph.find_nodes(op="placeholder")[place])
             graph.graph.erase_node(constant)
-    _set_fixed_operands(node, [*_fixed_operands(node), *added.values()])
     for i, graph in enumerate(inner):
         # Without the tensors that its graph no longer reads.
         setattr(module, given_regions(node)[i], module_over(graph, graph.graph))
 
 
-def _add_placeholder(graph: torch.fx.GraphModule, like: torch.fx.Node) -> None:
-    """Another input, after those that there are."""
-    inputs = graph.graph.find_nodes(op="placeholder")
-    first = next(iter(graph.graph.nodes))
-    with graph.graph.inserting_after(inputs[-1]) if inputs else graph.graph.inserting_before(first):
-        graph.graph.placeholder(like.name).meta["val"] = like.meta["val"]
+def add_fixed_operand(call: torch.fx.Node, operand: torch.fx.Node, inner: Sequence[torch.fx.GraphModule]) -> None:
+    """Adds a last operand to a call, and an input for it to each of its graphs."""
+    for graph in inner:
+        inputs = graph.graph.find_nodes(op="placeholder")
+        first = next(iter(graph.graph.nodes))
+        with graph.graph.inserting_after(inputs[-1]) if inputs else graph.graph.inserting_before(first):
+            graph.graph.placeholder(operand.name).meta["val"] = operand.meta["val"]
+    _set_fixed_operands(call, [*_fixed_operands(call), operand])
 
 
 def _free_name(module: torch.fx.GraphModule, name: str, tensor: torch.Tensor) -> str:
@@ -207,9 +207,11 @@ def _tensor(module: torch.nn.Module, path: str) -> Any:
         return None
 
 
-def _copy(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def copied(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """A graph module with a graph of its own over the same tensors and graphs inside."""
     memo: dict[Any, Any] = {}
     graph = torch.fx.Graph()
+    # graph_copy copies `meta` of all nodes but the output, which has none to keep.
     graph.output(graph.graph_copy(module.graph, memo))
     return module_over(module, graph)
 

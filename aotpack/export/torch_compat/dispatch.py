@@ -25,7 +25,6 @@ from aotpack.export.torch_compat.operators import HigherOrderOperator, OpOverloa
 
 __all__ = [
     "FollowingMode",
-    "TorchDispatchMode",
     "cpu_keys",
     "enable_python_dispatcher",
     "has_kernel",

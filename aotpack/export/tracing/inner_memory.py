@@ -32,14 +32,7 @@ def _copy_shared_operands(call: torch.fx.Node) -> None:
     taken: set[int] = set()
     args: list[Any] = list(call.args)
     for place in CALLS[call.target].operands:
-        operands = list(args[place])
-        for i, operand in enumerate(operands):
-            key = memory(operand)
-            if key in taken:
-                operands[i] = _copy_of(operand, call)
-            elif key is not None:
-                taken.add(key)
-        args[place] = operands if isinstance(args[place], list) else tuple(operands)
+        args[place] = _separate(args[place], taken, call)
     call.args = tuple(args)
 
 
@@ -49,14 +42,18 @@ def _copy_shared_results(region: torch.fx.GraphModule) -> None:
     if not isinstance(returned, (list, tuple)):
         return
     taken = {key for node in region.graph.find_nodes(op="placeholder") if (key := memory(node)) is not None}
-    results = list(returned)
-    for i, result in enumerate(results):
-        key = memory(result)
-        if key in taken:
-            results[i] = _copy_of(result, output)
-        elif key is not None:
+    output.args = (_separate(returned, taken, output),)
+
+
+def _separate(values: Any, taken: set[int], before: torch.fx.Node) -> Any:
+    """The list or tuple with copies, made in front of `before`, of what lies in memory of `taken`, which grows."""
+    found = []
+    for value in values:
+        key = memory(value)
+        found.append(_copy_of(value, before) if key in taken else value)
+        if key is not None:
             taken.add(key)
-    output.args = (tuple(results) if isinstance(returned, tuple) else results,)
+    return found if isinstance(values, list) else tuple(found)
 
 
 def _copy_of(node: torch.fx.Node, before: torch.fx.Node) -> torch.fx.Node:

@@ -11,43 +11,34 @@ from typing import Any
 import torch
 import torch.fx
 
-from aotpack.export.ir.regions import is_region
+from aotpack.export.ir.regions import CALLS, add_fixed_operand, given_regions, inner_graph, operands_of, region_names
 from aotpack.export.symbolic_shapes.dims import expression
 from aotpack.export.torch_compat import pytree
 
-# The operators, and where the operands are that all iterations read.
-_LOOPS = {torch.ops.higher_order.scan: 3, torch.ops.higher_order.map_impl: 2}
+_LOOPS = (torch.ops.higher_order.scan, torch.ops.higher_order.map_impl)
 
 
 def pass_sizes_of_results(graph_module: torch.fx.GraphModule) -> None:
     """Changes the graph, and the graphs inside, so that their scans and maps get the sizes of their results."""
     for node in list(graph_module.graph.nodes):
         if node.op == "call_function" and node.target in _LOOPS:
-            _pass_sizes(graph_module, node, _LOOPS[node.target])
-        elif is_region(graph_module, node):
-            pass_sizes_of_results(getattr(graph_module, str(node.target)))
+            _pass_sizes(graph_module, node)
+    for name in region_names(graph_module):
+        pass_sizes_of_results(inner_graph(graph_module, name))
     graph_module.recompile()
 
 
-def _pass_sizes(graph_module: torch.fx.GraphModule, node: torch.fx.Node, place: int) -> None:
-    operands = [leaf for leaf in pytree.tree_leaves(node.args[1:]) if isinstance(leaf, torch.fx.Node)]
+def _pass_sizes(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> None:
+    operands = [operand for operand in operands_of(node) if isinstance(operand, torch.fx.Node)]
     known = {expression(n.meta["val"]) for n in operands if isinstance(n.meta["val"], torch.SymInt)}
     # The length of the loop is bound by TorchInductor.
-    known.add(expression(pytree.tree_leaves(node.args[place - 1])[0].meta["val"].shape[0]))
+    sequences: Any = node.args[CALLS[node.target].operands[-2]]
+    known.add(expression(sequences[0].meta["val"].shape[0]))
     values = [value for value in pytree.tree_leaves(node.meta["val"]) if isinstance(value, torch.Tensor)]
     needed = {symbol for value in values for size in value.shape for symbol in expression(size).free_symbols}
-    sizes = [_size(graph_module, node, operands, symbol) for symbol in sorted(needed - known, key=str)]
-    if not sizes:
-        return
-    region: Any = node.args[0]
-    body: torch.fx.GraphModule = getattr(graph_module, str(region.target))
-    last = body.graph.find_nodes(op="placeholder")[-1]
-    for size in reversed(sizes):
-        with body.graph.inserting_after(last):
-            body.graph.placeholder(size.name).meta["val"] = size.meta["val"]
-    body.recompile()
-    given: Any = node.args[place]
-    node.args = (*node.args[:place], (*given, *sizes), *node.args[place + 1 :])
+    body = [inner_graph(graph_module, name) for name in given_regions(node)]
+    for symbol in sorted(needed - known, key=str):
+        add_fixed_operand(node, _size(graph_module, node, operands, symbol), body)
 
 
 def _size(

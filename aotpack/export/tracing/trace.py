@@ -194,13 +194,7 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
 @contextlib.contextmanager
 def _followed_by_hand(module: torch.nn.Module) -> Iterator[None]:
     """While active, what torch.export without Dynamo does not follow is followed."""
-    with (
-        helpers_follow(module),
-        symbolic_math(),
-        custom_operators_inlined(),
-        functions_overridden(),
-        messages_noted(),
-    ):
+    with helpers_follow(module), symbolic_math(), custom_operators_inlined(), functions_overridden(), messages_noted():
         yield
 
 

@@ -61,9 +61,7 @@ def update_in_place(body: torch.fx.GraphModule, count: int) -> list[int]:
         if not isinstance(after, torch.fx.Node) or after.target not in _IN_PLACE or results.count(after) != 1:
             continue
         # Read by the update alone, and there only as what is updated.
-        if list(before.users) != [after] or [n for n in _inputs(after) if n is before] != [before]:
-            continue
-        if after.args[0] is not before:
+        if list(before.users) != [after] or after.args[0] is not before or before in _nodes(after.args[1:]):
             continue
         after.target = _IN_PLACE[after.target]
         results[i] = before
@@ -74,7 +72,7 @@ def update_in_place(body: torch.fx.GraphModule, count: int) -> list[int]:
     return updated
 
 
-def _inputs(node: torch.fx.Node) -> list[torch.fx.Node]:
+def _nodes(arguments: Any) -> list[torch.fx.Node]:
     found: list[torch.fx.Node] = []
-    torch.fx.node.map_arg((node.args, node.kwargs), found.append)
+    torch.fx.node.map_arg(arguments, found.append)
     return found
