@@ -31,8 +31,8 @@ class Costs:
     """Latencies of a program's nodes on devices, in seconds."""
 
     def __init__(self, sizes: Sizes, latencies: Latencies | None) -> None:
-        """`latencies`: seconds by name of a node, or by operator (`aten.linear`), or a function of a node and a device
-        that returns None where the model is to decide.
+        """`latencies`: seconds by the name of a node or operator (`aten.linear`), or a function of a node and a device
+        that returns None where the model above applies.
         """
         self._sizes = sizes
         self._latencies = latencies

@@ -55,7 +55,7 @@ def partition(
             "cost-aware": the lowest latency, by `objective`.
             "mapping": by `mapping`.
             "aot": `partitions`, made by another tool.
-        latencies: seconds by name of a node or by operator (`aten.linear`), or a function of a node and a device that
+        latencies: seconds by the name of a node or operator (`aten.linear`), or a function of a node and a device that
             returns None where it knows none. By default, latencies are estimated from the devices' speeds.
         objective: of the mode "cost-aware": "latency" of a call, or "throughput" of a pipeline, which the slowest stage
             determines.
