@@ -13,6 +13,14 @@ class Terminated(BaseException):
     """The process received SIGTERM."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """The process received SIGINT.
+
+    A class of its own: where a KeyboardInterrupt itself passes through code that is executed from a string, as
+    dataclasses and torch.fx do, Python ends by the signal whatever exit code the program has.
+    """
+
+
 class Interruption:
     """The signal that has arrived.
 
@@ -24,8 +32,8 @@ class Interruption:
         self._arrived: type[BaseException] | None = None
 
     def arrive(self, number: int, frame: FrameType | None) -> None:
-        """Handles a signal: raises KeyboardInterrupt or `Terminated`."""
-        self._arrived = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        """Handles a signal: raises `Interrupted` or `Terminated`."""
+        self._arrived = Terminated if number == signal.SIGTERM else Interrupted
         raise self._arrived
 
     def check(self) -> None:
@@ -36,7 +44,7 @@ class Interruption:
 
 @contextlib.contextmanager
 def terminated_in_order() -> Iterator[Interruption]:
-    """While active, SIGINT and SIGTERM raise KeyboardInterrupt and `Terminated` in the main thread.
+    """While active, SIGINT and SIGTERM raise `Interrupted` and `Terminated` in the main thread.
 
     Does nothing in another thread, or where Ctrl-C is ignored or has a handler already.
     """

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +36,21 @@ def test_where_ctrl_c_is_ignored_it_stays_so() -> None:
             interruption.check()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+_INTERRUPTED_IN_A_STRING = """
+import os, signal, time
+from aotpack.cli.signals import terminated_in_order
+
+try:
+    with terminated_in_order():
+        exec("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)")
+except KeyboardInterrupt:
+    raise SystemExit(130)
+"""
+
+
+def test_the_exit_code_holds_where_a_string_was_executed(tmp_path: Path) -> None:
+    (tmp_path / "interrupted.py").write_text(_INTERRUPTED_IN_A_STRING)
+    done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, timeout=60)
+    assert done.returncode == 130
