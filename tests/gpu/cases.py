@@ -191,6 +191,25 @@ def _device_dependent(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     )
 
 
+class _Bags(nn.Module):
+    """Bags of a fixed length, and of lengths that depend on data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fixed = nn.EmbeddingBag(100, 32, mode="sum")
+        self.mean = nn.EmbeddingBag(100, 20, mode="mean", padding_idx=3, include_last_offset=True)
+        self.max = nn.EmbeddingBag(100, 20, mode="max")
+
+    def forward(self, sparse: Tensor, indices: Tensor, offsets: Tensor) -> tuple[Tensor, ...]:
+        return self.fixed(sparse), self.mean(indices, offsets), self.max(indices, offsets)
+
+
+def _bags() -> Case:
+    offsets = torch.tensor([0, 5, 5, 6, 30])
+    shapes = {"sparse": {0: aotpack.Dim("batch", 0, 64)}, "indices": {0: aotpack.Dim("count", 0, 64)}, "offsets": {}}
+    return _Bags().eval(), (torch.randint(0, 100, (7, 4)), torch.randint(0, 100, (30,)), offsets), shapes
+
+
 def cases() -> dict[str, Callable[[], Case]]:
     """By name, a function that makes a model, its example inputs and its dynamic shapes."""
     randn = torch.randn
@@ -205,6 +224,12 @@ def cases() -> dict[str, Callable[[], Case]]:
         "decode": _step,
         "lstm": lambda: (nn.LSTM(24, 40, 2, batch_first=True, bidirectional=True).eval(), (randn(3, 7, 24),), None),
         "gru": lambda: (nn.GRU(24, 40).eval(), (randn(7, 3, 24),), None),
+        "lstm-batch": lambda: (
+            nn.LSTM(24, 40).eval(),
+            (randn(5, 17, 24),),
+            {"input": {1: aotpack.Dim("batch", 1, 64)}},
+        ),
+        "gru-bf16": lambda: (nn.GRU(24, 40).bfloat16().eval(), (randn(5, 1, 24).bfloat16(),), None),
         "encoder": lambda: (nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval(), (randn(2, 9, 64),), None),
         "layer-norm": lambda: (nn.Sequential(nn.LayerNorm(512), nn.GELU()).eval(), (randn(64, 512),), _batch("input")),
         "group-norm": lambda: (nn.GroupNorm(2, 8).eval(), (randn(2, 8, 5, 5),), None),
@@ -215,6 +240,7 @@ def cases() -> dict[str, Callable[[], Case]]:
         "scans": lambda: (lambda x: (x.cumsum(1), x.cumprod(0)), (randn(8, 100),), None),
         "sort": lambda: (lambda x: x.sort(-1), (randn(8, 100),), None),
         "embedding": lambda: (nn.Embedding(100, 16), (torch.randint(0, 100, (2, 7)),), None),
+        "embedding-bag": _bags,
         "scatter": lambda: (_scatter, (randn(4, 4), torch.randperm(4).expand(4, 4).clone(), randn(4, 4)), None),
         "casts": lambda: (_casts, (randn(8, 100),), None),
         "products": lambda: (_products, (randn(3, 40, 50), randn(3, 50, 60), randn(50, 70)), None),

@@ -15,7 +15,9 @@ from aotpack.export.passes.cuda.use_attention import use_attention
 from aotpack.export.passes.cuda.use_attention_backward import use_attention_backward
 from aotpack.export.passes.cuda.use_conv import use_conv
 from aotpack.export.passes.cuda.use_conv_weight_gradient import use_conv_weight_gradient
+from aotpack.export.passes.cuda.use_embedding_bag import use_embedding_bag
 from aotpack.export.passes.cuda.use_gemm import use_gemm
+from aotpack.export.passes.cuda.use_recurrent import use_recurrent
 from aotpack.export.passes.runner import Pass
 
 CUDA: tuple[Pass, ...] = (
@@ -30,7 +32,10 @@ CUDA: tuple[Pass, ...] = (
     Pass(use_conv_weight_gradient, always=True),
     # Those that the kernels do not compute; before products are replaced.
     Pass(lower_convolution_weight_gradient, always=True),
-    # Nor have products.
+    Pass(use_embedding_bag),
+    # Before products, of which it makes some.
+    Pass(use_recurrent),
+    # Products have no other kernel.
     Pass(use_gemm, always=True),
     # Before activations, which come behind sums.
     Pass(fuse_residual),

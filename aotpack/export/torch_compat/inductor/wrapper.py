@@ -39,6 +39,10 @@ class ModuleParts(CppWrapperCpu):
     What includes the headers and ends the file is written by the backends.
     """
 
+    def __init__(self) -> None:
+        self._declared_in: list[Any] = []
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def write_header(self) -> None:
         """No AOTInductor interface."""
 
@@ -72,6 +76,13 @@ class ModuleParts(CppWrapperCpu):
             return _literal(val)
         return str(super().val_to_arg_str_for_prim_type(val, type_))
 
+    def codegen_int_array_var(self, int_array: str, writeline: Any, *args: Any, **kwargs: Any) -> str:
+        """TorchInductor remembers by its `id` where it has declared an array. What is remembered has to live on: else
+        the arrays of a later place are not declared.
+        """
+        self._declared_in.append(writeline)
+        return str(super().codegen_int_array_var(int_array, writeline, *args, **kwargs))
+
     def can_reuse(self, input_buffer: Any, output_buffer: Any = None) -> bool:
         """Nothing is computed in the place of a piece of another buffer.
 
@@ -96,7 +107,7 @@ class ModuleWrapper(ModuleParts):
 
     def __init__(self) -> None:
         self.kernels: list[str] = []
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
 
     @staticmethod
     def create(*_: Any, **__: Any) -> ModuleWrapper:

@@ -79,6 +79,13 @@ def test_a_small_perceptron(tmp_path: Path, cache_dir: Path, dtype: torch.dtype,
         assert sum("gemm" in kernel.name or "gemv" in kernel.name for kernel in module.kernels) == 2
 
 
+def test_a_kernel_is_compiled_once_for_many_integers(tmp_path: Path, cache_dir: Path) -> None:
+    path = build(tmp_path / "gru.aotpack", cache_dir, nn.GRU(4, 8), (torch.randn(5, 2, 4),))
+    module, assets, _ = module_of(path, "cuda-sm_90")
+    assert sum("recurrent" in kernel.name for kernel in module.kernels) == 5
+    assert sum("recurrent" in name for name in assets) == 1
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_an_archive_has_what_its_host_code_launches(archive: Path, target: str) -> None:
     check_module(archive, target)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from aotpack.export.ops.activations import BY_NUMBER
-from aotpack.export.ops.cuda import attention, attention_backward, conv, gemm
+from aotpack.export.ops.cuda import attention, attention_backward, conv, embedding_bag, gemm, recurrent
 
 
 @gemm.cuda_gemm.register_kernel("cpu")
@@ -83,6 +83,43 @@ def _conv(
 ) -> Tensor:
     y = torch.convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     return BY_NUMBER[activation](y if residual is None else y + residual).movedim(1, -1).contiguous().movedim(-1, 1)
+
+
+@embedding_bag.cuda_embedding_bag.register_kernel("cpu")
+def _embedding_bag(
+    weight: Tensor, indices: Tensor, offsets: Tensor | None, mode: int, scales: Tensor | None, last: bool, padding: int
+) -> Tensor:
+    return F.embedding_bag(
+        indices,
+        weight,
+        offsets,
+        mode=("sum", "mean", "max")[mode],
+        per_sample_weights=scales,
+        include_last_offset=last,
+        padding_idx=None if padding < 0 else padding,
+    )
+
+
+@recurrent.cuda_lstm_layer.register_kernel("cpu")
+def _lstm_layer(
+    x: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor, c: Tensor, reverse: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    y = x.new_empty((*x.shape[:2], weight.shape[1]))
+    for t in reversed(range(len(x))) if reverse else range(len(x)):
+        i, f, g, o = (x[t] + F.linear(h, weight, bias)).chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = y[t] = o.sigmoid() * c.tanh()
+    return y, h.clone(), c
+
+
+@recurrent.cuda_gru_layer.register_kernel("cpu")
+def _gru_layer(x: Tensor, weight: Tensor, bias: Tensor | None, h: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+    y = x.new_empty((*x.shape[:2], weight.shape[1]))
+    for t in reversed(range(len(x))) if reverse else range(len(x)):
+        (xr, xz, xn), (hr, hz, hn) = x[t].chunk(3, -1), F.linear(h, weight, bias).chunk(3, -1)
+        z = (xz + hz).sigmoid()
+        h = y[t] = (1 - z) * (xn + (xr + hr).sigmoid() * hn).tanh() + z * h
+    return y, h.clone()
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 
 import pytest
 import torch
@@ -10,10 +11,12 @@ from torch import Tensor
 from torch._inductor import ir
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 
-from aotpack.export.torch_compat.inductor.wrapper import ModuleWrapper
+from aotpack.export.torch_compat.inductor.wrapper import ModuleParts, ModuleWrapper
 from tests.export.conftest import Build, assert_close
 
-OVERRIDDEN = sorted(name for name, value in vars(ModuleWrapper).items() if inspect.isroutine(value))
+OVERRIDDEN = sorted(
+    name for name, value in {**vars(ModuleParts), **vars(ModuleWrapper)}.items() if inspect.isroutine(value)
+)
 
 
 @pytest.mark.parametrize("name", OVERRIDDEN)
@@ -35,6 +38,17 @@ def test_what_it_relies_on_is_there(name: str) -> None:
 
 def test_layouts_of_pieces() -> None:
     assert issubclass(ir.NonOwningLayout, ir.Layout)
+
+
+def test_arrays_are_declared_where_they_are_used() -> None:
+    wrapper = object.__new__(ModuleWrapper)
+    wrapper.int_array_id = itertools.count()
+    wrapper.declared_int_array_vars, wrapper.codegen_int_array_var_cache, wrapper._declared_in = set(), {}, []
+    for _ in range(100):
+        # As when the next list of lines has the address of the last one.
+        lines: list[str] = []
+        name = wrapper.codegen_int_array_var("{1, 2}", lines.append, known_statically=True)
+        assert any(name in line for line in lines)
 
 
 def test_gradients_of_a_recurrent_network(build: Build) -> None:

@@ -7,7 +7,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codegen.cpp_wrapper_gpu.{CppWrapperGpu, DeferredTritonCallWrapper}   the methods overridden here
   torch._inductor.codegen.cpp_wrapper_gpu.CppWrapperGpu._triton_call_wrappers
   torch._inductor.utils.IndentedBuffer._lines
-  torch._inductor.codegen.wrapper.PythonWrapperCodegen.kernel_autotune_defs
+  torch._inductor.codegen.wrapper.PythonWrapperCodegen.{kernel_autotune_defs, define_user_defined_triton_kernel}
   torch._inductor.ir.{FallbackKernel, MultiOutput}.codegen, .layout, .get_name, .get_size, .get_stride
   torch._inductor.virtualized.V.graph.{graph_inputs, inputs_to_check, constants}
 """
@@ -18,7 +18,7 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -85,6 +85,20 @@ class CudaModuleWrapper(ModuleParts, CppWrapperGpu):
     def write_kernel_autotune_defs_header(self) -> None:
         """The definitions find their compiler where they are executed."""
 
+    def define_user_defined_triton_kernel(
+        self, kernel: Any, configs: Sequence[Any], kwargs: Mapping[str, Any], *rest: Any
+    ) -> Any:
+        """Compiles a kernel once for all integers that Triton compiles it alike for; TorchInductor does for each value.
+
+        The launches of a kernel with one configuration differ in nothing else.
+        """
+        if len(configs) == 1:
+            constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
+            alike = {name: value if name in constants else _alike(value) for name, value in kwargs.items()}
+            # TorchInductor compares all values of the mapping, and reads those that are parameters.
+            kwargs = {**alike, "": str(configs[0])}
+        return super().define_user_defined_triton_kernel(kernel, configs, kwargs, *rest)
+
     def finalize_prefix(self) -> None:
         for name, call in list(self._triton_call_wrappers.items()):
             fields = {field.name: getattr(call, field.name) for field in dataclasses.fields(call)}
@@ -102,6 +116,15 @@ class _KernelCall(DeferredTritonCallWrapper):
         name = kernel_var_name.rpartition(".")[2]
         _declare_numbers(prefix, self.wrapper_name, params["triton_meta"]["signature"])
         super().generate_launch_kernel(prefix, wrapper, f"aotpack_kernel_{name}", params)  # type: ignore[no-untyped-call]
+
+
+def _alike(value: Any) -> Any:
+    """An integer that Triton compiles a kernel alike for: what it looks at is whether it is 1, a multiple of 16, and of
+    32 bits.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, sympy.Integer)) or not -(1 << 31) <= value < 1 << 31:
+        return value
+    return 1 if value == 1 else 16 if value % 16 == 0 else 3
 
 
 def _declare_numbers(prefix: Any, function: str, signature: Mapping[str, str]) -> None:

@@ -1,0 +1,165 @@
+"""`aotpack::cuda_lstm_layer` and `aotpack::cuda_gru_layer`: recurrent layers, by a kernel of this project.
+
+The products of the inputs of all steps are one product. A launch for each step adds that of the state and computes the
+next state; it reads the weights at the speed of the cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import triton_op
+
+from aotpack.export.ops.cuda.gpu import input_precision, limits
+from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
+from aotpack.export.ops.cuda.recurrent_kernel import recurrent_step_kernel
+from aotpack.export.symbolic_shapes.hints import size_hint
+from aotpack.export.torch_compat.operators import OpOverload
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class StepTile:
+    """How many rows and units a block computes, how many elements it sums at a time, and its warps; `matrix`: by
+    tensor cores.
+    """
+
+    m: int
+    n: int
+    k: int
+    warps: int
+    matrix: bool
+
+
+# Rows up to which a block multiplies without tensor cores, and what it then has in its registers, of all gates.
+_FEW_ROWS = 4
+_MOST_ELEMENTS = 4096
+_MOST_COLUMNS = 512
+_MATRIX = StepTile(16, 16, 64, 4, matrix=True)
+
+
+def choose(rows: int, hidden: int, *, multiprocessors: int) -> StepTile:
+    """A static rule: as few units in a block as keep the multiprocessors busy."""
+    if rows > _FEW_ROWS:
+        return _MATRIX
+    m = _power(rows)
+    k = min(_power(hidden), _MOST_COLUMNS)
+    n = 1
+    while n * 2 * k * m * 4 <= _MOST_ELEMENTS and -(-hidden // (2 * n)) >= multiprocessors // 2:
+        n *= 2
+    return StepTile(m, n, k, 4, matrix=False)
+
+
+@triton_op("aotpack::cuda_lstm_layer", mutates_args={})
+def cuda_lstm_layer(
+    x: Tensor, weight: Tensor, bias: Tensor | None, h0: Tensor, c0: Tensor, reverse: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A direction of a layer of torch.nn.LSTM.
+
+    Args:
+        x: [steps, batch, 4 * hidden], the products of the inputs with their weights, and the bias.
+        weight: [4 * hidden, hidden], of the state.
+        bias: [4 * hidden], of the state.
+        h0, c0: [batch, hidden], the state before the first step.
+        reverse: whether the last step is computed first.
+
+    Returns:
+        The results of the steps, [steps, batch, hidden], and the state after the last one, [batch, hidden] each. Sums
+        and the cell's state are of single precision.
+    """
+    return lstm_layer(x, weight, bias, h0, c0, reverse, launch)
+
+
+@triton_op("aotpack::cuda_gru_layer", mutates_args={})
+def cuda_gru_layer(x: Tensor, weight: Tensor, bias: Tensor | None, h0: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+    """A direction of a layer of torch.nn.GRU.
+
+    Args:
+        x: [steps, batch, 3 * hidden], the products of the inputs with their weights, and the bias.
+        weight: [3 * hidden, hidden], of the state.
+        bias: [3 * hidden], of the state.
+        h0: [batch, hidden], the state before the first step.
+        reverse: whether the last step is computed first.
+
+    Returns:
+        The results of the steps, [steps, batch, hidden], and the state after the last one, [batch, hidden].
+    """
+    return gru_layer(x, weight, bias, h0, reverse, launch)
+
+
+def lstm_layer(
+    x: Tensor, weight: Tensor, bias: Tensor | None, h0: Tensor, c0: Tensor, reverse: bool, launcher: Launcher
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`cuda_lstm_layer`, with the function that launches kernels."""
+    cell = torch.empty_like(h0, dtype=torch.float32, memory_format=torch.contiguous_format)
+    out = _steps(x, weight, bias, h0, c0, cell, reverse, launcher)
+    return out, _last(out, reverse), cell.to(c0.dtype, copy=True)
+
+
+def gru_layer(
+    x: Tensor, weight: Tensor, bias: Tensor | None, h0: Tensor, reverse: bool, launcher: Launcher
+) -> tuple[Tensor, Tensor]:
+    """`cuda_gru_layer`, with the function that launches kernels."""
+    out = _steps(x, weight, bias, h0, None, None, reverse, launcher)
+    return out, _last(out, reverse)
+
+
+def _steps(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    h0: Tensor,
+    c0: Tensor | None,
+    cell: Tensor | None,
+    reverse: bool,
+    launcher: Launcher,
+) -> Tensor:
+    steps, rows, hidden = x.shape[0], x.shape[1], weight.shape[1]
+    tile = choose(size_hint(rows), hidden, multiprocessors=limits()[0])
+    weight = weight.contiguous()
+    out = x.new_empty((steps, rows, hidden))
+    # A parameter that a step does not read gets a tensor that is there: TorchInductor would make others for each step.
+    shared = {
+        "x": x.contiguous(),
+        "weight": weight,
+        "bias": weight if bias is None else bias.contiguous(),
+        "out": out,
+        "cell": weight if cell is None else cell,
+        "ROWS": rows,
+        "HIDDEN": hidden,
+        "LSTM": cell is not None,
+        "HAS_BIAS": bias is not None,
+        "MATRIX": tile.matrix,
+        "BLOCK_M": tile.m,
+        "BLOCK_N": tile.n,
+        "BLOCK_K": tile.k,
+        "PRECISION": input_precision(x.dtype),
+        "num_warps": tile.warps,
+    }
+    initial = {"initial": h0.contiguous(), "initial_cell": weight if c0 is None else c0.contiguous()}
+    none = {"initial": weight, "initial_cell": weight}
+    grid: Any = ((hidden + tile.n - 1) // tile.n, (rows + tile.m - 1) // tile.m)
+    before = -1
+    for step in reversed(range(steps)) if reverse else range(steps):
+        states = initial if before < 0 else none
+        places = {"STEP": 2 * step + 5, "BEFORE": 2 * before + 5}
+        launcher(Launch(recurrent_step_kernel, grid, shared | states | places))
+        before = step
+    return out
+
+
+def _last(out: Tensor, reverse: bool) -> Tensor:
+    return out[0 if reverse else -1].clone()
+
+
+def _power(number: int) -> int:
+    """The smallest power of two that is not less."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+LSTM: OpOverload = torch.ops.aotpack.cuda_lstm_layer.default
+GRU: OpOverload = torch.ops.aotpack.cuda_gru_layer.default
