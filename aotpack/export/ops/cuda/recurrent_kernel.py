@@ -64,7 +64,8 @@ def recurrent_step_kernel(
     STEP and BEFORE are 2 * step + 5, where -1 is before the first step: Triton compiles a kernel again for arguments
     that are 1 or multiples of 16.
     """
-    step = ((STEP - 5) // 2).to(tl.int64)
+    # Where TorchInductor looks for what a kernel writes, integers are constants.
+    step = tl.cast((STEP - 5) // 2, tl.int64)
     before = (BEFORE - 5) // 2
     gates: tl.constexpr = 4 if LSTM else 3
     rows = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -76,7 +77,7 @@ def recurrent_step_kernel(
     offsets_k = tl.arange(0, BLOCK_K)
     state = initial
     if before >= 0:
-        state = out + before.to(tl.int64) * ROWS * HIDDEN
+        state = out + tl.cast(before, tl.int64) * ROWS * HIDDEN
     if MATRIX:
         zero = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     else:
