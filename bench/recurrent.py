@@ -67,7 +67,7 @@ def _layer(dtype: torch.dtype, rows: int, hidden: int, tiles: list[StepTile | No
     rule = recurrent.choose
     for tile in tiles:
         if tile is not None:
-            recurrent.choose = lambda *_, tile=tile, **__: tile  # type: ignore[misc]
+            recurrent.choose = lambda *_, tile=tile, **__: tile
 
         def ours() -> Any:
             given = torch.nn.functional.linear(x, w_ih, b_ih)
