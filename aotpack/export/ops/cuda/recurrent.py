@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.library import triton_op
 
-from aotpack.export.ops.cuda.gpu import input_precision, limits
+from aotpack.export.ops.cuda.gpu import input_precision, uses_tf32
 from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
 from aotpack.export.ops.cuda.recurrent_kernel import recurrent_step_kernel
 from aotpack.export.symbolic_shapes.hints import size_hint
@@ -35,23 +35,28 @@ class StepTile:
     matrix: bool
 
 
-# Rows up to which a block multiplies without tensor cores, and what it then has in its registers, of all gates.
+# Fitted on an H100 with bench/recurrent.py. Rows up to which half precision is multiplied without tensor cores, and
+# rows of a block then; elements that a block of one warp sums at once, of each gate.
 _FEW_ROWS = 4
-_MOST_ELEMENTS = 4096
-_MOST_COLUMNS = 512
-_MATRIX = StepTile(16, 16, 64, 4, matrix=True)
+_MOST_ROWS = 8
+_ELEMENTS = 1024
+_MATRIX = StepTile(16, 16, 64, 2, matrix=True)
+# Rows from which single precision without tensor cores is slower than products of whole matrices.
+_MANY_ROWS = 32
 
 
-def choose(rows: int, hidden: int, *, multiprocessors: int) -> StepTile:
-    """A static rule: as few units in a block as keep the multiprocessors busy."""
-    if rows > _FEW_ROWS:
+def supports(rows: int, dtype: torch.dtype) -> bool:
+    """Whether the kernel is faster than a product and what comes after it, for about so many rows."""
+    return dtype != torch.float32 or uses_tf32(dtype) or rows <= _MANY_ROWS
+
+
+def choose(rows: int, hidden: int, dtype: torch.dtype) -> StepTile:
+    """A static rule: without tensor cores, a warp or two compute a unit."""
+    if rows > _FEW_ROWS and (dtype != torch.float32 or uses_tf32(dtype)):
         return _MATRIX
-    m = _power(rows)
-    k = min(_power(hidden), _MOST_COLUMNS)
-    n = 1
-    while n * 2 * k * m * 4 <= _MOST_ELEMENTS and -(-hidden // (2 * n)) >= multiprocessors // 2:
-        n *= 2
-    return StepTile(m, n, k, 4, matrix=False)
+    m = min(_power(rows), _MOST_ROWS)
+    warps = 2 if m == _MOST_ROWS else 1
+    return StepTile(m, 1, min(_power(hidden), warps * _ELEMENTS // m), warps, matrix=False)
 
 
 @triton_op("aotpack::cuda_lstm_layer", mutates_args={})
@@ -119,7 +124,7 @@ def _steps(
     launcher: Launcher,
 ) -> Tensor:
     steps, rows, hidden = x.shape[0], x.shape[1], weight.shape[1]
-    tile = choose(size_hint(rows), hidden, multiprocessors=limits()[0])
+    tile = choose(size_hint(rows), hidden, x.dtype)
     weight = weight.contiguous()
     out = x.new_empty((steps, rows, hidden))
     # A parameter that a step does not read gets a tensor that is there: TorchInductor would make others for each step.

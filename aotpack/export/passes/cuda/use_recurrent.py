@@ -6,8 +6,9 @@ import torch
 import torch.fx
 
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import Rewriter, shape_of
+from aotpack.export.ir.rewriter import Rewriter, dtype_of, shape_of
 from aotpack.export.passes.patterns import recurrent
+from aotpack.export.symbolic_shapes.hints import size_hint
 
 aten = torch.ops.aten
 
@@ -22,9 +23,13 @@ def use_recurrent(program: Program) -> Program:
         arguments = recurrent.network(node, operators.DTYPES)
         if arguments is None:
             continue
-        steps = shape_of(arguments["input"])[1 if arguments["batch_first"] else 0]
+        steps, rows = shape_of(arguments["input"])[:2]
+        if arguments["batch_first"]:
+            steps, rows = rows, steps
         # Of none, the last state is not among the results.
         if not isinstance(steps, int) or steps == 0:
+            continue
+        if not operators.supports(size_hint(rows), dtype_of(arguments["input"])):
             continue
 
         def layer_of(layer: recurrent.Layer, node: torch.fx.Node = node) -> torch.fx.Node:
