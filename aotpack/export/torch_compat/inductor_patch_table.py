@@ -52,6 +52,11 @@ ENTRIES: tuple[Patch, ...] = (
         "kernel, kwargs, tma_descriptor_metadata",
     ),
     Patch(
+        "torch._higher_order_ops.triton_kernel_wrap:ttir_to_functions",
+        "reads the code of a kernel again for each launch, several times; torch keeps none of the results",
+        "ttir_module",
+    ),
+    Patch(
         "torch._subclasses.fake_impls:_compute_stride",
         "the lowering of views compares dynamic sizes as they are in the example; no setting has it ask otherwise",
         "old_shape, old_stride, new_shape, size_oblivious",

@@ -148,12 +148,11 @@ def _steps(
     initial = {"initial": h0.contiguous(), "initial_cell": weight if c0 is None else c0.contiguous()}
     none = {"initial": weight, "initial_cell": weight}
     grid: Any = ((hidden + tile.n - 1) // tile.n, (rows + tile.m - 1) // tile.m)
-    before = -1
-    for step in reversed(range(steps)) if reverse else range(steps):
-        states = initial if before < 0 else none
-        places = {"STEP": 2 * step + 5, "BEFORE": 2 * before + 5}
+    order = list(reversed(range(steps)) if reverse else range(steps))
+    for before, step in zip([order[0], *order], order, strict=False):
+        states = initial if step == order[0] else none
+        places = {"STEP": step, "BEFORE": before, "FIRST": step == order[0]}
         launcher(Launch(recurrent_step_kernel, grid, shared | states | places))
-        before = step
     return out
 
 

@@ -34,7 +34,8 @@ def _gate(total, x, place, is_result, bias, columns, HAS_BIAS: tl.constexpr, MAT
     return total + tl.load(x + place, mask=is_result, other=0.0).to(tl.float32), total
 
 
-@triton.jit
+# The code is the same for every step.
+@triton.jit(do_not_specialize=["STEP", "BEFORE"])
 def recurrent_step_kernel(
     x,
     weight,
@@ -47,6 +48,7 @@ def recurrent_step_kernel(
     BEFORE,
     ROWS,
     HIDDEN: tl.constexpr,
+    FIRST: tl.constexpr,
     LSTM: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     MATRIX: tl.constexpr,
@@ -55,18 +57,14 @@ def recurrent_step_kernel(
     BLOCK_K: tl.constexpr,
     PRECISION: tl.constexpr = "ieee",
 ):
-    """out[step] from out[before], or from `initial` where nothing is before; and `cell`, in place.
+    """out[STEP] from out[BEFORE], and `cell`, in place; from `initial` and `initial_cell` with FIRST.
 
     `x` is [steps, ROWS, gates, HIDDEN], what the inputs contribute to the gates; `weight` is [gates, HIDDEN, HIDDEN],
     `out` [steps, ROWS, HIDDEN], states [ROWS, HIDDEN]; all contiguous. The gates are those of torch.nn.LSTM and GRU, in
     its order. A block computes BLOCK_M rows of BLOCK_N units.
-
-    STEP and BEFORE are 2 * step + 5, where -1 is before the first step: Triton compiles a kernel again for arguments
-    that are 1 or multiples of 16.
     """
     # Where TorchInductor looks for what a kernel writes, integers are constants.
-    step = tl.cast((STEP - 5) // 2, tl.int64)
-    before = (BEFORE - 5) // 2
+    step = tl.cast(STEP, tl.int64)
     gates: tl.constexpr = 4 if LSTM else 3
     rows = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
     units = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -75,9 +73,7 @@ def recurrent_step_kernel(
     rows = (rows % ROWS).to(tl.int64)
     units = units % HIDDEN
     offsets_k = tl.arange(0, BLOCK_K)
-    state = initial
-    if before >= 0:
-        state = out + tl.cast(before, tl.int64) * ROWS * HIDDEN
+    state = initial if FIRST else out + tl.cast(BEFORE, tl.int64) * ROWS * HIDDEN
     if MATRIX:
         zero = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     else:
@@ -106,10 +102,10 @@ def recurrent_step_kernel(
     own = rows[:, None] * HIDDEN + units[None, :]
     if LSTM:
         fourth, _ = _gate(fourth, x, place + 3 * HIDDEN, is_result, bias, units + 3 * HIDDEN, HAS_BIAS, MATRIX)
-        if before >= 0:
-            c = tl.load(cell + own, mask=is_result, other=0.0)
-        else:
+        if FIRST:
             c = tl.load(initial_cell + own, mask=is_result, other=0.0).to(tl.float32)
+        else:
+            c = tl.load(cell + own, mask=is_result, other=0.0)
         c = tl.sigmoid(second) * c + tl.sigmoid(first) * _tanh(third)
         tl.store(cell + own, c, mask=is_result)
         result = tl.sigmoid(fourth) * _tanh(c)

@@ -93,8 +93,8 @@ class CudaModuleWrapper(ModuleParts, CppWrapperGpu):
         The launches of a kernel with one configuration differ in nothing else.
         """
         if len(configs) == 1:
-            constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
-            alike = {name: value if name in constants else _alike(value) for name, value in kwargs.items()}
+            parameters = {parameter.name: parameter for parameter in kernel.params}
+            alike = {name: _alike(value, parameters[name]) for name, value in kwargs.items()}
             # TorchInductor compares all values of the mapping, and reads those that are parameters.
             kwargs = {**alike, "": str(configs[0])}
         return super().define_user_defined_triton_kernel(kernel, configs, kwargs, *rest)
@@ -118,12 +118,15 @@ class _KernelCall(DeferredTritonCallWrapper):
         super().generate_launch_kernel(prefix, wrapper, f"aotpack_kernel_{name}", params)  # type: ignore[no-untyped-call]
 
 
-def _alike(value: Any) -> Any:
-    """An integer that Triton compiles a kernel alike for: what it looks at is whether it is 1, a multiple of 16, and of
-    32 bits.
+def _alike(value: Any, parameter: Any) -> Any:
+    """An argument that Triton compiles a kernel alike for: of an integer, what it looks at is whether it is 1, a
+    multiple of 16, and of 32 bits.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, sympy.Integer)) or not -(1 << 31) <= value < 1 << 31:
+    is_integer = isinstance(value, (int, sympy.Integer)) and not isinstance(value, bool)
+    if parameter.is_constexpr or not is_integer or not -(1 << 31) <= value < 1 << 31:
         return value
+    if parameter.do_not_specialize:
+        return 3
     return 1 if value == 1 else 16 if value % 16 == 0 else 3
 
 

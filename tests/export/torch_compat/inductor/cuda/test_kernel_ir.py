@@ -13,6 +13,7 @@ from torch._higher_order_ops import triton_kernel_wrap
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aotpack.export.ops.cuda.gemm_kernel import gemm_kernel
+from aotpack.export.ops.cuda.recurrent_kernel import recurrent_step_kernel
 from aotpack.export.torch_compat.inductor.cuda.kernel_ir import kernels_read_once
 from aotpack.export.torch_compat.triton.driver import triton_driver
 from aotpack.targets import BY_NAME
@@ -44,6 +45,8 @@ def test_launches_that_are_alike_have_one_code() -> None:
 
         first = code(_arguments())
         assert code(_arguments()) is first
+        read = triton_kernel_wrap.ttir_to_functions
+        assert read(first) is read(first)
         others = [_arguments(M=1), _arguments(ALPHA=2.0), _arguments(dtype=torch.float32), _arguments(HAS_BIAS=True)]
         modules = [first, *(code(other) for other in others)]
         assert len({str(module) for module in modules}) == len(modules)
@@ -57,3 +60,21 @@ def test_memory_that_is_there_is_looked_at_again() -> None:
     with triton_driver(gpu), kernels_read_once():
         first, second = (triton_kernel_wrap.generate_ttir(gemm_kernel, dict(arguments), {})[0] for _ in range(2))
     assert first is not second
+
+
+def test_numbers_that_the_code_does_not_depend_on() -> None:
+    gpu = BY_NAME["cuda-sm_80"].gpu
+    assert gpu is not None
+    with FakeTensorMode():
+        names = ("x", "weight", "bias", "initial", "initial_cell", "out", "cell")
+        tensors = {name: torch.empty(64) for name in names}
+    flags = {"FIRST": False, "LSTM": True, "HAS_BIAS": True, "MATRIX": False}
+    sizes = {"ROWS": 2, "HIDDEN": 8, "BLOCK_M": 2, "BLOCK_N": 1, "BLOCK_K": 8, "PRECISION": "ieee"}
+    with triton_driver(gpu), kernels_read_once():
+
+        def code(step: int, **changes: Any) -> Any:
+            arguments = {**tensors, "STEP": step, "BEFORE": step - 1, **sizes, **flags, **changes}
+            return triton_kernel_wrap.generate_ttir(recurrent_step_kernel, arguments, {})[0]
+
+        assert code(1) is code(2) is code(16)
+        assert code(1) is not code(1, ROWS=3)
