@@ -8,13 +8,11 @@ from typing import Any
 import torch
 import torch.fx
 
-from aotpack.export.ir.rewriter import Rewriter, bound_arguments, dtype_of, shape_of
+from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, dtype_of, shape_of
 from aotpack.export.torch_compat.symbolic_shapes import statically_known_true
 
 aten = torch.ops.aten
 
-_FLATTENED = (aten.reshape.default, aten.view.default, aten._unsafe_view.default)
-_OFFSETS = aten.arange.start_step
 OPERATORS = (aten.embedding_bag.default, aten.embedding_bag.padding_idx, aten._embedding_bag_forward_only.default)
 
 
@@ -49,16 +47,17 @@ def rows_of_indices(call: tuple[Any, ...]) -> torch.fx.Node | None:
     bags may have other lengths. `call` is what `plain_bags` returns.
     """
     indices, offsets, include_last_offset = call[1], call[2], call[5]
-    if include_last_offset or not isinstance(indices, torch.fx.Node) or indices.target not in _FLATTENED:
+    if indices.target is not aten.reshape.default or offsets.target is not aten.arange.start_step:
         return None
     matrix = indices.args[0]
-    if not isinstance(matrix, torch.fx.Node) or len(shape_of(matrix)) != 2 or offsets.target != _OFFSETS:
+    if include_last_offset or len(shape_of(matrix)) != 2:
         return None
     length = shape_of(matrix)[1]
-    start, end, step = (_number(argument) for argument in offsets.args[:3])
+    arguments = bound_arguments(offsets)
+    start, end, step = (_number(arguments[name]) for name in ("start", "end", "step"))
     if not isinstance(length, int) or length == 0 or (start, step) != (0, length):
         return None
-    return matrix if statically_known_true(end == shape_of(indices)[0]) else None
+    return as_node(matrix) if statically_known_true(end == shape_of(indices)[0]) else None
 
 
 def replace_bags(rewriter: Rewriter, node: torch.fx.Node, pooled: torch.fx.Node) -> None:

@@ -42,6 +42,12 @@ def test_bags_of_one_length_have_no_offsets(shapes: object) -> None:
     assert "aten.reshape.default" not in operators(after)
 
 
+def test_bags_of_one_row() -> None:
+    args = (torch.randint(0, 9, (5, 2, 1)),)
+    (call,) = calls(run(_Column().eval(), args, views_to_reshapes, use_embedding_bag), embedding_bag.OPERATOR)
+    assert call.args[2] is None
+
+
 def test_given_offsets_stay() -> None:
     def model(indices: Tensor, table: Tensor) -> Tensor:
         return torch.nn.functional.embedding_bag(indices.reshape(-1), table, torch.arange(0, 9, 3))
