@@ -20,9 +20,9 @@ import torch
 from torch import nn
 
 from aotpack.export.ops.cuda import recurrent
-from aotpack.export.ops.cuda.launch import Launch
+from aotpack.export.ops.cuda.block_sizes import power_of_two
 from aotpack.export.ops.cuda.recurrent import StepTile
-from bench.gpu_kernels import microseconds
+from bench.gpu_kernels import launch, microseconds
 
 STEPS = 100
 # Rows, units.
@@ -75,7 +75,7 @@ def _layer(dtype: torch.dtype, rows: int, hidden: int, tiles: list[StepTile | No
 
         def ours() -> Any:
             given = torch.nn.functional.linear(x, w_ih, b_ih)
-            return recurrent.lstm_layer(given, w_hh, b_hh, zero, zero, False, _launched)[0]
+            return recurrent.lstm_layer(given, w_hh, b_hh, zero, zero, False, launch)[0]
 
         error = float((ours().double() - wanted).abs().max())
         chosen = tile or rule(rows, hidden, dtype)
@@ -90,14 +90,8 @@ def _layer(dtype: torch.dtype, rows: int, hidden: int, tiles: list[StepTile | No
         recurrent.choose = rule
 
 
-def _launched(call: Launch) -> torch.Tensor:
-    call.kernel[call.grid](**call.arguments)
-    result: torch.Tensor = call.arguments["out"]
-    return result
-
-
 def _tiles(rows: int, hidden: int) -> list[StepTile | None]:
-    power = 1 << (rows - 1).bit_length()
+    power = power_of_two(rows)
     vectors = [
         StepTile(m, n, k, warps, matrix=False)
         for m, n, k, warps in itertools.product((power,), (1, 2, 4, 8), (128, 256, 512, 1024), (1, 2, 4, 8))

@@ -10,6 +10,7 @@ from torch.library import triton_op
 
 from aotpack.export.ops.cuda.attention_kernel import attention_kernel
 from aotpack.export.ops.cuda.attention_rule import AttentionTile, choose, choose_decode
+from aotpack.export.ops.cuda.block_sizes import power_of_two, product_block
 from aotpack.export.ops.cuda.decode_kernel import combine_kernel, decode_kernel
 from aotpack.export.ops.cuda.gpu import input_precision, limits, uses_tf32
 from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
@@ -151,7 +152,7 @@ def _decode(q: Tensor, v: Tensor, shared: dict[str, Any], launcher: Launcher) ->
         "ROWS": rows,
         "VALUE_DIM": value_dim,
         "SPLITS": splits,
-        "BLOCK_S": 1 << (splits - 1).bit_length(),
+        "BLOCK_S": power_of_two(splits),
         "BLOCK_VD": shared["BLOCK_VD"],
         "num_warps": 4,
     }
@@ -161,7 +162,7 @@ def _decode(q: Tensor, v: Tensor, shared: dict[str, Any], launcher: Launcher) ->
 def _arguments(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> dict[str, Any]:
     """What the kernels of the forward are called with."""
     value_dim = v.shape[3]
-    return operands(q, k, v, mask, scale) | {"VALUE_DIM": value_dim, "BLOCK_VD": _block(value_dim)}
+    return operands(q, k, v, mask, scale) | {"VALUE_DIM": value_dim, "BLOCK_VD": product_block(value_dim)}
 
 
 def operands(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> dict[str, Any]:
@@ -184,14 +185,9 @@ def operands(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float)
         "GROUP": heads // key_heads,
         "DIM": dim,
         "MASK": 0 if mask is None else 1 if mask.dtype == torch.bool else 2,
-        "BLOCK_D": _block(dim),
+        "BLOCK_D": product_block(dim),
         "PRECISION": input_precision(q.dtype),
     }
-
-
-def _block(dim: int) -> int:
-    """How many elements a block has over a head of `dim`: products are of powers of two, of 16 at least."""
-    return max(16, 1 << (dim - 1).bit_length())
 
 
 def _sizes(tile: AttentionTile) -> dict[str, int]:

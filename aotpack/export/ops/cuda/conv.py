@@ -12,6 +12,7 @@ from torch.library import triton_op
 
 from aotpack.export.ops.activations import BY_NUMBER
 from aotpack.export.ops.cuda import gemm
+from aotpack.export.ops.cuda.block_sizes import product_block
 from aotpack.export.ops.cuda.conv_kernel import conv_kernel, depthwise_kernel
 from aotpack.export.ops.cuda.conv_rule import choose
 from aotpack.export.ops.cuda.gpu import input_precision, limits, uses_tf32
@@ -169,7 +170,7 @@ def _depthwise(
 ) -> Tensor:
     x, weight = arguments["x"], arguments["weight"]
     channels_out = shape[-1]
-    block_n = max(16, min(64, 1 << (channels_out - 1).bit_length()))
+    block_n = product_block(channels_out, 64)
     block_m = 32
     if transposed:
         # [channels, each, ...] → a row for each channel of the result.

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 
+from aotpack.export.ops.cuda.block_sizes import power_of_two, product_block
 from aotpack.export.ops.cuda.gemm_rule import Tile
 
 # Those of at least so many rows.
@@ -59,7 +60,7 @@ def choose(
     tiles = _DOUBLE if dtype == torch.float64 else _FULL if dtype == torch.float32 else _HALVES
     columns = channels if within(taps, channels) else taps * channels
     tile = next(t for fewest, t in tiles if rows >= fewest)
-    tile = replace(tile, m=_fitting(tile.m, rows), n=_fitting(tile.n, columns))
+    tile = replace(tile, m=product_block(rows, tile.m), n=product_block(columns, tile.n))
     repeated = taps if within(taps, channels) else 1
     blocks = groups * -(-rows // tile.m) * repeated * -(-columns // tile.n)
     steps = -(-places // tile.k)
@@ -76,15 +77,10 @@ def choose(
 
 def choose_depthwise(count: int, taps: int, places: int, *, multiprocessors: int) -> tuple[tuple[int, int, int], int]:
     """Taps, places and pairs of channels of a tile, and among how many blocks sums are divided, for `count` pairs."""
-    pairs = _fitting(32, count)
-    block_taps = min(4, 1 << (taps - 1).bit_length())
+    pairs = product_block(count, 32)
+    block_taps = min(4, power_of_two(taps))
     block_places = 4096 // (pairs * block_taps)
     blocks = -(-taps // block_taps) * -(-count // pairs)
     steps = -(-places // block_places)
     splits = max(1, min(4 * multiprocessors // blocks, steps // _FEWEST_STEPS, _MOST_SPLITS))
     return (block_taps, block_places, pairs), splits
-
-
-def _fitting(size: int, count: int) -> int:
-    """No more than there are, in powers of two from 16."""
-    return max(16, min(size, 1 << (count - 1).bit_length()))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from aotpack.export.ops.cuda.block_sizes import product_block
 from aotpack.export.ops.cuda.gemm_rule import Tile
 
 # Largest first, each with the blocks per multiprocessor from which it is worth its size.
@@ -63,7 +64,7 @@ def choose(
         return groups * -(-places // tile.m) * -(-channels_out // tile.n)
 
     # Without more columns than there are.
-    fitting = [(busy, replace(t, n=max(16, min(t.n, 1 << (channels_out - 1).bit_length())))) for busy, t in tiles]
+    fitting = [(busy, replace(t, n=product_block(channels_out, t.n))) for busy, t in tiles]
     tile = next(t for busy, t in fitting if blocks(t) >= busy * multiprocessors)
     if residual and tile.m * tile.n > _LARGEST_WITH_RESIDUAL:
         # There are registers for one block of a larger tile only.

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.library import triton_op
 
+from aotpack.export.ops.cuda.block_sizes import power_of_two
 from aotpack.export.ops.cuda.embedding_bag_kernel import embedding_bag_kernel
 from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
 from aotpack.export.symbolic_shapes.hints import size_hint
@@ -63,8 +64,8 @@ def pooled(
     (rows, columns), count = weight.shape, indices.shape[0]
     bags: Any = count if offsets is None else offsets.shape[0] - int(include_last_offset)
     length = indices.shape[1] if offsets is None else 0
-    width = min(_MOST_COLUMNS, _power(size_hint(columns)))
-    expected = _power(length or size_hint(count) // max(size_hint(bags), 1))
+    width = min(_MOST_COLUMNS, power_of_two(size_hint(columns)))
+    expected = power_of_two(length or size_hint(count) // max(size_hint(bags), 1))
     grid: Any = (bags, (columns + width - 1) // width)
     arguments = {
         "weight": weight,
@@ -93,11 +94,6 @@ def pooled(
         "num_warps": 1 if width <= _WARP else 4,
     }
     return launcher(Launch(embedding_bag_kernel, grid, arguments))
-
-
-def _power(number: int) -> int:
-    """The smallest power of two that is not less."""
-    return 1 << max(number - 1, 0).bit_length()
 
 
 OPERATOR: OpOverload = torch.ops.aotpack.cuda_embedding_bag.default

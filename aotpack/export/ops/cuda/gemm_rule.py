@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from aotpack.export.ops.cuda.block_sizes import product_block
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -122,7 +124,7 @@ def choose(
         halves = _halves(batch, m, n, multiprocessors, residual) if not few else _ROWS_16 if m <= 16 else _ROWS_32
         tiles = _DOUBLE if dtype == torch.float64 else _FULL if full else halves
         tile = next(t for busy, t in tiles if batch * _blocks(t, m, n) >= busy * multiprocessors)
-    tile = replace(tile, k=_depth(tile.k // 2 if tf32 else tile.k, k))
+    tile = replace(tile, k=product_block(k, tile.k // 2 if tf32 else tile.k))
     while tile.shared_bytes(dtype.itemsize) > shared_bytes and tile.stages > 1:
         tile = replace(tile, stages=tile.stages - 1)
     return tile, splits
@@ -143,7 +145,7 @@ def choose_vector(m: int, n: int, k: int, dtype: torch.dtype, *, most_rows: int 
         return None
     for rows, columns, tile in _VECTORS_FULL if dtype == torch.float32 else _VECTORS_HALVES:
         if m <= rows and (columns is None or n <= columns):
-            return replace(tile, k=_depth(tile.k, k))
+            return replace(tile, k=product_block(k, tile.k))
     return None
 
 
@@ -178,8 +180,3 @@ def _halves(batch: int, m: int, n: int, multiprocessors: int, residual: bool) ->
 
 def _blocks(tile: Tile, m: int, n: int) -> int:
     return -(-m // tile.m) * -(-n // tile.n)
-
-
-def _depth(depth: int, k: int) -> int:
-    """No deeper than the matrices are."""
-    return max(16, min(depth, 1 << max(0, k - 1).bit_length()))

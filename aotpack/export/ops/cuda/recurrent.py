@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.library import triton_op
 
+from aotpack.export.ops.cuda.block_sizes import power_of_two
 from aotpack.export.ops.cuda.gpu import input_precision, uses_tf32
 from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
 from aotpack.export.ops.cuda.recurrent_kernel import recurrent_step_kernel
@@ -54,9 +55,9 @@ def choose(rows: int, hidden: int, dtype: torch.dtype) -> StepTile:
     """A static rule: without tensor cores, a warp or two compute a unit."""
     if rows > _FEW_ROWS and (dtype != torch.float32 or uses_tf32(dtype)):
         return _MATRIX
-    m = min(_power(rows), _MOST_ROWS)
+    m = min(power_of_two(rows), _MOST_ROWS)
     warps = 2 if m == _MOST_ROWS else 1
-    return StepTile(m, 1, min(_power(hidden), warps * _ELEMENTS // m), warps, matrix=False)
+    return StepTile(m, 1, min(power_of_two(hidden), warps * _ELEMENTS // m), warps, matrix=False)
 
 
 @triton_op("aotpack::cuda_lstm_layer", mutates_args={})
@@ -150,19 +151,14 @@ def _steps(
     grid: Any = ((hidden + tile.n - 1) // tile.n, (rows + tile.m - 1) // tile.m)
     order = list(reversed(range(steps)) if reverse else range(steps))
     for before, step in zip([order[0], *order], order, strict=False):
-        states = initial if step == order[0] else none
-        places = {"STEP": step, "BEFORE": before, "FIRST": step == order[0]}
-        launcher(Launch(recurrent_step_kernel, grid, shared | states | places))
+        first = step == order[0]
+        places = {"STEP": step, "BEFORE": before, "FIRST": first}
+        launcher(Launch(recurrent_step_kernel, grid, shared | (initial if first else none) | places))
     return out
 
 
 def _last(out: Tensor, reverse: bool) -> Tensor:
     return out[0 if reverse else -1].clone()
-
-
-def _power(number: int) -> int:
-    """The smallest power of two that is not less."""
-    return 1 << max(number - 1, 0).bit_length()
 
 
 LSTM: OpOverload = torch.ops.aotpack.cuda_lstm_layer.default
