@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from aotpack.export.ops.cuda import attention, attention_backward
-from bench.conv_backward import error, launch, milliseconds
+from bench.conv_backward import error, milliseconds
+from bench.gpu_kernels import launch
 
 aten = torch.ops.aten
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from aotpack.export.ops.cuda import conv, conv_backward
-from aotpack.export.ops.cuda.launch import Launch
+from bench.gpu_kernels import launch
 
 _BATCH = 32
 _CALLS = 20
@@ -97,12 +97,6 @@ class Case:
     def input_gradient(self) -> Tensor:
         transposed = (*self.arguments, True, self.output_padding, self.layer.groups, 0)
         return conv.convolve(self.dy, self.laid_out, None, *transposed, launch)
-
-
-def launch(call: Launch) -> Tensor:
-    call.kernel[call.grid](**call.arguments)
-    result: Tensor = call.arguments["out"]
-    return result
 
 
 def milliseconds(function: Callable[[], object]) -> float:

@@ -166,9 +166,16 @@ def _collect(calls: list[Launch]) -> Callable[[Launch], Tensor]:
     return collect
 
 
+def launch(call: Launch) -> Tensor:
+    """Runs a kernel; returns its `out`."""
+    call.kernel[call.grid](**call.arguments)
+    result: Tensor = call.arguments["out"]
+    return result
+
+
 def _launch(calls: list[Launch]) -> None:
     for call in calls:
-        call.kernel[call.grid](**call.arguments)
+        launch(call)
 
 
 def microseconds(calls: list[Call], replays: int = 9) -> float:

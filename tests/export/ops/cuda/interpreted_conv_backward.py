@@ -13,17 +13,10 @@ from torch import Tensor
 
 from aotpack.export.ops.cuda import conv_backward
 from aotpack.export.ops.cuda.gemm_rule import Tile
-from aotpack.export.ops.cuda.launch import Launch
+from tests.export.ops.cuda.interpreter import launched
 
 # Not bfloat16: the interpreter multiplies its bits as integers.
 BOUNDS = {torch.float32: 1e-5, torch.float64: 1e-12, torch.float16: 2e-3}
-
-
-def _launch(call: Launch) -> Tensor:
-    result: Tensor = call.arguments["out"]
-    result.fill_(float("nan"))
-    call.kernel[tuple(int(size) for size in call.grid)](**call.arguments)
-    return result
 
 
 def check(
@@ -42,7 +35,7 @@ def check(
         x, dy = (t.movedim(1, -1).contiguous().movedim(-1, 1) for t in (x, dy))
     _, wanted, _ = torch.ops.aten.convolution_backward(dy.double(), x.double(), w, None, *call, [False, True, False])
     rows, source = (x, dy) if transposed else (dy, x)
-    found = conv_backward.weight_gradient(rows, source, weight[2:], stride, padding, dilation, groups, _launch)
+    found = conv_backward.weight_gradient(rows, source, weight[2:], stride, padding, dilation, groups, launched)
     assert found.shape == wanted.shape and found.dtype == x.dtype
     if not wanted.numel():
         return
