@@ -82,7 +82,7 @@ class Partitioning:
         topology: the devices, used or not.
         mode: how it was divided.
         stages: in the order in which they run.
-        nodes: the computing nodes by name.
+        nodes: what is known of each assigned node, by the name of the node.
         transfers: between stages.
         device_bytes: the memory that each device in use needs, by its name.
         critical_path: the stages that determine the latency of a call, in order.

@@ -61,7 +61,7 @@ def split(program: Program, partitioning: Partitioning) -> SplitProgram:
 
     Args:
         program: the program that was partitioned, or an equal one.
-        partitioning: assigns each of its computing nodes, by name, to a stage.
+        partitioning: the stage of each node of the program.
 
     Raises:
         PartitionError: the partitioning is of other nodes.
