@@ -57,6 +57,7 @@ LAYERS = (
     "aotpack/export/backends/cuda",
     "aotpack/export/weights",
     "aotpack/export/partition",
+    "aotpack/export/blocks",
     "aotpack/export/driver",
     "aotpack/export/__init__",
     "aotpack/cli",

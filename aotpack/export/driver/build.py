@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,14 +14,16 @@ from aotpack.building.cache import BuildCache
 from aotpack.building.compiler import find_compiler
 from aotpack.building.processes import ProcessGroup
 from aotpack.errors import BuildError, UnsupportedOperatorError, UnsupportedTargetError
-from aotpack.export.backends.backend import Backend, HostStep, LoweredModule, Tools
+from aotpack.export.backends.backend import Backend, CompiledCode, HostStep, LoweredModule, Tools
 from aotpack.export.backends.unsupported_operators import OperatorUse, refuse
+from aotpack.export.blocks.instances import lowered_for
 from aotpack.export.diagnostics.internal_errors import callers_own, reported
 from aotpack.export.driver import self_check
 from aotpack.export.driver.backends import by_backend, on_host
 from aotpack.export.driver.host_steps import refuse_host_steps
 from aotpack.export.driver.pack import CompiledModule, CompiledUnit, Draft, pack, pass_reports
 from aotpack.export.driver.pipeline import select
+from aotpack.export.driver.regions import OFF, Regions, check_regions, regions_of
 from aotpack.export.driver.report import BuildReport
 from aotpack.export.driver.self_check import CheckReport
 from aotpack.export.driver.stages import Partitioner, refuse_unused, stages_of
@@ -30,7 +32,7 @@ from aotpack.export.ir.units import DEFAULT, Unit, units_of
 from aotpack.export.ops.cuda.gpu import tf32_products
 from aotpack.export.partition.split import SplitProgram
 from aotpack.export.passes.common.pipeline import COMMON
-from aotpack.export.passes.runner import run_passes
+from aotpack.export.passes.runner import Pass, run_passes
 from aotpack.export.torch_compat.patches import exclusive
 from aotpack.export.tracing.autocast import no_autocast
 from aotpack.export.weights.identity import Identities, share_state
@@ -68,6 +70,8 @@ class BuildOptions:
             precision.
         free_source: free the source module's tensors as soon as they are packed. The module and `program` cannot be
             used afterwards, even if the build fails.
+        regions: `"auto"`: compile blocks that the model repeats, such as the layers of a transformer, once each
+            (docs/regions.md). `"off"`: compile the program as a whole.
     """
 
     check: bool = True
@@ -82,6 +86,7 @@ class BuildOptions:
     host_steps: bool = True
     tf32: bool = False
     free_source: bool = False
+    regions: str = OFF
 
 
 @dataclass
@@ -148,6 +153,7 @@ def build_archive(
     options = options or BuildOptions()
     if options.code_only:
         options = replace(options, updatable=True, check=False, goldens=False)
+    check_regions(options.regions)
     names = _target_names(targets)
     opt_level = _opt_level(options.opt_level)
     output = Path(output)
@@ -208,12 +214,20 @@ def _opt_level(requested: int | None) -> int:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A program after the passes of a backend, to be compiled for these targets: a whole unit, or a stage of one."""
+    """A program after the passes of a backend, to be compiled for these targets: a whole unit, or a stage of one.
+
+    Attributes:
+        names: where it runs the code of another stage, `model`: what that one's constants are called here.
+        shared: whether other stages run its code.
+    """
 
     backend: Backend
     program: Program
     targets: tuple[str, ...]
     stage: int = 0
+    model: int | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -227,12 +241,13 @@ class _Prepared:
 
 @dataclass(frozen=True)
 class _Lowered:
-    """A module that is not compiled yet."""
+    """A module that is not compiled yet, unless it is the code of another stage, `model`."""
 
     backend: Backend
     program: Program
     module: LoweredModule
     stage: int
+    model: int | None = None
 
 
 @exclusive
@@ -253,6 +268,10 @@ def _prepare(
     prepared = []
     with clock.phase("passes"):
         for unit, shared in zip(units, share_state([unit.program for unit in units]), strict=True):
+            regions = None if options.regions == OFF or partitioning is not None else regions_of(shared)
+            if regions is not None:
+                prepared.append(_in_regions(unit, regions, common, backends))
+                continue
             program = run_passes(shared, common)
             split = stages_of(partitioning, program)
             stages = [program] if split is None else [stage.program for stage in split.stages]
@@ -271,6 +290,28 @@ def _prepare(
     return prepared, weights
 
 
+def _in_regions(
+    unit: Unit,
+    regions: Regions,
+    common: Sequence[Pass],
+    backends: Sequence[tuple[Backend, Sequence[Pass], tuple[str, ...]]],
+) -> _Prepared:
+    """A unit of which each distinct block goes through the passes once."""
+    stages = [stage.program for stage in regions.split.stages]
+    own = {number: run_passes(stage, common) for number, stage in enumerate(stages) if number not in regions.instances}
+    pieces: list[_Piece] = []
+    for backend, passes, group in backends:
+        made = {number: run_passes(program, passes) for number, program in own.items()}
+        for number in range(len(stages)):
+            if number in made:
+                pieces.append(_Piece(backend, made[number], group, number, shared=regions.is_shared(number)))
+                continue
+            instance, model = regions.instances[number]
+            program, names = instance.program(made[model]), instance.names(made[model])
+            pieces.append(_Piece(backend, program, group, number, model, names))
+    return _Prepared(replace(unit, program=regions.program), tuple(pieces), regions.split)
+
+
 @exclusive
 def _lower_all(
     units: Sequence[_Prepared], tools: Tools, clock: _Clock, *, weights_known: bool, about: Mapping[str, str]
@@ -279,27 +320,41 @@ def _lower_all(
     lowered: list[list[_Lowered]] = []
     uses: list[OperatorUse] = []
     for each in units:
-        modules: list[_Lowered] = []
-        for piece in each.pieces:
-            where = about[each.unit.label] + (f"stage {piece.stage + 1} " if each.split is not None else "")
-            try:
-                with piece.backend.compile_ahead(piece.program, piece.targets, tools):
+        modules: dict[tuple[int, str], _Lowered] = {}
+        with ExitStack() as ahead:
+            # What each module needs of our kernels compiles while code is generated for all of them.
+            for piece in each.pieces:
+                if piece.model is None:
+                    ahead.enter_context(piece.backend.compile_ahead(piece.program, piece.targets, tools))
+            for piece in each.pieces:
+                where = about[each.unit.label] + (f"stage {piece.stage + 1} " if each.split is not None else "")
+                try:
                     for target in piece.targets:
-                        with clock.phase("lower", where + target):
-                            module = piece.backend.lower(piece.program, target, weights_known=weights_known)
-                        modules.append(_Lowered(piece.backend, piece.program, module, piece.stage))
-            except UnsupportedOperatorError as error:
-                uses += [OperatorUse(*use) for use in error.uses]
-        lowered.append(modules)
+                        if piece.model is not None:
+                            module = lowered_for(piece.program, modules[piece.model, target].module, piece.names)
+                        else:
+                            with clock.phase("lower", where + target):
+                                known = weights_known and not piece.shared
+                                module = piece.backend.lower(piece.program, target, weights_known=known)
+                        modules[piece.stage, target] = _Lowered(
+                            piece.backend, piece.program, module, piece.stage, piece.model
+                        )
+                except UnsupportedOperatorError as error:
+                    uses += [OperatorUse(*use) for use in error.uses]
+        lowered.append(list(modules.values()))
     refuse(uses)
     return lowered
 
 
 def _compile(lowered: Sequence[_Lowered], tools: Tools, clock: _Clock, *, about: str) -> tuple[CompiledModule, ...]:
     compiled = []
+    codes: dict[tuple[int, str], CompiledCode] = {}
     for each in lowered:
-        with clock.phase("compile", about + each.module.target):
-            code = each.backend.compile(each.module, tools, progress=clock.unit)
+        target = each.module.target
+        if each.model is None:
+            with clock.phase("compile", about + target):
+                codes[each.stage, target] = each.backend.compile(each.module, tools, progress=clock.unit)
+        code = codes[each.stage if each.model is None else each.model, target]
         compiled.append(CompiledModule(each.backend, each.program, each.module, code, each.stage))
     return tuple(compiled)
 

@@ -166,9 +166,10 @@ def _constant(name: str, row: Row, placement: Placement | None) -> Constant:
 
 @dataclass
 class _Files:
-    """The files of an archive so far."""
+    """The files of an archive so far, and those of modules by the code that they have."""
 
     sources: list[FileSource]
+    modules: dict[int, tuple[int, tuple[Asset, ...]]] = dataclasses.field(default_factory=dict)
 
     def add(self, file: FileSource) -> int:
         """The file's number."""
@@ -345,19 +346,11 @@ def _fold_entry(
 def _module(each: CompiledModule, table: ConstantTable, files: _Files, stem: str) -> Module:
     """The manifest's module; adds its files. All assets of a module are in one file."""
     lowered, compiled = each.lowered, each.compiled
-    path = files.path(f"modules/{lowered.target}/{stem}", ".so")
-    code = files.add(FileSource.from_bytes(path, compiled.code))
-    data = bytearray()
-    places = []
-    for asset in compiled.assets:
-        data.extend(bytes(-len(data) % CONSTANT_ALIGNMENT))
-        places.append((asset.name, len(data), len(asset.data)))
-        data.extend(asset.data)
-    assets: tuple[Asset, ...] = ()
-    if places:
-        path = files.path(f"modules/{lowered.target}/{stem}", ".device")
-        file = files.add(FileSource.from_bytes(path, bytes(data)))
-        assets = tuple(Asset(name, file, offset, nbytes) for name, offset, nbytes in places)
+    # Blocks that are repeated are one module over different constants.
+    known = files.modules.get(id(compiled))
+    if known is None:
+        known = files.modules[id(compiled)] = _module_files(lowered.target, compiled, files, stem)
+    code, assets = known
     return Module(
         target=lowered.target,
         abi_version=native_sources.module_abi_version(),
@@ -368,6 +361,25 @@ def _module(each: CompiledModule, table: ConstantTable, files: _Files, stem: str
         assets=assets,
         features=compiled.features,
     )
+
+
+def _module_files(
+    target: str, compiled: CompiledCode, files: _Files, stem: str
+) -> tuple[int, tuple[Asset, ...]]:
+    """Adds the files of a module: the number of that of its code, and its assets."""
+    path = files.path(f"modules/{target}/{stem}", ".so")
+    code = files.add(FileSource.from_bytes(path, compiled.code))
+    data = bytearray()
+    places = []
+    for asset in compiled.assets:
+        data.extend(bytes(-len(data) % CONSTANT_ALIGNMENT))
+        places.append((asset.name, len(data), len(asset.data)))
+        data.extend(asset.data)
+    if not places:
+        return code, ()
+    path = files.path(f"modules/{target}/{stem}", ".device")
+    file = files.add(FileSource.from_bytes(path, bytes(data)))
+    return code, tuple(Asset(name, file, offset, nbytes) for name, offset, nbytes in places)
 
 
 def _stem(unit: Unit) -> str:

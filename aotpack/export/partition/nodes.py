@@ -58,10 +58,14 @@ class NodeRoles:
                 yield node
 
     def inseparable(self) -> Iterator[tuple[torch.fx.Node, torch.fx.Node]]:
-        """Pairs of computing nodes that belong to one stage.
+        """Pairs of computing nodes that belong to one stage."""
+        yield from self.inseparable_values()
+        for first, *others in self.users_of_written():
+            yield from ((first, other) for other in others)
 
-        Parts of a result that is not a tensor; all that reads memory to which a call writes, by whatever view; numbers
-        out of the data, and tensors with sizes that are such numbers, with their readers; views by address.
+    def inseparable_values(self) -> Iterator[tuple[torch.fx.Node, torch.fx.Node]]:
+        """Those that are because of the values between them: parts of a result that is not a tensor; numbers out of the
+        data, and tensors with sizes that are such numbers, with their readers; views by address.
         """
         for node in self.computing():
             value = node.meta.get("val")
@@ -69,9 +73,11 @@ class NodeRoles:
                 yield from ((node, user) for user in self._users(node))
             if node.target is _aten.as_strided.default:
                 yield from ((node, base) for base in self._bases(node))
+
+    def users_of_written(self) -> Iterator[list[torch.fx.Node]]:
+        """For each memory to which a call writes, all that reads or writes it, by whatever view."""
         for memory in self._written:
-            first, *others = [*self._users_of_memory(memory)] or [memory]
-            yield from ((first, other) for other in others)
+            yield [*self._users_of_memory(memory)] or [memory]
 
     def _opaque_symbols(self) -> set[sympy.Basic]:
         """The symbols out of the data that are not the size of the tensor that they came with: a stage that is handed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,12 +34,14 @@ class StageProgram:
         program: its inputs and outputs are those of the references, in order.
         inputs, outputs: which of the entry's inputs and outputs, and of the values between stages, they are.
         device: the name of its logical device.
+        layouts_changed: whether an input lies in memory in another order than the graph says.
     """
 
     program: Program
     inputs: tuple[Reference, ...]
     outputs: tuple[Reference, ...]
     device: str
+    layouts_changed: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,27 +68,47 @@ def split(program: Program, partitioning: Partitioning) -> SplitProgram:
     Raises:
         PartitionError: the partitioning is of other nodes.
     """
-    return _Split(program, partitioning).run()
+    names = {node.name for node in NodeRoles(program).computing()}
+    if names != partitioning.nodes.keys():
+        raise PartitionError(
+            f"the partitioning is not of the nodes of {program.signature.name!r} after its passes",
+            hint="partition the same program, with the same passes, or pass build_archive a function: "
+            "partitioning=lambda program: partition(program, …, passes=False)",
+        )
+    stages = {name: info.stage for name, info in partitioning.nodes.items()}
+    found = split_at(program, stages, [stage.device.name for stage in partitioning.stages])
+    return replace(found, stages=tuple(map(settled, found.stages)))
+
+
+def split_at(program: Program, stage_of: Mapping[str, int], devices: Sequence[str]) -> SplitProgram:
+    """The stages of a program, as they were taken out of it: `settled` gives the ones to compile.
+
+    Args:
+        program: the program.
+        stage_of: the stage of each of its computing nodes, by name. No stage needs results of a later one.
+        devices: the name of the logical device of each stage.
+    """
+    return _Split(program, stage_of, devices).run()
+
+
+def settled(stage: StageProgram) -> StageProgram:
+    """The stage with the strides that follow from those of its inputs."""
+    program = run_passes(stage.program, (follow_inputs,) if stage.layouts_changed else ())
+    return replace(stage, program=program, layouts_changed=False)
 
 
 class _Split:
-    def __init__(self, program: Program, partitioning: Partitioning) -> None:
+    def __init__(self, program: Program, stage_of: Mapping[str, int], devices: Sequence[str]) -> None:
         self._program = program
         self._roles = NodeRoles(program)
         self._symbols = {
             symbol: ref.mul * dim_symbol(ref.dim) + ref.add for symbol, ref in dims_of_symbols(program).items()
         }
         self._dims = [dim.name for dim in program.signature.dims]
-        self._partitioning = partitioning
+        self._devices = devices
         computing = list(self._roles.computing())
-        if {node.name for node in computing} != partitioning.nodes.keys():
-            raise PartitionError(
-                f"the partitioning is not of the nodes of {program.signature.name!r} after its passes",
-                hint="partition the same program, with the same passes, or pass build_archive a function: "
-                "partitioning=lambda program: partition(program, …, passes=False)",
-            )
         live = _live(program, computing)
-        self._stage_of = {node: partitioning.nodes[node.name].stage for node in computing if node in live}
+        self._stage_of = {node: stage_of[node.name] for node in computing if node in live}
         self._placeholders = list(program.graph.find_nodes(op="placeholder"))
         self._results: list[torch.fx.Node] = list(program.graph.output_node().args[0])  # type: ignore[arg-type]
         # By node: where it is to be found.
@@ -98,7 +120,7 @@ class _Split:
     def run(self) -> SplitProgram:
         """The stages that have something to do."""
         used = sorted({*self._stage_of.values(), *self._stages_of_results()})
-        devices = tuple(dict.fromkeys(self._partitioning.stages[stage].device.name for stage in used))
+        devices = tuple(dict.fromkeys(self._devices[stage] for stage in used))
         nodes: dict[int, list[torch.fx.Node]] = {stage: [] for stage in used}
         for node, stage in self._stage_of.items():
             nodes[stage].append(node)
@@ -111,7 +133,7 @@ class _Split:
         read = {node for given in inputs.values() for node in given.nodes}.difference(self._results)
         stages = []
         for stage in used:
-            device = self._partitioning.stages[stage].device.name
+            device = self._devices[stage]
             handed = [node for node in nodes[stage] if node in read]
             stages.append(
                 self._stage(inputs[stage], nodes[stage], results[stage], handed, device, devices.index(device))
@@ -148,8 +170,7 @@ class _Split:
             signature=self._signature(given, returned),
             reference=None,
         )
-        program = run_passes(program, (follow_inputs,) if layouts_changed else ())
-        return StageProgram(program, read, outputs, device)
+        return StageProgram(program, read, outputs, device, layouts_changed)
 
     def _signature(self, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> Signature:
         whole = self._program.signature

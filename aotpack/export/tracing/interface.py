@@ -224,10 +224,10 @@ def _mutated_attributes(graph_module: torch.fx.GraphModule) -> set[str]:
 
 def draws_random_numbers(graph_module: torch.fx.GraphModule) -> bool:
     """Whether the same call may give different results."""
-    return any(map(_is_random, all_nodes(graph_module)))
+    return any(map(is_random_call, all_nodes(graph_module)))
 
 
-def _is_random(node: torch.fx.Node) -> bool:
+def is_random_call(node: torch.fx.Node) -> bool:
     if not is_random(node.target):
         return False
     # Dropout, alone or inside attention and recurrent networks, is random in training only.

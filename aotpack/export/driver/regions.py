@@ -1,0 +1,82 @@
+"""Regions in a build: the blocks that a program repeats become stages, of which each distinct one is compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+
+from aotpack.archive.manifest import MAIN_DEVICE
+from aotpack.errors import BuildError
+from aotpack.export.blocks.find import Refused, find_blocks
+from aotpack.export.blocks.instances import Instance, Outlined
+from aotpack.export.ir.program import Change, PassReport, Program
+from aotpack.export.partition.split import SplitProgram, settled, split_at
+
+OFF, AUTO = "off", "auto"
+
+
+@dataclass(frozen=True)
+class Regions:
+    """A program as stages, some of which run the code of others.
+
+    Attributes:
+        program: it, with a report of the blocks.
+        split: its stages; those that are compiled are settled.
+        instances: by index of a stage, the block that it is of another stage's code; the index of that one.
+    """
+
+    program: Program
+    split: SplitProgram
+    instances: dict[int, tuple[Instance, int]]
+
+    def is_shared(self, stage: int) -> bool:
+        """Whether other stages run the code of this one."""
+        return any(model == stage for _, model in self.instances.values())
+
+
+def check_regions(chosen: str) -> None:
+    """Raises BuildError where the option has no such value."""
+    if chosen not in (OFF, AUTO):
+        raise BuildError(f"regions is {chosen!r}", hint=f"use {OFF!r} or {AUTO!r}")
+
+
+def regions_of(program: Program) -> Regions | None:
+    """The repeated blocks of a program before its passes; None where there are none, with a report of why."""
+    found = find_blocks(program)
+    if not found.blocks:
+        return None
+    stages = found.stages(program)
+    paths = {2 * number + 1: block.path for number, block in enumerate(found.blocks)}
+    split = split_at(program, stages, [MAIN_DEVICE] * (2 * len(found.blocks) + 1))
+    where = [stages[_first(stage.program)] for stage in split.stages]
+    models: dict[Hashable, tuple[int, Outlined]] = {}
+    instances: dict[int, tuple[Instance, int]] = {}
+    made = list(split.stages)
+    for index, (stage, number) in enumerate(zip(split.stages, where, strict=True)):
+        if number in paths:
+            own = Outlined.of(stage)
+            known = models.setdefault(own.structure.key, (index, own))
+            if known[0] != index:
+                instances[index] = (Instance.of(own, known[1]), known[0])
+                made[index] = instances[index][0].stage
+                continue
+        made[index] = settled(stage)
+    names = [paths.get(number, "") for number in where]
+    program = program.with_report(_report(names, instances, found.refused))
+    made = [replace(stage, program=replace(stage.program, reports=program.reports)) for stage in made]
+    return Regions(program, replace(split, stages=tuple(made)), instances)
+
+
+def _first(program: Program) -> str:
+    """A computing node of a stage, by its name in the whole program."""
+    return next(node.name for node in program.graph.nodes if node.op not in ("placeholder", "get_attr"))
+
+
+def _report(
+    names: list[str], instances: dict[int, tuple[Instance, int]], refused: tuple[Refused, ...]
+) -> PassReport:
+    calls = [name for name in names if name]
+    compiled = len(calls) - len(instances)
+    changes = [Change(names[index], f"runs the code of {names[model]}") for index, (_, model) in instances.items()]
+    changes += [Change(each.path, f"is compiled in place: {each.reason}") for each in refused]
+    return PassReport("regions", f"compiled {compiled} blocks for {len(calls)} calls", tuple(changes))
