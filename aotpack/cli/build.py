@@ -127,6 +127,16 @@ def build(
             "float16.",
         ),
     ] = False,
+    regions: Annotated[
+        str,
+        typer.Option(
+            "--regions",
+            metavar="KIND",
+            help="Code to compile once and call with different weights: functions that the model has `marked` by "
+            "torch.compiler.nested_compile_region; `auto`: also modules that repeat, such as the layers of a "
+            "transformer; or `off`.",
+        ),
+    ] = "marked",
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the changes of each graph pass, layer by layer.")
     ] = False,
@@ -195,6 +205,7 @@ def build(
         code_only=code_only,
         host_steps=host_steps,
         tf32=tf32,
+        regions=regions,
         jobs=jobs,
         opt_level=opt_level,
     )

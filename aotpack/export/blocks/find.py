@@ -6,13 +6,15 @@ program's stages follows: what lies between two blocks, a block, what lies behin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.fx
 
 from aotpack.export.blocks.structure import structure_of
+from aotpack.export.ir.marks import marked_call
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.regions import calls_graphs
 from aotpack.export.ir.rewriter import is_impure
@@ -54,14 +56,19 @@ class Found:
         return {node.name: stage for node, stage in _stages(NodeRoles(program), self.blocks).items()}
 
 
-def find_blocks(program: Program) -> Found:
-    """The repeated blocks of a program."""
+def find_blocks(program: Program, *, modules: bool) -> Found:
+    """The repeated blocks of a program: functions under `torch.compiler.nested_compile_region`, and `modules`."""
     roles = NodeRoles(program)
     if any(_writes(node) and node.target is not _COPY for node in program.graph.nodes):
         return Found((), (Refused("", "the program writes to tensors"),))
     blocks: list[Block] = []
     refused: list[Refused] = []
-    for group in _repeated(program, list(roles.computing())):
+    computing = list(roles.computing())
+    groups = [*_marked(program, computing)]
+    if modules:
+        taken = {node for group in groups for block in group for node in block.nodes}
+        groups += _repeated(program, [node for node in computing if node not in taken])
+    for group in groups:
         reason = next(filter(None, (_obstacle(program, block) for block in group)), None)
         if reason is None:
             blocks += group
@@ -106,6 +113,29 @@ def _with_writes(roles: NodeRoles, blocks: Sequence[Block], refused: list[Refuse
         for block in blocks
         if block.path not in shared
     ]
+
+
+def _marked(program: Program, nodes: Sequence[torch.fx.Node]) -> Iterator[list[Block]]:
+    """Groups of calls, under `torch.compiler.nested_compile_region`, that compute the same."""
+    calls: dict[str, list[torch.fx.Node]] = {}
+    for node in nodes:
+        call = marked_call(node)
+        if call is not None:
+            calls.setdefault(call, []).append(node)
+    labels = _labels(calls)
+    for group in _grouped(calls, lambda _, own: structure_of(program, own).key):
+        yield [Block(labels[call], tuple(calls[call])) for call in group]
+
+
+def _labels(calls: Mapping[str, Sequence[torch.fx.Node]]) -> dict[str, str]:
+    """A name for each marked call: the function, and which call of it in this program."""
+    numbers: Counter[str] = Counter()
+    labels = {}
+    for call in calls:
+        function = call.rpartition("@")[0]
+        numbers[function] += 1
+        labels[call] = f"{function}@{numbers[function]}"
+    return labels
 
 
 def _repeated(program: Program, nodes: Sequence[torch.fx.Node]) -> Iterator[list[Block]]:

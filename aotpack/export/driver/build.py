@@ -23,7 +23,7 @@ from aotpack.export.driver.backends import by_backend, on_host
 from aotpack.export.driver.host_steps import refuse_host_steps
 from aotpack.export.driver.pack import CompiledModule, CompiledUnit, Draft, pack, pass_reports
 from aotpack.export.driver.pipeline import select
-from aotpack.export.driver.regions import OFF, Regions, check_regions, regions_of
+from aotpack.export.driver.regions import MARKED, Regions, check_regions, regions_of
 from aotpack.export.driver.report import BuildReport
 from aotpack.export.driver.self_check import CheckReport
 from aotpack.export.driver.stages import Partitioner, refuse_unused, stages_of
@@ -70,8 +70,9 @@ class BuildOptions:
             precision.
         free_source: free the source module's tensors as soon as they are packed. The module and `program` cannot be
             used afterwards, even if the build fails.
-        regions: `"auto"`: compile blocks that the model repeats, such as the layers of a transformer, once each
-            (docs/regions.md). `"off"`: compile the program as a whole.
+        regions: code that is compiled once and called with different weights (docs/regions.md): `"marked"`: functions
+            under `torch.compiler.nested_compile_region`; `"auto"`: also modules that the model repeats, such as the
+            layers of a transformer; `"off"`: none.
     """
 
     check: bool = True
@@ -86,7 +87,7 @@ class BuildOptions:
     host_steps: bool = True
     tf32: bool = False
     free_source: bool = False
-    regions: str = OFF
+    regions: str = MARKED
 
 
 @dataclass
@@ -266,9 +267,11 @@ def _prepare(
     common = select(options.without, COMMON)
     backends = [(backend, select(options.without, backend.passes), group) for backend, group in by_backend(targets)]
     prepared = []
+    # Stages are those of a partitioning, and modules for devices are better whole.
+    whole = partitioning is not None or any(backend.name != "cpu" for backend, _, _ in backends)
     with clock.phase("passes"):
         for unit, shared in zip(units, share_state([unit.program for unit in units]), strict=True):
-            regions = None if options.regions == OFF or partitioning is not None else regions_of(shared)
+            regions = None if whole else regions_of(shared, options.regions)
             if regions is not None:
                 prepared.append(_in_regions(unit, regions, common, backends))
                 continue

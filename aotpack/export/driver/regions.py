@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from aotpack.archive.manifest import MAIN_DEVICE
 from aotpack.errors import BuildError
-from aotpack.export.blocks.find import Refused, find_blocks
+from aotpack.export.blocks.find import Found, Refused, find_blocks
 from aotpack.export.blocks.instances import Instance, Outlined
 from aotpack.export.ir.program import Change, PassReport, Program
 from aotpack.export.partition.split import SplitProgram, settled, split_at
 
-OFF, AUTO = "off", "auto"
+OFF, MARKED, AUTO = CHOICES = ("off", "marked", "auto")
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Regions:
 
 def check_regions(chosen: str) -> None:
     """Raises BuildError where the option has no such value."""
-    if chosen not in (OFF, AUTO):
-        raise BuildError(f"regions is {chosen!r}", hint=f"use {OFF!r} or {AUTO!r}")
+    if chosen not in CHOICES:
+        raise BuildError(f"regions is {chosen!r}", hint=f"use one of {', '.join(map(repr, CHOICES))}")
 
 
-def regions_of(program: Program) -> Regions | None:
-    """The repeated blocks of a program before its passes; None where there are none, with a report of why."""
-    found = find_blocks(program)
+def regions_of(program: Program, chosen: str) -> Regions | None:
+    """The repeated blocks of a program before its passes; None where there are none."""
+    found = Found(()) if chosen == OFF else find_blocks(program, modules=chosen == AUTO)
     if not found.blocks:
         return None
     stages = found.stages(program)

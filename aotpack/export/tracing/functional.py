@@ -23,6 +23,7 @@ from aotpack.export.symbolic_shapes.shape_env import lines_of_the_model, sizes_f
 from aotpack.export.symbolic_shapes.symbolic_math import sym_functions_allowed
 from aotpack.export.torch_compat.older_torch import captures_mended
 from aotpack.export.torch_compat.operators import OpOverload, operator_schema, overload_name
+from aotpack.export.tracing.nested_regions import inline_nested_regions
 from aotpack.export.tracing.quiet import torch_quiet
 
 # Blocks under `torch.autocast` and `torch.no_grad`, which the trace keeps as graphs of their own. The second trace has
@@ -38,6 +39,7 @@ def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.
         CaptureError: torch.export produced something else than a graph module.
     """
     graph_module = _flat(exported)
+    inline_nested_regions(graph_module)
     _refuse_unseen_writes(graph_module)
     _replace_private_writes(graph_module)
     if any(map(_needs_second_trace, all_nodes(graph_module))):
@@ -51,6 +53,7 @@ def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.
         ):
             exported = exported.run_decompositions({})
         graph_module = _flat(exported)
+        inline_nested_regions(graph_module)
     return exported, graph_module
 
 
