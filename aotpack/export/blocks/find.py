@@ -17,7 +17,6 @@ from aotpack.export.blocks.structure import structure_of
 from aotpack.export.ir.marks import marked_call
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.regions import calls_graphs
-from aotpack.export.ir.rewriter import is_impure
 from aotpack.export.partition.nodes import NodeRoles
 from aotpack.export.torch_compat.operators import schema_or_none, written_arguments
 from aotpack.export.tracing.interface import is_random_call
@@ -189,8 +188,6 @@ def _obstacle(program: Program, block: Block) -> str | None:
             return f"{node.target} draws random numbers"
         if "conv" in str(node.target):
             return "layouts of convolutions are chosen over the whole program"
-        if is_impure(node):
-            return f"it checks values by {node.target}"
     return None
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import sympy
 import torch
 import torch.fx
 
@@ -95,8 +97,8 @@ class _Reader:
 def look(value: Any) -> Hashable:
     """Dtype, sizes and layout of a tensor; a number as an expression."""
     if isinstance(value, torch.Tensor):
-        sizes = (*value.shape, *value.stride(), value.storage_offset())
-        return (type(value).__name__, value.dtype, str(value.device), value.dim(), tuple(map(_size, sizes)))
+        layout = (*map(_stride, value.stride()), _size(value.storage_offset()))
+        return (type(value).__name__, value.dtype, str(value.device), tuple(map(_size, value.shape)), layout)
     if isinstance(value, (tuple, list)):
         return tuple(map(look, value))
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -106,3 +108,14 @@ def look(value: Any) -> Hashable:
 
 def _size(size: Any) -> Hashable:
     return size if type(size) is int else expression(size)
+
+
+def _stride(stride: Any) -> Hashable:
+    return stride if type(stride) is int else _unpadded(expression(stride))
+
+
+@cache
+def _unpadded(stride: sympy.Expr) -> sympy.Expr:
+    """For sizes that may be 0, torch may write strides with max(1, size): the same wherever there is an element."""
+    padded = [part for part in sympy.preorder_traversal(stride) if type(part).__name__ == "Max" and 1 in part.args]
+    return stride.xreplace({part: part.func(*(arg for arg in part.args if arg != 1)) for part in padded})

@@ -23,7 +23,7 @@ from aotpack.export.driver.backends import by_backend, on_host
 from aotpack.export.driver.host_steps import refuse_host_steps
 from aotpack.export.driver.pack import CompiledModule, CompiledUnit, Draft, pack, pass_reports
 from aotpack.export.driver.pipeline import select
-from aotpack.export.driver.regions import MARKED, Regions, check_regions, regions_of
+from aotpack.export.driver.regions import MARKED, OFF, Regions, check_regions, regions_of
 from aotpack.export.driver.report import BuildReport
 from aotpack.export.driver.self_check import CheckReport
 from aotpack.export.driver.stages import Partitioner, refuse_unused, stages_of
@@ -271,11 +271,12 @@ def _prepare(
     whole = partitioning is not None or any(backend.name != "cpu" for backend, _, _ in backends)
     with clock.phase("passes"):
         for unit, shared in zip(units, share_state([unit.program for unit in units]), strict=True):
-            regions = None if whole else regions_of(shared, options.regions)
-            if regions is not None:
-                prepared.append(_in_regions(unit, regions, common, backends))
+            regions = regions_of(shared, OFF if whole else options.regions)
+            if regions.split is not None:
+                pieces = _in_regions(regions.split, regions, common, backends)
+                prepared.append(_Prepared(replace(unit, program=regions.program), pieces, regions.split))
                 continue
-            program = run_passes(shared, common)
+            program = run_passes(regions.program, common)
             split = stages_of(partitioning, program)
             stages = [program] if split is None else [stage.program for stage in split.stages]
             pieces = tuple(
@@ -294,13 +295,13 @@ def _prepare(
 
 
 def _in_regions(
-    unit: Unit,
+    split: SplitProgram,
     regions: Regions,
     common: Sequence[Pass],
     backends: Sequence[tuple[Backend, Sequence[Pass], tuple[str, ...]]],
-) -> _Prepared:
-    """A unit of which each distinct block goes through the passes once."""
-    stages = [stage.program for stage in regions.split.stages]
+) -> tuple[_Piece, ...]:
+    """The stages of a program, of whose blocks each distinct one goes through the passes once."""
+    stages = [stage.program for stage in split.stages]
     own = {number: run_passes(stage, common) for number, stage in enumerate(stages) if number not in regions.instances}
     pieces: list[_Piece] = []
     for backend, passes, group in backends:
@@ -312,7 +313,7 @@ def _in_regions(
             instance, model = regions.instances[number]
             program, names = instance.program(made[model]), instance.names(made[model])
             pieces.append(_Piece(backend, program, group, number, model, names))
-    return _Prepared(replace(unit, program=regions.program), tuple(pieces), regions.split)
+    return tuple(pieces)
 
 
 @exclusive

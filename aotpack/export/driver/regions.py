@@ -21,12 +21,12 @@ class Regions:
 
     Attributes:
         program: it, with a report of the blocks.
-        split: its stages; those that are compiled are settled.
+        split: its stages; those that are compiled are settled. None: it has no blocks, and is compiled as a whole.
         instances: by index of a stage, the block that it is of another stage's code; the index of that one.
     """
 
     program: Program
-    split: SplitProgram
+    split: SplitProgram | None
     instances: dict[int, tuple[Instance, int]]
 
     def is_shared(self, stage: int) -> bool:
@@ -40,15 +40,15 @@ def check_regions(chosen: str) -> None:
         raise BuildError(f"regions is {chosen!r}", hint=f"use one of {', '.join(map(repr, CHOICES))}")
 
 
-def regions_of(program: Program, chosen: str) -> Regions | None:
-    """The repeated blocks of a program before its passes; None where there are none."""
+def regions_of(program: Program, chosen: str) -> Regions:
+    """The repeated blocks of a program before its passes."""
     found = Found(()) if chosen == OFF else find_blocks(program, modules=chosen == AUTO)
     if not found.blocks:
-        return None
-    stages = found.stages(program)
+        told = program.with_report(_report([], {}, found.refused)) if found.refused else program
+        return Regions(told, None, {})
     paths = {2 * number + 1: block.path for number, block in enumerate(found.blocks)}
-    split = split_at(program, stages, [MAIN_DEVICE] * (2 * len(found.blocks) + 1))
-    where = [stages[_first(stage.program)] for stage in split.stages]
+    split = split_at(program, found.stages(program), [MAIN_DEVICE] * (2 * len(found.blocks) + 1))
+    where = [stage.index for stage in split.stages]
     models: dict[Hashable, tuple[int, Outlined]] = {}
     instances: dict[int, tuple[Instance, int]] = {}
     made = list(split.stages)
@@ -65,11 +65,6 @@ def regions_of(program: Program, chosen: str) -> Regions | None:
     program = program.with_report(_report(names, instances, found.refused))
     made = [replace(stage, program=replace(stage.program, reports=program.reports)) for stage in made]
     return Regions(program, replace(split, stages=tuple(made)), instances)
-
-
-def _first(program: Program) -> str:
-    """A computing node of a stage, by its name in the whole program."""
-    return next(node.name for node in program.graph.nodes if node.op not in ("placeholder", "get_attr"))
 
 
 def _report(

@@ -34,6 +34,7 @@ class StageProgram:
         program: its inputs and outputs are those of the references, in order.
         inputs, outputs: which of the entry's inputs and outputs, and of the values between stages, they are.
         device: the name of its logical device.
+        index: the number that it has in the assignment of nodes to stages, of which some may be empty.
         layouts_changed: whether an input lies in memory in another order than the graph says.
     """
 
@@ -41,6 +42,7 @@ class StageProgram:
     inputs: tuple[Reference, ...]
     outputs: tuple[Reference, ...]
     device: str
+    index: int
     layouts_changed: bool = False
 
 
@@ -136,7 +138,7 @@ class _Split:
             device = self._devices[stage]
             handed = [node for node in nodes[stage] if node in read]
             stages.append(
-                self._stage(inputs[stage], nodes[stage], results[stage], handed, device, devices.index(device))
+                self._stage(inputs[stage], nodes[stage], results[stage], handed, stage, devices.index(device))
             )
         return SplitProgram(tuple(stages), tuple(self._values), devices)
 
@@ -146,7 +148,7 @@ class _Split:
         nodes: Sequence[torch.fx.Node],
         results: Sequence[int],
         handed: Sequence[torch.fx.Node],
-        device: str,
+        index: int,
         number: int,
     ) -> StageProgram:
         """A stage of these nodes. `results`: indices of results of the entry that it returns. `handed`: what only other
@@ -170,7 +172,7 @@ class _Split:
             signature=self._signature(given, returned),
             reference=None,
         )
-        return StageProgram(program, read, outputs, device, layouts_changed)
+        return StageProgram(program, read, outputs, self._devices[index], index, layouts_changed)
 
     def _signature(self, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> Signature:
         whole = self._program.signature
