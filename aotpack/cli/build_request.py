@@ -41,6 +41,7 @@ class BuildRequest:
     code_only: bool
     host_steps: bool
     tf32: bool
+    regions: str
     jobs: int | None
     opt_level: int | None
 
@@ -169,6 +170,7 @@ def execute(request: BuildRequest) -> BuildResult:
                 code_only=request.code_only,
                 host_steps=request.host_steps,
                 tf32=request.tf32,
+                regions=request.regions,
                 free_source=True,  # the model is not used afterwards
             ),
             progress=phases,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotpack.cli.terminal import make_table
@@ -61,12 +62,16 @@ def _print_implementation(console: Console, implementation: Implementation, entr
         more = len(references) - len(shown)
         return ", ".join(shown) + (f" and {more} more" if more else "")
 
-    table = make_table("step", "device", "target", "module", "reads", "makes", "assets", "features")
+    files = {step.module.file for step in implementation.steps}
+    if len(files) < len(implementation.steps):
+        console.print(f"{len(files)} modules run in {len(implementation.steps)} steps")
+    table = make_table("step", "device", "target", "module", "code", "reads", "makes", "assets", "features")
     for number, step in enumerate(implementation.steps, start=1):
         table.add_row(
             str(number),
             device_name(step.device, manifest),
             step.module.target,
+            Path(manifest.files[step.module.file].path).stem,
             format_bytes(manifest.files[step.module.file].size),
             names(step.inputs),
             names(step.outputs),

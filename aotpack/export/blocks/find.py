@@ -7,7 +7,7 @@ program's stages follows: what lies between two blocks, a block, what lies behin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +17,7 @@ from aotpack.export.blocks.structure import structure_of
 from aotpack.export.ir.marks import marked_call
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.regions import calls_graphs
+from aotpack.export.ir.rewriter import as_node
 from aotpack.export.partition.nodes import NodeRoles
 from aotpack.export.torch_compat.operators import schema_or_none, written_arguments
 from aotpack.export.tracing.interface import is_random_call
@@ -63,16 +64,10 @@ def find_blocks(program: Program, *, modules: bool) -> Found:
     blocks: list[Block] = []
     refused: list[Refused] = []
     computing = list(roles.computing())
-    groups = [*_marked(program, computing)]
+    blocks += _marked(program, computing, refused)
     if modules:
-        taken = {node for group in groups for block in group for node in block.nodes}
-        groups += _repeated(program, [node for node in computing if node not in taken])
-    for group in groups:
-        reason = next(filter(None, (_obstacle(program, block) for block in group)), None)
-        if reason is None:
-            blocks += group
-        else:
-            refused += [Refused(block.path, reason) for block in group]
+        taken = {node for block in blocks for node in block.nodes}
+        blocks += _repeated(program, [node for node in computing if node not in taken], refused)
     position = {node: index for index, node in enumerate(program.graph.nodes)}
     blocks.sort(key=lambda block: position[block.nodes[0]])
     return _in_order(roles, _with_writes(roles, blocks, refused), refused)
@@ -98,9 +93,11 @@ def _with_writes(roles: NodeRoles, blocks: Sequence[Block], refused: list[Refuse
     for users in roles.users_of_written():
         copies = [node for node in users if node.target is _COPY]
         readers = [node for node in users if node.target is not _COPY]
-        values = [node.args[1] for node in copies]
-        owners = {owner.get(node) for node in (*readers, *values)}  # type: ignore[call-overload]
-        for block in owners - {None}:
+        values = [as_node(node.args[1]) for node in copies]
+        owners = {owner.get(node) for node in (*readers, *values)}
+        for block in owners:
+            if block is None:
+                continue
             if len(owners) == 1:
                 writes.setdefault(block.path, []).extend(copies)
             else:
@@ -114,16 +111,15 @@ def _with_writes(roles: NodeRoles, blocks: Sequence[Block], refused: list[Refuse
     ]
 
 
-def _marked(program: Program, nodes: Sequence[torch.fx.Node]) -> Iterator[list[Block]]:
-    """Groups of calls, under `torch.compiler.nested_compile_region`, that compute the same."""
+def _marked(program: Program, nodes: Sequence[torch.fx.Node], refused: list[Refused]) -> Iterator[Block]:
+    """Calls of functions, under `torch.compiler.nested_compile_region`, that compute the same as others."""
     calls: dict[str, list[torch.fx.Node]] = {}
     for node in nodes:
         call = marked_call(node)
         if call is not None:
             calls.setdefault(call, []).append(node)
     labels = _labels(calls)
-    for group in _grouped(calls, lambda _, own: structure_of(program, own).key):
-        yield [Block(labels[call], tuple(calls[call])) for call in group]
+    yield from _alike(program, {labels[call]: own for call, own in calls.items()}, refused)
 
 
 def _labels(calls: Mapping[str, Sequence[torch.fx.Node]]) -> dict[str, str]:
@@ -137,8 +133,8 @@ def _labels(calls: Mapping[str, Sequence[torch.fx.Node]]) -> dict[str, str]:
     return labels
 
 
-def _repeated(program: Program, nodes: Sequence[torch.fx.Node]) -> Iterator[list[Block]]:
-    """Groups of calls of modules that compute the same."""
+def _repeated(program: Program, nodes: Sequence[torch.fx.Node], refused: list[Refused]) -> Iterator[Block]:
+    """Calls of modules that compute the same as others."""
     depth, left = 1, list(nodes)
     while left:
         calls: dict[str, list[torch.fx.Node]] = {}
@@ -152,24 +148,36 @@ def _repeated(program: Program, nodes: Sequence[torch.fx.Node]) -> Iterator[list
         if not calls:
             return
         taken: set[torch.fx.Node] = set()
-        for alike in _grouped(calls, lambda call, own: (paths[call][1], len(own))):
+        kinds = {call: (paths[call][1], len(own)) for call, own in calls.items()}
+        for alike in _grouped(kinds):
             if len(calls[alike[0]]) < _SMALLEST:
                 continue
-            given = {call: calls[call] for call in alike}
-            for group in _grouped(given, lambda _, own: structure_of(program, own).key):
-                yield [Block(_label(call, paths[call][0]), tuple(calls[call])) for call in group]
-                taken.update(node for call in group for node in calls[call])
+            given = {_label(call, paths[call][0]): calls[call] for call in alike}
+            for block in _alike(program, given, refused):
+                yield block
+                taken.update(block.nodes)
         left = [node for node in left if node not in taken and node.meta.get("nn_module_stack")]
         depth += 1
 
 
-def _grouped(
-    calls: dict[str, list[torch.fx.Node]], key: Callable[[str, list[torch.fx.Node]], Hashable]
-) -> Iterator[list[str]]:
-    """Names of calls of equal key; only where there are several."""
+def _alike(program: Program, calls: Mapping[str, Sequence[torch.fx.Node]], refused: list[Refused]) -> Iterator[Block]:
+    """The calls, by their names, that compute the same as others. Those that cannot be blocks are refused."""
+    possible = {}
+    for path, nodes in calls.items():
+        reason = _obstacle(nodes)
+        if reason is None:
+            possible[path] = nodes
+        elif len(calls) > 1 and not any(path.startswith(f"{each.path}.") for each in refused):
+            refused.append(Refused(path, reason))
+    for group in _grouped({path: structure_of(program, nodes).key for path, nodes in possible.items()}):
+        yield from (Block(path, tuple(calls[path])) for path in group)
+
+
+def _grouped(keys: Mapping[str, Hashable]) -> Iterator[list[str]]:
+    """Names of equal key; only where there are several."""
     groups: dict[Hashable, list[str]] = {}
-    for call, nodes in calls.items():
-        groups.setdefault(key(call, nodes), []).append(call)
+    for name, key in keys.items():
+        groups.setdefault(key, []).append(name)
     return (group for group in groups.values() if len(group) > 1)
 
 
@@ -179,9 +187,9 @@ def _label(call: str, path: str) -> str:
     return f"{path}@{number}" if again else path
 
 
-def _obstacle(program: Program, block: Block) -> str | None:
-    """Why a block is not compiled by itself; None where it is."""
-    for node in block.nodes:
+def _obstacle(nodes: Sequence[torch.fx.Node]) -> str | None:
+    """Why a call is not compiled by itself; None where it can be."""
+    for node in nodes:
         if calls_graphs(node):
             return f"it calls {node.target.name()}"  # type: ignore[union-attr]
         if is_random_call(node):
@@ -199,7 +207,9 @@ def _writes(node: torch.fx.Node) -> bool:
 def _misplaced(
     roles: NodeRoles, blocks: Sequence[Block], together: Iterable[tuple[torch.fx.Node, torch.fx.Node]]
 ) -> Refused | None:
-    """A block that cannot run after all that is before it, or that shares with other code what cannot be handed over."""
+    """A block that cannot run after all that is before it, or between which and other code something cannot be handed
+    over.
+    """
     stages = _stages(roles, blocks)
     for number, block in enumerate(blocks):
         own = 2 * number + 1

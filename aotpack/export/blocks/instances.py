@@ -14,6 +14,7 @@ from aotpack.export.ir import regions
 from aotpack.export.ir.program import ConstantInfo, Program, Recipe, get_attribute
 from aotpack.export.partition.split import StageProgram
 from aotpack.export.torch_compat.graphs import module_over
+from aotpack.export.tracing.interface import is_random_call
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class Outlined:
         """By number of an input, in the order of the structure: what it is to the entry."""
         given = dict(zip(self.stage.program.graph.find_nodes(op="placeholder"), self.stage.inputs, strict=True))
         return {number: given[node] for number, node in enumerate(self.structure.inputs)}
+
+
+def is_function(program: Program) -> bool:
+    """Whether what a program computes is its structure: it has no graphs inside, and draws no random numbers."""
+    return not any(regions.calls_graphs(node) or is_random_call(node) for node in program.graph.nodes)
 
 
 @dataclass(frozen=True)
@@ -94,9 +100,7 @@ class Instance:
         sources = {
             theirs: ours
             for one, other in pairs
-            for theirs, ours in zip(
-                before.constant_info(one).sources, own.constant_info(other).sources, strict=False
-            )
+            for theirs, ours in zip(before.constant_info(one).sources, own.constant_info(other).sources, strict=False)
         }
         derived = {
             names[attribute]: _renamed(info, names, sources)
@@ -109,7 +113,11 @@ class Instance:
             attribute = str(node.target)
             name = names[attribute]
             is_own = made.constant_info(attribute).recipe is None
-            regions.hold(root, name, get_attribute(own.graph_module if is_own else made.graph_module, name if is_own else attribute))
+            regions.hold(
+                root,
+                name,
+                get_attribute(own.graph_module if is_own else made.graph_module, name if is_own else attribute),
+            )
             node.target = name
         originals = {names[a]: own.original(names[a]) for a in made.originals if a in names}
         return replace(

@@ -363,9 +363,7 @@ def _module(each: CompiledModule, table: ConstantTable, files: _Files, stem: str
     )
 
 
-def _module_files(
-    target: str, compiled: CompiledCode, files: _Files, stem: str
-) -> tuple[int, tuple[Asset, ...]]:
+def _module_files(target: str, compiled: CompiledCode, files: _Files, stem: str) -> tuple[int, tuple[Asset, ...]]:
     """Adds the files of a module: the number of that of its code, and its assets."""
     path = files.path(f"modules/{target}/{stem}", ".so")
     code = files.add(FileSource.from_bytes(path, compiled.code))

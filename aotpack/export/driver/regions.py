@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from aotpack.archive.manifest import MAIN_DEVICE
 from aotpack.errors import BuildError
 from aotpack.export.blocks.find import Found, Refused, find_blocks
-from aotpack.export.blocks.instances import Instance, Outlined
+from aotpack.export.blocks.instances import Instance, Outlined, is_function
 from aotpack.export.ir.program import Change, PassReport, Program
 from aotpack.export.partition.split import SplitProgram, settled, split_at
 
@@ -48,12 +48,12 @@ def regions_of(program: Program, chosen: str) -> Regions:
         return Regions(told, None, {})
     paths = {2 * number + 1: block.path for number, block in enumerate(found.blocks)}
     split = split_at(program, found.stages(program), [MAIN_DEVICE] * (2 * len(found.blocks) + 1))
-    where = [stage.index for stage in split.stages]
     models: dict[Hashable, tuple[int, Outlined]] = {}
     instances: dict[int, tuple[Instance, int]] = {}
     made = list(split.stages)
-    for index, (stage, number) in enumerate(zip(split.stages, where, strict=True)):
-        if number in paths:
+    for index, stage in enumerate(split.stages):
+        # What lies between blocks may be alike too.
+        if is_function(stage.program):
             own = Outlined.of(stage)
             known = models.setdefault(own.structure.key, (index, own))
             if known[0] != index:
@@ -61,17 +61,19 @@ def regions_of(program: Program, chosen: str) -> Regions:
                 made[index] = instances[index][0].stage
                 continue
         made[index] = settled(stage)
-    names = [paths.get(number, "") for number in where]
+    if not any(stage.index in paths for index, stage in enumerate(split.stages) if index in instances):
+        return Regions(program, None, {})
+    names = [paths.get(stage.index, "") for stage in split.stages]
     program = program.with_report(_report(names, instances, found.refused))
     made = [replace(stage, program=replace(stage.program, reports=program.reports)) for stage in made]
     return Regions(program, replace(split, stages=tuple(made)), instances)
 
 
-def _report(
-    names: list[str], instances: dict[int, tuple[Instance, int]], refused: tuple[Refused, ...]
-) -> PassReport:
+def _report(names: list[str], instances: dict[int, tuple[Instance, int]], refused: tuple[Refused, ...]) -> PassReport:
     calls = [name for name in names if name]
-    compiled = len(calls) - len(instances)
-    changes = [Change(names[index], f"runs the code of {names[model]}") for index, (_, model) in instances.items()]
+    shared = {names[index]: names[model] or "other calls" for index, (_, model) in instances.items() if names[index]}
+    compiled = len(calls) - len(shared)
+    changes = [Change(name, f"runs the code of {model}") for name, model in shared.items()]
     changes += [Change(each.path, f"is compiled in place: {each.reason}") for each in refused]
-    return PassReport("regions", f"compiled {compiled} blocks for {len(calls)} calls", tuple(changes))
+    summary = f"compiled {compiled} blocks for {len(calls)} calls" if calls else "found no block to compile once"
+    return PassReport("regions", summary, tuple(changes))
