@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from aotpack.cli.common import AsJson, reports_errors
+
+
+class Regions(StrEnum):
+    """The code of a model that is compiled once and called with different weights."""
+
+    OFF = "off"
+    MARKED = "marked"
+    AUTO = "auto"
 
 
 @reports_errors
@@ -128,15 +137,15 @@ def build(
         ),
     ] = False,
     regions: Annotated[
-        str,
+        Regions,
         typer.Option(
             "--regions",
-            metavar="KIND",
+            case_sensitive=False,
             help="Code to compile once and call with different weights: functions that the model has `marked` by "
             "torch.compiler.nested_compile_region; `auto`: also modules that repeat, such as the layers of a "
             "transformer; or `off`.",
         ),
-    ] = "marked",
+    ] = Regions.MARKED,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the changes of each graph pass, layer by layer.")
     ] = False,
@@ -205,7 +214,7 @@ def build(
         code_only=code_only,
         host_steps=host_steps,
         tf32=tf32,
-        regions=regions,
+        regions=regions.value,
         jobs=jobs,
         opt_level=opt_level,
     )

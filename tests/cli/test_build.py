@@ -271,3 +271,32 @@ def test_variants_at_the_command_line(folder: Path) -> None:
         wrong = aotpack(folder, "build", "net.py", "-o", "out.aotpack", option, "best")
         assert wrong.returncode == 2
         assert said in wrong.stderr
+
+
+REPEATED = """
+import torch
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(8), torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        return x + self.down(self.up(self.norm(x)).relu())
+
+def model():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(Block(), Block(), Block()).eval()
+
+def example_inputs():
+    return (torch.linspace(-1, 1, 16).reshape(2, 8),)
+"""
+
+
+def test_regions(folder: Path) -> None:
+    (folder / "repeated.py").write_text(REPEATED)
+    report = build(folder, "repeated.py", "--regions", "auto")
+    regions = report["passes"]["forward"]["default"][0]
+    assert (regions["name"], regions["summary"]) == ("regions", "compiled 1 block for 3 calls")
+    wrong = aotpack(folder, "build", "repeated.py", "-o", "x.aotpack", "--regions", "all")
+    assert wrong.returncode == 2 and "--regions" in wrong.stderr

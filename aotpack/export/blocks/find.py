@@ -58,6 +58,8 @@ class Found:
 
 def find_blocks(program: Program, *, modules: bool) -> Found:
     """The repeated blocks of a program: functions under `torch.compiler.nested_compile_region`, and `modules`."""
+    if not modules and not any(map(marked_call, program.graph.nodes)):
+        return Found(())
     roles = NodeRoles(program)
     if any(_writes(node) and node.target is not _COPY for node in program.graph.nodes):
         return Found((), (Refused("", "the program writes to tensors"),))

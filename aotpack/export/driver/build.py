@@ -14,12 +14,13 @@ from aotpack.building.cache import BuildCache
 from aotpack.building.compiler import find_compiler
 from aotpack.building.processes import ProcessGroup
 from aotpack.errors import BuildError, UnsupportedOperatorError, UnsupportedTargetError
-from aotpack.export.backends.backend import Backend, CompiledCode, HostStep, LoweredModule, Tools
+from aotpack.export.backends.backend import Backend, HostStep, Tools
 from aotpack.export.backends.unsupported_operators import OperatorUse, refuse
 from aotpack.export.blocks.instances import lowered_for
 from aotpack.export.diagnostics.internal_errors import callers_own, reported
 from aotpack.export.driver import self_check
 from aotpack.export.driver.backends import by_backend, on_host
+from aotpack.export.driver.compile import Lowered, compile_modules
 from aotpack.export.driver.host_steps import refuse_host_steps
 from aotpack.export.driver.pack import CompiledModule, CompiledUnit, Draft, pack, pass_reports
 from aotpack.export.driver.pipeline import select
@@ -240,17 +241,6 @@ class _Prepared:
     split: SplitProgram | None = None
 
 
-@dataclass(frozen=True)
-class _Lowered:
-    """A module that is not compiled yet, unless it is the code of another stage, `model`."""
-
-    backend: Backend
-    program: Program
-    module: LoweredModule
-    stage: int
-    model: int | None = None
-
-
 @exclusive
 def _prepare(
     program: Program | Sequence[Program],
@@ -319,12 +309,12 @@ def _in_regions(
 @exclusive
 def _lower_all(
     units: Sequence[_Prepared], tools: Tools, clock: _Clock, *, weights_known: bool, about: Mapping[str, str]
-) -> list[list[_Lowered]]:
+) -> list[list[Lowered]]:
     """All units' sources, before any is compiled: operators without a kernel are reported for all of them at once."""
-    lowered: list[list[_Lowered]] = []
+    lowered: list[list[Lowered]] = []
     uses: list[OperatorUse] = []
     for each in units:
-        modules: dict[tuple[int, str], _Lowered] = {}
+        modules: dict[tuple[int, str], Lowered] = {}
         with ExitStack() as ahead:
             # What each module needs of our kernels compiles while code is generated for all of them.
             for piece in each.pieces:
@@ -340,7 +330,7 @@ def _lower_all(
                             with clock.phase("lower", where + target):
                                 known = weights_known and not piece.shared
                                 module = piece.backend.lower(piece.program, target, weights_known=known)
-                        modules[piece.stage, target] = _Lowered(
+                        modules[piece.stage, target] = Lowered(
                             piece.backend, piece.program, module, piece.stage, piece.model
                         )
                 except UnsupportedOperatorError as error:
@@ -350,16 +340,12 @@ def _lower_all(
     return lowered
 
 
-def _compile(lowered: Sequence[_Lowered], tools: Tools, clock: _Clock, *, about: str) -> tuple[CompiledModule, ...]:
-    compiled = []
-    codes: dict[tuple[int, str], CompiledCode] = {}
-    for each in lowered:
-        target = each.module.target
-        if each.model is None:
-            with clock.phase("compile", about + target):
-                codes[each.stage, target] = each.backend.compile(each.module, tools, progress=clock.unit)
-        code = codes[each.stage if each.model is None else each.model, target]
-        compiled.append(CompiledModule(each.backend, each.program, each.module, code, each.stage))
+def _compile(lowered: Sequence[Lowered], tools: Tools, clock: _Clock, *, about: str) -> tuple[CompiledModule, ...]:
+    compiled: list[CompiledModule] = []
+    for target in dict.fromkeys(each.module.target for each in lowered):
+        with clock.phase("compile", about + target):
+            own = [each for each in lowered if each.module.target == target]
+            compiled += compile_modules(own, tools, clock.unit)
     return tuple(compiled)
 
 

@@ -75,5 +75,9 @@ def _report(names: list[str], instances: dict[int, tuple[Instance, int]], refuse
     compiled = len(calls) - len(shared)
     changes = [Change(name, f"runs the code of {model}") for name, model in shared.items()]
     changes += [Change(each.path, f"is compiled in place: {each.reason}") for each in refused]
-    summary = f"compiled {compiled} blocks for {len(calls)} calls" if calls else "found no block to compile once"
+    summary = f"compiled {_counted(compiled)} for {len(calls)} calls" if calls else "found no block to compile once"
     return PassReport("regions", summary, tuple(changes))
+
+
+def _counted(blocks: int) -> str:
+    return "1 block" if blocks == 1 else f"{blocks} blocks"
