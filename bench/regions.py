@@ -89,13 +89,13 @@ def compare_calls(options: argparse.Namespace, depth: int, folder: Path) -> None
     """Prints the latency of calls, in turns."""
     archives = {kind: aotpack.load(archive_of(folder, depth, kind), num_threads=2) for kind in KINDS}
     ids = np.random.default_rng(0).integers(0, 1000, (1, options.tokens))
-    results = [_leaves(archive(ids)) for archive in archives.values()]
+    results = [[np.asarray(output) for output in archive.run([ids])] for archive in archives.values()]
     error = max(float(np.abs(a - b).max()) for a, b in zip(*results, strict=True))
     times: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for turn in range(options.calls):
         for kind in KINDS if turn % 2 else reversed(KINDS):
             began = time.perf_counter()
-            archives[kind](ids)
+            archives[kind].run([ids])
             times[kind].append(time.perf_counter() - began)
     off, auto = (statistics.median(times[kind]) * 1e3 for kind in KINDS)
     shortest = [min(times[kind]) * 1e3 for kind in KINDS]
@@ -103,12 +103,6 @@ def compare_calls(options: argparse.Namespace, depth: int, folder: Path) -> None
         f"{depth} blocks, a call: off {off:.3f} ms, auto {auto:.3f} ms, ratio {auto / off:.3f} "
         f"(shortest {shortest[1] / shortest[0]:.3f}), greatest difference {error:.2g}"
     )
-
-
-def _leaves(answer: Any) -> list[np.ndarray]:
-    """The tensors of a ModelOutput, or of the dict that it is without transformers."""
-    values = answer.values() if hasattr(answer, "values") else vars(answer).values()
-    return [np.asarray(value) for value in values if value is not None]
 
 
 def main() -> None:

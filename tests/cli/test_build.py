@@ -299,4 +299,5 @@ def test_regions(folder: Path) -> None:
     regions = report["passes"]["forward"]["default"][0]
     assert (regions["name"], regions["summary"]) == ("regions", "compiled 1 block for 3 calls")
     wrong = aotpack(folder, "build", "repeated.py", "-o", "x.aotpack", "--regions", "all")
-    assert wrong.returncode == 2 and "--regions" in wrong.stderr
+    assert wrong.returncode == 2
+    assert "--regions" in wrong.stderr
