@@ -22,7 +22,7 @@ class Structure:
     """A piece of a graph. Two of equal `key` are one function of their inputs and constants, which correspond in order.
 
     Attributes:
-        key: operators, arguments that are no tensors, and the dtype, sizes, strides and sharing of all tensors.
+        key: operators, other arguments, and the dtype, sizes, strides and sharing of all tensors.
         inputs: what it reads of the rest of the program, in the order of first use.
         constants: the attributes that it reads, likewise.
     """
