@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -105,20 +106,48 @@ def test_weights_that_are_packed_later(tmp_path: Path, cache_dir: Path) -> None:
         assert_close(aotpack.load(packed, verify="full")(x), model(x))
 
 
-def test_state_of_blocks(tmp_path: Path, cache_dir: Path) -> None:
-    """Each block has its own, in every context."""
-    model, x = Stack([Counting() for _ in range(3)]).eval(), torch.randn(2, 4)
-    program = aot_export(model, (x,))
-    built(program, tmp_path / "state.aotpack", cache_dir, regions="auto")
-    assert len(set(modules_of(tmp_path / "state.aotpack"))) == 3
+class Stateful(nn.Module):
+    """Blocks, every second one with state of its own; state that is read and written between them, through a view too;
+    an input that is written to.
+    """
+
+    count: Tensor
+    history: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Counting() if i % 2 else Block() for i in range(4)])
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("history", torch.zeros(4, 8))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        h, view = x.tanh() + self.count, self.history[1:3]
+        for i, block in enumerate(self.blocks):
+            h = block(h)
+            if i == 1:
+                self.count.add_(1)
+                h = h + self.history.sum(0)
+            if i == 2:
+                self.history[1:3].add_(h)
+        x.mul_(0.5)
+        return h + view.sum(0), self.count + 0, x * 2, view * 1
+
+
+def test_state(tmp_path: Path, cache_dir: Path) -> None:
+    """In every context; blocks with state of their own share code too."""
+    model = Stateful().eval()
+    built(aot_export(model, (torch.randn(2, 8),)), tmp_path / "state.aotpack", cache_dir, regions="auto")
+    files = modules_of(tmp_path / "state.aotpack")
+    assert files.count(files[1]) == files.count(files[2]) == 2
     archive = aotpack.load(tmp_path / "state.aotpack")
     for context in (archive.context(), archive.context()):
-        fresh = Stack([Counting() for _ in range(3)]).eval()
-        fresh.load_state_dict({**model.state_dict(), **{f"blocks.{i}.seen": torch.zeros(8) for i in range(3)}})
+        fresh = copy.deepcopy(model)
         for _ in range(3):
-            given = torch.randn(2, 4)
+            mine = torch.randn(2, 8)
+            theirs = mine.clone()
             with torch.no_grad():
-                assert_close(context(given), fresh(given))
+                assert_close(context(mine), fresh(theirs))
+            assert_close(mine, theirs)
         assert_close(torch.from_dlpack(context.state()["blocks.1.seen"]), fresh.blocks[1].seen)
 
 
