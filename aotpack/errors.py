@@ -70,6 +70,14 @@ class MissingWeightsError(AotpackError):
     """The archive is code-only: it contains no weights. `aotpack pack` creates an archive with weights from it."""
 
 
+class MissingSourcesError(AotpackError):
+    """The archive has no sources. `aotpack build --sources` stores them."""
+
+
+class FolderError(AotpackError):
+    """The folder of an unpacked archive cannot be packed: something is missing, out of date or does not match."""
+
+
 class EntryNotFoundError(AotpackError, LookupError):
     """The archive has no entry with this name."""
 

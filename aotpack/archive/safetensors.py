@@ -65,6 +65,8 @@ _DTYPES = {
     "F8_E5M2": DType.FLOAT8_E5M2,
     "F8_E5M2FNUZ": DType.FLOAT8_E5M2FNUZ,
 }
+# The format's names of dtypes; it has none for complex128.
+DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _TENSOR_KEYS = {"dtype", "shape", "data_offsets"}
 _UINT64_MAX = (1 << 64) - 1
 

@@ -146,6 +146,13 @@ def build(
             "transformer; or `off`.",
         ),
     ] = Regions.MARKED,
+    sources: Annotated[
+        bool,
+        typer.Option(
+            "--sources/--no-sources",
+            help="Store the sources of the modules, about 300 KB, for `aotpack unpack`.",
+        ),
+    ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the changes of each graph pass, layer by layer.")
     ] = False,
@@ -215,6 +222,7 @@ def build(
         host_steps=host_steps,
         tf32=tf32,
         regions=regions.value,
+        sources=sources,
         jobs=jobs,
         opt_level=opt_level,
     )

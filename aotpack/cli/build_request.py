@@ -42,6 +42,7 @@ class BuildRequest:
     host_steps: bool
     tf32: bool
     regions: str
+    sources: bool
     jobs: int | None
     opt_level: int | None
 
@@ -171,6 +172,7 @@ def execute(request: BuildRequest) -> BuildResult:
                 host_steps=request.host_steps,
                 tf32=request.tf32,
                 regions=request.regions,
+                sources=request.sources,
                 free_source=True,  # the model is not used afterwards
             ),
             progress=phases,

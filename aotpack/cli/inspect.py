@@ -72,6 +72,7 @@ def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
         "missing_weights": _missing(reader.manifest),
         "weight_bytes": _bytes_below(reader.manifest, "weights/"),
         "module_bytes": _bytes_below(reader.manifest, "modules/"),
+        "source_bytes": _bytes_below(reader.manifest, "sources/"),
         "passes": _passes(reader),
         **manifest,
     }
@@ -116,6 +117,8 @@ def _print_head(console: Console, reader: ArchiveReader) -> None:
         needed = f"{format_bytes(missing['bytes'])} for {len(missing['constants'])} constants"
         table.add_row("missing weights", f"{needed}; `aotpack pack` adds them")
     table.add_row("code", format_bytes(_bytes_below(manifest, "modules/")))
+    if (sources := _bytes_below(manifest, "sources/")) > 0:
+        table.add_row("sources", f"{format_bytes(sources)}; `aotpack unpack` writes them as a folder")
     table.add_row("updatable", _updatable(manifest))
     table.add_row("targets", ", ".join(manifest.targets))
     if len(manifest.devices) > 1:

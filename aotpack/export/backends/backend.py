@@ -16,6 +16,7 @@ import torch
 
 from aotpack.building.cache import BuildCache
 from aotpack.building.compiler import Compiler
+from aotpack.building.module_sources import ModuleSources
 from aotpack.export.ir.program import ConstantInfo, Program
 from aotpack.export.passes.runner import Pass
 from aotpack.spec import Check
@@ -166,6 +167,13 @@ class Backend(Protocol):
 
         Raises:
             CompileError: the compiler failed.
+        """
+
+    def sources(self, module: Any, tools: Tools) -> ModuleSources:
+        """What `compile` compiles the module from.
+
+        Raises:
+            CompileError: a source of the user cannot be preprocessed.
         """
 
     def provenance(self, modules: Sequence[Any], tools: Tools) -> dict[str, str]:

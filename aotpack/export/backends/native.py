@@ -13,11 +13,10 @@ from pathlib import Path
 
 from aotpack.building.cache import BuildCache, digest_of
 from aotpack.building.compiler import Compiler
+from aotpack.building.module_sources import EXPORT_MAP, SourceUnit
 from aotpack.building.temporary import private_folder
 from aotpack.errors import CompileError
 from aotpack.export.backends.precompiled import Precompiled, include_flags
-
-_EXPORT_MAP = "{ global: aotpack_module_query; local: *; };\n"
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,11 @@ class Unit:
     path: Path | None = None
     header: Precompiled | None = None
     hint: str | None = None
+
+    @property
+    def source(self) -> SourceUnit:
+        """What is compiled, without what builds know of it."""
+        return SourceUnit(self.name, self.flags, self.text, self.path)
 
 
 def build_units(
@@ -57,7 +61,7 @@ def build_units(
 
     objects = _all_or_none(build, units, compiler, jobs or len(os.sched_getaffinity(0)))
     key = digest_of(
-        ["link", compiler.identity, _EXPORT_MAP, *link_flags, *(u.key for u in units), *map(_file_digest, given)]
+        ["link", compiler.identity, EXPORT_MAP, *link_flags, *(u.key for u in units), *map(_file_digest, given)]
     )
     return cache.content(key, ".so", lambda output: _link(compiler, objects, given, link_flags, output))
 
@@ -117,7 +121,7 @@ def _link(
 ) -> None:
     with private_folder() as folder:
         export_map = folder / "exports.map"
-        export_map.write_text(_EXPORT_MAP)
+        export_map.write_text(EXPORT_MAP)
         # The bytes that were checked: the cache may change meanwhile.
         inputs = [folder / f"{i}.o" for i in range(len(objects))]
         for path, content in zip(inputs, objects, strict=True):

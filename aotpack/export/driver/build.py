@@ -21,8 +21,9 @@ from aotpack.export.diagnostics.internal_errors import callers_own, reported
 from aotpack.export.driver import self_check
 from aotpack.export.driver.backends import by_backend, on_host
 from aotpack.export.driver.compile import Lowered, compile_modules
+from aotpack.export.driver.compiled import CompiledModule, CompiledUnit
 from aotpack.export.driver.host_steps import refuse_host_steps
-from aotpack.export.driver.pack import CompiledModule, CompiledUnit, Draft, pack, pass_reports
+from aotpack.export.driver.pack import Draft, pack, pass_reports
 from aotpack.export.driver.pipeline import select
 from aotpack.export.driver.regions import MARKED, OFF, Regions, check_regions, regions_of
 from aotpack.export.driver.report import BuildReport
@@ -69,6 +70,8 @@ class BuildOptions:
         tf32: multiply float32 in TF32 on GPUs: products, convolutions and attention read 10 bits of each mantissa and
             add in single precision. Example calls are then compared with the tolerance of float16. CPUs compute in full
             precision.
+        sources: store the sources of the modules with all headers that they include, so that `aotpack unpack` writes a
+            folder that CMake builds without torch. Adds about 300 KB to the archive.
         free_source: free the source module's tensors as soon as they are packed. The module and `program` cannot be
             used afterwards, even if the build fails.
         regions: code that is compiled once and called with different weights (docs/regions.md): `"marked"`: functions
@@ -87,6 +90,7 @@ class BuildOptions:
     code_only: bool = False
     host_steps: bool = True
     tf32: bool = False
+    sources: bool = False
     free_source: bool = False
     regions: str = MARKED
 
@@ -187,6 +191,7 @@ def build_archive(
                 replaceable=weights,
                 free_source=options.free_source,
                 code_only=options.code_only,
+                sources=options.sources,
                 tools=tools,
             )
     # What folds weights is no entry that users call.

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 
 from aotpack.export.backends.backend import Backend, CompiledCode, LoweredModule, Tools
-from aotpack.export.driver.pack import CompiledModule
+from aotpack.export.driver.compiled import CompiledModule
 from aotpack.export.ir.program import Program
 
 

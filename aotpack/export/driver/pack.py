@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, count, groupby
 from pathlib import Path
 
@@ -37,16 +37,18 @@ from aotpack.archive import (
 )
 from aotpack.archive.fields import extent
 from aotpack.archive.layout import CONSTANT_ALIGNMENT
+from aotpack.archive.sources import SOURCES_PATH
 from aotpack.building import native_sources
 from aotpack.errors import PartitionError
-from aotpack.export.backends.backend import Backend, CompiledCode, HostStep, LoweredModule, Tools
+from aotpack.export.backends.backend import LoweredModule, Tools
+from aotpack.export.driver.compiled import CompiledModule, CompiledUnit
 from aotpack.export.driver.goldens import golden_file, tensor_bytes
-from aotpack.export.driver.host_steps import host_steps, report_of
+from aotpack.export.driver.host_steps import report_of
 from aotpack.export.driver.self_check import Example
+from aotpack.export.driver.sources import encoded_sources
 from aotpack.export.driver.stages import device_names
-from aotpack.export.ir.program import PassReport, Program
+from aotpack.export.ir.program import PassReport
 from aotpack.export.ir.units import DEFAULT, Unit
-from aotpack.export.partition.split import SplitProgram
 from aotpack.export.tracing.interface import manifest_dtype
 from aotpack.export.weights.constant_table import ConstantTable, Row
 from aotpack.export.weights.identity import Identities
@@ -58,38 +60,6 @@ from aotpack.targets import BY_NAME
 _TRIM_BYTES = 32 << 20
 
 
-@dataclass(frozen=True)
-class CompiledModule:
-    """A module for one target: the program after its backend's passes, what it was lowered and compiled to; `stage` is
-    the index of the unit's stage that it computes.
-    """
-
-    backend: Backend
-    program: Program
-    lowered: LoweredModule
-    compiled: CompiledCode
-    stage: int = 0
-
-
-@dataclass(frozen=True)
-class CompiledUnit:
-    """A unit, after the passes that are true on every device, with its modules: one for each target and stage."""
-
-    unit: Unit
-    modules: tuple[CompiledModule, ...]
-    split: SplitProgram | None = None
-
-    def stages(self) -> list[list[CompiledModule]]:
-        """The modules of each stage."""
-        count = 1 if self.split is None else len(self.split.stages)
-        return [[module for module in self.modules if module.stage == stage] for stage in range(count)]
-
-    @property
-    def host_steps(self) -> tuple[HostStep, ...]:
-        """What modules for devices run on the host, in order."""
-        return tuple(step for stage in self.stages() for step in host_steps(module.lowered for module in stage))
-
-
 def pack(
     units: Sequence[CompiledUnit],
     name: str,
@@ -99,15 +69,16 @@ def pack(
     replaceable: Replaceable | None = None,
     free_source: bool = False,
     code_only: bool = False,
+    sources: bool = False,
     tools: Tools,
 ) -> Draft:
     """Brings together what the archive consists of.
 
     Constants are computed one at a time, each once, in the order in which the units read them. `code_only` leaves out
-    those that depend on replaceable weights, and the examples.
+    those that depend on replaceable weights, and the examples. `sources` adds what the modules are compiled from.
 
     Raises:
-        BuildError: two modules see state in different layouts.
+        BuildError: two modules see state in different layouts, or the sources are too large.
         OSError: a temporary file beside the output cannot be written.
     """
     modules = [(unit.unit, module.program, module.lowered) for unit in units for module in unit.modules]
@@ -132,13 +103,15 @@ def pack(
     entries += [_fold_entry(unit, tuple(targets), table, files, devices) for unit in units if unit.unit.entry is fold]
     _refuse_state_on_devices(constants, entries, devices)
     report = json.dumps(_report(units), indent=1, sort_keys=True).encode() + b"\n"
-    files.add(FileSource.from_bytes("reports/passes.json", report))
+    report_file = files.add(FileSource.from_bytes("reports/passes.json", report))
+    if sources:
+        files.add(FileSource.from_bytes(SOURCES_PATH, encoded_sources(name, files.modules, tools)))
     manifest = Manifest(
         name,
         _producer(units, tools) | ({"float32_products": "tf32"} if tf32 else {}),
         constants,
         tuple(entries),
-        report=len(files.sources) - 1,
+        report=report_file,
         weights=None if replaceable is None else _weights(replaceable, table),
         devices=devices,
     )
@@ -166,10 +139,17 @@ def _constant(name: str, row: Row, placement: Placement | None) -> Constant:
 
 @dataclass
 class _Files:
-    """The files of an archive so far, and those of modules by the code that they have."""
+    """The files of an archive so far.
+
+    Attributes:
+        sources: the files.
+        modules: the modules by their paths; of those that share a file, the first.
+        shared: the files of modules by the code that they have.
+    """
 
     sources: list[FileSource]
-    modules: dict[int, tuple[int, tuple[Asset, ...]]] = dataclasses.field(default_factory=dict)
+    modules: dict[str, CompiledModule] = field(default_factory=dict)
+    shared: dict[int, tuple[int, tuple[Asset, ...]]] = field(default_factory=dict)
 
     def add(self, file: FileSource) -> int:
         """The file's number."""
@@ -347,9 +327,9 @@ def _module(each: CompiledModule, table: ConstantTable, files: _Files, stem: str
     """The manifest's module; adds its files. All assets of a module are in one file."""
     lowered, compiled = each.lowered, each.compiled
     # Blocks that are repeated are one module over different constants.
-    known = files.modules.get(id(compiled))
+    known = files.shared.get(id(compiled))
     if known is None:
-        known = files.modules[id(compiled)] = _module_files(lowered.target, compiled, files, stem)
+        known = files.shared[id(compiled)] = _module_files(each, files, stem)
     code, assets = known
     return Module(
         target=lowered.target,
@@ -363,10 +343,12 @@ def _module(each: CompiledModule, table: ConstantTable, files: _Files, stem: str
     )
 
 
-def _module_files(target: str, compiled: CompiledCode, files: _Files, stem: str) -> tuple[int, tuple[Asset, ...]]:
+def _module_files(each: CompiledModule, files: _Files, stem: str) -> tuple[int, tuple[Asset, ...]]:
     """Adds the files of a module: the number of that of its code, and its assets."""
+    target, compiled = each.lowered.target, each.compiled
     path = files.path(f"modules/{target}/{stem}", ".so")
     code = files.add(FileSource.from_bytes(path, compiled.code))
+    files.modules[path] = each
     data = bytearray()
     places = []
     for asset in compiled.assets:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import mmap
 import os
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,6 @@ import numpy as np
 from aotpack.archive import (
     ArchiveReader,
     Constant,
-    Entry,
-    Manifest,
-    Module,
-    Placement,
-    Variant,
     Weights,
     check_output,
     layout_constants,
@@ -30,14 +23,14 @@ from aotpack.archive import (
 )
 from aotpack.archive.fields import extent
 from aotpack.archive.layout import CONSTANT_ALIGNMENT
-from aotpack.archive.manifest import FORMAT_VERSION
 from aotpack.archive.safetensors import SafetensorsSet, open_safetensors
 from aotpack.errors import TamperedArchiveError, WeightsError
+from aotpack.runtime.packing.clock import Clock, Progress
 from aotpack.runtime.packing.folding import fold
 from aotpack.runtime.packing.given import match
+from aotpack.runtime.packing.renumber import renumbered
 from aotpack.spec import DType
 
-Progress = Callable[[str, float | None, str], None]
 Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 _Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -94,7 +87,7 @@ def pack_weights(
     """
     output = Path(output)
     check_output(output)
-    clock = _Clock(progress)
+    clock = Clock(progress)
     with ArchiveReader(archive) as reader, open_safetensors(weights) as files:
         manifest = reader.manifest
         if manifest.weights is None:
@@ -115,7 +108,7 @@ def pack_weights(
         sources = [*layout.segments, *(reader.source(i) for i in kept)]
         clock.begin("write")
         try:
-            staged = stage_archive(output, _renumbered(manifest, layout.placements, numbers), sources)
+            staged = stage_archive(output, renumbered(manifest, layout.placements, numbers), sources)
         except ValueError as error:
             # A source's bytes are not those of its hash.
             raise TamperedArchiveError(f"tampered archive: {archive}: {error}") from error
@@ -123,28 +116,6 @@ def pack_weights(
             staged.commit()
         clock.end()
         return PackReport(output, staged.size, len(chosen), num_derived, clock.seconds)
-
-
-class _Clock:
-    def __init__(self, progress: Progress | None) -> None:
-        self.seconds: dict[str, float] = {}
-        self._progress = progress
-        self._phase = ""
-        self._start = 0.0
-
-    def begin(self, phase: str) -> None:
-        self.end()
-        self._phase, self._start = phase, time.perf_counter()
-        if self._progress is not None:
-            self._progress(phase, None, "")
-
-    def end(self) -> None:
-        if not self._phase:
-            return
-        self.seconds[self._phase] = time.perf_counter() - self._start
-        if self._progress is not None:
-            self._progress(self._phase, self.seconds[self._phase], "")
-        self._phase = ""
 
 
 class _Values:
@@ -229,43 +200,6 @@ def _values(
             yield index, derived.pop(index)  # whose memory is free when it is packed
         else:
             yield index, reader.constant(index)
-
-
-def _renumbered(manifest: Manifest, placements: Mapping[int, Placement], numbers: Mapping[int, int]) -> Manifest:
-    """The manifest with constants where they are now, files by their new numbers, and without goldens."""
-
-    def module(old: Module) -> Module:
-        assets = tuple(dataclasses.replace(asset, file=numbers[asset.file]) for asset in old.assets)
-        return dataclasses.replace(old, file=numbers[old.file], assets=assets)
-
-    def variant(old: Variant) -> Variant:
-        implementations = tuple(
-            dataclasses.replace(
-                each, steps=tuple(dataclasses.replace(step, module=module(step.module)) for step in each.steps)
-            )
-            for each in old.implementations
-        )
-        return dataclasses.replace(old, implementations=implementations)
-
-    def entry(old: Entry) -> Entry:
-        return dataclasses.replace(old, variants=tuple(map(variant, old.variants)), goldens=())
-
-    constants = []
-    for index, constant in enumerate(manifest.constants):
-        place = placements[index]
-        constants.append(
-            dataclasses.replace(
-                constant, file=place.segment, offset=place.offset, nbytes=place.nbytes, sha256=place.sha256
-            )
-        )
-    return dataclasses.replace(
-        manifest,
-        constants=tuple(constants),
-        entries=tuple(map(entry, manifest.entries)),
-        files=(),
-        format_version=FORMAT_VERSION,
-        report=None if manifest.report is None else numbers[manifest.report],
-    )
 
 
 def _numpy(dtype: DType) -> np.dtype[Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
+from aotpack.building.module_sources import ModuleSources
 from aotpack.building.native_sources import module_imports
 from aotpack.export.backends.backend import CompiledCode, Tools
 from aotpack.export.backends.cpu import custom_units
-from aotpack.export.backends.cpu.compile import compile_module, kernels_ahead
+from aotpack.export.backends.cpu.compile import compile_module, kernels_ahead, module_sources
 from aotpack.export.backends.cpu.lower import Lowered, kernel_shims, lower
 from aotpack.export.backends.halves import used_halves
 from aotpack.export.ir.program import Program
@@ -34,6 +35,9 @@ class CpuBackend:
     def compile(self, module: Lowered, tools: Tools, *, progress: Callable[[str], None] | None = None) -> CompiledCode:
         code = compile_module(module, tools, progress=progress)
         return CompiledCode(code, module_imports())
+
+    def sources(self, module: Lowered, tools: Tools) -> ModuleSources:
+        return module_sources(module, tools)
 
     def provenance(self, modules: Sequence[Lowered], tools: Tools) -> dict[str, str]:
         return {

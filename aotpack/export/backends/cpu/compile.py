@@ -11,6 +11,7 @@ import torch
 
 from aotpack.building import native_sources
 from aotpack.building.cache import digest_of
+from aotpack.building.module_sources import ModuleSources
 from aotpack.building.temporary import private_folder
 from aotpack.export.backends.backend import Tools
 from aotpack.export.backends.cpu import custom_units, kernel_source, toolchain, wrapper_source
@@ -45,6 +46,20 @@ def compile_module(lowered: Lowered, tools: Tools, *, progress: Callable[[str], 
         given=given,
         jobs=tools.jobs,
         progress=progress,
+    )
+
+
+def module_sources(lowered: Lowered, tools: Tools) -> ModuleSources:
+    """What `compile_module` compiles.
+
+    Raises:
+        CompileError: a source of the user cannot be preprocessed.
+    """
+    return ModuleSources(
+        tuple(unit.source for unit in _units(lowered, tools)),
+        tuple(toolchain.link_flags()),
+        tuple(custom_units.objects(lowered.custom, lowered.target)),
+        {"torch": toolchain.torch_include_folder()},
     )
 
 

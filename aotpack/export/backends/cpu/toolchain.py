@@ -19,6 +19,7 @@ __all__ = [
     "library_flags",
     "link_flags",
     "target_flags",
+    "torch_include_folder",
 ]
 
 _COMMON = (
@@ -91,10 +92,15 @@ def includes_torch(source: Path) -> bool:
     return native_sources.mentions(source, "ATen/native")
 
 
-def _torch_headers() -> list[str]:
+def torch_include_folder() -> Path:
+    """The folder of torch's headers."""
     import torch
 
-    include = Path(torch.__file__).parent / "include"
+    return Path(torch.__file__).parent / "include"
+
+
+def _torch_headers() -> list[str]:
+    include = torch_include_folder()
     macros = ["-DSTANDALONE_TORCH_HEADER", "-DC10_USING_CUSTOM_GENERATED_MACROS"]
     return [*macros, f"-ffile-prefix-map={include}=torch", "-isystem", str(include)]
 

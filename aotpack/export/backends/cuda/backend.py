@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 
+from aotpack.building.module_sources import ModuleSources
 from aotpack.building.native_sources import device_imports, module_imports
 from aotpack.export.backends.backend import CompiledAsset, CompiledCode, Tools
-from aotpack.export.backends.cuda.compile import compile_host_code, host_header
+from aotpack.export.backends.cuda.compile import compile_host_code, host_header, host_sources
 from aotpack.export.backends.cuda.lower import LoweredCuda, lower
 from aotpack.export.backends.precompiled import compile_ahead, in_background
 from aotpack.export.ir.program import Program
@@ -53,6 +54,9 @@ class CudaBackend:
             assets=tuple(assets),
             features=("async", "host_steps") if module.host_shims else ("async",),
         )
+
+    def sources(self, module: LoweredCuda, tools: Tools) -> ModuleSources:
+        return host_sources(module, tools)
 
     def provenance(self, modules: Sequence[LoweredCuda], tools: Tools) -> dict[str, str]:
         return {"triton": version("triton")}

@@ -9,6 +9,7 @@ import torch
 from aotpack.building import native_sources
 from aotpack.building.cache import digest_of
 from aotpack.building.compiler import Compiler
+from aotpack.building.module_sources import ModuleSources
 from aotpack.export.backends.backend import Tools
 from aotpack.export.backends.cpu import toolchain
 from aotpack.export.backends.cpu.compile import library_units
@@ -59,6 +60,26 @@ def compile_host_code(module: LoweredCuda, tools: Tools, *, progress: Callable[[
     Raises:
         CompileError: the compiler failed; the message has its first errors.
     """
+    link_flags = _link_flags(module)
+    units = _units(module, tools)
+    return build_units(units, tools.compiler, tools.cache, link_flags=link_flags, jobs=tools.jobs, progress=progress)
+
+
+def host_sources(module: LoweredCuda, tools: Tools) -> ModuleSources:
+    """What `compile_host_code` compiles, and the PTX of the kernels."""
+    return ModuleSources(
+        tuple(unit.source for unit in _units(module, tools)),
+        tuple(_link_flags(module)),
+        roots={"torch": toolchain.torch_include_folder()},
+        texts={f"{kernel.name}.ptx": kernel.ptx for kernel in module.device_code},
+    )
+
+
+def _link_flags(module: LoweredCuda) -> Sequence[str]:
+    return toolchain.link_flags() if module.host_shims else _LINK_FLAGS
+
+
+def _units(module: LoweredCuda, tools: Tools) -> list[Unit]:
     flags = host_flags(module.target)
     identity = tools.compiler.identity
     units = [
@@ -76,8 +97,7 @@ def compile_host_code(module: LoweredCuda, tools: Tools, *, progress: Callable[[
         source = native_sources.module_folder() / name
         key = digest_of([identity, *portable(flags), name, native_sources.content_hash(source)])
         units.append(Unit(name, flags, key, path=source))
-    link_flags = toolchain.link_flags() if module.host_shims else _LINK_FLAGS
-    return build_units(units, tools.compiler, tools.cache, link_flags=link_flags, jobs=tools.jobs, progress=progress)
+    return units
 
 
 def host_flags(target: str) -> tuple[str, ...]:
