@@ -52,6 +52,7 @@ LAYERS = (
     "aotpack/export/passes/cpu/layouts",
     "aotpack/export/passes/cpu",
     "aotpack/export/passes/cuda",
+    "aotpack/export/rewriting",
     "aotpack/export/backends",
     "aotpack/export/backends/cpu",
     "aotpack/export/backends/cuda",

@@ -154,13 +154,14 @@ def execute(request: BuildRequest) -> BuildResult:
         as_script(request.source),
         kernels_registered(request.kernels),
     ):
-        programs, name, seconds = _capture(request, phases)
+        programs, name, passes, seconds = _capture(request, phases)
         notes = notes_of(programs)
         report = build_archive(
             programs,
             request.output,
             name=request.name or name,
             targets=request.targets or None,
+            passes=passes,
             options=BuildOptions(
                 check=request.check,
                 goldens=request.goldens,
@@ -180,8 +181,8 @@ def execute(request: BuildRequest) -> BuildResult:
     return BuildResult(report, notes, seconds, request.check or request.code_only, request.code_only)
 
 
-def _capture(request: BuildRequest, phases: Any) -> tuple[list[Any], str, float]:
-    """The programs of all entries, the name of the source, and the duration of the capture in seconds."""
+def _capture(request: BuildRequest, phases: Any) -> tuple[list[Any], str, tuple[Any, ...], float]:
+    """The programs of all entries, the name of the source, its passes, and the duration of the capture in seconds."""
     from aotpack.cli.dims import dynamic_shapes
     from aotpack.cli.source import load_source
 
@@ -213,4 +214,4 @@ def _capture(request: BuildRequest, phases: Any) -> tuple[list[Any], str, float]
         programs = [aot_export(*example, dynamic_shapes=shapes, variants=variants, weights=weights)]
     seconds = time.perf_counter() - began
     phases("capture", seconds, request.source)
-    return programs, found.name, seconds
+    return programs, found.name, found.passes, seconds

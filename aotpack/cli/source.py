@@ -35,7 +35,8 @@ _ENTRY_KEYS = ("args", "kwargs", "dynamic_shapes", "method", "mode", "variants")
 
 @dataclass(frozen=True)
 class Source:
-    """A model with its example call, or with those of its `entries`: name → arguments of `aot_export`.
+    """A model with its example call, or with those of its `entries`: name → arguments of `aot_export`; and passes that
+    the build runs.
 
     For a .pt2 file `exported` is set, and nothing else.
     """
@@ -47,6 +48,7 @@ class Source:
     dynamic_shapes: Any = None
     exported: Path | None = None
     entries: Mapping[str, Mapping[str, Any]] | None = None
+    passes: tuple[Any, ...] = ()
 
 
 def check_source(text: str) -> None:
@@ -139,6 +141,7 @@ def _import_module(name: str) -> ModuleType:
 def _from_functions(
     module: ModuleType, function: str, text: str, name: str, around: AbstractContextManager[Any] | None
 ) -> Source:
+    passes = _passes(module, text)
     with around or nullcontext():
         made = _guard(_function(module, function, text), f"{function}()")
     shapes = None
@@ -156,19 +159,32 @@ def _from_functions(
         model = made
         _check_model(model, f"{function}() of {text}")
         if hasattr(module, "entries"):
-            return Source(name, model, entries=_entries(_guard(_function(module, "entries", text), "entries()")))
+            entries = _entries(_guard(_function(module, "entries", text), "entries()"))
+            return Source(name, model, entries=entries, passes=passes)
         inputs = _guard(_function(module, "example_inputs", text), "example_inputs()")
         where = "the return value of example_inputs()"
     if shapes is None and hasattr(module, "dynamic_shapes"):
         shapes = _guard(_function(module, "dynamic_shapes", text), "dynamic_shapes()")
     if isinstance(inputs, Mapping):
-        return Source(name, model, (), dict(inputs), shapes)
+        return Source(name, model, (), dict(inputs), shapes, passes=passes)
     if isinstance(inputs, (tuple, list)):
-        return Source(name, model, tuple(inputs), None, shapes)
+        return Source(name, model, tuple(inputs), None, shapes, passes=passes)
     raise BuildError(
         f"{where} is a {type(inputs).__name__}",
         hint="use a tuple of positional arguments, such as (x,), or a dict of keyword arguments",
     )
+
+
+def _passes(module: ModuleType, text: str) -> tuple[Any, ...]:
+    """What passes() of the source returns; nothing without such a function."""
+    if not callable(getattr(module, "passes", None)):
+        return ()
+    made = _guard(_function(module, "passes", text), "passes()")
+    if not isinstance(made, (tuple, list)) or not all(map(callable, made)):
+        raise BuildError(
+            f"passes() of {text} returned {made!r}", hint="return a list of passes, such as those of rewrite_pattern"
+        )
+    return tuple(made)
 
 
 def _check_model(model: Any, where: str) -> None:

@@ -25,6 +25,8 @@ from aotpack.export.partition.devices import Device, Link, Topology
 from aotpack.export.partition.mapping import Part
 from aotpack.export.partition.partitioner import partition
 from aotpack.export.partition.result import Partitioning
+from aotpack.export.rewriting.match import Match
+from aotpack.export.rewriting.rewrite import Rewrite, rewrite_pattern
 
 __all__ = [
     "BuildOptions",
@@ -32,9 +34,11 @@ __all__ = [
     "Device",
     "Generator",
     "Link",
+    "Match",
     "Part",
     "Partitioning",
     "Program",
+    "Rewrite",
     "Topology",
     "Variants",
     "aot_export",
@@ -43,5 +47,6 @@ __all__ = [
     "kernel_include_dir",
     "load_exported",
     "partition",
+    "rewrite_pattern",
     "without_weights",
 ]

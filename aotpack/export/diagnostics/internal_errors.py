@@ -62,7 +62,7 @@ def reported(stage: str) -> Iterator[None]:
     except (AotpackError, MemoryError, OSError):
         raise
     except Exception as error:
-        if getattr(error, _OF_CALLER, False):
+        if is_callers(error):
             raise
         if any(text in str(error) for text in _NO_MEMORY):
             raise OutOfMemoryError(f"{stage}: {summary(error)}") from error
@@ -84,6 +84,11 @@ def callers_own() -> Iterator[None]:
         with contextlib.suppress(AttributeError):  # an exception class with slots
             setattr(error, _OF_CALLER, True)
         raise
+
+
+def is_callers(error: BaseException) -> bool:
+    """Whether an exception came out of a callback (see `callers_own`)."""
+    return bool(getattr(error, _OF_CALLER, False))
 
 
 def summary(error: BaseException) -> str:

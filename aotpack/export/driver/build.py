@@ -29,6 +29,7 @@ from aotpack.export.driver.regions import MARKED, OFF, Regions, check_regions, r
 from aotpack.export.driver.report import BuildReport
 from aotpack.export.driver.self_check import CheckReport
 from aotpack.export.driver.stages import Partitioner, refuse_unused, stages_of
+from aotpack.export.driver.user_passes import UserPass, warn_of_unused, with_unused, with_user_passes
 from aotpack.export.ir.program import PassReport, Program
 from aotpack.export.ir.units import DEFAULT, Unit, units_of
 from aotpack.export.ops.cuda.gpu import tf32_products
@@ -128,6 +129,7 @@ def build_archive(
     targets: Sequence[str] | None = None,
     options: BuildOptions | None = None,
     partitioning: Partitioner | None = None,
+    passes: Sequence[UserPass] = (),
     progress: Progress | None = None,
 ) -> BuildReport:
     """Builds an archive at `output`. An existing file is replaced only after the new one is complete.
@@ -143,6 +145,9 @@ def build_archive(
         partitioning: compile the program in stages, which the archive carries as steps: what `partition` returns for
             it, or a function that returns this (or None: as a whole) for the program of each entry and variant, after
             the passes for all devices: `lambda program: partition(program, devices, passes=False)`.
+        passes: passes of your own, such as what `rewrite_pattern` makes: functions of a `Program` that return one. They
+            run for each entry and variant, before convolutions, norms and linears are fused and packed. A rewrite that
+            matches nowhere is a warning.
         progress: callback invoked with (phase, None, detail) when a phase begins and with (phase, seconds, detail) when
             it ends. Phases: passes, lower, compile, pack, check. The detail names entry and variant if there are
             several.
@@ -170,7 +175,7 @@ def build_archive(
     # An error, or Ctrl-C, kills every compiler of this build.
     with ProcessGroup() as group, no_autocast():
         tools = Tools(cache, find_compiler(options.compiler).within(group), options.jobs, opt_level)
-        units, weights = _prepare(program, names, options, partitioning, identities, clock)
+        units, weights = _prepare(program, names, options, partitioning, tuple(passes), identities, clock)
         if options.check:
             self_check.prepare()
         about = {each.unit.label: f"{each.unit.label} " if len(units) > 1 else "" for each in units}
@@ -199,16 +204,16 @@ def build_archive(
     size, checked = _finish(draft, labels, names, options, clock)
     if cache.misses:
         cache.trim()
-    passes: dict[str, dict[str, tuple[PassReport, ...]]] = {}
+    reports: dict[str, dict[str, tuple[PassReport, ...]]] = {}
     on_host: dict[str, dict[str, tuple[HostStep, ...]]] = {}
     for unit in compiled:
-        passes.setdefault(unit.unit.name, {})[unit.unit.variant] = pass_reports(unit)
+        reports.setdefault(unit.unit.name, {})[unit.unit.variant] = pass_reports(unit)
         if unit.host_steps:
             on_host.setdefault(unit.unit.name, {})[unit.unit.variant] = unit.host_steps
     choices = tuple(
         dict.fromkeys(choice for unit in compiled for module in unit.modules for choice in module.lowered.choices)
     )
-    return BuildReport(output, size, names, clock.seconds, passes, cache.hits, cache.misses, checked, on_host, choices)
+    return BuildReport(output, size, names, clock.seconds, reports, cache.hits, cache.misses, checked, on_host, choices)
 
 
 def _opt_level(requested: int | None) -> int:
@@ -252,6 +257,7 @@ def _prepare(
     targets: Sequence[str],
     options: BuildOptions,
     partitioning: Partitioner | None,
+    passes: Sequence[UserPass],
     identities: Identities,
     clock: _Clock,
 ) -> tuple[list[_Prepared], Replaceable | None]:
@@ -259,7 +265,7 @@ def _prepare(
     units = units_of([program] if isinstance(program, Program) else list(program))
     refuse_unused(partitioning, units)
     refuse_missing_values([unit.program for unit in units], code_only=options.code_only)
-    common = select(options.without, COMMON)
+    common = with_user_passes(select(options.without, COMMON), passes)
     backends = [(backend, select(options.without, backend.passes), group) for backend, group in by_backend(targets)]
     prepared = []
     # Stages are those of a partitioning, and modules for devices are better whole.
@@ -271,15 +277,16 @@ def _prepare(
                 pieces = _in_regions(regions.split, regions, common, backends)
                 prepared.append(_Prepared(replace(unit, program=regions.program), pieces, regions.split))
                 continue
-            program = run_passes(regions.program, common)
+            program = with_unused(passes, run_passes(regions.program, common))
             split = stages_of(partitioning, program)
             stages = [program] if split is None else [stage.program for stage in split.stages]
             pieces = tuple(
-                _Piece(backend, run_passes(stage, passes), group, number)
-                for backend, passes, group in backends
+                _Piece(backend, run_passes(stage, own), group, number)
+                for backend, own, group in backends
                 for number, stage in enumerate(stages)
             )
             prepared.append(_Prepared(replace(unit, program=program), pieces, split))
+        warn_of_unused(passes, [piece.program for each in prepared for piece in each.pieces])
         if not options.updatable:
             return prepared, None
         weights = replaceable([piece.program for each in prepared for piece in each.pieces], identities)

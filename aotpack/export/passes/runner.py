@@ -9,7 +9,7 @@ import torch
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from aotpack.errors import BuildError, PassError
-from aotpack.export.diagnostics.internal_errors import REPORT, place_of, summary
+from aotpack.export.diagnostics.internal_errors import REPORT, is_callers, place_of, summary
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.regions import calls_graphs
 from aotpack.export.ir.rewriter import fake_mode
@@ -75,7 +75,8 @@ def run_passes(program: Program, passes: Sequence[Step]) -> Program:
         except (MemoryError, OSError):
             raise
         except Exception as error:
-            raise PassError(f"pass {step.__name__} failed: {summary(error)}{place_of(error)}", hint=REPORT) from error
+            hint = None if is_callers(error) else REPORT
+            raise PassError(f"pass {step.__name__} failed: {summary(error)}{place_of(error)}", hint=hint) from error
     return with_constants_outside(program)
 
 
