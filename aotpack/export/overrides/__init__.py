@@ -6,6 +6,7 @@ of this folder that is not imported here is not in the table.
 """
 
 from aotpack.export.overrides import (
+    asserts,
     batch_norm,
     bools,
     distributions,
@@ -26,6 +27,7 @@ from aotpack.export.overrides import (
 from aotpack.export.overrides.table import functions_overridden
 
 __all__ = [
+    "asserts",
     "batch_norm",
     "bools",
     "distributions",

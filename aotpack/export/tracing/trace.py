@@ -346,8 +346,8 @@ def _export_hint(error: Exception, call: Call) -> str | None:
         line = model_lines.of_error(error)
         if line is not None and line.text.startswith("assert "):
             return (
-                "an assert on values of tensors cannot be captured: write torch._assert_async(condition, message), "
-                "which archives check in each call, or remove it"
+                "this assert on values of tensors cannot be captured: ask for one value (`(a | b).all()`), or write "
+                "torch._assert_async(condition, message), which archives check in each call"
             )
         numbers = [repr(call.leaf_names()[leaf]) for leaf, kind in call.numbers.items() if kind != "int"]
         if numbers:
