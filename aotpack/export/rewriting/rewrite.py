@@ -19,6 +19,7 @@ from aotpack.export.rewriting.pattern import Found, FunctionPattern, OperatorPat
 from aotpack.export.rewriting.replacement import insert
 from aotpack.export.torch_compat.graphs import is_erased
 from aotpack.export.torch_compat.operators import OpOverload, OpOverloadPacket, schema_or_none
+from aotpack.export.torch_compat.tensors import storage_id
 
 aten = torch.ops.aten
 Where = Callable[[Match], bool]
@@ -103,8 +104,7 @@ class Rewrite:
         return moved
 
     def _put(self, editor: Rewriter, old: torch.fx.Node, new: torch.fx.Node) -> bool:
-        if new.op != "call_function" and any(user.op == "output" for user in old.users):
-            # A result is a tensor of its own.
+        if _is_exposed(editor, old, new):
             new = editor.call(aten.clone.default, (new,), before=old)
         moved = not same_strides(old, new)
         editor.replace(old, new)
@@ -175,6 +175,18 @@ def _named(rewrite: Rewrite) -> Callable[[Program], Program]:
 
     step.__name__ = rewrite.name
     return step
+
+
+def _is_exposed(editor: Rewriter, old: torch.fx.Node, new: torch.fx.Node) -> bool:
+    """Whether what takes the place of a value of its own is memory of an input or constant, and that can be seen: it is
+    a result of the program, or the program writes to memory.
+    """
+    before = [node for node in editor.graph.nodes if node.op in ("placeholder", "get_attr")]
+    given = {storage_id(value) for node in before if isinstance(value := node.meta.get("val"), torch.Tensor)}
+    shared = [storage_id(node.meta["val"]) in given for node in (old, new)]
+    if shared != [False, True]:
+        return False
+    return any(user.op == "output" for user in old.users) or any(map(_writes, editor.graph.nodes))
 
 
 def _index(reader: torch.fx.Node) -> int:

@@ -208,6 +208,29 @@ def test_results_are_tensors_of_their_own() -> None:
     assert operators(check(nothing, lambda x: torch.relu(x) + 1, torch.rand(3))) == ["aten.add.Tensor"]
 
 
+def test_state_is_not_seen_after_it_is_written() -> None:
+    """A rewrite that returns a view of state: the values are those before the write."""
+
+    class Model(nn.Module):
+        b: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("b", torch.ones(2, 3))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self.b.exp().t()
+            self.b.copy_(x)
+            return y, y + 1
+
+    @rewrite_pattern(lambda x: x.exp().t())
+    def transpose(x: Tensor) -> Tensor:
+        return x.t()
+
+    after = transpose(aot_export(Model(), (torch.zeros(2, 3),)))
+    assert operators(after) == ["aten.t.default", "aten.clone.default", "aten.add.Tensor", "aten.copy_.default"]
+
+
 def test_layouts_follow() -> None:
     """Strides of what reads the replacement are computed again."""
 
