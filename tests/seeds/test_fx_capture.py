@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -234,17 +233,3 @@ def test_annotate_returns_with_schema() -> None:
             assert all(str(each.type) != "Tensor" or isinstance(v, Tensor) for each, v in pairs)
             seen += 1
     assert seen >= 6
-
-
-def test_inspect_shows_types(tmp_path: Path, cache_dir: Path) -> None:
-    from typer.testing import CliRunner
-
-    from aotpack.cli.app import app
-
-    path = tmp_path / "m.aotpack"
-    program = aot_export(lambda x: x.topk(2), (torch.randn(3, 4),), dynamic_shapes={"x": {0: Dim("rows", 1, 8)}})
-    build_archive(program, path, options=BuildOptions(cache_dir=cache_dir, opt_level=1))
-    shown = json.loads(CliRunner().invoke(app, ["inspect", str(path), "--json"]).stdout)
-    (entry,) = shown["entries"]
-    assert [value["dtype"] for value in entry["outputs"]] == ["float32", "int64"]
-    assert entry["outputs"][0]["shape"] == [{"dim": "rows", "mul": 1, "add": 0}, 2]

@@ -68,11 +68,11 @@ def check(program: Program) -> Program:
     return first
 
 
-# Each tenth operator of the database that takes float32 and has one form of input, without those whose results differ
-# from call to call and those whose Python code keeps something from call to call.
+# Each 25th operator of the database that takes float32 and has one form of input, without those whose results differ
+# from call to call, those whose Python code keeps something from call to call, and those for GPUs.
 LEFT_OUT = ("empty_strided", "randint", "uniform")
-SLICE = [op for op in op_db if torch.float32 in op.dtypes and not op.variant_test_name][::10]
-SLICE = [op for op in SLICE if op.name not in LEFT_OUT]
+SLICE = [op for op in op_db if torch.float32 in op.dtypes and not op.variant_test_name][::25]
+SLICE = [op for op in SLICE if op.name not in LEFT_OUT and not op.name.startswith("jiterator")]
 
 
 @pytest.mark.parametrize("op", SLICE, ids=lambda op: op.name)

@@ -18,9 +18,6 @@ from aotpack.errors import FolderError
 from aotpack.export import (
     BuildOptions,
     Device,
-    Partitioning,
-    Program,
-    Variants,
     aot_export,
     build_archive,
     custom_kernel,
@@ -166,25 +163,17 @@ class Shift(nn.Module):
         return x.cumsum(0) + self.weight
 
 
-def test_all_kinds_of_archives(cache_dir: Path, tmp_path: Path) -> None:
-    """Entries, variants and stages: an unchanged folder is the archive, and each module has its sources."""
+def test_stages(cache_dir: Path, tmp_path: Path) -> None:
+    """Each stage is a module with its sources; an unchanged folder is the archive."""
     net, x = nn.Sequential(Shift(), Shift()).eval(), torch.randn(4, 4)
-    shapes = {"input": {0: Dim("batch", 1, 64)}}
-    variants = Variants([{"batch": 4}, {}])
-    whole = aot_export(net, (x,), dynamic_shapes=shapes, variants=variants)
-    other = aot_export(net, (x,), dynamic_shapes=shapes, entry="other")
+    program = aot_export(net, (x,), dynamic_shapes={"input": {0: Dim("batch", 1, 64)}})
     devices = [Device("first", 1 << 16), Device("second", 1 << 20)]
-
-    def stages(program: Program) -> Partitioning | None:
-        if program.signature.name == "forward":
-            return None
-        return partition(program, devices, "mapping", mapping={"0": "first", "": "second"}, passes=False)
-
+    cut = partition(program, devices, "mapping", mapping={"0": "first", "": "second"})
     path = tmp_path / "a.aotpack"
     options = BuildOptions(cache_dir=cache_dir, opt_level=1, sources=True)
-    build_archive([whole, other], path, options=options, targets=["x86-64-v3"], partitioning=stages)
+    build_archive(program, path, options=options, targets=["x86-64-v3"], partitioning=cut)
     report = unpack(path, tmp_path / "folder")
-    assert len(report.modules) == 4
+    assert report.modules == ("modules/x86-64-v3/forward.stage1.so", "modules/x86-64-v3/forward.stage2.so")
     for module in report.modules:
         folder = tmp_path / "folder" / "src" / module.removeprefix("modules/").removesuffix(".so")
         assert {item.name for item in folder.iterdir()} >= {"wrapper.cpp", "program.txt"}, module
