@@ -155,3 +155,18 @@ def archive(compile_c: CompileC, tmp_path_factory: pytest.TempPathFactory) -> Ca
         return path if path.exists() else make_archive(path, RECIPES[name], compile_c)
 
     return get
+
+
+@pytest.fixture(scope="session")
+def described_archives(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> Path:
+    """A folder with archives that have descriptions (tests/support/described.py): `described.aotpack` and
+    `staged.aotpack`, with hooks for profiles. Not to be written to.
+    """
+
+    def make(folder: Path) -> None:
+        from tests.support.described import build_described, build_staged
+
+        build_described(folder / "described.aotpack", cache_dir)
+        build_staged(folder / "staged.aotpack", cache_dir, profile=True)
+
+    return made_once(tmp_path_factory, "described", make)

@@ -21,6 +21,7 @@ from aotpack.archive.fields import (
 from aotpack.archive.layout import CONSTANT_ALIGNMENT, path_problem
 from aotpack.archive.manifest import (
     CODE_ONLY_VERSION,
+    DESCRIPTION_VERSION,
     FORMAT,
     MAIN_DEVICE,
     READABLE_VERSIONS,
@@ -57,7 +58,8 @@ def decode_manifest(data: bytes) -> Manifest:
             hint="update aotpack, or build the archive again with this version",
         )
     keys = ("format", "format_version", "name", "producer", "files", "constants", "entries", "report", "weights")
-    top = Node(value, "top").object(*keys, *(("devices",) if version >= STEPS_VERSION else ()))
+    added = (("devices", STEPS_VERSION), ("description", DESCRIPTION_VERSION))
+    top = Node(value, "top").object(*keys, *(key for key, since in added if version >= since))
     if canonical(value) != data:
         malformed("manifest: not in the canonical encoding (sorted keys, no white space, a newline at the end)")
 
@@ -80,10 +82,15 @@ def decode_manifest(data: bytes) -> Manifest:
         entries=entries,
         files=files,
         format_version=version,
-        report=None if top["report"].value is None else read_file(top["report"], files, "reports/"),
+        report=_report(top["report"], files),
         weights=weights,
         devices=devices,
+        description=_report(top["description"], files) if version >= DESCRIPTION_VERSION else None,
     )
+
+
+def _report(node: Node, files: tuple[FileEntry, ...]) -> int | None:
+    return None if node.value is None else read_file(node, files, "reports/")
 
 
 def _devices(node: Node) -> tuple[str, ...]:

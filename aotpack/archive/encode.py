@@ -8,6 +8,7 @@ from typing import Any
 
 from aotpack.archive.manifest import (
     CODE_ONLY_VERSION,
+    DESCRIPTION_VERSION,
     FORMAT,
     MAIN_DEVICE,
     STEPS_VERSION,
@@ -53,13 +54,16 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """The bytes of `manifest.json`.
 
     Raises:
-        ValueError: the manifest's format version has no devices, steps, assets or features, or no code-only archives.
+        ValueError: the manifest's format version has no devices, steps, assets or features, no code-only archives,
+            or no description.
     """
     version = manifest.format_version
     if version < STEPS_VERSION and manifest.devices != (MAIN_DEVICE,):
         raise ValueError(f"format version {version} has one device, {MAIN_DEVICE!r}")
     if version < CODE_ONLY_VERSION and manifest.absent:
         raise ValueError(f"format version {version} has no constants without bytes")
+    if version < DESCRIPTION_VERSION and manifest.description is not None:
+        raise ValueError(f"format version {version} has no description")
     return canonical(
         {
             "format": FORMAT,
@@ -72,6 +76,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
             "report": manifest.report,
             "weights": None if manifest.weights is None else _weights(manifest.weights),
             **({"devices": list(manifest.devices)} if version >= STEPS_VERSION else {}),
+            **({"description": manifest.description} if version >= DESCRIPTION_VERSION else {}),
         }
     )
 

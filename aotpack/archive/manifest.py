@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from aotpack.spec import CallSpec, Check, Dim, DType, Signature, Spec, TensorSpec
 
 FORMAT = "aotpack"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 # The versions that can be read.
-READABLE_VERSIONS = (3, 4, 5, 6, 7)
+READABLE_VERSIONS = (3, 4, 5, 6, 7, 8)
 # From this version on, variants have implementations of several steps, and values have devices.
 STEPS_VERSION = 6
 # From this version on, an archive may lack the bytes of its weights.
 CODE_ONLY_VERSION = 7
+# From this version on, an archive may carry a description of its programs.
+DESCRIPTION_VERSION = 8
 # The logical devices of an archive of one device.
 MAIN_DEVICE = "main"
 MAX_RANK = 16
@@ -255,9 +257,9 @@ class Weights:
 class Manifest:
     """`files` may be left empty for `write_archive`, which fills it in from its sources.
 
-    `report` is None or the index of a file below `reports/`; `weights` is None when the archive is frozen. `devices`
-    are the names of the logical devices; which physical device each of them is, is decided when the archive is loaded.
-    The archive is code-only if constants have no bytes (`absent`).
+    `report` and `description` are None or the index of a file below `reports/`; `weights` is None when the archive is
+    frozen. `devices` are the names of the logical devices; which physical device each of them is, is decided when the
+    archive is loaded. The archive is code-only if constants have no bytes (`absent`).
     """
 
     name: str
@@ -269,6 +271,7 @@ class Manifest:
     report: int | None = None
     weights: Weights | None = None
     devices: tuple[str, ...] = (MAIN_DEVICE,)
+    description: int | None = None
 
     @property
     def absent(self) -> tuple[Constant, ...]:

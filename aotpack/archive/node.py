@@ -85,13 +85,14 @@ class Node:
     """One value of the manifest and its place, such as `entries[0].inputs[1].shape`."""
 
     __slots__ = ("value", "where")
+    document = "manifest"
 
     def __init__(self, value: Any, where: str) -> None:
         self.value = value
         self.where = where
 
     def fail(self, message: str) -> NoReturn:
-        malformed(f"manifest: {self.where}: {message}")
+        malformed(f"{self.document}: {self.where}: {message}")
 
     def _expect(self, kind: type, name: str) -> None:
         # bool is an int in Python, but not in JSON.
@@ -107,11 +108,12 @@ class Node:
         for key in self.value:
             if key not in keys:
                 self.fail(f"unknown key {key!r}")
-        return {key: Node(self.value[key], f"{self.where}.{key}" if self.where != "top" else key) for key in keys}
+        inside = "" if self.where == "top" else f"{self.where}."
+        return {key: type(self)(self.value[key], f"{inside}{key}") for key in keys}
 
     def list(self) -> Iterator[Node]:
         self._expect(list, "a list")
-        return (Node(item, f"{self.where}[{i}]") for i, item in enumerate(self.value))
+        return (type(self)(item, f"{self.where}[{i}]") for i, item in enumerate(self.value))
 
     def string(self, *, empty: bool = False) -> str:
         self._expect(str, "a string")

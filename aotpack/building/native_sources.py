@@ -52,6 +52,12 @@ def device_imports() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1)
+def profile_imports() -> tuple[str, ...]:
+    """The functions that modules with hooks for profiles ask of the runtime after those of every module."""
+    return tuple(re.findall(r"X\((\w+)\)", _macro_of_module_abi(r"AOTPACK_PROFILE_IMPORTS\(X\)")))
+
+
+@lru_cache(maxsize=1)
 def module_abi_version() -> int:
     """The version of the module ABI that every compiled module has: the one that module_abi.h declares."""
     return int(_macro_of_module_abi("AOTPACK_MODULE_ABI_VERSION").removesuffix("u"))

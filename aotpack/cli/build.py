@@ -60,6 +60,16 @@ def build(
     goldens: Annotated[
         bool, typer.Option("--goldens/--no-goldens", help="Store the example call, for `aotpack verify`.")
     ] = True,
+    description: Annotated[
+        bool,
+        typer.Option("--description/--no-description", help="Store what `aotpack inspect --graph` and `--html` show."),
+    ] = True,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile", help="Have modules record the times of their kernels, for `aotpack bench --per-kernel`."
+        ),
+    ] = False,
     check: Annotated[
         bool,
         typer.Option(
@@ -218,6 +228,8 @@ def build(
         without=tuple(without or ()),
         check=check,
         goldens=goldens,
+        description=description,
+        profile=profile,
         updatable=updatable,
         code_only=code_only,
         host_steps=host_steps,

@@ -37,6 +37,8 @@ class BuildRequest:
     without: tuple[str, ...]
     check: bool
     goldens: bool
+    description: bool
+    profile: bool
     updatable: bool
     code_only: bool
     host_steps: bool
@@ -165,6 +167,8 @@ def execute(request: BuildRequest) -> BuildResult:
             options=BuildOptions(
                 check=request.check,
                 goldens=request.goldens,
+                description=request.description,
+                profile=request.profile,
                 jobs=request.jobs,
                 opt_level=request.opt_level,
                 without=request.without,

@@ -26,6 +26,10 @@ def inspect(
     passes: Annotated[
         bool, typer.Option("--passes", help="Show the changes of each graph pass, layer by layer.")
     ] = False,
+    graph: Annotated[
+        bool,
+        typer.Option("--graph", help="List the values of the program with operator, module, shape, dtype and device."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Shows the contents of an archive: signature, dims, variants, targets, sizes and provenance. Runs no code from it.
@@ -36,10 +40,12 @@ def inspect(
         aotpack inspect model.aotpack --kernels --weights
         aotpack inspect model.aotpack --json | jq '.entries[0].inputs'
 
-    With `--json`, the output always includes kernels, constants and passes.
+    With `--json`, the output always includes kernels, constants, passes and graphs.
     """
     from aotpack.archive import ArchiveReader
+    from aotpack.archive.description import read_description
     from aotpack.cli.common import print_json, stdout_console
+    from aotpack.cli.graph import print_graph
     from aotpack.cli.passes import print_passes
 
     with ArchiveReader(archive) as reader:
@@ -56,14 +62,23 @@ def inspect(
             _print_weights(console, reader.manifest)
         if passes:
             print_passes(console, _passes(reader))
+        if graph:
+            print_graph(console, read_description(reader))
 
 
 def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
+    import dataclasses
     import json
 
     from aotpack.archive import encode_manifest
+    from aotpack.archive.description import read_description
 
     manifest = json.loads(encode_manifest(reader.manifest))
+    description = read_description(reader)
+    programs = {
+        entry: {variant: dataclasses.asdict(described) for variant, described in variants.items()}
+        for entry, variants in (description or {}).items()
+    }
     return {
         "archive": reader.path,
         "size": reader.size,
@@ -74,6 +89,7 @@ def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
         "module_bytes": _bytes_below(reader.manifest, "modules/"),
         "source_bytes": _bytes_below(reader.manifest, "sources/"),
         "passes": _passes(reader),
+        "programs": None if description is None else programs,
         **manifest,
     }
 

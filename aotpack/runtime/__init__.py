@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from aotpack.archive.manifest import Manifest
+    from aotpack.runtime.profile import ProfileEvent
     from aotpack.spec import Signature, TensorSpec
 
 __all__ = ["Context", "Entry", "Model", "Tensor", "host_target", "load"]
@@ -106,6 +107,20 @@ class Context(Entry):
     def synchronize(self) -> None:
         """Returns when the work of all calls in this context has ended."""
         self._synchronize()
+
+    def set_profiling(self, enabled: bool = True) -> None:
+        """Whether calls in this context record when they, their steps and their kernels begin and end. Kernels are
+        recorded by modules that were built with `profile=True`.
+        """
+        self._set_profiling(enabled)
+
+    def profile(self) -> list[ProfileEvent]:
+        """The events of the last call, in the order in which they began; at most 1,048,576. None if it has failed, or
+        if calls are not profiled.
+        """
+        from aotpack.runtime.profile import events_of
+
+        return events_of(self._profile())
 
     def state(self) -> dict[str, Tensor]:
         """Copies of the tensors that the model writes to (caches, counters, running statistics), by name.

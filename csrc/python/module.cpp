@@ -3,9 +3,11 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <new>
+#include <tuple>
 #include <utility>
 
 #include "runner.h"
@@ -117,6 +119,20 @@ std::vector<std::string> variant_names(const Runner& self) {
   return names;
 }
 
+// Step, kernel, begin and end of each event; the greatest uint32 where it is all of them.
+std::vector<std::tuple<uint32_t, uint32_t, uint64_t, uint64_t>> profile(const Runner& self) {
+  std::vector<std::tuple<uint32_t, uint32_t, uint64_t, uint64_t>> events;
+  const bool ok = self.with_context([&](aotpack_context* context) -> aotpack_status* {
+    for (size_t i = 0; i < aotpack_context_profile_count(context); ++i) {
+      const aotpack_profile_event& event = *aotpack_context_profile_event(context, i);
+      events.emplace_back(event.step, event.kernel, event.begin_ns, event.end_ns);
+    }
+    return nullptr;
+  });
+  if (!ok) throw nb::python_error();
+  return events;
+}
+
 nb::bytes manifest(const Runner& self) {
   size_t length = 0;
   const char* text = aotpack_model_manifest(self.loaded()->model(), &length);
@@ -146,6 +162,16 @@ void bind_runner(nb::module_& module) {
                throw nb::python_error();
              }
            })
+      .def("_set_profiling",
+           [](const Runner& self, bool enabled) {
+             if (!self.with_context([enabled](aotpack_context* context) {
+                   return aotpack_context_set_profiling(context, enabled);
+                 })) {
+               throw nb::python_error();
+             }
+           },
+           "enabled"_a)
+      .def("_profile", profile)
       .def("_set_seed",
            [](const Runner& self, uint64_t seed) {
              self.set_seed(seed);

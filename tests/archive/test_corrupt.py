@@ -105,7 +105,7 @@ CASES: dict[str, tuple[Callable[[Parts], bytes], type[ArchiveError]]] = {
     # versions
     "container version": (lambda p: p.put(p.end + 22, b"aotpack:2:"), UnsupportedVersionError),
     "format version": (
-        lambda p: p.with_manifest(b'"format_version":7', b'"format_version":2'),
+        lambda p: p.with_manifest(b'"format_version":8', b'"format_version":2'),
         UnsupportedVersionError,
     ),
     # end record

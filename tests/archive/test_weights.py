@@ -47,6 +47,8 @@ def layout(manifest: dict[str, Any], stride: list[int], order: list[int]) -> Non
 # The updatable recipe has the constants weight, bias, packed (folded), count (mutated).
 WRONG: dict[str, tuple[Change, str]] = {
     "report is another file": (lambda m: m.update(report=0), "does not begin with 'reports/'"),
+    "description is another file": (lambda m: m.update(description=0), "does not begin with 'reports/'"),
+    "description out of range": (lambda m: m.update(description=99), "out of range"),
     "report out of range": (lambda m: m.update(report=99), "out of range"),
     "tensor twice": (lambda m: tensors(m).append(tensors(m)[0]), "appears twice"),
     "tensor of another shape": (lambda m: tensors(m)[0].update(shape=[5]), "another dtype or shape"),
@@ -127,7 +129,7 @@ CODE_ONLY_WRONG: dict[str, tuple[Change, str]] = {
     "a hash without a file": (lambda m: m["constants"][0].update(sha256="0" * 64), "expected null, as the file is"),
     "more bytes than the tensor spans": (lambda m: m["constants"][0].update(nbytes=32), "spans 16 bytes, not 32"),
     "fewer bytes than the tensor spans": (lambda m: m["constants"][0].update(nbytes=8), "spans 16 bytes, not 8"),
-    "an earlier version": (lambda m: m.update(format_version=6), "constants[0].file: expected an integer"),
+    "an earlier version": (lambda m: earlier(m, 6), "constants[0].file: expected an integer"),
     "frozen": (lambda m: m.update(weights=None), "'weight' has no bytes, but does not depend on the weights"),
     "not a tensor's": (lambda m: tensors(m)[3].update(constant=None), "'count' has no bytes, but does not depend"),
     "no result": (lambda m: m["weights"].update(fold=None), "'packed' has no bytes, but does not depend"),
@@ -160,6 +162,11 @@ CODE_ONLY_WRONG: dict[str, tuple[Change, str]] = {
 
 def golden(shape: list[int]) -> dict[str, Any]:
     return {"dtype": "float32", "shape": shape, "file": 0, "offset": 0, "nbytes": 0, "step": 1}
+
+
+def earlier(manifest: dict[str, Any], version: int) -> None:
+    manifest["format_version"] = version
+    del manifest["description"]
 
 
 def shifted(manifest: dict[str, Any]) -> None:

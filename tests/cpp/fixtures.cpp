@@ -219,14 +219,15 @@ Json constant(const std::string& name, const std::string& dtype, std::vector<Jso
 
 Json manifest(std::vector<Json> constants, std::vector<Json> entries) {
   return Json::object({{"format", "aotpack"},
-                       {"format_version", 7},
+                       {"format_version", 8},
                        {"name", "test"},
                        {"devices", Json::array({"main"})},
                        {"producer", Json::object({{"aotpack", "tests"}})},
                        {"constants", Json::array(std::move(constants))},
                        {"entries", Json::array(std::move(entries))},
                        {"report", Json()},
-                       {"weights", Json()}});
+                       {"weights", Json()},
+                       {"description", Json()}});
 }
 
 Json weight(const std::string& name, const std::string& dtype, std::vector<Json> shape, Json constant) {

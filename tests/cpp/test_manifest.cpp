@@ -131,13 +131,13 @@ TEST_CASE("every value of another type is refused") {
 }
 
 TEST_CASE("versions and format") {
-  CHECK(error_after([](Json& m) { m["format_version"] = 8; }, AOTPACK_UNSUPPORTED_VERSION).find("version 8") !=
+  CHECK(error_after([](Json& m) { m["format_version"] = 9; }, AOTPACK_UNSUPPORTED_VERSION).find("version 9") !=
         std::string::npos);
   CHECK(error_after([](Json& m) { m["format_version"] = 0; }, AOTPACK_UNSUPPORTED_VERSION) != "");
   // A later version may have other keys: the version is what is told.
   CHECK(error_after(
             [](Json& m) {
-              m["format_version"] = 8;
+              m["format_version"] = 9;
               m["novel"] = 1;
               m.erase("entries");
             },
@@ -424,6 +424,8 @@ TEST_CASE("weights and report") {
   CHECK_FALSE(parse([](Json& m) { m["weights"] = Json(); }).weights);
   CHECK_FALSE(parse([](Json& m) { m["weights"]["fold"] = Json(); }).weights->fold);
 
+  CHECK(error([](Json& m) { m["description"] = 0; }) ==
+        "manifest.description: file 'weights/0' is not below reports/");
   CHECK(error([](Json& m) { m["report"] = 0; }) == "manifest.report: file 'weights/0' is not below reports/");
   CHECK(error([](Json& m) { m["weights"]["tensors"][0]["constant"] = 7; }) ==
         "manifest.weights.tensors[0].constant: there is no such constant");

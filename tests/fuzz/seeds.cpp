@@ -161,14 +161,15 @@ ArchiveWriter archive(std::vector<Json> constants, std::vector<Json> entries) {
                   {"modules/b", read(MODULE_fuzz_1)}, {"goldens/0", std::string(4096, 'g')},
                   {"modules/c", read(MODULE_fuzz_2)}, {"reports/r", "{\"entries\":{}}\n"}};
   writer.manifest = object({{"format", "aotpack"},
-                            {"format_version", 7},
+                            {"format_version", 8},
                             {"devices", list({"main", "second"})},
                             {"name", "t"},
                             {"producer", object({{"aotpack", "t"}})},
                             {"constants", list(std::move(constants))},
                             {"entries", list(std::move(entries))},
                             {"report", Json()},
-                            {"weights", Json()}});
+                            {"weights", Json()},
+                            {"description", Json()}});
   return writer;
 }
 

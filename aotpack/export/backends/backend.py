@@ -68,6 +68,35 @@ class HostStep:
         return f"{self.operator} runs on the host, {size} copied per call{f': {self.line}' if self.line else ''}"
 
 
+@dataclass(frozen=True)
+class KernelCall:
+    """A call of a kernel in the code of a module.
+
+    Attributes:
+        name: of the kernel.
+        operators: the source operators that it computes, as far as code generation says.
+        nodes: the nodes of the module's program that it computes: the name of a graph inside ("" for the program's) and
+            of the node.
+    """
+
+    name: str
+    operators: tuple[str, ...]
+    nodes: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class MemoryBlock:
+    """Memory that a module allocates for a value, in use from the kernel `first` to the kernel `last`: bytes at the
+    sizes of the example. `output`: it is returned.
+    """
+
+    name: str
+    nbytes: int
+    first: int
+    last: int
+    output: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoweredModule:
     """Sources of one module, before compiling.
@@ -76,21 +105,25 @@ class LoweredModule:
         target: what it is for.
         sources: the generated texts.
         constants: what it reads, in the order in which it gets them.
-        kernels: name and source operators of each kernel; for people.
+        kernels: the calls of kernels, in order; for people.
         checks: what calls must satisfy beyond what the program says.
         host_steps: what a module for a device runs on the host, in order.
         choices: the configurations that were chosen for autotuned kernels of the user; for people.
         tf32: whether it multiplies float32 in TF32, in kernels of this project or of the user.
+        blocks: memory that it allocates for values; for people. Empty if the backend does not tell.
+        hooks: whether it tells the runtime when each kernel begins and ends.
     """
 
     target: str
     sources: tuple[str, ...]
     constants: tuple[LoweredConstant, ...]
-    kernels: tuple[tuple[str, tuple[str, ...]], ...]
+    kernels: tuple[KernelCall, ...]
     checks: tuple[Check, ...] = ()
     host_steps: tuple[HostStep, ...] = ()
     choices: tuple[str, ...] = ()
     tf32: bool = False
+    blocks: tuple[MemoryBlock, ...] = ()
+    hooks: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,15 +177,17 @@ class Backend(Protocol):
     def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> AbstractContextManager[None]:
         """Compiles, while active, what is known before code is generated."""
 
-    def lower(self, program: Program, target: str, *, weights_known: bool) -> Any:
+    def lower(self, program: Program, target: str, *, weights_known: bool, hooks: bool = False) -> Any:
         """Generates the sources of a module: a `LoweredModule` of its own class.
 
         Args:
             program: after this backend's passes.
             target: one of this backend's.
             weights_known: whether code may be made for the values of weights.
+            hooks: whether the module tells the runtime when each kernel begins and ends, for profiles.
 
         Raises:
+            BuildError: this backend has no hooks.
             UnsupportedOperatorError: operators without a kernel; all of them are listed.
             LoweringError: code generation failed.
         """

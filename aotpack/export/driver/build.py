@@ -30,6 +30,7 @@ from aotpack.export.driver.report import BuildReport
 from aotpack.export.driver.self_check import CheckReport
 from aotpack.export.driver.stages import Partitioner, refuse_unused, stages_of
 from aotpack.export.driver.user_passes import UserPass, warn_of_unused, with_unused, with_user_passes
+from aotpack.export.ir import origins
 from aotpack.export.ir.program import PassReport, Program
 from aotpack.export.ir.units import DEFAULT, Unit, units_of
 from aotpack.export.ops.cuda.gpu import tf32_products
@@ -68,6 +69,10 @@ class BuildOptions:
             are neither run nor stored (`check` and `goldens` have no effect).
         host_steps: run operators without a GPU kernel on the host, with copies of what they read and return. Otherwise
             such operators are not supported in builds for GPUs.
+        description: store what `aotpack inspect --graph` and `--html` show: the graph by module, the nodes that each
+            kernel computes, and the memory of values. Compressed, about 15 bytes for each node of the graph.
+        profile: have the modules record when each kernel begins and ends, for `aotpack bench --per-kernel` and the like
+            (docs/inspect.md). Costs some ten nanoseconds for each kernel of a call; for CPUs only.
         tf32: multiply float32 in TF32 on GPUs: products, convolutions and attention read 10 bits of each mantissa and
             add in single precision. Example calls are then compared with the tolerance of float16. CPUs compute in full
             precision.
@@ -90,6 +95,8 @@ class BuildOptions:
     updatable: bool = False
     code_only: bool = False
     host_steps: bool = True
+    description: bool = True
+    profile: bool = False
     tf32: bool = False
     sources: bool = False
     free_source: bool = False
@@ -180,7 +187,7 @@ def build_archive(
             self_check.prepare()
         about = {each.unit.label: f"{each.unit.label} " if len(units) > 1 else "" for each in units}
         with tf32_products(options.tf32):
-            lowered = _lower_all(units, tools, clock, weights_known=weights is None, about=about)
+            lowered = _lower_all(units, tools, clock, weights_known=weights is None, about=about, hooks=options.profile)
         if not options.host_steps:
             refuse_host_steps(each.module for modules in lowered for each in modules)
         compiled = [
@@ -197,6 +204,7 @@ def build_archive(
                 free_source=options.free_source,
                 code_only=options.code_only,
                 sources=options.sources,
+                description=options.description,
                 tools=tools,
             )
     # What folds weights is no entry that users call.
@@ -272,12 +280,14 @@ def _prepare(
     whole = partitioning is not None or any(backend.name != "cpu" for backend, _, _ in backends)
     with clock.phase("passes"):
         for unit, shared in zip(units, share_state([unit.program for unit in units]), strict=True):
+            origins.mark(shared)
             regions = regions_of(shared, OFF if whole else options.regions)
             if regions.split is not None:
                 pieces = _in_regions(regions.split, regions, common, backends)
                 prepared.append(_Prepared(replace(unit, program=regions.program), pieces, regions.split))
                 continue
             program = with_unused(passes, run_passes(regions.program, common))
+            origins.mark(program)
             split = stages_of(partitioning, program)
             stages = [program] if split is None else [stage.program for stage in split.stages]
             pieces = tuple(
@@ -320,7 +330,13 @@ def _in_regions(
 
 @exclusive
 def _lower_all(
-    units: Sequence[_Prepared], tools: Tools, clock: _Clock, *, weights_known: bool, about: Mapping[str, str]
+    units: Sequence[_Prepared],
+    tools: Tools,
+    clock: _Clock,
+    *,
+    weights_known: bool,
+    about: Mapping[str, str],
+    hooks: bool,
 ) -> list[list[Lowered]]:
     """All units' sources, before any is compiled: operators without a kernel are reported for all of them at once."""
     lowered: list[list[Lowered]] = []
@@ -341,7 +357,7 @@ def _lower_all(
                         else:
                             with clock.phase("lower", where + target):
                                 known = weights_known and not piece.shared
-                                module = piece.backend.lower(piece.program, target, weights_known=known)
+                                module = piece.backend.lower(piece.program, target, weights_known=known, hooks=hooks)
                         modules[piece.stage, target] = Lowered(
                             piece.backend, piece.program, module, piece.stage, piece.model
                         )

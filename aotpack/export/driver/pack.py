@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count, groupby
 from pathlib import Path
@@ -35,6 +35,7 @@ from aotpack.archive import (
     layout_constants,
     stage_archive,
 )
+from aotpack.archive.description import DescribedVariant, encode_description
 from aotpack.archive.fields import extent
 from aotpack.archive.layout import CONSTANT_ALIGNMENT
 from aotpack.archive.sources import SOURCES_PATH
@@ -42,12 +43,13 @@ from aotpack.building import native_sources
 from aotpack.errors import PartitionError
 from aotpack.export.backends.backend import LoweredModule, Tools
 from aotpack.export.driver.compiled import CompiledModule, CompiledUnit
+from aotpack.export.driver.describe import describe, source_operators
 from aotpack.export.driver.goldens import golden_file, tensor_bytes
 from aotpack.export.driver.host_steps import report_of
 from aotpack.export.driver.self_check import Example
 from aotpack.export.driver.sources import encoded_sources
 from aotpack.export.driver.stages import device_names
-from aotpack.export.ir.program import PassReport
+from aotpack.export.ir.program import PassReport, Program
 from aotpack.export.ir.units import DEFAULT, Unit
 from aotpack.export.tracing.interface import manifest_dtype
 from aotpack.export.weights.constant_table import ConstantTable, Row
@@ -70,12 +72,14 @@ def pack(
     free_source: bool = False,
     code_only: bool = False,
     sources: bool = False,
+    description: bool = True,
     tools: Tools,
 ) -> Draft:
     """Brings together what the archive consists of.
 
     Constants are computed one at a time, each once, in the order in which the units read them. `code_only` leaves out
-    those that depend on replaceable weights, and the examples. `sources` adds what the modules are compiled from.
+    those that depend on replaceable weights, and the examples. `sources` adds what the modules are compiled from;
+    `description` stores a description of the programs.
 
     Raises:
         BuildError: two modules see state in different layouts, or the sources are too large.
@@ -98,9 +102,14 @@ def pack(
     fold = replaceable.fold if replaceable is not None else None
     calls = [unit for unit in units if unit.unit.entry is not fold]
     devices = device_names(unit.split for unit in calls)
-    entries = [_entry(list(group), table, files, devices) for _, group in groupby(calls, lambda u: u.unit.name)]
+    described = {unit.unit.label: _described(unit) for unit in units}
+    entries = [
+        _entry(list(group), table, files, devices, described) for _, group in groupby(calls, lambda u: u.unit.name)
+    ]
     targets = dict.fromkeys(module.lowered.target for unit in calls for module in unit.modules)
-    entries += [_fold_entry(unit, tuple(targets), table, files, devices) for unit in units if unit.unit.entry is fold]
+    entries += [
+        _fold_entry(unit, tuple(targets), table, files, devices, described) for unit in units if unit.unit.entry is fold
+    ]
     _refuse_state_on_devices(constants, entries, devices)
     report = json.dumps(_report(units), indent=1, sort_keys=True).encode() + b"\n"
     report_file = files.add(FileSource.from_bytes("reports/passes.json", report))
@@ -114,6 +123,7 @@ def pack(
         report=report_file,
         weights=None if replaceable is None else _weights(replaceable, table),
         devices=devices,
+        description=_add_description(calls, described, files) if description else None,
     )
     return Draft(output, manifest, files, [] if code_only else [compiled.unit for compiled in units], tf32=tf32)
 
@@ -235,12 +245,35 @@ def _return_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files, devices: Sequence[str]) -> Entry:
+def _described(compiled: CompiledUnit) -> DescribedVariant:
+    """What there is to say of a unit; `targets` has the modules of each."""
+    targets: dict[str, list[tuple[Program, LoweredModule]]] = {}
+    for stage in compiled.stages():
+        for each in stage:
+            targets.setdefault(each.lowered.target, []).append((each.program, each.lowered))
+    return describe(compiled.unit.program, compiled.split, targets)
+
+
+def _add_description(units: Sequence[CompiledUnit], described: Mapping[str, DescribedVariant], files: _Files) -> int:
+    """Adds the file with the descriptions of these units; its number."""
+    entries: dict[str, dict[str, DescribedVariant]] = {}
+    for each in units:
+        entries.setdefault(each.unit.name, {})[each.unit.variant] = described[each.unit.label]
+    return files.add(FileSource.from_bytes("reports/programs.json.zlib", encode_description(entries)))
+
+
+def _entry(
+    units: Sequence[CompiledUnit],
+    table: ConstantTable,
+    files: _Files,
+    devices: Sequence[str],
+    described: Mapping[str, DescribedVariant],
+) -> Entry:
     """The manifest's entry with these variants; adds its files."""
     variants = []
     for compiled in units:
         unit = compiled.unit
-        implementations = _implementations(compiled, table, files, devices)
+        implementations = _implementations(compiled, table, files, devices, described[unit.label])
         checks = tuple(
             dict.fromkeys(
                 check
@@ -262,14 +295,20 @@ def _entry(units: Sequence[CompiledUnit], table: ConstantTable, files: _Files, d
 
 
 def _implementations(
-    compiled: CompiledUnit, table: ConstantTable, files: _Files, devices: Sequence[str]
+    compiled: CompiledUnit,
+    table: ConstantTable,
+    files: _Files,
+    devices: Sequence[str],
+    described: DescribedVariant,
 ) -> tuple[Implementation, ...]:
     """The implementation for each target; adds their files."""
     stem, split = _stem(compiled.unit), compiled.split
     if split is None:
         signature = compiled.unit.entry.signature
         sizes = len(signature.inputs), len(signature.outputs)
-        return tuple(Implementation.of_module(_module(each, table, files, stem), *sizes) for each in compiled.modules)
+        return tuple(
+            Implementation.of_module(_module(each, table, files, stem, described), *sizes) for each in compiled.modules
+        )
     numbers = [devices.index(name) for name in split.devices]
     values = tuple(
         value if value.device is None else dataclasses.replace(value, device=numbers[value.device])
@@ -278,7 +317,7 @@ def _implementations(
     steps: dict[str, list[Step]] = {}
     for number, (stage, modules) in enumerate(zip(split.stages, compiled.stages(), strict=True), start=1):
         for each in modules:
-            module = _module(each, table, files, f"{stem}.stage{number}")
+            module = _module(each, table, files, f"{stem}.stage{number}", described)
             step = Step(module, stage.inputs, stage.outputs, devices.index(stage.device))
             steps.setdefault(each.lowered.target, []).append(step)
     return tuple(Implementation(target, tuple(found), values) for target, found in steps.items())
@@ -303,10 +342,15 @@ def _refuse_state_on_devices(constants: Sequence[Constant], entries: Sequence[En
 
 
 def _fold_entry(
-    compiled: CompiledUnit, targets: Sequence[str], table: ConstantTable, files: _Files, devices: Sequence[str]
+    compiled: CompiledUnit,
+    targets: Sequence[str],
+    table: ConstantTable,
+    files: _Files,
+    devices: Sequence[str],
+    described: Mapping[str, DescribedVariant],
 ) -> Entry:
     """The entry that folds new weights for each of the archive's targets: on the host where these are not all CPUs."""
-    entry = _entry([compiled], table, files, devices)
+    entry = _entry([compiled], table, files, devices, described)
     if all(BY_NAME[target].companion is None for target in targets):
         return entry
     (variant,) = entry.variants
@@ -323,7 +367,9 @@ def _fold_entry(
     )
 
 
-def _module(each: CompiledModule, table: ConstantTable, files: _Files, stem: str) -> Module:
+def _module(
+    each: CompiledModule, table: ConstantTable, files: _Files, stem: str, described: DescribedVariant
+) -> Module:
     """The manifest's module; adds its files. All assets of a module are in one file."""
     lowered, compiled = each.lowered, each.compiled
     # Blocks that are repeated are one module over different constants.
@@ -337,7 +383,14 @@ def _module(each: CompiledModule, table: ConstantTable, files: _Files, stem: str
         file=code,
         constants=tuple(table.number(each.program, constant) for constant in lowered.constants),
         imports=compiled.imports,
-        kernels=tuple(Kernel(kernel, ops) for kernel, ops in lowered.kernels),
+        kernels=tuple(
+            Kernel(call.name, operators)
+            for call, operators in zip(
+                lowered.kernels,
+                source_operators(described.targets[lowered.target][each.stage], described.nodes, lowered),
+                strict=True,
+            )
+        ),
         assets=assets,
         features=compiled.features,
     )

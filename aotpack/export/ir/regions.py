@@ -85,6 +85,13 @@ def all_nodes(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
         yield from all_nodes(inner_graph(module, name))
 
 
+def graphs(module: torch.fx.GraphModule, path: str = "") -> Iterator[tuple[str, torch.fx.GraphModule]]:
+    """The graph, by the path "", and those inside at any depth, by the names on the way."""
+    yield path, module
+    for name in region_names(module):
+        yield from graphs(inner_graph(module, name), f"{path}.{name}" if path else name)
+
+
 def constants(module: torch.fx.GraphModule) -> Iterator[torch.fx.Node]:
     """The nodes that stand for tensors of the graph module."""
     for node in module.graph.find_nodes(op="get_attr"):

@@ -9,7 +9,7 @@ import torch
 import torch.fx
 from torch.fx.node import map_arg
 
-from aotpack.export.ir import regions
+from aotpack.export.ir import origins, regions
 from aotpack.export.ir.program import Change, ConstantInfo, PassReport, Program, Recipe, get_attribute, identity
 from aotpack.export.torch_compat.dispatch import enable_python_dispatcher
 from aotpack.export.torch_compat.fake_tensors import FakeTensor, FakeTensorMode
@@ -141,6 +141,7 @@ class Rewriter:
     def replace(self, node: torch.fx.Node, by: torch.fx.Node) -> None:
         """All uses of `node` become uses of `by`; `node` goes."""
         node.replace_all_uses_with(by)
+        origins.replaced(node, by)
         self.graph.erase_node(node)
         self.changed += 1
 

@@ -152,6 +152,16 @@ ENTRIES: tuple[Patch, ...] = (
         f"throws in a parallel region, which ends the process; {_NO_OPTION}",
         "self, cond, msg",
     ),
+    Patch(
+        "torch._inductor.codegen.cpp:CppScheduling.codegen_comment",
+        f"does not say in the code what a kernel computes; {_NO_OPTION}",
+        "self, node_schedule, kernel_name",
+    ),
+    Patch(
+        "torch._inductor.ir:ExternKernel.codegen_comment",
+        f"says what a call and the producers of its operands compute, together; {_NO_OPTION}",
+        "self, wrapper, kernel_name",
+    ),
     *(
         Patch(
             f"torch._inductor.codegen.cpp:CppVecOverrides.{name}",

@@ -36,6 +36,7 @@ def renumbered(
         files=(),
         format_version=FORMAT_VERSION,
         report=None if manifest.report is None else numbers[manifest.report],
+        description=None if manifest.description is None else numbers[manifest.description],
     )
 
 

@@ -269,6 +269,28 @@ AOTPACK_API aotpack_status* aotpack_context_run_into(aotpack_context* context, s
  * one. */
 AOTPACK_API const char* aotpack_context_variant(const aotpack_context* context, size_t entry);
 
+/* ---- profiles -------------------------------------------------------------------------------------------------- */
+
+/* Of an event: all kernels (a step), or all steps (the call). */
+#define AOTPACK_PROFILE_ALL UINT32_MAX
+
+/* A part of a call. Times count from the begin of the call. */
+typedef struct aotpack_profile_event {
+  size_t struct_size;
+  uint32_t step;   /* index in the implementation that ran; AOTPACK_PROFILE_ALL: the call */
+  uint32_t kernel; /* index in the manifest's kernels of the step's module; AOTPACK_PROFILE_ALL: the step, or the call */
+  uint64_t begin_ns;
+  uint64_t end_ns;
+} aotpack_profile_event;
+
+/* Whether calls of this context record when they, their steps and, in modules with hooks, their kernels begin and end.
+ * Off in a new context. */
+AOTPACK_API aotpack_status* aotpack_context_set_profiling(aotpack_context* context, bool enabled);
+/* The events of the last call, in the order in which they began; at most 1,048,576. None if it has failed. */
+AOTPACK_API size_t aotpack_context_profile_count(const aotpack_context* context);
+/* Valid until the next call; NULL for an index out of range. */
+AOTPACK_API const aotpack_profile_event* aotpack_context_profile_event(const aotpack_context* context, size_t index);
+
 /* Copies a tensor into another of the same dtype and sizes, with any strides that do not overlap; each may be on the
  * CPU or on a device. Returns when the copy is complete. Work of other streams on the tensors must have ended before.
  */

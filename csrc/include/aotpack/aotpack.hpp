@@ -418,6 +418,16 @@ class Context {
   // Returns when the work of all calls has ended; on the CPU it has ended when a call returns.
   void synchronize() { detail::check(aotpack_context_synchronize(handle_.get())); }
 
+  // Whether calls record when they, their steps and kernels begin and end; then the events of the last call.
+  void set_profiling(bool enabled) { detail::check(aotpack_context_set_profiling(handle_.get(), enabled)); }
+  std::vector<aotpack_profile_event> profile() const {
+    std::vector<aotpack_profile_event> events;
+    for (size_t i = 0; i < aotpack_context_profile_count(handle_.get()); ++i) {
+      events.push_back(*aotpack_context_profile_event(handle_.get(), i));
+    }
+    return events;
+  }
+
   // A row-major copy of a tensor on the model's device, complete when it returns.
   Tensor to_device(const TensorView& view) {
     const DLTensor from = view.dl();

@@ -106,6 +106,14 @@ typedef uint64_t (*aotpack_import_seed_fn)(void* runtime);
  * aotpack_import_<name>_fn. The only list: runtime, modules and build are written or read from it. */
 #define AOTPACK_MODULE_IMPORTS(X) X(alloc) X(free) X(fail) X(seed)
 
+/* Imports for modules that are built to record when their kernels run. */
+
+/* "mark": the kernel of this index in the manifest's list of the module begins (`end` 0) or ends (`end` 1). */
+typedef void (*aotpack_import_mark_fn)(void* runtime, uint32_t kernel, uint32_t end);
+
+/* X(name) each, like AOTPACK_MODULE_IMPORTS; such modules list them after those. */
+#define AOTPACK_PROFILE_IMPORTS(X) X(mark)
+
 /* A kernel launch, as the driver of the device takes it. */
 typedef struct aotpack_module_launch {
   size_t struct_size;

@@ -328,6 +328,23 @@ const char* aotpack_context_variant(const aotpack_context* context, size_t entry
   return context != nullptr ? unwrap(context)->variant(entry) : nullptr;
 }
 
+aotpack_status* aotpack_context_set_profiling(aotpack_context* context, bool enabled) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->set_profiling(enabled);
+  });
+}
+
+size_t aotpack_context_profile_count(const aotpack_context* context) {
+  const auto* profile = context != nullptr ? unwrap(context)->profile() : nullptr;
+  return profile != nullptr ? profile->events().size() : 0;
+}
+
+const aotpack_profile_event* aotpack_context_profile_event(const aotpack_context* context, size_t index) {
+  if (index >= aotpack_context_profile_count(context)) return nullptr;
+  return &unwrap(context)->profile()->events()[index];
+}
+
 aotpack_status* aotpack_context_to_device(aotpack_context* context, const DLTensor* from,
                                           DLManagedTensorVersioned** out_tensor) {
   if (out_tensor != nullptr) *out_tensor = nullptr;

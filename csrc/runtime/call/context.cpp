@@ -99,6 +99,12 @@ void Context::synchronize() {
   workspace_.stream().wait();
 }
 
+void Context::set_profiling(bool enabled) {
+  const Busy busy(&busy_);
+  profile_ = enabled ? std::make_unique<Profile>() : nullptr;
+  call_.profile = profile_.get();
+}
+
 Context::EntryScratch& Context::prepare(size_t entry, size_t num_outputs) {
   if (entry >= scratch_.size()) {
     fail(AOTPACK_INVALID_ARGUMENT, "there is no entry %zu; the model has %zu", entry, scratch_.size());
@@ -143,6 +149,7 @@ const char* Context::variant(size_t entry) const noexcept {
 
 void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
                       size_t num_inputs, Cleanup& cleanup) {
+  ProfiledCall profiled(profile_.get());
   const ModelEntry& model_entry = model_->entries()[entry];
   const size_t index = scratch.inputs.bind(inputs, num_inputs, workspace_);
   const Variant& variant = model_entry.variants[index];
@@ -159,11 +166,15 @@ void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weig
     call.constants = constants_of(step, weights, weights.table(entry, index, 0), &table);
     call.stream = workspace_.stream_handle();
     call_.allocator = workspace_.allocator();
-    launch(model_entry.plan.record(), variant, step, &call, &table, weights.id(), num_threads);
+    {
+      const ProfiledStep profiled_step(profile_.get(), 0);
+      launch(model_entry.plan.record(), variant, step, &call, &table, weights.id(), num_threads);
+    }
     adopt_outputs(&scratch.outputs);
     cleanup.adopted();
     check_output_devices(model_entry.plan.record(), step.call, table.output_devices.data());
     check_outputs(model_entry.plan, scratch.outputs, scratch.inputs.sizes());
+    profiled.finish();
     return;
   }
   if (kept.steps == nullptr) kept.steps = std::make_unique<Steps>(model_entry.plan, variant, workspace_);
@@ -176,9 +187,13 @@ void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weig
     aotpack_module_call call = step.call.prepared();
     steps.prepare(i, &call, &call_);
     call.constants = constants_of(step, weights, weights.table(entry, index, i), &table);
-    launch(model_entry.plan.record(), variant, step, &call, &table, weights.id(), num_threads);
+    {
+      const ProfiledStep profiled_step(profile_.get(), i);
+      launch(model_entry.plan.record(), variant, step, &call, &table, weights.id(), num_threads);
+    }
     steps.finish(i, table.output_devices.data());
   }
+  profiled.finish();
 }
 
 void Context::launch(const EntryRecord& entry, const Variant& variant, const Step& step, aotpack_module_call* call,

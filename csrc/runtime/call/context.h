@@ -11,6 +11,7 @@
 #include "call/steps.h"
 #include "call/workspace.h"
 #include "hal/imports.h"
+#include "hal/profile.h"
 #include "model/model.h"
 
 namespace aotpack::runtime {
@@ -35,6 +36,11 @@ class Context {
   void set_stream(void* stream);
   void* stream() const noexcept { return workspace_.stream_handle(); }
   void synchronize();
+
+  // See aotpack_context_set_profiling. Refused while a call is running, as another call is.
+  void set_profiling(bool enabled);
+  // The events of the last call; NULL where calls are not profiled.
+  const Profile* profile() const noexcept { return profile_.get(); }
 
   // See aotpack_context_run. The elements of `outputs` are NULL when this throws.
   void run(size_t entry, const DLTensor* const* inputs, size_t num_inputs, DLManagedTensorVersioned** outputs,
@@ -101,6 +107,7 @@ class Context {
   std::atomic<bool> busy_{false};
   Workspace workspace_;
   Replays replays_;
+  std::unique_ptr<Profile> profile_;
   CallState call_;
   std::vector<std::unique_ptr<EntryScratch>> scratch_;  // by entry, made at its first call
   State state_;

@@ -20,6 +20,10 @@ void import_fail(void* runtime, int32_t code, const char* message, size_t length
   state_of(runtime).fail(code, AOTPACK_OK, message, length);
 }
 
+void import_mark(void* runtime, uint32_t kernel, uint32_t end) noexcept {
+  if (Profile* profile = state_of(runtime).profile) profile->mark(kernel, end != 0);
+}
+
 // SplitMix64 (G. L. Steele et al., "Fast Splittable Pseudorandom Number Generators", 2014).
 uint64_t import_seed(void* runtime) noexcept {
   if (Recorder* recorder = state_of(runtime).recorder) {
@@ -148,6 +152,7 @@ void* find_import(std::string_view name, bool on_host) noexcept {
     if (name == #wanted) return reinterpret_cast<void*>(function);     \
   }
   AOTPACK_MODULE_IMPORTS(AOTPACK_FIND)
+  AOTPACK_PROFILE_IMPORTS(AOTPACK_FIND)
   if (on_host) return nullptr;
   AOTPACK_DEVICE_IMPORTS(AOTPACK_FIND)
 #undef AOTPACK_FIND
@@ -156,8 +161,9 @@ void* find_import(std::string_view name, bool on_host) noexcept {
 
 const char* import_names(bool on_host) noexcept {
 #define AOTPACK_NAME(name) ", " #name
-  constexpr const char* kHostNames = AOTPACK_MODULE_IMPORTS(AOTPACK_NAME);
-  constexpr const char* kNames = AOTPACK_MODULE_IMPORTS(AOTPACK_NAME) AOTPACK_DEVICE_IMPORTS(AOTPACK_NAME);
+  constexpr const char* kHostNames = AOTPACK_MODULE_IMPORTS(AOTPACK_NAME) AOTPACK_PROFILE_IMPORTS(AOTPACK_NAME);
+  constexpr const char* kNames =
+      AOTPACK_MODULE_IMPORTS(AOTPACK_NAME) AOTPACK_PROFILE_IMPORTS(AOTPACK_NAME) AOTPACK_DEVICE_IMPORTS(AOTPACK_NAME);
 #undef AOTPACK_NAME
   return (on_host ? kHostNames : kNames) + 2;  // without the first comma
 }

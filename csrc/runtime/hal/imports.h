@@ -9,6 +9,7 @@
 #include "aotpack/aotpack.h"
 #include "aotpack/module_abi.h"
 #include "hal/allocator.h"
+#include "hal/profile.h"
 #include "hal/recorder.h"
 #include "hal/stream.h"
 
@@ -19,6 +20,7 @@ struct CallState {
   Allocator* allocator = nullptr;
   Stream* stream = nullptr;
   Recorder* recorder = nullptr;  // where the call is recorded: the stream, and memory comes from here too
+  Profile* profile = nullptr;    // where calls are profiled
   uint64_t seed = 0;             // of the generator behind "seed"
   bool allocation_failed = false;
   int32_t fail_code = 0;

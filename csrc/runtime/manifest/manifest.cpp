@@ -15,7 +15,7 @@ namespace aotpack::runtime {
 namespace {
 
 constexpr int64_t kOldestVersion = 3;
-constexpr int64_t kFormatVersion = 7;
+constexpr int64_t kFormatVersion = 8;
 
 void read_files(const Node& list, Manifest* out) {
   out->files.resize(list.size());
@@ -39,6 +39,11 @@ void read_devices(const Node& list, Manifest* out) {
     out->devices[i] = list.at(i).name();
     names.add(list.at(i), out->devices[i]);
   }
+}
+
+// For people: only its place is checked.
+void read_report(const Node& node, const Manifest& manifest) {
+  if (node.kind() != json::Kind::kNull) read_file_index(node, manifest, "reports/");
 }
 
 void read_constant(const Node& node, const Manifest& manifest, ConstantRecord* out) {
@@ -119,9 +124,12 @@ Manifest parse_manifest(std::string_view text) {
   }
   if (version < Manifest::kStepsVersion) {
     root.keys({"constants", "entries", "files", "format", "format_version", "name", "producer", "report", "weights"});
-  } else {
+  } else if (version < Manifest::kDescriptionVersion) {
     root.keys({"constants", "devices", "entries", "files", "format", "format_version", "name", "producer", "report",
                "weights"});
+  } else {
+    root.keys({"constants", "description", "devices", "entries", "files", "format", "format_version", "name",
+               "producer", "report", "weights"});
   }
   Manifest manifest;
   manifest.format_version = version;
@@ -153,8 +161,8 @@ Manifest parse_manifest(std::string_view text) {
     entry_names.add(node, manifest.entries[i].name);
   }
   check_state(entries, manifest);
-  const Node report = root.at("report");
-  if (report.kind() != json::Kind::kNull) read_file_index(report, manifest, "reports/");
+  read_report(root.at("report"), manifest);
+  if (version >= Manifest::kDescriptionVersion) read_report(root.at("description"), manifest);
   read_weights(root.at("weights"), constants, &manifest);
   return manifest;
 }

@@ -174,6 +174,8 @@ struct Manifest {
   static constexpr int64_t kStepsVersion = 6;
   // The first version in which an archive may lack the bytes of its weights.
   static constexpr int64_t kCodeOnlyVersion = 7;
+  // The first version in which an archive may carry a description of its programs.
+  static constexpr int64_t kDescriptionVersion = 8;
 
   int64_t format_version = 0;
   std::string name;

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from aotpack.building.module_sources import ModuleSources
-from aotpack.building.native_sources import module_imports
+from aotpack.building.native_sources import module_imports, profile_imports
 from aotpack.export.backends.backend import CompiledCode, Tools
 from aotpack.export.backends.cpu import custom_units
 from aotpack.export.backends.cpu.compile import compile_module, kernels_ahead, module_sources
@@ -29,12 +29,12 @@ class CpuBackend:
     def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> AbstractContextManager[None]:
         return kernels_ahead(kernel_shims(program), targets, tools, halves=used_halves(program))
 
-    def lower(self, program: Program, target: str, *, weights_known: bool) -> Lowered:
-        return lower(program, target, weights_known=weights_known)
+    def lower(self, program: Program, target: str, *, weights_known: bool, hooks: bool = False) -> Lowered:
+        return lower(program, target, weights_known=weights_known, hooks=hooks)
 
     def compile(self, module: Lowered, tools: Tools, *, progress: Callable[[str], None] | None = None) -> CompiledCode:
         code = compile_module(module, tools, progress=progress)
-        return CompiledCode(code, module_imports())
+        return CompiledCode(code, (*module_imports(), *(profile_imports() if module.hooks else ())))
 
     def sources(self, module: Lowered, tools: Tools) -> ModuleSources:
         return module_sources(module, tools)

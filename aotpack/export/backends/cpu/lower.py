@@ -49,10 +49,11 @@ class Lowered(LoweredModule):
     custom: tuple[Glue, ...] = ()
 
 
-def lower(program: Program, target: str, *, weights_known: bool = True) -> Lowered:
+def lower(program: Program, target: str, *, weights_known: bool = True, hooks: bool = False) -> Lowered:
     """Generates the sources of the module for `target`.
 
     `weights_known` allows the code to be made for the values of weights: for single numbers, which become literals.
+    `hooks`: the module tells the runtime when each kernel begins and ends.
 
     Raises:
         UnsupportedOperatorError: the model needs operators that have no kernel; all of them are listed.
@@ -85,6 +86,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
         num_inputs=len(program.signature.inputs),
         num_outputs=len(program.signature.outputs),
         custom=define,
+        hooks=hooks,
     )
     _refuse_unsupported(code, wrapper.shims - {each.shim_name for each in called})
     units = tuple(kernel_source.translation_units(code.kernels, _UNIT_SIZE))
@@ -95,7 +97,9 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
         units=units,
         shims=wrapper.shims,
         constants=tuple(_constant(program, code, name) for name in code.constants),
-        kernels=wrapper.kernels,
+        kernels=wrapper.calls.kernels,
+        blocks=wrapper.calls.blocks,
+        hooks=hooks,
         halves=used_halves(program),
         checks=checks,
         custom=tuple(called),

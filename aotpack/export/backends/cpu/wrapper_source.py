@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from aotpack.building.native_sources import groups_of
 from aotpack.errors import LoweringError
 from aotpack.export.backends.cpp_text import blank_literals
+from aotpack.export.backends.cpu.calls import Calls, read_calls
 
-_KERNEL_CALL = re.compile(r"^\s*(?:AOTI_TORCH_ERROR_CODE_CHECK\()?(cpp_\w+|aoti_torch_cpu_\w+)\(", re.MULTILINE)
-_OPS_COMMENT = re.compile(r"// Topologically Sorted Source Nodes: \[.*?\], Original ATen: \[(.*?)\]")
 _SHIM = re.compile(r"\b(aoti_torch_\w+)\s*\(")
 _RUN = "AOTInductorModel::run_impl("
 
@@ -36,11 +35,11 @@ namespace at { using namespace c10; }
 
 @dataclass(frozen=True)
 class Wrapper:
-    """A module's wrapper: its text, the shim functions that it calls, its kernels in the order of the calls."""
+    """A module's wrapper: its text, the shim functions that it calls, its calls of kernels."""
 
     text: str
     shims: frozenset[str]
-    kernels: tuple[tuple[str, tuple[str, ...]], ...]
+    calls: Calls
 
 
 def assemble(
@@ -51,6 +50,7 @@ def assemble(
     num_outputs: int,
     constants: int,
     custom: Callable[[frozenset[str]], str] = lambda _: "",
+    hooks: bool = False,
 ) -> Wrapper:
     """The wrapper of a module for `target`.
 
@@ -61,37 +61,25 @@ def assemble(
         num_outputs: the number of its outputs.
         constants: the number of constants that it reads.
         custom: the definitions of those of the given C functions that call kernels of the user.
+        hooks: whether it tells the runtime when each kernel begins and ends.
 
     Raises:
         LoweringError: the generated code does not define the function that runs the model.
     """
     if _RUN not in generated:
         raise LoweringError("TorchInductor's generated wrapper has no run_impl: is this torch version supported?")
+    calls = read_calls(generated, _RUN, hooks=hooks)
+    generated = calls.text
     shims = frozenset(_SHIM.findall(blank_literals(generated)))
+    define = "AOTPACK_DEFINE_PROFILED_MODULE" if hooks else "AOTPACK_DEFINE_MODULE"
     parts = [
         _ELEMENT_TYPES if re.search(r"\b(?:at|c10)::", generated) else "",
         f"{DEVICE_HEADER}\n",
+        '#include "profile.h"\n' if hooks else "",
         *(f'#include "declare/{group}.h"\n' for group in groups_of(shims)),
         custom(shims),
         f"{generated.strip()}\n",
         '\n#include "entry.h"\n',
-        f'AOTPACK_DEFINE_MODULE("{target}", {num_inputs}, {num_outputs}, {constants})\n',
+        f'{define}("{target}", {num_inputs}, {num_outputs}, {constants})\n',
     ]
-    return Wrapper(text="".join(parts), shims=shims, kernels=tuple(_kernels(generated)))
-
-
-def _kernels(text: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Kernels and operators in call order, each with the source operators of the comment above its call."""
-    body = text[text.index(_RUN) :]
-    calls: list[tuple[str, tuple[str, ...]]] = []
-    operators: tuple[str, ...] = ()
-    for line in body.splitlines():
-        comment = _OPS_COMMENT.search(line)
-        if comment is not None:
-            operators = tuple(op for op in comment[1].split(", ") if op)
-            continue
-        call = _KERNEL_CALL.match(line)
-        if call is not None:
-            calls.append((call[1].removeprefix("aoti_torch_cpu_"), operators))
-            operators = ()
-    return calls
+    return Wrapper(text="".join(parts), shims=shims, calls=calls)

@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 from aotpack.building.module_sources import ModuleSources
 from aotpack.building.native_sources import device_imports, module_imports
+from aotpack.errors import BuildError
 from aotpack.export.backends.backend import CompiledAsset, CompiledCode, Tools
 from aotpack.export.backends.cuda.compile import compile_host_code, host_header, host_sources
 from aotpack.export.backends.cuda.lower import LoweredCuda, lower
@@ -35,7 +36,12 @@ class CudaBackend:
             compile_ahead(headers, tools.cache, tools.compiler, pool)
             yield
 
-    def lower(self, program: Program, target: str, *, weights_known: bool) -> LoweredCuda:
+    def lower(self, program: Program, target: str, *, weights_known: bool, hooks: bool = False) -> LoweredCuda:
+        if hooks:
+            raise BuildError(
+                f"modules for {target} cannot record the times of their kernels",
+                hint="build without profile=True, and measure with the tools of the GPU",
+            )
         return lower(program, target)
 
     def compile(

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from aotpack.building.operator_declarations import Function
 from aotpack.errors import LoweringError
+from aotpack.export.backends.backend import KernelCall
 from aotpack.export.backends.cuda.host_steps import definitions
 from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel
 from aotpack.export.torch_compat.inductor.fallbacks import key
 
-_OPS_COMMENT = re.compile(r"// Topologically Sorted Source Nodes: \[.*?\], Original ATen: \[(.*?)\]")
+_OPS_COMMENT = re.compile(r"// Topologically Sorted Source Nodes: \[(.*?)\], Original ATen: \[(.*?)\]")
 _CALL = re.compile(r"^\s*(?:call_|(?:AOTI_TORCH_ERROR_CODE_CHECK\()?(?=aoti_torch_))(\w+)\(")
 _RUN = "AOTInductorModel::run_impl("
 
@@ -22,10 +23,10 @@ DEVICE_HEADER = '#include "device/shim.h"'
 
 @dataclass(frozen=True)
 class Wrapper:
-    """The host code, and its kernels and host steps in the order of the calls, each with its source operators."""
+    """The host code, and its kernels and host steps in the order of the calls."""
 
     text: str
-    kernels: tuple[tuple[str, tuple[str, ...]], ...]
+    kernels: tuple[KernelCall, ...]
 
 
 def asset_names(kernels: Sequence[CudaKernel], *, portable: bool) -> list[str]:
@@ -82,18 +83,21 @@ def assemble(
     return Wrapper("".join(parts), tuple(_calls(generated, on_host)))
 
 
-def _calls(text: str, on_host: Mapping[str, Function]) -> list[tuple[str, tuple[str, ...]]]:
-    """Kernels and what runs on the host in call order, each with the source operators of the comment above its call."""
-    calls: list[tuple[str, tuple[str, ...]]] = []
+def _calls(text: str, on_host: Mapping[str, Function]) -> list[KernelCall]:
+    """Kernels and what runs on the host in call order, each with what the comment above its call says."""
+    calls: list[KernelCall] = []
     operators: tuple[str, ...] = ()
+    nodes: tuple[tuple[str, str], ...] = ()
     for line in text[text.index(_RUN) :].splitlines():
         comment = _OPS_COMMENT.search(line)
         if comment is not None:
-            operators = tuple(op for op in comment[1].split(", ") if op)
+            nodes = tuple(("", node) for node in comment[1].split(", ") if node)
+            operators = tuple(op for op in comment[2].split(", ") if op)
             continue
         call = _CALL.match(line)
         if call is None or (call[1].startswith("aoti_torch_") and call[1] not in on_host):
             continue
-        calls.append((f"{key(call[1])} on the host" if call[1] in on_host else call[1], operators))
-        operators = ()
+        name = f"{key(call[1])} on the host" if call[1] in on_host else call[1]
+        calls.append(KernelCall(name, operators, nodes))
+        operators, nodes = (), ()
     return calls

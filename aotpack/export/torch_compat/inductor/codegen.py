@@ -29,6 +29,7 @@ from aotpack.export.decompositions import our_decompositions
 from aotpack.export.diagnostics.internal_errors import REPORT, place_of, summary
 from aotpack.export.ir.rewriter import fake_mode
 from aotpack.export.torch_compat.effects import checks_without_tokens
+from aotpack.export.torch_compat.inductor.annotations import kernels_annotated
 from aotpack.export.torch_compat.inductor.asserts import Wording, worded_asserts
 from aotpack.export.torch_compat.inductor.carried import carried_values_updated_in_place
 from aotpack.export.torch_compat.inductor.complex_graph import simplify_complex
@@ -311,7 +312,7 @@ def adapted_everywhere() -> Iterator[None]:
 @contextlib.contextmanager
 def _adapted() -> Iterator[None]:
     with adapted_everywhere(), contextlib.ExitStack() as stack:
-        for adapter in (_serial_when_small, asserts_checked, accurate_functions, _module_wrappers):
+        for adapter in (_serial_when_small, asserts_checked, accurate_functions, kernels_annotated, _module_wrappers):
             stack.enter_context(adapter())
         yield
 

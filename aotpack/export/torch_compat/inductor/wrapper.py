@@ -24,6 +24,7 @@ from torch._inductor import ir
 from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.virtualized import V
 
+from aotpack.export.torch_compat.inductor.annotations import allocation
 from aotpack.export.torch_compat.patches import replaced
 
 # csrc/module defines the class; the generated function is a member of it.
@@ -129,6 +130,9 @@ class ModuleWrapper(ModuleParts):
                 self.prefix.writeline(f"[[maybe_unused]] auto& {name} = constants_->at({index});")
             self.codegen_inputs()  # type: ignore[no-untyped-call]
             self.prefix.writeline("inputs.clear();")
+
+    def make_buffer_allocation(self, buffer: Any) -> str:
+        return f"{super().make_buffer_allocation(buffer)}  {allocation(buffer)}"  # type: ignore[no-untyped-call]
 
     def _define_kernel_helper(self, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> None:
         self.kernels.append(kernel_body)

@@ -21,6 +21,7 @@ from aotpack.export.ir.rewriter import bound_arguments, fake_mode
 from aotpack.export.ops import recurrent
 from aotpack.export.torch_compat.graphs import module_over
 from aotpack.export.torch_compat.inductor import codegen
+from aotpack.export.torch_compat.inductor.annotations import MARK
 from aotpack.export.torch_compat.inductor.codegen import GeneratedCode, generate
 from aotpack.targets import BY_NAME
 
@@ -237,7 +238,10 @@ class TestWrapper:
         wrapper = assembled(lookup, 2, 2)
         assert wrapper.text.startswith(wrapper_source.DEVICE_HEADER)
         assert wrapper.text.endswith('AOTPACK_DEFINE_MODULE("x86-64-v3", 2, 2, 3)\n')
-        assert lookup.wrapper.strip() in wrapper.text
+        assert MARK in lookup.wrapper
+        assert MARK not in wrapper.text
+        code = [line.partition(MARK)[0].rstrip() for line in lookup.wrapper.splitlines()]
+        assert all(line in wrapper.text for line in code)
 
     def test_element_types_are_included_where_they_are_named(self) -> None:
         code = generated(aot_export(lambda x: x.to(torch.bfloat16).softmax(-1), (torch.randn(4, 32),)))
@@ -246,20 +250,21 @@ class TestWrapper:
 
     def test_kernels_are_listed_with_their_operators(self, lookup: GeneratedCode) -> None:
         wrapper = assembled(lookup, 2, 2)
-        assert len(wrapper.kernels) == len(lookup.kernels)
-        assert all(name.startswith("cpp_fused") for name, _ in wrapper.kernels)
+        assert len(wrapper.calls.kernels) == len(lookup.kernels)
+        assert all(call.name.startswith("cpp_fused") and call.operators for call in wrapper.calls.kernels)
         code = generated(aot_export(lambda x, y: (x @ y).sin(), (torch.randn(4, 5), torch.randn(5, 6))))
         wrapper = assembled(code, 2, 1)
-        (product, operators), (fused, _) = wrapper.kernels
-        assert (product, operators) == ("mm_out", ("aten.mm",))
-        assert fused.startswith("cpp_fused_sin")
+        product, fused = wrapper.calls.kernels
+        assert (product.name, product.operators, product.nodes) == ("mm_out", ("aten.mm",), (("", "matmul"),))
+        assert fused.name.startswith("cpp_fused_sin")
+        assert (fused.operators, fused.nodes) == (("aten.sin",), (("", "sin"),))
 
     def test_shims_are_those_called(self) -> None:
         program = aot_export(lambda x, y: x @ y, (torch.randn(4, 5), torch.randn(5, 6)))
         code = generated(program)
         wrapper = assembled(code, 2, 1)
         assert "aoti_torch_cpu_mm_out" in wrapper.shims
-        assert [name for name, _ in wrapper.kernels] == ["mm_out"]
+        assert [call.name for call in wrapper.calls.kernels] == ["mm_out"]
         assert code.constants == {}
 
     def test_code_without_the_function_is_refused(self, lookup: GeneratedCode) -> None:

@@ -1,0 +1,132 @@
+"""The calls of kernels in the generated function of a module: what they compute, the memory around them, hooks.
+
+The comments of `torch_compat/inductor/annotations.py` are read here and leave the code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from aotpack.export.backends.backend import KernelCall, MemoryBlock
+from aotpack.export.backends.cpp_text import blank_literals
+from aotpack.export.torch_compat.inductor.annotations import MARK
+
+_KERNEL_CALL = re.compile(r"^\s*(?:AOTI_TORCH_ERROR_CODE_CHECK\()?(cpp_\w+|aoti_torch_cpu_\w+)\(")
+_NOTE = re.compile(rf"[ \t]*{re.escape(MARK)}(.*)$")
+_ALIAS = re.compile(r"^\s*(?:auto|RAIIAtenTensorHandle)&? (\w+)(?: = |\()(.*)$")
+_NAME = re.compile(r"\b\w+\b")
+_RESET = re.compile(r"\b(\w+)\.reset\(\);")
+_OUTPUT = re.compile(r"^\s*output_handles\[\d+\] = (\w+)\.release\(\);")
+
+
+@dataclass(frozen=True)
+class Calls:
+    """A generated function.
+
+    Attributes:
+        text: the code without comments about kernels.
+        kernels: its kernels in the order of the code.
+        blocks: the memory that it allocates for values, in the order of the code.
+    """
+
+    text: str
+    kernels: tuple[KernelCall, ...]
+    blocks: tuple[MemoryBlock, ...]
+
+
+def read_calls(generated: str, run: str, *, hooks: bool = False) -> Calls:
+    """The calls of kernels from `run`, the head of the function, to the end of the code.
+
+    Args:
+        generated: the code with comments.
+        run: what the function begins with.
+        hooks: put a hook around each call: AOTPACK_KERNEL(index) { … } of csrc/module/profile.h.
+    """
+    start = generated.index(run)
+    lines: list[str] = []
+    kernels: list[KernelCall] = []
+    memory = _Memory()
+    described: dict[str, Any] = {}
+    open_hook = False
+    for line in generated[start:].splitlines():
+        found = _NOTE.search(line)
+        if found is not None:
+            said = json.loads(found[1])
+            for name, nbytes in said.pop("makes", {}).items():
+                memory.make(name, nbytes)
+            described = said or described
+            line = line[: found.start()]
+            if not line.strip():
+                continue
+        call = _KERNEL_CALL.match(line)
+        if call is not None:
+            if hooks:
+                indent = line[: len(line) - len(line.lstrip())]
+                lines.append(f"{indent}AOTPACK_KERNEL({len(kernels)})")
+                open_hook = True
+            nodes = tuple((str(graph), str(name)) for graph, name in described.get("nodes", ()))
+            operators = tuple(str(operator) for operator in described.get("operators", ()))
+            kernels.append(KernelCall(call[1].removeprefix("aoti_torch_cpu_"), operators, nodes))
+            described = {}
+            memory.kernel(len(kernels) - 1)
+        else:
+            memory.follow(line)
+        lines.append(line)
+        if open_hook and blank_literals(line).rstrip().endswith(";"):
+            open_hook = False
+            lines.append("AOTPACK_KERNEL_END")
+    text = generated[:start] + "\n".join(lines) + "\n"
+    return Calls(text, tuple(kernels), tuple(memory.blocks(len(kernels))))
+
+
+class _Memory:
+    """Which blocks are in use after each kernel. Names of tensors share a block where one is a view of the other."""
+
+    def __init__(self) -> None:
+        self._blocks: list[list[int]] = []  # bytes, first kernel, last kernel; -1: to the end
+        self._names: list[str] = []
+        self._outputs: set[int] = set()
+        self._held: dict[str, int] = {}
+        self._next = 0
+
+    def kernel(self, index: int) -> None:
+        """A kernel is called."""
+        self._next = index + 1
+
+    def make(self, name: str, nbytes: int) -> None:
+        """Memory for this tensor is allocated for the next kernel, or by it."""
+        self._held[name] = len(self._blocks)
+        self._names.append(name)
+        self._blocks.append([nbytes, self._next, -1])
+
+    def follow(self, line: str) -> None:
+        """A line that calls no kernel: it names views, gives memory back, or returns it."""
+        for name in _RESET.findall(line):
+            self._drop(name)
+        output = _OUTPUT.match(line)
+        if output is not None and output[1] in self._held:
+            self._outputs.add(self._held[output[1]])
+        alias = _ALIAS.match(line)
+        if alias is None or alias[1] in self._held:
+            return
+        source = next((name for name in _NAME.findall(alias[2]) if name in self._held), None)
+        if source is not None:
+            self._held[alias[1]] = self._held[source]
+            if f"std::move({source})" in alias[2]:
+                del self._held[source]
+
+    def _drop(self, name: str) -> None:
+        block = self._held.pop(name, None)
+        if block is not None and block not in self._held.values():
+            self._blocks[block][2] = self._next - 1
+
+    def blocks(self, kernels: int) -> Iterator[MemoryBlock]:
+        """All of them, in order. Those that no kernel uses are left out."""
+        for index, (name, (nbytes, first, last)) in enumerate(zip(self._names, self._blocks, strict=True)):
+            last = kernels - 1 if last < 0 or index in self._outputs else last
+            if nbytes > 0 and first <= last < kernels:
+                yield MemoryBlock(name, nbytes, first, last, index in self._outputs)
