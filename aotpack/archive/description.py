@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,11 @@ class DescribedValue:
     shape: tuple[int | str, ...]
     device: str
 
+    @property
+    def shape_text(self) -> str:
+        """`[batch, 4]`; nothing for a number."""
+        return f"[{', '.join(map(str, self.shape))}]" if self.device else ""
+
 
 @dataclass(frozen=True, slots=True)
 class DescribedNode:
@@ -45,6 +50,7 @@ class DescribedNode:
         module: path of the innermost module of the source model that contains it; "" for the top.
         inputs: indices of the nodes that it reads.
         values: what it returns.
+        graphs: names of the graphs inside that it calls; a node of one is named after it.
         stage: the index of the step that computes it; None where steps have copies of their own, or none needs it.
     """
 
@@ -54,7 +60,27 @@ class DescribedNode:
     module: str
     inputs: tuple[int, ...]
     values: tuple[DescribedValue, ...]
+    graphs: tuple[str, ...]
     stage: int | None
+
+    @property
+    def shapes(self) -> str:
+        """The shapes of its values; once, if they are equal."""
+        return _joined([value.shape_text for value in self.values])
+
+    @property
+    def dtypes(self) -> str:
+        """The dtypes of its values; once, if they are equal."""
+        return _joined([value.dtype for value in self.values])
+
+    @property
+    def devices(self) -> str:
+        """The devices of its values; once, if they are equal."""
+        return _joined([value.device for value in self.values])
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return texts[0] if texts and len(set(texts)) == 1 else ", ".join(texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +193,7 @@ def _variant(node: _Node) -> DescribedVariant:
 
 
 def _node(node: _Node, count: int) -> DescribedNode:
-    members = node.object("name", "kind", "operator", "module", "inputs", "values", "stage")
+    members = node.object("name", "kind", "operator", "module", "inputs", "values", "graphs", "stage")
     stage = members["stage"]
     return DescribedNode(
         name=members["name"].string(),
@@ -176,6 +202,7 @@ def _node(node: _Node, count: int) -> DescribedNode:
         module=members["module"].string(empty=True),
         inputs=_indices(members["inputs"], count),
         values=tuple(_value(each) for each in members["values"].list()),
+        graphs=tuple(each.string() for each in members["graphs"].list()),
         stage=None if stage.value is None else stage.integer(0),
     )
 

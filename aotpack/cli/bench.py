@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,6 +43,12 @@ def bench(
     threads: Threads = None,
     device: DeviceName = None,
     graphs: GraphLimit = None,
+    per_kernel: Annotated[
+        bool,
+        typer.Option(
+            "--per-kernel", help="Measure every kernel instead. The archive is built with `aotpack build --profile`."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measures the duration of calls from Python: arrays in, arrays out, one caller.
@@ -52,31 +59,31 @@ def bench(
         aotpack bench model.aotpack --dim batch=8 --threads 1
         aotpack bench model.aotpack -n 1000 --json
         aotpack bench model.aotpack --device cuda:0
+        aotpack bench model.aotpack --per-kernel --json > kernels.json
 
     The inputs are those of the archive's example call. They are generated if the archive has no example call or if
     `--dim` is given. `items/s` counts the product of the given dims. With `--device cuda:0`, inputs and results are on
     the GPU; each call waits for its results. `back to back` is the mean of as many calls that do not wait.
+    With `--per-kernel`, p50 is the median of the seconds that a kernel takes in a call; `latencies` in the JSON output
+    is a table for `aotpack.export.partition`.
     """
     sizes = parse_sizes(dim)
+    if per_kernel:
+        _bench_kernels(archive, entry, sizes, threads, iterations, warmup, device, graphs, as_json=as_json)
+        return
 
     import math
     import statistics
     import time
 
-    from aotpack.archive import ArchiveReader
-    from aotpack.cli.arrays import golden_inputs, random_inputs
     from aotpack.cli.common import format_seconds, print_json, stdout_console
+    from aotpack.cli.profiling import call_inputs
 
     model = load_on(archive, device, threads=threads, graphs=graphs)
     runner = model.entry(entry) if entry else model
     description = runner.manifest.entry(runner.entry_name)
     assert description is not None
-    if sizes or not description.goldens:
-        arrays, source = random_inputs(description, sizes), "generated"
-    else:
-        with ArchiveReader(archive) as reader:
-            arrays, source = golden_inputs(reader, description.goldens[0]), "the archive's example"
-
+    arrays, source = call_inputs(archive, runner, sizes)
     shapes = [list(array.shape) for array in arrays]
     if model.device != "cpu":
         inputs = zip(description.inputs, arrays, strict=True)
@@ -144,6 +151,36 @@ def bench(
     console.print(table)
     named = ", ".join(f"{v.name}{shape}" for v, shape in zip(description.inputs, shapes, strict=True))
     console.print(f"inputs ({source}): {named}", style="dim")
+
+
+def _bench_kernels(
+    archive: Path,
+    entry: str | None,
+    sizes: dict[str, int],
+    threads: int | None,
+    iterations: int | None,
+    warmup: int,
+    device: str | None,
+    graphs: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Measures every kernel of an entry.
+
+    Raises:
+        AotpackError: the modules do not record their kernels.
+    """
+    from aotpack.cli.common import print_json, stdout_console
+    from aotpack.cli.kernel_times import print_kernel_times
+    from aotpack.cli.profiling import profile, require_kernels
+
+    model = load_on(archive, device, threads=threads, graphs=graphs)
+    result = profile(archive, model, entry=entry, sizes=sizes, threads=threads, calls=iterations, warmup=warmup)
+    require_kernels(result)
+    if as_json:
+        print_json({"archive": archive, **result.to_dict()})
+        return
+    print_kernel_times(stdout_console(), result)
 
 
 def _back_to_back(model: Model, entry: str, arrays: list[Any], calls: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aotpack.errors import AotpackError
@@ -10,7 +10,7 @@ from aotpack.errors import AotpackError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from aotpack.archive.description import DescribedNode, DescribedValue, DescribedVariant, Description
+    from aotpack.archive.description import DescribedNode, DescribedVariant, Description
 
 NO_DESCRIPTION = "the archive has no description of its programs"
 NO_DESCRIPTION_HINT = "build the archive again: versions of aotpack before format 8 and `--no-description` leave it out"
@@ -43,9 +43,9 @@ def _print_variant(console: Console, described: DescribedVariant) -> None:
             node.name,
             operator_of(node),
             module_of(node.module, described.modules) if node.kind == "call" else "",
-            joined(node.values, shape_text),
-            joined(node.values, lambda value: value.dtype),
-            joined(node.values, lambda value: value.device),
+            node.shapes,
+            node.dtypes,
+            node.devices,
             *(["" if node.stage is None else str(node.stage + 1)] if stages else []),
             ", ".join(described.nodes[index].name for index in node.inputs),
         )
@@ -63,14 +63,3 @@ def module_of(path: str, classes: Mapping[str, str]) -> str:
     """`layers.0 (Linear)`; only the class at the top."""
     kind = classes.get(path, "")
     return f"{path} ({kind})" if path and kind else path or kind
-
-
-def shape_text(value: DescribedValue) -> str:
-    """`[batch, 4]`; nothing for a number."""
-    return f"[{', '.join(map(str, value.shape))}]" if value.device else ""
-
-
-def joined(values: Sequence[DescribedValue], text: Callable[[DescribedValue], str]) -> str:
-    """What there is to say of each value; once, if it is the same of all."""
-    said = [text(value) for value in values]
-    return said[0] if said and len(set(said)) == 1 else ", ".join(said)

@@ -1,17 +1,20 @@
-"""`aotpack inspect`: the contents of an archive. Runs no code from it; works for archives of any target."""
+"""`aotpack inspect`: the contents of an archive of any target. Runs no code from it, except to measure a profile."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aotpack.cli.common import ArchivePath, AsJson, reports_errors
+from aotpack.cli.common import ArchivePath, AsJson, EntryName, Threads, parse_sizes, reports_errors
+from aotpack.cli.devices import DeviceName
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from aotpack.archive import ArchiveReader, Entry, Manifest
+    from aotpack.cli.profiling import ProfileResult
 
 
 @reports_errors
@@ -30,40 +33,111 @@ def inspect(
         bool,
         typer.Option("--graph", help="List the values of the program with operator, module, shape, dtype and device."),
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="PATH", help="Write a report as one HTML page.", dir_okay=False)
+    ] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Run an entry and add measured times. Runs code from the archive.")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="PATH", help="Write the profile as a trace for Perfetto.", dir_okay=False),
+    ] = None,
+    entry: EntryName = None,
+    dim: Annotated[
+        list[str] | None,
+        typer.Option("--dim", metavar="NAME=SIZE", help="Size of a dim in the profiled call. Repeatable."),
+    ] = None,
+    threads: Threads = None,
+    device: DeviceName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Shows the contents of an archive: signature, dims, variants, targets, sizes and provenance. Runs no code from it.
+    """Shows the contents of an archive: signature, dims, variants, targets, sizes and provenance. Runs no code from it,
+    unless `--profile` or `--trace` is given.
 
     **Examples**
 
         aotpack inspect model.aotpack
         aotpack inspect model.aotpack --kernels --weights
         aotpack inspect model.aotpack --json | jq '.entries[0].inputs'
+        aotpack inspect model.aotpack --html report.html
+        aotpack inspect model.aotpack --profile --html report.html --trace trace.json
 
-    With `--json`, the output always includes kernels, constants, passes and graphs.
+    With `--json`, the output always includes kernels, constants, passes and graphs, and the profile if there is one.
+    Archives that are built with `--profile` have times for each kernel, others only for each step.
     """
     from aotpack.archive import ArchiveReader
     from aotpack.archive.description import read_description
     from aotpack.cli.common import print_json, stdout_console
     from aotpack.cli.graph import print_graph
+    from aotpack.cli.kernel_times import print_kernel_times
     from aotpack.cli.passes import print_passes
 
+    measured = None
+    if profile or trace is not None:
+        measured = _measure(archive, entry, parse_sizes(dim), threads, device)
+    elif entry is not None or dim or threads is not None or device is not None:
+        raise typer.BadParameter("goes with --profile", param_hint="--entry, --dim, --threads, --device")
+    if trace is not None and measured is not None:
+        _write_trace(trace, measured)
+    if html is not None:
+        _write_html(html, archive, measured)
     with ArchiveReader(archive) as reader:
         if as_json:
-            print_json(_to_dict(reader))
+            print_json(_to_dict(reader) | ({"profile": measured.to_dict()} if measured is not None else {}))
+            return
+        if html is not None or trace is not None:
             return
         console = stdout_console()
         _print_head(console, reader)
-        for entry in reader.manifest.entries:
-            _print_entry(console, entry, reader.manifest)
+        for each in reader.manifest.entries:
+            _print_entry(console, each, reader.manifest)
             if kernels:
-                _print_kernels(console, entry)
+                _print_kernels(console, each)
         if weights:
             _print_weights(console, reader.manifest)
         if passes:
             print_passes(console, _passes(reader))
         if graph:
             print_graph(console, read_description(reader))
+        if measured is not None:
+            print_kernel_times(console, measured)
+
+
+def _measure(
+    archive: Path, entry: str | None, sizes: dict[str, int], threads: int | None, device: str | None
+) -> ProfileResult:
+    from aotpack.cli.devices import load_on
+    from aotpack.cli.profiling import profile
+
+    model = load_on(archive, device, threads=threads, graphs=None)
+    return profile(archive, model, entry=entry, sizes=sizes, threads=threads)
+
+
+def _write_html(path: Path, archive: Path, measured: ProfileResult | None) -> None:
+    from aotpack.archive import ArchiveReader
+    from aotpack.cli.common import stderr_console
+    from aotpack.cli.report import render
+    from aotpack.cli.report_data import report_data
+
+    with ArchiveReader(archive) as reader:
+        page = render(report_data(reader, measured))
+    path.write_text(page, encoding="utf-8")
+    stderr_console().print(f"wrote {path} ({len(page.encode()) / 1024:.0f} KB)", soft_wrap=True)
+
+
+def _write_trace(path: Path, measured: ProfileResult) -> None:
+    import json
+
+    from aotpack.cli.common import stderr_console
+    from aotpack.cli.profiling import NO_HOOKS, NO_HOOKS_HINT
+    from aotpack.cli.trace import trace_events
+
+    path.write_text(json.dumps(trace_events(measured)) + "\n", encoding="utf-8")
+    console = stderr_console()
+    if not measured.has_kernels:
+        console.print(f"{NO_HOOKS}: the trace has steps only\nhint: {NO_HOOKS_HINT}", soft_wrap=True)
+    console.print(f"wrote {path}; open it at https://ui.perfetto.dev or chrome://tracing", soft_wrap=True)
 
 
 def _to_dict(reader: ArchiveReader) -> dict[str, Any]:

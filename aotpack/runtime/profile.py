@@ -26,7 +26,7 @@ class ProfileEvent(NamedTuple):
     @property
     def seconds(self) -> float:
         """How long it took."""
-        return self.end - self.begin
+        return round(self.end - self.begin, 9)
 
 
 def events_of(raw: Iterable[tuple[int, int, int, int]]) -> list[ProfileEvent]:

@@ -77,13 +77,14 @@ class _Described:
         around = {"": ""}
         for path, module in regions.graphs(program.graph_module):
             for node in module.graph.nodes:
+                called: list[str] = []
                 if regions.calls_graphs(node):
                     called = [origins.node_name(path, name) for name in regions.given_regions(node)]
                     around.update(dict.fromkeys(called, layer_of(node) or around[path]))
                 if not regions.is_region(module, node):
-                    self.nodes.append(self._node(path, node, around[path]))
+                    self.nodes.append(self._node(path, node, around[path], called))
 
-    def _node(self, path: str, node: torch.fx.Node, module: str) -> DescribedNode:
+    def _node(self, path: str, node: torch.fx.Node, module: str, graphs: Sequence[str]) -> DescribedNode:
         name = origins.node_name(path, node.name)
         for inside, kind in _module_classes(node):
             self.classes.setdefault(inside, kind)
@@ -95,6 +96,7 @@ class _Described:
             module=layer_of(node) or (module if node.op == "call_function" else ""),
             inputs=tuple(index for index in read if index is not None),
             values=tuple(self._values(node.meta.get("val"))) if node.op != "output" else (),
+            graphs=tuple(graphs),
             stage=self._stages.get(name),
         )
 
@@ -133,7 +135,9 @@ class _Described:
                 made_from.setdefault(("", node.name), names)
         kernels = []
         for call in module.kernels:
-            sources = [made_from.get(place, made_from.get(("", place[1]), ())) for place in call.nodes]
+            # Code of a graph inside names nodes around it too, which make its operands.
+            sources = [made_from[place] for place in call.nodes if place in made_from]
+            sources = sources or [made_from.get(("", name), ()) for _, name in call.nodes]
             indices = sorted({self._index[name] for found in sources for name in found if name in self._index})
             kernels.append(tuple(index for index in indices if self.nodes[index].kind == "call"))
         return DescribedStep(
