@@ -36,7 +36,7 @@ TEST_CASE("an unknown import is named before anything of the module runs") {
   module_of(writer)["imports"] = Json::array({"alloc", "teleport"});
   expect(writer, AOTPACK_MISSING_IMPORT,
          "entry 'forward', modules/x86-64/forward: the module imports 'teleport', which this runtime "
-         "(" AOTPACK_VERSION_STRING ") does not provide; it provides alloc, free, fail, seed");
+         "(" AOTPACK_VERSION_STRING ") does not provide; it provides alloc, free, fail, seed, mark");
 }
 
 TEST_CASE("the module has to be what the manifest says") {

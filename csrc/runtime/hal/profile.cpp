@@ -31,6 +31,7 @@ void Profile::close(size_t* event) noexcept {
 
 void Profile::begin_call() noexcept {
   events_.clear();
+  step_ = kernel_ = kNone;
   origin_ = now();
   call_ = open(AOTPACK_PROFILE_ALL, AOTPACK_PROFILE_ALL);
 }
