@@ -49,6 +49,8 @@ class Frozen:
     updatable: bool = False
     # Built without weights, which are packed by those who run the archive, or before it is frozen.
     pack: Literal["later", "before"] | None = None
+    # Modules that record their kernels.
+    profile: bool = False
     since: int = 3
     # Makes the archive of archives, one of each program; None: one archive has all programs.
     join: Callable[[Any, list[Path], Path, str], object] | None = None
@@ -314,6 +316,7 @@ SETS = {
     "steps": Frozen(models.Steps, _steps, _steps_calls, state=("1.calls",), since=6, join=_join_steps),
     "code": Frozen(models.Updatable, _updatable, _packed_calls, state=("calls",), pack="later", since=7),
     "packed": Frozen(models.Updatable, _updatable, _packed_calls, state=("calls",), pack="before", since=7),
+    "profiled": Frozen(models.MLP, _mlp, _mlp_calls, profile=True, since=8),
 }
 
 
@@ -324,7 +327,9 @@ def freeze(name: str, folder: Path) -> Path:
     model = frozen.model().eval()
     recorder = Recorder(model, frozen.state)
     path = folder / f"{name}.aotpack"
-    options = BuildOptions(updatable=frozen.updatable, code_only=frozen.pack is not None)
+    options = BuildOptions(
+        updatable=frozen.updatable, code_only=frozen.pack is not None, profile=frozen.profile
+    )
     programs = frozen.programs(model)
     if frozen.join is None:
         build_archive(programs, path, name=name, targets=[TARGET], options=options)
