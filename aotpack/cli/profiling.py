@@ -23,7 +23,7 @@ NO_HOOKS = "the modules of the archive do not record the times of their kernels"
 NO_HOOKS_HINT = "build the archive with `aotpack build --profile`, or build_archive with BuildOptions(profile=True)"
 
 # Without a number of calls: the approximate duration, and bounds of the number.
-_SECONDS = 1.0
+_SECONDS = 2.0
 _LEAST = 10
 _MOST = 10_000
 

@@ -162,15 +162,15 @@ void bind_runner(nb::module_& module) {
                throw nb::python_error();
              }
            })
-      .def("_set_profiling",
-           [](const Runner& self, bool enabled) {
-             if (!self.with_context([enabled](aotpack_context* context) {
-                   return aotpack_context_set_profiling(context, enabled);
-                 })) {
-               throw nb::python_error();
-             }
-           },
-           "enabled"_a)
+      .def(
+          "_set_profiling",
+          [](const Runner& self, bool enabled) {
+            if (!self.with_context(
+                    [enabled](aotpack_context* context) { return aotpack_context_set_profiling(context, enabled); })) {
+              throw nb::python_error();
+            }
+          },
+          "enabled"_a)
       .def("_profile", profile)
       .def("_set_seed",
            [](const Runner& self, uint64_t seed) {

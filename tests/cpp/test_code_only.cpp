@@ -69,8 +69,7 @@ TEST_CASE("what has no bytes is what depends on the weights, all of it") {
   CHECK(malformed([](Json& m) {
           m["format_version"] = 6;
           m.erase("description");
-        }) ==
-        "manifest.constants[0].file: expected an integer, got null");
+        }) == "manifest.constants[0].file: expected an integer, got null");
   CHECK(malformed([](Json& m) { m["weights"] = Json(); }) ==
         "manifest.constants[0]: has no bytes, but does not depend on the weights");
   CHECK(malformed([](Json& m) { m["weights"]["fold"] = Json(); }) ==

@@ -424,8 +424,7 @@ TEST_CASE("weights and report") {
   CHECK_FALSE(parse([](Json& m) { m["weights"] = Json(); }).weights);
   CHECK_FALSE(parse([](Json& m) { m["weights"]["fold"] = Json(); }).weights->fold);
 
-  CHECK(error([](Json& m) { m["description"] = 0; }) ==
-        "manifest.description: file 'weights/0' is not below reports/");
+  CHECK(error([](Json& m) { m["description"] = 0; }) == "manifest.description: file 'weights/0' is not below reports/");
   CHECK(error([](Json& m) { m["report"] = 0; }) == "manifest.report: file 'weights/0' is not below reports/");
   CHECK(error([](Json& m) { m["weights"]["tensors"][0]["constant"] = 7; }) ==
         "manifest.weights.tensors[0].constant: there is no such constant");

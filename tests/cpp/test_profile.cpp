@@ -18,9 +18,8 @@ constexpr uint32_t kAll = AOTPACK_PROFILE_ALL;
 Context profiled_context() {
   ArchiveWriter writer;
   writer.files = {{"modules/x86-64/forward", read_bytes(MODULE_profiled)}};
-  writer.manifest =
-      manifest({}, {entry("forward", {}, {value("x", "float32", {})}, {value("y", "float32", {})},
-                          {variant("default", {}, {module(0, {}, {"alloc", "fail", "mark"})})})});
+  writer.manifest = manifest({}, {entry("forward", {}, {value("x", "float32", {})}, {value("y", "float32", {})},
+                                        {variant("default", {}, {module(0, {}, {"alloc", "fail", "mark"})})})});
   const TempFile file(writer);
   return Context(Model::load(file.path(), aotpack::Verify::kFull));
 }

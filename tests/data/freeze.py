@@ -327,9 +327,7 @@ def freeze(name: str, folder: Path) -> Path:
     model = frozen.model().eval()
     recorder = Recorder(model, frozen.state)
     path = folder / f"{name}.aotpack"
-    options = BuildOptions(
-        updatable=frozen.updatable, code_only=frozen.pack is not None, profile=frozen.profile
-    )
+    options = BuildOptions(updatable=frozen.updatable, code_only=frozen.pack is not None, profile=frozen.profile)
     programs = frozen.programs(model)
     if frozen.join is None:
         build_archive(programs, path, name=name, targets=[TARGET], options=options)

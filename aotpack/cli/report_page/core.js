@@ -39,6 +39,12 @@ function seconds(value) {
   return `${value.toFixed(2)} s`;
 }
 
+/** Text that lines may break after dots, underscores and commas. */
+function breakable(text) {
+  const parts = text.split(/(?<=[._,])(?=\S)/);
+  return parts.length < 2 ? text : parts.flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
+}
+
 const percent = (value) => `${(value * 100).toFixed(1)} %`;
 
 function plural(count, one, many) {
@@ -71,7 +77,8 @@ function table(columns, rows, { caption = "", sort = null, id = null, onrow = nu
     body.replaceChildren(...order.slice(0, limit).map((row) => {
       const line = make("tr", {}, columns.map((column) => {
         const shown = (column.show || column.value)(row);
-        return make("td", { class: column.kind }, shown === null || shown === undefined ? "" : shown);
+        const text = shown === null || shown === undefined ? "" : shown;
+        return make("td", { class: column.kind }, typeof text === "string" && column.kind !== "number" ? breakable(text) : text);
       }));
       if (onrow) onrow(line, row);
       return line;
@@ -102,7 +109,7 @@ function table(columns, rows, { caption = "", sort = null, id = null, onrow = nu
     fill();
   }
 
-  columns.forEach((column, index) => head.append(make("th", { scope: "col", class: column.kind },
+  columns.forEach((column, index) => head.append(make("th", { scope: "col", class: column.kind === "number" ? "number" : null },
     make("button", { type: "button", onclick: () => {
       const again = sorted && sorted.column === index;
       sorted = { column: index, descending: again ? !sorted.descending : column.kind === "number" };

@@ -8,7 +8,7 @@ function signatureSection() {
   return data.entries.map((entry) => [
     make("h3", { class: "mono" }, entry.signature),
     table([
-      { title: "", value: (v) => v.kind }, { title: "name", value: (v) => v.name, kind: "name" },
+      { title: "kind", value: (v) => v.kind }, { title: "name", value: (v) => v.name, kind: "name" },
       { title: "dtype", value: (v) => v.dtype }, { title: "shape", value: (v) => v.shape, kind: "mono" },
       { title: "layout", value: (v) => v.layout }, { title: "device", value: (v) => v.device },
     ], [...entry.inputs.map((v) => ({ kind: "in", ...v })), ...entry.outputs.map((v) => ({ kind: "out", ...v }))], { caption: `inputs and outputs of ${entry.name}` }),

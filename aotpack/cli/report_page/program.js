@@ -12,7 +12,7 @@ function kernelSection(kernels, implementation, variant, measured, reveal) {
   const nodes = variant.nodes || [];
   const modules = (kernel) => [...new Set(kernel.nodes.map((index) => nodes[index][MODULE]))].filter(Boolean);
   const links = (kernel) => make("span", {}, kernel.nodes.flatMap((index, i) => [i ? ", " : "",
-    make("button", { type: "button", class: "link mono", onclick: () => reveal(index) }, nodes[index][NAME])]));
+    make("button", { type: "button", class: "link mono", onclick: () => reveal(index) }, breakable(nodes[index][NAME]))]));
   const most = Math.max(1e-12, ...kernels.map((k) => (k.time ? k.time.share : 0)));
   const columns = [
     { title: "#", value: (k) => k.index, kind: "number" },
@@ -28,7 +28,7 @@ function kernelSection(kernels, implementation, variant, measured, reveal) {
       { title: "modules", value: (k) => modules(k).join(", "), kind: "wrap" },
     ] : []),
   ];
-  const list = table(columns, kernels, { caption: plural(kernels.length, "kernel") + " in the order of the code" });
+  const list = table(columns, kernels, { caption: plural(kernels.length, "kernel") });
   const search = searchBox("Search the kernels", (words) =>
     list.update(kernels.filter((k) => matches(words, [k.name, ...k.operators, ...modules(k)]))));
   const parts = [make("div", { class: "controls" }, search), list];
@@ -183,7 +183,8 @@ function timelineSection(implementation, measured, reveal) {
       bar.setAttribute("x", begin / total * width);
       bar.setAttribute("width", Math.max(.75, (end - begin) / total * width));
     }
-    const step = 10 ** Math.ceil(Math.log10(total / (width / 110)));
+    const least = total / (width / 110), power = 10 ** Math.floor(Math.log10(least));
+    const step = power * [1, 2, 5, 10].find((factor) => power * factor >= least);
     ticks.replaceChildren();
     for (let at = 0; at <= total; at += step) {
       const x = at / total * width;

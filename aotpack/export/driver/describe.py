@@ -19,7 +19,7 @@ from aotpack.export.backends.backend import LoweredModule
 from aotpack.export.ir import origins, regions
 from aotpack.export.ir.dims import dims_of_symbols
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import layer_of
+from aotpack.export.ir.rewriter import layer_of, modules_around
 from aotpack.export.partition.costs import operator_name
 from aotpack.export.partition.split import SplitProgram
 from aotpack.export.symbolic_shapes.dims import shape_element
@@ -86,7 +86,7 @@ class _Described:
 
     def _node(self, path: str, node: torch.fx.Node, module: str, graphs: Sequence[str]) -> DescribedNode:
         name = origins.node_name(path, node.name)
-        for inside, kind in _module_classes(node):
+        for inside, kind in modules_around(node).items():
             self.classes.setdefault(inside, kind)
         read = (self._index.get(origins.node_name(path, given.name)) for given in node.all_input_nodes)
         return DescribedNode(
@@ -144,13 +144,6 @@ class _Described:
             tuple(kernels),
             tuple(DescribedBlock(b.name, b.nbytes, b.first, b.last, b.output) for b in module.blocks),
         )
-
-
-def _module_classes(node: torch.fx.Node) -> Iterator[tuple[str, str]]:
-    """Path and class of each module of the source model around a node."""
-    for path, kind in (node.meta.get("nn_module_stack") or {}).values():
-        name = kind if isinstance(kind, str) else getattr(kind, "__qualname__", str(kind))
-        yield path.removeprefix("L['self'].").removeprefix("L['self']"), name.rpartition(".")[2]
 
 
 def _stages(split: SplitProgram) -> dict[str, int]:

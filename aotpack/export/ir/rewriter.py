@@ -165,9 +165,21 @@ class Rewriter:
 
 def layer_of(node: torch.fx.Node) -> str:
     """The path of the innermost module of the source model that a node was traced in; "" for the top."""
-    stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {}
-    path = next(reversed(stack.values()))[0] if stack else ""
-    return path.removeprefix("L['self'].").removeprefix("L['self']")
+    return next(reversed(modules_around(node)), "")
+
+
+# What torch.export puts there for nodes that it adds itself.
+_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
+
+
+def modules_around(node: torch.fx.Node) -> dict[str, str]:
+    """The modules of the source model that a node was traced in, from the outermost: path → name of the class."""
+    found = {}
+    for path, kind in (node.meta.get("nn_module_stack") or {}).values():
+        if path != _NO_MODULE:
+            name = kind if isinstance(kind, str) else getattr(kind, "__qualname__", str(kind))
+            found[path.removeprefix("L['self'].").removeprefix("L['self']")] = name.rpartition(".")[2]
+    return found
 
 
 def fake_mode(graph_module: torch.fx.GraphModule) -> FakeTensorMode:

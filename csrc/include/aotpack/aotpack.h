@@ -277,8 +277,9 @@ AOTPACK_API const char* aotpack_context_variant(const aotpack_context* context, 
 /* A part of a call. Times count from the begin of the call. */
 typedef struct aotpack_profile_event {
   size_t struct_size;
-  uint32_t step;   /* index in the implementation that ran; AOTPACK_PROFILE_ALL: the call */
-  uint32_t kernel; /* index in the manifest's kernels of the step's module; AOTPACK_PROFILE_ALL: the step, or the call */
+  uint32_t step; /* index in the implementation that ran; AOTPACK_PROFILE_ALL: the call */
+  uint32_t
+      kernel; /* index in the manifest's kernels of the step's module; AOTPACK_PROFILE_ALL: the step, or the call */
   uint64_t begin_ns;
   uint64_t end_ns;
 } aotpack_profile_event;

@@ -1,7 +1,7 @@
 """Comments in generated code: what each kernel computes, and the memory that is made for values.
 
 TorchInductor knows this while it generates code, and does not say it in the C++ of CPUs. A comment is JSON behind
-`MARK`; whoever reads the code removes it.
+`MARK`; `aotpack.export.backends.cpu.calls` reads and removes it.
 
   {"nodes": [["", "linear"], …], "operators": ["aten.linear"], "makes": {"buf3": 4096}}   before the call of a kernel
   {"makes": {"buf4": 128}}                                                                where memory is allocated
