@@ -58,7 +58,7 @@ function shareBar(value) {
   return make("span", { class: "share", "aria-hidden": "true" }, bar);
 }
 
-const FIRST_ROWS = 200;
+const FIRST_ROWS = 200, MORE_ROWS = 1000;
 
 /**
  * A table that sorts by its columns.
@@ -86,8 +86,8 @@ function table(columns, rows, { caption = "", sort = null, id = null, onrow = nu
     const left = order.length - limit;
     more.classList.toggle("hidden", left <= 0);
     if (left > 0) {
-      more.replaceChildren(make("button", { type: "button", onclick: () => { limit = Infinity; fill(); } },
-        `Show ${plural(left, "more row")}`));
+      more.replaceChildren(make("button", { type: "button", onclick: () => { limit += MORE_ROWS; fill(); } },
+        `Show ${plural(Math.min(left, MORE_ROWS), "more row")} of ${left}`));
     }
   }
 

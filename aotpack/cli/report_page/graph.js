@@ -18,12 +18,9 @@ function graphSection(variant, kernelsOf, times) {
     search.querySelector("input").value = "";
     show([]);
     opened(holder);
-    let row = rows.get(index);
-    if (!row) {  // beyond the first rows of a long table
-      const more = holder.querySelector(":scope > div > .scroll > .more button");
-      if (more) more.click();
-      row = rows.get(index);
-    }
+    // Beyond the first rows of a long table, more come on request.
+    for (let more; !rows.has(index) && (more = holder.querySelector(":scope > div > .scroll > .more:not(.hidden) button")); ) more.click();
+    const row = rows.get(index);
     if (!row) return;
     root.querySelectorAll("tr.shown").forEach((other) => other.classList.remove("shown"));
     row.classList.add("shown");
