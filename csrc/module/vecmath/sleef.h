@@ -5,8 +5,8 @@
 // function becomes code of the module. Names keep their promise of accuracy: _u10 is within 1.0 ulp, _u15 1.5,
 // _u35 3.5, _u05 0.501, for all arguments (lgamma: 1e-15 absolute where it passes 0 between negative integers).
 //
-// Widths: f4 d2 (128 bits, NEON), f8 d4 (256 bits, AVX2 with FMA), f16 d8 (512 bits, AVX-512). On x86 f4 and d2 exist
-// for the tests.
+// Widths: f4 d2 (128 bits, NEON), f8 d4 (256 bits, AVX2 with FMA), f16 d8 (512 bits, AVX-512). A unit that compiles
+// torch's vectors has those of its CPU_CAPABILITY alone: compilers instantiate all that is defined here, used or not.
 #pragma once
 
 #include "detail/vecmath.h"
@@ -71,6 +71,7 @@ typedef struct {
 AOTPACK_SLEEF_ALL(4, f, float32x4_t, float)
 AOTPACK_SLEEF_ALL(2, d, float64x2_t, double)
 #elif defined(__FMA__)
+#if !defined(CPU_CAPABILITY_AVX2) && !defined(CPU_CAPABILITY_AVX512)
 typedef struct {
   __m128 x, y;
 } Sleef___m128_2;
@@ -79,6 +80,8 @@ typedef struct {
 } Sleef___m128d_2;
 AOTPACK_SLEEF_ALL(4, f, __m128, float)
 AOTPACK_SLEEF_ALL(2, d, __m128d, double)
+#endif
+#if !defined(CPU_CAPABILITY_AVX512)
 typedef struct {
   __m256 x, y;
 } Sleef___m256_2;
@@ -87,7 +90,8 @@ typedef struct {
 } Sleef___m256d_2;
 AOTPACK_SLEEF_ALL(8, f, __m256, float)
 AOTPACK_SLEEF_ALL(4, d, __m256d, double)
-#if defined(__AVX512F__)
+#endif
+#if defined(__AVX512F__) && !defined(CPU_CAPABILITY_AVX2)
 typedef struct {
   __m512 x, y;
 } Sleef___m512_2;

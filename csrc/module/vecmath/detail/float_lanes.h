@@ -86,28 +86,28 @@ static inline Pack<float, N> exp2(Pack<float, N> x) {
 template <int N>
 static inline Pack<float, N> expm1(Pack<float, N> x) {
   AOTPACK_HALF;
-  return in_double(x, [](F64<H> a) { return core::with_sign<H>(core::expm1<H>(core::clamp<H>(a, -110.0, 110.0)), a); });
+  return in_double(x, [&](F64<H> a) { return core::with_sign<H>(core::expm1<H>(core::clamp<H>(a, -110.0, 110.0)), a); });
 }
 
 template <int N>
 static inline Pack<float, N> log(Pack<float, N> x) {
-  return in_double(x, [](F64<N / 2> a) { return core::log<N / 2>(a); });
+  return in_double(x, [&](F64<N / 2> a) { return core::log<N / 2>(a); });
 }
 
 template <int N>
 static inline Pack<float, N> log2(Pack<float, N> x) {
-  return in_double(x, [](F64<N / 2> a) { return core::log2<N / 2>(a); });
+  return in_double(x, [&](F64<N / 2> a) { return core::log2<N / 2>(a); });
 }
 
 template <int N>
 static inline Pack<float, N> log10(Pack<float, N> x) {
-  return in_double(x, [](F64<N / 2> a) { return core::log<N / 2>(a) * 0x1.bcb7b1526e50ep-2; });
+  return in_double(x, [&](F64<N / 2> a) { return core::log<N / 2>(a) * 0x1.bcb7b1526e50ep-2; });
 }
 
 template <int N>
 static inline Pack<float, N> log1p(Pack<float, N> x) {
   AOTPACK_HALF;
-  return in_double(x, [](F64<H> a) {
+  return in_double(x, [&](F64<H> a) {
     const F64<H> y = core::log1p<H>(a);
     return a == 0.0 ? a : y;  // log1p(-0) is -0
   });
@@ -116,63 +116,63 @@ static inline Pack<float, N> log1p(Pack<float, N> x) {
 template <int N>
 static inline Pack<float, N> sin(Pack<float, N> x) {
   AOTPACK_HALF;
-  auto fast = [](F64<H> a) {
+  auto fast = [&](F64<H> a) {
     F64<H> s, c;
     core::sincos<H>(a, s, c);
     return a == 0.0 ? a : s;
   };
-  return detail::trigonometric(x, fast, [](float a) { return static_cast<float>(std::sin(static_cast<double>(a))); });
+  return detail::trigonometric(x, fast, [&](float a) { return static_cast<float>(std::sin(static_cast<double>(a))); });
 }
 
 template <int N>
 static inline Pack<float, N> cos(Pack<float, N> x) {
   AOTPACK_HALF;
-  auto fast = [](F64<H> a) {
+  auto fast = [&](F64<H> a) {
     F64<H> s, c;
     core::sincos<H>(a, s, c);
     return c;
   };
-  return detail::trigonometric(x, fast, [](float a) { return static_cast<float>(std::cos(static_cast<double>(a))); });
+  return detail::trigonometric(x, fast, [&](float a) { return static_cast<float>(std::cos(static_cast<double>(a))); });
 }
 
 template <int N>
 static inline Pack<float, N> tan(Pack<float, N> x) {
   AOTPACK_HALF;
-  auto fast = [](F64<H> a) {
+  auto fast = [&](F64<H> a) {
     F64<H> s, c;
     core::sincos<H>(a, s, c);
     return a == 0.0 ? a : s / c;
   };
-  return detail::trigonometric(x, fast, [](float a) { return static_cast<float>(std::tan(static_cast<double>(a))); });
+  return detail::trigonometric(x, fast, [&](float a) { return static_cast<float>(std::tan(static_cast<double>(a))); });
 }
 
 template <int N>
 static inline Pack<float, N> atan2(Pack<float, N> y, Pack<float, N> x) {
-  return in_double(y, x, [](F64<N / 2> a, F64<N / 2> b) { return core::atan2<N / 2>(a, b); });
+  return in_double(y, x, [&](F64<N / 2> a, F64<N / 2> b) { return core::atan2<N / 2>(a, b); });
 }
 
 template <int N>
 static inline Pack<float, N> atan(Pack<float, N> x) {
   AOTPACK_HALF;
-  return in_double(x, [](F64<H> a) { return core::atan2<H>(a, core::splat<H>(1.0)); });
+  return in_double(x, [&](F64<H> a) { return core::atan2<H>(a, core::splat<H>(1.0)); });
 }
 
 template <int N>
 static inline Pack<float, N> asin(Pack<float, N> x) {
   AOTPACK_HALF;
-  return in_double(x, [](F64<H> a) { return core::atan2<H>(a, sqrt64<H>((1.0 - a) * (1.0 + a))); });
+  return in_double(x, [&](F64<H> a) { return core::atan2<H>(a, sqrt64<H>((1.0 - a) * (1.0 + a))); });
 }
 
 template <int N>
 static inline Pack<float, N> acos(Pack<float, N> x) {
   AOTPACK_HALF;
-  return in_double(x, [](F64<H> a) { return core::atan2<H>(sqrt64<H>((1.0 - a) * (1.0 + a)), a); });
+  return in_double(x, [&](F64<H> a) { return core::atan2<H>(sqrt64<H>((1.0 - a) * (1.0 + a)), a); });
 }
 
 template <int N>
 static inline Pack<float, N> tanh(Pack<float, N> x) {
   AOTPACK_HALF;
-  return in_double(x, [](F64<H> a) {
+  return in_double(x, [&](F64<H> a) {
     const F64<H> e = core::expm1<H>(core::clamp<H>(2.0 * a, -40.0, 40.0));
     return core::with_sign<H>(e / (e + 2.0), a);
   });
@@ -181,7 +181,7 @@ static inline Pack<float, N> tanh(Pack<float, N> x) {
 template <int N>
 static inline Pack<float, N> sinh(Pack<float, N> x) {
   AOTPACK_HALF;
-  return in_double(x, [](F64<H> a) {
+  return in_double(x, [&](F64<H> a) {
     const F64<H> e = core::expm1<H>(core::clamp<H>(core::absolute<H>(a), 0.0, 110.0));
     return core::with_sign<H>(0.5 * (e + e / (e + 1.0)), a);
   });
@@ -190,7 +190,7 @@ static inline Pack<float, N> sinh(Pack<float, N> x) {
 template <int N>
 static inline Pack<float, N> cosh(Pack<float, N> x) {
   AOTPACK_HALF;
-  return in_double(x, [](F64<H> a) {
+  return in_double(x, [&](F64<H> a) {
     const F64<H> e = core::exp<H>(core::clamp<H>(core::absolute<H>(a), 0.0, 110.0));
     return 0.5 * (e + 1.0 / e);
   });
@@ -199,7 +199,7 @@ static inline Pack<float, N> cosh(Pack<float, N> x) {
 template <int N>
 static inline Pack<float, N> asinh(Pack<float, N> x) {
   AOTPACK_HALF;
-  return in_double(x, [](F64<H> a) {
+  return in_double(x, [&](F64<H> a) {
     const F64<H> b = core::absolute<H>(a);
     const F64<H> y = core::log1p<H>(b + b * b / (1.0 + sqrt64<H>(b * b + 1.0)));
     return core::with_sign<H>(b == core::kInfinity ? b : y, a);
@@ -209,7 +209,7 @@ static inline Pack<float, N> asinh(Pack<float, N> x) {
 template <int N>
 static inline Pack<float, N> acosh(Pack<float, N> x) {
   AOTPACK_HALF;
-  return in_double(x, [](F64<H> a) {
+  return in_double(x, [&](F64<H> a) {
     const F64<H> t = a - 1.0;
     const F64<H> y = core::log1p<H>(t + sqrt64<H>(t * (t + 2.0)));
     return t >= 0.0 ? y : core::splat<H>(core::kNaN);
@@ -219,7 +219,7 @@ static inline Pack<float, N> acosh(Pack<float, N> x) {
 template <int N>
 static inline Pack<float, N> atanh(Pack<float, N> x) {
   AOTPACK_HALF;
-  return in_double(x, [](F64<H> a) {
+  return in_double(x, [&](F64<H> a) {
     const F64<H> b = core::absolute<H>(a);
     return core::with_sign<H>(0.5 * core::log1p<H>(2.0 * b / (1.0 - b)), a);
   });
@@ -230,7 +230,7 @@ static inline Pack<float, N> atanh(Pack<float, N> x) {
 template <int N>
 static inline Pack<float, N> erf(Pack<float, N> x) {
   AOTPACK_HALF;
-  return in_double(x, [](F64<H> a) {
+  return in_double(x, [&](F64<H> a) {
     constexpr double c[] = {0x1.20dd7504045d6p+0,  -0x1.81274665754c3p-2, 0x1.ce2f08fec14fcp-4,
                             -0x1.b829c897922e3p-6, 0x1.562a60ddba6d0p-8,  -0x1.bccf664d7f680p-11,
                             0x1.d887505de36f2p-14, -0x1.445f47d33ce77p-17};
@@ -247,7 +247,7 @@ static inline Pack<float, N> erf(Pack<float, N> x) {
 template <int N>
 static inline Pack<float, N> erfc(Pack<float, N> x) {
   AOTPACK_HALF;
-  return in_double(x, [](F64<H> a) {
+  return in_double(x, [&](F64<H> a) {
     const F64<H> y = core::erfc_positive<H>(core::absolute<H>(a));
     return a < 0.0 ? 2.0 - y : y;
   });
@@ -256,7 +256,7 @@ static inline Pack<float, N> erfc(Pack<float, N> x) {
 template <int N>
 static inline Pack<float, N> pow(Pack<float, N> x, Pack<float, N> y) {
   AOTPACK_HALF;
-  return in_double(x, y, [](F64<H> a, F64<H> b) {
+  return in_double(x, y, [&](F64<H> a, F64<H> b) {
     using core::kInfinity;
     const F64<H> one = core::splat<H>(1.0);
     const F64<H> magnitude = core::absolute<H>(a);
@@ -279,7 +279,7 @@ static inline Pack<float, N> pow(Pack<float, N> x, Pack<float, N> y) {
 template <int N>
 static inline Pack<float, N> hypot(Pack<float, N> x, Pack<float, N> y) {
   AOTPACK_HALF;
-  return in_double(x, y, [](F64<H> a, F64<H> b) {
+  return in_double(x, y, [&](F64<H> a, F64<H> b) {
     const F64<H> root = sqrt64<H>(a * a + b * b);
     const auto infinite = (core::absolute<H>(a) == core::kInfinity) | (core::absolute<H>(b) == core::kInfinity);
     return infinite ? core::splat<H>(core::kInfinity) : root;

@@ -11,19 +11,19 @@ namespace aotpack::vecmath {
 #define AOTPACK_DOUBLE_LANES(name, wide)                                                              \
   template <int N>                                                                                    \
   static inline Pack<double, N> name(Pack<double, N> x) {                                             \
-    return by_lane(x, [](double a) { return static_cast<double>(std::name(static_cast<wide>(a))); }); \
+    return by_lane(x, [&](double a) { return static_cast<double>(std::name(static_cast<wide>(a))); }); \
   }
 #define AOTPACK_DOUBLE_LANES_2(name, wide)                                               \
   template <int N>                                                                       \
   static inline Pack<double, N> name(Pack<double, N> x, Pack<double, N> y) {             \
-    return by_lane(x, y, [](double a, double b) {                                        \
+    return by_lane(x, y, [&](double a, double b) {                                        \
       return static_cast<double>(std::name(static_cast<wide>(a), static_cast<wide>(b))); \
     });                                                                                  \
   }
 #define AOTPACK_EXACT_LANES_2(name)                                                 \
   template <typename T, int N>                                                      \
   static inline Pack<T, N> name(Pack<T, N> x, Pack<T, N> y) {                       \
-    return by_lane(x, y, [](T a, T b) { return static_cast<T>(std::name(a, b)); }); \
+    return by_lane(x, y, [&](T a, T b) { return static_cast<T>(std::name(a, b)); }); \
   }
 
 AOTPACK_DOUBLE_LANES(exp, double)
@@ -57,14 +57,14 @@ AOTPACK_EXACT_LANES_2(copysign)
 // lgamma_r, because lgamma writes a global.
 template <int N>
 static inline Pack<float, N> lgamma(Pack<float, N> x) {
-  return by_lane(x, [](float a) {
+  return by_lane(x, [&](float a) {
     int sign;
     return static_cast<float>(lgamma_r(static_cast<double>(a), &sign));
   });
 }
 template <int N>
 static inline Pack<double, N> lgamma(Pack<double, N> x) {
-  return by_lane(x, [](double a) {
+  return by_lane(x, [&](double a) {
     int sign;
     return static_cast<double>(lgammal_r(static_cast<long double>(a), &sign));
   });
