@@ -15,7 +15,9 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from _pytest.runner import runtestprotocol
 
+from aotpack.building.frames import with_room
 from tests.support.archives import CompileC, make_archive
 from tests.support.once import made_once, run_folder
 
@@ -62,6 +64,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {name: place for place, name in enumerate(LONGEST)}
     order = sorted(range(len(items)), key=lambda i: (rank.get(files[i], len(LONGEST)), -tests[files[i]], files[i]))
     items[:] = [items[i] for i in order]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """As pytest runs a test, with room for the frames of what it and its fixtures call: torch's stacks are deep."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    with_room(runtestprotocol, item, nextitem=nextitem)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch.export import ExportedProgram
 
+from aotpack.building.frames import roomy
 from aotpack.errors import CaptureError
 from aotpack.export.capture.forward import forward_program
 from aotpack.export.capture.model_files import foreign
@@ -28,6 +29,7 @@ from aotpack.export.tracing.quiet import torch_quiet
 
 
 @reported("capture")
+@roomy
 @exclusive
 @launches_traced()
 def load_exported(

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from aotpack.building.frames import roomy
 from aotpack.errors import CaptureError
 from aotpack.export.capture.absent import AbsentWeights, named_tensors
 from aotpack.export.capture.dynamic_shapes import parse
@@ -58,6 +59,7 @@ class _Function(torch.nn.Module):
 
 
 @reported("capture")
+@roomy
 @exclusive
 @launches_traced()
 def aot_export(

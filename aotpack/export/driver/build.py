@@ -12,6 +12,7 @@ from pathlib import Path
 from aotpack.archive import check_output
 from aotpack.building.cache import BuildCache
 from aotpack.building.compiler import find_compiler
+from aotpack.building.frames import roomy
 from aotpack.building.processes import ProcessGroup
 from aotpack.errors import BuildError, UnsupportedOperatorError, UnsupportedTargetError
 from aotpack.export.backends.backend import Backend, HostStep, Tools
@@ -128,6 +129,7 @@ class _Clock:
 
 
 @reported("build")
+@roomy
 def build_archive(
     program: Program | Sequence[Program],
     output: str | os.PathLike[str],
