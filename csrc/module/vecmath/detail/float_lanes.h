@@ -86,7 +86,8 @@ static inline Pack<float, N> exp2(Pack<float, N> x) {
 template <int N>
 static inline Pack<float, N> expm1(Pack<float, N> x) {
   AOTPACK_HALF;
-  return in_double(x, [&](F64<H> a) { return core::with_sign<H>(core::expm1<H>(core::clamp<H>(a, -110.0, 110.0)), a); });
+  return in_double(x,
+                   [&](F64<H> a) { return core::with_sign<H>(core::expm1<H>(core::clamp<H>(a, -110.0, 110.0)), a); });
 }
 
 template <int N>

@@ -8,21 +8,21 @@
 
 namespace aotpack::vecmath {
 
-#define AOTPACK_DOUBLE_LANES(name, wide)                                                              \
-  template <int N>                                                                                    \
-  static inline Pack<double, N> name(Pack<double, N> x) {                                             \
+#define AOTPACK_DOUBLE_LANES(name, wide)                                                               \
+  template <int N>                                                                                     \
+  static inline Pack<double, N> name(Pack<double, N> x) {                                              \
     return by_lane(x, [&](double a) { return static_cast<double>(std::name(static_cast<wide>(a))); }); \
   }
 #define AOTPACK_DOUBLE_LANES_2(name, wide)                                               \
   template <int N>                                                                       \
   static inline Pack<double, N> name(Pack<double, N> x, Pack<double, N> y) {             \
-    return by_lane(x, y, [&](double a, double b) {                                        \
+    return by_lane(x, y, [&](double a, double b) {                                       \
       return static_cast<double>(std::name(static_cast<wide>(a), static_cast<wide>(b))); \
     });                                                                                  \
   }
-#define AOTPACK_EXACT_LANES_2(name)                                                 \
-  template <typename T, int N>                                                      \
-  static inline Pack<T, N> name(Pack<T, N> x, Pack<T, N> y) {                       \
+#define AOTPACK_EXACT_LANES_2(name)                                                  \
+  template <typename T, int N>                                                       \
+  static inline Pack<T, N> name(Pack<T, N> x, Pack<T, N> y) {                        \
     return by_lane(x, y, [&](T a, T b) { return static_cast<T>(std::name(a, b)); }); \
   }
 
