@@ -10,7 +10,7 @@ import torch
 from aotpack.archive import Reference
 from aotpack.export.backends.backend import LoweredConstant, LoweredModule
 from aotpack.export.blocks.structure import Structure, structure_of
-from aotpack.export.ir import regions
+from aotpack.export.ir import origins, regions
 from aotpack.export.ir.program import ConstantInfo, Program, Recipe, get_attribute
 from aotpack.export.partition.split import StageProgram
 from aotpack.export.torch_compat.graphs import module_over
@@ -23,12 +23,13 @@ class Outlined:
 
     stage: StageProgram
     structure: Structure
+    nodes: tuple[torch.fx.Node, ...]
 
     @staticmethod
     def of(stage: StageProgram) -> Outlined:
         """The stage, as it was taken out of its program."""
         program = stage.program
-        nodes = [node for node in program.graph.nodes if node.op not in ("placeholder", "get_attr", "output")]
+        nodes = tuple(node for node in program.graph.nodes if node.op not in ("placeholder", "get_attr", "output"))
         results: tuple[torch.fx.Node, ...] = program.graph.output_node().args[0]  # type: ignore[assignment]
         structure = structure_of(program, nodes, results)
         inputs = program.graph.find_nodes(op="placeholder")
@@ -37,7 +38,7 @@ class Outlined:
         specs = [replace(program.signature.inputs[inputs.index(node)], name="") for node in ordered]
         outputs = [replace(spec, name="") for spec in program.signature.outputs]
         key = (structure.key, tuple(specs), tuple(outputs), stage.device, stage.layouts_changed)
-        return Outlined(stage, Structure(key, ordered, structure.constants))
+        return Outlined(stage, Structure(key, ordered, structure.constants), nodes)
 
     def references(self) -> dict[int, Reference]:
         """By number of an input, in the order of the structure: what it is to the entry."""
@@ -108,6 +109,7 @@ class Instance:
             if attribute in names and info.recipe is not None
         }
         module = regions.copied(made.graph_module)
+        origins.transfer(module, self.model.nodes, self.own.nodes)
         root = torch.nn.Module()
         for node in regions.constants(module):
             attribute = str(node.target)

@@ -7,6 +7,8 @@ its own; it serves its first reader.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch.fx
 
 from aotpack.export.ir import regions
@@ -31,7 +33,7 @@ def mark(program: Program) -> None:
 
 def merge(by: torch.fx.Node, *nodes: torch.fx.Node) -> None:
     """Has `by` be made from these nodes too."""
-    found = (by.meta.get(_KEY, ()), *(node.meta.get(_KEY, ()) for node in nodes))
+    found = (_of(by), *map(_of, nodes))
     names = dict.fromkeys(name for origins in found for name in origins)
     if names:
         by.meta[_KEY] = tuple(names)
@@ -51,11 +53,25 @@ def replaced(node: torch.fx.Node, by: torch.fx.Node) -> None:
         pending += [other for other in given.all_input_nodes if set(other.users) == {given}]
 
 
+def transfer(module: torch.fx.GraphModule, origin: Sequence[torch.fx.Node], to: Sequence[torch.fx.Node]) -> None:
+    """What the nodes of the module's graph are made from: nodes of `to` in place of those in `origin`, in order."""
+    pairs = zip(origin, to, strict=True)
+    names = {old: new for one, other in pairs for old, new in zip(_of(one), _of(other), strict=True)}
+    for node in module.graph.nodes:
+        if found := _of(node):
+            node.meta[_KEY] = tuple(names.get(name, name) for name in found)
+
+
 def origins(module: torch.fx.GraphModule) -> Origins:
     """By node of one graph, the names of the nodes that it is made from."""
     found: Origins = {}
     for node in reversed(module.graph.nodes):
-        known = node.meta.get(_KEY, ())
+        known = _of(node)
         served = next((found[user] for user in node.users if found.get(user)), ())
         found[node] = known or served
     return found
+
+
+def _of(node: torch.fx.Node) -> tuple[str, ...]:
+    names: tuple[str, ...] = node.meta.get(_KEY, ())
+    return names

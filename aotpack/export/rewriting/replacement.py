@@ -37,7 +37,12 @@ def call_arguments(function: Callable[..., Any], found: Found) -> tuple[list[Any
     arguments = schema_of(found.output).arguments
     defaults = {each.name: each.default_value for each in arguments if each.has_default_value()}
     names = [name for name in found.values if name not in found.keywords]
-    signature = inspect.signature(function)
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a function of C, such as torch.tanh
+        while positional and _is_default(names[len(positional) - 1], positional[-1], defaults):
+            positional.pop()
+        return positional, {name: value for name, value in keywords.items() if not _is_default(name, value, defaults)}
     while True:
         try:
             signature.bind(*positional, **keywords)

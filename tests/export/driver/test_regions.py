@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 import aotpack
 from aotpack import Dim
-from aotpack.archive import read_manifest
+from aotpack.archive import ArchiveReader, read_manifest
+from aotpack.archive.description import read_description
 from aotpack.errors import BuildError
-from aotpack.export import BuildOptions, Program, aot_export, build_archive, load_exported
-from aotpack.runtime.packing import pack_weights
+from aotpack.export import BuildOptions, Program, aot_export, build_archive, load_exported, rewrite_pattern
+from aotpack.runtime.packing import pack_folder, pack_weights, unpack
 from tests.support.blocks import Block, Counting, Stack
 from tests.support.building import assert_close
 from tests.support.declared import check_declared_sizes
@@ -50,7 +51,7 @@ def updatable(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> tupl
     model = mixed()
     program = aot_export(model, (torch.randn(3, 4),), dynamic_shapes=BATCH)
     path = tmp_path_factory.mktemp("regions") / "model.aotpack"
-    return model, program, path, built(program, path, cache_dir, regions="auto", updatable=True)
+    return model, program, path, built(program, path, cache_dir, regions="auto", updatable=True, sources=True)
 
 
 def test_each_distinct_block_is_compiled_once(updatable: tuple[Stack, Program, Path, Any]) -> None:
@@ -74,6 +75,47 @@ def test_constants_have_the_names_of_their_own_block(updatable: tuple[Stack, Pro
         assert constants[f"_packed_blocks_{number}_up_weight"] == (f"blocks.{number}.up.weight",)
     # The first block is the last one.
     assert not any("blocks_0" in name or "blocks.0" in name for name in constants)
+
+
+def test_kernels_are_described_by_the_nodes_of_their_own_block(updatable: tuple[Stack, Program, Path, Any]) -> None:
+    with ArchiveReader(updatable[2]) as reader:
+        description = read_description(reader)
+    assert description is not None
+    variant = description["forward"]["default"]
+    (steps,) = variant.targets.values()
+    for number, step in enumerate(steps):
+        modules = [[variant.nodes[index].module for index in kernel] for kernel in step.kernels]
+        where = ["embed", "blocks.0", "blocks.1", "blocks.2", "blocks.3", "blocks.4", "head"][number]
+        assert modules and all(any(name.startswith(where) for name in names) for names in modules), (number, modules)
+    assert {node.stage for node in variant.nodes if node.module == "blocks.2.up"} == {3}
+
+
+def test_a_folder_and_back(updatable: tuple[Stack, Program, Path, Any], tmp_path: Path) -> None:
+    """Steps that share code share its sources."""
+    unpacked = unpack(updatable[2], tmp_path / "folder")
+    assert len(unpacked.modules) == 5  # with that of the weights
+    pack_folder(tmp_path / "folder", tmp_path / "again.aotpack")
+    assert (tmp_path / "again.aotpack").read_bytes() == updatable[2].read_bytes()
+
+
+def test_passes_of_the_user(tmp_path: Path, cache_dir: Path) -> None:
+    """They run over each block that is compiled."""
+
+    @rewrite_pattern(torch.ops.aten.gelu)
+    def write_out(x: Tensor) -> Tensor:
+        return x * (1 + torch.erf(x * 0.5**0.5)) / 2
+
+    unused = rewrite_pattern(torch.ops.aten.sin, name="no-sin")(torch.cos)
+    model, x = Stack([Block(), Block()]).eval(), torch.randn(2, 4)
+    options = BuildOptions(cache_dir=cache_dir, regions="auto")
+    with pytest.warns(UserWarning, match="no-sin matches nothing") as warned:
+        report = build_archive(
+            aot_export(model, (x,)), tmp_path / "t.aotpack", passes=[write_out, unused], options=options
+        )
+    assert not any("write-out" in str(each.message) for each in warned)
+    changed = [each for each in report.passes["forward"]["default"] if each.name == "write-out" and each.changes]
+    assert {change.layer for each in changed for change in each.changes} == {"blocks.0"}
+    assert_close(aotpack.load(tmp_path / "t.aotpack")(x), model(x).detach())
 
 
 def test_the_same_bits_as_without(updatable: tuple[Stack, Program, Path, Any], tmp_path: Path, cache_dir: Path) -> None:

@@ -76,6 +76,17 @@ def test_nothing_matches() -> None:
     assert use_silu(program) is program
 
 
+def test_functions_without_a_signature() -> None:
+    """Those of C: they get what is not at its default."""
+    given = torch.randn(3)
+    assert operators(check(rewrite_pattern(aten.sin)(torch.sin), torch.sin, given)) == ["aten.sin.default"]
+    assert "aten.tanh.default" in operators(
+        check(rewrite_pattern(aten.gelu, name="rough")(torch.tanh), nn.GELU(), given, same=False)
+    )
+    with pytest.raises(PassError, match="tanh"):
+        check(rewrite_pattern(aten.gelu, name="rough")(torch.tanh), nn.GELU(approximate="tanh"), given)
+
+
 def test_an_operator() -> None:
     """All calls of an operator, in all of its overloads, with the arguments that each has."""
 
