@@ -37,7 +37,7 @@ from aotpack.export.ir.units import DEFAULT, Unit, units_of
 from aotpack.export.ops.cuda.gpu import tf32_products
 from aotpack.export.partition.split import SplitProgram
 from aotpack.export.passes.common.pipeline import COMMON
-from aotpack.export.passes.runner import Pass, run_passes
+from aotpack.export.passes.runner import Pass, Step, run_passes
 from aotpack.export.torch_compat.patches import exclusive
 from aotpack.export.tracing.autocast import no_autocast
 from aotpack.export.weights.identity import Identities, share_state
@@ -311,7 +311,7 @@ def _prepare(
 def _in_regions(
     split: SplitProgram,
     regions: Regions,
-    common: Sequence[Pass],
+    common: Sequence[Step],
     backends: Sequence[tuple[Backend, Sequence[Pass], tuple[str, ...]]],
 ) -> tuple[_Piece, ...]:
     """The stages of a program, of whose blocks each distinct one goes through the passes once."""
