@@ -234,7 +234,8 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict aotpack
-	$(BIN)/clang-format --dry-run --Werror $(CPP_SOURCES)
+	@echo $(BIN)/clang-format --dry-run --Werror  '# all C++ sources'
+	@$(BIN)/clang-format --dry-run --Werror $(CPP_SOURCES)
 
 format: setup
 	$(BIN)/ruff check --fix .

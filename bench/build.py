@@ -21,9 +21,10 @@ def write_reference(model: str, directory: Path) -> None:
     from bench import models
 
     module, args = models.build(model)
-    args = tuple(arg.float() if arg.is_floating_point() else arg for arg in args)
     for index, arg in enumerate(args):
-        np.save(directory / f"input_{index}.npy", arg.numpy())
+        # numpy has no bfloat16.
+        np.save(directory / f"input_{index}.npy", (arg.float() if arg.dtype == torch.bfloat16 else arg).numpy())
+    args = tuple(arg.float() if arg.is_floating_point() else arg for arg in args)
     with torch.inference_mode():
         expected = module.float()(*args).numpy()
     if module.training:

@@ -1,10 +1,18 @@
 # What csrc/python/module.cpp and tensor.cpp define.
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, final, overload
+
+from typing_extensions import Buffer
 
 @final
 class Tensor:
-    """A result. Shares its memory without a copy: DLPack, and in CPU memory the buffer protocol and numpy."""
+    """A result, or what `from_buffer` makes. Shares its memory without a copy: DLPack, and in CPU memory the buffer
+    protocol and numpy.
+    """
+
+    @staticmethod
+    def from_buffer(buffer: Buffer, dtype: str, shape: Iterable[int]) -> Tensor:
+        """A tensor over bytes in CPU memory, in row-major order: an argument of any dtype without numpy."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...

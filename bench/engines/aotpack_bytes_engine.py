@@ -26,12 +26,14 @@ def open_session(artifact: str, inputs: list[str], threads: int) -> Any:
     return call
 
 
-def read(path: str) -> memoryview:
-    """The array of an .npy file as a shaped view, without numpy. Knows what the benches write: C order, f4 and i8."""
+def read(path: str) -> Any:
+    """The array of an .npy file, without numpy. Knows what the benches write: C order, f2, f4 and i8."""
+    from aotpack import Tensor
+
     data = Path(path).read_bytes()
     # Version 1.0 of the format: magic, version, length of the header, header (a Python dict), data.
     length = int.from_bytes(data[8:10], "little")
     header = data[10 : 10 + length].decode("latin1")
-    code = {"<f4": "f", "<i8": "q"}[header.partition("'descr': '")[2].partition("'")[0]]
+    dtype = {"<f2": "float16", "<f4": "float32", "<i8": "int64"}[header.partition("'descr': '")[2].partition("'")[0]]
     sizes = header.partition("'shape': (")[2].partition(")")[0].split(",")
-    return memoryview(data)[10 + length :].cast(code, [int(size) for size in sizes if size.strip()])
+    return Tensor.from_buffer(memoryview(data)[10 + length :], dtype, [int(size) for size in sizes if size.strip()])

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench.engines.aotpack_bytes_engine import read as read_bytes
+from bench.engines.aotpack_bytes_engine import read
 
 TITLE = "aotpack"
 
@@ -30,21 +30,12 @@ def open_session(artifact: str, inputs: list[str], threads: int) -> Any:
     import aotpack
 
     model = aotpack.load(artifact, device="cuda:0", num_threads=threads)
-    read = _halves if any(str(spec.dtype) == "float16" for spec in model.signature.inputs) else read_bytes
     args = [model.to_device(read(path)) for path in inputs]
 
     def call() -> Any:
         return model(*args)
 
     return call
-
-
-def _halves(path: str) -> Any:
-    """Floats are in files as float32. Only models with inputs of half precision need numpy, which imports slowly."""
-    import numpy as np
-
-    array = np.load(path)
-    return array.astype(np.float16) if array.dtype == np.float32 else array
 
 
 def to_numpy(result: Any) -> list[Any]:

@@ -107,6 +107,7 @@ bool Argument::import(PyObject* object, const Site& site, DLDataType expected, b
     ok = import_numpy(object, site, writable);
   } else if (Tensor* tensor = tensor_of(object)) {
     tensor_ = tensor->get();
+    if (writable && tensor->is_read_only()) return fail_read_only(site);
     ok = check_device(site, tensor_.device);
   } else {
     const ArrayType type = array_type(Py_TYPE(object));

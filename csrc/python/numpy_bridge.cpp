@@ -171,10 +171,12 @@ PyObject* numpy_from_tensor(DLManagedTensorVersioned* tensor) {
     for (int i = 0; i < t.ndim; ++i) strides[i] = t.strides[i] * itemsize(t.dtype);
     out_strides = strides;
   }
+  const bool read_only = (tensor->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0;
   PyObject* array = nullptr;
   if (descr) {
     array = PyArray_NewFromDescr(&PyArray_Type, descr, t.ndim, reinterpret_cast<npy_intp*>(t.shape), out_strides,
-                                 static_cast<char*>(t.data) + t.byte_offset, NPY_ARRAY_BEHAVED, nullptr);
+                                 static_cast<char*>(t.data) + t.byte_offset,
+                                 read_only ? NPY_ARRAY_ALIGNED : NPY_ARRAY_BEHAVED, nullptr);
   }
   if (!array) {
     Py_DECREF(capsule);

@@ -2,12 +2,14 @@
 
 #include <nanobind/stl/string.h>
 
+#include "buffer_tensor.h"
 #include "dtype.h"
 #include "numpy_bridge.h"
 #include "status.h"
 #include "tensor_values.h"
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace aotpack::python {
 namespace {
@@ -146,6 +148,10 @@ nb::object to_dlpack(const Tensor& self, nb::object stream, nb::object max_versi
       release_unused<DLManagedTensorVersioned>(capsule, "dltensor_versioned");
     }));
   }
+  if (self.is_read_only() && !want_copy) {
+    PyErr_SetString(PyExc_BufferError, "the tensor is read-only, which DLPack says from version 1.0 on; use copy=True");
+    throw nb::python_error();
+  }
   Tensor copied(want_copy ? copy_of(self) : self.export_tensor());
   return nb::steal(PyCapsule_New(copied.export_legacy(), "dltensor",
                                  [](PyObject* capsule) { release_unused<DLManagedTensor>(capsule, "dltensor"); }));
@@ -244,10 +250,14 @@ int Tensor::get_buffer(PyObject* self, Py_buffer* view, int flags) const {
     PyErr_SetString(PyExc_BufferError, "the tensor does not have the requested memory order");
     return -1;
   }
+  if (is_read_only() && (flags & PyBUF_WRITABLE)) {
+    PyErr_SetString(PyExc_BufferError, "the tensor is read-only");
+    return -1;
+  }
   view->buf = data();
   view->obj = Py_NewRef(self);
   view->len = size() * itemsize(t.dtype);
-  view->readonly = 0;
+  view->readonly = is_read_only();
   view->itemsize = itemsize(t.dtype);
   view->format = (flags & PyBUF_FORMAT) ? const_cast<char*>(format) : nullptr;
   view->ndim = t.ndim;
@@ -263,7 +273,7 @@ int Tensor::get_buffer(PyObject* self, Py_buffer* view, int flags) const {
 DLManagedTensorVersioned* Tensor::export_tensor() const {
   auto* result = make_export<DLManagedTensorVersioned>(shared_, strides_);
   result->version = {AOTPACK_DLPACK_MAJOR, AOTPACK_DLPACK_MINOR};
-  result->flags = 0;
+  result->flags = is_read_only() ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
   return result;
 }
 
@@ -283,10 +293,30 @@ Tensor* tensor_of(PyObject* object) {
 void bind_tensor(nb::module_& module) {
   auto cls =
       nb::class_<Tensor>(module, "Tensor", nb::type_slots(kSlots), nb::is_final(),
-                         "A result. Shares its memory without a copy through DLPack (torch.from_dlpack) and, in\n"
-                         "CPU memory, through the buffer protocol (memoryview) and numpy.");
+                         "A result, or what `from_buffer` makes. Shares its memory without a copy through DLPack\n"
+                         "(torch.from_dlpack) and, in CPU memory, through the buffer protocol (memoryview) and numpy.");
   g_tensor_type = reinterpret_cast<PyTypeObject*>(cls.ptr());
-  cls.def_prop_ro("shape", shape_of, "The sizes.", nb::sig("def shape(self) -> tuple[int, ...]"))
+  cls.def_static(
+         "from_buffer",
+         [](nb::object buffer, const char* dtype, nb::handle shape) {
+           DLManagedTensorVersioned* tensor = tensor_from_buffer(buffer.ptr(), dtype, shape);
+           if (!tensor) throw nb::python_error();
+           return nb::steal(new_tensor_object(tensor));
+         },
+         "buffer"_a, "dtype"_a, "shape"_a,
+         "A tensor over bytes in CPU memory, in row-major order: an argument of any dtype without numpy.\n\n"
+         "Args:\n"
+         "    buffer: contiguous memory (bytes, bytearray, memoryview, mmap, ...), kept as long as the tensor is "
+         "used.\n"
+         "        It is shared if its address is a multiple of the element size, otherwise copied.\n"
+         "    dtype: the name of the element type, such as \"float16\" or \"bfloat16\".\n"
+         "    shape: the sizes.\n\n"
+         "Raises:\n"
+         "    ValueError: the dtype is unknown, or the buffer has another number of bytes.\n"
+         "    TypeError, BufferError: the object has no contiguous buffer.",
+         nb::sig("def from_buffer(buffer: collections.abc.Buffer, dtype: str, shape: collections.abc.Iterable[int]) -> "
+                 "Tensor"))
+      .def_prop_ro("shape", shape_of, "The sizes.", nb::sig("def shape(self) -> tuple[int, ...]"))
       .def_prop_ro("strides", strides_of, "The strides, in elements.", nb::sig("def strides(self) -> tuple[int, ...]"))
       .def_prop_ro(
           "dtype", [](const Tensor& self) { return dtype_name(self.get().dtype); },

@@ -1,5 +1,6 @@
-// aotpack.Tensor: a result of a call, for programs without an array library. It hands its memory out through the buffer
-// protocol, DLPack and numpy, without a copy; what is on a device reaches the host as a copy.
+// aotpack.Tensor: a result of a call or what arrived as bytes, for programs without an array library. It hands its
+// memory out through the buffer protocol, DLPack and numpy, without a copy; what is on a device reaches the host as a
+// copy.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,6 +18,7 @@ class SharedTensor {
   // Takes `tensor` over.
   explicit SharedTensor(DLManagedTensorVersioned* tensor) : tensor_(tensor) {}
   const DLTensor& get() const { return tensor_->dl_tensor; }
+  bool is_read_only() const { return (tensor_->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0; }
   void retain() { references_.fetch_add(1, std::memory_order_relaxed); }
   void release();
 
@@ -38,6 +40,7 @@ class Tensor {
   void* data() const { return static_cast<char*>(get().data) + get().byte_offset; }
   const std::vector<int64_t>& strides() const { return strides_; }  // elements
   bool is_on_host() const { return get().device.device_type == kDLCPU; }
+  bool is_read_only() const { return shared_->is_read_only(); }
   int64_t size() const;  // elements
 
   int get_buffer(PyObject* self, Py_buffer* view, int flags) const;
