@@ -111,7 +111,9 @@ def test_conv_bn_fusion_mixed_dtype() -> None:
 
 
 def test_optimize_for_inference_cpu(build: Build) -> None:
-    """Dropouts go, and chains of convolution, norm and activation become one kernel each."""
+    """Dropouts go, and chains of convolution, norm and activation become one kernel each; models of vision:
+    tests/export/passes/test_vision.py.
+    """
 
     class Model(nn.Module):
         def __init__(self) -> None:
