@@ -24,8 +24,9 @@ from aotpack.export.driver.backends import by_backend, on_host
 from aotpack.export.driver.compile import Lowered, compile_modules
 from aotpack.export.driver.compiled import CompiledModule, CompiledUnit
 from aotpack.export.driver.host_steps import refuse_host_steps
-from aotpack.export.driver.pack import Draft, pack, pass_reports
+from aotpack.export.driver.pack import Draft, pack
 from aotpack.export.driver.pipeline import select
+from aotpack.export.driver.provenance import pass_reports
 from aotpack.export.driver.regions import MARKED, OFF, Regions, check_regions, regions_of
 from aotpack.export.driver.report import BuildReport
 from aotpack.export.driver.self_check import CheckReport

@@ -14,8 +14,10 @@ from aotpack.archive.description import (
     DescribedStep,
     DescribedValue,
     DescribedVariant,
+    encode_description,
 )
 from aotpack.export.backends.backend import LoweredModule
+from aotpack.export.driver.compiled import CompiledUnit
 from aotpack.export.ir import origins, regions
 from aotpack.export.ir.dims import dims_of_symbols
 from aotpack.export.ir.program import Program
@@ -46,6 +48,23 @@ def describe(
         tuple(described.nodes),
         {target: tuple(described.step(each, module) for each, module in steps) for target, steps in targets.items()},
     )
+
+
+def described_unit(compiled: CompiledUnit) -> DescribedVariant:
+    """The description of a unit, with the modules of each target."""
+    targets: dict[str, list[tuple[Program, LoweredModule]]] = {}
+    for stage in compiled.stages():
+        for each in stage:
+            targets.setdefault(each.lowered.target, []).append((each.program, each.lowered))
+    return describe(compiled.unit.program, compiled.split, targets)
+
+
+def encoded_descriptions(units: Sequence[CompiledUnit], described: Mapping[str, DescribedVariant]) -> bytes:
+    """The file with the descriptions of these units, which `described` has by their labels."""
+    entries: dict[str, dict[str, DescribedVariant]] = {}
+    for each in units:
+        entries.setdefault(each.unit.name, {})[each.unit.variant] = described[each.unit.label]
+    return encode_description(entries)
 
 
 def source_operators(
