@@ -18,7 +18,8 @@ from aotpack.export.capture.models import aot_export
 from aotpack.export.capture.streaming import without_weights
 from aotpack.export.capture.variants import Variants
 from aotpack.export.custom_ops.kernels import custom_kernel, kernel_include_dir
-from aotpack.export.driver.build import BuildOptions, build_archive
+from aotpack.export.driver.build import build_archive
+from aotpack.export.driver.options import BuildOptions
 from aotpack.export.driver.report import BuildReport
 from aotpack.export.ir.program import Program
 from aotpack.export.partition.devices import Device, Link, Topology

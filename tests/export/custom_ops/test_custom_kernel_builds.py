@@ -21,7 +21,7 @@ from aotpack.export import BuildReport, aot_export, build_archive, custom_kernel
 from aotpack.export.backends.cpu import toolchain
 from aotpack.export.backends.cpu.custom_glue import glue, shim_name
 from aotpack.export.custom_ops.kernels import custom_kernels_restored
-from aotpack.export.driver.build import BuildOptions
+from aotpack.export.driver.options import BuildOptions
 from aotpack.export.torch_compat.inductor.wrapper import _literal
 from tests.support.building import manifest_of
 from tests.support.torch_version import VERSION

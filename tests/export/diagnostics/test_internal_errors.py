@@ -20,15 +20,16 @@ pytestmark = pytest.mark.torch
 
 _CAPTURE = "aotpack.export.capture"
 _BUILD = "aotpack.export.driver.build"
+_PREPARE = "aotpack.export.driver.prepare"
 _CPU = "aotpack.export.backends.cpu.backend"
 _STAGES = {
     f"{_CAPTURE}.models.parse": "capture",
     f"{_CAPTURE}.forward.functional_graph": "capture",
     f"{_CAPTURE}.forward.make_program": "capture",
     f"{_CAPTURE}.forward.probed": "capture",
-    f"{_BUILD}.units_of": "build",
-    f"{_BUILD}.run_passes": "passes",
-    f"{_BUILD}.share_state": "passes",
+    f"{_PREPARE}.units_of": "build",
+    f"{_PREPARE}.run_passes": "passes",
+    f"{_PREPARE}.share_state": "passes",
     f"{_CPU}.lower": "lower",
     f"{_CPU}.compile_module": "compile",
     f"{_BUILD}.pack": "pack",

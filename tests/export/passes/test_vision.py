@@ -17,7 +17,7 @@ from torch import nn
 
 from aotpack.archive import ArchiveReader
 from aotpack.export import BuildOptions, Program, aot_export, build_archive
-from aotpack.export.driver import build
+from aotpack.export.driver import prepare
 from aotpack.export.passes.runner import Step, run_passes
 from bench import models, vision
 from tests.support.building import assert_close
@@ -131,7 +131,7 @@ def _built(program: Program, path: Path, cache_dir: Path, monkeypatch: pytest.Mo
         after.append(run_passes(program, passes))
         return after[-1]
 
-    monkeypatch.setattr(build, "run_passes", noted)
+    monkeypatch.setattr(prepare, "run_passes", noted)
     build_archive(program, path, options=BuildOptions(cache_dir=cache_dir, goldens=False))
     # The common passes, then those of the one backend.
     assert len(after) == 2
