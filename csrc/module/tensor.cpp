@@ -136,7 +136,7 @@ Call::~Call() {
   // After a failure tensors may still hold blocks: they go back to the runtime here.
   auto sweep = [this](Storage* storages, int count) {
     for (int i = 0; i < count; ++i) {
-      if (storages[i].references > 0 && storages[i].block != nullptr) release(storages[i].block);
+      if (storages[i].references > 0 && storages[i].block != nullptr) release(storages[i]);
     }
   };
   sweep(storages_, slabs_ == nullptr ? used_ : kInline);
@@ -162,6 +162,14 @@ void* Call::allocate(int64_t bytes) {
 
 void Call::release(void* block) {
   reinterpret_cast<aotpack_import_free_fn>(call_->imports[import_free])(call_->runtime, block);
+}
+
+void Call::release(const Storage& storage) {
+  if (storage.on_host) {
+    std::free(storage.block);
+  } else {
+    release(storage.block);
+  }
 }
 
 uint64_t Call::seed() { return reinterpret_cast<aotpack_import_seed_fn>(call_->imports[import_seed])(call_->runtime); }
@@ -212,8 +220,22 @@ static void set_shape(Tensor* tensor, int32_t rank, const int64_t* sizes, const 
 
 Tensor* Call::empty(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype) {
   if (rank > AOTPACK_MAX_RANK) throw_invalid("a tensor of rank " + std::to_string(rank) + " is not supported");
-  int64_t bytes = view_bytes(rank, sizes, strides, dtype);
-  void* block = allocate(bytes);
+  const int64_t bytes = view_bytes(rank, sizes, strides, dtype);
+  return over(allocate(bytes), bytes, rank, sizes, strides, dtype);
+}
+
+Tensor* Call::empty_on_host(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype) {
+  if (rank > AOTPACK_MAX_RANK) throw_invalid("a tensor of rank " + std::to_string(rank) + " is not supported");
+  const int64_t bytes = view_bytes(rank, sizes, strides, dtype);
+  void* block = std::malloc(static_cast<size_t>(bytes > 0 ? bytes : 1));
+  if (block == nullptr) throw Error(AOTPACK_MODULE_OUT_OF_MEMORY, "out of memory for a number of the host");
+  Tensor* tensor = over(block, bytes, rank, sizes, strides, dtype);
+  tensor->storage->on_host = true;
+  return tensor;
+}
+
+Tensor* Call::over(void* block, int64_t bytes, int32_t rank, const int64_t* sizes, const int64_t* strides,
+                   int32_t dtype) {
   Tensor* tensor = new_tensor();
   Storage* storage = new_storage();
   *storage = Storage{static_cast<char*>(block), block, bytes, 1, nullptr};
@@ -270,7 +292,7 @@ Tensor* Call::retain(const Tensor* source) {
 void Call::drop(Tensor* tensor) {
   Storage* storage = tensor->storage;
   if (--storage->references == 0) {
-    if (storage->block != nullptr) release(storage->block);
+    if (storage->block != nullptr) release(*storage);
     storage->next_free = free_storages_;
     free_storages_ = storage;
   }

@@ -42,7 +42,7 @@ struct Storage {
   int64_t nbytes;
   int32_t references;
   Storage* next_free;
-  // In modules for devices: the memory is the host's.
+  // In modules for devices: the memory is the host's. A block is from malloc then.
   bool on_host = false;
 };
 
@@ -92,6 +92,8 @@ class Call {
 
   // A tensor with memory of its own. Sizes and strides are copied.
   Tensor* empty(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);
+  // The same in memory of the host, in modules for devices; not for results.
+  Tensor* empty_on_host(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);
   Tensor* empty_contiguous(int32_t rank, const int64_t* sizes, int32_t dtype);
   // A tensor over memory that it does not own.
   Tensor* borrow(const aotpack_module_tensor& source);
@@ -109,6 +111,8 @@ class Call {
  private:
   Tensor* new_tensor();
   Storage* new_storage();
+  Tensor* over(void* block, int64_t bytes, int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);
+  void release(const Storage& storage);
 
   // Enough for small models without touching the heap; larger ones chain slabs from it.
   static constexpr int kInline = 48;

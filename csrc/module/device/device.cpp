@@ -80,6 +80,29 @@ void aoti_torch_zero_(AtenTensorHandle tensor) {
   fill(tensor->data, 0, 1, tensor->numel() * element_size(tensor->dtype));
 }
 
+void aoti_torch_copy_(AtenTensorHandle to, AtenTensorHandle from, int32_t) {
+  const bool is_alike = to->dtype == from->dtype && to->rank == from->rank &&
+                        std::equal(to->sizes, to->sizes + to->rank, from->sizes) &&
+                        std::equal(to->strides, to->strides + to->rank, from->strides);
+  if (!is_alike || extent(from) != from->numel() * element_size(from->dtype)) {
+    throw_invalid("a copy between the host and the device changes the layout");
+  }
+  const int64_t bytes = extent(from);
+  uint64_t value = 0;
+  if (bytes == 0) return;
+  if (to->storage->on_host) {
+    read(from, to->data, bytes);
+  } else if (!from->storage->on_host) {
+    copy_on_device(to->data, from->data, bytes);
+  } else if (from->numel() == 1 && bytes <= static_cast<int64_t>(sizeof(value))) {
+    // A number of the host is part of the work, which graphs record.
+    std::memcpy(&value, from->data, static_cast<size_t>(bytes));
+    fill(to->data, value, bytes, 1);
+  } else {
+    upload(to->data, from->data, bytes);
+  }
+}
+
 void aoti_torch_clone_preserve_strides(AtenTensorHandle tensor, AtenTensorHandle* out) {
   Owned copy(Call::current().empty(tensor->rank, tensor->sizes, tensor->strides, tensor->dtype));
   copy_on_device(copy->data, tensor->data, extent(tensor));

@@ -5,6 +5,7 @@
 // Generated code relies on these.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -24,6 +25,27 @@
 #include "shim/handles.h"
 #include "shim/tensors.h"
 
+// Half precisions, as generated code reads numbers of them.
+namespace at {
+
+struct BFloat16 {
+  uint16_t bits;
+  operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
+};
+struct Half {
+  uint16_t bits;
+  operator float() const {
+    const uint32_t sign = uint32_t{bits} >> 15 << 31;
+    const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    const float magnitude = exponent == 31  ? std::bit_cast<float>(0x7f800000u | uint32_t(mantissa) << 13)
+                            : exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24)
+                                            : std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25);
+    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
+  }
+};
+
+}  // namespace at
+
 // In the namespace of generated code, which finds them there: kernels of the host, which a module may contain too, have
 // others of these names (shim/host_data.h).
 namespace torch::aot_inductor {
@@ -35,6 +57,18 @@ inline void aoti_torch_get_device_index(AtenTensorHandle, int32_t* out) {
   *out = aotpack::module::Call::current().arguments().device.index;
 }
 void aoti_torch_zero_(AtenTensorHandle tensor);
+// Memory of the device, or of the host for a single number that stays there.
+inline void aoti_torch_empty_strided(int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype,
+                                     int32_t device_type, int32_t, AtenTensorHandle* out) {
+  aotpack::module::Call& call = aotpack::module::Call::current();
+  *out = device_type == aotpack_device_cpu ? call.empty_on_host(static_cast<int32_t>(rank), sizes, strides, dtype)
+                                           : call.empty(static_cast<int32_t>(rank), sizes, strides, dtype);
+}
+// Between the host and the device, of tensors that are laid out alike.
+void aoti_torch_copy_(AtenTensorHandle destination, AtenTensorHandle source, int32_t non_blocking);
+inline void aoti_torch_assign_tensors_out(AtenTensorHandle source, AtenTensorHandle* out) {
+  *out = aotpack::module::Call::current().retain(source);
+}
 void aoti_torch_clone_preserve_strides(AtenTensorHandle tensor, AtenTensorHandle* out);
 // Seeds of random operators: values of the host.
 void aoti_torch_cuda_randint_low_out(AtenTensorHandle out, int64_t low, int64_t high, const int64_t* sizes,
@@ -64,6 +98,16 @@ AOTPACK_ITEM(uint32, uint32_t)
 AOTPACK_ITEM(uint64, uint64_t)
 AOTPACK_ITEM(bool, bool)
 #undef AOTPACK_ITEM
+
+template <typename Half>
+void aoti_torch_item_bfloat16(AtenTensorHandle tensor, Half* out) {
+  static_assert(sizeof(Half) == 2);
+  aotpack::module::read(tensor, out, sizeof(Half));
+}
+template <typename Half>
+void aoti_torch_item_float16(AtenTensorHandle tensor, Half* out) {
+  aoti_torch_item_bfloat16(tensor, out);
+}
 
 }  // namespace torch::aot_inductor
 

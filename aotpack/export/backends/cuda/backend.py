@@ -42,7 +42,7 @@ class CudaBackend:
                 f"modules for {target} cannot record the times of their kernels",
                 hint="build without profile=True, and measure with the tools of the GPU",
             )
-        return lower(program, target)
+        return lower(program, target, weights_known=weights_known)
 
     def compile(
         self, module: LoweredCuda, tools: Tools, *, progress: Callable[[str], None] | None = None

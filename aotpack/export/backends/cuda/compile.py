@@ -91,6 +91,10 @@ def _units(module: LoweredCuda, tools: Tools) -> list[Unit]:
             header=host_header(module.target, tools.compiler),
         )
     ]
+    flags_of_kernels = host_kernel_flags(module.target)
+    for index, text in enumerate(module.host_kernels):
+        known = [identity, native_sources.headers_hash(), torch.__version__, *portable(flags_of_kernels), text]
+        units.append(Unit(f"host_kernels{index}.cpp", flags_of_kernels, digest_of(known), text=text))
     if module.host_shims:
         units += library_units(module.target, module.host_shims, tools.compiler, halves=module.halves)
     for name in _SOURCES_WITH_HOST_STEPS if module.host_shims else _SOURCES:
@@ -104,6 +108,12 @@ def host_flags(target: str) -> tuple[str, ...]:
     """Flags of the C++ compiler for host code."""
     folders: Sequence[str] = [str(folder) for folder in native_sources.include_folders()]
     return (*_FLAGS, *BY_NAME[target].march, *(flag for folder in folders for flag in ("-I", folder)))
+
+
+def host_kernel_flags(target: str) -> tuple[str, ...]:
+    """Flags of the C++ compiler for kernels of single numbers, which need no threads."""
+    flags = toolchain.generated_flags(target, optimize="-O1")
+    return tuple(flag for flag in flags if flag != "-fopenmp")
 
 
 def host_header(target: str, compiler: Compiler) -> Precompiled | None:

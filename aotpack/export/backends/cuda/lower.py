@@ -13,15 +13,13 @@ from aotpack.errors import LoweringError
 from aotpack.export.backends.backend import LoweredConstant, LoweredModule
 from aotpack.export.backends.check_wording import wording
 from aotpack.export.backends.cpp_text import blank_literals
+from aotpack.export.backends.cpu.kernel_source import translation_units
 from aotpack.export.backends.cuda import host_steps
 from aotpack.export.backends.cuda.retarget import on_device
 from aotpack.export.backends.cuda.wrapper_source import assemble
 from aotpack.export.backends.halves import used_halves
-from aotpack.export.backends.unsupported_operators import OperatorUse, refuse, uses_of
-from aotpack.export.diagnostics import model_lines
+from aotpack.export.backends.unsupported_operators import refuse, uses_of
 from aotpack.export.ir.program import ConstantInfo, Program
-from aotpack.export.ir.regions import calls_graphs
-from aotpack.export.ir.rewriter import layer_of
 from aotpack.export.passes.runner import refuse_specialization
 from aotpack.export.probing.lowering_guards import lowering_checks
 from aotpack.export.symbolic_shapes import shape_env
@@ -30,6 +28,9 @@ from aotpack.export.torch_compat.inductor.cuda.codegen import generate_cuda
 from aotpack.export.torch_compat.inductor.cuda.device import fake_gpu
 from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel
 from aotpack.targets import BY_NAME, GpuInfo
+
+# Characters of a source of kernels for the host: all of a model's, but for extremes.
+_UNIT_SIZE = 60_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,26 +41,29 @@ class LoweredCuda(LoweredModule):
         wrapper: the host code.
         device_code: the compiled kernels.
         host_shims: the functions for CPUs that it calls.
+        host_kernels: sources of the kernels that compute single numbers on the host.
         halves: which of "bf16" and "f16" the model computes with.
     """
 
     wrapper: str
     device_code: tuple[CudaKernel, ...]
     host_shims: frozenset[str]
+    host_kernels: tuple[str, ...]
     halves: frozenset[str]
 
 
-def lower(program: Program, target: str) -> LoweredCuda:
+def lower(program: Program, target: str, *, weights_known: bool = True) -> LoweredCuda:
     """Generates the host code of the module for `target`, and compiles its kernels.
+
+    `weights_known` allows numbers among the weights that control flow depends on to be part of the code.
 
     Raises:
         UnsupportedOperatorError: the model needs operators that have no kernel; all of them are listed.
         LoweringError: code generation failed.
     """
     gpu = _gpu(target)
-    _refuse_inner_graphs(program)
     with shape_env.sizes_from_zero(), shape_env.lines_of_the_model(), fake_gpu(gpu):
-        graph, values, attributes = on_device(program)
+        graph, values, attributes = on_device(program, weights_known=weights_known)
         num_inputs = len(program.signature.inputs)
         code = generate_cuda(graph, values, num_inputs, wording=wording(program))
     refuse_specialization(program, "TorchInductor")
@@ -82,31 +86,22 @@ def lower(program: Program, target: str) -> LoweredCuda:
         num_outputs=len(program.signature.outputs),
         constants=len(constants),
     )
+    host_kernels = tuple(translation_units(code.host_kernels, _UNIT_SIZE))
     return LoweredCuda(
         target=target,
-        sources=(wrapper.text, *(kernel.ptx for kernel in kernels)),
+        sources=(wrapper.text, *host_kernels, *(kernel.ptx for kernel in kernels)),
         wrapper=wrapper.text,
         constants=constants,
         kernels=wrapper.kernels,
         checks=checks,
         device_code=kernels,
+        host_kernels=host_kernels,
         host_shims=frozenset(function.name for function in on_host.values()),
         halves=used_halves(program),
         host_steps=host_steps.steps(code.operators, on_host),
         tf32=any(".tf32" in kernel.ptx for kernel in kernels),
         choices=tuple(f"{kernel.entry} for {target}: {kernel.choice}" for kernel in kernels if kernel.choice),
     )
-
-
-def _refuse_inner_graphs(program: Program) -> None:
-    """Raises UnsupportedOperatorError for operators over functions: no host code is generated for them yet."""
-    calls = [node for node in program.graph.nodes if calls_graphs(node)]
-    lines = [model_lines.of_trace(node.meta.get("stack_trace") or "") for node in calls]
-    uses = [
-        OperatorUse(f"{node.target.name()} on a GPU", layer_of(node), line.full if line else "")
-        for node, line in zip(calls, lines, strict=True)
-    ]
-    refuse(uses)
 
 
 def _gpu(target: str) -> GpuInfo:
@@ -132,8 +127,7 @@ def supported_shims() -> frozenset[str]:
     module = native_sources.module_folder()
     shared = [path for path in sorted((module / "shim").glob("*.h")) if path.name != "host_data.h"]
     text = "".join(path.read_text() for path in [*shared, module / "device" / "shim.h"])
-    # Declared for both kinds of modules, defined for those of the host.
-    names = set(re.findall(r"\b(aoti_torch_\w+)\(", text)) - {"aoti_torch_assign_tensors_out"}
+    names = set(re.findall(r"\b(aoti_torch_\w+)\(", text))
     for macro in ("item", "scalar_to_tensor"):
         names |= {f"aoti_torch_{macro}_{dtype}" for dtype in re.findall(r"AOTPACK_ITEM\((\w+),", text)}
     return frozenset(names)

@@ -68,6 +68,7 @@ class GeneratedCode:
         constant_origins: by name of a constant, the attribute of the graph that it was.
         dispatcher_calls: operators without a C function.
         operators: the operators that are called.
+        host_kernels: of a program for a GPU, the C++ of kernels that compute single numbers on the host.
     """
 
     wrapper: str
@@ -76,6 +77,7 @@ class GeneratedCode:
     constant_origins: dict[str, str] = field(default_factory=dict)
     dispatcher_calls: list[str] = field(default_factory=list)
     operators: list[Fallback] = field(default_factory=list)
+    host_kernels: list[str] = field(default_factory=list)
 
 
 def supported_targets() -> tuple[str, ...]:
@@ -191,6 +193,7 @@ def _intercepted(result: list[GeneratedCode]) -> Iterator[None]:
                 constant_origins=dict(getattr(graph, "allocated_constant_name", {})),
                 dispatcher_calls=_dispatcher_calls(serialized_extern_kernel_nodes),
                 operators=fallbacks(graph),
+                host_kernels=list(getattr(graph.wrapper_code, "host_kernels", ())),
             )
         )
         return "generated"

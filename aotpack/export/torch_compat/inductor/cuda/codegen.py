@@ -2,6 +2,8 @@
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codecache.CudaKernelParamCache.cache_clear   what the generator of wrappers knows of kernels
+  torch._inductor.cpu_vec_isa.valid_vec_isa_list   kernels of single numbers need no instruction set of the host's
+  torch._higher_order_ops.triton_kernel_wrap.triton_kernel_wrapper_mutation
   torch._inductor.config, by name: settings that exist in some of the versions only
 """
 
@@ -23,7 +25,9 @@ from aotpack.export.torch_compat.inductor.codegen import (
     run_inductor,
     settings_everywhere,
 )
+from aotpack.export.torch_compat.inductor.device_asserts import asserts_checked
 from aotpack.export.torch_compat.library import decomposed_by
+from aotpack.export.torch_compat.patches import replaced
 
 # Settings that not every version has; without them the version does not do what they switch off.
 _OPTIONAL = {"use_static_triton_launcher": False, "use_static_cuda_launcher": False}
@@ -48,6 +52,8 @@ def generate_cuda(
     Raises:
         LoweringError: Inductor could not generate code; the cause is chained.
     """
+    from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_mutation
+    from torch._inductor import cpu_vec_isa
     from torch._inductor.codecache import CudaKernelParamCache
 
     from aotpack.export.torch_compat.inductor.cuda.kernel_ir import kernels_read_once
@@ -55,6 +61,8 @@ def generate_cuda(
     from aotpack.export.torch_compat.inductor.cuda.user_kernels import launches_by_kernels
     from aotpack.export.torch_compat.inductor.cuda.wrapper import cuda_module_wrappers
 
+    # Passes over a graph remove what they take for dead in the graphs inside, whose launches are in place by then.
+    torch.fx.has_side_effect(triton_kernel_wrapper_mutation)
     CudaKernelParamCache.cache_clear()
     try:
         with (
@@ -64,6 +72,8 @@ def generate_cuda(
             launches_by_kernels(),
             decomposed_by(functions_for_gpus()),
             cuda_module_wrappers(num_inputs),
+            replaced(cpu_vec_isa, "valid_vec_isa_list", list),
+            asserts_checked(),
             _without_lines(),
         ):
             return run_inductor(gm, inputs, _settings(), wording=wording)

@@ -42,11 +42,13 @@ class CudaModuleWrapper(ModuleParts, CppWrapperGpu):
     Attributes:
         num_inputs: how many of the graph's inputs are inputs of the module; the others are constants.
         kernels: the compiled kernels.
+        host_kernels: the C++ of those that compute single numbers on the host.
     """
 
     def __init__(self, num_inputs: int) -> None:
         self.num_inputs = num_inputs
         self.kernels: list[CudaKernel] = []
+        self.host_kernels: list[str] = []
         super().__init__()
 
     def write_wrapper_decl(self) -> None:
@@ -74,6 +76,13 @@ class CudaModuleWrapper(ModuleParts, CppWrapperGpu):
         # Constants are aligned; a copy would not be the state that the model writes to.
         V.graph.inputs_to_check = [i for i in V.graph.inputs_to_check or () if i < self.num_inputs]
         super().codegen_inputs()  # type: ignore[no-untyped-call]
+
+    def _define_kernel_helper(
+        self, kernel_name: str, kernel_body: str, metadata: str | None = None, gpu: bool = True, *args: Any, **kwargs: Any
+    ) -> None:
+        if not gpu:
+            self.host_kernels.append(kernel_body)
+        super()._define_kernel_helper(kernel_name, kernel_body, metadata, gpu, *args, **kwargs)
 
     def generate_and_run_autotune_block(self) -> None:
         """Compiles the kernels; there is no device to time them on."""
@@ -167,7 +176,9 @@ def _results_conform(kind: Any) -> Iterator[None]:
     @functools.wraps(original)
     def codegen(self: Any, wrapper: Any) -> None:
         original(self, wrapper)
-        if isinstance(self.layout, ir.Layout) and self.layout.device.type == "cuda":
+        # Results of branches and loops are those of their graphs.
+        of_graphs = isinstance(self, ir.MultiOutput) and isinstance(self.inputs[0], (ir.Conditional, ir.WhileLoop))
+        if isinstance(self.layout, ir.Layout) and self.layout.device.type == "cuda" and not of_graphs:
             sizes, strides = (wrapper.codegen_shape_tuple(shape) for shape in (self.get_size(), self.get_stride()))
             wrapper.writeline(f"aotpack::module::conform({self.get_name()}, {sizes}, {strides});")
 
