@@ -20,6 +20,7 @@ from aotpack.errors import AotpackError
 from aotpack.export import aot_export, build_archive
 from tests.gpu.architectures import architectures
 from tests.gpu.cases import cases
+from tests.gpu.control_flow import control_flow
 from tests.gpu.host_steps import host_steps
 from tests.gpu.joint import joint
 from tests.gpu.special_functions import special_functions
@@ -42,6 +43,7 @@ def main() -> int:
 
 def _all() -> dict[str, Way]:
     makes = {**cases(), **architectures(), **host_steps(), **joint(), **special_functions(), **user_kernels()}
+    makes |= control_flow()
     return {**{name: Way(make) for name, make in makes.items()}, **ways()}
 
 

@@ -88,16 +88,19 @@ void aoti_torch_copy_(AtenTensorHandle to, AtenTensorHandle from, int32_t) {
     throw_invalid("a copy between the host and the device changes the layout");
   }
   const int64_t bytes = extent(from);
-  uint64_t value = 0;
   if (bytes == 0) return;
   if (to->storage->on_host) {
     read(from, to->data, bytes);
   } else if (!from->storage->on_host) {
     copy_on_device(to->data, from->data, bytes);
-  } else if (from->numel() == 1 && bytes <= static_cast<int64_t>(sizeof(value))) {
-    // A number of the host is part of the work, which graphs record.
-    std::memcpy(&value, from->data, static_cast<size_t>(bytes));
-    fill(to->data, value, bytes, 1);
+  } else if (from->numel() == 1) {
+    // A number of the host is part of the work, which graphs record: they have runs of at most 4 bytes.
+    for (int64_t at = 0; at < bytes; at += 4) {
+      uint32_t value = 0;
+      const int64_t size = std::min<int64_t>(bytes - at, sizeof(value));
+      std::memcpy(&value, from->data + at, static_cast<size_t>(size));
+      fill(to->data + at, value, size, 1);
+    }
   } else {
     upload(to->data, from->data, bytes);
   }

@@ -28,7 +28,8 @@ _COMPUTED = frozenset(
         *(aten.full.default, aten.zeros.default, aten.ones.default, aten.scalar_tensor.default),
         *(aten.full_like.default, aten.zeros_like.default, aten.ones_like.default, aten.clone.default),
         *(aten._to_copy.default, aten.lift_fresh_copy.default, aten.detach.default, aten.alias.default),
-        *(aten.view.default, aten.reshape.default),
+        *(aten.view.default, aten.reshape.default, aten.masked_fill.Tensor),
+        *(aten.__and__.Scalar, aten.__and__.Tensor, aten.__or__.Scalar, aten.__or__.Tensor),
     ]
 )
 _DTYPES = frozenset(

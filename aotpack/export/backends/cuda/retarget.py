@@ -38,13 +38,12 @@ def on_device(program: Program, *, weights_known: bool) -> tuple[torch.fx.GraphM
     module = _copied(program.graph_module)
     graph = module.graph
     placeholders = graph.find_nodes(op="placeholder")
-    numbers = [
-        node for node, spec in zip(placeholders, program.signature.inputs, strict=True) if spec.number is not None
-    ]
-    mode = fake_mode(program.graph_module)
-    with torch.no_grad(), mode:
-        host = HostValues(module, numbers, lambda name: _is_literal(program, name, weights_known))
-        _write_literals(program, module, host)
+    specs = zip(placeholders, program.signature.inputs, strict=True)
+    # Ints that vary are symbols.
+    numbers = [n for n, spec in specs if spec.number is not None and isinstance(n.meta["val"], torch.Tensor)]
+    host = HostValues(module, numbers, lambda name: _is_literal(program, name, weights_known))
+    _write_literals(program, module, host)
+    with torch.no_grad(), fake_mode(program.graph_module):
         _move(module, host, [False] * len(results_of(module)), frozenset(numbers))
         attributes = list(dict.fromkeys(str(node.target) for node in regions.constants(module)))
         after = placeholders[-1] if placeholders else None

@@ -14,7 +14,7 @@ from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel
 from aotpack.export.torch_compat.inductor.fallbacks import key
 
 _OPS_COMMENT = re.compile(r"// Topologically Sorted Source Nodes: \[(.*?)\], Original ATen: \[(.*?)\]")
-_CALL = re.compile(r"^\s*(?:call_|(?:AOTI_TORCH_ERROR_CODE_CHECK\()?(?=aoti_torch_))(\w+)\(")
+_CALL = re.compile(r"^\s*(?:call_|(?=cpp_fused_)|(?:AOTI_TORCH_ERROR_CODE_CHECK\()?(?=aoti_torch_))(\w+)\(")
 _RUN = "AOTInductorModel::run_impl("
 
 # What all host code includes first.
@@ -97,7 +97,8 @@ def _calls(text: str, on_host: Mapping[str, Function]) -> list[KernelCall]:
         call = _CALL.match(line)
         if call is None or (call[1].startswith("aoti_torch_") and call[1] not in on_host):
             continue
-        name = f"{key(call[1])} on the host" if call[1] in on_host else call[1]
-        calls.append(KernelCall(name, operators, nodes))
+        name = key(call[1]) if call[1] in on_host else call[1]
+        where = " on the host" if call[1] in on_host or name.startswith("cpp_") else ""
+        calls.append(KernelCall(f"{name}{where}", operators, nodes))
         operators, nodes = (), ()
     return calls

@@ -3,6 +3,7 @@
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.graph.GraphLowering.operations
   torch._inductor.ir.ExternKernel.{op_overload, cpp_kernel_name, python_kernel_name, origins, inputs}
+  torch._inductor.ir.Conditional.{true_subgraph, false_subgraph}, WhileLoop.{cond_subgraph, body_subgraph}
   torch._inductor.ir.FallbackKernel.outputs, and of a buffer: get_size, get_dtype
   node.meta["original_aten"], which tracing sets: the operator that a decomposition has replaced
 """
@@ -23,6 +24,8 @@ from aotpack.export.diagnostics.model_lines import ModelLine
 # What C functions and names of kernels have around an operator's name.
 _AROUND = re.compile(r"^(?:torch\.ops\.|extern_kernels\.|at::_ops::|at::|aoti_torch_)+(?:cpu_|cuda_)?|::call$")
 _ENDINGS = ("_default", "_out")
+# What branches and loops have graphs in.
+_GRAPHS = ("true_subgraph", "false_subgraph", "cond_subgraph", "body_subgraph")
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,16 @@ def key(name: str) -> str:
 
 
 def fallbacks(graph: Any) -> list[Fallback]:
-    """Every call of an operator in a lowered graph (`GraphLowering`), in order."""
+    """Every call of an operator in a lowered graph (`GraphLowering`) and in those inside, in order."""
     from torch._inductor import ir
 
-    found = []
+    found: list[Fallback] = []
     for operation in graph.operations:
         if not isinstance(operation, ir.ExternKernel):
+            continue
+        inside = [getattr(operation, name, None) for name in _GRAPHS]
+        if any(inside):
+            found += [call for inner in inside if inner is not None for call in fallbacks(inner.graph)]
             continue
         overload = getattr(operation, "op_overload", None)
         names = [getattr(operation, "cpp_kernel_name", None), getattr(operation, "python_kernel_name", None)]

@@ -8,13 +8,14 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.graph.get_wrapper_codegen_for_device
   torch._inductor.virtualized.V.graph.{constants, graph_inputs}
   torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu   the methods that `ModuleWrapper` overrides or calls
-  torch._inductor.ir.NonOwningLayout
+  torch._inductor.ir.{NonOwningLayout, ShapeAsConstantBuffer, WhileLoop.additional_inputs}
 """
 
 from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -84,6 +85,26 @@ class ModuleParts(CppWrapperCpu):
         self._declared_in.append(writeline)
         return str(super().codegen_int_array_var(int_array, writeline, *args, **kwargs))
 
+    def codegen_while_loop(self, while_loop: Any, *args: Any, **kwargs: Any) -> None:
+        """What a loop reads in each step has a name. TorchInductor repeats an expression, which may be a view that the
+        first reader frees.
+        """
+        given = while_loop.additional_inputs
+        while_loop.additional_inputs = [
+            _Named(self._named(buffer, f"{while_loop.get_name()}_given{index}")) for index, buffer in enumerate(given)
+        ]
+        try:
+            super().codegen_while_loop(while_loop, *args, **kwargs)  # type: ignore[no-untyped-call]
+        finally:
+            while_loop.additional_inputs = given
+
+    def _named(self, buffer: Any, name: str) -> str:
+        reference = str(buffer.codegen_reference())
+        if isinstance(buffer, ir.ShapeAsConstantBuffer) or reference.isidentifier():
+            return reference
+        self.writeline(f"RAIIAtenTensorHandle {name} = wrap_with_raii_handle_if_needed({reference});")
+        return name
+
     def can_reuse(self, input_buffer: Any, output_buffer: Any = None) -> bool:
         """Nothing is computed in the place of a piece of another buffer.
 
@@ -96,6 +117,16 @@ class ModuleParts(CppWrapperCpu):
         if output_buffer is not None and isinstance(getattr(buffer, "layout", None), ir.NonOwningLayout):
             return False
         return bool(super().can_reuse(input_buffer, output_buffer))  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A buffer by what generated code calls it."""
+
+    name: str
+
+    def codegen_reference(self) -> str:
+        return self.name
 
 
 class ModuleWrapper(ModuleParts):
