@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ml_dtypes
@@ -33,8 +34,8 @@ def to_array(value: Any) -> Array:
     return Array(str(value.dtype), value.shape, strides, flat.tobytes())
 
 
-def main(*, torchless: bool = True) -> None:
-    """Answers until stdin ends."""
+def main(*, torchless: bool = True, more: Mapping[str, Callable[..., Any]] | None = None) -> None:
+    """Answers until stdin ends. `more` has further commands."""
     # What the model prints must not end up among the answers.
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
@@ -48,6 +49,8 @@ def main(*, torchless: bool = True) -> None:
         if command == "load":
             path, options = arguments
             return keep(aotpack.load(path, **options))
+        if more is not None and command in more:
+            return more[command](*arguments)
         target = objects[arguments[0]]
         if command == "context":
             return keep(target.context(**arguments[1]))

@@ -168,12 +168,6 @@ def test_writes_to_tensors_from_outside_are_named() -> None:
     assert "carry the tensor" in (caught.value.hint or "")
 
 
-def test_gpus_have_no_control_flow_yet(tmp_path: Any, cache_dir: Any) -> None:
-    program = aot_export(NestedBranches().eval(), (torch.ones(3, 4),))
-    with pytest.raises(UnsupportedOperatorError, match="cond on a GPU"):
-        build_archive(program, tmp_path / "m", targets=["cuda-sm_90"], options=BuildOptions(cache_dir=cache_dir))
-
-
 def test_numbers_of_steps_are_exact(build: Build) -> None:
     def counted(count: Tensor) -> Any:
         return while_loop(lambda i: i < count, lambda i: (i + 1,), (torch.zeros((), dtype=torch.int64),))[0]

@@ -75,6 +75,7 @@ class InterpretedGpu:
         self._driver = ctypes.CDLL(str(library))
         self._driver.fake_cuda_shadow.restype = ctypes.c_uint64
         self._driver.fake_cuda_shadow.argtypes = [ctypes.c_uint64]
+        self._driver.fake_cuda_calls.restype = ctypes.c_uint64
         self._driver.fake_cuda_blocks.restype = ctypes.c_size_t
         self._driver.fake_cuda_blocks.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
         self._begins = self._ends = np.empty(0, np.uint64)
@@ -82,6 +83,10 @@ class InterpretedGpu:
         # Kept: the driver has their addresses alone.
         self._interface = _Interface(_Interface.FIND(self._find), _Interface.RUN(self._run))
         self._driver.fake_cuda_set_interpreter(ctypes.byref(self._interface))
+
+    def driver_calls(self, function: str) -> int:
+        """How often a function of the driver was called."""
+        return int(self._driver.fake_cuda_calls(function.encode()))
 
     def _find(self, code: int, name: bytes, out_sizes: int, out_count: int) -> int:
         try:
