@@ -111,6 +111,36 @@ class Noise(nn.Module):
         return drawn, torch.cond(x.sum() > 0, lambda x: torch.rand_like(x), lambda x: -torch.rand_like(x), (x,))
 
 
+def counted(x: Tensor, steps: int) -> Tensor:
+    """A loop whose end the host knows."""
+    result: Tensor = while_loop(lambda i, _: i < steps, lambda i, y: (i + 1, y * 1.001), (torch.tensor(0), x))[1]
+    return result
+
+
+def limited(x: Tensor, steps: Tensor) -> Tensor:
+    """The same loop, which the device ends."""
+    result: Tensor = while_loop(lambda i, _: i < steps, lambda i, y: (i + 1, y * 1.001), (torch.tensor(0), x))[1]
+    return result
+
+
+def calls(name: str) -> list[tuple[Any, ...]]:
+    """Arguments that together take every path through a model without random numbers."""
+    randn, rand = torch.randn, torch.rand
+    if name == "flow-branches":
+        return [(rand(3, 8),), (-rand(1, 8),), (rand(5, 8) * 0.1,), (torch.ones(2, 8),), (-rand(16, 8),)]
+    if name == "flow-loops":
+        sizes = ((3, 4), (1, 0), (9, 3), (16, 1))
+        return [(randn(rows, 8), torch.tensor(steps)) for rows, steps in sizes]
+    if name == "flow-scans":
+        return [(randn(time, batch, 3), randn(batch, 4)) for time, batch in ((4, 2), (1, 1), (12, 5))]
+    if name == "flow-generator":
+        sizes = ((2, 3, 4), (1, 1, 11), (4, 5, 9), (3, 2, 0))
+        return [(torch.randint(1, 37, (batch, prompt)), torch.tensor(new)) for batch, prompt, new in sizes]
+    dtype = torch.float16 if name == "flow-items-float16" else torch.bfloat16
+    numbers = ((0.1, 3), (-5.0, 0), (9.0, 1), (2.0**-130, 7), (2.0**-20, 2), (float("inf"), 2), (float("-inf"), 1))
+    return [(randn(6, 4), torch.tensor(h).to(dtype), torch.tensor(2.5, dtype=torch.float64), n) for h, n in numbers]
+
+
 def _items(dtype: torch.dtype) -> Case:
     dynamic = {"x": {0: aotpack.Dim("rows", 1, 16)}, "half": None, "number": None, "n": torch.export.Dim.DYNAMIC}
     args = (torch.randn(6, 4), torch.tensor(0.1, dtype=dtype), torch.tensor(2.5, dtype=torch.float64), 3)
@@ -154,6 +184,8 @@ def control_flow() -> dict[str, Callable[[], Case]]:
         "flow-user-kernel": lambda: (chosen_kernels, (torch.randn(3, 8),), {"x": {0: rows}}),
         "flow-items": lambda: _items(torch.bfloat16),
         "flow-items-float16": lambda: _items(torch.float16),
+        "flow-counted": lambda: (counted, (torch.randn(8), 3), {"x": {}, "steps": torch.export.Dim.DYNAMIC}),
+        "flow-limited": lambda: (limited, (torch.randn(8), torch.tensor(3)), None),
         "flow-noise": lambda: (Noise(), (torch.ones(3, 4),), None),
         "flow-generator": _generator,
     }

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch._higher_order_ops.map import map as over_rows
 from torch._higher_order_ops.while_loop import while_loop
 
-from aotpack.errors import CaptureError, UnsupportedOperatorError
-from aotpack.export import BuildOptions, aot_export, build_archive, load_exported
+from aotpack.errors import CaptureError
+from aotpack.export import aot_export, load_exported
 from tests.export.conftest import Build, assert_close, check
 from tests.export.control_flow.attention import ATTENTION
-from tests.export.control_flow.cases import BRANCHES, Branches, Bundle, Case, CountingBranches, Linears, NestedBranches
+from tests.export.control_flow.cases import BRANCHES, Branches, Bundle, Case, CountingBranches, Linears
 from tests.export.control_flow.loops import LOOPS, SCANS, Repeated
 from tests.support.building import Pack, joint_reference
 

@@ -149,9 +149,7 @@ class HostValues:
 
     def _choose_decisions(self, graph: torch.fx.Graph) -> None:
         for node in graph.nodes:
-            if node.target is ITEM:
-                self._choose(node.args[0])
-            elif node.target is _BRANCH:
+            if node.target is ITEM or node.target is _BRANCH:
                 self._choose(node.args[0])
             elif node.target is _LOOP:
                 condition = regions.inner_graph(self._module_of[graph], regions.given_regions(node)[0])
@@ -205,8 +203,7 @@ class HostValues:
 
 def carried_count(call: torch.fx.Node) -> int:
     """How many operands of a call of graphs, the first ones, are the results of its step before."""
-    place = {_LOOP: 2, _SCAN: 1}.get(call.target)
-    carried: Any = () if place is None else call.args[place]
+    carried: Any = call.args[2] if call.target is _LOOP else call.args[1] if call.target is _SCAN else ()
     return len(carried)
 
 

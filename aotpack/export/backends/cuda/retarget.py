@@ -19,6 +19,7 @@ from aotpack.export.torch_compat.triton.driver import DEVICE
 
 aten = torch.ops.aten
 _HOST = torch.device("cpu")
+_Copy = Callable[[], torch.fx.Node]
 
 
 def on_device(program: Program, *, weights_known: bool) -> tuple[torch.fx.GraphModule, list[Any], list[str]]:
@@ -142,7 +143,8 @@ def _move_inner(module: torch.fx.GraphModule, call: torch.fx.Node, host: HostVal
 
 def _copy_to_readers(node: torch.fx.Node, host: HostValues, on_host: Sequence[bool], *, is_number: bool) -> None:
     """What runs on the device reads a copy of a value of the host."""
-    graph, copies = node.graph, []
+    graph = node.graph
+    copies: list[torch.fx.Node] = []
 
     def copy() -> torch.fx.Node:
         if not copies:
@@ -163,7 +165,7 @@ def _copy_to_readers(node: torch.fx.Node, host: HostValues, on_host: Sequence[bo
             user.replace_input_with(node, copy())
 
 
-def _returned(returned: Any, node: torch.fx.Node, on_host: Sequence[bool], copy: Callable[[], torch.fx.Node]) -> Any:
+def _returned(returned: Any, node: torch.fx.Node, on_host: Sequence[bool], copy: _Copy) -> Any:
     """What a graph returns, with a copy of the value of `node` where it has to be on the device."""
     if not isinstance(returned, (list, tuple)):
         return copy() if returned is node and not on_host[0] else returned
@@ -171,7 +173,7 @@ def _returned(returned: Any, node: torch.fx.Node, on_host: Sequence[bool], copy:
     return values if isinstance(returned, list) else tuple(values)
 
 
-def _replace_operands(call: torch.fx.Node, node: torch.fx.Node, host: HostValues, copy: Callable[[], torch.fx.Node]) -> None:
+def _replace_operands(call: torch.fx.Node, node: torch.fx.Node, host: HostValues, copy: _Copy) -> None:
     args, first = list(call.args), 0
     for place in regions.CALLS[call.target].operands:
         operands: Any = args[place]

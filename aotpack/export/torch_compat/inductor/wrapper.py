@@ -102,7 +102,7 @@ class ModuleParts(CppWrapperCpu):
         reference = str(buffer.codegen_reference())
         if isinstance(buffer, ir.ShapeAsConstantBuffer) or reference.isidentifier():
             return reference
-        self.writeline(f"RAIIAtenTensorHandle {name} = wrap_with_raii_handle_if_needed({reference});")
+        self.writeline(f"RAIIAtenTensorHandle {name} = wrap_with_raii_handle_if_needed({reference});")  # type: ignore[no-untyped-call]
         return name
 
     def can_reuse(self, input_buffer: Any, output_buffer: Any = None) -> bool:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from aotpack.export import BuildOptions, BuildReport, aot_export, build_archive
-from tests.gpu.control_flow import control_flow
+from aotpack.export.torch_compat.higher_order import functions_called
+from tests.gpu.control_flow import calls, control_flow
 from tests.support.building import assert_close
 from tests.support.interpreted_gpu.recording import recorded_kernels
 from tests.support.torchless import RemoteModel, Torchless
@@ -54,8 +54,9 @@ def gpu(fake_driver: Path, kernels: Path) -> Iterator[Torchless]:
 
 
 @pytest.fixture(autouse=True)
-def _without_gradients() -> Iterator[None]:
-    with torch.no_grad():
+def _as_python() -> Iterator[None]:
+    """Eager calls the functions: Dynamo would take longer than everything else here."""
+    with torch.no_grad(), functions_called():
         yield
 
 
@@ -93,18 +94,17 @@ def test_branches(gpu: Torchless, reports: dict[str, BuildReport]) -> None:
     assert all("in forward" in step.line for step in steps)
     model, archive = load(gpu, reports, "flow-branches")
     context = archive.context()
-    for x in (torch.rand(3, 8), -torch.rand(1, 8), torch.rand(5, 8) * 0.1, torch.ones(2, 8)):
-        check(context(x), model(x))
+    for call in calls("flow-branches"):
+        check(context(*call), model(*call))
 
 
 def test_loops(gpu: Torchless, reports: dict[str, BuildReport]) -> None:
     model, archive = load(gpu, reports, "flow-loops")
-    for rows, steps in ((3, 4), (1, 0), (9, 3)):
-        x, count = torch.randn(rows, 8), torch.tensor(steps)
+    for x, count in calls("flow-loops"):
         waits = Waits(gpu)
         check(archive(x, count), model(x, count))
         # The loop over rows, the branch and the loop inside do not.
-        assert waits.counted(results=4) == (steps + 2, 0)
+        assert waits.counted(results=4) == (int(count) + 2, 0)
     other, _, _ = control_flow()["flow-loops"]()
     archive.method("update_weights", other.state_dict())
     x, count = torch.randn(2, 8), torch.tensor(3)
@@ -114,19 +114,14 @@ def test_loops(gpu: Torchless, reports: dict[str, BuildReport]) -> None:
 def test_scans_and_maps_are_graphs(gpu: Torchless, reports: dict[str, BuildReport]) -> None:
     model, archive = load(gpu, reports, "flow-scans")
     context = archive.context()
-    for time, batch in ((4, 2), (1, 1), (12, 5)):
+    for call in calls("flow-scans"):
         for is_graph in (0, 1, 1):
-            xs, init = torch.randn(time, batch, 3), torch.randn(batch, 4)
             waits = Waits(gpu)
-            check(context(xs, init), model(xs, init))
+            check(context(*call), model(*call))
             assert waits.counted(results=5) == (1, is_graph)
 
 
-@pytest.mark.parametrize(("half", "n"), [(0.1, 3), (-5.0, 0), (9.0, 1), (2.0**-130, 7), (float("inf"), 2)])
-def test_numbers_of_the_device_and_of_the_caller(
-    gpu: Torchless, reports: dict[str, BuildReport], half: float, n: int
-) -> None:
+def test_numbers_of_the_device_and_of_the_caller(gpu: Torchless, reports: dict[str, BuildReport]) -> None:
     model, archive = load(gpu, reports, "flow-items")
-    numbers: tuple[Tensor, ...] = (torch.tensor(half).bfloat16(), torch.tensor(2.5, dtype=torch.float64))
-    x = torch.randn(6, 4)
-    check(archive(x, *numbers, n), model(x, *numbers, n))
+    for call in calls("flow-items"):
+        check(archive(*call), model(*call))

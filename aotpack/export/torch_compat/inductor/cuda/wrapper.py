@@ -78,11 +78,11 @@ class CudaModuleWrapper(ModuleParts, CppWrapperGpu):
         super().codegen_inputs()  # type: ignore[no-untyped-call]
 
     def _define_kernel_helper(
-        self, kernel_name: str, kernel_body: str, metadata: str | None = None, gpu: bool = True, *args: Any, **kwargs: Any
+        self, kernel_name: str, kernel_body: str, metadata: str | None = None, gpu: bool = True, *rest: Any, **more: Any
     ) -> None:
         if not gpu:
             self.host_kernels.append(kernel_body)
-        super()._define_kernel_helper(kernel_name, kernel_body, metadata, gpu, *args, **kwargs)
+        super()._define_kernel_helper(kernel_name, kernel_body, metadata, gpu, *rest, **more)
 
     def generate_and_run_autotune_block(self) -> None:
         """Compiles the kernels; there is no device to time them on."""
