@@ -79,6 +79,12 @@ def by_size(x: Tensor) -> Any:
     return torch.cond(x.shape[0] > 2, lambda x: x + 1, lambda x: x - 1, (x,))
 
 
+def by_elements(x: Tensor, mask: Tensor) -> Any:
+    """Predicates that lie in one memory."""
+    first = torch.cond(mask[0], lambda x: x + 1, lambda x: x * 2, (x,))
+    return first, torch.cond(mask[1], lambda x: x + 1, lambda x: x * 2, (x,))
+
+
 def several_results(x: Tensor) -> Any:
     rows, mask = torch.cond(x.sum() > 0, lambda x: (x.sum(0), x > 0), lambda x: (x.amax(0), x < 0), (x,))
     return rows + 1, mask
@@ -135,6 +141,9 @@ BRANCHES = {
         NestedBranches(), (torch.randn(3, 4),), (torch.ones(1, 4),), (torch.ones(5, 4) * 0.1,), dims=[{0: batch(8)}]
     ),
     "by_size": case(by_size, (torch.randn(3, 4),), (torch.randn(1, 4),), (torch.randn(7, 4),), dims=[{0: batch(7)}]),
+    "by_elements": case(
+        by_elements, *((torch.randn(3), torch.tensor(bits)) for bits in ([True, True], [True, False], [False, True]))
+    ),
     "several_results": case(several_results, (torch.randn(3, 4).abs(),), (-torch.randn(3, 4).abs(),)),
     "convolutions": case(ConvolutionBranches(), (torch.rand(2, 3, 8, 8),), (-torch.rand(2, 3, 8, 8),)),
     "encoder": case(

@@ -8,7 +8,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.graph.get_wrapper_codegen_for_device
   torch._inductor.virtualized.V.graph.{constants, graph_inputs}
   torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu   the methods that `ModuleWrapper` overrides or calls
-  torch._inductor.ir.{NonOwningLayout, ShapeAsConstantBuffer, WhileLoop.additional_inputs}
+  torch._inductor.ir.{NonOwningLayout, ShapeAsConstantBuffer, Conditional.predicate, WhileLoop.additional_inputs}
 """
 
 from __future__ import annotations
@@ -85,25 +85,32 @@ class ModuleParts(CppWrapperCpu):
         self._declared_in.append(writeline)
         return str(super().codegen_int_array_var(int_array, writeline, *args, **kwargs))
 
+    def codegen_conditional(self, conditional: Any) -> None:
+        """A branch reads its own predicate. TorchInductor reads one for all that are in the same memory, as elements of
+        a mask are.
+        """
+        predicate = conditional.predicate
+        if not isinstance(predicate, ir.ShapeAsConstantBuffer):
+            name = f"{conditional.get_name()}_predicate"
+            conditional.predicate = _Named(str(predicate.codegen_reference()), name)
+        try:
+            super().codegen_conditional(conditional)  # type: ignore[no-untyped-call]
+        finally:
+            conditional.predicate = predicate
+
     def codegen_while_loop(self, while_loop: Any, *args: Any, **kwargs: Any) -> None:
         """What a loop reads in each step has a name. TorchInductor repeats an expression, which may be a view that the
         first reader frees.
         """
         given = while_loop.additional_inputs
         while_loop.additional_inputs = [
-            _Named(self._named(buffer, f"{while_loop.get_name()}_given{index}")) for index, buffer in enumerate(given)
+            _Named(_name_of(self, buffer, f"{while_loop.get_name()}_given{index}"))
+            for index, buffer in enumerate(given)
         ]
         try:
             super().codegen_while_loop(while_loop, *args, **kwargs)  # type: ignore[no-untyped-call]
         finally:
             while_loop.additional_inputs = given
-
-    def _named(self, buffer: Any, name: str) -> str:
-        reference = str(buffer.codegen_reference())
-        if isinstance(buffer, ir.ShapeAsConstantBuffer) or reference.isidentifier():
-            return reference
-        self.writeline(f"RAIIAtenTensorHandle {name} = wrap_with_raii_handle_if_needed({reference});")  # type: ignore[no-untyped-call]
-        return name
 
     def can_reuse(self, input_buffer: Any, output_buffer: Any = None) -> bool:
         """Nothing is computed in the place of a piece of another buffer.
@@ -121,12 +128,25 @@ class ModuleParts(CppWrapperCpu):
 
 @dataclass(frozen=True)
 class _Named:
-    """A buffer by what generated code calls it."""
+    """A buffer by how generated code refers to it, and a name for what is made of it."""
 
-    name: str
+    reference: str
+    name: str = ""
 
     def codegen_reference(self) -> str:
+        return self.reference
+
+    def get_name(self) -> str:
         return self.name
+
+
+def _name_of(wrapper: Any, buffer: Any, name: str) -> str:
+    """How generated code refers to a buffer as often as it likes: `name`, where it has no other one."""
+    reference = str(buffer.codegen_reference())
+    if isinstance(buffer, ir.ShapeAsConstantBuffer) or reference.isidentifier():
+        return reference
+    wrapper.writeline(f"RAIIAtenTensorHandle {name} = wrap_with_raii_handle_if_needed({reference});")
+    return name
 
 
 class ModuleWrapper(ModuleParts):
