@@ -172,6 +172,33 @@ def _resampling(x: Tensor) -> tuple[Tensor, ...]:
     )
 
 
+class _Quantized(nn.Module):
+    """Products with int8 weights of inputs that are quantized by row: few rows, and many."""
+
+    weight: Tensor
+    columns: Tensor
+    scales: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-128, 128, (50, 200), dtype=torch.int8))
+        self.register_buffer("columns", torch.randint(-128, 128, (256, 48), dtype=torch.int8))
+        self.register_buffer("scales", torch.rand(50) * 0.01)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return self._product(x, self.weight.mT) * self.scales, self._product(y, self.columns)
+
+    def _product(self, x: Tensor, weight: Tensor) -> Tensor:
+        scale = x.abs().amax(-1, keepdim=True).clamp(1e-8) / 127
+        rows = (x / scale).round().clamp(-128, 127).to(torch.int8)
+        return torch._int_mm(rows, weight) * scale
+
+
+def _quantized() -> Case:
+    shapes = {"x": {0: aotpack.Dim("few", 17, 40)}, "y": {0: aotpack.Dim("many", 17, 600)}}
+    return _Quantized().eval(), (torch.randn(20, 200), torch.randn(150, 256)), shapes
+
+
 def _vectors(a: Tensor, b: Tensor, v: Tensor) -> tuple[Tensor, ...]:
     return a @ v, v @ v, torch.inner(a, b), torch.tensordot(a, b, 1), torch.einsum("ij,kj->ik", a, b), torch.cdist(a, b)
 
@@ -220,6 +247,7 @@ def cases() -> dict[str, Callable[[], Case]]:
         **{name: (lambda name=name: _convolutions()[name]) for name in _convolutions()},
         "resnet-block": lambda: (_Residual().eval(), (randn(2, 3, 64, 64),), {"x": {0: aotpack.Dim("batch", 1, 64)}}),
         "resampling": lambda: (_resampling, (randn(2, 5, 9, 11),), None),
+        "int8": _quantized,
         "vectors": lambda: (_vectors, (randn(33, 33), randn(33, 33), randn(33)), None),
         "decode": _step,
         "lstm": lambda: (nn.LSTM(24, 40, 2, batch_first=True, bidirectional=True).eval(), (randn(3, 7, 24),), None),

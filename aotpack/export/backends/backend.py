@@ -177,13 +177,16 @@ class Backend(Protocol):
     def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> AbstractContextManager[None]:
         """Compiles, while active, what is known before code is generated."""
 
-    def lower(self, program: Program, target: str, *, weights_known: bool, hooks: bool = False) -> Any:
+    def lower(
+        self, program: Program, target: str, *, weights_known: bool, shared: bool = False, hooks: bool = False
+    ) -> Any:
         """Generates the sources of a module: a `LoweredModule` of its own class.
 
         Args:
             program: after this backend's passes.
             target: one of this backend's.
             weights_known: whether code may be made for the values of weights.
+            shared: whether the module computes other programs too, which have other constants.
             hooks: whether the module tells the runtime when each kernel begins and ends, for profiles.
 
         Raises:

@@ -43,8 +43,13 @@ def lower_all(
                             module = lowered_for(piece.program, modules[piece.model, target].module, piece.names)
                         else:
                             with clock.phase("lower", where + target):
-                                known = weights_known and not piece.shared
-                                module = piece.backend.lower(piece.program, target, weights_known=known, hooks=hooks)
+                                module = piece.backend.lower(
+                                    piece.program,
+                                    target,
+                                    weights_known=weights_known,
+                                    shared=piece.shared,
+                                    hooks=hooks,
+                                )
                         modules[piece.stage, target] = Lowered(
                             piece.backend, piece.program, module, piece.stage, piece.model
                         )

@@ -29,8 +29,10 @@ class CpuBackend:
     def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> AbstractContextManager[None]:
         return kernels_ahead(kernel_shims(program), targets, tools, halves=used_halves(program))
 
-    def lower(self, program: Program, target: str, *, weights_known: bool, hooks: bool = False) -> Lowered:
-        return lower(program, target, weights_known=weights_known, hooks=hooks)
+    def lower(
+        self, program: Program, target: str, *, weights_known: bool, shared: bool = False, hooks: bool = False
+    ) -> Lowered:
+        return lower(program, target, weights_known=weights_known and not shared, hooks=hooks)
 
     def compile(self, module: Lowered, tools: Tools, *, progress: Callable[[str], None] | None = None) -> CompiledCode:
         code = compile_module(module, tools, progress=progress)

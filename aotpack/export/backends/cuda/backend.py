@@ -36,13 +36,15 @@ class CudaBackend:
             compile_ahead(headers, tools.cache, tools.compiler, pool)
             yield
 
-    def lower(self, program: Program, target: str, *, weights_known: bool, hooks: bool = False) -> LoweredCuda:
+    def lower(
+        self, program: Program, target: str, *, weights_known: bool, shared: bool = False, hooks: bool = False
+    ) -> LoweredCuda:
         if hooks:
             raise BuildError(
                 f"modules for {target} cannot record the times of their kernels",
                 hint="build without profile=True, and measure with the tools of the GPU",
             )
-        return lower(program, target, weights_known=weights_known)
+        return lower(program, target, weights_known=weights_known, shared=shared)
 
     def compile(
         self, module: LoweredCuda, tools: Tools, *, progress: Callable[[str], None] | None = None

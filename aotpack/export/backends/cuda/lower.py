@@ -52,10 +52,11 @@ class LoweredCuda(LoweredModule):
     halves: frozenset[str]
 
 
-def lower(program: Program, target: str, *, weights_known: bool = True) -> LoweredCuda:
+def lower(program: Program, target: str, *, weights_known: bool = True, shared: bool = False) -> LoweredCuda:
     """Generates the host code of the module for `target`, and compiles its kernels.
 
-    `weights_known` allows numbers among the weights that control flow depends on to be part of the code.
+    Numbers that control flow depends on become part of the code where the host computes with them: those among the
+    weights if `weights_known`, and none if the module is `shared` by programs with other constants.
 
     Raises:
         UnsupportedOperatorError: the model needs operators that have no kernel; all of them are listed.
@@ -63,7 +64,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True) -> Lower
     """
     gpu = _gpu(target)
     with shape_env.sizes_from_zero(), shape_env.lines_of_the_model(), fake_gpu(gpu):
-        graph, values, attributes = on_device(program, weights_known=weights_known)
+        graph, values, attributes = on_device(program, weights_known=weights_known, shared=shared)
         num_inputs = len(program.signature.inputs)
         code = generate_cuda(graph, values, num_inputs, wording=wording(program))
     refuse_specialization(program, "TorchInductor")

@@ -22,7 +22,9 @@ _HOST = torch.device("cpu")
 _Copy = Callable[[], torch.fx.Node]
 
 
-def on_device(program: Program, *, weights_known: bool) -> tuple[torch.fx.GraphModule, list[Any], list[str]]:
+def on_device(
+    program: Program, *, weights_known: bool, shared: bool = False
+) -> tuple[torch.fx.GraphModule, list[Any], list[str]]:
     """The graph over fake tensors on `cuda:0`, with constants as placeholders after the inputs.
 
     Code generation neither reads nor compares the values of inputs, so that constants of equal shapes stay apart.
@@ -32,6 +34,7 @@ def on_device(program: Program, *, weights_known: bool) -> tuple[torch.fx.GraphM
     Args:
         program: after all passes.
         weights_known: whether numbers among the weights may become part of the code.
+        shared: whether no constants may.
 
     Returns:
         The graph, the values of its placeholders, and the attributes that are the constants.
@@ -42,7 +45,7 @@ def on_device(program: Program, *, weights_known: bool) -> tuple[torch.fx.GraphM
     specs = zip(placeholders, program.signature.inputs, strict=True)
     # Ints that vary are symbols.
     numbers = [n for n, spec in specs if spec.number is not None and isinstance(n.meta["val"], torch.Tensor)]
-    host = HostValues(module, numbers, lambda name: _is_literal(program, name, weights_known))
+    host = HostValues(module, numbers, lambda name: not shared and _is_literal(program, name, weights_known))
     _write_literals(program, module, host)
     with torch.no_grad(), fake_mode(program.graph_module):
         _move(module, host, [False] * len(results_of(module)), frozenset(numbers))

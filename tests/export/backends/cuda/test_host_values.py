@@ -71,10 +71,10 @@ def random_limit(x: Tensor, n: Tensor) -> Any:
     return while_loop(lambda i, y: i < limit, lambda i, y: (i + 1, y * 2), (start(), x))[1]
 
 
-def values(model: Callable[..., Any]) -> tuple[list[str], list[list[bool]]]:
+def values(model: Callable[..., Any], *, literals: bool = True) -> tuple[list[str], list[list[bool]]]:
     """The operators that the host computes, and which operands of each call of graphs it has."""
     program = aot_export(model, (torch.randn(3, 4), torch.tensor(4)), dynamic_shapes={"x": {0: "rows"}, "n": None})
-    host = HostValues(program.graph_module, [], lambda _: True)
+    host = HostValues(program.graph_module, [], lambda _: literals)
     found = [node for node in all_nodes(program.graph_module) if node in host and node.op == "call_function"]
     calls = [node for node in all_nodes(program.graph_module) if calls_graphs(node)]
     operators = [str(node.target).split(".")[1] for node in found if "getitem" not in str(node.target)]
@@ -103,3 +103,7 @@ def test_the_host_computes_what_it_decides_by(
     model: Callable[..., Any], operators: list[str], operands: list[list[bool]]
 ) -> None:
     assert values(model) == (operators, operands)
+
+
+def test_constants_that_are_not_part_of_the_code_are_on_the_device() -> None:
+    assert values(counted, literals=False) == ([], [[False, False]])

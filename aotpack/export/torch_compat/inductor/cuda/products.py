@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from aotpack.export.ops.cuda import gemm
+from aotpack.export.ops.cuda.int_gemm import int_product
 from aotpack.export.ops.cuda.launch import Launch, launch
 from aotpack.export.torch_compat import places
 from aotpack.export.torch_compat.patches import applied, replaced
@@ -72,9 +73,16 @@ def _addmm(added: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1
     return product + (added if beta == 1 else added * beta)
 
 
+def _int_mm(a: Tensor, b: Tensor) -> Any:
+    if (a.dtype, b.dtype) != (torch.int8, torch.int8) or a.device.type != "cuda":
+        return NotImplemented
+    return int_product(a, b, _functional)
+
+
 _DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.mm.default: _mm,
     aten.bmm.default: _mm,
     aten.addmm.default: _addmm,
     aten.baddbmm.default: _addmm,
+    aten._int_mm.default: _int_mm,
 }
