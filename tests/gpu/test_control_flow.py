@@ -36,12 +36,13 @@ def leaves(value: Any) -> list[Any]:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_path_answers_as_eager(built: Built, name: str, graphs: int) -> None:
     torch = pytest.importorskip("torch")
+    from aotpack.export.torch_compat.higher_order import functions_called
     from tests.gpu.control_flow import calls, control_flow
 
     torch.manual_seed(0)
     model = control_flow()[name]()[0]
     context = aotpack.load(built(name), device="cuda:0", graphs=graphs).context()
-    with torch.no_grad():
+    with torch.no_grad(), functions_called():
         for call in calls(name):
             for _ in range(3):
                 wanted = leaves(model(*call))
