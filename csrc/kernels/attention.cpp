@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "block_states.h"
 #include "epilogue.h"
 #include "pack.h"
 #include "parallel.h"
@@ -42,6 +43,8 @@ Plan plan(const AttentionArgs& g) {
 // What one thread works in.
 struct Buffers {
   float *q, *k, *v, *scores, *sums, *top, *total;
+  uint8_t* states;
+  int32_t* states_of;
   size_t bytes;
 };
 Buffers carve(const AttentionArgs& g, const Plan& p, void* scratch) {
@@ -54,6 +57,8 @@ Buffers carve(const AttentionArgs& g, const Plan& p, void* scratch) {
   b.sums = from.take<float>(p.most * p.v_padded);
   b.top = from.take<float>(p.most);
   b.total = from.take<float>(p.most);
+  b.states = from.take<uint8_t>(BlockStates::bytes(g.rules, p.most, g.q_len, g.kv_len));
+  b.states_of = from.take<int32_t>(BlockStates::places(g.rules, p.most));
   b.bytes = from.bytes();
   return b;
 }
@@ -152,7 +157,8 @@ class Task {
         b_(b),
         item_(pair / g.kv_heads),
         kv_head_(pair % g.kv_heads),
-        rows_(share(p.rows, block, p.blocks)) {
+        rows_(share(p.rows, block, p.blocks)),
+        states_(g.rules, g.kv_len, b.states, b.states_of) {
     k_ = advance(g.k, item_ * g.k_strides[0] + kv_head_ * g.k_strides[1], g.dtype);
     v_ = advance(g.v, item_ * g.v_strides[0] + kv_head_ * g.v_strides[1], g.dtype);
     few_ = rows_.end - rows_.begin <= kFewRows;
@@ -168,10 +174,12 @@ class Task {
       b_.top[r] = kNone;
       b_.total[r] = 0.0f;
       keys = max64(keys, limit(r));
+      states_.add(r, item_, head(r), position(r));
     }
     const int64_t tiles = row_tiles(count);
     for (int64_t j = 0; j < keys; j += kKeys) {
       const int64_t block = min64(kKeys, keys - j);
+      if (!looked_at(count, j, block)) continue;
       pack(j, block);
       for (int64_t t = 0; t < tiles; ++t) tile(share(count, t, tiles), j, block);
     }
@@ -186,6 +194,19 @@ class Task {
   }
   // Keys from 0 on that a row may look at.
   int64_t limit(int64_t r) const { return g_.causal ? min64(g_.kv_len, position(r) + 1) : g_.kv_len; }
+  // The part of `block` keys from j on that a row looks at, counted from j.
+  Range part(int64_t r, int64_t j, int64_t block) const {
+    int64_t from = j, to = min64(limit(r), j + block);
+    if (from >= to || !states_.narrow(r, from, to)) return {0, 0};
+    return {from - j, to - j};
+  }
+  bool looked_at(int64_t rows, int64_t j, int64_t block) const {
+    if (g_.rules == nullptr) return true;
+    for (int64_t r = 0; r < rows; ++r) {
+      if (part(r, j, block).end > 0) return true;
+    }
+    return false;
+  }
   bool v_in_place(int64_t column) const { return few_ && column + kPanel <= g_.v_dim; }
 
   void pack(int64_t j, int64_t count) {
@@ -202,13 +223,14 @@ class Task {
     }
   }
 
-  void score(Range rows, int64_t j, int64_t used) {
+  // Of the keys [from, used) after j; from is a multiple of kPanel.
+  void score(Range rows, int64_t j, int64_t from, int64_t used) {
     const int count = static_cast<int>(rows.end - rows.begin);
     if (few_) {
-      const void* keys = advance(k_, j * g_.k_strides[2], g_.dtype);
+      const void* keys = advance(k_, (j + from) * g_.k_strides[2], g_.dtype);
       const float* q = b_.q + rows.begin * g_.head_dim;
       with_type(g_.dtype, [&]<class T>() {
-        dots(q, count, static_cast<const T*>(keys), g_.k_strides[2], g_.head_dim, used, b_.scores);
+        dots(q, count, static_cast<const T*>(keys), g_.k_strides[2], g_.head_dim, used - from, b_.scores + from);
       });
       return;
     }
@@ -221,7 +243,7 @@ class Task {
     m.b_stride = kPanel;
     m.y_stride = kKeys;
     m.columns = static_cast<int>(kPanel);
-    for (int64_t c = 0; c < used; c += kPanel) {
+    for (int64_t c = from; c < used; c += kPanel) {
       m.b = b_.k + c * g_.head_dim;
       m.y = b_.scores + c;
       micro(DType::f32, count, m);
@@ -229,30 +251,43 @@ class Task {
   }
 
   void tile(Range rows, int64_t j, int64_t block) {
-    int64_t used = 0;
-    for (int64_t r = rows.begin; r < rows.end; ++r) used = max64(used, min64(limit(r) - j, block));
+    Range parts[kMaxRows];
+    int64_t from = block, used = 0;
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+      const Range mine = parts[r - rows.begin] = part(r, j, block);
+      if (mine.end <= mine.begin) continue;
+      from = min64(from, mine.begin / kPanel * kPanel);
+      used = max64(used, mine.end);
+    }
     if (used <= 0) return;
-    score(rows, j, used);
+    score(rows, j, from, used);
     const int count = static_cast<int>(rows.end - rows.begin);
     const float* pointers[kMaxRows];
     for (int t = 0; t < count; ++t) {
       const int64_t r = rows.begin + t;
       float* scores = b_.scores + t * kKeys;
-      pointers[t] = scores;
-      const int64_t mine = max64(0, min64(limit(r) - j, block)), padded = round_up(used, kWidth);
-      if (g_.mask != nullptr && g_.mask_kind != 0) apply_mask(g_, item_, head(r), position(r), j, mine, scores);
-      for (int64_t c = mine; c < padded; ++c) scores[c] = kNone;
-      soften(scores, padded, b_.top[r], b_.total[r], b_.sums + r * p_.v_padded, p_.v_padded);
+      pointers[t] = scores + from;
+      const Range mine = parts[t];
+      const int64_t padded = round_up(used, kWidth);
+      if (g_.mask != nullptr && g_.mask_kind != 0) apply_mask(g_, item_, head(r), position(r), j, mine.end, scores);
+      for (int64_t c = from; c < mine.begin; ++c) scores[c] = kNone;
+      if (g_.rules != nullptr) {
+        const ScoreRow at{{item_, head(r), position(r)}, g_.rules->operands, g_.rules->numbers};
+        states_.apply(at, r, j + mine.begin, j + mine.end, scores + mine.begin);
+      }
+      for (int64_t c = max64(mine.end, from); c < padded; ++c) scores[c] = kNone;
+      soften(scores + from, padded - from, b_.top[r], b_.total[r], b_.sums + r * p_.v_padded, p_.v_padded);
     }
     MicroArgs m = {};
     m.rows = pointers;
     m.taps = 1;
-    m.k = used;
+    m.k = used - from;
     m.columns = static_cast<int>(kPanel);
     m.init_stride = m.y_stride = p_.v_padded;
     for (int64_t column = 0; column < g_.v_dim; column += kPanel) {
       const bool in_place = v_in_place(column);
-      m.b = in_place ? advance(v_, j * g_.v_strides[2] + column, g_.dtype) : b_.v + column * kKeys;
+      m.b = in_place ? advance(v_, (j + from) * g_.v_strides[2] + column, g_.dtype)
+                     : b_.v + column * kKeys + from * kPanel;
       m.b_stride = in_place ? g_.v_strides[2] : kPanel;
       m.b_ahead = in_place ? 16 * m.b_stride : 0;
       m.y = b_.sums + rows.begin * p_.v_padded + column;
@@ -267,10 +302,9 @@ class Task {
     const float factor = total == 0.0f ? 0.0f : 1.0f / total;
     for (int64_t i = 0; i < p_.v_padded; ++i) sums[i] *= factor;
     finish(sums, 0, 1, g_.v_dim, g_.dtype, nullptr, 0, Act::none, advance(g_.y, at(r, g_.y_strides), g_.dtype), 0);
-    if (g_.lse != nullptr) {
-      g_.lse[(item_ * g_.q_heads + head(r)) * g_.q_len + position(r)] =
-          total == 0.0f ? kNone : b_.top[r] + std::log(total);
-    }
+    const int64_t place = (item_ * g_.q_heads + head(r)) * g_.q_len + position(r);
+    if (g_.lse != nullptr) g_.lse[place] = total == 0.0f ? kNone : b_.top[r] + std::log(total);
+    if (g_.largest != nullptr) g_.largest[place] = b_.top[r];
   }
 
   const AttentionArgs& g_;
@@ -278,6 +312,7 @@ class Task {
   const Buffers& b_;
   int64_t item_, kv_head_;
   Range rows_;
+  BlockStates states_;
   const void *k_, *v_;
   bool few_;
 };

@@ -2,7 +2,7 @@
 // scores.
 #pragma once
 
-#include "types.h"
+#include "score_rules.h"
 
 namespace aotpack::kernels {
 
@@ -18,10 +18,12 @@ struct AttentionArgs {
   int64_t mask_strides[4];  // batch, head, query, key; 0 repeats
   bool causal;              // key j takes part for query i when j <= i (torch's top-left alignment)
   float scale;
-  void* y;  // [batch, q_heads, q_len, v_dim]; must not overlap the inputs
+  const ScoreRules* rules;  // what the model does to scores and which keys it skips, or null
+  void* y;                  // [batch, q_heads, q_len, v_dim]; must not overlap the inputs
   int64_t y_strides[3];
   float*
       lse;  // [batch, q_heads, q_len] dense, log of the sum of exp of the scores (-inf where there are none); or null
+  float* largest;  // the largest score of each query, as lse; or null
   int num_threads;
   void* scratch;  // attention_scratch_bytes of it, any alignment
 };

@@ -1,7 +1,7 @@
 // Attention (attention.h) in double.
 #pragma once
 
-#include "types.h"
+#include "score_rules.h"
 
 namespace aotpack::kernels {
 
@@ -15,9 +15,11 @@ struct AttentionDoubleArgs {
   int64_t mask_strides[4];
   bool causal;
   double scale;
+  const ScoreRules* rules;
   double* y;
   int64_t y_strides[3];
   double* lse;
+  double* largest;
   int num_threads;
   void* scratch;  // attention_double_scratch_bytes of it, any alignment
 };

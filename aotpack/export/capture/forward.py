@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,6 +15,7 @@ from aotpack.errors import CaptureError
 from aotpack.export.capture.absent import FakeCall
 from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import Program
+from aotpack.export.ops.flex_attention import scores_apart
 from aotpack.export.ops.recurrent import captured_whole
 from aotpack.export.probing.probe import probed
 from aotpack.export.symbolic_shapes import shape_env
@@ -68,14 +71,21 @@ def _traced_forward(
     values: bool,
 ) -> Program:
     pytree_spec.register_dataclasses(outputs)
-    # The whole recurrent layer has no backward.
-    how = portable_operators() if gradients.takes_gradients(module) else captured_whole()
+    # Whole recurrent layers and blocked attention have no backward.
+    how = portable_operators() if gradients.takes_gradients(module) else _without_gradients()
     with torch.no_grad(), how:
         traced = trace(module, call, dynamic_shapes)
     program = forward_program(traced.exported, call, name, outputs)
     program = open_results.noted(replace(program, notes=(*traced.notes, *program.notes)), open_reasons)
     answer = partial(eager.leaves if values else eager.fake_leaves, module)
     return probed(program, call.in_order_of(traced.exported), answer, module, values=values)
+
+
+@contextlib.contextmanager
+def _without_gradients() -> Iterator[None]:
+    """While active, models are traced with operators that have no gradients."""
+    with captured_whole(), scores_apart():
+        yield
 
 
 def _answered(module: torch.nn.Module, call: Call) -> tuple[torch.nn.Module, Any]:

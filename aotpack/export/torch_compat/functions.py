@@ -5,6 +5,8 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch.nn.functional.{_canonical_mask, _verify_spatial_size}
   torch.nn.modules.batchnorm._BatchNorm
   torch._higher_order_ops.flex_attention.math_attention
+  the tuple of torch.nn.attention.flex_attention.BlockMask.as_tuple: (…, kv_num_blocks, kv_indices, full_kv_num_blocks,
+    full_kv_indices, …, block sizes, mask function), after two lengths
   torch._inductor.inductor_prims.seed
   torch._prims_common.suggest_memory_format
   torch.ao.quantization.fx._decomposed   defines quantized_decomposed, as TorchInductor imports it; its operators are
@@ -13,6 +15,7 @@ Private interfaces touched (torch 2.11 to 2.13):
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,16 +24,19 @@ from torch._higher_order_ops.flex_attention import math_attention as flex_attent
 from torch._prims_common import suggest_memory_format
 from torch.ao.quantization.fx import _decomposed as quantized_definitions
 from torch.nn import functional
+from torch.nn.attention.flex_attention import noop_mask as no_mask
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 __all__ = [
     "BatchNorm",
     "assert_async",
+    "block_lists",
     "canonical_mask",
     "flex_attention_formula",
     "grouped_mm",
     "inductor_seed",
     "is_all_true",
+    "no_mask",
     "quantized_definitions",
     "sample_dirichlet",
     "standard_gamma",
@@ -45,6 +51,12 @@ sample_dirichlet: Any = torch._sample_dirichlet
 standard_gamma: Any = torch._standard_gamma
 canonical_mask: Any = functional._canonical_mask
 verify_spatial_size: Any = functional._verify_spatial_size  # type: ignore[attr-defined]
+
+
+def block_lists(block_mask: Sequence[Any]) -> tuple[tuple[Tensor | None, ...], tuple[int, int]]:
+    """Of a `BlockMask` as a tuple: counts and indices of partial blocks and of full ones; the sizes of a block."""
+    q_block, kv_block, _ = block_mask[-3:]
+    return tuple(block_mask[2:6]), (q_block, kv_block)
 
 
 def inductor_seed(device: torch.device) -> Tensor:

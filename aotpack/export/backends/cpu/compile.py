@@ -14,7 +14,7 @@ from aotpack.building.cache import digest_of
 from aotpack.building.module_sources import ModuleSources
 from aotpack.building.temporary import private_folder
 from aotpack.export.backends.backend import Tools
-from aotpack.export.backends.cpu import custom_units, kernel_source, toolchain, wrapper_source
+from aotpack.export.backends.cpu import custom_units, kernel_source, score_source, toolchain, wrapper_source
 from aotpack.export.backends.cpu.lower import Lowered
 from aotpack.export.backends.cpu.toolchain import Compiler
 from aotpack.export.backends.native import Unit, build_units, compile_unit, portable
@@ -107,6 +107,12 @@ def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
             header=_wrapper_header(target, compiler) if small else None,
         ),
     ]
+    if lowered.functions:
+        # Loops over single numbers become vectors at -O3 only.
+        flags = tuple(toolchain.generated_flags(target, optimize="-O3" if tools.opt_level > 1 else "-O1"))
+        included = native_sources.content_hash(native_sources.module_folder() / score_source.HEADER)
+        key = digest_of([*common, included, *portable(flags), lowered.functions])
+        units.append(Unit("scores.cpp", flags, key, text=lowered.functions))
     units += library_units(target, lowered.shims, compiler, halves=lowered.halves, custom=bool(lowered.custom))
     return [*units, *(_custom_unit(unit, compiler) for unit in custom_units.units(lowered.custom, target))]
 

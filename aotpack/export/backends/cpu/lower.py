@@ -14,6 +14,7 @@ from aotpack.export.backends.backend import LoweredConstant, LoweredModule
 from aotpack.export.backends.check_wording import wording
 from aotpack.export.backends.cpu import custom_glue, kernel_source, wrapper_source
 from aotpack.export.backends.cpu.custom_glue import Glue
+from aotpack.export.backends.cpu.score_source import score_source
 from aotpack.export.backends.halves import used_halves
 from aotpack.export.backends.unsupported_operators import refuse, uses_of
 from aotpack.export.custom_ops.kernels import operators_with_kernels
@@ -38,6 +39,7 @@ class Lowered(LoweredModule):
 
     Attributes:
         shims: the functions of csrc/module that it calls.
+        functions: the source of score functions, "" if there are none.
         halves: which of "bf16" and "f16" it computes with.
         custom: operators with kernels of the user.
     """
@@ -46,6 +48,7 @@ class Lowered(LoweredModule):
     units: tuple[str, ...]
     shims: frozenset[str]
     halves: frozenset[str]
+    functions: str = ""
     custom: tuple[Glue, ...] = ()
 
 
@@ -89,12 +92,14 @@ def lower(program: Program, target: str, *, weights_known: bool = True, hooks: b
         hooks=hooks,
     )
     _refuse_unsupported(code, wrapper.shims - {each.shim_name for each in called})
+    functions = score_source(program.graph_module)
     units = tuple(kernel_source.translation_units(code.kernels, _UNIT_SIZE))
     return Lowered(
         target=target,
-        sources=(wrapper.text, *units),
+        sources=(wrapper.text, *units, *([functions] if functions else [])),
         wrapper=wrapper.text,
         units=units,
+        functions=functions,
         shims=wrapper.shims,
         constants=tuple(_constant(program, code, name) for name in code.constants),
         kernels=wrapper.calls.kernels,

@@ -5,10 +5,21 @@ from aotpack.export.decompositions.nn import (
     attention,
     convolution,
     embedding,
+    flex_attention,
     losses,
     pooling,
     resampling,
     rnn,
 )
 
-__all__ = ["adaptive_pooling", "attention", "convolution", "embedding", "losses", "pooling", "resampling", "rnn"]
+__all__ = [
+    "adaptive_pooling",
+    "attention",
+    "convolution",
+    "embedding",
+    "flex_attention",
+    "losses",
+    "pooling",
+    "resampling",
+    "rnn",
+]

@@ -13,6 +13,7 @@ from aotpack.export.passes.cpu.keep_output_layout import keep_output_layout
 from aotpack.export.passes.cpu.pack_attention import pack_attention
 from aotpack.export.passes.cpu.pack_conv import pack_conv
 from aotpack.export.passes.cpu.pack_embedding_bag import pack_embedding_bag
+from aotpack.export.passes.cpu.pack_flex_attention import pack_flex_attention
 from aotpack.export.passes.cpu.pack_linear import pack_linear
 from aotpack.export.passes.cpu.pack_rnn import pack_rnn
 from aotpack.export.passes.cpu.winograd import use_winograd
@@ -29,6 +30,8 @@ CPU: tuple[Pass, ...] = (
     Pass(pack_linear),
     Pass(pack_embedding_bag),
     Pass(pack_attention),
+    # Beside the other attention: operators between its two halves must still be torch's.
+    Pass(pack_flex_attention),
     Pass(pack_rnn),
     # After packing: it rewrites arguments of packed operators only.
     Pass(fuse_epilogue),
