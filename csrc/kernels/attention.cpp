@@ -302,9 +302,10 @@ class Task {
     const float factor = total == 0.0f ? 0.0f : 1.0f / total;
     for (int64_t i = 0; i < p_.v_padded; ++i) sums[i] *= factor;
     finish(sums, 0, 1, g_.v_dim, g_.dtype, nullptr, 0, Act::none, advance(g_.y, at(r, g_.y_strides), g_.dtype), 0);
-    const int64_t place = (item_ * g_.q_heads + head(r)) * g_.q_len + position(r);
-    if (g_.lse != nullptr) g_.lse[place] = total == 0.0f ? kNone : b_.top[r] + std::log(total);
-    if (g_.largest != nullptr) g_.largest[place] = b_.top[r];
+    if (g_.lse != nullptr) {
+      g_.lse[(item_ * g_.q_heads + head(r)) * g_.q_len + position(r)] =
+          total == 0.0f ? kNone : b_.top[r] + std::log(total);
+    }
   }
 
   const AttentionArgs& g_;

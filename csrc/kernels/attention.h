@@ -23,7 +23,6 @@ struct AttentionArgs {
   int64_t y_strides[3];
   float*
       lse;  // [batch, q_heads, q_len] dense, log of the sum of exp of the scores (-inf where there are none); or null
-  float* largest;  // the largest score of each query, as lse; or null
   int num_threads;
   void* scratch;  // attention_scratch_bytes of it, any alignment
 };

@@ -97,9 +97,9 @@ void block(const AttentionDoubleArgs& g, const Buffers& b, int64_t item, int64_t
     const A factor = b.total[r] == 0 ? A(0) : 1 / b.total[r];
     A* y = g.y + item * g.y_strides[0] + head * g.y_strides[1] + (first + r) * g.y_strides[2];
     for (int64_t i = 0; i < g.v_dim; ++i) y[i] = b.sums[r * b.v_padded + i] * factor;
-    const int64_t place = (item * g.q_heads + head) * g.q_len + first + r;
-    if (g.lse != nullptr) g.lse[place] = b.total[r] == 0 ? kMinusInfinity<A> : b.top[r] + std::log(b.total[r]);
-    if (g.largest != nullptr) g.largest[place] = b.top[r];
+    if (g.lse == nullptr) continue;
+    g.lse[(item * g.q_heads + head) * g.q_len + first + r] =
+        b.total[r] == 0 ? kMinusInfinity<A> : b.top[r] + std::log(b.total[r]);
   }
 }
 

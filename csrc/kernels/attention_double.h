@@ -19,7 +19,6 @@ struct AttentionDoubleArgs {
   double* y;
   int64_t y_strides[3];
   double* lse;
-  double* largest;
   int num_threads;
   void* scratch;  // attention_double_scratch_bytes of it, any alignment
 };

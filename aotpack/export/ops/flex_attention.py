@@ -47,8 +47,8 @@ def plain_scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
     return (q.to(score_dtype(q)) @ k.to(score_dtype(q)).transpose(-2, -1)) * scale
 
 
-def plain_softmax(scores: Tensor, mask: Tensor | None, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Weighted values, the logarithm of the sum of exp of each row of scores, and its largest score."""
+def plain_softmax(scores: Tensor, mask: Tensor | None, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Weighted values, and the logarithm of the sum of exp of each row of scores."""
     if mask is not None:
         scores = torch.where(mask, scores, -torch.inf)
     largest = scores.amax(dim=-1) if scores.shape[-1] != 0 else scores.new_full(scores.shape[:-1], -torch.inf)
@@ -57,7 +57,7 @@ def plain_softmax(scores: Tensor, mask: Tensor | None, v: Tensor) -> tuple[Tenso
     total = weights.sum(dim=-1)
     weights = weights / torch.where(total == 0, 1.0, total).unsqueeze(-1)
     v = torch.repeat_interleave(v, scores.shape[1] // v.shape[1], dim=1) if v.shape[1] != scores.shape[1] else v
-    return weights.to(v.dtype) @ v, total.log() + top, largest
+    return weights.to(v.dtype) @ v, total.log() + top
 
 
 def _scores_fake(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -66,15 +66,15 @@ def _scores_fake(q: Tensor, k: Tensor, scale: float) -> Tensor:
 
 def _softmax(
     scores: Tensor, mask: Tensor | None, v: Tensor, blocks: Sequence[Tensor], q_block: int, kv_block: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     return plain_softmax(scores, mask, v)
 
 
 def _softmax_fake(
     scores: Tensor, mask: Tensor | None, v: Tensor, blocks: Sequence[Tensor], q_block: int, kv_block: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     rows = scores.new_empty(scores.shape[:3])
-    return v.new_empty((*scores.shape[:3], v.shape[3])), rows, torch.empty_like(rows)
+    return v.new_empty((*scores.shape[:3], v.shape[3])), rows
 
 
 def _attention(
@@ -88,13 +88,13 @@ def _attention(
     q_block: int,
     kv_block: int,
     scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     functions = parse(function)
     scores = plain_scores(q, k, scale)
     changed = _compute(functions.score, scores, operands, numbers) if functions.score else scores
     mask = _compute(functions.mask, scores, operands, numbers) if functions.mask else None
-    y, lse, largest = plain_softmax(changed.expand(scores.shape), mask, v)
-    return y.transpose(1, 2).contiguous().transpose(1, 2), lse, largest
+    y, lse = plain_softmax(changed.expand(scores.shape), mask, v)
+    return y.transpose(1, 2).contiguous().transpose(1, 2), lse
 
 
 def _attention_fake(
@@ -108,10 +108,10 @@ def _attention_fake(
     q_block: int,
     kv_block: int,
     scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     y = q.new_empty((q.shape[0], q.shape[2], q.shape[1], v.shape[3])).transpose(1, 2)
     rows = q.new_empty(q.shape[:3], dtype=score_dtype(q))
-    return y, rows, torch.empty_like(rows)
+    return y, rows
 
 
 def _compute(steps: Sequence[Step], scores: Tensor, operands: Sequence[Tensor], numbers: Sequence[int]) -> Tensor:
@@ -167,13 +167,13 @@ _OPERATORS = {
 flex_scores = define("flex_scores(Tensor q, Tensor k, float scale) -> Tensor", plain_scores, _scores_fake)
 flex_softmax = define(
     "flex_softmax(Tensor scores, Tensor? mask, Tensor v, Tensor[] blocks, int q_block, int kv_block) "
-    "-> (Tensor, Tensor, Tensor)",
+    "-> (Tensor, Tensor)",
     _softmax,
     _softmax_fake,
 )
 flex_attention = define(
     "flex_attention(Tensor q, Tensor k, Tensor v, Tensor[] blocks, Tensor[] operands, SymInt[] numbers, str function, "
-    "int q_block, int kv_block, float scale) -> (Tensor, Tensor, Tensor)",
+    "int q_block, int kv_block, float scale) -> (Tensor, Tensor)",
     _attention,
     _attention_fake,
 )

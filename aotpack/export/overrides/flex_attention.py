@@ -61,9 +61,9 @@ def _traced(
     if min(sizes) >= _ALL:
         lists, sizes = (), (0, 0)
     blocks = [tensor.to(torch.int32) for tensor in lists if tensor is not None]
-    result, lse, largest = flex_softmax(changed, mask, value, blocks, *sizes)
-    # torch has both in units of log 2.
-    return result, lse / math.log(2), largest / math.log(2)
+    result, lse = flex_softmax(changed, mask, value, blocks, *sizes)
+    # torch has it in units of log 2, and the greatest score of each row, which it does not return on CPUs.
+    return result, lse / math.log(2), lse.new_empty(0)
 
 
 def _fits(query: Tensor, key: Tensor, value: Tensor, scale: Any, sizes: tuple[int, int]) -> bool:

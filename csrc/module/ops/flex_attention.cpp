@@ -86,8 +86,7 @@ Tensor* empty_by_position(const int64_t* sizes, int32_t dtype) {
 void aoti_torch_cpu_flex_attention(AotpackTensor q, AotpackTensor k, AotpackTensor v, const AotpackTensor* blocks,
                                    int64_t blocks_count, const AotpackTensor* operands, int64_t operands_count,
                                    const int64_t* numbers, int64_t numbers_count, const char* function, int64_t q_block,
-                                   int64_t kv_block, double scale, AotpackTensor* ret0, AotpackTensor* ret1,
-                                   AotpackTensor* ret2) {
+                                   int64_t kv_block, double scale, AotpackTensor* ret0, AotpackTensor* ret1) {
   Call& call = Call::current();
   check_sizes(q, k, v);
   if (operands_count > kMostOperands) throw_invalid("flex_attention: too many operands");
@@ -122,7 +121,7 @@ void aoti_torch_cpu_flex_attention(AotpackTensor q, AotpackTensor k, AotpackTens
   const bool in_double = q->dtype == AOTPACK_DTYPE_FLOAT64;
   const int32_t sums = in_double ? AOTPACK_DTYPE_FLOAT64 : AOTPACK_DTYPE_FLOAT32;
   Owned y(empty_by_position(sizes, q->dtype));
-  Owned lse(call.empty_contiguous(3, sizes, sums)), largest(call.empty_contiguous(3, sizes, sums));
+  Owned lse(call.empty_contiguous(3, sizes, sums));
   const auto run = [&]<class A>(auto& args, auto scratch_bytes, auto attend) {
     args.batch = sizes[0];
     args.q_heads = sizes[1];
@@ -140,7 +139,6 @@ void aoti_torch_cpu_flex_attention(AotpackTensor q, AotpackTensor k, AotpackTens
     args.scale = static_cast<A>(scale);
     args.rules = &rules;
     args.lse = lse->as<A>();
-    args.largest = largest->as<A>();
     args.num_threads = call.num_threads();
     Scratch scratch(static_cast<int64_t>(scratch_bytes(args)));
     args.scratch = scratch.get();
@@ -169,5 +167,4 @@ void aoti_torch_cpu_flex_attention(AotpackTensor q, AotpackTensor k, AotpackTens
   }
   *ret0 = y.release();
   *ret1 = lse.release();
-  *ret2 = largest.release();
 }

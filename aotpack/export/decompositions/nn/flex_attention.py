@@ -18,5 +18,5 @@ def _scores(q: Tensor, k: Tensor, scale: float) -> Tensor:
 @decomposes(flex_softmax)
 def _softmax(
     scores: Tensor, mask: Tensor | None, v: Tensor, blocks: Sequence[Tensor], q_block: int, kv_block: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     return plain_softmax(scores, mask, v)
