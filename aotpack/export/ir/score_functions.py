@@ -82,10 +82,46 @@ def _steps(plain: list[dict[str, Any]]) -> tuple[Step, ...]:
 
 # Operators whose inputs and result are of one dtype.
 ARITHMETIC = frozenset(
-    "add sub mul div floor_divide trunc_divide remainder maximum minimum neg abs sign square exp exp2 expm1 log log2 "
-    "log1p sqrt rsqrt reciprocal tanh sigmoid sin cos erf floor ceil round trunc pow and or xor not".split()
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "floor_divide",
+        "trunc_divide",
+        "remainder",
+        "maximum",
+        "minimum",
+        "neg",
+        "abs",
+        "sign",
+        "square",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log1p",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "tanh",
+        "sigmoid",
+        "sin",
+        "cos",
+        "erf",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "pow",
+        "and",
+        "or",
+        "xor",
+        "not",
+    ]
 )
 # Those whose inputs are of one dtype and whose result is a bool.
-COMPARISONS = frozenset("eq ne lt le gt ge".split())
+COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
 # `where`: a bool, and two of the result's dtype.
 ELEMENTWISE = ARITHMETIC | COMPARISONS | {"where"}

@@ -1,16 +1,16 @@
 """Attention whose scores functions of the model change and mask: `flex_attention`.
 
-While a model is traced, scores, the functions and the softmax are separate: `flex_scores`, operators of torch over whole
-matrices, `flex_softmax`. Where a pass (passes/cpu/pack_flex_attention.py) can express the functions, it makes one
+While a model is traced, scores, the functions and the softmax are separate: `flex_scores`, operators of torch over
+whole matrices, `flex_softmax`. Where a pass (passes/cpu/pack_flex_attention.py) can express the functions, it makes one
 `flex_attention` of them, which holds no matrix of scores. Elsewhere they are decomposed (decompositions/nn).
 """
 
 from __future__ import annotations
 
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -145,16 +145,52 @@ def _value(
         return torch.tensor(value, dtype=dtype)
     if step.name == "cast":
         return inputs[0].to(dtype)
-    return _OPERATORS[step.name](*inputs)
+    result: Tensor = _OPERATORS[step.name](*inputs)
+    return result
 
 
-_OPERATORS = {
+_OPERATORS: dict[str, Any] = {
     **{
         name: getattr(torch, name)
-        for name in (
-            "add sub mul floor_divide remainder maximum minimum neg abs sign square exp exp2 expm1 log log2 log1p sqrt "
-            "rsqrt reciprocal tanh sigmoid sin cos erf floor ceil round trunc pow where eq ne lt le gt ge"
-        ).split()
+        for name in [
+            "add",
+            "sub",
+            "mul",
+            "floor_divide",
+            "remainder",
+            "maximum",
+            "minimum",
+            "neg",
+            "abs",
+            "sign",
+            "square",
+            "exp",
+            "exp2",
+            "expm1",
+            "log",
+            "log2",
+            "log1p",
+            "sqrt",
+            "rsqrt",
+            "reciprocal",
+            "tanh",
+            "sigmoid",
+            "sin",
+            "cos",
+            "erf",
+            "floor",
+            "ceil",
+            "round",
+            "trunc",
+            "pow",
+            "where",
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+        ]
     },
     "div": torch.true_divide,
     "trunc_divide": lambda a, b: torch.div(a, b, rounding_mode="trunc"),

@@ -196,7 +196,10 @@ def _operator(step: Step, type_: str, inputs: list[_Known]) -> str:
     if step.name == "cast":
         return _rounded(step.dtype, f"{names[0]} != 0" if step.dtype == "bool" else f"static_cast<{type_}>({names[0]})")
     wide = _widest([value.type for value in inputs] + ([] if step.name in COMPARISONS else [type_]))
-    given = [name if value.type == wide else f"static_cast<{wide}>({name})" for name, value in zip(names, inputs)]
+    given = [
+        name if value.type == wide else f"static_cast<{wide}>({name})"
+        for name, value in zip(names, inputs, strict=True)
+    ]
     if step.name in _SYMBOLS:
         text = f"{given[0]} {_SYMBOLS[step.name]} {given[1]}"
     elif step.name == "not":

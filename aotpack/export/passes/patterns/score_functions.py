@@ -33,10 +33,29 @@ _DTYPES = {
 
 _UNARY = {
     getattr(aten, name).default: name
-    for name in (
-        "neg abs sign exp exp2 expm1 log log2 log1p sqrt rsqrt reciprocal tanh sigmoid sin cos erf floor ceil round "
-        "trunc"
-    ).split()
+    for name in [
+        "neg",
+        "abs",
+        "sign",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log1p",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "tanh",
+        "sigmoid",
+        "sin",
+        "cos",
+        "erf",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+    ]
 }
 _BINARY = {
     **{
