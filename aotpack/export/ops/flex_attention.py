@@ -51,13 +51,11 @@ def plain_softmax(scores: Tensor, mask: Tensor | None, v: Tensor) -> tuple[Tenso
     """Weighted values, and the logarithm of the sum of exp of each row of scores."""
     if mask is not None:
         scores = torch.where(mask, scores, -torch.inf)
-    largest = scores.amax(dim=-1) if scores.shape[-1] != 0 else scores.new_full(scores.shape[:-1], -torch.inf)
-    top = torch.where(largest == -torch.inf, 0.0, largest)
-    weights = (scores - top.unsqueeze(-1)).exp()
-    total = weights.sum(dim=-1)
-    weights = weights / torch.where(total == 0, 1.0, total).unsqueeze(-1)
+    lse = scores.logsumexp(dim=-1)
+    # A query that looks at no key gives 0.
+    weights = (scores - torch.where(lse == -torch.inf, 0.0, lse).unsqueeze(-1)).exp()
     v = torch.repeat_interleave(v, scores.shape[1] // v.shape[1], dim=1) if v.shape[1] != scores.shape[1] else v
-    return weights.to(v.dtype) @ v, total.log() + top
+    return weights.to(v.dtype) @ v, lse
 
 
 def _scores_fake(q: Tensor, k: Tensor, scale: float) -> Tensor:

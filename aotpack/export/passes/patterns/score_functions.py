@@ -268,6 +268,13 @@ class Builder:
         if name is None:
             return None
         left, right = node.args[:2]
+        if name == "pow":
+            if not dtype.is_floating_point:
+                raise NotOfScores("integers are raised to a power")
+            # As in torch; the general function is slow.
+            short = {2: "square", 0.5: "sqrt"}.get(right) if isinstance(right, (int, float)) else None
+            if short is not None:
+                return steps.add(short, dtype, (self._argument(left, axes, dtype, steps),))
         if target in _REVERSED:
             left, right = right, left
         common = _common(left, right) if name in _COMPARING else dtype
