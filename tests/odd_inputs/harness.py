@@ -18,6 +18,7 @@ from torch import Tensor
 
 from aotpack.building.cache import BuildCache
 from aotpack.export.backends.cpu import toolchain
+from aotpack.export.backends.cpu.score_source import functions_source
 from aotpack.targets import Target
 from tests.odd_inputs.declarations import Function, driver_source, functions
 from tests.support.operators.descriptors import extent
@@ -63,10 +64,13 @@ class Case:
     refused: bool = False
 
 
-def build(folder: Path, cache: BuildCache, names: Sequence[str]) -> Path:
-    """A library of these functions, all that they need, and the driver, under ASan and UBSan."""
+def build(folder: Path, cache: BuildCache, names: Sequence[str], scores: Sequence[str]) -> Path:
+    """A library of these functions, all that they need, and the driver, under ASan and UBSan.
+
+    `scores`: the texts of the score functions that attention is called with.
+    """
     driver = folder / "odd_driver.cpp"
-    driver.write_text(driver_source(names))
+    driver.write_text(f"{functions_source(scores)}\n{driver_source(names)}")
     # Optimising takes most of the time under sanitizers, more than it saves in running; and what is optimised away is
     # not checked.
     target = Target.parse("native").name

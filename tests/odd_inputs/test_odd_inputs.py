@@ -18,6 +18,7 @@ from tests.odd_inputs import (
     cases_linalg,
     cases_products,
     cases_random,
+    cases_scores,
     cases_spectra,
     cases_vision,
 )
@@ -31,6 +32,7 @@ TOPICS: dict[str, Callable[[], Iterator[Case]]] = {
     "linalg": cases_linalg.cases,
     "products": cases_products.cases,
     "random": cases_random.cases,
+    "scores": cases_scores.cases,
     "spectra": cases_spectra.cases,
     "vision": cases_vision.cases,
 }
@@ -38,7 +40,7 @@ TOPICS: dict[str, Callable[[], Iterator[Case]]] = {
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> Path:
-    return build(tmp_path_factory.mktemp("odd"), BuildCache(cache_dir), sorted(covered()))
+    return build(tmp_path_factory.mktemp("odd"), BuildCache(cache_dir), sorted(covered()), cases_scores.TEXTS)
 
 
 def covered() -> set[str]:
