@@ -82,7 +82,7 @@ inline T square(T a) {
   return mul(a, a);
 }
 
-// Division of integers; `bad` counts divisions by 0.
+// Division of integers; `bad` becomes true where it is by 0.
 template <class T>
 inline T trunc_divide(T a, T b, int& bad) {
   if constexpr (std::is_integral_v<T>) {
@@ -122,10 +122,6 @@ inline T floor_divide(T a, T b, int& bad) {
   }
 }
 
-template <class T>
-inline T logical(T a) {
-  return a;
-}
 template <class T>
 inline T bit_not(T a) {
   if constexpr (std::is_same_v<T, bool>)
@@ -200,14 +196,7 @@ inline float rounded(float x) {
   return kernels::to_float(half);
 }
 
-// An operand of the row, at the positions of the given dims on the axes of batch, head and query.
-template <class T>
-struct Operand {
-  const T* data;
-  int64_t step;  // from key to key
-  T at(int64_t c) const { return data[c * step]; }
-};
-
+// From element to element of an operand along one of its dims.
 inline int64_t stride(const ScoreRow& row, int operand, int dim) { return row.operands[operand].strides[dim]; }
 
 // The index of an element of a dim; `bad` becomes true where it is none.
