@@ -24,7 +24,8 @@ LAYERS: dict[str, set[str]] = {
     "model": {"archive", "base", "hal", "hal/cpu", "hal/cuda", "manifest"},
     "call": {"base", "hal", "host", "manifest", "model"},
     "update": {"base", "call", "hal", "manifest", "model"},
-    "api": {"base", "call", "model", "update"},
+    "pipeline": {"base", "call", "hal", "host", "manifest", "model"},
+    "api": {"base", "call", "host", "model", "pipeline", "update"},
 }
 # The same for the folders of csrc. "include" is what they share with code outside.
 PARTS: dict[str, set[str]] = {

@@ -57,8 +57,9 @@ typedef enum aotpack_code {
   AOTPACK_OUT_OF_MEMORY = 11,
   AOTPACK_EXECUTION_FAILED = 12, /* the model cannot compute with these values */
   AOTPACK_INTERNAL = 13,
-  AOTPACK_DEVICE_FAILED = 14,  /* the model's device or its driver; the message says if the device stays unusable */
-  AOTPACK_MISSING_WEIGHTS = 15 /* the archive is code-only; `aotpack pack` adds weights */
+  AOTPACK_DEVICE_FAILED = 14,   /* the model's device or its driver; the message says if the device stays unusable */
+  AOTPACK_MISSING_WEIGHTS = 15, /* the archive is code-only; `aotpack pack` adds weights */
+  AOTPACK_CANCELLED = 16        /* the pipeline was closed before the call had ended */
 } aotpack_code;
 
 typedef struct aotpack_status aotpack_status;
@@ -316,6 +317,78 @@ AOTPACK_API aotpack_status* aotpack_context_load_state(aotpack_context* context,
                                                        const DLTensor* const* tensors, size_t count);
 /* Restores the initial values: those of the model's weights at the next call. */
 AOTPACK_API aotpack_status* aotpack_context_reset(aotpack_context* context);
+
+/* ---- pipeline -------------------------------------------------------------------------------------------------- */
+
+/* A pipeline runs the steps of an entry on threads of its own. Several calls are under way at the same time, each in
+ * another stage: stage i runs step i of the variant that a call selected. The model runs on the CPU.
+ *
+ * Any number of threads may use a pipeline and its calls. Each stage starts calls in the order in which they were
+ * submitted, and the error of a call reaches that call only. In the child of a fork the threads do not exist: there
+ * functions return AOTPACK_INVALID_ARGUMENT, and releasing a pipeline or a call does nothing. */
+
+/* A thread that runs a stage. */
+typedef struct aotpack_pipeline_worker {
+  size_t struct_size; /* sizeof(aotpack_pipeline_worker) */
+  size_t stage;
+  /* cpu_count CPUs that the thread, and the threads of its parallel regions, are bound to. None: a share of the CPUs of
+   * the thread that creates the pipeline, which are divided evenly among such workers. */
+  const int32_t* cpus;
+  size_t cpu_count;
+  int32_t num_threads; /* threads per step; 0: one per CPU, within CPU quotas */
+  int32_t reserved;    /* not read */
+} aotpack_pipeline_worker;
+
+typedef struct aotpack_pipeline_options {
+  size_t struct_size; /* sizeof(aotpack_pipeline_options) */
+  size_t entry;
+  /* worker_count of them, at least one for each stage. None: one per stage. A stage that uses the model's state can
+   * have one worker only. */
+  const aotpack_pipeline_worker* const* workers;
+  size_t worker_count;
+  size_t max_in_flight; /* calls that are under way at most, up to 65,536; 0: two per worker */
+  /* Of the random operators, if `seeded`: call n has a seed that follows from this one and n. */
+  uint64_t seed;
+  bool seeded;
+} aotpack_pipeline_options;
+
+typedef struct aotpack_pipeline aotpack_pipeline;
+typedef struct aotpack_call aotpack_call;
+
+/* The number of stages of an entry: the steps of its variant that has most. 0 if the index is out of range. */
+AOTPACK_API size_t aotpack_model_stage_count(const aotpack_model* model, size_t entry);
+
+/* A pipeline keeps its model alive. `options` may be NULL. */
+AOTPACK_API aotpack_status* aotpack_pipeline_create(aotpack_model* model, const aotpack_pipeline_options* options,
+                                                    aotpack_pipeline** out_pipeline);
+/* Closes the pipeline, cancelling calls, and waits for the steps that are running. Not while another function uses it.
+ */
+AOTPACK_API void aotpack_pipeline_release(aotpack_pipeline* pipeline);
+
+/* Starts a call, as aotpack_context_run does, when fewer than max_in_flight are under way; until then it waits. Invalid
+ * inputs are reported here. Inputs are copied, except those that the model writes to: these are borrowed, and must not
+ * be used otherwise, until the call has ended. AOTPACK_CANCELLED once the pipeline is closed. */
+AOTPACK_API aotpack_status* aotpack_pipeline_submit(aotpack_pipeline* pipeline, const DLTensor* const* inputs,
+                                                    size_t num_inputs, aotpack_call** out_call);
+/* Accepts no more calls, and returns when all have ended. With `cancel`, calls that wait for their next stage end with
+ * AOTPACK_CANCELLED. */
+AOTPACK_API aotpack_status* aotpack_pipeline_close(aotpack_pipeline* pipeline, bool cancel);
+
+/* Whether a call has ended, after waiting for at most `timeout_ns`; a negative timeout: until it has ended. */
+AOTPACK_API aotpack_status* aotpack_call_wait(aotpack_call* call, int64_t timeout_ns, bool* out_ended);
+/* Waits, and moves out the results, once. Returns the error of a call that has failed. Each result is a new tensor;
+ * release it with its deleter. */
+AOTPACK_API aotpack_status* aotpack_call_take(aotpack_call* call, DLManagedTensorVersioned** out_outputs,
+                                              size_t num_outputs);
+/* Valid before the call has ended, and after its pipeline. Waits for calls that write to borrowed inputs. */
+AOTPACK_API void aotpack_call_release(aotpack_call* call);
+
+/* The state of a pipeline, as that of a context. These wait for all calls that were submitted before. */
+AOTPACK_API aotpack_status* aotpack_pipeline_get_state(aotpack_pipeline* pipeline, size_t index,
+                                                       DLManagedTensorVersioned** out_tensor);
+AOTPACK_API aotpack_status* aotpack_pipeline_load_state(aotpack_pipeline* pipeline, const char* const* names,
+                                                        const DLTensor* const* tensors, size_t count);
+AOTPACK_API aotpack_status* aotpack_pipeline_reset(aotpack_pipeline* pipeline);
 
 #ifdef __cplusplus
 }

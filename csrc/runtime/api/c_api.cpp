@@ -105,6 +105,7 @@ const char* aotpack_code_name(aotpack_code code) {
       "INTERNAL",
       "DEVICE_FAILED",
       "MISSING_WEIGHTS",
+      "CANCELLED",
   };
   const unsigned index = number_of(code);
   return index < std::size(kNames) ? kNames[index] : "UNKNOWN";

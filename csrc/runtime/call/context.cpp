@@ -5,7 +5,6 @@
 #include "base/bytes.h"
 #include "base/status.h"
 #include "call/busy.h"
-#include "call/failure.h"
 #include "call/outputs.h"
 #include "call/tensor.h"
 #include "call/tensor_copy.h"
@@ -120,21 +119,10 @@ Context::EntryScratch& Context::prepare(size_t entry, size_t num_outputs) {
 }
 
 const aotpack_module_tensor* Context::constants_of(const Step& step, const WeightSet& weights,
-                                                   const std::vector<aotpack_module_tensor>& shared, Table* table) {
+                                                   const std::vector<aotpack_module_tensor>& shared, StepTable* table) {
   if (!step.mutates_constants) return shared.data();
   state_.ensure(weights, workspace_);
-  if (table->state_version != state_.version() || table->weights_id != weights.id()) {
-    table->state_version = 0;  // should the copy fail
-    table->tensors = shared;
-    const std::vector<ConstantRecord>& records = model_->archive().manifest().constants;
-    for (size_t i = 0; i < shared.size(); ++i) {
-      const uint32_t index = step.module->constants[i];
-      if (records[index].mutated) table->tensors[i].data = state_.data(index);
-    }
-    table->weights_id = weights.id();
-    table->state_version = state_.version();
-  }
-  return table->tensors.data();
+  return constants_with_state(*model_, step, weights, shared, state_, table);
 }
 
 void Context::keep_if_captured(const WeightsInUse& weights) {
@@ -159,7 +147,7 @@ void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weig
   const int32_t num_threads = begin_team(num_threads_);
   if (variant.is_direct) [[likely]] {
     const Step& step = variant.steps.front();
-    Table& table = kept.tables.front();
+    StepTable& table = kept.tables.front();
     aotpack_module_call call = step.call.prepared();
     call.inputs = scratch.inputs.tensors();
     call.outputs = scratch.outputs.data();
@@ -183,7 +171,7 @@ void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weig
   steps.begin(&scratch.inputs, &scratch.outputs);
   for (size_t i = 0; i < variant.steps.size(); ++i) {
     const Step& step = variant.steps[i];
-    Table& table = kept.tables[i];
+    StepTable& table = kept.tables[i];
     aotpack_module_call call = step.call.prepared();
     steps.prepare(i, &call, &call_);
     call.constants = constants_of(step, weights, weights.table(entry, index, i), &table);
@@ -197,20 +185,13 @@ void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weig
 }
 
 void Context::launch(const EntryRecord& entry, const Variant& variant, const Step& step, aotpack_module_call* call,
-                     Table* table, uint64_t weights_id, int32_t num_threads) {
+                     StepTable* table, uint64_t weights_id, int32_t num_threads) {
   call->runtime = &call_;
   call->num_threads = num_threads;
   call->output_devices = table->output_devices.data();
   call_.stream = &workspace_.stream();
   if (replays_.run(step, *call, weights_id, table->state_version, &call_, workspace_)) return;
-  const int32_t code = step.executable->launch(*call, workspace_.stream());
-  if (code != AOTPACK_MODULE_OK) [[unlikely]]
-    throw_failure(&call_, "entry '" + entry.name + "'" + step_suffix(variant, step), code);
-  if (!call_.take_blocks(call->outputs, step.num_outputs)) [[unlikely]] {
-    call_.release_blocks();
-    fail(AOTPACK_INTERNAL, "entry '%s'%s: the module returned an output in memory that it has not allocated",
-         entry.name.c_str(), step_suffix(variant, step).c_str());
-  }
+  run_module(entry, variant, step, call, &call_);
 }
 
 // Of a direct variant; others have done it.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "call/inputs.h"
+#include "call/module_run.h"
 #include "call/replays.h"
 #include "call/state.h"
 #include "call/steps.h"
@@ -62,19 +63,10 @@ class Context {
   const Workspace& workspace() const noexcept { return workspace_; }
 
  private:
-  // Of a step: the constants of one that writes to some, this context's copies among those of a set of weights.
-  struct Table {
-    explicit Table(size_t num_outputs) : output_devices(num_outputs) {}
-    std::vector<aotpack_module_tensor> tensors;
-    uint64_t weights_id = 0;
-    uint64_t state_version = 0;  // 0: never filled in
-    // What the module says of its outputs. Of no device before its first call.
-    std::vector<aotpack_module_device> output_devices;
-  };
   // What one variant keeps from call to call.
   struct VariantScratch {
-    std::vector<Table> tables;     // by step
-    std::unique_ptr<Steps> steps;  // of a variant that is not direct; made at its first call
+    std::vector<StepTable> tables;  // by step
+    std::unique_ptr<Steps> steps;   // of a variant that is not direct; made at its first call
   };
   // What one entry keeps from call to call, so that a call allocates none of it.
   struct EntryScratch {
@@ -90,7 +82,7 @@ class Context {
   EntryScratch& prepare(size_t entry, size_t num_outputs);
   // `shared` is the table of the weights.
   const aotpack_module_tensor* constants_of(const Step& step, const WeightSet& weights,
-                                            const std::vector<aotpack_module_tensor>& shared, Table* table);
+                                            const std::vector<aotpack_module_tensor>& shared, StepTable* table);
   // Fills in the outputs; from then on they are the cleanup's to release.
   void execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
                size_t num_inputs, Cleanup& cleanup);
@@ -98,7 +90,7 @@ class Context {
   void keep_if_captured(const WeightsInUse& weights);
   // Calls a module with what all of its calls have.
   void launch(const EntryRecord& entry, const Variant& variant, const Step& step, aotpack_module_call* call,
-              Table* table, uint64_t weights_id, int32_t num_threads);
+              StepTable* table, uint64_t weights_id, int32_t num_threads);
   void finish_output(const ValueRecord& value, const Variant& variant, aotpack_module_tensor& output);
   DLManagedTensorVersioned* take_output(const ValueRecord& value, aotpack_module_tensor& output);
 

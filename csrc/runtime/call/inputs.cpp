@@ -257,6 +257,29 @@ size_t BoundInputs::bind(const DLTensor* const* inputs, size_t count, const Work
   return variant;
 }
 
+void BoundInputs::own(const Workspace& workspace) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const InputPlan& plan = plan_->inputs()[i];
+    if (plan.is_mutated || copies_[i].block != nullptr) continue;
+    aotpack_module_tensor& tensor = tensors_[i];
+    size_t bytes = plan.item;
+    for (int32_t axis = 0; axis < tensor.rank; ++axis) bytes *= static_cast<size_t>(tensor.sizes[axis]);
+    if (bytes == 0) {
+      tensor.data = empty_data;
+      continue;
+    }
+    void* block = workspace.allocator_of(plan.on_host)->allocate(bytes);
+    if (block == nullptr) {
+      fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes to copy input '%s'", bytes,
+           plan_->record().inputs[i].name.c_str());
+    }
+    copies_[i].block = block;
+    any_copy_ = true;
+    workspace.stream().copy(Allocator::data(block), tensor.data, bytes);
+    tensor.data = Allocator::data(block);
+  }
+}
+
 void BoundInputs::write_back(const Workspace& workspace) {
   if (!any_copy_) return;
   for (size_t i = 0; i < copies_.size(); ++i) {

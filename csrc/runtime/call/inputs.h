@@ -23,6 +23,9 @@ class BoundInputs {
   size_t bind(const DLTensor* const* inputs, size_t count, const Workspace& workspace);
   // The sizes of what steps hand to each other; after bind(). Throws INVALID_ARGUMENT.
   void solve_values(const ValuesPlan& values) { sizes_.solve_values(values); }
+  // After bind(): copies what is still in the caller's memory, but for inputs that the model writes to. Throws
+  // OUT_OF_MEMORY.
+  void own(const Workspace& workspace);
   // After a call that succeeded: what the model wrote into copies goes to the caller's buffers.
   void write_back(const Workspace& workspace);
   // Gives the copies back. After every bind().

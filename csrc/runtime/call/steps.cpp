@@ -35,7 +35,7 @@ size_t size_of(const aotpack_module_tensor& tensor, const DType& dtype) noexcept
 Steps::Steps(const EntryPlan& plan, const Variant& variant, const Workspace& workspace)
     : plan_(plan),
       variant_(variant),
-      workspace_(workspace),
+      workspace_(&workspace),
       value_slots_(slots_by_value(variant.implementation->values, variant.values.slots)),
       output_slots_(slots_by_value(plan.record().outputs, plan.output_slots())),
       values_(variant.implementation->values.size()) {
@@ -98,31 +98,31 @@ void Steps::prepare(size_t index, aotpack_module_call* call, CallState* state) {
     tensor.block = nullptr;
     const ValueRecord& value = record_of(reference);
     const bool is_number = value.number != AOTPACK_NUMBER_NONE;  // every module reads it in memory of the host
-    if (!workspace_.is_host() && !is_number && is_on_host(value) != step.on_host) {
+    if (!workspace_->is_host() && !is_number && is_on_host(value) != step.on_host) {
       move_input(value, step.on_host, &tensor);
     }
   }
   if (step.on_host) {
-    workspace_.stream().wait();
+    workspace_->stream().wait();
     release_retired();
   }
   results_.assign(step.num_outputs, aotpack_module_tensor{});
   adopted_ = false;
   call->inputs = inputs_.data();
   call->outputs = results_.data();
-  call->stream = step.on_host ? nullptr : workspace_.stream_handle();
-  state->allocator = workspace_.allocator_of(step.on_host);
+  call->stream = step.on_host ? nullptr : workspace_->stream_handle();
+  state->allocator = workspace_->allocator_of(step.on_host);
 }
 
 void Steps::move_input(const ValueRecord& value, bool to_host, aotpack_module_tensor* tensor) {
   const size_t bytes = size_of(*tensor, *value.dtype);
-  void* block = workspace_.allocator_of(to_host)->allocate(bytes);
+  void* block = workspace_->allocator_of(to_host)->allocate(bytes);
   if (block == nullptr) {
     fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes to copy '%s' to another device", bytes, value.name.c_str());
   }
   copies_.push_back({block, value.mutated ? tensor->data : nullptr, bytes});
   void* data = Allocator::data(block);
-  workspace_.stream().copy(data, tensor->data, bytes);
+  workspace_->stream().copy(data, tensor->data, bytes);
   tensor->data = data;
 }
 
@@ -133,7 +133,7 @@ void Steps::finish(size_t index, const aotpack_module_device* devices) {
   for (size_t i = 0; i < results_.size(); ++i) take_result(step, i, devices[i]);
   for (; !copies_.empty(); copies_.pop_back()) {
     const Copy& copy = copies_.back();
-    if (copy.original != nullptr) workspace_.stream().copy(copy.original, Allocator::data(copy.block), copy.bytes);
+    if (copy.original != nullptr) workspace_->stream().copy(copy.original, Allocator::data(copy.block), copy.bytes);
     retire(copy.block, step.on_host);
   }
   for (const uint32_t value : step.last_uses) {
@@ -152,14 +152,14 @@ void Steps::take_result(const Step& step, size_t index, aotpack_module_device de
   if (step.call.names_devices()) {
     check_output_device(plan_.record(), step_suffix(variant_, step), value, step.call, index, device);
   }
-  if (void* replaced = own_output(value, result, step.on_host, workspace_)) retire(replaced, step.on_host);
+  if (void* replaced = own_output(value, result, step.on_host, *workspace_)) retire(replaced, step.on_host);
   (reference.source == Kind::kOutput ? (*outputs_)[reference.index] : values_[reference.index]) = result;
   result.block = nullptr;
 }
 
 // Memory of a device is used again in the order of the stream, memory of the host at once.
 void Steps::retire(void* block, bool on_host) noexcept {
-  if (on_host && !workspace_.is_host()) {
+  if (on_host && !workspace_->is_host()) {
     retired_.push_back(block);
   } else {
     Allocator::release_block(block);

@@ -21,6 +21,8 @@ class Steps {
  public:
   Steps(const EntryPlan& plan, const Variant& variant, const Workspace& workspace);
 
+  // Where the next step runs, and those after it. The constructor's until then.
+  void move_to(const Workspace& workspace) noexcept { workspace_ = &workspace; }
   // The tensors of a call: bound inputs, and the entry's outputs, which are empty. Throws INVALID_ARGUMENT.
   void begin(BoundInputs* inputs, std::vector<aotpack_module_tensor>* outputs);
   // Fills in inputs, outputs and stream of a step's call, and where it allocates. Throws OUT_OF_MEMORY or INTERNAL.
@@ -49,7 +51,7 @@ class Steps {
 
   const EntryPlan& plan_;
   const Variant& variant_;
-  const Workspace& workspace_;
+  const Workspace* workspace_;
   std::vector<const uint32_t*> value_slots_;   // by value: those of its axes
   std::vector<const uint32_t*> output_slots_;  // by output
   BoundInputs* bound_ = nullptr;
