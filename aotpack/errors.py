@@ -70,6 +70,10 @@ class MissingWeightsError(AotpackError):
     """The archive is code-only: it contains no weights. `aotpack pack` creates an archive with weights from it."""
 
 
+class CallCancelledError(AotpackError):
+    """The pipeline was closed: before the call was submitted, or before it had ended."""
+
+
 class MissingSourcesError(AotpackError):
     """The archive has no sources. `aotpack build --sources` stores them."""
 

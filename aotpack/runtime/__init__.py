@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from aotpack.archive.manifest import Manifest
+    from aotpack.runtime.cpus import CpuGroup
+    from aotpack.runtime.pipeline import Pipeline, Worker
     from aotpack.runtime.profile import ProfileEvent
     from aotpack.spec import Signature, TensorSpec
 
@@ -299,6 +301,36 @@ class Model(Entry):
             InputError: the stream is not one of the model's device.
         """
         return Context(self, num_threads=num_threads or 0, seed=seed, stream=stream)
+
+    def pipeline(
+        self,
+        entry: str | None = None,
+        *,
+        groups: Sequence[CpuGroup] | None = None,
+        workers: Sequence[Worker] | None = None,
+        max_in_flight: int | None = None,
+        seed: int | None = None,
+    ) -> Pipeline:
+        """Creates a pipeline, which runs the stages of an entry on threads of its own (docs/partition.md).
+
+        Args:
+            entry: the name of the entry; None: the one that a call of the model runs.
+            groups: the CPUs of each stage in order, such as `["0-3", "4-7"]`; with twice as many groups, of two copies
+                of all stages, and so on. `aotpack.runtime.cpus` divides the CPUs of the process and lists NUMA nodes.
+            workers: the threads, instead of `groups`: at least one `aotpack.runtime.pipeline.Worker` for each stage.
+                None of both: one for each stage, which divide the CPUs of the calling thread evenly.
+            max_in_flight: how many calls are under way at most; None: two per worker.
+            seed: of the random operators; None: a new seed from the operating system.
+
+        Raises:
+            InputError: the workers do not match the stages, CPUs are not available to this process, a stage of several
+                workers uses the model's state, or the model is not on the CPU.
+            EntryNotFoundError: the archive has no entry with this name.
+        """
+        from aotpack.runtime.pipeline import Pipeline
+
+        runner = self.entry(entry) if entry is not None else self
+        return Pipeline(runner, groups=groups, workers=workers, max_in_flight=max_in_flight, seed=seed)
 
     def __repr__(self) -> str:
         return f"aotpack.Model({self.path!r}, target={self.target!r}, entries={self.entry_names})"

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "pipeline.h"
 #include "runner.h"
 #include "status.h"
 #include "tensor.h"
@@ -172,6 +173,8 @@ void bind_runner(nb::module_& module) {
           },
           "enabled"_a)
       .def("_profile", profile)
+      .def_prop_ro("_num_stages",
+                   [](const Runner& self) { return aotpack_model_stage_count(self.loaded()->model(), self.entry()); })
       .def("_set_seed",
            [](const Runner& self, uint64_t seed) {
              self.set_seed(seed);
@@ -223,6 +226,7 @@ NB_MODULE(_native, module) {
   nb::set_leak_warnings(false);
   aotpack::python::bind_tensor(module);
   aotpack::python::bind_runner(module);
+  aotpack::python::bind_pipeline(module);
   module.def("abi_version", &aotpack_abi_version, "The version of the C ABI.");
   module.def("version", &aotpack_version, "The version of the runtime library.");
   module.def("host_target", &aotpack_host_target, "The best target that this host supports.");

@@ -38,6 +38,8 @@ ErrorClass error_class(aotpack_code code) {
       return {"DeviceError", nullptr};
     case AOTPACK_MISSING_WEIGHTS:
       return {"MissingWeightsError", nullptr};
+    case AOTPACK_CANCELLED:
+      return {"CallCancelledError", nullptr};
     default:
       return {"AotpackError", nullptr};
   }

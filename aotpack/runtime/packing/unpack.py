@@ -66,7 +66,7 @@ def unpack(archive: str | os.PathLike[str], folder: str | os.PathLike[str]) -> U
         OSError: the folder cannot be written.
     """
     folder = Path(folder)
-    _check_free(folder)
+    check_free(folder)
     with ArchiveReader(archive) as reader:
         number = sources_file(reader.manifest)
         if number is None:
@@ -76,7 +76,7 @@ def unpack(archive: str | os.PathLike[str], folder: str | os.PathLike[str]) -> U
             )
         reader.verify()
         sources = decode_sources(reader.read(number))
-        with _staged(folder) as room:
+        with staged_folder(folder) as room:
             modules = _write(reader, sources, room)
             files = sum(path.is_file() for path in room.rglob("*"))
             # An empty folder may be in its place.
@@ -85,7 +85,8 @@ def unpack(archive: str | os.PathLike[str], folder: str | os.PathLike[str]) -> U
     return UnpackReport(folder, files, len(sources), modules)
 
 
-def _check_free(folder: Path) -> None:
+def check_free(folder: Path) -> None:
+    """Raises BuildError unless a folder can be created at this path."""
     if not folder.absolute().parent.is_dir():
         raise BuildError(f"the folder {folder.parent} does not exist", hint="create it, or choose another output")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
@@ -95,7 +96,7 @@ def _check_free(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _staged(folder: Path) -> Iterator[Path]:
+def staged_folder(folder: Path) -> Iterator[Path]:
     """A folder beside `folder`, which is removed if it is still there at the end."""
     absolute = folder.absolute()
     room = absolute.with_name(f".{absolute.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")

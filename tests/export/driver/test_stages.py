@@ -21,6 +21,7 @@ from tests.support.building import assert_close
 from tests.support.cuts import cut_into
 from tests.support.declared import check_declared_sizes
 from tests.support.safetensors import write_safetensors
+from tests.support.staged_runs import check_staged_runs
 
 
 def steps_of(path: Path) -> list[Any]:
@@ -53,6 +54,7 @@ def test_stages_cut_anywhere(name: str, towers: bool, tmp_path: Path, cache_dir:
         with torch.no_grad():
             assert_close(context(*mine), fresh(*theirs))
         assert_close(mine, theirs)
+    check_staged_runs(path, case.args)
 
 
 def test_equal_to_the_whole_bit_for_bit(tmp_path: Path, cache_dir: Path) -> None:
