@@ -49,6 +49,18 @@ def bench(
             "--per-kernel", help="Measure every kernel instead. The archive is built with `aotpack build --profile`."
         ),
     ] = False,
+    pipeline: Annotated[
+        bool, typer.Option("--pipeline", help="Measure calls per second of a pipeline of the archive's stages instead.")
+    ] = False,
+    cpus: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cpus",
+            metavar="LIST",
+            help='With --pipeline: the CPUs of a stage, such as "0-3,8"; once for each stage, in order. Default: the '
+            "CPUs of the process, divided evenly.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measures the duration of calls from Python: arrays in, arrays out, one caller.
@@ -60,14 +72,27 @@ def bench(
         aotpack bench model.aotpack -n 1000 --json
         aotpack bench model.aotpack --device cuda:0
         aotpack bench model.aotpack --per-kernel --json > kernels.json
+        aotpack bench model.aotpack --pipeline --cpus 0-3 --cpus 4-7
 
     The inputs are those of the archive's example call. They are generated if the archive has no example call or if
     `--dim` is given. `items/s` counts the product of the given dims. With `--device cuda:0`, inputs and results are on
     the GPU; each call waits for its results. `back to back` is the mean of as many calls that do not wait.
     With `--per-kernel`, p50 is the median of the seconds that a kernel takes in a call; `latencies` in the JSON output
     is a table for `aotpack.export.partition`.
+    With `--pipeline`, the stages run on threads of their own with `--threads` threads each, and as many calls are under
+    way as fit; calls of one context, one after the other, are measured before.
     """
     sizes = parse_sizes(dim)
+    if per_kernel and pipeline:
+        raise typer.BadParameter("--per-kernel and --pipeline exclude each other")
+    if cpus and not pipeline:
+        raise typer.BadParameter("--cpus needs --pipeline")
+    if pipeline:
+        from aotpack.cli.pipelines import bench_pipeline
+
+        model = load_on(archive, device, threads=threads, graphs=graphs)
+        bench_pipeline(archive, model, entry, sizes, cpus, threads, iterations, warmup, as_json=as_json)
+        return
     if per_kernel:
         _bench_kernels(archive, entry, sizes, threads, iterations, warmup, device, graphs, as_json=as_json)
         return

@@ -21,6 +21,7 @@ from aotpack.export.custom_ops.kernels import custom_kernel, kernel_include_dir
 from aotpack.export.driver.build import build_archive
 from aotpack.export.driver.options import BuildOptions
 from aotpack.export.driver.report import BuildReport
+from aotpack.export.driver.stage_folder import build_stages
 from aotpack.export.ir.program import Program
 from aotpack.export.partition.devices import Device, Link, Topology
 from aotpack.export.partition.mapping import Part
@@ -44,6 +45,7 @@ __all__ = [
     "Variants",
     "aot_export",
     "build_archive",
+    "build_stages",
     "custom_kernel",
     "kernel_include_dir",
     "load_exported",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -132,8 +133,8 @@ class Pipeline:
         return self.submit(*args, **kwargs).result()
 
     def map(self, arguments: Iterable[Sequence[Any]]) -> Iterator[Any]:
-        """The results of calls with these positional arguments, in order. Takes items from `arguments` only as far ahead
-        as calls fit into the pipeline. The error of a call is raised in its place.
+        """The results of calls with these positional arguments, in order. Takes items from `arguments` only as far
+        ahead as calls fit into the pipeline. The error of a call is raised in its place.
         """
         pending: deque[Call] = deque()
         for args in arguments:
@@ -180,15 +181,11 @@ class Pipeline:
 def _cancel(native: NativePipeline) -> None:
     from aotpack.errors import InputError
 
-    try:
+    with contextlib.suppress(InputError):  # in the child of a fork, which has no threads to end
         native.close(True)
-    except InputError:  # in the child of a fork, which has no threads to end
-        pass
 
 
-def _workers(
-    workers: Sequence[Worker] | None, groups: Sequence[CpuGroup] | None, num_stages: int
-) -> list[Worker]:
+def _workers(workers: Sequence[Worker] | None, groups: Sequence[CpuGroup] | None, num_stages: int) -> list[Worker]:
     if workers is not None and groups is not None:
         raise ValueError("pass either workers or groups")
     if workers is not None:

@@ -115,7 +115,9 @@ def read_plan(folder: str | os.PathLike[str]) -> StagePlan:
         raise MalformedArchiveError(f"{path} is not a plan of stages that this aotpack reads: {error}") from error
 
 
-def run_in_order(plan: StagePlan, runners: Sequence[Callable[[list[Any]], list[Any]]], inputs: Sequence[Any]) -> list[Any]:
+def run_in_order(
+    plan: StagePlan, runners: Sequence[Callable[[list[Any]], list[Any]]], inputs: Sequence[Any]
+) -> list[Any]:
     """Runs the stages of a call one after the other.
 
     Args:

@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "argument.h"
 #include "aotpack/aotpack.h"
+#include "argument.h"
 
 namespace aotpack::python {
 

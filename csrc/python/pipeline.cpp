@@ -118,8 +118,8 @@ class NativePipeline {
       all.push_back({sizeof(aotpack_pipeline_worker), stage, cpus.data(), cpus.size(), threads, 0});
       pointers.push_back(&all.back());
     }
-    const aotpack_pipeline_options options{sizeof options,      entry_,        pointers.data(), pointers.size(),
-                                           max_in_flight, seed.value_or(0), seed.has_value()};
+    const aotpack_pipeline_options options{sizeof options, entry_,           pointers.data(), pointers.size(),
+                                           max_in_flight,  seed.value_or(0), seed.has_value()};
     without_gil([&] { return aotpack_pipeline_create(loaded_->model(), &options, &pipeline_); });
   }
   NativePipeline(const NativePipeline&) = delete;

@@ -10,7 +10,7 @@ namespace aotpack::tests {
 // What `steps` compute from x [batch, 4], and perhaps from further inputs, with w = {1, 2, 3, 4}; module 1 is
 // 2x + w, module 2 is 3x + w.
 inline ArchiveWriter with_steps(std::vector<Json> steps, std::vector<Json> values, std::vector<Json> outputs,
-                         std::vector<Json> inputs = {value("x", "float32", {size("batch"), 4})}) {
+                                std::vector<Json> inputs = {value("x", "float32", {size("batch"), 4})}) {
   ArchiveWriter writer;
   const std::string weights = bytes_of<float>({1, 2, 3, 4}) + std::string(48, '\0') + bytes_of<int64_t>({100});
   writer.files = {{"weights/0", weights},

@@ -122,8 +122,7 @@ TEST_CASE("pipelines: state changes in the order of submission; an input that is
   std::vector<PendingCall> calls;
   for (size_t i = 0; i < 5; ++i) {
     const std::vector<float> x = ramp(4);
-    calls.push_back(
-        pipeline.submit({TensorView(x.data(), {1, 4}), MutableTensorView(written.data() + 4 * i, {4})}));
+    calls.push_back(pipeline.submit({TensorView(x.data(), {1, 4}), MutableTensorView(written.data() + 4 * i, {4})}));
   }
   for (int64_t i = 0; i < 5; ++i) CHECK(calls[static_cast<size_t>(i)].take()[1].data<int64_t>()[0] == 101 + i);
   CHECK(written == std::vector<float>(20, 2.0f));
@@ -200,9 +199,7 @@ TEST_CASE("pipelines: many threads submit, and drop calls that have not ended") 
 
 TEST_CASE("pipelines: options that cannot be") {
   const Model model = model_of(chain());
-  const auto refused = [&](PipelineOptions options) {
-    return message_of(error_of([&] { Pipeline(model, options); }));
-  };
+  const auto refused = [&](PipelineOptions options) { return message_of(error_of([&] { Pipeline(model, options); })); };
   PipelineOptions options;
   options.entry = 1;
   CHECK(refused(options) == "there is no entry 1; the model has 1");
@@ -263,8 +260,12 @@ TEST_CASE("pipelines: the child of a fork is told, and does not wait") {
     refuses([&] { submit(pipeline, ramp(4)); });
     refuses([&] { pipeline.close(); });
     refuses([&] { call.wait(); });
-    { const PendingCall dropped = std::move(call); }
-    { const Pipeline dropped = std::move(pipeline); }
+    {
+      const PendingCall dropped = std::move(call);
+    }
+    {
+      const Pipeline dropped = std::move(pipeline);
+    }
     ::_exit(refusals == 3 ? 0 : 1);
   }
   int status = 0;

@@ -1,4 +1,4 @@
-"""An archive of several stages becomes a folder with an archive for each, and a plan of what they hand to each other."""
+"""An archive of several stages becomes a folder: an archive for each, and a plan of what they hand to each other."""
 
 from __future__ import annotations
 
@@ -160,7 +160,9 @@ def _write_stage(
         Implementation(implementation.target, (_alone(step, made.inputs_of_step, numbers),))
         for implementation, step in zip(variant.implementations, steps, strict=True)
     )
-    entry = dataclasses.replace(made.entry, variants=(dataclasses.replace(made.variant, implementations=implementations),))
+    entry = dataclasses.replace(
+        made.entry, variants=(dataclasses.replace(made.variant, implementations=implementations),)
+    )
     device = manifest.devices[steps[0].device or 0]
     part = Manifest(
         name=manifest.name,

@@ -1,4 +1,6 @@
 // The functions of the C interface that concern pipelines.
+#include "pipeline/pipeline.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -7,7 +9,6 @@
 #include "aotpack/aotpack.h"
 #include "base/status.h"
 #include "host/process.h"
-#include "pipeline/pipeline.h"
 
 using aotpack::runtime::fail;
 using aotpack::runtime::guarded;

@@ -76,8 +76,8 @@ void Flight::run_step(size_t index, StageTools* tools, const State& state) {
     steps->prepare(index, &call, &state_of_call);
   }
   const std::vector<aotpack_module_tensor>& shared = weights.table(entry_, variant_, index);
-  call.constants = step.mutates_constants ? constants_with_state(model_, step, weights, shared, state, &table)
-                                          : shared.data();
+  call.constants =
+      step.mutates_constants ? constants_with_state(model_, step, weights, shared, state, &table) : shared.data();
   call.runtime = &state_of_call;
   call.num_threads = num_threads;
   call.output_devices = table.output_devices.data();
@@ -118,8 +118,8 @@ void Flight::run_direct(const Step& step, aotpack_module_call* call, StageTools*
 void Flight::take(size_t output, const Workspace& workspace) {
   const ValueRecord& value = model_.entries()[entry_].plan.record().outputs[output];
   aotpack_module_tensor& tensor = outputs_[output];
-  made_[output] = make_tensor(workspace, false, tensor.block, tensor.data, *value.dtype, tensor.rank, tensor.sizes,
-                              tensor.strides);
+  made_[output] =
+      make_tensor(workspace, false, tensor.block, tensor.data, *value.dtype, tensor.rank, tensor.sizes, tensor.strides);
   if (made_[output] == nullptr) fail(AOTPACK_OUT_OF_MEMORY, "out of memory for output '%s'", value.name.c_str());
   tensor.block = nullptr;  // the tensor has it now
 }

@@ -152,8 +152,8 @@ void Pipeline::check_state(const std::vector<size_t>& workers_by_stage) const {
         if (!records[constant].mutated) continue;
         const char* name = records[constant].name.c_str();
         if (workers_by_stage[stage] > 1) {
-          fail(AOTPACK_INVALID_ARGUMENT, "stage %zu uses the state '%s', so it can have one worker only, got %zu", stage,
-               name, workers_by_stage[stage]);
+          fail(AOTPACK_INVALID_ARGUMENT, "stage %zu uses the state '%s', so it can have one worker only, got %zu",
+               stage, name, workers_by_stage[stage]);
         }
         if (stages[constant] != SIZE_MAX && stages[constant] != stage) {
           fail(AOTPACK_INVALID_ARGUMENT, "stages %zu and %zu use the state '%s'; a pipeline needs it in one stage",

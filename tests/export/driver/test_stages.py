@@ -14,8 +14,9 @@ from torch import Tensor, nn
 import aotpack
 from aotpack.archive import read_manifest
 from aotpack.errors import PartitionError
-from aotpack.export import BuildOptions, Device, Part, Variants, aot_export, build_archive, partition
+from aotpack.export import BuildOptions, Device, Part, Variants, aot_export, build_archive, build_stages, partition
 from aotpack.runtime.packing import pack_weights
+from aotpack.runtime.stages import run_in_order
 from tests.export.driver.stage_cases import CASES, B, Convs, Mlp, Sizes, Towers
 from tests.support.building import assert_close
 from tests.support.cuts import cut_into
@@ -74,10 +75,17 @@ def test_equal_to_the_whole_bit_for_bit(tmp_path: Path, cache_dir: Path) -> None
     assert manifest.devices == ("a", "b")
     assert [step.device for step in steps_of(stages)] == [0, 1]
     assert {constant.name for constant in manifest.constants} == {c.name for c in read_manifest(whole).constants}
+    plan = build_stages(program, cut, tmp_path / "folder", options=options)
+    assert [(each.memory_bytes, each.seconds) for each in plan.stages] == [
+        (stage.bytes.total, stage.seconds) for stage in cut.stages
+    ]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "stages.aotpack", "whole.aotpack"]
+    runners = [aotpack.load(tmp_path / "folder" / each.archive).run for each in plan.stages]
     one, two = aotpack.load(whole), aotpack.load(stages)
     for batch in (1, 2, 7, 16):
         given = torch.randn(batch, 8)
         assert torch.equal(one(given), two(given))
+        assert torch.equal(one(given), run_in_order(plan, runners, [given])[0])
 
 
 def test_a_weight_of_two_stages_is_stored_once(tmp_path: Path, cache_dir: Path) -> None:
