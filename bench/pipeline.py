@@ -2,9 +2,9 @@
 
 python -m bench.pipeline [--model bert] [--seconds 2] [--rounds 9] [--folder FOLDER] [--json FILE]
 
-On a machine that others use, the calls per second of CPU time say what two free cores would give: the ratio below
-them counts what the pipeline costs besides the calls. The model is divided by throughput. Windows of one context on one core, one context with two threads on two cores, and
-the pipeline alternate; the ratio of each round counts, and their median is reported. Results of all three are compared
+On a machine that others use, the calls per second of CPU time tell what the pipeline costs besides the calls. The
+model is divided by throughput. Windows of one context on one core, one context with two threads on two cores, and the
+pipeline alternate; the ratio of each round counts, and their median is reported. Results of all three are compared
 bit for bit, also with the archive of the whole model. The load of the machine is that before each round.
 """
 

@@ -31,9 +31,9 @@ def split(
     """
     from dataclasses import asdict
 
+    from aotpack.archive.split import split_archive
     from aotpack.cli.common import format_bytes, print_json, stderr_console
     from aotpack.cli.signals import terminated_in_order
-    from aotpack.runtime.packing.split import split_archive
 
     with terminated_in_order():
         plan = split_archive(archive, output, entry=entry)

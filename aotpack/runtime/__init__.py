@@ -330,7 +330,9 @@ class Model(Entry):
         from aotpack.runtime.pipeline import Pipeline
 
         runner = self.entry(entry) if entry is not None else self
-        return Pipeline(runner, groups=groups, workers=workers, max_in_flight=max_in_flight, seed=seed)
+        return Pipeline(
+            runner, runner.signature, groups=groups, workers=workers, max_in_flight=max_in_flight, seed=seed
+        )
 
     def __repr__(self) -> str:
         return f"aotpack.Model({self.path!r}, target={self.target!r}, entries={self.entry_names})"

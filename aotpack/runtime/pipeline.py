@@ -14,8 +14,7 @@ from aotpack.runtime._native import NativePipeline
 from aotpack.runtime.cpus import CpuGroup, parse_cpus
 
 if TYPE_CHECKING:
-    from aotpack.runtime import Entry, Tensor
-    from aotpack.runtime._native import NativeCall
+    from aotpack.runtime._native import NativeCall, Runner, Tensor
     from aotpack.spec import Signature
 
 
@@ -84,7 +83,8 @@ class Pipeline:
 
     def __init__(
         self,
-        entry: Entry,
+        entry: Runner,
+        signature: Signature,
         *,
         workers: Sequence[Worker] | None = None,
         groups: Sequence[CpuGroup] | None = None,
@@ -93,7 +93,6 @@ class Pipeline:
     ) -> None:
         from threading import Lock
 
-        self._entry = entry
         self.num_stages = entry._num_stages
         self.workers = tuple(_workers(workers, groups, self.num_stages))
         if max_in_flight is not None and max_in_flight < 1:
@@ -105,7 +104,7 @@ class Pipeline:
         seed = None if seed is None else seed & 0xFFFFFFFFFFFFFFFF
         self._native = NativePipeline(entry, given, max_in_flight or 0, seed)
         self._taking = Lock()
-        self.signature: Signature = entry.signature
+        self.signature = signature
         self.max_in_flight = max_in_flight or 2 * len(self.workers)
         # Threads must not run the model while the interpreter ends.
         self._finalizer = weakref.finalize(self, _cancel, self._native)

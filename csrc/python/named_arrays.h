@@ -14,8 +14,6 @@
 
 namespace aotpack::python {
 
-inline const char* const kStateHint = "nothing was changed; state() lists the tensors of a state";
-
 using Info = const aotpack_weight_info* (*)(const aotpack_model*, size_t);
 
 // Arrays by name, as the C interface takes them; borrowed for the time of a call.

@@ -30,6 +30,8 @@ namespace {
 // While Python waits, signals are looked for this often.
 constexpr int64_t kSliceNs = 50'000'000;
 
+const char* const kStateHint = "nothing was changed; Pipeline.state() lists the tensors of a state";
+
 void require(bool ok) {
   if (!ok) throw nb::python_error();
 }

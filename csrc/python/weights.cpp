@@ -23,6 +23,7 @@ namespace {
 
 const char* const kUpdateHint = "nothing was changed; Model.weights lists the tensors of an update";
 const char* const kFrozenHint = "build the archive again with --updatable to replace its weights";
+const char* const kStateHint = "nothing was changed; Context.state() lists the tensors of a state";
 
 void require(bool ok) {
   if (!ok) throw nb::python_error();

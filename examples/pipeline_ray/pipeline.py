@@ -19,7 +19,7 @@ import numpy as np
 import ray
 
 import aotpack
-from aotpack.runtime.stages import StagePlan, ValueSource, read_plan
+from aotpack.archive.stages import StagePlan, ValueSource, read_plan
 
 
 @ray.remote

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 import aotpack
 from aotpack.archive import read_manifest
+from aotpack.archive.split import Estimate, split_archive
+from aotpack.archive.stages import ValueSource, read_plan, run_in_order
 from aotpack.cli.app import app
 from aotpack.errors import BuildError, EntryNotFoundError, MalformedArchiveError, PartitionError
 from aotpack.runtime.cpus import process_cpus
-from aotpack.runtime.packing.split import Estimate, split_archive
-from aotpack.runtime.stages import ValueSource, read_plan, run_in_order
 from tests.support.staged_archives import two_affine_stages
 
 Archive = Callable[[str], Path]

@@ -24,7 +24,7 @@ LAYERS: dict[str, set[str]] = {
     "model": {"archive", "base", "hal", "hal/cpu", "hal/cuda", "manifest"},
     "call": {"base", "hal", "host", "manifest", "model"},
     "update": {"base", "call", "hal", "manifest", "model"},
-    "pipeline": {"base", "call", "hal", "host", "manifest", "model"},
+    "pipeline": {"base", "call", "host", "model"},
     "api": {"base", "call", "host", "model", "pipeline", "update"},
 }
 # The same for the folders of csrc. "include" is what they share with code outside.
@@ -131,7 +131,8 @@ def test_runtime_includes_by_path_from_its_root() -> None:
 
 def test_every_source_of_the_runtime_is_built() -> None:
     listed = set(re.findall(r"^ {4}([\w/]+\.cpp)\b", (RUNTIME / "CMakeLists.txt").read_text(), re.MULTILINE))
-    assert listed | {"api/c_api.cpp"} == {str(path.relative_to(RUNTIME)) for path in RUNTIME.rglob("*.cpp")}
+    listed |= {"api/c_api.cpp", "api/pipeline.cpp"}
+    assert listed == {str(path.relative_to(RUNTIME)) for path in RUNTIME.rglob("*.cpp")}
 
 
 def test_every_header_has_the_one_guard() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aotpack.runtime.packing.split import split_archive
+from aotpack.archive.split import split_archive
 from tests.support.staged_archives import two_affine_stages
 
 pytestmark = pytest.mark.examples

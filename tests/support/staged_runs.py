@@ -10,8 +10,8 @@ import numpy as np
 from torch import Tensor
 
 import aotpack
-from aotpack.runtime.packing.split import split_archive
-from aotpack.runtime.stages import read_plan, run_in_order
+from aotpack.archive.split import split_archive
+from aotpack.archive.stages import read_plan, run_in_order
 from aotpack.runtime.structure import flatten
 
 

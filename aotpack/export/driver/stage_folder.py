@@ -7,12 +7,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from aotpack.archive.split import Estimate, split_archive
+from aotpack.archive.stages import StagePlan
 from aotpack.errors import PartitionError
-from aotpack.export.driver.build import BuildOptions, build_archive
+from aotpack.export.driver.build import build_archive
+from aotpack.export.driver.options import BuildOptions
 from aotpack.export.ir.program import Program
 from aotpack.export.partition.result import Partitioning
-from aotpack.runtime.packing.split import Estimate, split_archive
-from aotpack.runtime.stages import StagePlan
 
 
 def build_stages(

@@ -23,12 +23,12 @@ from aotpack.archive import (
 )
 from aotpack.archive.fields import extent
 from aotpack.archive.layout import CONSTANT_ALIGNMENT
+from aotpack.archive.renumber import renumbered
 from aotpack.archive.safetensors import SafetensorsSet, open_safetensors
 from aotpack.errors import TamperedArchiveError, WeightsError
 from aotpack.runtime.packing.clock import Clock, Progress
 from aotpack.runtime.packing.folding import fold
 from aotpack.runtime.packing.given import match
-from aotpack.runtime.packing.renumber import renumbered
 from aotpack.spec import DType
 
 Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]

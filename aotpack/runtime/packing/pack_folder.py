@@ -18,13 +18,13 @@ from aotpack.archive import (
     stage_archive,
 )
 from aotpack.archive.encode import canonical
+from aotpack.archive.renumber import renumbered
 from aotpack.archive.sources import SOURCES_PATH, encode_sources
 from aotpack.errors import FolderError, MalformedArchiveError
 from aotpack.runtime.packing.clock import Clock, Progress
 from aotpack.runtime.packing.folder_layout import MANIFEST, assets_by_file, in_order, joined_assets, kept_files
 from aotpack.runtime.packing.folder_sources import FolderFiles, read_folder, refuse, stale
 from aotpack.runtime.packing.folder_weights import FolderWeights
-from aotpack.runtime.packing.renumber import renumbered
 
 _MODULE = b"aotpack_module_query\0"
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import secrets
-import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from aotpack.archive import ArchiveReader, Manifest, encode_manifest
 from aotpack.archive.files import sync_folder
+from aotpack.archive.folders import check_free, staged_folder
 from aotpack.archive.node import parse_json
 from aotpack.archive.safetensors_writer import write_safetensors
 from aotpack.archive.sources import decode_sources, sources_file
-from aotpack.errors import BuildError, MissingSourcesError
+from aotpack.errors import MissingSourcesError
 from aotpack.runtime.packing.constant_bytes import stored_as, to_rows
 from aotpack.runtime.packing.folder_layout import (
     CHECKSUMS,
@@ -83,28 +80,6 @@ def unpack(archive: str | os.PathLike[str], folder: str | os.PathLike[str]) -> U
             os.replace(room, folder)
     sync_folder(folder.parent)
     return UnpackReport(folder, files, len(sources), modules)
-
-
-def check_free(folder: Path) -> None:
-    """Raises BuildError unless a folder can be created at this path."""
-    if not folder.absolute().parent.is_dir():
-        raise BuildError(f"the folder {folder.parent} does not exist", hint="create it, or choose another output")
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise BuildError(f"the output {folder} exists and is not a folder", hint="choose another output")
-    if folder.exists() and any(folder.iterdir()):
-        raise BuildError(f"the folder {folder} is not empty", hint="choose another folder, or remove it first")
-
-
-@contextlib.contextmanager
-def staged_folder(folder: Path) -> Iterator[Path]:
-    """A folder beside `folder`, which is removed if it is still there at the end."""
-    absolute = folder.absolute()
-    room = absolute.with_name(f".{absolute.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    room.mkdir()
-    try:
-        yield room
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
 
 
 def _write(reader: ArchiveReader, sources: dict[str, bytes], room: Path) -> tuple[str, ...]:

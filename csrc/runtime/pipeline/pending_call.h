@@ -19,7 +19,7 @@ void release_managed(DLManagedTensorVersioned* tensor) noexcept;
 // Thread-safe. The pipeline ends it once; it may outlive the pipeline.
 class PendingCall {
  public:
-  // `borrows`: the call writes to memory of its caller, so that whoever drops it has to wait.
+  // `borrows`: the call writes to memory of its caller, so it is not dropped before it has ended.
   explicit PendingCall(bool borrows) noexcept;
   ~PendingCall();
   PendingCall(const PendingCall&) = delete;

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 import aotpack
 from aotpack.archive import read_manifest
+from aotpack.archive.stages import run_in_order
 from aotpack.errors import PartitionError
 from aotpack.export import BuildOptions, Device, Part, Variants, aot_export, build_archive, build_stages, partition
 from aotpack.runtime.packing import pack_weights
-from aotpack.runtime.stages import run_in_order
 from tests.export.driver.stage_cases import CASES, B, Convs, Mlp, Sizes, Towers
 from tests.support.building import assert_close
 from tests.support.cuts import cut_into

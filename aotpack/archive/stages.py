@@ -1,7 +1,7 @@
 """A folder of stages: archives of their own, and `stages.json`, which says what they hand to each other.
 
-`aotpack split` writes such folders. Whoever places stages on machines reads the plan and runs each stage where it
-belongs; `run_in_order` runs them all in one process.
+`aotpack split` writes such folders. An engine that places stages on machines reads the plan and runs each stage where
+it belongs; `run_in_order` runs all of them in one process.
 """
 
 from __future__ import annotations

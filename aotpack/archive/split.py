@@ -8,25 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotpack.archive import (
-    ArchiveReader,
-    Entry,
-    FileSource,
-    Implementation,
-    Manifest,
-    Reference,
-    Source,
-    Step,
-    Variant,
-    layout_constants,
-    write_archive,
-)
+from aotpack.archive.constants import layout_constants
 from aotpack.archive.files import sync_folder
+from aotpack.archive.folders import check_free, staged_folder
+from aotpack.archive.manifest import Entry, Implementation, Manifest, Reference, Source, Step, Variant
+from aotpack.archive.reader import ArchiveReader
+from aotpack.archive.renumber import renumbered
+from aotpack.archive.stage_entry import stage_entry
+from aotpack.archive.stages import StagePlan, StageRecord, ValueSource
+from aotpack.archive.writer import FileSource, write_archive
 from aotpack.errors import EntryNotFoundError, MissingWeightsError, PartitionError
-from aotpack.runtime.packing.renumber import renumbered
-from aotpack.runtime.packing.stage_entry import stage_entry
-from aotpack.runtime.packing.unpack import check_free, staged_folder
-from aotpack.runtime.stages import StagePlan, StageRecord, ValueSource
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from aotpack.archive import Constant, Entry, Golden, GoldenTensor, Manifest, Module, Placement, Variant
-from aotpack.archive.manifest import FORMAT_VERSION
+from aotpack.archive.constants import Placement
+from aotpack.archive.manifest import (
+    FORMAT_VERSION,
+    Constant,
+    Entry,
+    Golden,
+    GoldenTensor,
+    Manifest,
+    Module,
+    Variant,
+)
 
 # By file and name of an asset: where it begins.
 AssetOffsets = Mapping[tuple[int, str], tuple[int, int]]

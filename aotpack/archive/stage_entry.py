@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from aotpack.archive import Entry, Reference, Source, Variant
 from aotpack.archive.code import dims_of
+from aotpack.archive.manifest import Entry, Reference, Source, Variant
 from aotpack.errors import PartitionError
 from aotpack.spec import CallSpec, Dim, DimRef, Expr, ShapeElement, TensorLeaf, TensorSpec, TupleSpec
 
