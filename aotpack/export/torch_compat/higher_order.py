@@ -30,6 +30,7 @@ from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from aotpack.export.torch_compat import places, pytree
 from aotpack.export.torch_compat.fake_tensors import FakeTensor
 from aotpack.export.torch_compat.patches import always, applied
+from aotpack.export.torch_compat.scan_gradients import WHOLE, ScanGradients
 
 __all__ = ["HIGHER_ORDER_OPERATORS", "functions_called", "functions_made_graphs", "while_loop"]
 
@@ -71,7 +72,13 @@ def functions_made_graphs() -> Iterator[None]:
 
         return enter
 
-    with applied({places.HIGHER_ORDER_ENVIRONMENT: environment, places.FLEX_NOT_COMPILED: always(True)}):
+    replacements = {
+        places.HIGHER_ORDER_ENVIRONMENT: environment,
+        places.FLEX_NOT_COMPILED: always(True),
+        places.SCAN_GRADIENTS: always(ScanGradients),
+        places.SCAN_PARTITIONER: always(WHOLE),
+    }
+    with applied(replacements):
         yield
 
 

@@ -1,6 +1,6 @@
 """Corrects wrong sizes and dtypes of results in some versions of torch, while a model is captured and lowered.
 
-Of this only `_bags_forward_only` is active with torch 2.13, which does the rest right.
+Of this only `_bags_forward_only` and results of branches are active with torch 2.13, which does the rest right.
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._subclasses.fake_impls._compute_slice_index, .op_implementations_dict
@@ -23,7 +23,9 @@ import sympy
 import torch
 from torch import Tensor
 
+from aotpack.export.torch_compat.branches import of_one_layout
 from aotpack.export.torch_compat.patches import always, applied
+from aotpack.export.torch_compat.places import COND_RESULT
 
 aten = torch.ops.aten
 _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -54,6 +56,7 @@ def lowering_mended() -> contextlib.AbstractContextManager[None]:
 
 def _captures() -> dict[str, Callable[[Any], Any]]:
     places = {f"{_FAKES}[torch.ops.aten._embedding_bag_forward_only.default]": always(_bags_forward_only)}
+    places[COND_RESULT] = of_one_layout
     if _VERSION < (2, 13):
         places |= {
             f"{_FAKES}[torch.ops.aten.bincount.default]": _of_weights,

@@ -93,6 +93,20 @@ ENTRIES: tuple[Patch, ...] = (
         "without Dynamo a scan whose function returns containers returns other ones; nothing public runs it so",
         "fn, args",
     ),
+    Patch(
+        places.COND_RESULT,
+        "does not know the strides max(1, n) that results have where a size may be 0; nothing public says that both "
+        "functions return the same layout",
+        "a, b, mode",
+    ),
+    *(
+        Patch(
+            place,
+            "the derivative of scan rejects integers, sizes and scans in each other, and saves weights in each step; "
+            "operators of torch cannot be given another one",
+        )
+        for place in (places.SCAN_GRADIENTS, places.SCAN_PARTITIONER)
+    ),
     # ---- dynamic shapes
     Patch(
         places.MAKE_SYMBOL,

@@ -211,15 +211,19 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
 
 @contextlib.contextmanager
 def _first_traces() -> Iterator[list[torch.fx.GraphModule]]:
-    """The graphs that AOTAutograd traces while active."""
+    """The graphs that AOTAutograd traces while active; each is traced once more, without gradients.
+
+    Its arguments require gradients. With these on, the second trace would derive functions of loops again, which no
+    longer can be: they are functional.
+    """
     found: list[torch.fx.GraphModule] = []
 
     def watching(original: Any) -> Any:
         def watch(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            if isinstance(result[0], torch.fx.GraphModule):
-                found.append(result[0])
-            return result
+            traced, *others = original(*args, **kwargs)
+            if isinstance(traced, torch.fx.GraphModule):
+                found.append(traced)
+            return (torch.no_grad()(traced.forward), *others)
 
         return watch
 

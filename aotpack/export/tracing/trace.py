@@ -171,7 +171,8 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
         ):
             exported = export(module, args, kwargs or None, dynamic_shapes=dynamic_shapes)
             if gradients.kept_wrapped(exported):
-                below = gradients.with_gradients(module)
+                # A joint graph is derived from what is traced, which must not be cut from its history.
+                below = module if torch.is_grad_enabled() else gradients.with_gradients(module)
                 return export_below_autograd(below, args, kwargs or None, dynamic_shapes=dynamic_shapes)
         if seen.backward and not gradients.takes_gradients(module):
             # torch has taken what it could not follow for constants.
