@@ -99,6 +99,12 @@ ENTRIES: tuple[Patch, ...] = (
         "functions return the same layout",
         "a, b, mode",
     ),
+    Patch(
+        places.COND_GRADIENTS,
+        "gradients of both functions have layouts of their own, which torch.cond rejects; operators of torch cannot be "
+        "given another derivative",
+        "fn, args, return_fw_outputs",
+    ),
     *(
         Patch(
             place,
@@ -108,6 +114,11 @@ ENTRIES: tuple[Patch, ...] = (
         for place in (places.SCAN_GRADIENTS, places.SCAN_PARTITIONER)
     ),
     # ---- dynamic shapes
+    Patch(
+        places.PRODUCT_OF_SIZES,
+        "calls operator.mul with all factors of a product, of which two count; there is no hook for sizes in a trace",
+        "tracer, expr, out",
+    ),
     Patch(
         places.MAKE_SYMBOL,
         "torch calls all sizes positive, so that sympy decides `n > 0` before it could become a guard; no option of "

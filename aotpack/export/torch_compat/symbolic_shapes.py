@@ -9,20 +9,23 @@ Private interfaces touched (torch 2.11 to 2.13):
   SymInt.node._expr
 Under torch.fx.experimental, which torch may change: proxy_tensor.make_fx,
 symbolic_shapes.{ShapeEnv, canonicalize_bool_expr, statically_known_true}
+  proxy_tensor.{_build_proxy_for_sym_expr, _sym_register}   the first replaced while a model is captured
   torch._sym_{sqrt,cos,cosh,sin,sinh,tan,tanh,acos,asin,atan,log2}
 """
 
 from __future__ import annotations
 
 import contextlib
+import operator
 import traceback
 from collections.abc import Callable
 from typing import Any
 
+import sympy
 import torch
 from torch._guards import ShapeGuard, SLoc, TracingContext
 from torch.fx.experimental import _config
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.proxy_tensor import _sym_register, make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, canonicalize_bool_expr, statically_known_true
 from torch.utils._sympy.functions import PythonMod
 from torch.utils._sympy.numbers import int_oo
@@ -42,6 +45,7 @@ __all__ = [
     "followed_stack",
     "int_oo",
     "make_fx",
+    "products_of_two",
     "sizes_oblivious",
     "statically_known_true",
     "symbolic_function",
@@ -67,3 +71,25 @@ def symbolic_function(name: str) -> Callable[..., Any] | None:
 def sizes_oblivious() -> contextlib.AbstractContextManager[None]:
     """While active, guards that ask whether a dynamic size is 0 or 1 are answered as if it is neither."""
     return _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined, no-any-return]
+
+
+def products_of_two(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that puts an expression of sizes into a trace, which makes operators of two operands of products."""
+
+    def build(tracer: Any, expr: Any, out: Any = None) -> Any:
+        function = _OF_TWO.get(getattr(expr, "func", None))
+        if function is None or len(expr.args) < 3 or tracer.sympy_expr_tracker.get(expr) is not None:
+            return original(tracer, expr, out)
+        first, *others = expr.args
+        values = (build(tracer, first), build(tracer, expr.func(*others)))
+        if any(value is None for value in values):
+            return None
+        if out is None:
+            return function(*values)
+        _sym_register(tracer, function, values, out)
+        return out
+
+    return build
+
+
+_OF_TWO: dict[Any, Any] = {sympy.Mul: operator.mul, sympy.And: operator.and_, sympy.Or: operator.or_}
