@@ -66,6 +66,11 @@ ENTRIES: tuple[Patch, ...] = (
         f"copies a cache that a loop carries for each row that it adds; {_NO_OPTION}",
         "cond_fn, body_fn, carried_inputs, additional_inputs, stack_output",
     ),
+    Patch(
+        "torch._inductor.codegen.cpp_wrapper_cpu:CppWrapperCpu.codegen_while_loop",
+        f"reuses the memory of a result that a loop writes into twice at a time; {_NO_OPTION}",
+        "self, while_loop, stack_output",
+    ),
     # ---- input and output of code generation
     Patch(
         "torch._inductor.codecache:AotCodeCompiler.compile",

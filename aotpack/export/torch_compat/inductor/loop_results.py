@@ -1,0 +1,34 @@
+"""Results that a loop writes into, as those of `scan` and `map`, row by row.
+
+They are two buffers for TorchInductor, the one that is written to and what it is after the loop, in one memory. Each
+would be reused by a later kernel, the second one under a name that is declared twice. Reusing the first is enough.
+
+Private interfaces touched (torch 2.11 to 2.13):
+  torch._inductor.codegen.cpp_wrapper_cpu.CppWrapperCpu.codegen_while_loop   replaced while generating
+  torch._inductor.ir.WhileLoop.mutation_outputs
+  torch._inductor.virtualized.V.graph.never_reuse_buffers
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from aotpack.export.torch_compat.patches import replaced
+
+
+@contextlib.contextmanager
+def loop_results_reused_once() -> Iterator[None]:
+    """While active, the memory of a result that a loop writes into is reused by one kernel at a time."""
+    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+    from torch._inductor.virtualized import V
+
+    original: Any = CppWrapperCpu.codegen_while_loop
+
+    def codegen_while_loop(self: Any, while_loop: Any, *args: Any, **kwargs: Any) -> Any:
+        V.graph.never_reuse_buffers.update(output.get_name() for output in while_loop.mutation_outputs)
+        return original(self, while_loop, *args, **kwargs)
+
+    with replaced(CppWrapperCpu, "codegen_while_loop", codegen_while_loop):
+        yield
