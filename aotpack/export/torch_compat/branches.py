@@ -1,8 +1,7 @@
-"""Results of `torch.cond`, and gradients of its functions.
+"""Results of `torch.cond`.
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._higher_order_ops.cond._merge_output   replaced while a model is captured and lowered
-  torch._higher_order_ops.cond.create_bw_fn   replaced while a model is captured
   torch.fx.experimental.symbolic_shapes.has_free_unbacked_symbols
 """
 
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 
-__all__ = ["dense_gradients", "of_one_layout"]
+__all__ = ["of_one_layout"]
 
 
 def of_one_layout(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,20 +26,6 @@ def of_one_layout(original: Callable[..., Any]) -> Callable[..., Any]:
             return torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device=a.device)
 
     return merged
-
-
-def dense_gradients(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The derivative of a function of `torch.cond`: its gradients are contiguous, as those of the other function."""
-
-    def made(*args: Any, **kwargs: Any) -> Callable[..., Any]:
-        backward = original(*args, **kwargs)
-
-        def dense(*values: Any) -> list[Any]:
-            return [g.contiguous() if isinstance(g, torch.Tensor) else g for g in backward(*values)]
-
-        return dense
-
-    return made
 
 
 def _plain(value: Any) -> bool:

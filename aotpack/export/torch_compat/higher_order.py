@@ -28,7 +28,7 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
 from aotpack.export.torch_compat import places, pytree
-from aotpack.export.torch_compat.branches import dense_gradients
+from aotpack.export.torch_compat.derivatives import dense_gradients, drawing_nothing
 from aotpack.export.torch_compat.fake_tensors import FakeTensor
 from aotpack.export.torch_compat.patches import always, applied
 from aotpack.export.torch_compat.scan_gradients import WHOLE, ScanGradients
@@ -78,6 +78,8 @@ def functions_made_graphs() -> Iterator[None]:
         places.HIGHER_ORDER_ENVIRONMENT: environment,
         places.FLEX_NOT_COMPILED: always(True),
         places.COND_GRADIENTS: dense_gradients,
+        places.COND_BACKWARD: drawing_nothing,
+        places.MAP_BACKWARD: drawing_nothing,
         places.PRODUCT_OF_SIZES: products_of_two,
         places.SCAN_GRADIENTS: always(ScanGradients),
         places.SCAN_PARTITIONER: always(WHOLE),

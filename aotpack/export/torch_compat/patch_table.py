@@ -108,6 +108,14 @@ ENTRIES: tuple[Patch, ...] = (
     *(
         Patch(
             place,
+            "the derivative draws random numbers that are not those of the forward; nothing public shows it",
+            "fn, args, include_key_set, exclude_key_set, force_enable_grad, subgraph_decomp_table",
+        )
+        for place in (places.COND_BACKWARD, places.MAP_BACKWARD)
+    ),
+    *(
+        Patch(
+            place,
             "the derivative of scan rejects integers, sizes and scans in each other, and saves weights in each step; "
             "operators of torch cannot be given another one",
         )

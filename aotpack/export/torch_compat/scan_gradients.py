@@ -29,6 +29,8 @@ from torch._subclasses.functional_tensor import disable_functional_mode
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from aotpack.export.torch_compat.derivatives import refuse_random_numbers
+
 __all__ = ["WHOLE", "ScanGradients"]
 
 # In place of what divides the function of a scan into a forward and a backward: the function as it is.
@@ -38,8 +40,8 @@ WHOLE = types.SimpleNamespace(create_partitioned_graph=lambda function, *_args, 
 class ScanGradients(torch.autograd.Function):
     """A scan whose backward is a scan in reverse order.
 
-    That carries the gradients of the carries, and the sums of the gradients of operands that all steps read. Its results
-    are the gradients of the sequences.
+    That carries the gradients of the carries, and the sums of the gradients of operands that all steps read. Its
+    results are the gradients of the sequences.
     """
 
     @staticmethod
@@ -86,7 +88,11 @@ class ScanGradients(torch.autograd.Function):
                     *(utils.first_slice_copy(utils._from_fun(value)) for value in xs),
                     *map(utils._from_fun, fixed),
                 ]
-            graph = utils.materialize_as_graph(derivative.step, tuple(example), *ctx.keys, force_enable_grad=True)
+            include, exclude = ctx.keys
+            graph = utils.materialize_as_graph(
+                derivative.step, tuple(example), include, exclude, force_enable_grad=True
+            )
+        refuse_random_numbers(graph)
         return (None, None, None, None, *derivative.per_operand(scan_op(graph, init, xs, fixed)))
 
 
@@ -126,7 +132,7 @@ class _Derivative:
         inputs = [value for value, wanted in zip(operands, self.wanted, strict=True) if wanted]
         computed = [value for value, known in zip(self.function(*operands), self.results, strict=True) if known]
         reached = [(value, g) for value, g in zip(computed, behind, strict=True) if value.requires_grad]
-        found = [None] * len(inputs)
+        found: Sequence[Any] = [None] * len(inputs)
         if reached:
             values, seeds = zip(*reached, strict=True)
             found = torch.autograd.grad(values, inputs, seeds, allow_unused=True)
