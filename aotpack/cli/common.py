@@ -5,9 +5,12 @@ Data goes to stdout, everything else to stderr. With `--json` stdout is exactly 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
+import select
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -34,12 +37,22 @@ EntryName = Annotated[
 
 
 def reports_errors(command: Callable[Args, None]) -> Callable[Args, None]:
-    """Ends a command that fails with exit code 1, the message on stderr and `hint: …` below it."""
+    """Ends a command that fails with exit code 1, the message on stderr and `hint: …` below it.
+
+    A command whose output is no longer read ends quietly with exit code 141, as programs that SIGPIPE ends do.
+    """
 
     @functools.wraps(command)
     def wrapper(*args: Args.args, **kwargs: Args.kwargs) -> None:
         try:
             command(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            if not _reader_gone():
+                _report(error, as_json=bool(kwargs.get("as_json")))
+                raise typer.Exit(1) from None
+            _discard_output()
+            raise typer.Exit(128 + signal.SIGPIPE) from None
         except (AotpackError, OSError, MemoryError) as error:
             _report(error, as_json=bool(kwargs.get("as_json")))
             raise typer.Exit(1) from None
@@ -64,6 +77,24 @@ def reports_errors(command: Callable[Args, None]) -> Callable[Args, None]:
             raise typer.Exit(143) from None
 
     return wrapper
+
+
+def _reader_gone() -> bool:
+    """Whether stdout or stderr is a pipe that is no longer read, as in `aotpack inspect ARCHIVE | head -1`."""
+    polled = select.poll()
+    for descriptor in (1, 2):
+        polled.register(descriptor, 0)
+    return any(events & select.POLLERR for _, events in polled.poll(0))
+
+
+def _discard_output() -> None:
+    """Sends what is still buffered nowhere: Python flushes it at exit, and reports where that fails."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):
+        os.dup2(nowhere, descriptor)
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os.close(nowhere)
 
 
 def _unforeseen(error: Exception) -> InternalError:

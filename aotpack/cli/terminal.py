@@ -6,6 +6,8 @@ the commands goes through a `SafeConsole`, which prints them as plain text.
 
 from __future__ import annotations
 
+import errno
+import os
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
@@ -45,6 +47,10 @@ class SafeConsole(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def on_broken_pipe(self) -> None:
+        """Lets the command end (`reports_errors`); rich would end the process."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     def render_str(self, text: str, **options: Any) -> Text:
         """The string as text of this console."""

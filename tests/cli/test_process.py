@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -71,3 +74,31 @@ def test_what_is_wrong_with_paths_is_said_before_torch_is_needed(tmp_path: Path)
         assert "supported targets are x86-64-v3, x86-64-v4, cuda-sm_80" in result.stderr
     result = run("build", tmp_path / "weights.ckpt", "-o", tmp_path / "a.aotpack")
     assert (result.returncode, "--weights" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("arguments", [["inspect"], ["inspect", "--json"], ["verify"], ["run", "--random"]])
+@pytest.mark.parametrize("lines", [0, 1])
+def test_output_that_is_no_longer_read(archive: Callable[[str], Path], arguments: list[str], lines: int) -> None:
+    command, *options = arguments
+    path = archive("affine")
+    # Unbuffered, a command meets the closed pipe at its first line; otherwise when it ends.
+    environment = {**os.environ, **({"PYTHONUNBUFFERED": "1"} if lines else {})}
+    reading, writing = os.pipe()
+    if not lines:
+        os.close(reading)
+    process = subprocess.Popen(
+        [sys.executable, "-c", NO_TORCH, command, str(path), *options],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env=environment,
+        text=True,
+    )
+    os.close(writing)
+    if lines:
+        os.read(reading, 1)
+        os.close(reading)
+    _, error = process.communicate(timeout=60)
+    assert not any(word in error for word in ("error", "Traceback", "Exception", "hint"))
+    # What fits the pipe may have been written before it was closed.
+    assert process.returncode == 141 if not lines else process.returncode in (0, 141)
