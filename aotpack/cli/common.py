@@ -39,7 +39,7 @@ EntryName = Annotated[
 def reports_errors(command: Callable[Args, None]) -> Callable[Args, None]:
     """Ends a command that fails with exit code 1, the message on stderr and `hint: …` below it.
 
-    A command whose output is no longer read ends quietly with exit code 141, as programs that SIGPIPE ends do.
+    A command whose output nothing reads ends quietly with exit code 141, as programs that SIGPIPE ends do.
     """
 
     @functools.wraps(command)
@@ -80,7 +80,7 @@ def reports_errors(command: Callable[Args, None]) -> Callable[Args, None]:
 
 
 def _reader_gone() -> bool:
-    """Whether stdout or stderr is a pipe that is no longer read, as in `aotpack inspect ARCHIVE | head -1`."""
+    """Whether stdout or stderr is a pipe whose reader is gone, as in `aotpack inspect ARCHIVE | head -1`."""
     polled = select.poll()
     for descriptor in (1, 2):
         polled.register(descriptor, 0)

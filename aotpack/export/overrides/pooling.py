@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from aotpack.export.overrides.table import overrides
 
 
-@overrides(torch.max_pool1d, F.max_pool1d)
+@overrides(torch.max_pool1d, torch.nn.functional.max_pool1d)
 def _max_pool1d(
     input: Tensor,
     kernel_size: Any,

@@ -64,7 +64,7 @@ def run_passes(program: Program, passes: Sequence[Step]) -> Program:
     program = with_constants_inside(program)
     for step in passes:
         try:
-            with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
+            with shape_env.sizes_from_zero(), shape_env.usual_sizes(), shape_env.lines_of_the_model():
                 program = everywhere(step, program)
             check(program)
             refuse_specialization(program, f"pass {step.__name__}")

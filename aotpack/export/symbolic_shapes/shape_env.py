@@ -239,6 +239,34 @@ def _of_example(value: Any) -> Any:
     return torch.empty_strided(sizes, strides, dtype=value.dtype, device="cpu")
 
 
+@contextlib.contextmanager
+def usual_sizes() -> Iterator[None]:
+    """While active, questions that have one answer whenever no dynamic size is 0 or 1 get that answer.
+
+    They are about layouts, in which such sizes have no part, so they become no guards. An example whose batch is 1
+    would give the other answer.
+    """
+    with applied({places.EVALUATE: _usually}):
+        yield
+
+
+def _usually(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The method that answers a question about sizes, as it does for sizes of two and more."""
+
+    def evaluate_expr(env: Any, orig_expr: Any, hint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        expr = env.replace(orig_expr)
+        if isinstance(expr, (sympy.logic.boolalg.Boolean, sympy.Rel)) and expr.free_symbols:
+            known = {symbol: env.var_to_range.get(symbol) for symbol in expr.free_symbols}
+            if all(is_input(env, symbol) and found is not None and found.upper >= 2 for symbol, found in known.items()):
+                ranges = {symbol: ValueRanges(max(found.lower, 2), found.upper) for symbol, found in known.items()}
+                usual = bound_sympy(expr, ranges)
+                if usual.is_singleton():
+                    return usual.lower
+        return original(env, orig_expr, hint, *args, **kwargs)
+
+    return evaluate_expr
+
+
 def value_range(expr: sympy.Basic, ranges: Mapping[sympy.Symbol, tuple[int | None, int | None]]) -> tuple[Any, Any]:
     """Bounds of an expression whose symbols lie in `ranges`: sympy numbers, or infinities of torch's.
 

@@ -123,6 +123,12 @@ ENTRIES: tuple[Patch, ...] = (
     ),
     # ---- dynamic shapes
     Patch(
+        places.EVALUATE,
+        "answers questions about layouts by the example, for a batch of 1 unlike for all others; the option "
+        "backed_size_oblivious covers few of them",
+        "self, orig_expr, hint, fx_node, size_oblivious, fallback_value, forcing_spec",
+    ),
+    Patch(
         places.PRODUCT_OF_SIZES,
         "calls operator.mul with all factors of a product, of which two count; there is no hook for sizes in a trace",
         "tracer, expr, out",

@@ -71,7 +71,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True, hooks: b
         return custom_glue.wrapper_text(called)
 
     fold = weights_known and not _has_state_of_one_element(program)
-    with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
+    with shape_env.sizes_from_zero(), shape_env.usual_sizes(), shape_env.lines_of_the_model():
         code = generate(
             _with_room(program, values=fold),
             inputs,

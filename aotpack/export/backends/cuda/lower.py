@@ -63,7 +63,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True, shared: 
         LoweringError: code generation failed.
     """
     gpu = _gpu(target)
-    with shape_env.sizes_from_zero(), shape_env.lines_of_the_model(), fake_gpu(gpu):
+    with shape_env.sizes_from_zero(), shape_env.usual_sizes(), shape_env.lines_of_the_model(), fake_gpu(gpu):
         graph, values, attributes = on_device(program, weights_known=weights_known, shared=shared)
         num_inputs = len(program.signature.inputs)
         code = generate_cuda(graph, values, num_inputs, wording=wording(program))

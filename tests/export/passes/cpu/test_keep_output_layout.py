@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
 from aotpack.export import ops
 from aotpack.export.passes.cpu.keep_output_layout import keep_output_layout
 from aotpack.export.passes.cpu.pack_conv import pack_conv
+from tests.export.conftest import Build, check
 from tests.export.pass_checks import count, run
 
 aten = torch.ops.aten
@@ -38,3 +40,25 @@ class TestOutputLayout:
         args, other = (torch.randn(3, 4, 5),), (torch.randn(7, 2, 5),)
         after = run(lambda x: x + 1, args, keep_output_layout, dynamic_shapes=shapes, other_args=other)
         assert count(after, ops.to_layout) == 0
+
+
+class Pooled(nn.Module):
+    """Operators of torch that look at strides, behind a convolution whose result is channels last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.gate, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 1), nn.Conv2d(8, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = self.stem(x).relu()
+        gated = y * self.gate(F.adaptive_avg_pool2d(y, 1)).sigmoid()
+        normed = self.head(F.group_norm(gated, 2))
+        return F.adaptive_avg_pool2d(normed, 1).flatten(1), normed, gated
+
+
+@pytest.mark.parametrize("example", [1, 2])
+def test_a_batch_of_one_in_the_example_fixes_no_layout(build: Build, example: int) -> None:
+    model = Pooled().eval()
+    dims = {"x": {0: Dim("batch", min=1, max=8)}}
+    archive = build(model, (torch.randn(example, 3, 8, 8),), dynamic_shapes=dims)
+    check(archive, model, *((torch.randn(batch, 3, 8, 8),) for batch in (1, 2, 8)))
