@@ -43,6 +43,11 @@ ENTRIES: tuple[Patch, ...] = (
         f"initialises CUDA for tensors without memory; {_NO_DESCRIPTION}",
     ),
     Patch(
+        "torch._subclasses.fake_tensor:init_gpu_context",
+        f"initialises CUDA in builds of torch for CUDA, on hosts without a GPU too; {_NO_DESCRIPTION}",
+        "device",
+    ),
+    Patch(
         "torch._higher_order_ops.triton_kernel_wrap:triton_kernel_wrapper_mutation",
         "a decomposition must be functional; wrap_triton calls kernels that write to their arguments",
     ),
@@ -174,6 +179,12 @@ ENTRIES: tuple[Patch, ...] = (
             "x",
         )
         for name in ("atanh", "erf", "expm1")
+    ),
+    Patch(
+        "torch.fx.experimental.symbolic_shapes:_iterate_exprs",
+        "rejects the dicts that functional launches of Triton kernels return; nothing public launches one",
+        "val",
+        versions=("2.11", "2.12"),
     ),
     Patch(
         "torch._inductor.codegen.cpp:CppKernel.need_use_acc_helper",

@@ -6,6 +6,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._subclasses.fake_impls._compute_slice_index, .op_implementations_dict
   torch.nn.modules.module._global_buffer_registration_hooks
   torch._decomp.decompositions.one_layer_lstm
+  torch.fx.experimental.symbolic_shapes._iterate_exprs
   torch._inductor.lowering.lowerings, torch._inductor.ir.{DynamicSliceSize, SliceView, TensorBox}
   torch._inductor.codegen.cpp.CppKernel.{need_use_acc_helper, call_ranges, reduction_depth}
 """
@@ -45,6 +46,8 @@ def captures_mended() -> Iterator[None]:
 def lowering_mended() -> contextlib.AbstractContextManager[None]:
     """The same while code is generated: slices with dynamic bounds are as captured, and sums do not decide on sizes."""
     places = _captures()
+    if _VERSION < (2, 13):
+        places["torch.fx.experimental.symbolic_shapes:_iterate_exprs"] = _also_in_dicts
     if _VERSION < (2, 12):
         places |= {
             "torch._inductor.lowering:lowerings[torch.ops.aten.slice]": _sliced,
@@ -71,6 +74,16 @@ def _captures() -> dict[str, Callable[[Any], Any]]:
             "torch._subclasses.fake_impls:_compute_slice_index": always(_slice_index),
         }
     return places
+
+
+def _also_in_dicts(original: Callable[[Any], Iterator[sympy.Basic]]) -> Callable[[Any], Iterator[sympy.Basic]]:
+    """The expressions in a value; functional launches of kernels return dicts."""
+
+    def iterate(value: Any) -> Iterator[sympy.Basic]:
+        for part in value.values() if isinstance(value, dict) else (value,):
+            yield from original(part)
+
+    return iterate
 
 
 def sums_of_any_length(original: Callable[..., bool]) -> Callable[..., bool]:

@@ -28,7 +28,28 @@ def loop_results_reused_once() -> Iterator[None]:
 
     def codegen_while_loop(self: Any, while_loop: Any, *args: Any, **kwargs: Any) -> Any:
         V.graph.never_reuse_buffers.update(output.get_name() for output in while_loop.mutation_outputs)
-        return original(self, while_loop, *args, **kwargs)
+        outputs = while_loop.outputs
+        if not hasattr(CppWrapperCpu, "_get_while_loop_carried_output_names"):
+            while_loop.outputs = _carried(while_loop)
+        try:
+            return original(self, while_loop, *args, **kwargs)
+        finally:
+            while_loop.outputs = outputs
 
     with replaced(CppWrapperCpu, "codegen_while_loop", codegen_while_loop):
         yield
+
+
+def _carried(while_loop: Any) -> list[Any]:
+    """The output for each value that a loop carries: torch before 2.13 takes the others for them where the loop writes
+    into some.
+    """
+    written = {name: output for output in while_loop.mutation_outputs for name in output.get_mutation_names()}
+    others = iter(while_loop.outputs)
+    found = []
+    for value in while_loop.carried_inputs:
+        output = written.get(value.get_name())
+        while output is not None and output.get_name() in written:
+            output = written[output.get_name()]
+        found.append(next(others) if output is None else output)
+    return found

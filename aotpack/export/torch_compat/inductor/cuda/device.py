@@ -4,7 +4,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch.cuda.{is_available, device_count, ...}   what the host has; torch accepts no description of another GPU
   torch.version.cuda
   torch._dynamo.device_interface.{CudaInterface, device_interfaces, get_interface_for_device}
-  torch._subclasses.fake_tensor.FakeTensorMode.avoid_device_init
+  torch._subclasses.fake_tensor.FakeTensorMode.avoid_device_init, .init_gpu_context
   torch.utils._triton, torch._inductor.utils, torch._inductor.runtime.hints.DeviceProperties   functions with caches
 """
 
@@ -78,6 +78,8 @@ def fake_gpu(gpu: GpuInfo) -> Iterator[None]:
         **{f"torch.cuda:{name}": returning(answer) for name, answer in answers.items()},
         "torch.version:cuda": always(_CUDA_VERSION),
         "torch._subclasses.fake_tensor:FakeTensorMode.avoid_device_init": always(property(lambda _: True)),
+        # In torch's builds for CUDA it initializes the device, which hosts that only build do not have.
+        "torch._subclasses.fake_tensor:init_gpu_context": returning(None),
         "torch._dynamo.device_interface:device_interfaces": lambda known: {**known, "cuda": _interface(answers)},
     }
     with applied(replacements), triton_driver(gpu):
