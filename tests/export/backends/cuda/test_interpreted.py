@@ -20,7 +20,7 @@ NAMES = (
     *("mlp-bf16-dynamic", "attention-dynamic", "decode", "conv-1d-float16", "state", "number", "device-dependent"),
     *("items", "int8", "gru", "lstm-batch", "embedding-bag"),
     *("host-rows", "host-strides", "host-gradients"),
-    *("joint-convolutions", "joint-volumes", "joint-gpt", "joint-grouped"),
+    *("joint-convolutions", "joint-volumes", "joint-gpt"),
 )
 
 
