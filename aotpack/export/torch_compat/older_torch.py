@@ -36,6 +36,13 @@ _FAKES = "torch._subclasses.fake_impls:op_implementations_dict"
 _SETS = ("_unique2", "unique_dim", "unique_consecutive")
 
 
+def keeps_launches_inside() -> bool:
+    """Whether code generation keeps the launches of Triton kernels in branches and loops. 2.11 loses some without a
+    message; 2.12 was not tried.
+    """
+    return _VERSION >= (2, 13)
+
+
 @contextlib.contextmanager
 def captures_mended() -> Iterator[None]:
     """While active, sizes and dtypes of results are those of 2.13, or eager's where that has them wrong."""

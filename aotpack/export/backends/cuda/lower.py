@@ -19,6 +19,7 @@ from aotpack.export.backends.cuda.retarget import on_device
 from aotpack.export.backends.cuda.wrapper_source import assemble
 from aotpack.export.backends.halves import used_halves
 from aotpack.export.backends.unsupported_operators import refuse, uses_of
+from aotpack.export.ir import regions
 from aotpack.export.ir.program import ConstantInfo, Program
 from aotpack.export.passes.runner import refuse_specialization
 from aotpack.export.probing.lowering_guards import lowering_checks
@@ -27,6 +28,7 @@ from aotpack.export.torch_compat.inductor.codegen import GeneratedCode
 from aotpack.export.torch_compat.inductor.cuda.codegen import generate_cuda
 from aotpack.export.torch_compat.inductor.cuda.device import fake_gpu
 from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel
+from aotpack.export.torch_compat.older_torch import keeps_launches_inside
 from aotpack.targets import BY_NAME, GpuInfo
 
 # Characters of a source of kernels for the host: all of a model's, but for extremes.
@@ -60,9 +62,15 @@ def lower(program: Program, target: str, *, weights_known: bool = True, shared: 
 
     Raises:
         UnsupportedOperatorError: the model needs operators that have no kernel; all of them are listed.
-        LoweringError: code generation failed.
+        LoweringError: code generation failed, or this version of torch loses parts of branches and loops.
     """
     gpu = _gpu(target)
+    if not keeps_launches_inside() and any(map(regions.calls_graphs, program.graph.nodes)):
+        raise LoweringError(
+            f"branches and loops in modules for GPUs need torch 2.13; this is {torch.__version__}, which loses kernels "
+            "in them",
+            hint="build with torch 2.13, or for CPUs only",
+        )
     with shape_env.sizes_from_zero(), shape_env.usual_sizes(), shape_env.lines_of_the_model(), fake_gpu(gpu):
         graph, values, attributes = on_device(program, weights_known=weights_known, shared=shared)
         num_inputs = len(program.signature.inputs)
