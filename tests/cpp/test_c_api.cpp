@@ -26,7 +26,8 @@ TEST_CASE("versions, names of codes, NULL statuses") {
   CHECK(std::string(aotpack_code_name(AOTPACK_EXECUTION_FAILED)) == "EXECUTION_FAILED");
   CHECK(std::string(aotpack_code_name(AOTPACK_DEVICE_FAILED)) == "DEVICE_FAILED");
   CHECK(std::string(aotpack_code_name(AOTPACK_MISSING_WEIGHTS)) == "MISSING_WEIGHTS");
-  CHECK(std::string(aotpack_code_name(static_cast<aotpack_code>(16))) == "UNKNOWN");
+  CHECK(std::string(aotpack_code_name(AOTPACK_CANCELLED)) == "CANCELLED");
+  CHECK(std::string(aotpack_code_name(static_cast<aotpack_code>(17))) == "UNKNOWN");
   CHECK(aotpack_status_code(nullptr) == AOTPACK_OK);
   CHECK(std::string(aotpack_status_message(nullptr)).empty());
   aotpack_status_release(nullptr);
