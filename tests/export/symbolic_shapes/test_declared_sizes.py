@@ -115,7 +115,7 @@ def test_code_for_the_sizes_of_the_example_alone_is_refused(encoder: Any, monkey
     model, arguments, shapes = encoder
     # As torch has it: the lowering of views compares sizes as they are in the example.
     monkeypatch.setattr(sizes, "_of_all_sizes", lambda original: original)
-    with pytest.raises(LoweringError, match="TorchInductor needs .*, which declared sizes violate: b = 2"):
+    with pytest.raises(LoweringError, match=r"TorchInductor needs .*, which declared sizes violate: b = 2"):
         lowered_checks(aot_export(model, arguments, dynamic_shapes=shapes))
 
 
