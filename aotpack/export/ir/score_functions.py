@@ -80,48 +80,10 @@ def _steps(plain: list[dict[str, Any]]) -> tuple[Step, ...]:
     )
 
 
-# Operators whose inputs and result are of one dtype.
-ARITHMETIC = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "floor_divide",
-        "trunc_divide",
-        "remainder",
-        "maximum",
-        "minimum",
-        "neg",
-        "abs",
-        "sign",
-        "square",
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log1p",
-        "sqrt",
-        "rsqrt",
-        "reciprocal",
-        "tanh",
-        "sigmoid",
-        "sin",
-        "cos",
-        "erf",
-        "floor",
-        "ceil",
-        "round",
-        "trunc",
-        "pow",
-        "and",
-        "or",
-        "xor",
-        "not",
-    ]
+# Operators of one input, of torch's names, whose result is of the input's dtype.
+UNARY = (
+    *("neg", "abs", "sign", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal"),
+    *("tanh", "sigmoid", "sin", "cos", "erf", "floor", "ceil", "round", "trunc"),
 )
 # Those whose inputs are of one dtype and whose result is a bool.
-COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
-# `where`: a bool, and two of the result's dtype.
-ELEMENTWISE = ARITHMETIC | COMPARISONS | {"where"}
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotpack.export.ir.score_functions import Step, parse
+from aotpack.export.ir.score_functions import COMPARISONS, UNARY, Step, parse
 from aotpack.export.ops.registry import define
 
 _captured: ContextVar[bool] = ContextVar("_captured", default=False)
@@ -150,45 +150,11 @@ def _value(
 _OPERATORS: dict[str, Any] = {
     **{
         name: getattr(torch, name)
-        for name in [
-            "add",
-            "sub",
-            "mul",
-            "floor_divide",
-            "remainder",
-            "maximum",
-            "minimum",
-            "neg",
-            "abs",
-            "sign",
-            "square",
-            "exp",
-            "exp2",
-            "expm1",
-            "log",
-            "log2",
-            "log1p",
-            "sqrt",
-            "rsqrt",
-            "reciprocal",
-            "tanh",
-            "sigmoid",
-            "sin",
-            "cos",
-            "erf",
-            "floor",
-            "ceil",
-            "round",
-            "trunc",
-            "pow",
-            "where",
-            "eq",
-            "ne",
-            "lt",
-            "le",
-            "gt",
-            "ge",
-        ]
+        for name in (
+            *UNARY,
+            *COMPARISONS,
+            *("add", "sub", "mul", "floor_divide", "remainder", "maximum", "minimum", "square", "pow", "where"),
+        )
     },
     "div": torch.true_divide,
     "trunc_divide": lambda a, b: torch.div(a, b, rounding_mode="trunc"),

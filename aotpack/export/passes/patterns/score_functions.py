@@ -15,7 +15,7 @@ import torch
 import torch.fx
 
 from aotpack.export.ir.rewriter import bound_arguments, dtype_of, shape_of
-from aotpack.export.ir.score_functions import KEY, QUERY, Step
+from aotpack.export.ir.score_functions import COMPARISONS, KEY, QUERY, UNARY, Step
 from aotpack.export.symbolic_shapes.dims import expression
 from aotpack.export.torch_compat.operators import OpOverload
 
@@ -31,41 +31,11 @@ _DTYPES = {
     torch.float16, torch.bfloat16, torch.float32, torch.float64,
 }  # fmt: skip
 
-_UNARY = {
-    getattr(aten, name).default: name
-    for name in [
-        "neg",
-        "abs",
-        "sign",
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log1p",
-        "sqrt",
-        "rsqrt",
-        "reciprocal",
-        "tanh",
-        "sigmoid",
-        "sin",
-        "cos",
-        "erf",
-        "floor",
-        "ceil",
-        "round",
-        "trunc",
-    ]
-}
+_UNARY = {getattr(aten, name).default: name for name in UNARY}
+_WITH_TENSORS_AND_NUMBERS = ("add", "sub", "mul", "div", "remainder", *COMPARISONS)
 _BINARY = {
-    **{
-        getattr(aten, n).Tensor: n
-        for n in ("add", "sub", "mul", "div", "remainder", "eq", "ne", "lt", "le", "gt", "ge")
-    },
-    **{
-        getattr(aten, n).Scalar: n
-        for n in ("add", "sub", "mul", "div", "remainder", "eq", "ne", "lt", "le", "gt", "ge")
-    },
+    **{getattr(aten, name).Tensor: name for name in _WITH_TENSORS_AND_NUMBERS},
+    **{getattr(aten, name).Scalar: name for name in _WITH_TENSORS_AND_NUMBERS},
     aten.maximum.default: "maximum",
     aten.minimum.default: "minimum",
     aten.floor_divide.default: "floor_divide",
