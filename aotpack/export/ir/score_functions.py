@@ -28,7 +28,7 @@ class Step:
             `number`: the integer operand `where[0]`;
             `literal`: `value`;
             `cast`: the value of `inputs` in this dtype;
-            or an operator of `ELEMENTWISE`.
+            or an elementwise operator, such as "add".
         dtype: torch's name of the result's dtype; in this dtype the inputs of operators arrive, but those that compare
             and choose.
         inputs: the numbers of earlier steps.
