@@ -19,6 +19,14 @@ class Regions(StrEnum):
     AUTO = "auto"
 
 
+class Float32Products(StrEnum):
+    """How GPUs multiply float32."""
+
+    TF32X3 = "tf32x3"
+    IEEE = "ieee"
+    TF32 = "tf32"
+
+
 @reports_errors
 def build(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="model.py, package.module:function, or model.pt2")],
@@ -138,14 +146,16 @@ def build(
             help="Run operators without a GPU kernel on the host, or reject them.",
         ),
     ] = True,
-    tf32: Annotated[
-        bool,
+    float32_products: Annotated[
+        Float32Products,
         typer.Option(
-            "--tf32",
-            help="Compute float32 products, convolutions and attention on GPUs in TF32: faster, with the precision of "
-            "float16.",
+            "--float32-products",
+            help="How GPUs multiply float32 in products, convolutions and attention. `tf32x3`: three times on tensor "
+            "cores, with the error of single precision. `ieee`: without tensor cores, also for magnitudes below 1e-34 "
+            "and at the end of the range; slower. `tf32`: once, with the precision of float16.",
         ),
-    ] = False,
+    ] = Float32Products.TF32X3,
+    tf32: Annotated[bool, typer.Option("--tf32", help="The same as `--float32-products tf32`.")] = False,
     regions: Annotated[
         Regions,
         typer.Option(
@@ -233,7 +243,7 @@ def build(
         updatable=updatable,
         code_only=code_only,
         host_steps=host_steps,
-        tf32=tf32,
+        float32_products=Float32Products.TF32.value if tf32 else float32_products.value,
         regions=regions.value,
         sources=sources,
         jobs=jobs,

@@ -42,7 +42,7 @@ class BuildRequest:
     updatable: bool
     code_only: bool
     host_steps: bool
-    tf32: bool
+    float32_products: str
     regions: str
     sources: bool
     jobs: int | None
@@ -175,7 +175,7 @@ def execute(request: BuildRequest) -> BuildResult:
                 updatable=request.updatable,
                 code_only=request.code_only,
                 host_steps=request.host_steps,
-                tf32=request.tf32,
+                float32_products=request.float32_products,
                 regions=request.regions,
                 sources=request.sources,
                 free_source=True,  # the model is not used afterwards

@@ -60,7 +60,7 @@ def ways() -> dict[str, Way]:
     """Models and how they are built, by the name of the archive."""
     return {
         "updatable": Way(_updatable, BuildOptions(updatable=True)),
-        "tf32": Way(_products, BuildOptions(tf32=True)),
+        "tf32": Way(_products, BuildOptions(float32_products="tf32")),
         "not-tf32": Way(_products),
         "everywhere": Way(_everywhere, cpus=("x86-64-v3",)),
         # 64 MiB of weights.

@@ -31,7 +31,7 @@ from aotpack.export.driver.self_check import CheckReport
 from aotpack.export.driver.stages import Partitioner
 from aotpack.export.driver.user_passes import UserPass
 from aotpack.export.ir.program import PassReport, Program
-from aotpack.export.ops.cuda.gpu import tf32_products
+from aotpack.export.ops.cuda.gpu import FLOAT32_PRODUCTS, float32_products
 from aotpack.export.torch_compat.patches import exclusive
 from aotpack.export.tracing.autocast import no_autocast
 from aotpack.export.weights.identity import Identities
@@ -84,6 +84,11 @@ def build_archive(
     if options.code_only:
         options = replace(options, updatable=True, check=False, goldens=False)
     check_regions(options.regions)
+    if options.float32_products not in FLOAT32_PRODUCTS:
+        raise BuildError(
+            f"float32_products is {options.float32_products!r}",
+            hint=f"use one of {', '.join(map(repr, FLOAT32_PRODUCTS))}",
+        )
     names = _target_names(targets)
     opt_level = _opt_level(options.opt_level)
     output = Path(output)
@@ -98,7 +103,7 @@ def build_archive(
         if options.check:
             self_check.prepare()
         about = {each.unit.label: f"{each.unit.label} " if len(units) > 1 else "" for each in units}
-        with tf32_products(options.tf32):
+        with float32_products(options.float32_products):
             lowered = lower_all(units, tools, clock, weights_known=weights is None, about=about, hooks=options.profile)
         if not options.host_steps:
             refuse_host_steps(each.module for modules in lowered for each in modules)

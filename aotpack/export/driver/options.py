@@ -35,9 +35,11 @@ class BuildOptions:
             kernel computes, and the memory of values. Compressed, about 15 bytes for each node of the graph.
         profile: have the modules record when each kernel begins and ends, for `aotpack bench --per-kernel` and the like
             (docs/inspect.md). Costs some ten nanoseconds for each kernel of a call; for CPUs only.
-        tf32: multiply float32 in TF32 on GPUs: products, convolutions and attention read 10 bits of each mantissa and
-            add in single precision. Example calls are then compared with the tolerance of float16. CPUs compute in full
-            precision.
+        float32_products: how GPUs multiply float32 in products, convolutions and attention. `"tf32x3"`: three times in
+            TF32 on tensor cores, with the error of single precision for operands of magnitudes from 1e-34 to 3.3e38.
+            `"ieee"`: without tensor cores, for all operands; several times slower. `"tf32"`: once, with 10 bits of each
+            mantissa; example calls are then compared with the tolerance of float16. Sums have single precision always,
+            and CPUs compute in full precision.
         sources: store the sources of the modules with all headers that they include, so that `aotpack unpack` writes a
             folder that CMake builds without torch. Adds about 300 KB to the archive.
         free_source: free the source module's tensors as soon as they are packed. The module and `program` cannot be
@@ -59,7 +61,7 @@ class BuildOptions:
     host_steps: bool = True
     description: bool = True
     profile: bool = False
-    tf32: bool = False
+    float32_products: str = "tf32x3"
     sources: bool = False
     free_source: bool = False
     regions: str = MARKED

@@ -108,7 +108,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True, shared: 
         host_shims=frozenset(function.name for function in on_host.values()),
         halves=used_halves(program),
         host_steps=host_steps.steps(code.operators, on_host),
-        tf32=any(".tf32" in kernel.ptx for kernel in kernels),
+        tf32=any(kernel.tf32 for kernel in kernels),
         choices=tuple(f"{kernel.entry} for {target}: {kernel.choice}" for kernel in kernels if kernel.choice),
     )
 

@@ -32,7 +32,9 @@ class GradientTile:
 
 # By the largest block over a head. With larger ones, sums do not stay in registers.
 _HALVES = {64: GradientTile(64, 64, 4, 2), 128: GradientTile(64, 64, 8, 2), 256: GradientTile(64, 32, 8, 2)}
-_FULL = {64: GradientTile(32, 32, 8, 2), 256: GradientTile(32, 16, 8, 2)}
+# Products of single precision are three on tensor cores.
+_FULL_QUERIES = {64: GradientTile(32, 64, 4, 2), 128: GradientTile(32, 32, 4, 2), 256: GradientTile(32, 16, 8, 2)}
+_FULL_KEYS = {128: GradientTile(32, 32, 4, 2), 256: GradientTile(32, 16, 8, 2)}
 _TF32 = {64: GradientTile(64, 32, 4, 2), 128: GradientTile(64, 32, 8, 2), 256: GradientTile(32, 32, 8, 2)}
 # From as much shared memory on, products read operands from there, not from registers. Measured on an H100. Halves of
 # 256 are faster there by 64 positions at a time, which with a mask would not fit on sm_100: it copies more operands.
@@ -51,19 +53,18 @@ def choose_queries(dim: int, dtype: torch.dtype, *, shared_bytes: int, tf32: boo
         tf32: whether float32 is multiplied in TF32.
     """
     halves = _LARGE_QUERIES if shared_bytes >= _LARGE else _HALVES
-    return _fitting(halves, dim, dtype, shared_bytes, tf32)
+    full = _TF32 if tf32 else _FULL_QUERIES
+    return _fitting(full if dtype == torch.float32 else halves, dim, dtype, shared_bytes)
 
 
 def choose_keys(dim: int, dtype: torch.dtype, *, shared_bytes: int, tf32: bool = False) -> GradientTile:
     """The tile of the gradients of keys and values; arguments as of `choose_queries`."""
     halves = _LARGE_KEYS if shared_bytes >= _LARGE else _HALVES
-    return _fitting(halves, dim, dtype, shared_bytes, tf32)
+    full = _TF32 if tf32 else _FULL_KEYS
+    return _fitting(full if dtype == torch.float32 else halves, dim, dtype, shared_bytes)
 
 
-def _fitting(
-    halves: dict[int, GradientTile], dim: int, dtype: torch.dtype, shared_bytes: int, tf32: bool
-) -> GradientTile:
-    tiles = halves if dtype != torch.float32 else _TF32 if tf32 else _FULL
+def _fitting(tiles: dict[int, GradientTile], dim: int, dtype: torch.dtype, shared_bytes: int) -> GradientTile:
     tile = next(tile for largest, tile in tiles.items() if dim <= largest)
     while tile.shared_bytes(dim, dtype.itemsize) > shared_bytes and tile.other > 16:
         tile = replace(tile, other=tile.other // 2)

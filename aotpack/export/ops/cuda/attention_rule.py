@@ -26,7 +26,8 @@ class AttentionTile:
 # The most keys at a time: with heads of 64, halves of them.
 _FEW_ROWS = AttentionTile(16, 128, 4, 3)
 _HALVES = AttentionTile(64, 128, 4, 3)
-_FULL = AttentionTile(32, 32, 4, 2)
+# Products of single precision are three on tensor cores. With fewer rows where there are few blocks.
+_FULL, _FULL_FEW = AttentionTile(32, 64, 4, 2), AttentionTile(16, 64, 4, 2)
 # Blocks per multiprocessor from which short rows of keys are read in smaller steps.
 _MANY = 4
 _SHORT = 512
@@ -72,7 +73,7 @@ def choose(
         tf32: whether float32 is multiplied in TF32: in tiles as for halves.
     """
     if dtype == torch.float32 and not tf32:
-        tile = _FULL
+        tile = _FULL if heads * -(-length // _FULL.m) >= multiprocessors else _FULL_FEW
     else:
         tile = _FEW_ROWS if length <= _FEW_ROWS.m else _HALVES
         many = heads * -(-length // tile.m) >= _MANY * multiprocessors

@@ -16,12 +16,15 @@ _HALVES = (
     (0.7, Tile(64, 64, 64, 4, 4)),
     (0.0, Tile(64, 32, 64, 4, 4)),
 )
-_FULL = ((0.7, Tile(64, 64, 32, 4, 3)), (0.0, Tile(32, 32, 32, 4, 3)))
+# Products of single precision are three on tensor cores.
+_FULL = ((0.7, Tile(64, 64, 32, 4, 3)), (0.0, Tile(32, 64, 32, 4, 3)))
 _DOUBLE = ((0.0, Tile(32, 32, 16, 4, 2)),)
 _LARGEST_WITH_RESIDUAL = 64 * 128
 # Steps from which a sum is divided, those that a block does at least, and blocks that share a sum at most.
 _LONG_SUM = 32
 _FEWEST_STEPS = 4
+# Blocks per multiprocessor up to which sums are divided.
+_BUSY, _BUSY_FULL = 1, 2
 _MOST_SPLITS = 8
 # Of taps and channels that are counted as one; and with many places, as in the first layer of a network, where fewer
 # warps and a smaller depth take half the time, with their indices in registers.
@@ -54,9 +57,8 @@ def choose(
         tf32: whether float32 is multiplied in TF32: in tiles as for halves, of half the depth.
         residual: whether the kernel adds one.
     """
-    tiles: tuple[tuple[float, Tile], ...] = (
-        _DOUBLE if dtype == torch.float64 else _FULL if dtype == torch.float32 else _HALVES
-    )
+    full = dtype == torch.float32 and not tf32
+    tiles: tuple[tuple[float, Tile], ...] = _DOUBLE if dtype == torch.float64 else _FULL if full else _HALVES
     if tf32:
         tiles = tuple((busy, replace(tile, k=tile.k // 2)) for busy, tile in _HALVES)
 
@@ -76,13 +78,15 @@ def choose(
     if not channels % size:
         tile = replace(tile, k=size)
     elif tile.m < _WIDE:
-        tile = replace(tile, k=min(tile.k, _DEPTH_OF_BOTH))
+        rows = min(tile.m, _FULL[-1][1].m) if full else tile.m
+        tile = replace(tile, m=rows, k=min(tile.k, _DEPTH_OF_BOTH))
     else:
         tile = replace(tile, k=_WIDE_DEPTH_OF_BOTH, warps=min(tile.warps, _WIDE_WARPS * tile.n // 64))
     steps = -(-taps * channels // tile.k)
     splits = 1
     if steps >= _LONG_SUM:
-        splits = max(1, min(multiprocessors // blocks(tile), steps // _FEWEST_STEPS, _MOST_SPLITS))
+        most = (_BUSY_FULL if full else _BUSY) * multiprocessors // blocks(tile)
+        splits = max(1, min(most, steps // _FEWEST_STEPS, _MOST_SPLITS))
     while tile.shared_bytes(dtype.itemsize) > shared_bytes and tile.stages > 1:
         tile = replace(tile, stages=tile.stages - 1)
     return tile, splits

@@ -63,8 +63,14 @@ _HALVES: _Tiles = (
     (0.6, Tile(64, 32, 128, 4, 4)),
     (0.0, Tile(64, 16, 128, 4, 4)),
 )
-# Products in full precision are made of scalar operations, whose operands are in registers.
-_FULL: _Tiles = ((0.68, Tile(64, 64, 32, 4, 3)), (0.0, Tile(32, 32, 32, 4, 3)))
+# Products of single precision are three on tensor cores. The largest is chosen where it has no more rounds of blocks.
+_FULL_LARGEST = Tile(64, 128, 32, 4, 3)
+_FULL: _Tiles = (
+    (0.9, Tile(64, 64, 32, 4, 3)),
+    (0.9, Tile(32, 64, 64, 4, 3)),
+    (0.9, Tile(32, 32, 64, 4, 3)),
+    (0.0, Tile(16, 32, 64, 4, 4)),
+)
 _DOUBLE: _Tiles = ((0.0, Tile(32, 32, 16, 4, 2)),)
 
 
@@ -82,7 +88,7 @@ class _Division:
 _DIVIDED_FEW = _Division(768, 2, ((16, Tile(16, 32, 128, 4, 5)), (32, Tile(32, 32, 128, 4, 5))))
 _DIVIDED_HALVES = _Division(768, 1, ((None, Tile(64, 64, 128, 4, 4)),))
 _DIVIDED_FULL = _Division(
-    192, 3, ((16, Tile(16, 32, 32, 2, 3)), (32, Tile(32, 64, 32, 4, 3)), (None, Tile(64, 64, 32, 4, 3)))
+    192, 3, ((32, Tile(16, 32, 64, 4, 4)), (64, Tile(64, 32, 32, 4, 4)), (None, Tile(64, 64, 32, 4, 3)))
 )
 # Of the shortest parts: sums that are long enough to be divided.
 _FEWEST_PARTS = 4
@@ -122,7 +128,7 @@ def choose(
         tile, splits = _divided(division, batch, m, n, k, most_results, multiprocessors)
     if splits == 1 or tile is None:
         halves = _halves(batch, m, n, multiprocessors, residual) if not few else _ROWS_16 if m <= 16 else _ROWS_32
-        tiles = _DOUBLE if dtype == torch.float64 else _FULL if full else halves
+        tiles = _DOUBLE if dtype == torch.float64 else _full(batch, m, n, multiprocessors) if full else halves
         tile = next(t for busy, t in tiles if batch * _blocks(t, m, n) >= busy * multiprocessors)
     tile = replace(tile, k=product_block(k, tile.k // 2 if tf32 else tile.k))
     while tile.shared_bytes(dtype.itemsize) > shared_bytes and tile.stages > 1:
@@ -160,6 +166,17 @@ def _divided(
     # A power of two, so that parts are equally long.
     splits = 1 << max(0, most.bit_length() - 1)
     return tile, splits if 4 * splits * most_results <= _LARGEST_WORKSPACE else 1
+
+
+def _full(batch: int, m: int, n: int, multiprocessors: int) -> _Tiles:
+    """Tiles for products of single precision."""
+
+    def rounds(tile: Tile) -> int:
+        """Of the multiprocessor with most blocks, in elements."""
+        return -(-batch * _blocks(tile, m, n) // multiprocessors) * tile.m * tile.n
+
+    smaller = _FULL[0][1]
+    return ((0.0, _FULL_LARGEST),) if rounds(_FULL_LARGEST) <= rounds(smaller) > smaller.m * smaller.n else _FULL
 
 
 def _halves(batch: int, m: int, n: int, multiprocessors: int, residual: bool) -> _Tiles:

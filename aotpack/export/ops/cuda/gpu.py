@@ -21,24 +21,29 @@ def limits() -> tuple[int, int]:
     return gpu.multi_processor_count, gpu.shared_memory_per_block_optin
 
 
-_TF32: contextvars.ContextVar[bool] = contextvars.ContextVar("aotpack_tf32", default=False)
+# How kernels multiply float32, as `tl.dot` names it. "tf32x3": each operand is a sum of two numbers of 11 bits, and
+# tensor cores multiply three pairs. That has the error of single precision for magnitudes of 1e-34 and more, and takes
+# a fraction of the time of "ieee", which multiplies without tensor cores. "tf32": of 11 bits, once.
+FLOAT32_PRODUCTS = ("tf32x3", "ieee", "tf32")
+
+_PRECISION: contextvars.ContextVar[str] = contextvars.ContextVar("aotpack_float32", default=FLOAT32_PRODUCTS[0])
 
 
 @contextlib.contextmanager
-def tf32_products(enabled: bool) -> Iterator[None]:
-    """While active, kernels multiply float32 in TF32: with 10 bits of mantissa, and sums in single precision."""
-    token = _TF32.set(enabled)
+def float32_products(precision: str) -> Iterator[None]:
+    """While active, kernels multiply float32 in this way, one of `FLOAT32_PRODUCTS`; sums have single precision."""
+    token = _PRECISION.set(precision)
     try:
         yield
     finally:
-        _TF32.reset(token)
+        _PRECISION.reset(token)
 
 
 def uses_tf32(dtype: torch.dtype) -> bool:
-    """Whether products of this dtype are computed in TF32."""
-    return dtype == torch.float32 and _TF32.get()
+    """Whether products of this dtype are computed in TF32, once."""
+    return dtype == torch.float32 and _PRECISION.get() == "tf32"
 
 
 def input_precision(dtype: torch.dtype) -> str:
     """What kernels pass to `tl.dot`."""
-    return "tf32" if uses_tf32(dtype) else "ieee"
+    return _PRECISION.get() if dtype == torch.float32 else "ieee"

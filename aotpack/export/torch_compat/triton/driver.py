@@ -2,6 +2,7 @@
 
 Private interfaces touched (triton 3.6 and 3.7):
   triton.runtime.driver.driver.{set_active, _active}, triton.backends.nvidia.driver.CudaDriver
+  triton.compiler.compiler.max_shared_mem   its cache
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ DEVICE = torch.device("cuda", 0)
 @contextlib.contextmanager
 def triton_driver(gpu: GpuInfo) -> Iterator[None]:
     """While active, Triton compiles for this GPU."""
+    from triton.compiler.compiler import max_shared_mem
     from triton.runtime.driver import driver
 
     before = driver._active
     driver.set_active(_driver(gpu))
+    # Remembered for each device; here, device 0 is another GPU each time.
+    max_shared_mem.cache_clear()
     try:
         yield
     finally:
         driver._active = before
+        max_shared_mem.cache_clear()
 
 
 def _driver(gpu: GpuInfo) -> Any:

@@ -1,4 +1,4 @@
-"""TF32 is an option: kernels use the tensor cores for float32 with it, and not without."""
+"""How float32 is multiplied is an option: on tensor cores three times or once, or without them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aotpack.archive import ArchiveReader
+from aotpack.errors import BuildError
 from aotpack.export import BuildOptions, aot_export, build_archive
 from aotpack.export.ops.cuda import attention_rule, conv_rule, gemm_rule
+from aotpack.export.ops.cuda.gpu import FLOAT32_PRODUCTS
 from tests.support.building import manifest_of
 
 pytestmark = pytest.mark.torch
@@ -33,14 +35,15 @@ class Products(nn.Module):
         return F.scaled_dot_product_attention(y, y, y)
 
 
-@pytest.mark.parametrize("tf32", [False, True])
-def test_kernels_are_compiled_for_it(tmp_path: Path, tf32: bool) -> None:
+@pytest.mark.parametrize("precision", FLOAT32_PRODUCTS)
+def test_kernels_are_compiled_for_it(tmp_path: Path, precision: str) -> None:
     program = aot_export(Products().eval(), (torch.randn(2, 16, 40),))
     path = tmp_path / "model.aotpack"
-    build_archive(program, path, targets=["cuda-sm_80"], options=BuildOptions(tf32=tf32))
+    build_archive(program, path, targets=["cuda-sm_80"], options=BuildOptions(float32_products=precision))
     manifest = manifest_of(path)
     (variant,) = manifest.entries[0].variants
     (golden,) = manifest.entries[0].goldens
+    tf32 = precision == "tf32"
     assert golden.tolerance == (5e-3 if tf32 else 1e-4)
     assert manifest.producer.get("float32_products") == ("tf32" if tf32 else None)
     assets = [asset for module in variant.modules for asset in module.assets if asset.name.endswith(".ptx")]
@@ -50,12 +53,19 @@ def test_kernels_are_compiled_for_it(tmp_path: Path, tf32: bool) -> None:
         text for text in sources if "gemm_kernel" in text or "conv_kernel" in text or "attention_kernel" in text
     ]
     assert len(products) >= 3
-    assert all((".tf32" in text) == tf32 for text in products)
+    assert all((".tf32" in text) == (precision != "ieee") for text in products)
 
 
+def test_another_precision_is_refused(tmp_path: Path) -> None:
+    program = aot_export(nn.Linear(2, 2).eval(), (torch.randn(1, 2),))
+    with pytest.raises(BuildError, match="float32_products is 'tf16'"):
+        build_archive(program, tmp_path / "model.aotpack", options=BuildOptions(float32_products="tf16"))
+
+
+@pytest.mark.parametrize("tf32", [False, True])
 @pytest.mark.parametrize("shared", SHARED)
-def test_tiles_fit_shared_memory(shared: int) -> None:
-    limits = {"multiprocessors": 132, "shared_bytes": shared, "tf32": True}
+def test_tiles_fit_shared_memory(shared: int, tf32: bool) -> None:
+    limits = {"multiprocessors": 132, "shared_bytes": shared, "tf32": tf32}
     for m in (1, 17, 33, 4096):
         for n, k in ((1, 1), (768, 768), (768, 3072)):
             tile, _ = gemm_rule.choose(1, m, n, k, torch.float32, most_results=m * n, **limits)

@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 import torch
 
 from aotpack.export.ops.cuda import recurrent
-from aotpack.export.ops.cuda.gpu import tf32_products
+from aotpack.export.ops.cuda.gpu import float32_products
 from tests.export.ops.cuda.interpreter import Interpreter
 
 pytestmark = pytest.mark.torch
@@ -39,6 +39,6 @@ def test_many_rows_of_single_precision_are_products() -> None:
     assert recurrent.supports(128, torch.bfloat16)
     assert recurrent.supports(32, torch.float32)
     assert not recurrent.supports(33, torch.float32)
-    with tf32_products(True):
+    with float32_products("tf32"):
         assert recurrent.supports(33, torch.float32)
         assert recurrent.choose(33, 64, torch.float32).matrix

@@ -12,11 +12,14 @@ Private interfaces touched (torch 2.11 to 2.13):
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aotpack.errors import AotpackError, LoweringError
+
+_TF32 = re.compile(r"inputPrecision = tf32\b")
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class CudaKernel:
         entry: its name in the device code.
         cubin: device code, an ELF file.
         ptx: its assembly, which newer GPUs compile.
+        tf32: whether it multiplies float32 in TF32, once.
         choice: of a kernel of the user with several configurations, the chosen one; "" otherwise.
     """
 
@@ -35,6 +39,7 @@ class CudaKernel:
     entry: str
     cubin: bytes
     ptx: str
+    tf32: bool = False
     choice: str = ""
 
 
@@ -73,6 +78,8 @@ class KernelCompiler:
                 entry=str(binary.metadata.name),
                 cubin=bytes(binary.asm["cubin"]),
                 ptx=str(binary.asm["ptx"]),
+                # Products of halves may be marked, too; the others are there when three of them are meant.
+                tf32=".tf32" in binary.asm["ptx"] and _TF32.search(str(binary.asm["ttir"])) is not None,
                 choice=_words(launcher.config, len(configs)) if tuner.custom_kernel and len(configs) > 1 else "",
             )
         )
