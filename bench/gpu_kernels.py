@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from aotpack.export.ops.cuda import attention, gemm
-from aotpack.export.ops.cuda.launch import Launch
+from aotpack.export.ops.cuda.launch import Launch, values
 
 ROWS = (1, 2, 4, 16, 32, 128)
 # Outputs and inputs of the layers of GPT-2, and of a Llama with 1B parameters.
@@ -168,7 +168,7 @@ def _collect(calls: list[Launch]) -> Callable[[Launch], Tensor]:
 
 def launch(call: Launch) -> Tensor:
     """Runs a kernel; returns its `out`."""
-    call.kernel[call.grid](**call.arguments)
+    call.kernel[call.grid](**values(call))
     result: Tensor = call.arguments["out"]
     return result
 

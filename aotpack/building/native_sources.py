@@ -52,6 +52,12 @@ def device_imports() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1)
+def tensor_map_imports() -> tuple[str, ...]:
+    """The functions that modules with tensor maps ask of the runtime after those for devices."""
+    return tuple(re.findall(r"X\((\w+)\)", _macro_of_module_abi(r"AOTPACK_TENSOR_MAP_IMPORTS\(X\)")))
+
+
+@lru_cache(maxsize=1)
 def profile_imports() -> tuple[str, ...]:
     """The functions that modules with hooks for profiles ask of the runtime after those of every module."""
     return tuple(re.findall(r"X\((\w+)\)", _macro_of_module_abi(r"AOTPACK_PROFILE_IMPORTS\(X\)")))

@@ -23,6 +23,7 @@ from tests.gpu.cases import cases
 from tests.gpu.control_flow import control_flow
 from tests.gpu.host_steps import host_steps
 from tests.gpu.joint import joint
+from tests.gpu.large_products import large_products
 from tests.gpu.special_functions import special_functions
 from tests.gpu.user_kernels import user_kernels
 from tests.gpu.ways import Way, ways
@@ -43,7 +44,7 @@ def main() -> int:
 
 def _all() -> dict[str, Way]:
     makes = {**cases(), **architectures(), **host_steps(), **joint(), **special_functions(), **user_kernels()}
-    makes |= control_flow()
+    makes |= {**control_flow(), **large_products()}
     return {**{name: Way(make) for name, make in makes.items()}, **ways()}
 
 

@@ -147,6 +147,26 @@ typedef int32_t (*aotpack_import_fill_fn)(void* runtime, void* to, uint64_t valu
 /* X(name) each, like AOTPACK_MODULE_IMPORTS; modules for devices list them after those. */
 #define AOTPACK_DEVICE_IMPORTS(X) X(launch) X(copy) X(upload) X(download) X(fill)
 
+/* Imports for modules with kernels that read tiles through the GPU's copy engine (TMA). */
+
+/* A matrix in memory of the device, for kernels that read blocks of it. */
+typedef struct aotpack_module_tensor_map {
+  size_t struct_size;
+  void* out;           /* 128 bytes at a multiple of 64: what a kernel takes as an argument */
+  const void* address; /* of the device, a multiple of 16 */
+  int64_t sizes[2];    /* rows and columns, at least 1; the elements of a row lie side by side */
+  int64_t stride;      /* elements from row to row; in bytes a multiple of 16 */
+  uint32_t box[2];     /* rows and columns of a block, at most 256 each; elements outside of the matrix are 0 */
+  uint32_t item;       /* bytes of an element: 1, 2, 4 or 8 */
+  uint32_t swizzle;    /* how blocks lie in shared memory: 32, 64 or 128 bytes are mixed, or 0 */
+} aotpack_module_tensor_map;
+
+/* "tensor_map": describes the matrix. */
+typedef int32_t (*aotpack_import_tensor_map_fn)(void* runtime, const aotpack_module_tensor_map* map);
+
+/* X(name) each, like AOTPACK_MODULE_IMPORTS; such modules list them after those for devices. */
+#define AOTPACK_TENSOR_MAP_IMPORTS(X) X(tensor_map)
+
 typedef struct aotpack_module_call {
   size_t struct_size;
   void* runtime;                          /* passed back as the first argument of every import */

@@ -45,6 +45,36 @@ void launch(const Kernel& kernel, const Grid& grid, uint32_t threads, uint32_t s
   call_runtime<aotpack_import_launch_fn>(import_launch, &call);
 }
 
+Tensor* describe(MatrixDescriptor* out, const Tensor* matrix, uint32_t rows, uint32_t columns) {
+  const auto item = static_cast<uint32_t>(element_size(matrix->dtype));
+  if (matrix->rank != 2 || (matrix->sizes[1] > 1 && matrix->strides[1] != 1)) {
+    throw_invalid("a matrix whose rows are not contiguous cannot be described");
+  }
+  // No kernel is launched for it.
+  if (matrix->sizes[0] == 0 || matrix->sizes[1] == 0) return nullptr;
+  const bool is_aligned = reinterpret_cast<uintptr_t>(matrix->data) % 16 == 0;
+  Owned copy(is_aligned ? nullptr : Call::current().empty(2, matrix->sizes, matrix->strides, matrix->dtype));
+  if (!is_aligned) copy_on_device(copy->data, matrix->data, extent(matrix));
+  // Kernels read rows of at most 128 bytes at once, one after the other if a block has longer ones.
+  const uint32_t row_bytes = std::min<uint32_t>(columns * item, 128);
+  aotpack_module_tensor_map map = {};
+  map.struct_size = sizeof(map);
+  map.out = out->m;
+  map.address = is_aligned ? matrix->data : copy->data;
+  std::copy_n(matrix->sizes, 2, map.sizes);
+  map.stride = matrix->strides[0];
+  map.box[0] = rows;
+  map.box[1] = row_bytes / item;
+  map.item = item;
+  map.swizzle = row_bytes >= 32 ? row_bytes : 0;
+  call_runtime<aotpack_import_tensor_map_fn>(import_tensor_map, &map);
+  out->block_shape[0] = rows;
+  out->block_shape[1] = columns;
+  out->strides[0] = static_cast<uint64_t>(map.stride);
+  out->strides[1] = 1;
+  return copy.release();
+}
+
 void copy_on_device(void* to, const void* from, int64_t bytes) {
   call_runtime<aotpack_import_copy_fn>(import_copy, to, from, static_cast<size_t>(bytes));
 }

@@ -27,6 +27,17 @@ void upload(void* to, const void* from, int64_t bytes);
 void download(void* to, const void* from, int64_t bytes);
 void fill(void* to, uint64_t value, int64_t item, int64_t count);
 
+// A matrix of the device, for kernels that read blocks of it: what they take as an argument, and, as TorchInductor passes
+// them, what Triton's kernels are given beside it and do not read.
+struct alignas(64) MatrixDescriptor {
+  unsigned char m[128];
+  uint32_t block_shape[2];
+  uint64_t strides[2];
+};
+// `rows` and `columns`: of a block. The elements of a row of `matrix` lie side by side. Returns an aligned copy of the
+// matrix if that is what is described, else NULL; the caller keeps it as long as the descriptor is used.
+Tensor* describe(MatrixDescriptor* out, const Tensor* matrix, uint32_t rows, uint32_t columns);
+
 // Bytes from the first element to the end of the last; strides are not negative.
 int64_t extent(const Tensor* tensor);
 // The first `bytes` of a tensor in memory of the host, wherever they are.

@@ -8,8 +8,13 @@
 namespace aotpack::module {
 
 #define AOTPACK_IMPORT_NAME(name) #name,
-inline constexpr const char* kImportNames[] = {AOTPACK_MODULE_IMPORTS(AOTPACK_IMPORT_NAME)
-                                                   AOTPACK_DEVICE_IMPORTS(AOTPACK_IMPORT_NAME)};
+// Only modules that describe matrices need what not every runtime has.
+inline constexpr const char* kImportNames[] = {
+    AOTPACK_MODULE_IMPORTS(AOTPACK_IMPORT_NAME) AOTPACK_DEVICE_IMPORTS(AOTPACK_IMPORT_NAME)
+#ifdef AOTPACK_MODULE_HAS_TENSOR_MAPS
+        AOTPACK_TENSOR_MAP_IMPORTS(AOTPACK_IMPORT_NAME)
+#endif
+};
 #undef AOTPACK_IMPORT_NAME
 
 }  // namespace aotpack::module

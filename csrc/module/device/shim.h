@@ -137,6 +137,9 @@ void launchKernel(const aotpack::module::Kernel& kernel, uint32_t x, uint32_t y,
   aotpack::module::launch(kernel, {x, y, z}, 32 * warps, shared_bytes, arguments, N);
 }
 
+// The name of TorchInductor for arguments of kernels that read blocks of matrices.
+using StableTMADescriptor = aotpack::module::MatrixDescriptor;
+
 // A constant as generated code has inputs.
 inline RAIIAtenTensorHandle retain_constant(const std::vector<ConstantHandle>& constants, size_t index) {
   return RAIIAtenTensorHandle(aotpack::module::Call::current().retain(constants[index].get()));

@@ -77,6 +77,10 @@ class Device {
   virtual std::unique_ptr<Graph> make_graph(Recording, void* const*) { return nullptr; }
   // The bytes of each argument of a kernel; false where they are not known. Throws what Stream::launch throws.
   virtual bool argument_sizes(const aotpack_module_launch&, std::vector<uint32_t>*) { return false; }
+  // Describes a matrix for kernels (module_abi.h). There need not be memory at its address.
+  virtual void tensor_map(const aotpack_module_tensor_map&) {
+    throw Error(AOTPACK_INTERNAL, "the device has no tensor maps");
+  }
 
  protected:
   ~Device() = default;

@@ -75,6 +75,10 @@ int32_t import_fill(void* runtime, void* to, uint64_t value, size_t item, size_t
   return submit(runtime, [&](Stream& stream) { stream.fill(to, value, item, count); });
 }
 
+int32_t import_tensor_map(void* runtime, const aotpack_module_tensor_map* map) noexcept {
+  return submit(runtime, [&](Stream& stream) { stream.tensor_map(*map); });
+}
+
 }  // namespace
 
 void* CallState::allocate(size_t bytes) noexcept {
@@ -155,6 +159,7 @@ void* find_import(std::string_view name, bool on_host) noexcept {
   AOTPACK_PROFILE_IMPORTS(AOTPACK_FIND)
   if (on_host) return nullptr;
   AOTPACK_DEVICE_IMPORTS(AOTPACK_FIND)
+  AOTPACK_TENSOR_MAP_IMPORTS(AOTPACK_FIND)
 #undef AOTPACK_FIND
   return nullptr;
 }
@@ -162,8 +167,8 @@ void* find_import(std::string_view name, bool on_host) noexcept {
 const char* import_names(bool on_host) noexcept {
 #define AOTPACK_NAME(name) ", " #name
   constexpr const char* kHostNames = AOTPACK_MODULE_IMPORTS(AOTPACK_NAME) AOTPACK_PROFILE_IMPORTS(AOTPACK_NAME);
-  constexpr const char* kNames =
-      AOTPACK_MODULE_IMPORTS(AOTPACK_NAME) AOTPACK_PROFILE_IMPORTS(AOTPACK_NAME) AOTPACK_DEVICE_IMPORTS(AOTPACK_NAME);
+  constexpr const char* kNames = AOTPACK_MODULE_IMPORTS(AOTPACK_NAME) AOTPACK_PROFILE_IMPORTS(AOTPACK_NAME)
+      AOTPACK_DEVICE_IMPORTS(AOTPACK_NAME) AOTPACK_TENSOR_MAP_IMPORTS(AOTPACK_NAME);
 #undef AOTPACK_NAME
   return (on_host ? kHostNames : kNames) + 2;  // without the first comma
 }

@@ -104,6 +104,20 @@ void Recorder::launch(const aotpack_module_launch& launch) {
   }
 }
 
+// Drivers reject addresses like those of a recording. Where the first word of what they make is the address, as it is
+// today, that of the recording takes its place, and graphs update it like that of any other argument.
+void Recorder::tensor_map(const aotpack_module_tensor_map& map) {
+  constexpr uint64_t kPossible = uint64_t{1} << 40;
+  aotpack_module_tensor_map possible = map;
+  possible.address = reinterpret_cast<const void*>(kPossible);
+  device_.tensor_map(possible);
+  uint64_t word = 0;
+  std::memcpy(&word, map.out, sizeof(word));
+  if (word != kPossible) refuse("a tensor map of another form");
+  word = number(map.address);
+  std::memcpy(map.out, &word, sizeof(word));
+}
+
 void Recorder::copy_strided(void*, const int64_t*, const void*, const int64_t*, const int64_t*, int32_t, size_t) {
   refuse("a strided copy");
 }

@@ -50,6 +50,7 @@ class Recorder final : public Stream {
   void upload(void* to, const void* from, size_t bytes) override;
   void download(void* to, const void* from, size_t bytes) override;
   void fill(void* to, uint64_t value, size_t item, size_t count) override;
+  void tensor_map(const aotpack_module_tensor_map& map) override;
 
   // What the module returned.
   std::vector<aotpack_module_tensor> outputs;

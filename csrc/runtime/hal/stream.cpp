@@ -10,6 +10,8 @@ void Stream::launch(const aotpack_module_launch& launch) {
 
 void Stream::fill(void*, uint64_t, size_t, size_t) { fail(AOTPACK_INTERNAL, "the device has no fill"); }
 
+void Stream::tensor_map(const aotpack_module_tensor_map&) { fail(AOTPACK_INTERNAL, "the device has no tensor maps"); }
+
 void Stream::upload(void* to, const void* from, size_t bytes) {
   copy(to, from, bytes);
   wait();

@@ -49,6 +49,7 @@ class Stream {
   // `from` is read before it returns.
   virtual void upload(void* to, const void* from, size_t bytes);
   virtual void download(void* to, const void* from, size_t bytes);
+  virtual void tensor_map(const aotpack_module_tensor_map& map);
 };
 
 // A call between Stream::begin and Stream::end.

@@ -1,6 +1,7 @@
 // Code and kernels of the fake driver.
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "state.h"
 
@@ -55,6 +56,27 @@ EXPORT int cuKernelSetAttribute(int attribute, int value, CUkern_st* kernel, int
   ENTER(true);
   if (attribute != 8 || value > (227 << 10)) return 1;
   kernel->max_shared = value;
+  return 0;
+}
+
+// Of matrices. Drivers write words of their own after the address; these are for the interpreter.
+EXPORT int cuTensorMapEncodeTiled(void* out, int type, uint32_t rank, void* address, const uint64_t* sizes,
+                                  const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
+                                  int swizzle, int promotion, int out_of_bounds) {
+  ENTER(true);
+  const auto at = reinterpret_cast<uint64_t>(address);
+  const int items[] = {1, 2, 4, 4, 8, 8};
+  if (type < 0 || type >= 6 || rank != 2 || interleave != 0 || swizzle < 0 || swizzle > 3 || out_of_bounds != 0) return 1;
+  if (promotion < 0 || promotion > 3 || reinterpret_cast<uint64_t>(out) % 64 != 0) return 1;
+  const auto item = static_cast<uint64_t>(items[type]);
+  const bool is_possible = at % 16 == 0 && at >> 57 == 0 && strides[0] % 16 == 0 && strides[0] >> 40 == 0;
+  if (!is_possible || steps[0] != 1 || steps[1] != 1) return 1;
+  for (int i = 0; i < 2; ++i) {
+    if (sizes[i] == 0 || sizes[i] >> 32 != 0 || box[i] == 0 || box[i] > 256) return 1;
+  }
+  if (swizzle != 0 && box[0] * item > uint64_t{16} << swizzle) return 1;
+  const uint64_t words[16] = {at, sizes[0], sizes[1], strides[0] / item, box[0], box[1], item};
+  std::memcpy(out, words, sizeof words);
   return 0;
 }
 

@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import struct
 import sys
 import tempfile
@@ -24,7 +25,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle, interpreter_builder
 
-from tests.export.backends.cuda.cubins import read_cubin
+from tests.export.backends.cuda.cubins import Cubin, read_cubin
 from tests.support.interpreted_gpu import language
 
 Array = npt.NDArray[Any]
@@ -32,6 +33,7 @@ Array = npt.NDArray[Any]
 _ILLEGAL_ADDRESS, _MISALIGNED_ADDRESS, _ASSERT, _LAUNCH_FAILED = 700, 716, 710, 719
 _ARGUMENTS = {"i1": "?", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "?", "u8": "B", "u16": "H", "u32": "I",
               "u64": "Q", "fp32": "f", "fp64": "d"}  # fmt: skip
+_MATRIX = re.compile(r"tensordesc<(\w+)\[(\d+, \d+)\].*>")
 # Triton passes two more to every kernel: scratch memory of the launch and of the profiler.
 _SCRATCH = 2
 
@@ -98,8 +100,9 @@ class InterpretedGpu:
                 self._kernels.append(self._kernel(record, digest))
                 self._known[digest] = len(self._kernels) - 1
             number = self._known[digest]
-            sizes = [_size(kind) for _, kind in self._kernels[number].parameters] + [8] * _SCRATCH
-            _check_arguments(sizes, read_cubin(raw).arguments[name.decode()])
+            kinds = [kind for _, kind in self._kernels[number].parameters]
+            sizes = [size for kind in kinds for size in _sizes(kind)] + [8] * _SCRATCH
+            _check_arguments(sizes, read_cubin(raw), name.decode())
             ctypes.memmove(out_sizes, (ctypes.c_size_t * len(sizes))(*sizes), 8 * len(sizes))
             ctypes.memmove(out_count, ctypes.byref(ctypes.c_size_t(len(sizes))), 8)
         except Exception:
@@ -139,8 +142,11 @@ class InterpretedGpu:
         self.launches += 1
         self._read_blocks()
         values = dict(kernel.constants)
-        for index, (name, kind) in enumerate(kernel.parameters):
-            raw = ctypes.string_at(arguments[index], _size(kind))
+        index = 0
+        for name, kind in kernel.parameters:
+            sizes = _sizes(kind)
+            raw = ctypes.string_at(arguments[index], sizes[0])
+            index += len(sizes)
             values[name] = self._argument(name, kind, raw, name in kernel.aligned)
         interpreter_builder.set_grid_dim(*grid)
         with np.errstate(all="ignore"):
@@ -154,6 +160,8 @@ class InterpretedGpu:
                             raise _fault_of(error) from error
 
     def _argument(self, name: str, kind: str, raw: bytes, aligned: bool) -> Any:
+        if (block := _MATRIX.fullmatch(kind)) is not None:
+            return self._matrix(block[1], [int(size) for size in block[2].split(",")], raw)
         (value,) = struct.unpack("<Q" if kind.startswith("*") else "<" + _ARGUMENTS[kind], raw)
         if aligned and value % 16 != 0:
             raise _Fault(_MISALIGNED_ADDRESS, f"{name} = {value:#x}, but the kernel is compiled for multiples of 16")
@@ -163,6 +171,14 @@ class InterpretedGpu:
             return tl.tensor(TensorHandle(np.array([value], np.uint64), type_), type_)
         type_ = tl.str_to_ty(kind, None)
         return tl.tensor(TensorHandle(np.array([value], interpreter._get_np_dtype(type_)), type_), type_)
+
+    def _matrix(self, dtype: str, block: list[int], raw: bytes) -> Any:
+        """What a kernel reads blocks of: as the driver without a GPU describes it."""
+        address, columns, rows, stride, *_ = struct.unpack_from("<7Q", raw)
+        numbers = [self._argument("", "i64", struct.pack("<q", n), False) for n in (rows, columns, stride, 1)]
+        base = self._argument("", f"*{dtype}", struct.pack("<Q", address), True)
+        shape = [tl.constexpr(size) for size in block]
+        return interpreter.interpreter_semantic.make_tensor_descriptor(base, numbers[:2], numbers[2:], shape, "zero")
 
     def _read_blocks(self) -> None:
         count = self._driver.fake_cuda_blocks(None, None, 0)
@@ -206,15 +222,20 @@ def _plain_kernels() -> Iterator[None]:
         yield
 
 
-def _size(kind: str) -> int:
-    return 8 if kind.startswith("*") else struct.calcsize("<" + _ARGUMENTS[kind])
+def _sizes(kind: str) -> list[int]:
+    """Of the arguments that a parameter is passed as, in bytes."""
+    if _MATRIX.fullmatch(kind) is not None:
+        return [128, 4, 4, 8, 8]
+    return [8 if kind.startswith("*") else struct.calcsize("<" + _ARGUMENTS[kind])]
 
 
-def _check_arguments(sizes: list[int], wanted: int) -> None:
-    end = 0
+def _check_arguments(sizes: list[int], cubin: Cubin, kernel: str) -> None:
+    wanted, begin = cubin.arguments[kernel], cubin.begins[kernel]
+    end = begin
     for size in sizes:
-        end = -(-end // size) * size + size
-    assert end == wanted, f"the kernel takes {wanted} bytes of arguments, its source {end}"
+        alignment = min(size, 64)
+        end = -(-end // alignment) * alignment + size
+    assert end - begin == wanted, f"the kernel takes {wanted} bytes of arguments, its source {end - begin}"
 
 
 def _elf_file(code: int) -> bytes:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 
 from aotpack.building.module_sources import ModuleSources
-from aotpack.building.native_sources import device_imports, module_imports
+from aotpack.building.native_sources import device_imports, module_imports, tensor_map_imports
 from aotpack.errors import BuildError
 from aotpack.export.backends.backend import CompiledAsset, CompiledCode, Tools
 from aotpack.export.backends.cuda.compile import compile_host_code, host_header, host_sources
@@ -58,7 +58,7 @@ class CudaBackend:
                 assets.append(CompiledAsset(f"{kernel.name}.ptx", kernel.ptx.encode() + b"\0"))
         return CompiledCode(
             compile_host_code(module, tools, progress=progress),
-            imports=(*module_imports(), *device_imports()),
+            imports=(*module_imports(), *device_imports(), *(tensor_map_imports() if module.tensor_maps else ())),
             assets=tuple(assets),
             features=("async", "host_steps") if module.host_shims else ("async",),
         )

@@ -44,6 +44,7 @@ class LoweredCuda(LoweredModule):
         device_code: the compiled kernels.
         host_shims: the functions for CPUs that it calls.
         host_kernels: sources of the kernels that compute single numbers on the host.
+        tensor_maps: whether kernels take descriptions of matrices.
         halves: which of "bf16" and "f16" the model computes with.
     """
 
@@ -52,6 +53,7 @@ class LoweredCuda(LoweredModule):
     host_shims: frozenset[str]
     host_kernels: tuple[str, ...]
     halves: frozenset[str]
+    tensor_maps: bool
 
 
 def lower(program: Program, target: str, *, weights_known: bool = True, shared: bool = False) -> LoweredCuda:
@@ -109,6 +111,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True, shared: 
         halves=used_halves(program),
         host_steps=host_steps.steps(code.operators, on_host),
         tf32=any(kernel.tf32 for kernel in kernels),
+        tensor_maps=wrapper.tensor_maps,
         choices=tuple(f"{kernel.entry} for {target}: {kernel.choice}" for kernel in kernels if kernel.choice),
     )
 

@@ -11,6 +11,7 @@ from aotpack.errors import LoweringError
 from aotpack.export.backends.backend import KernelCall
 from aotpack.export.backends.cuda.host_steps import definitions
 from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel
+from aotpack.export.torch_compat.inductor.cuda.wrapper import DESCRIPTOR
 from aotpack.export.torch_compat.inductor.fallbacks import key
 
 _OPS_COMMENT = re.compile(r"// Topologically Sorted Source Nodes: \[(.*?)\], Original ATen: \[(.*?)\]")
@@ -23,10 +24,15 @@ DEVICE_HEADER = '#include "device/shim.h"'
 
 @dataclass(frozen=True)
 class Wrapper:
-    """The host code, and its kernels and host steps in the order of the calls."""
+    """The host code, and its kernels and host steps in the order of the calls.
+
+    Attributes:
+        tensor_maps: whether kernels take descriptions of matrices.
+    """
 
     text: str
     kernels: tuple[KernelCall, ...]
+    tensor_maps: bool
 
 
 def asset_names(kernels: Sequence[CudaKernel], *, portable: bool) -> list[str]:
@@ -66,6 +72,7 @@ def assemble(
     names = asset_names(kernels, portable=portable)
     listed = ", ".join([*(f'"{name}"' for name in names), "nullptr"])
     features = "AOTPACK_MODULE_FEATURE_ASYNC" + (" | AOTPACK_MODULE_FEATURE_HOST_STEPS" if on_host else "")
+    tensor_maps = DESCRIPTOR in generated
     parts = [
         f"{DEVICE_HEADER}\n",
         *(
@@ -75,12 +82,13 @@ def assemble(
         ),
         definitions(on_host),
         f"{generated.strip()}\n",
-        '\n#include "device/entry.h"\n',
+        "\n#define AOTPACK_MODULE_HAS_TENSOR_MAPS\n" if tensor_maps else "\n",
+        '#include "device/entry.h"\n',
         f"static const char* const aotpack_assets[] = {{{listed}}};\n",
         f'AOTPACK_DEFINE_DEVICE_MODULE("{target}", {num_inputs}, {num_outputs}, {constants}, {features}, '
         "aotpack_assets)\n",
     ]
-    return Wrapper("".join(parts), tuple(_calls(generated, on_host)))
+    return Wrapper("".join(parts), tuple(_calls(generated, on_host)), tensor_maps)
 
 
 def _calls(text: str, on_host: Mapping[str, Function]) -> list[KernelCall]:

@@ -33,8 +33,8 @@ class GradientTile:
 # By the largest block over a head. With larger ones, sums do not stay in registers.
 _HALVES = {64: GradientTile(64, 64, 4, 2), 128: GradientTile(64, 64, 8, 2), 256: GradientTile(64, 32, 8, 2)}
 # Products of single precision are three on tensor cores.
-_FULL_QUERIES = {64: GradientTile(32, 64, 4, 2), 128: GradientTile(32, 32, 4, 2), 256: GradientTile(32, 16, 8, 2)}
-_FULL_KEYS = {128: GradientTile(32, 32, 4, 2), 256: GradientTile(32, 16, 8, 2)}
+_FULL_QUERIES = {64: GradientTile(32, 64, 4, 2), 128: GradientTile(32, 32, 4, 2), 256: GradientTile(16, 32, 8, 2)}
+_FULL_KEYS = {128: GradientTile(32, 32, 4, 2), 256: GradientTile(16, 32, 8, 2)}
 _TF32 = {64: GradientTile(64, 32, 4, 2), 128: GradientTile(64, 32, 8, 2), 256: GradientTile(32, 32, 8, 2)}
 # From as much shared memory on, products read operands from there, not from registers. Measured on an H100. Halves of
 # 256 are faster there by 64 positions at a time, which with a mask would not fit on sm_100: it copies more operands.

@@ -11,9 +11,10 @@ from torch.library import triton_op
 
 from aotpack.export.ops.activations import BY_NUMBER
 from aotpack.export.ops.cuda.gemm_kernel import gemm_kernel
-from aotpack.export.ops.cuda.gemm_rule import Tile, choose, choose_vector
+from aotpack.export.ops.cuda.gemm_rule import Tile, choose, choose_tma, choose_vector
+from aotpack.export.ops.cuda.gemm_tma_kernel import gemm_tma_kernel
 from aotpack.export.ops.cuda.gemv_kernel import gemv_kernel
-from aotpack.export.ops.cuda.gpu import input_precision, limits, uses_tf32
+from aotpack.export.ops.cuda.gpu import has_tma, input_precision, limits, uses_tf32
 from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
 from aotpack.export.symbolic_shapes.hints import size_hint, size_limit
 from aotpack.export.torch_compat.operators import OpOverload
@@ -22,6 +23,8 @@ _GROUP_M = 8
 # Rows up to which a product is as fast without tensor cores.
 _FEW_VECTORS = 4
 _LARGEST_TILE = 256
+# Of the rows of a matrix that the copy engine reads, in bytes.
+_TMA_ALIGNMENT = 16
 # Rows of tiles that may be mostly empty.
 _FEW_ROWS = 32
 
@@ -77,6 +80,9 @@ def product(
             return launcher(_product(x, y, a.new_empty(shape), bias, alpha, activation, gemv_kernel, tile))
         result = launcher(_product(x, y, a.new_empty(shape), bias, alpha, 0, gemv_kernel, tile))
         return BY_NUMBER[activation](result + residual)
+    tile = _tma_tile(x, y)
+    if tile is not None:
+        return launcher(_tma_product(x[0], y[0], a.new_empty(shape), bias, alpha, activation, tile, residual))
     tile, splits = _tile(x, y, residual is not None)
     if splits == 1:
         return launcher(
@@ -144,6 +150,46 @@ def _product(
     return Launch(kernel, (tiles, z, splits), arguments | own)
 
 
+def _tma_product(
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    bias: Tensor | None,
+    alpha: float,
+    activation: int,
+    tile: Tile,
+    residual: Tensor | None,
+) -> Launch:
+    """`cuda_gemm` of [m, k] and [k, n], which `gemm_tma_kernel` can read."""
+    (m, k), n = a.shape, b.shape[1]
+    transposed = b.stride(0) == 1
+    tiles: Any = (m + tile.m - 1) // tile.m * ((n + tile.n - 1) // tile.n)
+    arguments = {
+        "a": a,
+        "b": b.t() if transposed else b,
+        # They are not read where there are none.
+        "bias": out if bias is None else bias,
+        "residual": out if residual is None else residual,
+        "out": out,
+        "M": m,
+        "N": n,
+        "K": k,
+        "ALPHA": alpha,
+        "TRANSPOSED": transposed,
+        "HAS_BIAS": bias is not None,
+        "HAS_RESIDUAL": residual is not None,
+        "ACTIVATION": activation,
+        "BLOCK_M": tile.m,
+        "BLOCK_N": tile.n,
+        "BLOCK_K": tile.k,
+        "GROUP_M": _GROUP_M,
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
+    }
+    blocks = {"a": (tile.m, tile.k), "b": (tile.n, tile.k) if transposed else (tile.k, tile.n)}
+    return Launch(gemm_tma_kernel, (tiles,), arguments, blocks)
+
+
 def _is_small(matrices: Tensor) -> bool:
     """Whether 32 bits hold the offsets in each of the matrices, and in a tile that begins at the last element."""
     sizes = (*matrices.shape[1:], *matrices.stride()[1:])
@@ -162,6 +208,23 @@ def _vector_tile(a: Tensor, b: Tensor) -> Tile | None:
     if uses_tf32(a.dtype) and size_hint(m) > _FEW_VECTORS:
         return None
     return choose_vector(size_hint(m), size_hint(n), size_hint(k), a.dtype, most_rows=size_limit(m))
+
+
+def _tma_tile(a: Tensor, b: Tensor) -> Tile | None:
+    """Where `gemm_tma_kernel` can read [z, m, k] and [z, k, n], and is the faster one."""
+    if not has_tma() or not isinstance(a.shape[0], int) or a.shape[0] != 1:
+        return None
+    strides = (*a.stride()[1:], *b.stride()[1:], a.shape[2], b.shape[2])
+    if not all(isinstance(stride, int) for stride in strides):
+        return None
+    # Rows that lie one after the other, with gaps that the copy engine can skip.
+    for matrix in (a, b.mT if b.stride(1) == 1 else b):
+        step, side = matrix.stride()[1:]
+        if side != 1 or step < matrix.shape[2] or step * matrix.element_size() % _TMA_ALIGNMENT:
+            return None
+    multiprocessors, shared = limits()
+    sizes = (size_hint(a.shape[1]), size_hint(b.shape[2]), size_hint(a.shape[2]))
+    return choose_tma(*sizes, a.dtype, multiprocessors=multiprocessors, shared_bytes=shared)
 
 
 def _tile(a: Tensor, b: Tensor, residual: bool) -> tuple[Tile, int]:

@@ -37,12 +37,12 @@ _VECTORS_HALVES: _Vectors = (
     (4, 1024, Tile(4, 2, 1024, 4, 1)),
     (4, 2048, Tile(4, 1, 512, 1, 1)),
 )
-# Tensor cores do not multiply in full precision.
 _VECTORS_FULL: _Vectors = (
     (1, None, Tile(1, 1, 512, 1, 1)),
     (4, 1024, Tile(4, 1, 512, 2, 1)),
     (4, None, Tile(4, 1, 256, 1, 1)),
-    (32, None, Tile(8, 1, 256, 2, 1)),
+    (8, None, Tile(8, 1, 256, 2, 1)),
+    (16, 1024, Tile(8, 1, 256, 2, 1)),
 )
 # How often as many rows as the example has there may be.
 _VECTORS_VARY = 4
@@ -134,6 +134,38 @@ def choose(
     while tile.shared_bytes(dtype.itemsize) > shared_bytes and tile.stages > 1:
         tile = replace(tile, stages=tile.stages - 1)
     return tile, splits
+
+
+# For `gemm_tma_kernel`, of which two blocks run on a multiprocessor at a time. Fitted on layers of transformers, whose
+# weights are not in the L2 cache, on an H100.
+_TMA_LARGE, _TMA_TALL = Tile(128, 128, 64, 8, 3), Tile(64, 128, 64, 4, 4)
+# Blocks per multiprocessor from which the large tile is faster than `gemm_kernel`, with longer sums and shorter ones.
+_TMA_BUSY, _TMA_BUSY_SHORT, _TMA_LONG = 1.4, 2.0, 768
+_TMA_SHORTEST = 256
+
+
+def choose_tma(m: int, n: int, k: int, dtype: torch.dtype, *, multiprocessors: int, shared_bytes: int) -> Tile | None:
+    """The tile for `gemm_tma_kernel`.
+
+    Args:
+        m, n, k: sizes; those of the example call where they are dynamic.
+        dtype: of both matrices.
+        multiprocessors: of the GPU.
+        shared_bytes: what a block may have of shared memory.
+
+    Returns:
+        None where `gemm_kernel` is as fast.
+    """
+    if dtype.itemsize != 2 or k < _TMA_SHORTEST or min(m, n) <= _NARROW:
+        return None
+    least = multiprocessors * (_TMA_BUSY if k >= _TMA_LONG else _TMA_BUSY_SHORT)
+    if multiprocessors < _blocks(_TMA_TALL, m, n) <= 2 * multiprocessors:
+        tile = _TMA_TALL
+    elif _blocks(_TMA_LARGE, m, n) >= least:
+        tile = _TMA_LARGE
+    else:
+        return None
+    return tile if tile.shared_bytes(dtype.itemsize) <= shared_bytes else None
 
 
 def choose_vector(m: int, n: int, k: int, dtype: torch.dtype, *, most_rows: int | None) -> Tile | None:

@@ -21,6 +21,15 @@ def limits() -> tuple[int, int]:
     return gpu.multi_processor_count, gpu.shared_memory_per_block_optin
 
 
+# The first compute capability whose copy engine (TMA) reads blocks of matrices for kernels.
+_TMA = (9, 0)
+
+
+def has_tma() -> bool:
+    """Whether kernels can take descriptors of matrices."""
+    return torch.cuda.is_available() and torch.cuda.get_device_capability() >= _TMA
+
+
 # How kernels multiply float32, as `tl.dot` names it. "tf32x3": each operand is a sum of two numbers of 11 bits, and
 # tensor cores multiply three pairs. That has the error of single precision for magnitudes of 1e-34 and more, and takes
 # a fraction of the time of "ieee", which multiplies without tensor cores. "tf32": of 11 bits, once.

@@ -158,6 +158,23 @@ bool CudaDevice::argument_sizes(const aotpack_module_launch& launch, std::vector
   return true;
 }
 
+void CudaDevice::tensor_map(const aotpack_module_tensor_map& map) {
+  const int type = map.item == 1 ? kMapOf8 : map.item == 2 ? kMapOf16 : map.item == 4 ? kMapOf32 : kMapOf64;
+  const int swizzle = map.swizzle == 128 ? 3 : map.swizzle == 64 ? 2 : map.swizzle == 32 ? 1 : 0;
+  // The driver counts from the innermost dim.
+  const uint64_t sizes[] = {static_cast<uint64_t>(map.sizes[1]), static_cast<uint64_t>(map.sizes[0])};
+  const uint64_t strides[] = {static_cast<uint64_t>(map.stride) * map.item};
+  const uint32_t box[] = {map.box[1], map.box[0]};
+  const uint32_t steps[] = {1, 1};
+  const Current current(*this);
+  const Result result = driver_.cuTensorMapEncodeTiled(
+      map.out, type, 2, const_cast<void*>(map.address), sizes, strides, box, steps, 0, swizzle, kPromoteTo128, 0);
+  if (result == kSuccess) return;
+  raise(result, format("describing a matrix of %lld x %lld elements of %u bytes, %lld apart, for blocks of %u x %u",
+                       static_cast<long long>(map.sizes[0]), static_cast<long long>(map.sizes[1]), map.item,
+                       static_cast<long long>(map.stride), map.box[0], map.box[1]));
+}
+
 CudaDevice& cuda_device(int index) {
   const Driver& driver = Driver::get();
   // Never destroyed: tensors and contexts may be released while the process ends.

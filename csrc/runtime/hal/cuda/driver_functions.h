@@ -54,6 +54,13 @@ inline constexpr unsigned kMemoryOfDevice = 2;
 inline constexpr unsigned kNonBlocking = 1;
 inline constexpr unsigned kDisableTiming = 2;
 
+// CUtensorMapDataType: integers of so many bits, as no arithmetic is done; CUtensorMapL2promotion
+inline constexpr int kMapOf8 = 0;
+inline constexpr int kMapOf16 = 1;
+inline constexpr int kMapOf32 = 2;
+inline constexpr int kMapOf64 = 4;
+inline constexpr int kPromoteTo128 = 2;
+
 // CUDA_KERNEL_NODE_PARAMS_v2
 struct KernelNode {
   void* function;  // NULL: `kernel` is set
@@ -133,6 +140,9 @@ static_assert(sizeof(CopyNode) == 200);
   X(cuLibraryUnload, (LibraryHandle library))                                                                         \
   X(cuLibraryGetKernel, (KernelHandle * out, LibraryHandle library, const char* name))                                \
   X(cuKernelSetAttribute, (int attribute, int value, KernelHandle kernel, Ordinal device))                            \
+  X(cuTensorMapEncodeTiled,                                                                                           \
+    (void* out, int type, uint32_t rank, void* address, const uint64_t* sizes, const uint64_t* strides,               \
+     const uint32_t* box, const uint32_t* steps, int interleave, int swizzle, int promotion, int out_of_bounds))      \
   X(cuLaunchKernel,                                                                                                   \
     (KernelHandle kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,      \
      unsigned block_z, unsigned shared_bytes, StreamHandle stream, void** arguments, void** extra))

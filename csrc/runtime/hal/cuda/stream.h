@@ -36,6 +36,7 @@ class CudaStream final : public Stream {
   void launch(const aotpack_module_launch& launch) override;
   void upload(void* to, const void* from, size_t bytes) override;
   void fill(void* to, uint64_t value, size_t item, size_t count) override;
+  void tensor_map(const aotpack_module_tensor_map& map) override { device_.tensor_map(map); }
   // The handle for the driver, which gets work next.
   StreamHandle busy() noexcept {
     is_idle_ = false;

@@ -6,21 +6,26 @@ import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aotpack.archive import ArchiveReader, Module
 
 _EM_CUDA = 190
 _SHT_STRTAB, _SHT_CUDA_INFO = 3, 0x70000000
-# Of `.nv.info.<kernel>`: an attribute whose value is two bytes in place of a size.
+# Of `.nv.info.<kernel>`: an attribute whose value is two bytes in place of a size, and one whose bytes are the number
+# of a symbol, where arguments begin in their memory, and their size.
 _CBANK_PARAM_SIZE = 0x19
+_PARAM_CBANK = 0x0A
+_IMPORTS = ("alloc", "free", "fail", "seed", "launch", "copy", "upload", "download", "fill")
 
 
 @dataclass(frozen=True)
 class Cubin:
-    """Device code: the `sm_` number that it is for, and by kernel the bytes of its arguments."""
+    """Device code: the `sm_` number that it is for, and by kernel the bytes of its arguments and where they begin."""
 
     architecture: int
     arguments: dict[str, int]
+    begins: dict[str, int]
 
 
 def read_cubin(data: bytes) -> Cubin:
@@ -34,24 +39,27 @@ def read_cubin(data: bytes) -> Cubin:
     offset, size, count, names = (*struct.unpack_from("<Q", data, 40), *struct.unpack_from("<HHH", data, 58))
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, offset + i * size) for i in range(count)]
     strings = sections[names]
-    arguments = {}
+    arguments, begins = {}, {}
     for section in sections:
         start = strings[4] + section[0]
         name = data[start : data.index(b"\0", start)].decode()
         if name.startswith(".nv.info.") and section[1] == _SHT_CUDA_INFO:
-            arguments[name.removeprefix(".nv.info.")] = _parameter_bytes(data[section[4] : section[4] + section[5]])
-    return Cubin(architecture, arguments)
+            kernel = name.removeprefix(".nv.info.")
+            found = _attributes(data[section[4] : section[4] + section[5]])
+            arguments[kernel] = found[_CBANK_PARAM_SIZE]
+            begins[kernel] = struct.unpack_from("<IHH", found[_PARAM_CBANK])[1] if _PARAM_CBANK in found else 0
+    return Cubin(architecture, arguments, begins)
 
 
-def _parameter_bytes(info: bytes) -> int:
-    position = 0
+def _attributes(info: bytes) -> dict[int, Any]:
+    """By number: two bytes as a number, or the bytes that follow."""
+    position, found = 0, {}
     while position < len(info):
         form, attribute, value = struct.unpack_from("<BBH", info, position)
-        if attribute == _CBANK_PARAM_SIZE:
-            return int(value)
-        # Form 4: `value` counts the bytes that follow.
-        position += 4 + (value if form == 4 else 0)
-    raise AssertionError("no size of the arguments")
+        position += 4
+        found[attribute] = info[position : position + value] if form == 4 else int(value)
+        position += value if form == 4 else 0
+    return found
 
 
 def module_of(path: Path, target: str) -> tuple[Module, dict[str, bytes], bytes]:
@@ -69,7 +77,7 @@ def check_module(path: Path, target: str) -> None:
     module, assets, code = module_of(path, target)
     wanted = int(target.rpartition("_")[2])
     assert module.features in (("async",), ("async", "host_steps"))
-    assert module.imports == ("alloc", "free", "fail", "seed", "launch", "copy", "upload", "download", "fill")
+    assert module.imports in (_IMPORTS, (*_IMPORTS, "tensor_map"))
     cubins = {name: data for name, data in assets.items() if name.endswith(".cubin")}
     assert {name.partition(".")[0] for name in assets} == {name.partition(".")[0] for name in cubins}
     launched = {kernel.name for kernel in module.kernels if not kernel.name.endswith(" on the host")}

@@ -94,7 +94,9 @@ def launched(call: Launch, calls: list[Any] | None = None) -> Tensor:
 
 def interpreted(call: Launch) -> Tensor:
     """Runs a kernel in the interpreter of this process; returns its `out`."""
-    call.kernel[tuple(int(size) for size in call.grid)](**call.arguments)
+    from aotpack.export.ops.cuda.launch import values
+
+    call.kernel[tuple(int(size) for size in call.grid)](**values(call))
     result: Tensor = call.arguments["out"]
     return result
 

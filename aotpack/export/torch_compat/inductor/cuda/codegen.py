@@ -2,6 +2,7 @@
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codecache.CudaKernelParamCache.cache_clear   what the generator of wrappers knows of kernels
+  torch._inductor.ir.TMADescriptor._CACHE   descriptors of matrices, which keep the graph that they belong to
   torch._inductor.cpu_vec_isa.valid_vec_isa_list   kernels of single numbers need no instruction set of the host's
   torch._higher_order_ops.triton_kernel_wrap.triton_kernel_wrapper_mutation
   torch._inductor.config, by name: settings that exist in some of the versions only
@@ -55,6 +56,7 @@ def generate_cuda(
     from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_mutation
     from torch._inductor import cpu_vec_isa
     from torch._inductor.codecache import CudaKernelParamCache
+    from torch._inductor.ir import TMADescriptor
 
     from aotpack.export.torch_compat.inductor.cuda.kernel_ir import kernels_read_once
     from aotpack.export.torch_compat.inductor.cuda.products import products_by_our_kernel
@@ -79,6 +81,7 @@ def generate_cuda(
             return run_inductor(gm, inputs, _settings(), wording=wording)
     finally:
         CudaKernelParamCache.cache_clear()
+        TMADescriptor._CACHE.clear()
 
 
 def _settings() -> dict[str, Any]:

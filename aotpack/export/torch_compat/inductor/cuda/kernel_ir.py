@@ -50,7 +50,9 @@ def _remembering(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def generate(kernel: Any, kwargs: dict[str, Any], tma_descriptor_metadata: Mapping[str, Any]) -> Any:
-        key = None if tma_descriptor_metadata else _key(kernel, kwargs)
+        key = _key(kernel, kwargs)
+        if key is not None:
+            key = key, str(tma_descriptor_metadata)
         if key is None:
             return original(kernel, kwargs, tma_descriptor_metadata)
         if key not in known:

@@ -13,12 +13,13 @@ Private interfaces touched (torch 2.11 to 2.13):
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aotpack.errors import AotpackError, LoweringError
 
+_BLOCK = re.compile(r"tensordesc<\w+\[(\d+), (\d+)\].*>")
 _TF32 = re.compile(r"inputPrecision = tf32\b")
 
 
@@ -72,6 +73,7 @@ class KernelCompiler:
         (launcher,) = tuner.launchers
         tuner.save_gpu_kernel(0, launcher)
         binary = launcher.bin
+        _check_descriptors(tuner.triton_meta["signature"], binary.metadata)
         self.kernels.append(
             CudaKernel(
                 name=str(tuner.inductor_meta["kernel_name"]),
@@ -110,6 +112,17 @@ class KernelCompiler:
             + "\n".join(f"  - {reason}" for reason in reasons),
             hint="add a configuration with smaller blocks or fewer stages to triton.autotune",
         )
+
+
+def _check_descriptors(signature: Mapping[str, Any], metadata: Any) -> None:
+    """csrc/module/device describes matrices as Triton reads them today: in rows of at most 128 bytes."""
+    blocks = [_BLOCK.fullmatch(kind) for kind in signature.values() if str(kind).startswith("tensordesc")]
+    for block, found in zip(blocks, getattr(metadata, "tensordesc_meta", None) or (), strict=False):
+        item = found["elem_size"]
+        row = None if block is None else min(int(block[2]) * item, 128)
+        wanted = None if block is None or row is None else (row.bit_length() - 5, [int(block[1]), row // item])
+        if wanted != (found["swizzle"], list(found["block_size"])):
+            raise LoweringError(f"Triton reads blocks of matrices in another way: {dict(found)}")
 
 
 def _words(config: Any, count: int = 1) -> str:

@@ -8,6 +8,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codegen.cpp_wrapper_gpu.CppWrapperGpu._triton_call_wrappers
   torch._inductor.utils.IndentedBuffer._lines
   torch._inductor.codegen.wrapper.PythonWrapperCodegen.{kernel_autotune_defs, define_user_defined_triton_kernel}
+  torch._inductor.codegen.cpp_wrapper_gpu.CppWrapperGpu.generate_tma_descriptor, torch._inductor.ir.TMADescriptorStable
   torch._inductor.ir.{FallbackKernel, MultiOutput}.codegen, .layout, .get_name, .get_size, .get_stride
   torch._inductor.virtualized.V.graph.{graph_inputs, inputs_to_check, constants}
 """
@@ -32,6 +33,9 @@ from aotpack.export.ops.cuda.gpu import limits
 from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel, KernelCompiler
 from aotpack.export.torch_compat.inductor.wrapper import RUN, ModuleParts
 from aotpack.export.torch_compat.patches import replaced
+
+# The type of what kernels take that read blocks of a matrix.
+DESCRIPTOR = "StableTMADescriptor"
 
 _NUMBER = re.compile(r"(\s*)(?:int64_t|float) (\w+)(,?)")
 
@@ -107,6 +111,14 @@ class CudaModuleWrapper(ModuleParts, CppWrapperGpu):
             # TorchInductor compares all values of the mapping, and reads those that are parameters.
             kwargs = {**alike, "": str(configs[0])}
         return super().define_user_defined_triton_kernel(kernel, configs, kwargs, *rest)
+
+    def generate_tma_descriptor(self, desc: Any) -> None:
+        """Describes a matrix for kernels that read blocks of it; csrc/module/device has the types."""
+        matrix = self.val_to_arg_str(desc.tensor)
+        rows, columns = desc.block_shape
+        described = f"aotpack::module::describe(&{desc.name}, {matrix}, {rows}, {columns})"
+        self.writeline(f"{DESCRIPTOR} {desc.name};")  # type: ignore[no-untyped-call]
+        self.writeline(f"aotpack::module::Owned {desc.name}_copy({described});")  # type: ignore[no-untyped-call]
 
     def finalize_prefix(self) -> None:
         for name, call in list(self._triton_call_wrappers.items()):

@@ -1,0 +1,72 @@
+"""Products that read blocks through the copy engine: plain launches, graphs, other sizes, operands anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+import torch
+from torch.testing import assert_close
+
+from aotpack.export import BuildOptions, aot_export, build_archive
+from tests.gpu.large_products import large_products
+from tests.support.building import manifest_of
+from tests.support.interpreted_gpu.recording import recorded_kernels
+from tests.support.torchless import Torchless
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kernels")
+
+
+@pytest.fixture(scope="module")
+def gpu(fake_driver: Path, kernels: Path) -> Iterator[Torchless]:
+    process = Torchless(
+        {"AOTPACK_LIBCUDA": str(fake_driver), "FAKE_CUDA_DEVICES": "9.0"},
+        ["tests.support.interpreted_gpu.worker", str(fake_driver), str(kernels)],
+    )
+    yield process
+    process.close()
+
+
+def build(name: str, folder: Path, kernels: Path, cache_dir: Path) -> tuple[torch.nn.Module, Path]:
+    torch.manual_seed(0)
+    model, args, shapes = large_products()[name]()
+    path = folder / f"{name}.aotpack"
+    with recorded_kernels(kernels):
+        program = aot_export(model, args, dynamic_shapes=shapes)
+        build_archive(program, path, targets=["cuda-sm_90"], options=BuildOptions(cache_dir=cache_dir))
+    (module,) = manifest_of(path).entries[0].variants[0].modules
+    assert "tensor_map" in module.imports
+    return model, path
+
+
+@torch.no_grad()
+def test_calls_of_all_sizes(gpu: Torchless, kernels: Path, tmp_path: Path, cache_dir: Path) -> None:
+    """Sizes at the ends of blocks, none, and the same ones again: as graphs, with other inputs."""
+    model, path = build("large-products", tmp_path, kernels, cache_dir)
+    context = gpu.load(path, device="cuda:0").context()
+    for rows in (1, 0, 130, 130, 130, 1):
+        x = torch.randn(rows, 256).half()
+        before = gpu.ask("driver_calls", "cuGraphLaunch")
+        for found, wanted in zip(context(x), model(x), strict=True):
+            assert_close(found, wanted, rtol=0, atol=5e-3 * max(1.0, float(wanted.abs().max())) if rows else 0)
+        graphs = gpu.ask("driver_calls", "cuGraphLaunch") - before
+    assert graphs == 1
+
+
+@torch.no_grad()
+def test_operands_that_are_not_aligned(gpu: Torchless, kernels: Path, tmp_path: Path, cache_dir: Path) -> None:
+    model, path = build("large-products-parts", tmp_path, kernels, cache_dir)
+    context = gpu.load(path, device="cuda:0").context()
+    for _ in range(3):
+        x = torch.randn(512, 272).half()
+        for found, wanted in zip(context(x), model(x), strict=True):
+            assert_close(found, wanted, rtol=0, atol=5e-3 * float(wanted.abs().max()))
