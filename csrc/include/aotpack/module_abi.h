@@ -114,6 +114,10 @@ typedef void (*aotpack_import_mark_fn)(void* runtime, uint32_t kernel, uint32_t 
 /* X(name) each, like AOTPACK_MODULE_IMPORTS; such modules list them after those. */
 #define AOTPACK_PROFILE_IMPORTS(X) X(mark)
 
+/* Of a launch: before the kernel reads or writes memory, it waits itself for the work that was submitted before it. It
+ * may be started earlier. */
+#define AOTPACK_LAUNCH_WAITS 1u
+
 /* A kernel launch, as the driver of the device takes it. */
 typedef struct aotpack_module_launch {
   size_t struct_size;
@@ -122,7 +126,7 @@ typedef struct aotpack_module_launch {
   uint32_t grid[3];                 /* blocks; if one is 0, nothing runs */
   uint32_t block[3];                /* threads of a block */
   uint32_t shared_bytes;            /* dynamic shared memory of a block */
-  uint32_t flags;                   /* 0: none are defined yet */
+  uint32_t flags;                   /* AOTPACK_LAUNCH_*; a runtime that does not know one may ignore it */
   void* const* arguments;           /* the address of each argument's value; the values are read before it returns */
   uint32_t num_arguments;
   uint32_t reserved; /* 0 */

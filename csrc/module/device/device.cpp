@@ -40,6 +40,7 @@ void launch(const Kernel& kernel, const Grid& grid, uint32_t threads, uint32_t s
   call.block[0] = threads;
   call.block[1] = call.block[2] = 1;
   call.shared_bytes = shared_bytes;
+  call.flags = kernel.flags;
   call.arguments = arguments;
   call.num_arguments = num_arguments;
   call_runtime<aotpack_import_launch_fn>(import_launch, &call);

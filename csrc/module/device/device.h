@@ -8,10 +8,11 @@
 
 namespace aotpack::module {
 
-// A kernel: the asset with its code, and its name in there.
+// A kernel: the asset with its code, its name in there, and AOTPACK_LAUNCH_*.
 struct Kernel {
   uint32_t asset;
   const char* name;
+  uint32_t flags;
 };
 
 struct Grid {
@@ -27,8 +28,8 @@ void upload(void* to, const void* from, int64_t bytes);
 void download(void* to, const void* from, int64_t bytes);
 void fill(void* to, uint64_t value, int64_t item, int64_t count);
 
-// A matrix of the device, for kernels that read blocks of it: what they take as an argument, and, as TorchInductor passes
-// them, what Triton's kernels are given beside it and do not read.
+// A matrix of the device, for kernels that read blocks of it: what they take as an argument, and, as TorchInductor
+// passes them, what Triton's kernels are given beside it and do not read.
 struct alignas(64) MatrixDescriptor {
   unsigned char m[128];
   uint32_t block_shape[2];

@@ -9,10 +9,10 @@ namespace aotpack::module {
 
 #define AOTPACK_IMPORT_NAME(name) #name,
 // Only modules that describe matrices need what not every runtime has.
-inline constexpr const char* kImportNames[] = {
-    AOTPACK_MODULE_IMPORTS(AOTPACK_IMPORT_NAME) AOTPACK_DEVICE_IMPORTS(AOTPACK_IMPORT_NAME)
+inline constexpr const char* kImportNames[] = {AOTPACK_MODULE_IMPORTS(AOTPACK_IMPORT_NAME)
+                                                   AOTPACK_DEVICE_IMPORTS(AOTPACK_IMPORT_NAME)
 #ifdef AOTPACK_MODULE_HAS_TENSOR_MAPS
-        AOTPACK_TENSOR_MAP_IMPORTS(AOTPACK_IMPORT_NAME)
+                                                       AOTPACK_TENSOR_MAP_IMPORTS(AOTPACK_IMPORT_NAME)
 #endif
 };
 #undef AOTPACK_IMPORT_NAME

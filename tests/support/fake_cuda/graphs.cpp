@@ -1,6 +1,7 @@
 // Graphs of the fake driver: chains of nodes, of which an executable copy is launched. Layouts as in cuda.h of
 // CUDA 12.0.
 #include <cstring>
+#include <type_traits>
 
 #include "state.h"
 
@@ -13,6 +14,9 @@ struct KernelNodeParams {
   void** extra;
   CUkern_st* kernel;
   CUctx_st* context;
+};
+struct EdgeData {
+  unsigned char from_port, to_port, type, reserved[5];
 };
 struct MemsetNodeParams {
   Address to;
@@ -69,14 +73,18 @@ Work work_of(const CopyParams& node) {
   };
 }
 
-// Every node comes after the one that was added before it.
+// Every node comes after the one that was added before it, by an edge that it is added with or gets at once.
 template <typename Params>
 int add(CUgraphNode_st** out, CUgraph_st* graph, CUgraphNode_st* const* after, size_t num_after, const Params* params) {
   if (!state().graphs.contains(graph)) return 400;
-  const bool is_chain = graph->nodes.empty() ? num_after == 0 : num_after == 1 && *after == graph->nodes.back().get();
+  if (graph->is_open) return 1;
+  const bool is_first = graph->nodes.empty() || num_after == 0;
+  const bool is_chain = is_first ? num_after == 0 : num_after == 1 && *after == graph->nodes.back().get();
   Work work = work_of(*params);
   if (!is_chain || !work) return 1;
-  graph->nodes.push_back(std::make_unique<CUgraphNode_st>(CUgraphNode_st{graph->nodes.size(), std::move(work)}));
+  graph->is_open = is_first && !graph->nodes.empty();
+  graph->nodes.push_back(std::make_unique<CUgraphNode_st>(
+      CUgraphNode_st{graph->nodes.size(), std::move(work), std::is_same_v<Params, KernelNodeParams>}));
   *out = graph->nodes.back().get();
   return 0;
 }
@@ -136,10 +144,24 @@ EXPORT int cuGraphAddMemsetNode(CUgraphNode_st** out, CUgraph_st* graph, CUgraph
   return add(out, graph, after, num_after, params);
 }
 
+EXPORT int cuGraphAddDependencies_v2(CUgraph_st* graph, CUgraphNode_st* const* from, CUgraphNode_st* const* to,
+                                     const EdgeData* edges, size_t count) {
+  ENTER(true);
+  if (!state().graphs.contains(graph)) return 400;
+  const size_t nodes = graph->nodes.size();
+  if (!graph->is_open || count != 1 || nodes < 2) return 1;
+  if (*from != graph->nodes[nodes - 2].get() || *to != graph->nodes[nodes - 1].get()) return 1;
+  // Between kernels alone.
+  if (edges->from_port != 1 || edges->to_port != 0 || edges->type != 1) return 1;
+  if (!(*from)->is_kernel || !(*to)->is_kernel) return 1;
+  graph->is_open = false;
+  return 0;
+}
+
 EXPORT int cuGraphInstantiateWithFlags(CUgraphExec_st** out, CUgraph_st* graph, unsigned long long flags) {
   ENTER(true);
   if (!state().graphs.contains(graph)) return 400;
-  if (flags != 0) return 1;
+  if (flags != 0 || graph->is_open) return 1;
   auto made = std::make_unique<CUgraphExec_st>();
   made->graph = graph;
   for (const auto& node : graph->nodes) made->work.push_back(node->work);

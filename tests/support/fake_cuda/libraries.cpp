@@ -7,6 +7,17 @@
 
 using namespace fake_cuda;
 
+// As in cuda.h of CUDA 12.3.
+struct LaunchAttribute {
+  int id, padding, value, rest[15];
+};
+struct LaunchConfig {
+  unsigned grid[3], block[3], shared_bytes;
+  CUstream_st* stream;
+  LaunchAttribute* attributes;
+  unsigned num_attributes;
+};
+
 EXPORT int cuLibraryLoadData(CUlib_st** out, const void* code, int*, void**, unsigned, int*, void**, unsigned) {
   ENTER(true);
   const std::string text = static_cast<const char*>(code);
@@ -66,7 +77,8 @@ EXPORT int cuTensorMapEncodeTiled(void* out, int type, uint32_t rank, void* addr
   ENTER(true);
   const auto at = reinterpret_cast<uint64_t>(address);
   const int items[] = {1, 2, 4, 4, 8, 8};
-  if (type < 0 || type >= 6 || rank != 2 || interleave != 0 || swizzle < 0 || swizzle > 3 || out_of_bounds != 0) return 1;
+  if (type < 0 || type >= 6 || rank != 2 || interleave != 0 || swizzle < 0 || swizzle > 3 || out_of_bounds != 0)
+    return 1;
   if (promotion < 0 || promotion > 3 || reinterpret_cast<uint64_t>(out) % 64 != 0) return 1;
   const auto item = static_cast<uint64_t>(items[type]);
   const bool is_possible = at % 16 == 0 && at >> 57 == 0 && strides[0] % 16 == 0 && strides[0] >> 40 == 0;
@@ -97,4 +109,15 @@ EXPORT int cuLaunchKernel(CUkern_st* kernel, unsigned grid_x, unsigned grid_y, u
   const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
   Work work = extra == nullptr ? launch_of(kernel, grid, block, shared_bytes, arguments) : Work();
   return work ? submit(stream, std::move(work)) : 1;
+}
+
+// Of attributes, only that the kernel waits itself for the work before it, which the driver without a GPU does for all.
+EXPORT int cuLaunchKernelEx(const LaunchConfig* config, CUkern_st* kernel, void** arguments, void** extra) {
+  {
+    ENTER(true);
+    if (config->num_attributes != 1 || config->attributes->id != 6 || config->attributes->value != 1) return 1;
+  }
+  const unsigned *grid = config->grid, *block = config->block;
+  return cuLaunchKernel(kernel, grid[0], grid[1], grid[2], block[0], block[1], block[2], config->shared_bytes,
+                        config->stream, arguments, extra);
 }

@@ -42,9 +42,11 @@ struct CUlib_st {
 struct CUgraphNode_st {
   size_t index;
   fake_cuda::Work work;
+  bool is_kernel;
 };
 struct CUgraph_st {
   std::vector<std::unique_ptr<CUgraphNode_st>> nodes;
+  bool is_open = false;  // the last node still needs its edge
 };
 struct CUgraphExec_st {
   CUgraph_st* graph;

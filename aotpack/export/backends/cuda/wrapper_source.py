@@ -77,7 +77,7 @@ def assemble(
         f"{DEVICE_HEADER}\n",
         *(
             f"static constexpr aotpack::module::Kernel aotpack_kernel_{kernel.name}"
-            f'{{{names.index(f"{kernel.name}.cubin")}, "{kernel.entry}"}};\n'
+            f'{{{names.index(f"{kernel.name}.cubin")}, "{kernel.entry}", {_flags(kernel)}}};\n'
             for kernel in kernels
         ),
         definitions(on_host),
@@ -89,6 +89,10 @@ def assemble(
         "aotpack_assets)\n",
     ]
     return Wrapper("".join(parts), tuple(_calls(generated, on_host)), tensor_maps)
+
+
+def _flags(kernel: CudaKernel) -> str:
+    return "AOTPACK_LAUNCH_WAITS" if kernel.waits else "0"
 
 
 def _calls(text: str, on_host: Mapping[str, Function]) -> list[KernelCall]:

@@ -167,8 +167,8 @@ void CudaDevice::tensor_map(const aotpack_module_tensor_map& map) {
   const uint32_t box[] = {map.box[1], map.box[0]};
   const uint32_t steps[] = {1, 1};
   const Current current(*this);
-  const Result result = driver_.cuTensorMapEncodeTiled(
-      map.out, type, 2, const_cast<void*>(map.address), sizes, strides, box, steps, 0, swizzle, kPromoteTo128, 0);
+  const Result result = driver_.cuTensorMapEncodeTiled(map.out, type, 2, const_cast<void*>(map.address), sizes, strides,
+                                                       box, steps, 0, swizzle, kPromoteTo128, 0);
   if (result == kSuccess) return;
   raise(result, format("describing a matrix of %lld x %lld elements of %u bytes, %lld apart, for blocks of %u x %u",
                        static_cast<long long>(map.sizes[0]), static_cast<long long>(map.sizes[1]), map.item,

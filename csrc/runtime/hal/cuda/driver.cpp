@@ -48,6 +48,10 @@ Driver::Driver(const std::string& library) {
 #define AOTPACK_FIND(symbol, parameters) has_graphs_ = find(handle, #symbol, &this->symbol) && has_graphs_;
   AOTPACK_CUDA_GRAPH_FUNCTIONS(AOTPACK_FIND)
 #undef AOTPACK_FIND
+  has_early_starts_ = version_ >= kOldestEarlyStarts;
+#define AOTPACK_FIND(symbol, parameters) has_early_starts_ = find(handle, #symbol, &this->symbol) && has_early_starts_;
+  AOTPACK_CUDA_EARLY_FUNCTIONS(AOTPACK_FIND)
+#undef AOTPACK_FIND
   Result result = cuInit(0);
   if (result == kSuccess) result = cuDeviceGetCount(&device_count_);
   if (result == kNoDevice || (result == kSuccess && device_count_ == 0)) {

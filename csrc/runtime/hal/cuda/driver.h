@@ -20,18 +20,22 @@ class Driver {
   int version() const noexcept { return version_; }  // e.g. 12040
   int device_count() const noexcept { return device_count_; }
   bool has_graphs() const noexcept { return has_graphs_; }
+  // Whether kernels can be started before those before them have ended.
+  bool has_early_starts() const noexcept { return has_early_starts_; }
   // "CUDA_ERROR_INVALID_VALUE (1): invalid argument"
   std::string describe(Result result) const;
 
 #define AOTPACK_MEMBER(symbol, parameters) Result(*symbol) parameters = nullptr;
   AOTPACK_CUDA_FUNCTIONS(AOTPACK_MEMBER)
   AOTPACK_CUDA_GRAPH_FUNCTIONS(AOTPACK_MEMBER)
+  AOTPACK_CUDA_EARLY_FUNCTIONS(AOTPACK_MEMBER)
 #undef AOTPACK_MEMBER
 
  private:
   int version_ = 0;
   int device_count_ = 0;
   bool has_graphs_ = false;
+  bool has_early_starts_ = false;
 };
 
 // "12.4"

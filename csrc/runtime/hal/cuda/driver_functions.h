@@ -169,4 +169,42 @@ inline constexpr int kOldestGraphs = 12040;
     (GraphExecHandle exec, NodeHandle node, const FillNode* params, ContextHandle context))                     \
   X(cuGraphLaunch, (GraphExecHandle exec, StreamHandle stream))
 
+// CUlaunchAttribute: of a kernel that waits itself for the work before it
+struct LaunchAttribute {
+  static constexpr int kStartsEarly = 6;
+  int id;
+  char padding[4];
+  union {
+    int value;
+    char all[64];
+  };
+};
+static_assert(sizeof(LaunchAttribute) == 72);
+
+// CUlaunchConfig
+struct LaunchConfig {
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned shared_bytes;
+  StreamHandle stream;
+  LaunchAttribute* attributes;
+  unsigned num_attributes;
+};
+static_assert(sizeof(LaunchConfig) == 56);
+
+// CUgraphEdgeData: of an edge to such a kernel
+struct EdgeData {
+  static constexpr unsigned char kProgrammatic = 1;
+  unsigned char from_port, to_port, type;
+  unsigned char reserved[5];
+};
+static_assert(sizeof(EdgeData) == 8);
+
+// What drivers before kOldestEarlyStarts lack, in graphs at least: NULL then.
+inline constexpr int kOldestEarlyStarts = 12030;
+#define AOTPACK_CUDA_EARLY_FUNCTIONS(X)                                                                  \
+  X(cuLaunchKernelEx, (const LaunchConfig* config, KernelHandle kernel, void** arguments, void** extra)) \
+  X(cuGraphAddDependencies_v2,                                                                           \
+    (GraphHandle graph, const NodeHandle* from, const NodeHandle* to, const EdgeData* edges, size_t count))
+
 }  // namespace aotpack::runtime::cuda

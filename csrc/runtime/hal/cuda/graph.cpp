@@ -65,9 +65,26 @@ void CudaGraph::build() {
   device_.check(driver_.cuGraphCreate(&graph_, 0), "making a graph");
   const size_t count = recording_.operations.size();
   nodes_.reserve(count);
-  for (uint32_t i = 0; i < count; ++i) nodes_.push_back(add(i, nodes_.data() + i - (i != 0), i != 0));
+  for (uint32_t i = 0; i < count; ++i) {
+    const NodeHandle* before = i != 0 ? &nodes_[i - 1] : nullptr;
+    if (before == nullptr || !starts_early(i)) {
+      nodes_.push_back(add(i, before, before != nullptr));
+      continue;
+    }
+    const NodeHandle made = add(i, nullptr, 0);
+    const EdgeData edge{EdgeData::kProgrammatic, 0, EdgeData::kProgrammatic, {}};
+    device_.check(driver_.cuGraphAddDependencies_v2(graph_, before, &made, &edge, 1), "making a graph");
+    nodes_.push_back(made);
+  }
   instances_.reserve(kMostInstances);
   instantiate();
+}
+
+// A kernel that waits itself for the kernel before it.
+bool CudaGraph::starts_early(uint32_t index) const {
+  const auto is_launch = [&](uint32_t i) { return recording_.operations[i].kind == Kind::kLaunch; };
+  return driver_.has_early_starts() && is_launch(index) && is_launch(index - 1) &&
+         (recording_.operations[index].launch.flags & AOTPACK_LAUNCH_WAITS) != 0;
 }
 
 void CudaGraph::instantiate() {

@@ -36,6 +36,7 @@ class CudaGraph final : public Graph {
 
   void build();
   NodeHandle add(uint32_t operation, const NodeHandle* after, size_t num_after);
+  bool starts_early(uint32_t operation) const;
   void instantiate();
   // Moves the instance for these addresses to the front.
   void select(void* const* slots);

@@ -220,9 +220,17 @@ void CudaStream::launch(const aotpack_module_launch& launch) {
   auto* kernel = static_cast<Kernel*>(launch.code->handle);
   if (kernel == nullptr) fail(AOTPACK_DEVICE_FAILED, "kernel '%s': its asset is not device code", launch.kernel);
   const KernelHandle handle = kernel->get(launch.kernel, launch.shared_bytes);
-  const Result result =
-      driver_.cuLaunchKernel(handle, grid[0], grid[1], grid[2], block[0], block[1], block[2], launch.shared_bytes,
-                             busy(), const_cast<void**>(launch.arguments), nullptr);
+  const auto arguments = const_cast<void**>(launch.arguments);
+  Result result = kSuccess;
+  if ((launch.flags & AOTPACK_LAUNCH_WAITS) != 0 && driver_.has_early_starts()) {
+    LaunchAttribute attribute{LaunchAttribute::kStartsEarly, {}, {1}};
+    const LaunchConfig config{
+        {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, launch.shared_bytes, busy(), &attribute, 1};
+    result = driver_.cuLaunchKernelEx(&config, handle, arguments, nullptr);
+  } else {
+    result = driver_.cuLaunchKernel(handle, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                                    launch.shared_bytes, busy(), arguments, nullptr);
+  }
   if (result != kSuccess) [[unlikely]] {
     device_.raise(result,
                   format("launching kernel '%s' (grid %u x %u x %u, block %u x %u x %u, %u bytes of shared memory)",

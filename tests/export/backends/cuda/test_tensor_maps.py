@@ -56,10 +56,15 @@ def test_calls_of_all_sizes(gpu: Torchless, kernels: Path, tmp_path: Path, cache
     for rows in (1, 0, 130, 130, 130, 1):
         x = torch.randn(rows, 256).half()
         before = gpu.ask("driver_calls", "cuGraphLaunch")
+        launched = gpu.ask("driver_calls", "cuLaunchKernelEx")
         for found, wanted in zip(context(x), model(x), strict=True):
             assert_close(found, wanted, rtol=0, atol=5e-3 * max(1.0, float(wanted.abs().max())) if rows else 0)
         graphs = gpu.ask("driver_calls", "cuGraphLaunch") - before
+        # As plain launches or in a graph, kernels are started early.
+        plain = gpu.ask("driver_calls", "cuLaunchKernelEx") - launched
+        assert (plain > 0) != (graphs == 1) or rows == 0
     assert graphs == 1
+    assert gpu.ask("driver_calls", "cuGraphAddDependencies_v2") > 0
 
 
 @torch.no_grad()

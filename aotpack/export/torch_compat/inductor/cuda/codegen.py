@@ -62,6 +62,7 @@ def generate_cuda(
     from aotpack.export.torch_compat.inductor.cuda.products import products_by_our_kernel
     from aotpack.export.torch_compat.inductor.cuda.user_kernels import launches_by_kernels
     from aotpack.export.torch_compat.inductor.cuda.wrapper import cuda_module_wrappers
+    from aotpack.export.torch_compat.triton.early_starts import kernels_start_early
 
     # Passes over a graph remove what they take for dead in the graphs inside, whose launches are in place by then.
     torch.fx.has_side_effect(triton_kernel_wrapper_mutation)
@@ -70,6 +71,7 @@ def generate_cuda(
         with (
             adapted_everywhere(),
             kernels_read_once(),
+            kernels_start_early(),
             products_by_our_kernel(),
             launches_by_kernels(),
             decomposed_by(functions_for_gpus()),

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aotpack.errors import AotpackError, LoweringError
+from aotpack.export.torch_compat.triton.early_starts import WAIT
 
 _BLOCK = re.compile(r"tensordesc<\w+\[(\d+), (\d+)\].*>")
 _TF32 = re.compile(r"inputPrecision = tf32\b")
@@ -32,6 +33,7 @@ class CudaKernel:
         entry: its name in the device code.
         cubin: device code, an ELF file.
         ptx: its assembly, which newer GPUs compile.
+        waits: whether it waits itself for the kernels before it.
         tf32: whether it multiplies float32 in TF32, once.
         choice: of a kernel of the user with several configurations, the chosen one; "" otherwise.
     """
@@ -40,6 +42,7 @@ class CudaKernel:
     entry: str
     cubin: bytes
     ptx: str
+    waits: bool = False
     tf32: bool = False
     choice: str = ""
 
@@ -80,6 +83,7 @@ class KernelCompiler:
                 entry=str(binary.metadata.name),
                 cubin=bytes(binary.asm["cubin"]),
                 ptx=str(binary.asm["ptx"]),
+                waits=WAIT in binary.asm["ptx"],
                 # Products of halves may be marked, too; the others are there when three of them are meant.
                 tf32=".tf32" in binary.asm["ptx"] and _TF32.search(str(binary.asm["ttir"])) is not None,
                 choice=_words(launcher.config, len(configs)) if tuner.custom_kernel and len(configs) > 1 else "",
