@@ -45,6 +45,7 @@ LAYERS = (
     "aotpack/export/tracing/python_state",
     "aotpack/export/tracing",
     "aotpack/export/probing",
+    "aotpack/export/training",
     "aotpack/export/capture",
     "aotpack/export/passes",
     "aotpack/export/passes/patterns",

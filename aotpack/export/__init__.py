@@ -29,6 +29,7 @@ from aotpack.export.partition.partitioner import partition
 from aotpack.export.partition.result import Partitioning
 from aotpack.export.rewriting.match import Match
 from aotpack.export.rewriting.rewrite import Rewrite, rewrite_pattern
+from aotpack.export.training.options import TrainingOptions
 
 __all__ = [
     "BuildOptions",
@@ -42,6 +43,7 @@ __all__ = [
     "Program",
     "Rewrite",
     "Topology",
+    "TrainingOptions",
     "Variants",
     "aot_export",
     "build_archive",

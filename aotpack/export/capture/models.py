@@ -21,6 +21,8 @@ from aotpack.export.capture.dynamic_shapes import parse
 from aotpack.export.capture.forward import forward
 from aotpack.export.capture.joint import joint
 from aotpack.export.capture.streaming import StreamedWeights, WeightFiles
+from aotpack.export.capture.training import MODE as TRAIN_STEP
+from aotpack.export.capture.training import training as captured_training
 from aotpack.export.capture.variants import Variants, with_variants
 from aotpack.export.custom_ops.triton_launches import launches_traced
 from aotpack.export.diagnostics.internal_errors import reported
@@ -38,6 +40,7 @@ from aotpack.export.tracing.plain import from_plain, taking_plain
 from aotpack.export.tracing.python_state import snapshot
 from aotpack.export.tracing.sparse import refuse_sparse_inputs
 from aotpack.export.tracing.values import normal_tensors, taking_names
+from aotpack.export.training.options import TrainingOptions
 
 
 class _Function(torch.nn.Module):
@@ -73,6 +76,10 @@ def aot_export(
     entry: str | None = None,
     method: str = "forward",
     weights: WeightFiles | None = None,
+    loss: Callable[..., Any] | None = None,
+    loss_args: Sequence[Any] = (),
+    optimizer: torch.optim.Optimizer | Callable[..., None] | None = None,
+    training: TrainingOptions | None = None,
 ) -> Program:
     """Captures one call of `model` ahead of time.
 
@@ -96,6 +103,12 @@ def aot_export(
               is absent if there are none.
 
             Gradients are not accumulated: each call returns new gradients, which are not differentiable.
+
+            `"train_step"`: a step of training (docs/training.md). The program is called with `args`, `loss_args` and
+            the hyperparameters of `training`; it updates the parameters and buffers of the model and the state of the
+            optimizer in the context, and returns a dict with `"loss"` and `"outputs"`. The model is in training mode.
+            The program has companions, which `build_archive` puts into the same archive: `forward`, the model in
+            evaluation mode, and with `TrainingOptions.accumulate` also `accumulate` and `apply`.
         dynamic_shapes: dynamic shapes and scalar inputs (docs/dims.md): for each argument, by name or in order, a dict
             from axes to `aotpack.Dim`, the name of a dim, or a value that torch.export accepts; for an int argument a
             `Dim`; for any scalar `aotpack.DYNAMIC`. `"auto"`: every size that the model supports is dynamic. Omitted
@@ -110,6 +123,13 @@ def aot_export(
             not change until then. Without `weights`, parameters and buffers may be on the meta device only for a
             code-only archive (`BuildOptions.code_only`). In both cases the program has no example call for `aotpack
             verify`, because eager never runs.
+        loss: for `"train_step"`: called with the outputs of the model and `loss_args`; returns the loss, a
+            floating-point tensor with one element.
+        loss_args: example arguments of `loss` after the outputs, such as `(targets,)`.
+        optimizer: for `"train_step"`: a `torch.optim.Optimizer` over parameters of the model; those that it does not
+            have stay constants. Or a function of a parameter, its gradient and its state (a dict that is empty in the
+            first step), which writes to the parameter, and whose keyword-only defaults are the hyperparameters.
+        training: see `TrainingOptions`.
 
     Raises:
         WeightsNotFoundError, WeightsFileError: a file of `weights` cannot be read.
@@ -117,8 +137,23 @@ def aot_export(
             remedy.
         InternalError: a bug in aotpack, with the place in the model if known.
     """
+    if mode == TRAIN_STEP:
+        if weights is not None or method != "forward" or variants is not None:
+            raise CaptureError(f'weights, method and variants are not for mode="{TRAIN_STEP}"', hint="omit them")
+        options = training or TrainingOptions()
+        program = captured_training(
+            model, args, kwargs or {}, dynamic_shapes, loss, loss_args, optimizer, options, aot_export
+        )
+        return replace(program, signature=replace(program.signature, name=entry or TRAIN_STEP))
     if mode not in ("forward", "joint"):
-        raise CaptureError(f"unknown mode {mode!r}", hint='use "forward" (inference) or "joint" (a loss and gradients)')
+        raise CaptureError(
+            f"unknown mode {mode!r}",
+            hint='use "forward" (inference), "joint" (a loss and gradients) or "train_step" (with an optimizer)',
+        )
+    if loss is not None or loss_args or optimizer is not None or training is not None:
+        raise CaptureError(
+            f'loss, loss_args, optimizer and training are for mode="{TRAIN_STEP}", not {mode!r}', hint="omit them"
+        )
     if isinstance(args, torch.Tensor):
         raise CaptureError("args must be a tuple of arguments, got a tensor", hint="use (x,) for one argument")
     _check_call(model, args, kwargs)

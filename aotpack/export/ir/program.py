@@ -94,6 +94,7 @@ class Program:
         promised: names of dims with a bound of the user's: the archive must be right for all of their sizes.
         variants: what is compiled of this entry, in the order in which calls try it. Empty: this program alone. The
             signature is that of the entry in any case.
+        companions: other entries that are built into the same archive.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Program:
     questions: tuple[Question, ...] = ()
     promised: frozenset[str] = frozenset()
     variants: tuple[ProgramVariant, ...] = ()
+    companions: tuple[Program, ...] = ()
 
     @property
     def graph(self) -> torch.fx.Graph:

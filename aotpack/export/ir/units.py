@@ -45,7 +45,7 @@ def unit_label(entry: str, variant: str) -> str:
 
 
 def units_of(programs: Sequence[Program]) -> list[Unit]:
-    """The units of an archive with these entries, in order.
+    """The units of an archive with these entries and their companions, in order.
 
     Raises:
         BuildError: there is no program, or two entries have one name.
@@ -56,7 +56,7 @@ def units_of(programs: Sequence[Program]) -> list[Unit]:
         )
     units: list[Unit] = []
     names: set[str] = set()
-    for program in programs:
+    for program in (each for given in programs for each in (given, *given.companions)):
         name = program.signature.name
         if name in names:
             raise BuildError(

@@ -1,0 +1,237 @@
+"""Captures a training step: the entries that update the parameters, and the model in evaluation mode."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from aotpack.errors import CaptureError
+from aotpack.export.ir import pytree_spec
+from aotpack.export.ir.program import Program
+from aotpack.export.torch_compat import pytree
+from aotpack.export.tracing.state import state_put_back
+from aotpack.export.training.entries import (
+    OPTIMIZER,
+    Accumulate,
+    Apply,
+    Training,
+    TrainStep,
+    buffers,
+    checked_loss,
+)
+from aotpack.export.training.optimizer_state import initial_state
+from aotpack.export.training.options import TrainingOptions
+from aotpack.export.training.update import FunctionOptimizer
+from aotpack.spec import DYNAMIC
+
+MODE = "train_step"
+
+
+def training(
+    model: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    dynamic_shapes: Any,
+    loss: Callable[..., Any] | None,
+    loss_args: Sequence[Any],
+    optimizer: Any,
+    options: TrainingOptions,
+    capture: Callable[..., Program],
+) -> Program:
+    """The program of `train_step`, with the other entries of the archive as its companions.
+
+    `capture` is `aot_export` with what holds for all entries.
+
+    Raises:
+        CaptureError: see `aot_export`.
+    """
+    _check(model, args, loss, loss_args, options)
+    assert loss is not None
+    optimizer = _optimizer(optimizer, model)
+    values = _hyperparameters(optimizer, options)
+    parameters = dict(model.named_parameters())
+    updated = _with_gradients(model, loss, args, kwargs, loss_args)
+    state = initial_state(optimizer, parameters, updated)
+    holder = buffers(state, options, parameters)
+    counts = (len(args), len(loss_args))
+    shared = Training(model, loss, counts, optimizer, state, options, holder)
+    names = _names(model, args, kwargs, loss, loss_args, options)
+    examples, inputs = names[: sum(counts)], names[sum(counts) :]
+    parameters_of = partial(_parameters, keywords=kwargs)
+    shapes = _by_name(dynamic_shapes, [*examples, *kwargs], sum(counts))
+    numbers = {name: pytree.tree_map(lambda _: DYNAMIC, values[name]) for name in inputs}
+    passed = [values[name] for name in inputs]
+
+    def entry(name: str, made: nn.Module, given: Sequence[Any], keywords: Mapping[str, Any], own: Any) -> Program:
+        program = capture(made, tuple(given), keywords, entry=name, dynamic_shapes=own or None)
+        return replace(program, name=type(model).__name__)
+
+    step = TrainStep(shared, parameters_of(names))
+    program = entry(MODE, step, (*args, *loss_args, *passed), kwargs, {**shapes, **numbers})
+    companions = []
+    if options.accumulate is not None:
+        companions.append(
+            entry("accumulate", Accumulate(shared, parameters_of(examples)), (*args, *loss_args), kwargs, shapes)
+        )
+        apply = Apply(shared, _parameters(inputs, keywords={}))
+        companions.append(entry("apply", apply, passed, {}, numbers))
+    with _evaluating(model):
+        model_names = {*pytree_spec.positional_names(model.forward, len(args)), *kwargs}
+        own = {name: shape for name, shape in shapes.items() if name in model_names}
+        companions.append(capture(model, tuple(args), kwargs, entry="forward", dynamic_shapes=own or None))
+    return replace(program, companions=tuple(companions))
+
+
+def _check(model: Any, args: Any, loss: Any, loss_args: Any, options: TrainingOptions) -> None:
+    if not isinstance(model, nn.Module):
+        raise CaptureError(
+            f'mode="{MODE}" trains a torch.nn.Module, got a {type(model).__name__}', hint="put it into a module"
+        )
+    if not callable(loss):
+        raise CaptureError(
+            f'mode="{MODE}" needs `loss`, a function of the outputs of the model and of `loss_args`',
+            hint="for example loss=torch.nn.functional.cross_entropy, loss_args=(targets,)",
+        )
+    if not isinstance(args, (tuple, list)) or not isinstance(loss_args, (tuple, list)):
+        raise CaptureError("args and loss_args must be tuples of arguments", hint="use (x,) for one argument")
+    if not model.training:
+        raise CaptureError(
+            "the model is in evaluation mode",
+            hint="call model.train(); modules that are to stay in evaluation mode, such as frozen batch norms, may",
+        )
+    if OPTIMIZER in {*model._modules, *model._parameters, *model._buffers}:
+        raise CaptureError(f"the model has an attribute {OPTIMIZER!r}, the name of the optimizer's state", hint="rename it")
+    if options.accumulate not in (None, "mean", "sum"):
+        raise CaptureError(f"accumulate is {options.accumulate!r}", hint='use "mean", "sum" or None')
+    for name in ("clip_norm", "clip_value"):
+        value = getattr(options, name)
+        if value is not None and not value > 0:
+            raise CaptureError(f"{name} is {value!r}", hint="use a positive number, or None")
+
+
+def _optimizer(given: Any, model: nn.Module) -> Optimizer:
+    if isinstance(given, Optimizer):
+        return given
+    if callable(given) and not isinstance(given, type):
+        return FunctionOptimizer([p for p in model.parameters() if p.requires_grad], given)
+    raise CaptureError(
+        f'mode="{MODE}" needs `optimizer`, got {given!r}',
+        hint="pass a torch.optim.Optimizer over the parameters of the model, or a function of a parameter, its "
+        "gradient and its state",
+    )
+
+
+def _hyperparameters(optimizer: Optimizer, options: TrainingOptions) -> dict[str, Any]:
+    """The values of the hyperparameters that calls pass, as these pass them."""
+    result: dict[str, Any] = {}
+    for key in options.hyperparameters:
+        values = [group.get(key) for group in optimizer.param_groups]
+        for value in values:
+            items = value if isinstance(value, (tuple, list)) else [value]
+            if not all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in items):
+                raise CaptureError(
+                    f"the hyperparameter {key!r} is {value!r} in the optimizer, which cannot be an input",
+                    hint=f"floats and tuples of floats can be: {', '.join(map(repr, _possible(optimizer)))}",
+                )
+        floats = [pytree.tree_map(float, value) for value in values]
+        result[key] = floats[0] if len(floats) == 1 else floats
+    return result
+
+
+def _possible(optimizer: Optimizer) -> list[str]:
+    group = optimizer.param_groups[0]
+    return [key for key, value in group.items() if isinstance(value, (float, tuple))]
+
+
+def _with_gradients(
+    model: nn.Module, loss: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], loss_args: Sequence[Any]
+) -> list[str]:
+    """The names of the parameters that have a gradient in the example call.
+
+    Raises:
+        CaptureError: there is no loss, or a gradient is sparse.
+    """
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not named:
+        raise CaptureError("no parameter of the model requires grad", hint="call requires_grad_() on those to train")
+    copied = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), (tuple(args), dict(kwargs), loss_args))
+    with torch.random.fork_rng(devices=[]), state_put_back(model), torch.enable_grad():
+        given, keywords, targets = copied
+        value = checked_loss(loss(model(*given, **keywords), *targets))
+        found = torch.autograd.grad(value, list(named.values()), torch.ones_like(value), allow_unused=True)
+    for name, gradient in zip(named, found, strict=True):
+        if gradient is not None and gradient.is_sparse:
+            raise CaptureError(
+                f"the gradient of {name!r} is sparse", hint="make the embedding with sparse=False: gradients are dense"
+            )
+    return [name for name, gradient in zip(named, found, strict=True) if gradient is not None]
+
+
+# ---- the signature --------------------------------------------------------------------------------------------------
+
+
+def _names(
+    model: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    loss: Callable[..., Any],
+    loss_args: Sequence[Any],
+    options: TrainingOptions,
+) -> list[str]:
+    """The names of the positional arguments: of the model, of the loss, and hyperparameters."""
+    function = loss.forward if isinstance(loss, nn.Module) else loss
+    of_model = pytree_spec.positional_names(model.forward, len(args))
+    of_loss = pytree_spec.positional_names(function, len(loss_args) + 1)[1:]
+    plain = [name or f"arg{i}" for i, name in enumerate(of_model)]
+    names = list(plain)
+    for i, name in enumerate(of_loss):
+        chosen = name or f"loss_arg{i}"
+        names.append(f"loss_{chosen}" if {chosen} & {*names, *kwargs, *options.hyperparameters} else chosen)
+    for name in options.hyperparameters:
+        if name in names or name in kwargs:
+            raise CaptureError(
+                f"the hyperparameter {name!r} has the name of an argument", hint="rename the argument of the model"
+            )
+        names.append(name)
+    return names
+
+
+def _parameters(names: Sequence[str], keywords: Mapping[str, Any]) -> list[inspect.Parameter]:
+    made = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    return made + [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in keywords]
+
+
+def _by_name(shapes: Any, names: Sequence[str], positional: int) -> dict[str, Any]:
+    """`dynamic_shapes` as a dict from arguments."""
+    if shapes is None:
+        return {}
+    if isinstance(shapes, Mapping):
+        return dict(shapes)
+    if isinstance(shapes, (tuple, list)):
+        if len(shapes) != len(names):
+            raise CaptureError(
+                f"dynamic_shapes has {len(shapes)} elements for {len(names)} arguments",
+                hint="use a dict from argument names, or one element for each argument of the model and the loss",
+            )
+        return dict(zip(names, shapes, strict=True))
+    return dict.fromkeys(names, shapes)
+
+
+@contextlib.contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """While active, the model is in evaluation mode."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

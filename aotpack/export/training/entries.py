@@ -1,0 +1,291 @@
+"""The entries of a training archive as modules: `train_step`, `accumulate` and `apply`.
+
+They stand in the place of the model: its parameters and buffers are theirs, by the same names. The state of the
+optimizer consists of buffers below the name `optimizer`. All entries write to the same tensors.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from aotpack.errors import CaptureError
+from aotpack.export.ir.program import get_attribute
+from aotpack.export.torch_compat import pytree
+from aotpack.export.training.optimizer_state import OptimizerState
+from aotpack.export.training.options import TrainingOptions
+from aotpack.export.training.update import stepped
+
+OPTIMIZER = "optimizer"
+_STARTED = "started"
+_ACCUMULATED = "accumulated"
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the entries of one archive share.
+
+    Attributes:
+        loss: called with the outputs of the model and the arguments of the loss.
+        counts: of the positional arguments of the model, and of those of the loss.
+        holder: the module with the buffers of the optimizer.
+    """
+
+    model: nn.Module
+    loss: Callable[..., Any]
+    counts: tuple[int, int]
+    optimizer: Optimizer
+    state: OptimizerState
+    options: TrainingOptions
+    holder: nn.Module
+
+    def groups_of_inputs(self, given: Sequence[Any]) -> list[dict[str, Any]]:
+        """For each group, the hyperparameters that a call passes."""
+        count = len(self.optimizer.param_groups)
+        each = [[value] if count == 1 else list(value) for value in given]
+        return [
+            {key: values[i] for key, values in zip(self.options.hyperparameters, each, strict=True)}
+            for i in range(count)
+        ]
+
+
+def buffers(state: OptimizerState, options: TrainingOptions, parameters: Mapping[str, Tensor]) -> nn.Module:
+    """A module with the state of an optimizer: `state.<parameter>.<key>`, and what its entries need beyond that."""
+    holder = nn.Module()
+    for name, own in state.tensors.items():
+        for key, value in own.items():
+            _register(holder, f"state.{name}.{key}", value)
+    if state.first_apart:
+        _register(holder, _STARTED, torch.zeros((), dtype=torch.bool))
+    if options.accumulate is not None:
+        for name in state.names():
+            _register(holder, f"gradients.{name}", torch.zeros_like(parameters[name].detach()))
+        _register(holder, _ACCUMULATED, torch.zeros((), dtype=torch.int64))
+    return holder
+
+
+def _register(holder: nn.Module, path: str, value: Tensor) -> None:
+    *parents, name = path.split(".")
+    for part in parents:
+        if part not in holder._modules:
+            holder.add_module(part, nn.Module())
+        holder = getattr(holder, part)
+    holder.register_buffer(name, value)
+
+
+class _Entry(nn.Module):
+    """A module over the parameters and buffers of a model and of an optimizer."""
+
+    def __init__(self, training: Training, parameters: Sequence[inspect.Parameter]) -> None:
+        super().__init__()
+        model = training.model
+        # The very tables of the model: who sets a parameter here, as a trace does, sets it there.
+        for table in ("_parameters", "_buffers", "_non_persistent_buffers_set"):
+            self.__dict__[table] = model.__dict__[table]
+        self.__dict__["_modules"] = {**model._modules, OPTIMIZER: training.holder}
+        # Not a child, which would give each tensor a second name.
+        self.__dict__["training_of"] = training
+        call: Any = self.called
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return call(*args, **kwargs)
+
+        forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        self.forward = forward
+
+    def called(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    @property
+    def _training(self) -> Training:
+        return self.__dict__["training_of"]  # type: ignore[no-any-return]
+
+
+class _OverExamples(_Entry):
+    """An entry that runs the model forward and backward."""
+
+    def _loss_and_gradients(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        training = self._training
+        count = training.counts[0]
+        names = training.state.names()
+        tensors = [get_attribute(self, name) for name in names]
+        with torch.enable_grad():
+            outputs = training.model(*args[:count], **kwargs)
+            loss = checked_loss(training.loss(outputs, *args[count:]))
+        found = torch.autograd.grad(loss, tensors, torch.ones_like(loss), allow_unused=True)
+        # Copies: gradients are written to below, and some of them may share memory.
+        gradients = {name: torch.empty_like(p).copy_(g) for name, p, g in zip(names, tensors, found, strict=True) if g is not None}
+        result = {"loss": loss, "outputs": outputs} if training.options.outputs else {"loss": loss}
+        return result, gradients
+
+
+class TrainStep(_OverExamples):
+    """Forward, backward and update. Called with the arguments of the model, those of the loss, and hyperparameters."""
+
+    def called(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        examples, inputs = sum(self._training.counts), self._training.options.hyperparameters
+        given = [*args[examples:], *(kwargs.pop(key) for key in inputs[len(args) - examples :])]
+        result, gradients = self._loss_and_gradients(args[:examples], kwargs)
+        update(self, self._training, gradients, given)
+        return result
+
+
+class Accumulate(_OverExamples):
+    """Forward and backward; adds the gradients to those of earlier calls."""
+
+    def called(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        result, gradients = self._loss_and_gradients(args, kwargs)
+        with torch.no_grad():
+            for name, gradient in gradients.items():
+                get_attribute(self, f"{OPTIMIZER}.gradients.{name}").add_(gradient)
+            get_attribute(self, f"{OPTIMIZER}.{_ACCUMULATED}").add_(1)
+        return result
+
+
+class Apply(_Entry):
+    """Updates the parameters by accumulated gradients, and sets these to zero. Called with hyperparameters."""
+
+    def called(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        training = self._training
+        given = [*args, *(kwargs[key] for key in training.options.hyperparameters[len(args) :])]
+        names = training.state.names()
+        with torch.no_grad():
+            count = get_attribute(self, f"{OPTIMIZER}.{_ACCUMULATED}")
+            torch._assert_async(count > 0, "apply is called without a call of accumulate before it")
+            sums = {name: get_attribute(self, f"{OPTIMIZER}.gradients.{name}") for name in names}
+            mean = training.options.accumulate == "mean"
+            gradients = {name: value / count if mean else value.clone() for name, value in sums.items()}
+            batches = count.clone()
+        update(self, training, gradients, given)
+        with torch.no_grad():
+            for value in sums.values():
+                value.zero_()
+            count.zero_()
+        return {"batches": batches}
+
+
+def checked_loss(loss: Any) -> Tensor:
+    """The loss, if a gradient can be taken of it.
+
+    Raises:
+        CaptureError: it cannot.
+    """
+    if not isinstance(loss, Tensor):
+        raise CaptureError(f"the loss is a {type(loss).__name__}", hint="`loss` returns a tensor with one element")
+    if loss.numel() != 1 or not loss.is_floating_point():
+        raise CaptureError(
+            f"the loss is a tensor of shape {tuple(loss.shape)} and {loss.dtype}",
+            hint="`loss` returns a floating-point tensor with one element: take the mean or the sum",
+        )
+    if not loss.requires_grad:
+        raise CaptureError(
+            "the loss does not depend on a parameter that requires grad",
+            hint="look for detach() and torch.no_grad() in the model and the loss, and for frozen parameters",
+        )
+    return loss
+
+
+def update(entry: nn.Module, training: Training, gradients: Mapping[str, Tensor], given: Sequence[Any]) -> None:
+    """Clips the gradients and makes one step of the optimizer: writes to parameters and buffers of `entry`."""
+    state, traced = training.state, torch.compiler.is_compiling()
+    inputs = training.groups_of_inputs(pytree.tree_map(_as_number, list(given)) if traced else given)
+    parameters = {name: get_attribute(entry, name) for name in state.names()}
+    with torch.no_grad():
+        _clip(gradients, parameters, training.options)
+    held: dict[str, dict[str, Tensor]] = {
+        name: {key: get_attribute(entry, f"{OPTIMIZER}.state.{name}.{key}") for key in own}
+        for name, own in state.tensors.items()
+    }
+    handed = {
+        name: {
+            **{key: _handed(state, name, key, value, parameters[name], traced) for key, value in held[name].items()},
+            **state.fixed.get(name, {}),
+        }
+        for name in held
+    }
+    for name, own in state.fixed.items():
+        handed.setdefault(name, dict(own))
+    if state.first_apart:
+        started = get_attribute(entry, f"{OPTIMIZER}.{_STARTED}")
+        _first_or_later(training, parameters, gradients, handed, held, inputs, started)
+        return
+    after = stepped(training.optimizer, state.groups, parameters, gradients, handed, inputs)
+    with torch.no_grad():
+        _keep(after, held)
+
+
+def _first_or_later(
+    training: Training,
+    parameters: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor],
+    handed: Mapping[str, Mapping[str, Any]],
+    held: Mapping[str, Mapping[str, Tensor]],
+    inputs: Sequence[Mapping[str, Any]],
+    started: Tensor,
+) -> None:
+    """Makes the first step from no state and a later one from `handed`, and keeps the one that this call is."""
+    groups = training.state.groups
+    with torch.no_grad():
+        first = {name: value.clone() for name, value in parameters.items()}
+        later = {name: value.clone() for name, value in parameters.items()}
+        copies = [{name: value.clone() for name, value in gradients.items()} for _ in range(2)]
+    made = stepped(training.optimizer, groups, first, copies[0], {}, inputs)
+    kept = stepped(training.optimizer, groups, later, copies[1], handed, inputs)
+    with torch.no_grad():
+        for name, value in parameters.items():
+            value.detach().copy_(torch.where(started, later[name], first[name]))
+        for name, own in held.items():
+            for key, buffer in own.items():
+                # A parameter without a gradient has no state before or after.
+                if key in made.get(name, {}):
+                    values = (_as_tensor(each[name][key], buffer) for each in (kept, made))
+                    buffer.copy_(torch.where(started, *values))
+        started.fill_(True)
+
+
+def _handed(state: OptimizerState, name: str, key: str, held: Tensor, parameter: Tensor, traced: bool) -> Any:
+    """What the optimizer gets for a tensor of its state: numbers in eager, and in a trace tensors for numbers."""
+    kind = state.numbers.get((name, key))
+    if not traced:
+        return held if kind is None else kind(held.item())
+    wide = torch.float64 if parameter.dim() > 0 else parameter.dtype
+    is_count = held.dim() == 0 and parameter.dim() > 0 and held.is_floating_point()
+    # In single precision 1 - 0.999 ** step would lose half of its digits.
+    return held.to(wide, copy=True) if kind is not None or is_count else held
+
+
+def _keep(after: Mapping[str, Mapping[str, Any]], held: Mapping[str, Mapping[str, Tensor]]) -> None:
+    for name, own in held.items():
+        for key, buffer in own.items():
+            value = after.get(name, {}).get(key, buffer)
+            if value is not buffer:
+                buffer.copy_(_as_tensor(value, buffer))
+
+
+def _as_tensor(value: Any, like: Tensor) -> Tensor:
+    return value.to(like.dtype) if isinstance(value, Tensor) else torch.full_like(like, value)
+
+
+def _as_number(value: Any) -> Any:
+    """A number of a trace as a tensor of rank 0."""
+    return torch.scalar_tensor(value, dtype=torch.float64)
+
+
+def _clip(gradients: Mapping[str, Tensor], parameters: Mapping[str, Tensor], options: TrainingOptions) -> None:
+    if options.clip_value is None and options.clip_norm is None:
+        return
+    leaves = [parameters[name].detach() for name in gradients]
+    for leaf, gradient in zip(leaves, gradients.values(), strict=True):
+        leaf.grad = gradient
+    if options.clip_value is not None:
+        nn.utils.clip_grad_value_(leaves, options.clip_value, foreach=False)
+    if options.clip_norm is not None:
+        nn.utils.clip_grad_norm_(leaves, options.clip_norm, foreach=False)

@@ -1,0 +1,223 @@
+"""What an optimizer keeps of each parameter between steps, and its values before the first step.
+
+Optimizers make their state in the first step. An archive has it from the start, with values from which a step computes
+what the first one does. They are found by trial steps: the values that tensors had before they were written to, then
+zeros. Where there are none (SGD with dampening), the update has the first step apart (`FirstStep`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from aotpack.errors import CaptureError
+from aotpack.export.torch_compat.dispatch import FollowingMode
+from aotpack.export.torch_compat.operators import HigherOrderOperator, operator_schema, written_arguments
+from aotpack.export.torch_compat.tensors import storage_id
+from aotpack.export.training.update import State, stepped
+
+
+@dataclass(frozen=True)
+class OptimizerState:
+    """The state of an optimizer before the first step of an archive.
+
+    Attributes:
+        groups: the names of the parameters of each group, without those that are not updated.
+        tensors: by parameter and key; Python numbers are tensors of rank 0.
+        numbers: (parameter, key) of what is a Python number: `int` or `float`.
+        fixed: by parameter and key, what no step changes.
+        first_apart: whether the first step computes something else than the later ones.
+    """
+
+    groups: tuple[tuple[str, ...], ...]
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    numbers: Mapping[tuple[str, str], type]
+    fixed: State
+    first_apart: bool
+
+    def names(self) -> list[str]:
+        """The parameters that are updated."""
+        return [name for group in self.groups for name in group]
+
+
+def initial_state(
+    optimizer: Optimizer, parameters: Mapping[str, Tensor], updated: Sequence[str]
+) -> OptimizerState:
+    """The state of `optimizer`: what it has, and what it makes in its first step.
+
+    Args:
+        parameters: of the model, by name.
+        updated: the names of those that have a gradient.
+
+    Raises:
+        CaptureError: the optimizer has parameters that are not the model's, or its state cannot be that of an archive.
+    """
+    groups = _groups(optimizer, parameters, updated)
+    names = [name for group in groups for name in group]
+    if not names:
+        raise CaptureError(
+            "the optimizer has no parameter to update: none of its parameters requires grad and has an effect on the "
+            "loss",
+            hint="pass the parameters to train: torch.optim.AdamW(model.parameters())",
+        )
+    trial = _Trial(optimizer, groups, {name: parameters[name].detach() for name in names})
+    fresh = [name for name in names if not optimizer.state.get(parameters[name])]
+    known = {name: dict(optimizer.state[parameters[name]]) for name in names if name not in fresh}
+    after, first = trial.first(known)
+    first_apart = False
+    initial: dict[str, dict[str, Any]] = {}
+    for candidate in (_as_written, _as_zeros):
+        initial = {
+            name: {key: candidate(value, first) if name in fresh else known[name].get(key) for key, value in own.items()}
+            for name, own in after.state.items()
+        }
+        if trial.step(initial).equals(after):
+            break
+    else:
+        first_apart = bool(fresh)
+    return _described(groups, initial, after, first_apart)
+
+
+def _groups(
+    optimizer: Optimizer, parameters: Mapping[str, Tensor], updated: Sequence[str]
+) -> tuple[tuple[str, ...], ...]:
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    groups = []
+    for number, group in enumerate(optimizer.param_groups):
+        strange = [tuple(p.shape) for p in group["params"] if id(p) not in names]
+        if strange:
+            raise CaptureError(
+                f"the optimizer's group {number} has a parameter of shape {strange[0]} that is not one of the model",
+                hint="make the optimizer from the parameters of the model that is captured",
+            )
+        groups.append(tuple(names[id(p)] for p in group["params"] if names[id(p)] in updated))
+    return tuple(groups)
+
+
+def _described(
+    groups: tuple[tuple[str, ...], ...], initial: State, after: _Outcome, first_apart: bool
+) -> OptimizerState:
+    tensors: dict[str, dict[str, Tensor]] = {}
+    numbers: dict[tuple[str, str], type] = {}
+    fixed: dict[str, dict[str, Any]] = {}
+    for name, own in initial.items():
+        for key, value in own.items():
+            later = after.state[name][key]
+            if isinstance(value, Tensor) and isinstance(later, Tensor) and _alike(value, later):
+                tensors.setdefault(name, {})[key] = value
+            elif _is_number(value) and type(value) is type(later):
+                numbers[name, key] = type(value)
+                dtype = torch.int64 if isinstance(value, int) else torch.float64
+                tensors.setdefault(name, {})[key] = torch.tensor(value, dtype=dtype)
+            elif value is later or value == later:
+                fixed.setdefault(name, {})[key] = value
+            else:
+                raise CaptureError(
+                    f"the optimizer's state {key!r} of {name!r} is a {type(later).__name__} that changes",
+                    hint="keep tensors that keep their shape and dtype, ints and floats in the state of a parameter",
+                )
+    return OptimizerState(groups, tensors, numbers, fixed, first_apart)
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and a.layout == b.layout == torch.strided
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# ---- trial steps ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """Parameters and state after a step."""
+
+    parameters: Mapping[str, Tensor]
+    state: State
+
+    def equals(self, other: _Outcome) -> bool:
+        mine, theirs = self._flat(), other._flat()
+        return mine.keys() == theirs.keys() and all(_same(mine[key], theirs[key]) for key in mine)
+
+    def _flat(self) -> dict[tuple[str, str], Any]:
+        state = {(name, key): value for name, own in self.state.items() for key, value in own.items()}
+        return {**state, **{(name, ""): value for name, value in self.parameters.items()}}
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return _alike(a, b) and torch.equal(a.nan_to_num(), b.nan_to_num())
+    return bool(a is b or a == b)
+
+
+class _Trial:
+    """Steps over copies of the parameters with the same gradients, which are random: zeros would show nothing."""
+
+    def __init__(self, optimizer: Optimizer, groups: Sequence[Sequence[str]], parameters: Mapping[str, Tensor]) -> None:
+        self._optimizer = optimizer
+        self._groups = groups
+        self._parameters = parameters
+        generator = torch.Generator().manual_seed(0)
+        self._gradients = {
+            name: torch.empty_like(value).copy_(torch.randn(value.shape, dtype=torch.float64, generator=generator))
+            for name, value in parameters.items()
+        }
+
+    def first(self, known: State) -> tuple[_Outcome, _Before]:
+        """The first step, and what the tensors that it made held before it wrote to them."""
+        with _Before() as before:
+            return self.step(known), before
+
+    def step(self, state: State) -> _Outcome:
+        parameters = {name: value.clone() for name, value in self._parameters.items()}
+        gradients = {name: value.clone() for name, value in self._gradients.items()}
+        copied = {name: {key: _copied(value) for key, value in own.items()} for name, own in state.items()}
+        inputs: list[dict[str, Any]] = [{} for _ in self._groups]
+        after = stepped(self._optimizer, self._groups, parameters, gradients, copied, inputs)
+        return _Outcome(parameters, after)
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, Tensor) else value
+
+
+class _Before(FollowingMode):
+    """Copies each tensor right before it is first written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: dict[int, Tensor] = {}
+        self._alive: list[Tensor] = []
+
+    def of(self, tensor: Tensor) -> Tensor | None:
+        known = self._before.get(storage_id(tensor))
+        return known if known is not None and _alike(known, tensor) else None
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not isinstance(func, HigherOrderOperator) and operator_schema(func).is_mutable:
+            for tensor in written_arguments(operator_schema(func), args, kwargs):
+                if isinstance(tensor, Tensor) and storage_id(tensor) not in self._before:
+                    self._before[storage_id(tensor)] = tensor.detach().clone()
+                    # Its memory must not become that of another tensor.
+                    self._alive.append(tensor)
+        return func(*args, **kwargs)
+
+
+def _as_written(value: Any, before: _Before) -> Any:
+    if isinstance(value, Tensor):
+        known = before.of(value)
+        return torch.zeros_like(value) if known is None else known
+    return _as_zeros(value, before)
+
+
+def _as_zeros(value: Any, before: _Before) -> Any:
+    if isinstance(value, Tensor):
+        return torch.zeros_like(value)
+    return type(value)(0) if _is_number(value) else value

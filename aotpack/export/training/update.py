@@ -1,0 +1,122 @@
+"""One step of an optimizer over given tensors: eager ones, or those of a trace."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from aotpack.errors import CaptureError
+from aotpack.export.diagnostics import model_lines
+from aotpack.export.training.arithmetic import NumbersAsTensors
+
+# By parameter, what the optimizer keeps of it.
+State = Mapping[str, Mapping[str, Any]]
+
+
+class FunctionOptimizer(Optimizer):
+    """An optimizer that is a function of one parameter, its gradient and its state, a dict that starts empty.
+
+    The function writes to the parameter. Its keyword-only arguments with a default are the hyperparameters.
+    """
+
+    def __init__(self, parameters: Collection[Tensor], function: Callable[..., Any]) -> None:
+        self.function = function
+        super().__init__(parameters, dict(getattr(function, "__kwdefaults__", None) or {}))
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        with torch.no_grad():
+            for group in self.param_groups:
+                values = {key: group[key] for key in self.defaults}
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        self.function(parameter, parameter.grad, self.state[parameter], **values)
+
+
+def stepped(
+    optimizer: Optimizer,
+    groups: Sequence[Sequence[str]],
+    parameters: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor],
+    state: State,
+    inputs: Sequence[Mapping[str, Any]],
+) -> dict[str, dict[str, Any]]:
+    """Writes to `parameters` and returns the state after the step; tensors of `state` may be written to.
+
+    Args:
+        optimizer: is left as it is.
+        groups: the names of the parameters of each of its groups.
+        parameters, gradients: by name; a parameter without a gradient is not updated.
+        state: of the parameters that have one.
+        inputs: for each group the hyperparameters that it has in this step instead of its own. In a trace they are
+            tensors of rank 0.
+
+    Raises:
+        CaptureError: the step fails.
+    """
+    traced = torch.compiler.is_compiling()
+    leaves = {name: parameter.detach() for name, parameter in parameters.items()}
+    for name, gradient in gradients.items():
+        leaves[name].grad = gradient
+    made: list[dict[str, Any]] = []
+    numbers: list[Tensor] = []
+    for group, names, values in zip(optimizer.param_groups, groups, inputs, strict=True):
+        ranked = [[n for n in names if leaves[n].dim() > 0], [n for n in names if leaves[n].dim() == 0]]
+        # A number of rank 0 in double precision would have a say in the dtype of what it is combined with there.
+        for members, single in zip(ranked, (False, True), strict=True):
+            own = {key: _in_dtype_of(leaves[members[0]], value) if single and members else value
+                   for key, value in values.items()}
+            numbers += _tensors(own)
+            plain = {"foreach": False, "fused": False, "capturable": traced, "differentiable": False}
+            known = {key: value for key, value in plain.items() if key in group}
+            made.append({**group, **known, **own, "params": [leaves[name] for name in members]})
+    other = object.__new__(type(optimizer))
+    other.__dict__ = dict(optimizer.__dict__)
+    other.param_groups = made
+    other.state = defaultdict(dict, {leaves[name]: dict(entries) for name, entries in state.items()})
+    before = [{key: value for key, value in group.items() if key != "params"} for group in made]
+    try:
+        if traced:
+            with torch.no_grad(), NumbersAsTensors(numbers):
+                other.step()
+        else:
+            with torch.no_grad():
+                other.step()
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise CaptureError(
+            f"a step of {type(optimizer).__name__} cannot be captured: {type(error).__name__}: {error}"
+            f"{model_lines.at_line(error)}",
+            hint="it must do the same in each call: no closure, and no Python control flow on values of tensors, step "
+            "counts or hyperparameters that are inputs",
+        ) from error
+    _refuse_changes(optimizer, before, made)
+    return {name: dict(other.state[leaf]) for name, leaf in leaves.items() if leaf in other.state}
+
+
+def _in_dtype_of(parameter: Tensor, value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return type(value)(_in_dtype_of(parameter, item) for item in value)
+    return value.to(parameter.dtype) if isinstance(value, Tensor) else value
+
+
+def _tensors(values: Mapping[str, Any]) -> list[Tensor]:
+    flat = [item for value in values.values() for item in (value if isinstance(value, (tuple, list)) else [value])]
+    return [item for item in flat if isinstance(item, Tensor)]
+
+
+def _refuse_changes(
+    optimizer: Optimizer, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+) -> None:
+    for old, new in zip(before, after, strict=True):
+        for key, value in new.items():
+            if key != "params" and value is not old.get(key):
+                raise CaptureError(
+                    f"a step of {type(optimizer).__name__} changes {key!r} of its parameter group",
+                    hint="keep what changes in the state of the parameters, self.state[parameter]",
+                )
