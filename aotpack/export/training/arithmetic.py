@@ -4,7 +4,9 @@ tensors of rank 0 and dtype float64, which this mode lets stand where torch take
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import contextlib
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,15 +14,37 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.patches import applied
 
 
-class NumbersAsTensors(TorchFunctionMode):
-    """While active, tensors of rank 0 may be the `alpha`, `value` or `weight` of torch's functions.
+@contextlib.contextmanager
+def numbers_as_tensors(inputs: Collection[Tensor]) -> Iterator[None]:
+    """While active, tensors of rank 0 may stand for numbers in torch's functions and in those of `math`.
 
     `inputs` are values that each call passes. Optimizers ask whether a value is 0 to leave out what it has no effect
     on; of these they are told that it is not, which computes the same.
     """
 
+    def also_of_tensors(name: str) -> Callable[[Any], Any]:
+        of_tensor = getattr(torch, name)
+
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def either(value: Any, *others: Any) -> Any:
+                return of_tensor(value) if isinstance(value, Tensor) and not others else original(value, *others)
+
+            return either
+
+        return make
+
+    with applied({f"math:{name}": also_of_tensors(name) for name in _MATH}), _NumbersAsTensors(inputs):
+        yield
+
+
+_MATH = ("sqrt", "exp", "log", "log2", "log10", "tanh")
+
+
+class _NumbersAsTensors(TorchFunctionMode):
     def __init__(self, inputs: Collection[Tensor]) -> None:
         super().__init__()
         self._inputs = {id(tensor): tensor for tensor in inputs}

@@ -20,7 +20,7 @@ from aotpack.export.ir.program import get_attribute
 from aotpack.export.torch_compat import pytree
 from aotpack.export.training.optimizer_state import OptimizerState
 from aotpack.export.training.options import TrainingOptions
-from aotpack.export.training.update import stepped
+from aotpack.export.training.update import as_number, stepped
 
 OPTIMIZER = "optimizer"
 _STARTED = "started"
@@ -151,7 +151,10 @@ class Accumulate(_OverExamples):
 
 
 class Apply(_Entry):
-    """Updates the parameters by accumulated gradients, and sets these to zero. Called with hyperparameters."""
+    """Updates the parameters by accumulated gradients, and sets these to zero. Called with hyperparameters.
+
+    Without a call of `accumulate` before it, the gradients are zeros.
+    """
 
     def called(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         training = self._training
@@ -159,10 +162,9 @@ class Apply(_Entry):
         names = training.state.names()
         with torch.no_grad():
             count = get_attribute(self, f"{OPTIMIZER}.{_ACCUMULATED}")
-            torch._assert_async(count > 0, "apply is called without a call of accumulate before it")
             sums = {name: get_attribute(self, f"{OPTIMIZER}.gradients.{name}") for name in names}
             mean = training.options.accumulate == "mean"
-            gradients = {name: value / count if mean else value.clone() for name, value in sums.items()}
+            gradients = {name: value / count.clamp(min=1) if mean else value.clone() for name, value in sums.items()}
             batches = count.clone()
         update(self, training, gradients, given)
         with torch.no_grad():
@@ -206,7 +208,7 @@ def update(entry: nn.Module, training: Training, gradients: Mapping[str, Tensor]
     }
     handed = {
         name: {
-            **{key: _handed(state, name, key, value, parameters[name], traced) for key, value in held[name].items()},
+            **{key: _handed(state, name, key, value, traced) for key, value in held[name].items()},
             **state.fixed.get(name, {}),
         }
         for name in held
@@ -251,15 +253,13 @@ def _first_or_later(
         started.fill_(True)
 
 
-def _handed(state: OptimizerState, name: str, key: str, held: Tensor, parameter: Tensor, traced: bool) -> Any:
+def _handed(state: OptimizerState, name: str, key: str, held: Tensor, traced: bool) -> Any:
     """What the optimizer gets for a tensor of its state: numbers in eager, and in a trace tensors for numbers."""
     kind = state.numbers.get((name, key))
     if not traced:
         return held if kind is None else kind(held.item())
-    wide = torch.float64 if parameter.dim() > 0 else parameter.dtype
-    is_count = held.dim() == 0 and parameter.dim() > 0 and held.is_floating_point()
     # In single precision 1 - 0.999 ** step would lose half of its digits.
-    return held.to(wide, copy=True) if kind is not None or is_count else held
+    return as_number(held) if held.dim() == 0 and held.dtype != torch.bool else held
 
 
 def _keep(after: Mapping[str, Mapping[str, Any]], held: Mapping[str, Mapping[str, Tensor]]) -> None:

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from aotpack.errors import CaptureError
-from aotpack.export.diagnostics import model_lines
-from aotpack.export.training.arithmetic import NumbersAsTensors
+from aotpack.export.tracing.trace import message
+from aotpack.export.training.arithmetic import numbers_as_tensors
 
 # By parameter, what the optimizer keeps of it.
 State = Mapping[str, Mapping[str, Any]]
@@ -59,21 +59,18 @@ def stepped(
         CaptureError: the step fails.
     """
     traced = torch.compiler.is_compiling()
+    wide = [name for name, parameter in parameters.items() if traced and parameter.dim() == 0]
     leaves = {name: parameter.detach() for name, parameter in parameters.items()}
+    # Beside numbers, which are of rank 0 and double precision in a trace, it would lose its dtype on the way.
+    leaves.update({name: as_number(leaves[name]) for name in wide})
     for name, gradient in gradients.items():
-        leaves[name].grad = gradient
+        leaves[name].grad = as_number(gradient) if name in wide else gradient
     made: list[dict[str, Any]] = []
-    numbers: list[Tensor] = []
     for group, names, values in zip(optimizer.param_groups, groups, inputs, strict=True):
-        ranked = [[n for n in names if leaves[n].dim() > 0], [n for n in names if leaves[n].dim() == 0]]
-        # A number of rank 0 in double precision would have a say in the dtype of what it is combined with there.
-        for members, single in zip(ranked, (False, True), strict=True):
-            own = {key: _in_dtype_of(leaves[members[0]], value) if single and members else value
-                   for key, value in values.items()}
-            numbers += _tensors(own)
-            plain = {"foreach": False, "fused": False, "capturable": traced, "differentiable": False}
-            known = {key: value for key, value in plain.items() if key in group}
-            made.append({**group, **known, **own, "params": [leaves[name] for name in members]})
+        plain = {"foreach": False, "fused": False, "capturable": traced, "differentiable": False}
+        known = {key: value for key, value in plain.items() if key in group}
+        made.append({**group, **known, **values, "params": [leaves[name] for name in names]})
+    numbers = [number for values in inputs for number in _tensors(values)]
     other = object.__new__(type(optimizer))
     other.__dict__ = dict(optimizer.__dict__)
     other.param_groups = made
@@ -81,7 +78,7 @@ def stepped(
     before = [{key: value for key, value in group.items() if key != "params"} for group in made]
     try:
         if traced:
-            with torch.no_grad(), NumbersAsTensors(numbers):
+            with torch.no_grad(), numbers_as_tensors(numbers):
                 other.step()
         else:
             with torch.no_grad():
@@ -90,19 +87,20 @@ def stepped(
         raise
     except Exception as error:
         raise CaptureError(
-            f"a step of {type(optimizer).__name__} cannot be captured: {type(error).__name__}: {error}"
-            f"{model_lines.at_line(error)}",
+            f"a step of {type(optimizer).__name__} cannot be captured: {type(error).__name__}: {message(error)}",
             hint="it must do the same in each call: no closure, and no Python control flow on values of tensors, step "
             "counts or hyperparameters that are inputs",
         ) from error
     _refuse_changes(optimizer, before, made)
+    with torch.no_grad():
+        for name in wide:
+            parameters[name].detach().copy_(leaves[name])
     return {name: dict(other.state[leaf]) for name, leaf in leaves.items() if leaf in other.state}
 
 
-def _in_dtype_of(parameter: Tensor, value: Any) -> Any:
-    if isinstance(value, (tuple, list)):
-        return type(value)(_in_dtype_of(parameter, item) for item in value)
-    return value.to(parameter.dtype) if isinstance(value, Tensor) else value
+def as_number(value: Tensor) -> Tensor:
+    """A tensor of rank 0 as a number of a trace: a copy in double precision."""
+    return value.to(torch.float64, copy=True) if not value.is_complex() else value.clone()
 
 
 def _tensors(values: Mapping[str, Any]) -> list[Tensor]:
