@@ -26,6 +26,7 @@ from aotpack.export.training.entries import (
     TrainStep,
     buffers,
     checked_loss,
+    tied_names,
 )
 from aotpack.export.training.optimizer_state import initial_state
 from aotpack.export.training.options import TrainingOptions
@@ -62,7 +63,7 @@ def training(
     state = initial_state(optimizer, parameters, updated)
     holder = buffers(state, options, parameters)
     counts = (len(args), len(loss_args))
-    shared = Training(model, loss, counts, optimizer, state, options, holder)
+    shared = Training(model, loss, counts, tied_names(model), optimizer, state, options, holder)
     names = _names(model, args, kwargs, loss, loss_args, options)
     examples, inputs = names[: sum(counts)], names[sum(counts) :]
     parameters_of = partial(_parameters, keywords=kwargs)
