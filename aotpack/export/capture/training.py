@@ -6,7 +6,6 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,18 +17,10 @@ from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import Program
 from aotpack.export.torch_compat import pytree
 from aotpack.export.tracing.state import state_put_back
-from aotpack.export.training.entries import (
-    OPTIMIZER,
-    Accumulate,
-    Apply,
-    Training,
-    TrainStep,
-    buffers,
-    checked_loss,
-    tied_names,
-)
+from aotpack.export.training.entries import OPTIMIZER, Accumulate, Apply, Training, TrainStep, buffers, checked_loss
 from aotpack.export.training.optimizer_state import initial_state
 from aotpack.export.training.options import TrainingOptions
+from aotpack.export.training.tied import untied
 from aotpack.export.training.update import FunctionOptimizer
 from aotpack.spec import DYNAMIC
 
@@ -62,33 +53,29 @@ def training(
     updated = _with_gradients(model, loss, args, kwargs, loss_args)
     state = initial_state(optimizer, parameters, updated)
     holder = buffers(state, options, parameters)
-    counts = (len(args), len(loss_args))
-    shared = Training(model, loss, counts, tied_names(model), optimizer, state, options, holder)
     names = _names(model, args, kwargs, loss, loss_args, options)
-    examples, inputs = names[: sum(counts)], names[sum(counts) :]
-    parameters_of = partial(_parameters, keywords=kwargs)
-    shapes = _by_name(dynamic_shapes, [*examples, *kwargs], sum(counts))
+    count = len(args) + len(loss_args)
+    examples, inputs = names[:count], names[count:]
+    shapes = _by_name(dynamic_shapes, [*examples, *kwargs])
     numbers = {name: pytree.tree_map(lambda _: DYNAMIC, values[name]) for name in inputs}
     passed = [values[name] for name in inputs]
+    programs: list[Program] = []
 
-    def entry(name: str, made: nn.Module, given: Sequence[Any], keywords: Mapping[str, Any], own: Any) -> Program:
+    def add(name: str, made: nn.Module, given: Sequence[Any], keywords: Mapping[str, Any], own: Any) -> None:
         program = capture(made, tuple(given), keywords, entry=name, dynamic_shapes=own or None)
-        return replace(program, name=type(model).__name__)
+        programs.append(replace(program, name=type(model).__name__))
 
-    step = TrainStep(shared, parameters_of(names))
-    program = entry(MODE, step, (*args, *loss_args, *passed), kwargs, {**shapes, **numbers})
-    companions = []
-    if options.accumulate is not None:
-        companions.append(
-            entry("accumulate", Accumulate(shared, parameters_of(examples)), (*args, *loss_args), kwargs, shapes)
-        )
-        apply = Apply(shared, _parameters(inputs, keywords={}))
-        companions.append(entry("apply", apply, passed, {}, numbers))
+    with untied(model) as tied:
+        shared = Training(model, loss, (len(args), len(loss_args)), tied, optimizer, state, options, holder)
+        step = TrainStep(shared, _parameters(names, kwargs))
+        add(MODE, step, (*args, *loss_args, *passed), kwargs, {**shapes, **numbers})
+        if options.accumulate is not None:
+            add("accumulate", Accumulate(shared, _parameters(examples, kwargs)), (*args, *loss_args), kwargs, shapes)
+            add("apply", Apply(shared, _parameters(inputs, {})), passed, {}, numbers)
     with _evaluating(model):
-        model_names = {*pytree_spec.positional_names(model.forward, len(args)), *kwargs}
-        own = {name: shape for name, shape in shapes.items() if name in model_names}
-        companions.append(capture(model, tuple(args), kwargs, entry="forward", dynamic_shapes=own or None))
-    return replace(program, companions=tuple(companions))
+        own = {name: shapes[name] for name in (*names[: len(args)], *kwargs) if name in shapes}
+        add("forward", model, args, kwargs, own)
+    return replace(programs[0], companions=tuple(programs[1:]))
 
 
 def _check(model: Any, args: Any, loss: Any, loss_args: Any, options: TrainingOptions) -> None:
@@ -109,7 +96,9 @@ def _check(model: Any, args: Any, loss: Any, loss_args: Any, options: TrainingOp
             hint="call model.train(); modules that are to stay in evaluation mode, such as frozen batch norms, may",
         )
     if OPTIMIZER in {*model._modules, *model._parameters, *model._buffers}:
-        raise CaptureError(f"the model has an attribute {OPTIMIZER!r}, the name of the optimizer's state", hint="rename it")
+        raise CaptureError(
+            f"the model has an attribute {OPTIMIZER!r}, the name of the optimizer's state", hint="rename it"
+        )
     if options.accumulate not in (None, "mean", "sum"):
         raise CaptureError(f"accumulate is {options.accumulate!r}", hint='use "mean", "sum" or None')
     for name in ("clip_norm", "clip_value"):
@@ -210,7 +199,7 @@ def _parameters(names: Sequence[str], keywords: Mapping[str, Any]) -> list[inspe
     return made + [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in keywords]
 
 
-def _by_name(shapes: Any, names: Sequence[str], positional: int) -> dict[str, Any]:
+def _by_name(shapes: Any, names: Sequence[str]) -> dict[str, Any]:
     """`dynamic_shapes` as a dict from arguments."""
     if shapes is None:
         return {}

@@ -7,13 +7,12 @@ optimizer consists of buffers below the name `optimizer`. All entries write to t
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.optim import Optimizer
 
 from aotpack.errors import CaptureError
@@ -21,6 +20,7 @@ from aotpack.export.ir.program import get_attribute
 from aotpack.export.torch_compat import pytree
 from aotpack.export.training.optimizer_state import OptimizerState
 from aotpack.export.training.options import TrainingOptions
+from aotpack.export.training.tied import Tied, in_place
 from aotpack.export.training.update import as_number, stepped
 
 OPTIMIZER = "optimizer"
@@ -35,14 +35,14 @@ class Training:
     Attributes:
         loss: called with the outputs of the model and the arguments of the loss.
         counts: of the positional arguments of the model, and of those of the loss.
-        tied: by the name of a tensor that an other module has too, the name by which it is known.
+        tied: what the model has under a second name, taken out of its tables.
         holder: the module with the buffers of the optimizer.
     """
 
     model: nn.Module
     loss: Callable[..., Any]
     counts: tuple[int, int]
-    tied: Mapping[str, str]
+    tied: Sequence[Tied]
     optimizer: Optimizer
     state: OptimizerState
     options: TrainingOptions
@@ -71,22 +71,6 @@ def buffers(state: OptimizerState, options: TrainingOptions, parameters: Mapping
             _register(holder, f"gradients.{name}", torch.zeros_like(parameters[name].detach()))
         _register(holder, _ACCUMULATED, torch.zeros((), dtype=torch.int64))
     return holder
-
-
-def tied_names(model: nn.Module) -> dict[str, str]:
-    """By the name of each parameter and buffer that another module has too, the first name of that tensor."""
-    first: dict[int, str] = {}
-    owners: set[tuple[int, str]] = set()
-    tied: dict[str, str] = {}
-    for path, module in model.named_modules(remove_duplicate=False):
-        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
-            if tensor is None or (id(module), name) in owners:
-                continue
-            owners.add((id(module), name))
-            whole = f"{path}.{name}" if path else name
-            if first.setdefault(id(tensor), whole) != whole:
-                tied[whole] = first[id(tensor)]
-    return tied
 
 
 def _register(holder: nn.Module, path: str, value: Tensor) -> None:
@@ -121,18 +105,6 @@ class _Entry(nn.Module):
     def called(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
 
-    # AOTAutograd does not trace a call that writes to a tensor which it has as two arguments: each is there once.
-
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, nn.Parameter]]:
-        return super().named_parameters(prefix, recurse)
-
-    def named_buffers(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Tensor]]:
-        return super().named_buffers(prefix, recurse)
-
     @property
     def _training(self) -> Training:
         return self.__dict__["training_of"]  # type: ignore[no-any-return]
@@ -149,12 +121,16 @@ class _OverExamples(_Entry):
         names = training.state.names()
         tensors = [get_attribute(self, name) for name in names]
         with torch.enable_grad():
-            shared = {name: get_attribute(self, first) for name, first in training.tied.items()}
-            outputs = functional_call(training.model, shared, tuple(args[:count]), dict(kwargs), tie_weights=False)
+            with in_place({each: get_attribute(self, each.first) for each in training.tied}):
+                outputs = training.model(*args[:count], **kwargs)
             loss = checked_loss(training.loss(outputs, *args[count:]))
         found = torch.autograd.grad(loss, tensors, torch.ones_like(loss), allow_unused=True)
         # Copies: gradients are written to below, and some of them may share memory.
-        gradients = {name: torch.empty_like(p).copy_(g) for name, p, g in zip(names, tensors, found, strict=True) if g is not None}
+        gradients = {
+            name: torch.empty_like(p).copy_(g)
+            for name, p, g in zip(names, tensors, found, strict=True)
+            if g is not None
+        }
         result = {"loss": loss, "outputs": outputs} if training.options.outputs else {"loss": loss}
         return result, gradients
 
@@ -280,8 +256,8 @@ def _first_or_later(
             for key, buffer in own.items():
                 # A parameter without a gradient has no state before or after.
                 if key in made.get(name, {}):
-                    values = (_as_tensor(each[name][key], buffer) for each in (kept, made))
-                    buffer.copy_(torch.where(started, *values))
+                    before, after = (_as_tensor(each[name][key], buffer) for each in (made, kept))
+                    buffer.copy_(torch.where(started, after, before))
         started.fill_(True)
 
 

@@ -45,9 +45,7 @@ class OptimizerState:
         return [name for group in self.groups for name in group]
 
 
-def initial_state(
-    optimizer: Optimizer, parameters: Mapping[str, Tensor], updated: Sequence[str]
-) -> OptimizerState:
+def initial_state(optimizer: Optimizer, parameters: Mapping[str, Tensor], updated: Sequence[str]) -> OptimizerState:
     """The state of `optimizer`: what it has, and what it makes in its first step.
 
     Args:
@@ -73,7 +71,9 @@ def initial_state(
     initial: dict[str, dict[str, Any]] = {}
     for candidate in (_as_written, _as_zeros):
         initial = {
-            name: {key: candidate(value, first) if name in fresh else known[name].get(key) for key, value in own.items()}
+            name: {
+                key: candidate(value, first) if name in fresh else known[name].get(key) for key, value in own.items()
+            }
             for name, own in after.state.items()
         }
         if trial.step(initial).equals(after):

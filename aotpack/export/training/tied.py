@@ -1,0 +1,93 @@
+"""Tensors that a model has under several names, while a step of training is captured.
+
+AOTAutograd does not trace a call that writes to a tensor which it has as two arguments. So each tensor is in the tables
+of one module alone meanwhile; other modules get it as a plain attribute when the model is called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, eq=False)
+class Tied:
+    """An attribute of a module, and the name under which the model has the same tensor first."""
+
+    module: nn.Module
+    attribute: str
+    first: str
+
+
+@contextlib.contextmanager
+def untied(model: nn.Module) -> Iterator[Sequence[Tied]]:
+    """While active, each parameter and buffer of the model is in one table; modules that are in several places have a
+    copy without tensors in each further one.
+    """
+    with contextlib.ExitStack() as stack:
+        _copy_shared_modules(model, set(), stack)
+        first: dict[int, str] = {}
+        found: list[Tied] = []
+        for path, module in model.named_modules():
+            for table in (module._parameters, module._buffers):
+                names = {
+                    name: first.setdefault(id(t), f"{path}.{name}" if path else name)
+                    for name, t in table.items()
+                    if t is not None
+                }
+                for name, known in names.items():
+                    if known != (f"{path}.{name}" if path else name):
+                        found.append(Tied(module, name, known))
+                        _without(table, name, stack)
+        yield found
+
+
+@contextlib.contextmanager
+def in_place(tensors: Mapping[Tied, Tensor]) -> Iterator[None]:
+    """While active, modules have these tensors."""
+    for each, tensor in tensors.items():
+        each.module.__dict__[each.attribute] = tensor
+    try:
+        yield
+    finally:
+        for each in tensors:
+            del each.module.__dict__[each.attribute]
+
+
+def _copy_shared_modules(module: nn.Module, seen: set[int], stack: contextlib.ExitStack) -> None:
+    seen.add(id(module))
+    for name, child in list(module._modules.items()):
+        if child is None:
+            continue
+        if id(child) in seen:
+            stack.callback(module._modules.__setitem__, name, child)
+            module._modules[name] = _copy(child)
+        else:
+            _copy_shared_modules(child, seen, stack)
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    """A module that computes the same from the same tensors, with tables of its own."""
+    other = copy.copy(module)
+    own = {table: dict(module.__dict__[table]) for table in ("_parameters", "_buffers", "_modules")}
+    other.__dict__ = {**module.__dict__, **own}
+    for name, child in other._modules.items():
+        if child is not None:
+            other._modules[name] = _copy(child)
+    return other
+
+
+def _without(table: dict[str, Any], name: str, stack: contextlib.ExitStack) -> None:
+    before = dict(table)
+
+    def put_back() -> None:
+        table.clear()
+        table.update(before)
+
+    stack.callback(put_back)
+    del table[name]
