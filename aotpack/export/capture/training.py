@@ -95,7 +95,7 @@ def _check(model: Any, args: Any, loss: Any, loss_args: Any, options: TrainingOp
             "the model is in evaluation mode",
             hint="call model.train(); modules that are to stay in evaluation mode, such as frozen batch norms, may",
         )
-    if OPTIMIZER in {*model._modules, *model._parameters, *model._buffers}:
+    if any(name.partition(".")[0] == OPTIMIZER for name in _names_inside(model)):
         raise CaptureError(
             f"the model has an attribute {OPTIMIZER!r}, the name of the optimizer's state", hint="rename it"
         )
@@ -105,6 +105,11 @@ def _check(model: Any, args: Any, loss: Any, loss_args: Any, options: TrainingOp
         value = getattr(options, name)
         if value is not None and not value > 0:
             raise CaptureError(f"{name} is {value!r}", hint="use a positive number, or None")
+
+
+def _names_inside(model: nn.Module) -> Iterator[str]:
+    for members in (model.named_children(), model.named_parameters(), model.named_buffers()):
+        yield from (name for name, _ in members)
 
 
 def _optimizer(given: Any, model: nn.Module) -> Optimizer:

@@ -22,7 +22,7 @@ def numbers_as_tensors(inputs: Collection[Tensor]) -> Iterator[None]:
     """While active, tensors of rank 0 may stand for numbers in torch's functions and in those of `math`.
 
     `inputs` are values that each call passes. Optimizers ask whether a value is 0 to leave out what it has no effect
-    on; of these they are told that it is not, which computes the same.
+    on; for these the answer is that it is not, which computes the same.
     """
 
     def also_of_tensors(name: str) -> Callable[[Any], Any]:

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from aotpack.errors import CaptureError
 from aotpack.export.ir.program import get_attribute
 from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.modules import put_over
 from aotpack.export.training.optimizer_state import OptimizerState
 from aotpack.export.training.options import TrainingOptions
 from aotpack.export.training.tied import Tied, in_place
@@ -76,7 +77,7 @@ def buffers(state: OptimizerState, options: TrainingOptions, parameters: Mapping
 def _register(holder: nn.Module, path: str, value: Tensor) -> None:
     *parents, name = path.split(".")
     for part in parents:
-        if part not in holder._modules:
+        if part not in dict(holder.named_children()):
             holder.add_module(part, nn.Module())
         holder = getattr(holder, part)
     holder.register_buffer(name, value)
@@ -87,11 +88,8 @@ class _Entry(nn.Module):
 
     def __init__(self, training: Training, parameters: Sequence[inspect.Parameter]) -> None:
         super().__init__()
-        model = training.model
-        # The very tables of the model: who sets a parameter here, as a trace does, sets it there.
-        for table in ("_parameters", "_buffers", "_non_persistent_buffers_set"):
-            self.__dict__[table] = model.__dict__[table]
-        self.__dict__["_modules"] = {**model._modules, OPTIMIZER: training.holder}
+        # A trace sets parameters of this module; they are then those of the model.
+        put_over(self, training.model, **{OPTIMIZER: training.holder})
         # Not a child, which would give each tensor a second name.
         self.__dict__["training_of"] = training
         call: Any = self.called

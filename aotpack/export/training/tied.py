@@ -7,12 +7,13 @@ of one module alone meanwhile; other modules get it as a plain attribute when th
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
+
+from aotpack.export.torch_compat.modules import child_table, copied_module, tensor_tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,15 +35,11 @@ def untied(model: nn.Module) -> Iterator[Sequence[Tied]]:
         first: dict[int, str] = {}
         found: list[Tied] = []
         for path, module in model.named_modules():
-            for table in (module._parameters, module._buffers):
-                names = {
-                    name: first.setdefault(id(t), f"{path}.{name}" if path else name)
-                    for name, t in table.items()
-                    if t is not None
-                }
-                for name, known in names.items():
-                    if known != (f"{path}.{name}" if path else name):
-                        found.append(Tied(module, name, known))
+            for table in tensor_tables(module):
+                for name, tensor in list(table.items()):
+                    whole = f"{path}.{name}" if path else name
+                    if tensor is not None and first.setdefault(id(tensor), whole) != whole:
+                        found.append(Tied(module, name, first[id(tensor)]))
                         _without(table, name, stack)
         yield found
 
@@ -61,24 +58,24 @@ def in_place(tensors: Mapping[Tied, Tensor]) -> Iterator[None]:
 
 def _copy_shared_modules(module: nn.Module, seen: set[int], stack: contextlib.ExitStack) -> None:
     seen.add(id(module))
-    for name, child in list(module._modules.items()):
+    children = child_table(module)
+    for name, child in list(children.items()):
         if child is None:
             continue
         if id(child) in seen:
-            stack.callback(module._modules.__setitem__, name, child)
-            module._modules[name] = _copy(child)
+            stack.callback(children.__setitem__, name, child)
+            children[name] = _copy(child)
         else:
             _copy_shared_modules(child, seen, stack)
 
 
 def _copy(module: nn.Module) -> nn.Module:
     """A module that computes the same from the same tensors, with tables of its own."""
-    other = copy.copy(module)
-    own = {table: dict(module.__dict__[table]) for table in ("_parameters", "_buffers", "_modules")}
-    other.__dict__ = {**module.__dict__, **own}
-    for name, child in other._modules.items():
+    other = copied_module(module)
+    children = child_table(other)
+    for name, child in list(children.items()):
         if child is not None:
-            other._modules[name] = _copy(child)
+            children[name] = _copy(child)
     return other
 
 

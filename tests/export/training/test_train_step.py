@@ -257,6 +257,37 @@ def test_autocast_keeps_masters_in_single_precision(noisy: aotpack.Model) -> Non
     assert sum(losses[-20:]) < 0.5 * sum(losses[:20])
 
 
+class Twice(nn.Module):
+    """The same modules in several places, with a batch norm that is called twice in a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        norm, linear = nn.BatchNorm1d(4), nn.Linear(4, 4)
+        self.body = nn.Sequential(linear, nn.Tanh(), norm, nn.Linear(4, 4), norm, linear)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x)  # type: ignore[no-any-return]
+
+
+def test_shared_modules(tmp_path: Path, cache_dir: Path) -> None:
+    model, x, target = Twice(), torch.randn(6, 4), torch.randn(6, 4)
+    names, tables = list(model.state_dict()), [dict(module._parameters) for module in model.modules()]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, eps=1e-3)
+    program = aot_export(model, (x,), mode="train_step", loss=F.mse_loss, loss_args=(target,), optimizer=optimizer)
+    assert list(model.state_dict()) == names
+    assert [dict(module._parameters) for module in model.modules()] == tables
+    assert model.body[5] is model.body[0]
+    context = _built(program, tmp_path, cache_dir).context()
+    for _ in range(4):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), target).backward()
+        optimizer.step()
+        context.entry("train_step")(x, target)
+        _assert_state(context, model)
+    torch.testing.assert_close(context(x), model.eval()(x).detach(), rtol=1e-4, atol=1e-5)
+
+
 # ---- what cannot be captured ----------------------------------------------------------------------------------------
 
 
