@@ -1,0 +1,308 @@
+"""A step of training: archives against eager PyTorch and torch.compile.
+
+python -m bench.train [--models mlp,cnn,…] [--engines eager,compile,aotpack] [--threads 2] [--rounds 8] [--json FILE]
+
+Each engine runs in a process of its own, and the processes make steps in turn, never two at once. `first step` is the
+time from the start of a fresh process to its first loss; torch.compile finds its caches filled. `peak` is the greatest
+resident memory of the process, with mapped weights. The optimizer is AdamW: torch's default in eager, torch's fused
+one beside torch.compile. After the steps that are timed, the losses of all engines must agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.process import ROOT, environment
+
+ENGINES = ("eager", "compile", "aotpack")
+RATE = 1e-4
+# Steps after which losses are compared.
+CHECKED = 5
+
+
+class Task(NamedTuple):
+    """A model in training mode, its arguments, the loss and what that takes beside the outputs."""
+
+    model: Any
+    args: tuple[Any, ...]
+    loss: Callable[..., Any]
+    targets: tuple[Any, ...]
+
+
+def task(name: str) -> Task:
+    """The same in every process."""
+    import torch
+
+    torch.manual_seed(0)
+    made: Task = MODELS[name]()
+    made.model.train()
+    for module in made.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            # Numbers are drawn in other ways; the losses are to be comparable.
+            module.p = 0.0
+    return made
+
+
+def _mlp() -> Task:
+    import torch
+    from torch import nn
+
+    layers = [layer for _ in range(8) for layer in (nn.Linear(1024, 1024), nn.ReLU())]
+    x, y = torch.randn(32, 1024), torch.randint(10, (32,))
+    return Task(nn.Sequential(*layers, nn.Linear(1024, 10)), (x,), nn.functional.cross_entropy, (y,))
+
+
+def _cnn() -> Task:
+    import torch
+    from torch import nn
+
+    def block(channels: int, width: int) -> list[nn.Module]:
+        return [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+
+    features = [*block(1, 32), *block(32, 64), nn.MaxPool2d(2), *block(64, 64), nn.AdaptiveAvgPool2d(2)]
+    model = nn.Sequential(*features, nn.Flatten(), nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 10))
+    return Task(model, (torch.randn(64, 1, 8, 8),), nn.functional.cross_entropy, (torch.randint(10, (64,)),))
+
+
+def _resnet18() -> Task:
+    import torch
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    sizes: dict[str, Any] = {"hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2], "layer_type": "basic"}
+    model = ResNetForImageClassification(ResNetConfig(embedding_size=64, num_labels=100, **sizes))
+    return Task(model, (torch.randn(8, 3, 64, 64),), _logits_loss, (torch.randint(100, (8,)),))
+
+
+def _bert() -> Task:
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    # Half as deep as BERT-base.
+    model = BertForSequenceClassification(BertConfig(num_hidden_layers=6, attention_probs_dropout_prob=0.0))
+    return Task(model, (torch.randint(30000, (4, 64)),), _logits_loss, (torch.randint(2, (4,)),))
+
+
+def _gpt2() -> Task:
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    # Half as deep as GPT-2 small.
+    model = GPT2LMHeadModel(GPT2Config(n_layer=6, attn_pdrop=0.0, use_cache=False))
+    tokens = torch.randint(50000, (2, 64))
+    return Task(model, (tokens,), _next_token_loss, (tokens,))
+
+
+def _logits_loss(outputs: Any, targets: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.cross_entropy(outputs["logits"], targets)
+
+
+def _next_token_loss(outputs: Any, tokens: Any) -> Any:
+    import torch
+
+    logits = outputs["logits"]
+    return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+
+
+MODELS: dict[str, Callable[[], Task]] = {
+    "mlp": _mlp,
+    "cnn": _cnn,
+    "resnet18": _resnet18,
+    "bert": _bert,
+    "gpt2": _gpt2,
+}
+
+
+# ---- engines --------------------------------------------------------------------------------------------------------
+
+
+def _torch_step(name: str, threads: int, *, compiled: bool) -> Callable[[], float]:
+    import torch
+
+    torch.set_num_threads(threads)
+    made = task(name)
+    optimizer = torch.optim.AdamW(made.model.parameters(), lr=RATE, fused=compiled)
+
+    def loss_of(*args: Any) -> Any:
+        return made.loss(made.model(*args[: len(made.args)]), *args[len(made.args) :])
+
+    function = torch.compile(loss_of) if compiled else loss_of
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = function(*made.args, *made.targets)
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+def _archive_step(folder: Path, threads: int) -> Callable[[], float]:
+    import numpy as np
+
+    import aotpack
+
+    with np.load(folder / "call.npz") as arrays:
+        call = [arrays[key] for key in arrays]
+    entry = aotpack.load(folder / "model.aotpack", num_threads=threads).context().entry("train_step")
+    return lambda: float(entry(*call)["loss"])
+
+
+def build(name: str, folder: Path) -> None:
+    """Writes the archive and the arguments of a step."""
+    import numpy as np
+    import torch
+
+    from aotpack.export import TrainingOptions, aot_export, build_archive
+
+    made = task(name)
+    program = aot_export(
+        made.model,
+        made.args,
+        mode="train_step",
+        loss=made.loss,
+        loss_args=made.targets,
+        optimizer=torch.optim.AdamW(made.model.parameters(), lr=RATE),
+        training=TrainingOptions(outputs=False),
+    )
+    build_archive(program, folder / "model.aotpack")
+    np.savez(folder / "call.npz", *(value.numpy() for value in (*made.args, *made.targets)))
+
+
+def _peak() -> float:
+    """The greatest resident memory of this process, in MB."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1000
+
+
+def worker(engine: str, name: str, folder: Path, threads: int, started: int) -> None:
+    """Answers each line of standard input, a number of steps, by their seconds and the last loss."""
+    if engine == "aotpack":
+        step = _archive_step(folder, threads)
+    else:
+        step = _torch_step(name, threads, compiled=engine == "compile")
+    loss = step()
+    first = (time.monotonic_ns() - started) / 1e9
+    print(json.dumps({"first": first, "loss": loss}), flush=True)
+    for line in sys.stdin:
+        seconds = []
+        for _ in range(int(line)):
+            began = time.perf_counter()
+            loss = step()
+            seconds.append(time.perf_counter() - began)
+        print(json.dumps({"seconds": seconds, "loss": loss, "peak": _peak()}), flush=True)
+
+
+# ---- measuring ------------------------------------------------------------------------------------------------------
+
+
+class _Engine:
+    def __init__(self, engine: str, name: str, folder: Path, threads: int) -> None:
+        command = [sys.executable, "-c", "from bench.train import main; main()", "--threads", str(threads), "--worker"]
+        self.process = subprocess.Popen(
+            [*command, engine, name, str(folder), str(time.monotonic_ns())],
+            cwd=ROOT,
+            env=environment(threads, folder / engine),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.start = self._answer()
+
+    def steps(self, count: int) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{count}\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        self.process.communicate()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                answer: dict[str, Any] = json.loads(line)
+                return answer
+        raise RuntimeError(f"a process ended with {self.process.wait()}: {self.process.args}")
+
+
+def measured(name: str, engines: list[str], threads: int, rounds: int) -> dict[str, dict[str, float]]:
+    """For each engine: milliseconds of a step, MB at the peak, seconds to the first step.
+
+    Raises:
+        RuntimeError: losses differ.
+    """
+    with tempfile.TemporaryDirectory() as text:
+        folder = Path(text)
+        if "aotpack" in engines:
+            subprocess.run([sys.executable, "-m", "bench.train", "--build", name, text], cwd=ROOT, check=True)
+        if "compile" in engines:
+            _Engine("compile", name, folder, threads).close()
+        running = {engine: _Engine(engine, name, folder, threads) for engine in engines}
+        try:
+            losses = {engine: each.steps(CHECKED)["loss"] for engine, each in running.items()}
+            if max(losses.values()) - min(losses.values()) > 1e-3 * max(map(abs, losses.values())):
+                raise RuntimeError(f"{name}: losses differ: {losses}")
+            seconds: dict[str, list[float]] = {engine: [] for engine in engines}
+            peaks: dict[str, float] = {}
+            for _ in range(rounds):
+                for engine, each in running.items():
+                    answer = each.steps(max(2, min(100, int(0.5 / statistics.median(seconds[engine] or [0.1])))))
+                    seconds[engine] += answer["seconds"]
+                    peaks[engine] = answer["peak"]
+        finally:
+            for each in running.values():
+                each.close()
+        return {
+            engine: {
+                "step_ms": statistics.median(seconds[engine]) * 1e3,
+                "peak_mb": peaks[engine],
+                "first_s": each.start["first"],
+            }
+            for engine, each in running.items()
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--build", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.build:
+        build(options.build[0], Path(options.build[1]))
+        return
+    if options.worker:
+        engine, name, folder, started = options.worker
+        worker(engine, name, Path(folder), options.threads, int(started))
+        return
+    results = {}
+    print(f"{'model':10} {'engine':8} {'step, ms':>10} {'peak, MB':>10} {'first step, s':>14}")
+    for name in options.models.split(","):
+        results[name] = measured(name, options.engines.split(","), options.threads, options.rounds)
+        for engine, row in results[name].items():
+            print(
+                f"{name:10} {engine:8} {row['step_ms']:10.2f} {row['peak_mb']:10.0f} {row['first_s']:14.2f}", flush=True
+            )
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
