@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from aotpack.errors import CaptureError
+from aotpack.export.diagnostics import model_lines
 from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import Program
 from aotpack.export.torch_compat import pytree
@@ -73,7 +74,9 @@ def training(
             add("accumulate", Accumulate(shared, _parameters(examples, kwargs)), (*args, *loss_args), kwargs, shapes)
             add("apply", Apply(shared, _parameters(inputs, {})), passed, {}, numbers)
     with _evaluating(model):
-        own = {name: shapes[name] for name in (*names[: len(args)], *kwargs) if name in shapes}
+        # Sizes of nested arguments have names such as "batch.ids".
+        roots = {*names[: len(args)], *kwargs}
+        own = {name: shape for name, shape in shapes.items() if str(name).partition(".")[0] in roots}
         add("forward", model, args, kwargs, own)
     return replace(programs[0], companions=tuple(programs[1:]))
 
@@ -131,7 +134,7 @@ def _hyperparameters(optimizer: Optimizer, options: TrainingOptions) -> dict[str
         values = [group.get(key) for group in optimizer.param_groups]
         for value in values:
             items = value if isinstance(value, (tuple, list)) else [value]
-            if not all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in items):
+            if not all(_is_number(item) for item in items):
                 raise CaptureError(
                     f"the hyperparameter {key!r} is {value!r} in the optimizer, which cannot be an input",
                     hint=f"floats and tuples of floats can be: {', '.join(map(repr, _possible(optimizer)))}",
@@ -139,6 +142,12 @@ def _hyperparameters(optimizer: Optimizer, options: TrainingOptions) -> dict[str
         floats = [pytree.tree_map(float, value) for value in values]
         result[key] = floats[0] if len(floats) == 1 else floats
     return result
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1 and value.is_floating_point()
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _possible(optimizer: Optimizer) -> list[str]:
@@ -160,7 +169,15 @@ def _with_gradients(
     copied = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), (tuple(args), dict(kwargs), loss_args))
     with torch.random.fork_rng(devices=[]), state_put_back(model), torch.enable_grad():
         given, keywords, targets = copied
-        value = checked_loss(loss(model(*given, **keywords), *targets))
+        try:
+            value = checked_loss(loss(model(*given, **keywords), *targets))
+        except CaptureError:
+            raise
+        except Exception as error:
+            raise CaptureError(
+                f"the example call itself fails: {type(error).__name__}: {error}{model_lines.at_line(error)}",
+                hint="call loss(model(*args), *loss_args) to check the model and the loss",
+            ) from error
         found = torch.autograd.grad(value, list(named.values()), torch.ones_like(value), allow_unused=True)
     for name, gradient in zip(named, found, strict=True):
         if gradient is not None and gradient.is_sparse:

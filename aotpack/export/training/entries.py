@@ -19,6 +19,7 @@ from aotpack.errors import CaptureError
 from aotpack.export.ir.program import get_attribute
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.modules import put_over
+from aotpack.export.tracing.autocast import no_autocast
 from aotpack.export.training.optimizer_state import OptimizerState
 from aotpack.export.training.options import TrainingOptions
 from aotpack.export.training.tied import Tied, in_place
@@ -65,7 +66,7 @@ def buffers(state: OptimizerState, options: TrainingOptions, parameters: Mapping
     for name, own in state.tensors.items():
         for key, value in own.items():
             _register(holder, f"state.{name}.{key}", value)
-    if state.first_apart:
+    if state.fresh_apart:
         _register(holder, _STARTED, torch.zeros((), dtype=torch.bool))
     if options.accumulate is not None:
         for name in state.names():
@@ -122,13 +123,18 @@ class _OverExamples(_Entry):
             with in_place({each: get_attribute(self, each.first) for each in training.tied}):
                 outputs = training.model(*args[:count], **kwargs)
             loss = checked_loss(training.loss(outputs, *args[count:]))
-        found = torch.autograd.grad(loss, tensors, torch.ones_like(loss), allow_unused=True)
+        # An autocast around the capture is one of the forward alone.
+        with no_autocast():
+            found = torch.autograd.grad(loss, tensors, torch.ones_like(loss), allow_unused=True)
+        for name, gradient in zip(names, found, strict=True):
+            if gradient is None:
+                raise CaptureError(
+                    f"the trace has no gradient of {name!r}, which eager has",
+                    hint="read the parameter as an attribute of the model in each call: a reference to it that was "
+                    "made before, in the loss for example, is a constant of the trace",
+                )
         # Copies: gradients are written to below, and some of them may share memory.
-        gradients = {
-            name: torch.empty_like(p).copy_(g)
-            for name, p, g in zip(names, tensors, found, strict=True)
-            if g is not None
-        }
+        gradients = {name: torch.empty_like(p).copy_(g) for name, p, g in zip(names, tensors, found, strict=True)}
         result = {"loss": loss, "outputs": outputs} if training.options.outputs else {"loss": loss}
         return result, gradients
 
@@ -221,13 +227,14 @@ def update(entry: nn.Module, training: Training, gradients: Mapping[str, Tensor]
     }
     for name, own in state.fixed.items():
         handed.setdefault(name, dict(own))
-    if state.first_apart:
-        started = get_attribute(entry, f"{OPTIMIZER}.{_STARTED}")
-        _first_or_later(training, parameters, gradients, handed, held, inputs, started)
-        return
-    after = stepped(training.optimizer, state.groups, parameters, gradients, handed, inputs)
-    with torch.no_grad():
-        _keep(after, held)
+    with no_autocast():
+        if state.fresh_apart:
+            started = get_attribute(entry, f"{OPTIMIZER}.{_STARTED}")
+            _first_or_later(training, parameters, gradients, handed, held, inputs, started)
+            return
+        after = stepped(training.optimizer, state.groups, parameters, gradients, handed, inputs)
+        with torch.no_grad():
+            _keep(after, held)
 
 
 def _first_or_later(
@@ -245,7 +252,12 @@ def _first_or_later(
         first = {name: value.clone() for name, value in parameters.items()}
         later = {name: value.clone() for name, value in parameters.items()}
         copies = [{name: value.clone() for name, value in gradients.items()} for _ in range(2)]
-    made = stepped(training.optimizer, groups, first, copies[0], {}, inputs)
+        known = {
+            name: {key: value.clone() if isinstance(value, Tensor) else value for key, value in own.items()}
+            for name, own in handed.items()
+            if name not in training.state.fresh_apart
+        }
+    made = stepped(training.optimizer, groups, first, copies[0], known, inputs)
     kept = stepped(training.optimizer, groups, later, copies[1], handed, inputs)
     with torch.no_grad():
         for name, value in parameters.items():

@@ -2,7 +2,7 @@
 
 Optimizers make their state in the first step. An archive has it from the start, with values from which a step computes
 what the first one does. They are found by trial steps: the values that tensors had before they were written to, then
-zeros. Where there are none (SGD with dampening), the update has the first step apart (`FirstStep`).
+zeros. Where there are none (SGD with dampening), the update has the first step apart (`entries.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aotpack.errors import CaptureError
 from aotpack.export.torch_compat.dispatch import FollowingMode
 from aotpack.export.torch_compat.operators import HigherOrderOperator, operator_schema, written_arguments
 from aotpack.export.torch_compat.tensors import storage_id
-from aotpack.export.training.update import State, stepped
+from aotpack.export.training.update import stepped
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,15 @@ class OptimizerState:
         tensors: by parameter and key; Python numbers are tensors of rank 0.
         numbers: (parameter, key) of what is a Python number: `int` or `float`.
         fixed: by parameter and key, what no step changes.
-        first_apart: whether the first step computes something else than the later ones.
+        fresh_apart: the parameters without state of which the first step computes something else than the later ones,
+            whatever their state is.
     """
 
     groups: tuple[tuple[str, ...], ...]
-    tensors: Mapping[str, Mapping[str, Tensor]]
-    numbers: Mapping[tuple[str, str], type]
-    fixed: State
-    first_apart: bool
+    tensors: dict[str, dict[str, Tensor]]
+    numbers: dict[tuple[str, str], type]
+    fixed: dict[str, dict[str, Any]]
+    fresh_apart: set[str]
 
     def names(self) -> list[str]:
         """The parameters that are updated."""
@@ -63,24 +64,12 @@ def initial_state(optimizer: Optimizer, parameters: Mapping[str, Tensor], update
             "loss",
             hint="pass the parameters to train: torch.optim.AdamW(model.parameters())",
         )
-    trial = _Trial(optimizer, groups, {name: parameters[name].detach() for name in names})
-    fresh = [name for name in names if not optimizer.state.get(parameters[name])]
-    known = {name: dict(optimizer.state[parameters[name]]) for name in names if name not in fresh}
-    after, first = trial.first(known)
-    first_apart = False
-    initial: dict[str, dict[str, Any]] = {}
-    for candidate in (_as_written, _as_zeros):
-        initial = {
-            name: {
-                key: candidate(value, first) if name in fresh else known[name].get(key) for key, value in own.items()
-            }
-            for name, own in after.state.items()
-        }
-        if trial.step(initial).equals(after):
-            break
-    else:
-        first_apart = bool(fresh)
-    return _described(groups, initial, after, first_apart)
+    made = OptimizerState(groups, {}, {}, {}, set())
+    for name in names:
+        known = dict(optimizer.state.get(parameters[name]) or {})
+        # One by one: a trial has several copies of the parameter and its state.
+        _try(made, optimizer, name, parameters[name].detach(), known)
+    return made
 
 
 def _groups(
@@ -99,29 +88,41 @@ def _groups(
     return tuple(groups)
 
 
-def _described(
-    groups: tuple[tuple[str, ...], ...], initial: State, after: _Outcome, first_apart: bool
-) -> OptimizerState:
-    tensors: dict[str, dict[str, Tensor]] = {}
-    numbers: dict[tuple[str, str], type] = {}
-    fixed: dict[str, dict[str, Any]] = {}
-    for name, own in initial.items():
-        for key, value in own.items():
-            later = after.state[name][key]
-            if isinstance(value, Tensor) and isinstance(later, Tensor) and _alike(value, later):
-                tensors.setdefault(name, {})[key] = value
-            elif _is_number(value) and type(value) is type(later):
-                numbers[name, key] = type(value)
-                dtype = torch.int64 if isinstance(value, int) else torch.float64
-                tensors.setdefault(name, {})[key] = torch.tensor(value, dtype=dtype)
-            elif value is later or value == later:
-                fixed.setdefault(name, {})[key] = value
-            else:
-                raise CaptureError(
-                    f"the optimizer's state {key!r} of {name!r} is a {type(later).__name__} that changes",
-                    hint="keep tensors that keep their shape and dtype, ints and floats in the state of a parameter",
-                )
-    return OptimizerState(groups, tensors, numbers, fixed, first_apart)
+def _try(made: OptimizerState, optimizer: Optimizer, name: str, parameter: Tensor, known: Mapping[str, Any]) -> None:
+    """Adds the state of a parameter; `known` is what the optimizer has of it."""
+    trial = _Trial(optimizer, [[name] if name in group else [] for group in made.groups], name, parameter)
+    after, before = trial.first(known)
+    initial = dict(known)
+    if not known:
+        for candidate in (_as_written, _as_zeros):
+            initial = {key: candidate(value, before) for key, value in after.state.items()}
+            if trial.step(initial).equals(after):
+                break
+        else:
+            made.fresh_apart.add(name)
+    for key, later in after.state.items():
+        if key not in initial:
+            raise CaptureError(
+                f"the optimizer has no state {key!r} of {name!r}, which its next step makes",
+                hint="restore the whole state of the optimizer before the capture, or none",
+            )
+        _describe(made, name, key, initial[key], later)
+
+
+def _describe(made: OptimizerState, name: str, key: str, value: Any, later: Any) -> None:
+    if isinstance(value, Tensor) and isinstance(later, Tensor) and _alike(value, later):
+        made.tensors.setdefault(name, {})[key] = value
+    elif _is_number(value) and type(value) is type(later):
+        made.numbers[name, key] = type(value)
+        dtype = torch.int64 if isinstance(value, int) else torch.float64
+        made.tensors.setdefault(name, {})[key] = torch.tensor(value, dtype=dtype)
+    elif not isinstance(value, Tensor) and not isinstance(later, Tensor) and (value is later or value == later):
+        made.fixed.setdefault(name, {})[key] = value
+    else:
+        raise CaptureError(
+            f"the optimizer's state {key!r} of {name!r} is a {type(later).__name__} that changes",
+            hint="keep tensors that keep their shape and dtype, ints and floats in the state of a parameter",
+        )
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:
@@ -137,18 +138,14 @@ def _is_number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """Parameters and state after a step."""
+    """A parameter and its state after a step."""
 
-    parameters: Mapping[str, Tensor]
-    state: State
+    parameter: Tensor
+    state: Mapping[str, Any]
 
     def equals(self, other: _Outcome) -> bool:
-        mine, theirs = self._flat(), other._flat()
+        mine, theirs = ({"": each.parameter, **each.state} for each in (self, other))
         return mine.keys() == theirs.keys() and all(_same(mine[key], theirs[key]) for key in mine)
-
-    def _flat(self) -> dict[tuple[str, str], Any]:
-        state = {(name, key): value for name, own in self.state.items() for key, value in own.items()}
-        return {**state, **{(name, ""): value for name, value in self.parameters.items()}}
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -158,30 +155,27 @@ def _same(a: Any, b: Any) -> bool:
 
 
 class _Trial:
-    """Steps over copies of the parameters with the same gradients, which are random: zeros would show nothing."""
+    """Steps over copies of a parameter with the same gradient, which is random: zeros would show nothing."""
 
-    def __init__(self, optimizer: Optimizer, groups: Sequence[Sequence[str]], parameters: Mapping[str, Tensor]) -> None:
+    def __init__(self, optimizer: Optimizer, groups: Sequence[Sequence[str]], name: str, parameter: Tensor) -> None:
         self._optimizer = optimizer
         self._groups = groups
-        self._parameters = parameters
+        self._name = name
+        self._parameter = parameter
         generator = torch.Generator().manual_seed(0)
-        self._gradients = {
-            name: torch.empty_like(value).copy_(torch.randn(value.shape, dtype=torch.float64, generator=generator))
-            for name, value in parameters.items()
-        }
+        self._gradient = torch.empty_like(parameter).copy_(torch.randn(parameter.shape, generator=generator))
 
-    def first(self, known: State) -> tuple[_Outcome, _Before]:
+    def first(self, known: Mapping[str, Any]) -> tuple[_Outcome, _Before]:
         """The first step, and what the tensors that it made held before it wrote to them."""
         with _Before() as before:
             return self.step(known), before
 
-    def step(self, state: State) -> _Outcome:
-        parameters = {name: value.clone() for name, value in self._parameters.items()}
-        gradients = {name: value.clone() for name, value in self._gradients.items()}
-        copied = {name: {key: _copied(value) for key, value in own.items()} for name, own in state.items()}
+    def step(self, state: Mapping[str, Any]) -> _Outcome:
+        parameters, gradients = {self._name: self._parameter.clone()}, {self._name: self._gradient.clone()}
+        copied = {self._name: {key: _copied(value) for key, value in state.items()}} if state else {}
         inputs: list[dict[str, Any]] = [{} for _ in self._groups]
         after = stepped(self._optimizer, self._groups, parameters, gradients, copied, inputs)
-        return _Outcome(parameters, after)
+        return _Outcome(parameters[self._name], after.get(self._name, {}))
 
 
 def _copied(value: Any) -> Any:

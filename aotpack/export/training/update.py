@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -69,7 +70,8 @@ def stepped(
     for group, names, values in zip(optimizer.param_groups, groups, inputs, strict=True):
         plain = {"foreach": False, "fused": False, "capturable": traced, "differentiable": False}
         known = {key: value for key, value in plain.items() if key in group}
-        made.append({**group, **known, **values, "params": [leaves[name] for name in names]})
+        constants = {key: _plain(value) for key, value in group.items()}
+        made.append({**constants, **known, **values, "params": [leaves[name] for name in names]})
     numbers = [number for values in inputs for number in _tensors(values)]
     other = object.__new__(type(optimizer))
     other.__dict__ = dict(optimizer.__dict__)
@@ -77,12 +79,9 @@ def stepped(
     other.state = defaultdict(dict, {leaves[name]: dict(entries) for name, entries in state.items()})
     before = [{key: value for key, value in group.items() if key != "params"} for group in made]
     try:
-        if traced:
-            with torch.no_grad(), numbers_as_tensors(numbers):
-                other.step()
-        else:
-            with torch.no_grad():
-                other.step()
+        with torch.no_grad(), numbers_as_tensors(numbers) if traced else contextlib.nullcontext():
+            # Schedulers of learning rates put a step of the original into its attributes.
+            type(optimizer).step(other)
     except CaptureError:
         raise
     except Exception as error:
@@ -101,6 +100,11 @@ def stepped(
 def as_number(value: Tensor) -> Tensor:
     """A tensor of rank 0 as a number of a trace: a copy in double precision."""
     return value.to(torch.float64, copy=True) if not value.is_complex() else value.clone()
+
+
+def _plain(value: Any) -> Any:
+    """A hyperparameter: torch also takes tensors with one element for numbers."""
+    return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
 
 
 def _tensors(values: Mapping[str, Any]) -> list[Tensor]:

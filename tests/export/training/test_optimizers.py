@@ -169,7 +169,7 @@ def test_the_first_step_is_apart_only_where_it_must_be() -> None:
         if not isinstance(optimizer, optim.Optimizer):
             optimizer = FunctionOptimizer(list(parameters.values()), optimizer)
         before = {parameter: dict(state) for parameter, state in optimizer.state.items()}
-        if initial_state(optimizer, parameters, list(parameters)).first_apart:
+        if initial_state(optimizer, parameters, list(parameters)).fresh_apart:
             apart.append(name)
         # Adagrad makes its state when it is made.
         assert {parameter: dict(state) for parameter, state in optimizer.state.items()} == before

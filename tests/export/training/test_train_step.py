@@ -257,6 +257,31 @@ def test_autocast_keeps_masters_in_single_precision(noisy: aotpack.Model) -> Non
     assert sum(losses[-20:]) < 0.5 * sum(losses[:20])
 
 
+def test_continues_what_eager_has_begun(tmp_path: Path, cache_dir: Path) -> None:
+    """From parameters and momentum after two steps; beside a scheduler, which wraps the optimizer's step."""
+    model, x, target = nn.Sequential(nn.Linear(4, 5), nn.PReLU()), torch.randn(6, 4), torch.randn(6, 5)
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=torch.tensor(0.1), momentum=0.9, dampening=0.5)
+    torch.optim.lr_scheduler.StepLR(optimizer, 10)
+
+    def eager_step() -> None:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), target).backward()
+        optimizer.step()
+
+    eager_step()
+    eager_step()
+    # Its first step is still to come.
+    optimizer.add_param_group({"params": model[1].parameters(), "lr": 0.01})
+    program = aot_export(model, (x,), mode="train_step", loss=F.mse_loss, loss_args=(target,), optimizer=optimizer)
+    assert len(optimizer.state) == 2
+    context = _built(program, tmp_path, cache_dir).context()
+    _assert_state(context, model)
+    for _ in range(3):
+        eager_step()
+        context.entry("train_step")(x, target)
+        _assert_state(context, model)
+
+
 class Twice(nn.Module):
     """The same modules in several places, with a batch norm that is called twice in a step."""
 
@@ -333,6 +358,7 @@ class BranchesOnCounts(torch.optim.Optimizer):
         ({"loss": lambda outputs, targets: outputs}, r"shape \(2, 2\)"),
         ({"loss": lambda outputs, targets: outputs.detach().sum()}, "does not depend"),
         ({"loss": lambda outputs, targets: 0.5}, "the loss is a float"),
+        ({"loss": lambda outputs: outputs.sum()}, "the example call itself fails: TypeError"),
         ({"training": TrainingOptions(hyperparameters=("beta",))}, "'beta' is None"),
         ({"training": TrainingOptions(hyperparameters=("nesterov",))}, "'nesterov' is False"),
         ({"training": TrainingOptions(clip_norm=0.0)}, "clip_norm"),
@@ -351,6 +377,9 @@ def test_wrong_models_and_optimizers_are_named() -> None:
     with pytest.raises(CaptureError, match="evaluation mode"):
         _capture(nn.Linear(3, 2).eval())
     model = nn.Linear(3, 2)
+    weight = model.weight
+    with pytest.raises(CaptureError, match="no gradient of 'weight'"):
+        _capture(model, loss=lambda outputs, targets: weight.sum() + model.bias.sum() + outputs.detach().sum())
     with pytest.raises(CaptureError, match="changes 'lr'"):
         _capture(model, optimizer=ChangesGroups(model.parameters(), lr=0.1))
     with pytest.raises(CaptureError, match="step of BranchesOnCounts"):
