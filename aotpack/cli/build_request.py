@@ -213,9 +213,13 @@ def _capture(request: BuildRequest, phases: Any) -> tuple[list[Any], str, tuple[
         if request.dims:
             if shapes is not None:
                 raise typer.BadParameter("the source already defines dynamic_shapes()", param_hint="'--dim'")
+            if found.training is not None:
+                text = "a source with optimizer() defines its dims by dynamic_shapes(), with those of the loss"
+                raise typer.BadParameter(text, param_hint="'--dim'")
             shapes = dynamic_shapes(request.dims, found.model, found.args, found.kwargs)
         example = (found.model, found.args, found.kwargs)
-        programs = [aot_export(*example, dynamic_shapes=shapes, variants=variants, weights=weights)]
+        how = found.training or {}
+        programs = [aot_export(*example, dynamic_shapes=shapes, variants=variants, weights=weights, **how)]
     seconds = time.perf_counter() - began
     phases("capture", seconds, request.source)
     return programs, found.name, found.passes, seconds

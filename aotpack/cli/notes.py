@@ -20,7 +20,8 @@ def notes_of(programs: Sequence[Any]) -> Notes:
     """
     return {
         program.signature.name: [{"subject": note.subject, "text": note.text} for note in program.notes]
-        for program in programs
+        for given in programs
+        for program in (given, *given.companions)
     }
 
 

@@ -38,7 +38,8 @@ class Source:
     """A model with its example call, or with those of its `entries`: name → arguments of `aot_export`; and passes that
     the build runs.
 
-    For a .pt2 file `exported` is set, and nothing else.
+    For a .pt2 file `exported` is set, and nothing else. `training` has the arguments of `aot_export` for a step of
+    training, where the source defines one.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Source:
     exported: Path | None = None
     entries: Mapping[str, Mapping[str, Any]] | None = None
     passes: tuple[Any, ...] = ()
+    training: Mapping[str, Any] | None = None
 
 
 def check_source(text: str) -> None:
@@ -165,10 +167,11 @@ def _from_functions(
         where = "the return value of example_inputs()"
     if shapes is None and hasattr(module, "dynamic_shapes"):
         shapes = _guard(_function(module, "dynamic_shapes", text), "dynamic_shapes()")
+    training = _training(module, model, text)
     if isinstance(inputs, Mapping):
-        return Source(name, model, (), dict(inputs), shapes, passes=passes)
+        return Source(name, model, (), dict(inputs), shapes, passes=passes, training=training)
     if isinstance(inputs, (tuple, list)):
-        return Source(name, model, tuple(inputs), None, shapes, passes=passes)
+        return Source(name, model, tuple(inputs), None, shapes, passes=passes, training=training)
     raise BuildError(
         f"{where} is a {type(inputs).__name__}",
         hint="use a tuple of positional arguments, such as (x,), or a dict of keyword arguments",
@@ -185,6 +188,35 @@ def _passes(module: ModuleType, text: str) -> tuple[Any, ...]:
             f"passes() of {text} returned {made!r}", hint="return a list of passes, such as those of rewrite_pattern"
         )
     return tuple(made)
+
+
+def _training(module: ModuleType, model: Any, text: str) -> dict[str, Any] | None:
+    """The step of training that the source defines by optimizer(model), loss(outputs, …), loss_inputs() and, optional,
+    training(); None without optimizer().
+    """
+    make = getattr(module, "optimizer", None)
+    if not callable(make):
+        return None
+    loss = getattr(module, "loss", None)
+    if not callable(loss):
+        raise BuildError(
+            f"{text} has a function optimizer(), but no function loss()",
+            hint="define loss(outputs, targets), which returns a tensor with one element",
+        )
+    loss_args = _guard(_function(module, "loss_inputs", text), "loss_inputs()")
+    if not isinstance(loss_args, (tuple, list)):
+        raise BuildError(
+            f"loss_inputs() returned a {type(loss_args).__name__}", hint="return a tuple, such as (targets,)"
+        )
+    options = _guard(_function(module, "training", text), "training()") if hasattr(module, "training") else None
+    optimizer = _guard(lambda: make(model), "optimizer(model)")
+    return {
+        "mode": "train_step",
+        "loss": loss,
+        "loss_args": tuple(loss_args),
+        "optimizer": optimizer,
+        "training": options,
+    }
 
 
 def _check_model(model: Any, where: str) -> None:
@@ -229,6 +261,7 @@ def _function(module: ModuleType, name: str, text: str) -> Callable[[], Any]:
             "model": "define model(), which returns a torch.nn.Module",
             "example_inputs": "define example_inputs(), which returns a tuple of positional arguments or a dict of "
             "keyword arguments",
+            "loss_inputs": "define loss_inputs(), which returns the arguments of loss() after the outputs: (targets,)",
         }
         raise BuildError(f"{text} has no function {name}()", hint=hints.get(name, _HOW))
     if not callable(function):

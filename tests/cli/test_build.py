@@ -31,6 +31,35 @@ def example_inputs():
 """
 
 
+TRAINING = """
+import torch
+from torch import nn
+from aotpack.export import TrainingOptions
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+def example_inputs():
+    return (torch.linspace(-1, 1, 16).reshape(2, 8),)
+
+def dynamic_shapes():
+    return {"input": {0: "batch"}, "target": {0: "batch"}}
+
+def loss(outputs, target):
+    return nn.functional.cross_entropy(outputs, target)
+
+def loss_inputs():
+    return (torch.tensor([0, 3]),)
+
+def optimizer(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+def training():
+    return TrainingOptions(hyperparameters=("lr",), accumulate="mean")
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("build")
@@ -301,3 +330,16 @@ def test_regions(folder: Path) -> None:
     wrong = aotpack(folder, "build", "repeated.py", "-o", "x.aotpack", "--regions", "all")
     assert wrong.returncode == 2
     assert "--regions" in wrong.stderr
+
+
+def test_a_step_of_training(folder: Path) -> None:
+    (folder / "training.py").write_text(TRAINING)
+    made = build(folder, "training.py")
+    assert list(made["notes"]) == ["train_step", "accumulate", "apply", "forward"]
+    refused = aotpack(folder, "build", "training.py", "-o", "other.aotpack", "--dim", "target.0=batch")
+    assert refused.returncode == 2
+    assert "dynamic_shapes()" in refused.stderr
+    (folder / "lossless.py").write_text(TRAINING.replace("def loss(", "def other("))
+    refused = aotpack(folder, "build", "lossless.py", "-o", "other.aotpack")
+    assert refused.returncode == 1
+    assert "no function loss()" in refused.stderr
