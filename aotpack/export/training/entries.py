@@ -23,7 +23,7 @@ from aotpack.export.tracing.autocast import no_autocast
 from aotpack.export.training.optimizer_state import OptimizerState
 from aotpack.export.training.options import TrainingOptions
 from aotpack.export.training.tied import Tied, in_place
-from aotpack.export.training.update import as_number, stepped
+from aotpack.export.training.update import State, as_number, stepped
 
 OPTIMIZER = "optimizer"
 _STARTED = "started"
@@ -233,6 +233,7 @@ def update(entry: nn.Module, training: Training, gradients: Mapping[str, Tensor]
             _first_or_later(training, parameters, gradients, handed, held, inputs, started)
             return
         after = stepped(training.optimizer, state.groups, parameters, gradients, handed, inputs)
+        _refuse_other_state(after, handed)
         with torch.no_grad():
             _keep(after, held)
 
@@ -259,16 +260,28 @@ def _first_or_later(
         }
     made = stepped(training.optimizer, groups, first, copies[0], known, inputs)
     kept = stepped(training.optimizer, groups, later, copies[1], handed, inputs)
+    _refuse_other_state(made, handed)
+    _refuse_other_state(kept, handed)
     with torch.no_grad():
         for name, value in parameters.items():
             value.detach().copy_(torch.where(started, later[name], first[name]))
         for name, own in held.items():
             for key, buffer in own.items():
-                # A parameter without a gradient has no state before or after.
-                if key in made.get(name, {}):
-                    before, after = (_as_tensor(each[name][key], buffer) for each in (made, kept))
-                    buffer.copy_(torch.where(started, after, before))
+                before, after = (_as_tensor(each[name][key], buffer) for each in (made, kept))
+                buffer.copy_(torch.where(started, after, before))
         started.fill_(True)
+
+
+def _refuse_other_state(after: State, handed: State) -> None:
+    """Refuses a step after which parameters have other state than at the trial steps of `initial_state`."""
+    for name in {**after, **handed}:
+        differing = {*after.get(name, {})} ^ {*handed.get(name, {})}
+        if differing:
+            raise CaptureError(
+                f"the optimizer has the state {min(differing)!r} of {name!r} only with hyperparameters other than "
+                "its own",
+                hint="make it with values other than 0 for the hyperparameters that are inputs, such as momentum",
+            )
 
 
 def _handed(state: OptimizerState, name: str, key: str, held: Tensor, traced: bool) -> Any:
@@ -283,7 +296,7 @@ def _handed(state: OptimizerState, name: str, key: str, held: Tensor, traced: bo
 def _keep(after: Mapping[str, Mapping[str, Any]], held: Mapping[str, Mapping[str, Tensor]]) -> None:
     for name, own in held.items():
         for key, buffer in own.items():
-            value = after.get(name, {}).get(key, buffer)
+            value = after[name][key]
             if value is not buffer:
                 buffer.copy_(_as_tensor(value, buffer))
 

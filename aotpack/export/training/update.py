@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from aotpack.errors import CaptureError
+from aotpack.export.torch_compat.tensors import version_of
 from aotpack.export.tracing.trace import message
 from aotpack.export.training.arithmetic import numbers_as_tensors
 
@@ -78,6 +79,7 @@ def stepped(
     other.param_groups = made
     other.state = defaultdict(dict, {leaves[name]: dict(entries) for name, entries in state.items()})
     before = [{key: value for key, value in group.items() if key != "params"} for group in made]
+    attributes = _attributes(other)
     try:
         with torch.no_grad(), numbers_as_tensors(numbers) if traced else contextlib.nullcontext():
             # Schedulers of learning rates put a step of the original into its attributes.
@@ -91,6 +93,7 @@ def stepped(
             "counts or hyperparameters that are inputs",
         ) from error
     _refuse_changes(optimizer, before, made)
+    _refuse_attributes(optimizer, attributes, _attributes(other))
     with torch.no_grad():
         for name in wide:
             parameters[name].detach().copy_(leaves[name])
@@ -110,6 +113,24 @@ def _plain(value: Any) -> Any:
 def _tensors(values: Mapping[str, Any]) -> list[Tensor]:
     flat = [item for value in values.values() for item in (value if isinstance(value, (tuple, list)) else [value])]
     return [item for item in flat if isinstance(item, Tensor)]
+
+
+def _attributes(optimizer: Optimizer) -> dict[str, tuple[Any, int]]:
+    """What an optimizer has beside the state of parameters and groups, with how often tensors were written to."""
+    others = {key: value for key, value in vars(optimizer).items() if key not in ("state", "param_groups")}
+    return {key: (value, version_of(value) if isinstance(value, Tensor) else 0) for key, value in others.items()}
+
+
+def _refuse_attributes(
+    optimizer: Optimizer, before: Mapping[str, tuple[Any, int]], after: Mapping[str, tuple[Any, int]]
+) -> None:
+    for key, (value, version) in after.items():
+        known, old = before.get(key, (None, 0))
+        if value is not known or version != old:
+            raise CaptureError(
+                f"a step of {type(optimizer).__name__} changes its attribute {key!r}",
+                hint="keep what changes in the state of the parameters, self.state[parameter]",
+            )
 
 
 def _refuse_changes(

@@ -336,6 +336,16 @@ class ChangesGroups(torch.optim.SGD):
         self.param_groups[0]["lr"] *= 0.9
 
 
+class CountsItself(torch.optim.SGD):
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, lr=0.1)
+        self.count = torch.zeros(())
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step()
+        self.count.add_(1)
+
+
 class BranchesOnCounts(torch.optim.Optimizer):
     def __init__(self, params: Any) -> None:
         super().__init__(params, {})
@@ -382,6 +392,10 @@ def test_wrong_models_and_optimizers_are_named() -> None:
         _capture(model, loss=lambda outputs, targets: weight.sum() + model.bias.sum() + outputs.detach().sum())
     with pytest.raises(CaptureError, match="changes 'lr'"):
         _capture(model, optimizer=ChangesGroups(model.parameters(), lr=0.1))
+    with pytest.raises(CaptureError, match="changes its attribute 'count'"):
+        _capture(model, optimizer=CountsItself(model.parameters()))
+    with pytest.raises(CaptureError, match="'momentum_buffer' of 'weight' only with hyperparameters other"):
+        _capture(model, training=TrainingOptions(hyperparameters=("momentum",)))
     with pytest.raises(CaptureError, match="step of BranchesOnCounts"):
         _capture(model, optimizer=BranchesOnCounts(model.parameters()))
     with pytest.raises(CaptureError, match="LBFGS"):
