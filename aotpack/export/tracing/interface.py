@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from aotpack.errors import CaptureError
 from aotpack.export.ir import pytree_spec
-from aotpack.export.ir.program import ConstantInfo, Program, Reference
+from aotpack.export.ir.program import ConstantInfo, Program, Reference, get_attribute
 from aotpack.export.ir.random_operators import is_random
 from aotpack.export.ir.regions import all_nodes
 from aotpack.export.ir.rewriter import as_node, bound_arguments, has_order, is_dense
@@ -167,7 +167,8 @@ def make_program(
     factors_as_tensors(graph_module)
     _drop_constants(graph_module, placeholders, is_input, kept)
     constants = {
-        attribute: ConstantInfo("buffer", (attribute,), True) for attribute in _mutated_attributes(graph_module)
+        attribute: ConstantInfo(_role(graph_module, attribute), (attribute,), True)
+        for attribute in _mutated_attributes(graph_module)
     }
     # What a call writes to has the values of the source model before the first one.
     repeatable = not draws_random_numbers(graph_module)
@@ -235,6 +236,10 @@ def is_random_call(node: torch.fx.Node) -> bool:
     probability = next((arguments[key] for key in ("dropout_p", "dropout", "p") if key in arguments), None)
     training = next((arguments[key] for key in ("train", "training") if key in arguments), True)
     return probability is None or (probability != 0 and bool(training))
+
+
+def _role(graph_module: torch.fx.GraphModule, attribute: str) -> str:
+    return "parameter" if isinstance(get_attribute(graph_module, attribute), torch.nn.Parameter) else "buffer"
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:

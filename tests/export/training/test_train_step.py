@@ -105,6 +105,8 @@ def test_state_has_the_names_of_torch(cnn: aotpack.Model) -> None:
     model = Cnn()
     names = {f"optimizer.state.{name}.{key}" for name, _ in model.named_parameters() for key in _ADAM}
     assert cnn.context().state().keys() == model.state_dict().keys() | names
+    parameters = {c.name for c in cnn.manifest.constants if c.role == "parameter"}
+    assert parameters == {name for name, _ in model.named_parameters()}
     step = next(entry for entry in cnn.manifest.entries if entry.name == "train_step").signature
     assert str(step).startswith("train_step(image: float32[batch, 1, 8, 8], target: int64[batch], lr: [float, float]")
 
