@@ -23,6 +23,7 @@ from aotpack.export.ir import pytree_spec
 from aotpack.export.torch_compat import places, pytree
 from aotpack.export.torch_compat.export import is_functorch_wrapped
 from aotpack.export.torch_compat.higher_order import HIGHER_ORDER_OPERATORS
+from aotpack.export.torch_compat.modules import tensor_tables
 from aotpack.export.torch_compat.patches import applied
 
 _MARK = "_aotpack_computes_gradients"
@@ -90,7 +91,7 @@ def with_gradients(module: torch.nn.Module) -> torch.nn.Module:
 
     @functools.wraps(original)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        with torch.enable_grad():
+        with _buffers_in_place(other), torch.enable_grad():
             result = original(*args, **kwargs)
         pytree_spec.register_dataclasses(result)
         return pytree.tree_map_only(torch.Tensor, lambda t: t.detach() if t.requires_grad else t, result)
@@ -99,6 +100,24 @@ def with_gradients(module: torch.nn.Module) -> torch.nn.Module:
     # Its own dictionary: the forward is to be there only, and what is set in tracing is not to be lost in the copy.
     other.__dict__ = module.__dict__ | {"forward": forward, _MARK: True}
     return other
+
+
+@contextlib.contextmanager
+def _buffers_in_place(module: torch.nn.Module) -> Iterator[None]:
+    """Writes the tensors that a call has put in the place of buffers into these: below autograd torch.export follows
+    what is written in place alone.
+    """
+    tables = [tensor_tables(part)[1] for part in module.modules()]
+    before = [dict(table) for table in tables]
+    yield
+    with torch.no_grad():
+        for table, known in zip(tables, before, strict=True):
+            for name, old in known.items():
+                new = table.get(name)
+                if old is None or new is None or new is old or (new.shape, new.dtype) != (old.shape, old.dtype):
+                    continue
+                old.copy_(new)
+                table[name] = old
 
 
 def takes_gradients(module: torch.nn.Module) -> bool:

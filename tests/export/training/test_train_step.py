@@ -259,6 +259,38 @@ def test_autocast_keeps_masters_in_single_precision(noisy: aotpack.Model) -> Non
     assert sum(losses[-20:]) < 0.5 * sum(losses[:20])
 
 
+class Averaging(nn.Module):
+    """Replaces a buffer in each step, by values that the loss depends on."""
+
+    average: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("average", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x) * self.average
+        if self.training:
+            self.average = self.average * 0.9 + y.mean(0).detach() * 0.1
+        return y - self.average
+
+
+def test_buffers_that_are_replaced(tmp_path: Path, cache_dir: Path) -> None:
+    model, x = Averaging(), torch.randn(6, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    program = aot_export(model, (x,), mode="train_step", loss=F.mse_loss, loss_args=(x,), optimizer=optimizer)
+    assert torch.equal(model.average, torch.ones(4))
+    context = _built(program, tmp_path, cache_dir).context()
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), x).backward()
+        optimizer.step()
+        context.entry("train_step")(x, x)
+        _assert_state(context, model)
+
+
 def test_continues_what_eager_has_begun(tmp_path: Path, cache_dir: Path) -> None:
     """From parameters and momentum after two steps; beside a scheduler, which wraps the optimizer's step."""
     model, x, target = nn.Sequential(nn.Linear(4, 5), nn.PReLU()), torch.randn(6, 4), torch.randn(6, 5)
