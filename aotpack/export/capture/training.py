@@ -98,6 +98,10 @@ def _check(model: Any, args: Any, loss: Any, loss_args: Any, options: TrainingOp
             "the model is in evaluation mode",
             hint="call model.train(); modules that are to stay in evaluation mode, such as frozen batch norms, may",
         )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise CaptureError("no parameter of the model requires grad", hint="call requires_grad_() on those to train")
+    if isinstance(options.hyperparameters, str):
+        raise CaptureError("hyperparameters is a string", hint=f"use a tuple: ({options.hyperparameters!r},)")
     if any(name.partition(".")[0] == OPTIMIZER for name in _names_inside(model)):
         raise CaptureError(
             f"the model has an attribute {OPTIMIZER!r}, the name of the optimizer's state", hint="rename it"
@@ -164,8 +168,6 @@ def _with_gradients(
         CaptureError: there is no loss, or a gradient is sparse.
     """
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if not named:
-        raise CaptureError("no parameter of the model requires grad", hint="call requires_grad_() on those to train")
     copied = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), (tuple(args), dict(kwargs), loss_args))
     with torch.random.fork_rng(devices=[]), state_put_back(model), torch.enable_grad():
         given, keywords, targets = copied
@@ -234,7 +236,11 @@ def _by_name(shapes: Any, names: Sequence[str]) -> dict[str, Any]:
                 hint="use a dict from argument names, or one element for each argument of the model and the loss",
             )
         return dict(zip(names, shapes, strict=True))
-    return dict.fromkeys(names, shapes)
+    if isinstance(shapes, str) or shapes is torch.export.Dim.AUTO:
+        return dict.fromkeys(names, shapes)
+    raise CaptureError(
+        f"dynamic_shapes is a {type(shapes).__name__}", hint='use a dict from argument names to dims, "auto" or None'
+    )
 
 
 @contextlib.contextmanager

@@ -66,7 +66,9 @@ def initial_state(optimizer: Optimizer, parameters: Mapping[str, Tensor], update
         )
     made = OptimizerState(groups, {}, {}, {}, set())
     for name in names:
-        known = dict(optimizer.state.get(parameters[name]) or {})
+        known = {
+            key: value for key, value in (optimizer.state.get(parameters[name]) or {}).items() if value is not None
+        }
         # One by one: a trial has several copies of the parameter and its state.
         _try(made, optimizer, name, parameters[name].detach(), known)
     return made

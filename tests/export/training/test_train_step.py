@@ -405,7 +405,9 @@ class BranchesOnCounts(torch.optim.Optimizer):
         ({"loss": lambda outputs: outputs.sum()}, "the example call itself fails: TypeError"),
         ({"training": TrainingOptions(hyperparameters=("beta",))}, "'beta' is None"),
         ({"training": TrainingOptions(hyperparameters=("nesterov",))}, "'nesterov' is False"),
+        ({"training": TrainingOptions(hyperparameters="lr")}, "a string"),
         ({"training": TrainingOptions(clip_norm=0.0)}, "clip_norm"),
+        ({"dynamic_shapes": 3}, "dynamic_shapes is a int"),
         ({"training": TrainingOptions(clip_value=float("nan"))}, "clip_value"),
         ({"loss_args": torch.tensor([0, 1])}, "tuples"),
         ({"method": "other"}, "method"),
@@ -448,5 +450,21 @@ def test_wrong_models_and_optimizers_are_named() -> None:
             loss_args=(torch.tensor([0, 1]),),
             optimizer=torch.optim.SGD(sparse.parameters(), lr=0.1),
         )
+    frozen = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(frozen.parameters(), lr=0.1)
     with pytest.raises(CaptureError, match="requires grad"):
-        _capture(nn.Linear(3, 2).requires_grad_(False))
+        _capture(frozen.requires_grad_(False), optimizer=optimizer)
+
+
+def test_sizes_in_every_form() -> None:
+    """Of all arguments, by position, and where the arguments of model and loss have one name."""
+    model = nn.Linear(3, 2)
+
+    def loss(outputs: Tensor, input: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, input)
+
+    for shapes in ("auto", ({0: "n"}, {0: "n"}), {"input": {0: "n"}, "loss_input": {0: "n"}}):
+        program = _capture(model, loss=loss, dynamic_shapes=shapes)
+        for each in (program, *program.companions):
+            assert [dim.min for dim in each.signature.dims] == [0]
+        assert [spec.name for spec in program.signature.inputs] == ["input", "loss_input"]
