@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 
 from aotpack.errors import CaptureError
 from aotpack.export.ir.program import get_attribute
+from aotpack.export.ir.rewriter import is_dense
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.modules import put_over
 from aotpack.export.tracing.autocast import no_autocast
@@ -133,10 +134,18 @@ class _OverExamples(_Entry):
                     hint="read the parameter as an attribute of the model in each call: a reference to it that was "
                     "made before, in the loss for example, is a constant of the trace",
                 )
-        # Copies: gradients are written to below, and some of them may share memory.
-        gradients = {name: torch.empty_like(p).copy_(g) for name, p, g in zip(names, tensors, found, strict=True)}
+        gradients = {name: _own(gradient, p) for name, p, gradient in zip(names, tensors, found, strict=True)}
         result = {"loss": loss, "outputs": outputs} if training.options.outputs else {"loss": loss}
         return result, gradients
+
+
+def _own(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """A copy in the layout of the parameter: gradients are written to, and some of them may share memory."""
+    copied = torch.empty_like(parameter).copy_(gradient)
+    # Of weights of convolutions it is computed in another layout. TorchInductor has the argument of this view in
+    # memory, and would otherwise transpose each tile of it once for every tensor that the update writes.
+    apart = parameter.dim() > 2 and is_dense(parameter)
+    return torch.as_strided(copied, parameter.shape, parameter.stride()) if apart else copied
 
 
 class TrainStep(_OverExamples):
