@@ -106,6 +106,18 @@ ArchiveWriter cuda_chain_archive() {
   return writer;
 }
 
+ArchiveWriter cuda_waits_archive() {
+  ArchiveWriter writer;
+  const std::string weights = bytes_of<float>({1, 2, 3, 4});
+  writer.files = {{"weights/0", weights}};
+  const Json module =
+      cuda_module(writer, MODULE_cuda_waits, {0}, "cuda-sm_90", {{"affine.cubin", fake_cubin("sm_90", "affine")}});
+  writer.manifest = manifest({constant("w", "float32", {4}, {1}, 0, 0, weights)},
+                             {entry("forward", {dim("batch", 1, 1 << 24)}, {value("x", "float32", {size("batch"), 4})},
+                                    {value("y", "float32", {size("batch"), 4})}, {variant("default", {}, {module})})});
+  return writer;
+}
+
 ArchiveWriter cuda_moves_archive() {
   ArchiveWriter writer;
   const Json module = cuda_module(writer, MODULE_cuda_moves, {}, "cuda-sm_90",

@@ -34,6 +34,8 @@ ArchiveWriter cuda_mutate_archive();
 ArchiveWriter cuda_moves_archive();
 // y = 2 * (k * (x + w) + w) + w and z = x + w, x float32 [batch, 4]: see modules/cuda_chain.c.
 ArchiveWriter cuda_chain_archive();
+// y = x + 6 * w, x float32 [batch, 4], w = [1, 2, 3, 4]: see modules/cuda_waits.c.
+ArchiveWriter cuda_waits_archive();
 
 // Memory of a device as a caller has it.
 class DeviceBuffer {

@@ -43,6 +43,9 @@ TEST_CASE("a CUDA driver that is not there, not one, or too old") {
                                           " supports CUDA 11.8, aotpack needs a driver for CUDA 12.0 or later");
   setenv("FAKE_CUDA_VERSION", "12030", 1);
   CHECK_FALSE(Driver(FAKE_LIBCUDA).has_graphs());
+  CHECK(Driver(FAKE_LIBCUDA).has_early_starts());
+  setenv("FAKE_CUDA_VERSION", "12020", 1);
+  CHECK_FALSE(Driver(FAKE_LIBCUDA).has_early_starts());
   unsetenv("FAKE_CUDA_VERSION");
   const Driver driver(FAKE_LIBCUDA);
   CHECK(driver.has_graphs());

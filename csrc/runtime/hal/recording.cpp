@@ -21,7 +21,7 @@ bool same_operation(const Operation& a, const Operation& b) {
   return a.kind == b.kind && a.first_word == b.first_word && a.first_argument == b.first_argument &&
          a.value == b.value && a.item == b.item && a.count == b.count && x.code == y.code && x.kernel == y.kernel &&
          std::equal(x.grid, x.grid + 3, y.grid) && std::equal(x.block, x.block + 3, y.block) &&
-         x.shared_bytes == y.shared_bytes && x.num_arguments == y.num_arguments;
+         x.shared_bytes == y.shared_bytes && x.flags == y.flags && x.num_arguments == y.num_arguments;
 }
 
 bool same_view(const aotpack_module_tensor& a, const aotpack_module_tensor& b) {

@@ -9,11 +9,16 @@ enum { ALLOC, FREE, FAIL, SEED, LAUNCH, COPY, UPLOAD, DOWNLOAD, FILL };
 static const char* const names[] = {AOTPACK_MODULE_IMPORTS(NAME) AOTPACK_DEVICE_IMPORTS(NAME)};
 #undef NAME
 
+static inline int32_t launch_with(const aotpack_module_call* call, uint32_t asset, const char* kernel, uint32_t blocks,
+                                  void* const* arguments, uint32_t num_arguments, uint32_t flags) {
+  const aotpack_module_launch launch = {
+      sizeof launch, &call->assets[asset], kernel, {blocks, 1, 1}, {128, 1, 1}, 0, flags, arguments, num_arguments, 0};
+  return ((aotpack_import_launch_fn)call->imports[LAUNCH])(call->runtime, &launch);
+}
+
 static inline int32_t launch(const aotpack_module_call* call, uint32_t asset, const char* kernel, uint32_t blocks,
                              void* const* arguments, uint32_t num_arguments) {
-  const aotpack_module_launch launch = {sizeof launch, &call->assets[asset], kernel, {blocks, 1, 1}, {128, 1, 1}, 0, 0,
-                                        arguments,     num_arguments,        0};
-  return ((aotpack_import_launch_fn)call->imports[LAUNCH])(call->runtime, &launch);
+  return launch_with(call, asset, kernel, blocks, arguments, num_arguments, 0);
 }
 
 /* A dense output in memory of its own; its data, or NULL. */

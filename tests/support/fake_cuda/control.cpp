@@ -68,6 +68,11 @@ EXPORT size_t fake_cuda_graphs(void) {
   return state().graphs.size();
 }
 
+EXPORT uint64_t fake_cuda_early_starts(void) {
+  const std::lock_guard lock(state().mutex);
+  return state().early_starts;
+}
+
 EXPORT void fake_cuda_set_capturing(void* stream, int is_capturing) {
   const std::lock_guard lock(state().mutex);
   const auto known = state().streams.find(static_cast<CUstream_st*>(stream));

@@ -24,6 +24,8 @@ size_t fake_cuda_libraries(void);
 /* Graphs that can be launched, and those that they were made from. */
 size_t fake_cuda_execs(void);
 size_t fake_cuda_graphs(void);
+/* Kernels that might start before the kernel before them had ended, in launches of graphs or plain ones. */
+uint64_t fake_cuda_early_starts(void);
 /* Whether a stream says that a caller captures it. */
 void fake_cuda_set_capturing(void* stream, int is_capturing);
 /* Work that waits in the queue of a stream. */

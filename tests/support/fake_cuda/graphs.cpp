@@ -155,6 +155,7 @@ EXPORT int cuGraphAddDependencies_v2(CUgraph_st* graph, CUgraphNode_st* const* f
   if (edges->from_port != 1 || edges->to_port != 0 || edges->type != 1) return 1;
   if (!(*from)->is_kernel || !(*to)->is_kernel) return 1;
   graph->is_open = false;
+  (*to)->starts_early = true;
   return 0;
 }
 
@@ -164,7 +165,10 @@ EXPORT int cuGraphInstantiateWithFlags(CUgraphExec_st** out, CUgraph_st* graph, 
   if (flags != 0 || graph->is_open) return 1;
   auto made = std::make_unique<CUgraphExec_st>();
   made->graph = graph;
-  for (const auto& node : graph->nodes) made->work.push_back(node->work);
+  for (const auto& node : graph->nodes) {
+    made->work.push_back(node->work);
+    if (node->starts_early) ++made->early_starts;
+  }
   *out = made.get();
   state().execs.emplace(*out, std::move(made));
   return 0;
@@ -200,5 +204,6 @@ EXPORT int cuGraphLaunch(CUgraphExec_st* exec, CUstream_st* stream) {
   for (const Work& work : exec->work) {
     if (const int failed = submit(stream, work)) return failed;
   }
+  state().early_starts += exec->early_starts;
   return 0;
 }

@@ -108,14 +108,22 @@ EXPORT int cuLaunchKernel(CUkern_st* kernel, unsigned grid_x, unsigned grid_y, u
   ENTER(true);
   const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
   Work work = extra == nullptr ? launch_of(kernel, grid, block, shared_bytes, arguments) : Work();
-  return work ? submit(stream, std::move(work)) : 1;
+  if (!work) return 1;
+  const int result = submit(stream, std::move(work));
+  if (result == 0) find(stream)->ends_with_kernel = true;
+  return result;
 }
 
 // Of attributes, only that the kernel waits itself for the work before it, which the driver without a GPU does for all.
+// That has to be a kernel.
 EXPORT int cuLaunchKernelEx(const LaunchConfig* config, CUkern_st* kernel, void** arguments, void** extra) {
   {
     ENTER(true);
     if (config->num_attributes != 1 || config->attributes->id != 6 || config->attributes->value != 1) return 1;
+    const CUstream_st* stream = find(config->stream);
+    if (stream == nullptr) return 400;
+    if (!stream->ends_with_kernel) return 1;
+    ++state().early_starts;
   }
   const unsigned *grid = config->grid, *block = config->block;
   return cuLaunchKernel(kernel, grid[0], grid[1], grid[2], block[0], block[1], block[2], config->shared_bytes,

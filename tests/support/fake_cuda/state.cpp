@@ -115,6 +115,7 @@ int submit(CUstream_st* stream, Work work) {
   if (target == nullptr) return 400;
   if (target->context != current.back()) return 400;
   target->work.push_back(std::move(work));
+  target->ends_with_kernel = false;
   return 0;
 }
 

@@ -26,6 +26,7 @@ struct CUstream_st {
   CUctx_st* context;
   std::deque<fake_cuda::Work> work;
   bool is_capturing = false;
+  bool ends_with_kernel = false;  // what was submitted last
 };
 struct CUevent_st {
   CUstream_st* stream = nullptr;
@@ -43,6 +44,7 @@ struct CUgraphNode_st {
   size_t index;
   fake_cuda::Work work;
   bool is_kernel;
+  bool starts_early = false;
 };
 struct CUgraph_st {
   std::vector<std::unique_ptr<CUgraphNode_st>> nodes;
@@ -51,6 +53,7 @@ struct CUgraph_st {
 struct CUgraphExec_st {
   CUgraph_st* graph;
   std::vector<fake_cuda::Work> work;
+  uint64_t early_starts = 0;
 };
 
 namespace fake_cuda {
@@ -82,6 +85,7 @@ struct State {
   std::map<CUgraph_st*, std::unique_ptr<CUgraph_st>> graphs;
   std::map<CUgraphExec_st*, std::unique_ptr<CUgraphExec_st>> execs;
   std::set<void*> pinned;
+  uint64_t early_starts = 0;
 };
 
 State& state();

@@ -222,7 +222,9 @@ void CudaStream::launch(const aotpack_module_launch& launch) {
   const KernelHandle handle = kernel->get(launch.kernel, launch.shared_bytes);
   const auto arguments = const_cast<void**>(launch.arguments);
   Result result = kSuccess;
-  if ((launch.flags & AOTPACK_LAUNCH_WAITS) != 0 && driver_.has_early_starts()) {
+  // Waiting covers the kernel before it. Kernels of the caller may be started early, too, and not wait, so that work
+  // before those may go on still: the first kernel of a call leaves it to the driver.
+  if ((launch.flags & AOTPACK_LAUNCH_WAITS) != 0 && follows_launch_ && driver_.has_early_starts()) {
     LaunchAttribute attribute{LaunchAttribute::kStartsEarly, {}, {1}};
     const LaunchConfig config{
         {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, launch.shared_bytes, busy(), &attribute, 1};
@@ -231,6 +233,7 @@ void CudaStream::launch(const aotpack_module_launch& launch) {
     result = driver_.cuLaunchKernel(handle, grid[0], grid[1], grid[2], block[0], block[1], block[2],
                                     launch.shared_bytes, busy(), arguments, nullptr);
   }
+  follows_launch_ = true;
   if (result != kSuccess) [[unlikely]] {
     device_.raise(result,
                   format("launching kernel '%s' (grid %u x %u x %u, block %u x %u x %u, %u bytes of shared memory)",

@@ -27,7 +27,10 @@ class CudaStream final : public Stream {
   void copy_on_device(void* to, const void* from, size_t bytes) override;
   void copy_strided_on_device(void* to, const int64_t* to_strides, const void* from, const int64_t* from_strides,
                               const int64_t* sizes, int32_t rank, size_t item) override;
-  void begin() override { current_.emplace(device_); }
+  void begin() override {
+    current_.emplace(device_);
+    follows_launch_ = false;
+  }
   void end() noexcept override { current_.reset(); }
   void wait() override;
   void finish() override;
@@ -40,6 +43,7 @@ class CudaStream final : public Stream {
   // The handle for the driver, which gets work next.
   StreamHandle busy() noexcept {
     is_idle_ = false;
+    follows_launch_ = false;
     return stream_;
   }
 
@@ -68,6 +72,7 @@ class CudaStream final : public Stream {
   std::optional<Current> current_;  // during a call
   bool is_own_ = true;
   bool is_idle_ = true;                        // since the last wait()
+  bool follows_launch_ = false;                // the last work of this call is a kernel of a module
   bool uses_host_memory_ = false;              // of some copy since the last wait()
   std::vector<std::unique_ptr<char[]>> held_;  // what such copies read
   std::unique_ptr<Pinned> staging_;            // for small uploads; made at the first
