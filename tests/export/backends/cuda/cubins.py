@@ -12,6 +12,12 @@ from aotpack.archive import ArchiveReader, Module
 
 _EM_CUDA = 190
 _SHT_STRTAB, _SHT_CUDA_INFO = 3, 0x70000000
+# Instructions, by their lowest 12 bits.
+_INSTRUCTION = 16
+_ACQBULK = 0x82E
+# BRA and EXIT; LD, LDG, ST, STG, ATOM, RED, ATOMG, LDGSTS and UTMALDG, which access global memory.
+_BRA, _EXIT = 0x947, 0x94D
+_ACCESSES = {0x980, 0x981, 0x985, 0x986, 0x38A, 0x98A, 0x38B, 0x98B, 0x98E, 0x3A8, 0x9A8, 0x3A9, 0x9A9, 0xFAE, 0x5B4}
 # Of `.nv.info.<kernel>`: an attribute whose value is two bytes in place of a size, and one whose bytes are the number
 # of a symbol, where arguments begin in their memory, and their size.
 _CBANK_PARAM_SIZE = 0x19
@@ -21,11 +27,21 @@ _IMPORTS = ("alloc", "free", "fail", "seed", "launch", "copy", "upload", "downlo
 
 @dataclass(frozen=True)
 class Cubin:
-    """Device code: the `sm_` number that it is for, and by kernel the bytes of its arguments and where they begin."""
+    """Device code: the `sm_` number that it is for, and by kernel the bytes of its arguments, where they begin, and its
+    instructions."""
 
     architecture: int
     arguments: dict[str, int]
     begins: dict[str, int]
+    instructions: dict[str, list[int]]
+
+    @property
+    def waits(self) -> bool:
+        """Whether its kernel waits for those before it: on every path, and before it accesses memory."""
+        (found,) = self.instructions.values()
+        # Kernels end with a branch to themselves: instructions are where they are looked for.
+        assert _BRA in found
+        return _ACQBULK in found and not set(found[: found.index(_ACQBULK)]) & {_BRA, _EXIT, *_ACCESSES}
 
 
 def read_cubin(data: bytes) -> Cubin:
@@ -39,7 +55,7 @@ def read_cubin(data: bytes) -> Cubin:
     offset, size, count, names = (*struct.unpack_from("<Q", data, 40), *struct.unpack_from("<HHH", data, 58))
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, offset + i * size) for i in range(count)]
     strings = sections[names]
-    arguments, begins = {}, {}
+    arguments, begins, instructions = {}, {}, {}
     for section in sections:
         start = strings[4] + section[0]
         name = data[start : data.index(b"\0", start)].decode()
@@ -48,7 +64,11 @@ def read_cubin(data: bytes) -> Cubin:
             found = _attributes(data[section[4] : section[4] + section[5]])
             arguments[kernel] = found[_CBANK_PARAM_SIZE]
             begins[kernel] = struct.unpack_from("<IHH", found[_PARAM_CBANK])[1] if _PARAM_CBANK in found else 0
-    return Cubin(architecture, arguments, begins)
+        if name.startswith(".text."):
+            places = range(section[4], section[4] + section[5], _INSTRUCTION)
+            words = [int(struct.unpack_from("<H", data, place)[0]) for place in places]
+            instructions[name.removeprefix(".text.")] = [word & 0xFFF for word in words]
+    return Cubin(architecture, arguments, begins, instructions)
 
 
 def _attributes(info: bytes) -> dict[int, Any]:
@@ -85,6 +105,7 @@ def check_module(path: Path, target: str) -> None:
     for data in cubins.values():
         cubin = read_cubin(data)
         assert cubin.architecture == wanted
+        assert cubin.waits == (wanted >= 90)
         (entry,) = cubin.arguments
         assert entry.encode() + b"\0" in code
     for name in assets.keys() - cubins.keys():
