@@ -132,6 +132,14 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def fake_providers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of libraries of NVIDIA's without a GPU (tests/support/fake_providers)."""
+    from tests.support.cuda_archives import build_fake_providers
+
+    return made_once(tmp_path_factory, "fake-providers", lambda folder: build_fake_providers(folder))
+
+
+@pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build cache for the whole run and all its processes: kernels are compiled once. AOTPACK_TEST_CACHE is a
     folder in which later runs find it again.

@@ -58,6 +58,12 @@ def tensor_map_imports() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1)
+def provider_imports() -> tuple[str, ...]:
+    """The functions that modules which use libraries of the device's vendor ask of the runtime after those."""
+    return tuple(re.findall(r"X\((\w+)\)", _macro_of_module_abi(r"AOTPACK_PROVIDER_IMPORTS\(X\)")))
+
+
+@lru_cache(maxsize=1)
 def profile_imports() -> tuple[str, ...]:
     """The functions that modules with hooks for profiles ask of the runtime after those of every module."""
     return tuple(re.findall(r"X\((\w+)\)", _macro_of_module_abi(r"AOTPACK_PROFILE_IMPORTS\(X\)")))

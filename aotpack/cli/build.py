@@ -27,6 +27,13 @@ class Float32Products(StrEnum):
     TF32 = "tf32"
 
 
+class Provider(StrEnum):
+    """Libraries that modules for GPUs may call."""
+
+    CUFFT = "cufft"
+    CUSOLVER = "cusolver"
+
+
 @reports_errors
 def build(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="model.py, package.module:function, or model.pt2")],
@@ -146,6 +153,15 @@ def build(
             help="Run operators without a GPU kernel on the host, or reject them.",
         ),
     ] = True,
+    provider: Annotated[
+        list[Provider] | None,
+        typer.Option(
+            "--provider",
+            case_sensitive=False,
+            help="Call a library of NVIDIA's where the host has it: `cufft` for Fourier transforms, `cusolver` for "
+            "linear algebra. Otherwise these run on the host, as without the option. Repeatable.",
+        ),
+    ] = None,
     float32_products: Annotated[
         Float32Products,
         typer.Option(
@@ -215,6 +231,7 @@ def build(
         aotpack build large.py -o large.aotpack --weights model.safetensors.index.json
         aotpack build large.py -o code.aotpack --code-only
         aotpack build model.py -o model.aotpack --kernel vision::nms=nms.cpp
+        aotpack build model.py -o spectrum.aotpack -t cuda-sm_90 --provider cufft
         aotpack build model.py -o slow.aotpack --without fold-batch-norm --without pack-conv
 
     Phases and their durations are printed on stderr. The last phase, `check`, runs the example call in the archive and
@@ -246,6 +263,7 @@ def build(
         code_only=code_only,
         host_steps=host_steps,
         float32_products=Float32Products.TF32.value if tf32 else float32_products.value,
+        providers=tuple(item.value for item in provider or ()),
         regions=regions.value,
         sources=sources,
         jobs=jobs,

@@ -42,6 +42,7 @@ class BuildRequest:
     updatable: bool
     code_only: bool
     host_steps: bool
+    providers: tuple[str, ...]
     float32_products: str
     regions: str
     sources: bool
@@ -175,6 +176,7 @@ def execute(request: BuildRequest) -> BuildResult:
                 updatable=request.updatable,
                 code_only=request.code_only,
                 host_steps=request.host_steps,
+                providers=request.providers,
                 float32_products=request.float32_products,
                 regions=request.regions,
                 sources=request.sources,

@@ -48,7 +48,7 @@ def doctor(as_json: AsJson = False) -> None:
     from aotpack.cli.common import print_json, stdout_console
 
     checks: list[Check] = []
-    for check in (_runtime, _host, _gpus, _compiler, _torch, _extras, _cache):
+    for check in (_runtime, _host, _gpus, _libraries, _compiler, _torch, _extras, _cache):
         checks += check()
     failed = any(check.status == "failure" for check in checks)
     if as_json:
@@ -114,6 +114,21 @@ def _gpus() -> list[Check]:
         for number, gpu in enumerate(gpus)
     )
     return [Check("gpu", "ok", f"driver for CUDA {version_text(version)}; {', '.join(listed)}")]
+
+
+def _libraries() -> list[Check]:
+    from aotpack.cli.gpus import find_gpus
+    from aotpack.cli.libraries import find_libraries
+    from aotpack.errors import DeviceError
+
+    try:
+        find_gpus()
+    except DeviceError:
+        # Nothing uses them.
+        return []
+    found = find_libraries()
+    text = ", ".join(library.describe() for library in found) or "none"
+    return [Check("providers", "ok", f"{text} (for archives that are built with --provider)")]
 
 
 def _compiler() -> list[Check]:

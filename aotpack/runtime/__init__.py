@@ -180,6 +180,7 @@ class Model(Entry):
             device=_device_id(device),
             num_threads=_checked_threads(num_threads),
             graphs=_checked_graphs(graphs),
+            provider_path=_provider_path(device),
         )
 
     @property
@@ -415,6 +416,15 @@ def _checked_graphs(graphs: int | None) -> int:
     if not 0 <= graphs <= 4096:
         raise ValueError(f"graphs must be in [0, 4096], got {graphs}")
     return graphs or -1
+
+
+def _provider_path(device: str) -> str:
+    """Where pip has installed libraries that models on this device may ask for."""
+    if device == "cpu":
+        return ""
+    from aotpack.runtime.providers import installed_folders
+
+    return ":".join(installed_folders())
 
 
 def _stream_handle(stream: int | None) -> int:

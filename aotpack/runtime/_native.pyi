@@ -46,7 +46,14 @@ class Tensor:
 class Runner:
     @overload
     def __init__(
-        self, path: str, full: bool, copy: bool | None, device: tuple[int, int], num_threads: int, graphs: int
+        self,
+        path: str,
+        full: bool,
+        copy: bool | None,
+        device: tuple[int, int],
+        num_threads: int,
+        graphs: int,
+        provider_path: str,
     ) -> None: ...
     @overload
     def __init__(self, parent: Runner, entry: str) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shutil
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from aotpack.cli import libraries
 from aotpack.cli.app import app
 from aotpack.cli.gpus import OLDEST_DRIVER, version_text
+from aotpack.runtime.providers import FILES, installed_folders
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,12 +33,15 @@ def gpu_check(fake_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return check
 
 
-def found() -> dict[str, str]:
+def found(name: str = "gpu") -> dict[str, str]:
+    (check,) = all_found(name)
+    return check
+
+
+def all_found(name: str) -> list[dict[str, str]]:
     result = CliRunner().invoke(app, ["doctor", "--json"])
     assert result.exit_code == 0, result.output
-    (check,) = [check for check in json.loads(result.stdout)["checks"] if check["name"] == "gpu"]
-    assert isinstance(check, dict)
-    return check
+    return [check for check in json.loads(result.stdout)["checks"] if check["name"] == name]
 
 
 def test_gpus_are_listed(gpu_check: Callable[..., dict[str, str]]) -> None:
@@ -57,6 +63,40 @@ def test_a_driver_without_devices(gpu_check: Callable[..., dict[str, str]]) -> N
     assert check["status"] == "warning"
     assert check["detail"] == "none: the CUDA driver finds no device"
     assert "CUDA_VISIBLE_DEVICES" in check["hint"]
+
+
+def test_libraries_that_archives_may_ask_for(
+    gpu_check: Callable[..., dict[str, str]], fake_providers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AOTPACK_PROVIDER_PATH", "/nonexistent")
+    monkeypatch.setattr(libraries, "installed_folders", lambda: [str(fake_providers)])
+    gpu_check("9.0")
+    assert found("providers")["detail"].startswith("cufft 12.0.0, cusolver 12.0.0 (")
+    monkeypatch.setenv("FAKE_PROVIDER_VERSION", "13105")
+    assert "cufft 13.1.5 (not used: versions 11 and 12 are)" in found("providers")["detail"]
+    monkeypatch.setattr(libraries, "installed_folders", list)
+    assert found("providers")["detail"].startswith("none")
+    monkeypatch.setenv("AOTPACK_LIBCUDA", str(tmp_path / "nothing.so"))
+    assert not all_found("providers")
+
+
+def test_folders_of_installed_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = installed_folders()
+    for name in ("cu13/lib/libcufft.so.12", "cusolver/lib/libcusolver.so.11", "nccl/lib/libnccl.so.2", "empty/x"):
+        (tmp_path / "nvidia" / name).parent.mkdir(parents=True)
+        (tmp_path / "nvidia" / name).touch()
+    importlib.invalidate_caches()
+    folders = [str(tmp_path / "nvidia" / name / "lib") for name in ("cu13", "cusolver")]
+    assert installed_folders() == [*folders, *before]
+
+
+def test_libraries_are_those_of_the_runtime() -> None:
+    for provider, files in FILES.items():
+        text = (ROOT / "csrc/runtime/hal/cuda" / f"{provider}.cpp").read_text()
+        assert re.findall(r"lib\w+\.so\.\d+", text) == list(files)
+        assert "version >= 11000 && version < 13000" in text
+    assert libraries.USABLE == (11000, 13000)
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from aotpack.cli.app import app
+from aotpack.cli.build import Provider
+from aotpack.export.backends.cuda.providers import PROVIDERS
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.torch
@@ -65,3 +68,28 @@ def test_without_host_steps(source: Path) -> None:
     assert "1 operator is not supported on GPUs" in result.stderr
     assert "return x.topk(3)" in result.stderr
     assert not source.with_suffix(".aotpack").exists()
+
+
+def test_calls_that_a_provider_may_compute(source: Path) -> None:
+    source.write_text(_MODEL.replace("x.topk(3)", "torch.fft.rfft(x), x.topk(3)"))
+    result = build(source, "--provider", "cufft", "--provider", "cusolver")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"note: \S*fft\S* runs on the host unless cufft computes it, \d+ bytes", result.stderr)
+    assert "note: aten.topk runs on the host, 152 bytes" in result.stderr
+    archive = str(source.with_suffix(".aotpack"))
+    shown = CliRunner().invoke(app, ["inspect", archive, "--kernels"]).stdout
+    assert "fft_r2c by cufft, or on the host" in shown
+    # The other one has nothing to do in this model.
+    assert re.search(r"providers +cufft *\n", shown)
+    steps = json.loads(build(source, "--provider", "cufft", "--json").stdout)["host_steps"]["forward"]["default"]
+    assert sorted(step["provider"] for step in steps) == ["", "cufft"]
+
+
+def test_a_provider_that_there_is_not(source: Path) -> None:
+    result = build(source, "--provider", "mkl")
+    assert result.exit_code == 2
+    assert "'mkl' is not one of" in result.stderr
+
+
+def test_the_providers_of_builds_are_those_of_the_command() -> None:
+    assert tuple(provider.value for provider in Provider) == PROVIDERS

@@ -8,9 +8,9 @@ namespace aotpack::tests {
 namespace {
 
 // Before anything asks for a device.
-[[maybe_unused]] const int environment = setenv("AOTPACK_LIBCUDA", FAKE_LIBCUDA, 1) +
-                                         setenv("FAKE_CUDA_DEVICES", "9.0,8.6,12.1", 1) +
-                                         setenv("FAKE_CUDA_MEMORY", "268435456", 1);
+[[maybe_unused]] const int environment =
+    setenv("AOTPACK_LIBCUDA", FAKE_LIBCUDA, 1) + setenv("FAKE_CUDA_DEVICES", "9.0,8.6,12.1", 1) +
+    setenv("AOTPACK_PROVIDER_PATH", "/nonexistent::" FAKE_PROVIDERS, 1) + setenv("FAKE_CUDA_MEMORY", "268435456", 1);
 
 const char* const kImports[] = {"alloc", "free", "fail", "seed", "launch", "copy", "upload", "download", "fill"};
 
@@ -128,6 +128,19 @@ ArchiveWriter cuda_moves_archive() {
       {}, {entry("forward", {}, {value("x", "float32", {4}), number("k", "int")},
                  {value("filled", "int64", {3}), value("bytes", "uint8", {5}), value("table", "float32", {3, 2})},
                  {only})});
+  return writer;
+}
+
+ArchiveWriter cuda_provide_archive() {
+  ArchiveWriter writer;
+  Json module =
+      cuda_module(writer, MODULE_cuda_provide, {}, "cuda-sm_90", {{"affine.cubin", fake_cubin("sm_90", "affine")}});
+  for (const char* name : {"tensor_map", "provide"}) module["imports"].push(name);
+  Json only = variant("default", {}, {});
+  only["targets"] = targets({module}, 2, 1);
+  writer.manifest = manifest(
+      {}, {entry("forward", {dim("rows", 1, 1 << 16)}, {value("x", "float32", {size("rows"), 8}), number("k", "int")},
+                 {value("spectrum", "complex64", {size("rows"), 5})}, {only})});
   return writer;
 }
 

@@ -32,6 +32,8 @@ Json cuda_module(ArchiveWriter& writer, const char* path, std::vector<Json> cons
 ArchiveWriter cuda_affine_archive(const std::vector<std::string>& targets = {"cuda-sm_90"}, bool with_ptx = true);
 ArchiveWriter cuda_mutate_archive();
 ArchiveWriter cuda_moves_archive();
+// The half spectrum complex64 [rows, 5] of x float32 [rows, 8] by cuFFT, zeros without it: see modules/cuda_provide.c.
+ArchiveWriter cuda_provide_archive();
 // y = 2 * (k * (x + w) + w) + w and z = x + w, x float32 [batch, 4]: see modules/cuda_chain.c.
 ArchiveWriter cuda_chain_archive();
 // y = x + 6 * w, x float32 [batch, 4], w = [1, 2, 3, 4]: see modules/cuda_waits.c.

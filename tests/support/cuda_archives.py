@@ -48,6 +48,15 @@ def build_fake_driver(path: Path) -> Path:
     return path
 
 
+def build_fake_providers(folder: Path) -> Path:
+    """Compiles tests/support/fake_providers into libraries of `folder`."""
+    flags = ["-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror"]
+    for name in ("cufft", "cusolver"):
+        source = _FAKE.parent / "fake_providers" / f"{name}.cpp"
+        subprocess.run(["c++", *flags, str(source), "-o", str(folder / f"lib{name}.so.12")], check=True)
+    return folder
+
+
 def fake_cubin(architecture: str, kernel: str) -> bytes:
     """What the driver without a GPU loads as a cubin."""
     return f"FAKECUBIN {architecture} {kernel}\0".encode()

@@ -7,7 +7,7 @@ line in `driver/backends.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -55,17 +55,22 @@ class HostStep:
         module: path and class of the innermost module of the model that it is in; "" where there is none.
         line: of the model; "" if it is not known.
         nbytes: what is copied between device and host; None where sizes are dynamic.
+        provider: the library that does it on the device, where the host has it; "" if none does.
     """
 
     operator: str
     module: str
     line: str
     nbytes: int | None
+    provider: str = ""
 
     def describe(self) -> str:
         """The operator, its line in the model and what is copied, in words."""
         size = "a dynamic number of bytes" if self.nbytes is None else f"{self.nbytes} bytes"
-        return f"{self.operator} runs on the host, {size} copied per call{f': {self.line}' if self.line else ''}"
+        unless = f" unless {self.provider} computes it" if self.provider else ""
+        return (
+            f"{self.operator} runs on the host{unless}, {size} copied per call{f': {self.line}' if self.line else ''}"
+        )
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,7 @@ class LoweredModule:
         tf32: whether it multiplies float32 in TF32, in kernels of this project or of the user.
         blocks: memory that it allocates for values; for people. Empty if the backend does not tell.
         hooks: whether it tells the runtime when each kernel begins and ends.
+        providers: the libraries that it calls where the host has them.
     """
 
     target: str
@@ -124,6 +130,7 @@ class LoweredModule:
     tf32: bool = False
     blocks: tuple[MemoryBlock, ...] = ()
     hooks: bool = False
+    providers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -178,7 +185,14 @@ class Backend(Protocol):
         """Compiles, while active, what is known before code is generated."""
 
     def lower(
-        self, program: Program, target: str, *, weights_known: bool, shared: bool = False, hooks: bool = False
+        self,
+        program: Program,
+        target: str,
+        *,
+        weights_known: bool,
+        shared: bool = False,
+        hooks: bool = False,
+        providers: Collection[str] = (),
     ) -> Any:
         """Generates the sources of a module: a `LoweredModule` of its own class.
 
@@ -188,6 +202,7 @@ class Backend(Protocol):
             weights_known: whether code may be made for the values of weights.
             shared: whether the module computes other programs too, which have other constants.
             hooks: whether the module tells the runtime when each kernel begins and ends, for profiles.
+            providers: libraries that modules for devices call where the host has them.
 
         Raises:
             BuildError: this backend has no hooks.

@@ -14,6 +14,7 @@ from aotpack.building.frames import roomy
 from aotpack.building.processes import ProcessGroup
 from aotpack.errors import BuildError, UnsupportedTargetError
 from aotpack.export.backends.backend import HostStep, Tools
+from aotpack.export.backends.cuda.providers import checked as checked_providers
 from aotpack.export.diagnostics.internal_errors import reported
 from aotpack.export.driver import self_check
 from aotpack.export.driver.clock import Clock, Progress
@@ -91,6 +92,7 @@ def build_archive(
         )
     names = _target_names(targets)
     opt_level = _opt_level(options.opt_level)
+    providers = checked_providers(options.providers)
     output = Path(output)
     check_output(output)
     cache = BuildCache(Path(options.cache_dir) if options.cache_dir else None)
@@ -104,7 +106,15 @@ def build_archive(
             self_check.prepare()
         about = {each.unit.label: f"{each.unit.label} " if len(units) > 1 else "" for each in units}
         with float32_products(options.float32_products):
-            lowered = lower_all(units, tools, clock, weights_known=weights is None, about=about, hooks=options.profile)
+            lowered = lower_all(
+                units,
+                tools,
+                clock,
+                weights_known=weights is None,
+                about=about,
+                hooks=options.profile,
+                providers=providers,
+            )
         if not options.host_steps:
             refuse_host_steps(each.module for modules in lowered for each in modules)
         compiled = [

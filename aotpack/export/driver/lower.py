@@ -24,6 +24,7 @@ def lower_all(
     weights_known: bool,
     about: Mapping[str, str],
     hooks: bool,
+    providers: Sequence[str],
 ) -> list[list[Lowered]]:
     """All units' sources, before any is compiled: operators without a kernel are reported for all of them at once."""
     lowered: list[list[Lowered]] = []
@@ -49,6 +50,7 @@ def lower_all(
                                     weights_known=weights_known,
                                     shared=piece.shared,
                                     hooks=hooks,
+                                    providers=providers,
                                 )
                         modules[piece.stage, target] = Lowered(
                             piece.backend, piece.program, module, piece.stage, piece.model

@@ -47,12 +47,14 @@ def producer(units: Sequence[CompiledUnit], tools: Tools) -> dict[str, str]:
     for name, backend in backends.items():
         own = [module.lowered for module in modules if module.backend.name == name]
         told.update(backend.provenance(own, tools))
+    providers = sorted({name for module in modules for name in module.lowered.providers})
     return {
         "aotpack": __version__,
         "torch": str(torch.__version__),
         "compiler": tools.compiler.version,
         "source_sha256": _source_hash([module.lowered for module in modules]),
         **told,
+        **({"providers": ", ".join(providers)} if providers else {}),
         **({"float32_products": "tf32"} if any(module.lowered.tf32 for module in modules) else {}),
     }
 

@@ -92,6 +92,10 @@ typedef struct aotpack_load_options {
   /* CUDA graphs that each context keeps at most, up to 4096; 0: the default, 8; -1: none. Ignored on the CPU. */
   int32_t graphs;
   int32_t reserved; /* not read */
+  /* Folders with libraries that archives may ask for, such as cuFFT, separated by ':'; they are searched after those of
+   * the environment variable AOTPACK_PROVIDER_PATH and before those of the system. For all models of the process. May
+   * be NULL. */
+  const char* provider_path;
 } aotpack_load_options;
 
 typedef struct aotpack_model aotpack_model;

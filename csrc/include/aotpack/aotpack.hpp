@@ -232,8 +232,9 @@ enum class Load { kDefault = AOTPACK_LOAD_DEFAULT, kMap = AOTPACK_LOAD_MAP, kCop
 struct LoadOptions {
   Verify verify = Verify::kCode;
   Load mode = Load::kDefault;
-  DLDevice device = {kDLCPU, 0};  // where the model runs
-  std::optional<int> graphs;      // CUDA graphs that each context keeps at most; 0: none; default: 8
+  DLDevice device = {kDLCPU, 0};   // where the model runs
+  std::optional<int> graphs;       // CUDA graphs that each context keeps at most; 0: none; default: 8
+  std::string provider_path = {};  // folders with libraries such as cuFFT, separated by ':'
 };
 
 // A low-rank update of a weight: adds scale * up * down. `down` is [rank, in...], `up` is [out, rank].
@@ -267,6 +268,7 @@ class Model {
     options.mode = static_cast<aotpack_load_mode>(how.mode);
     options.device = how.device;
     if (how.graphs) options.graphs = *how.graphs == 0 ? -1 : *how.graphs;
+    options.provider_path = how.provider_path.c_str();
     aotpack_model* handle = nullptr;
     detail::check(aotpack_model_load(path.c_str(), &options, &handle));
     return Model(handle);

@@ -171,6 +171,29 @@ typedef int32_t (*aotpack_import_tensor_map_fn)(void* runtime, const aotpack_mod
 /* X(name) each, like AOTPACK_MODULE_IMPORTS; such modules list them after those for devices. */
 #define AOTPACK_TENSOR_MAP_IMPORTS(X) X(tensor_map)
 
+/* Work for a library of the device's vendor, such as a Fourier transform by cuFFT. docs/abi.md lists the operations. */
+typedef struct aotpack_module_library_call {
+  size_t struct_size;
+  const char* operation;
+  const aotpack_module_tensor* tensors; /* on the device; `block` is not read. What is written comes last */
+  const int64_t* numbers;
+  uint32_t num_tensors;
+  uint32_t num_numbers;
+} aotpack_module_library_call;
+
+/* Imports for modules on devices that use such libraries where the host has them. */
+
+/* "provide": submits work to the call's stream by means of a library. `*out_done` is 1 then. Otherwise it is 0, what
+ * the operation writes is undefined, and the module does the work itself: the runtime does not know the operation, the
+ * host has no library for it, or the library does not take these tensors. Returns AOTPACK_MODULE_OK or another code
+ * like "launch". */
+typedef int32_t (*aotpack_import_provide_fn)(void* runtime, const aotpack_module_library_call* call,
+                                             uint32_t* out_done);
+
+/* X(name) each, like AOTPACK_MODULE_IMPORTS; such modules list them after those of tensor maps, which they
+ * list, too. */
+#define AOTPACK_PROVIDER_IMPORTS(X) X(provide)
+
 typedef struct aotpack_module_call {
   size_t struct_size;
   void* runtime;                          /* passed back as the first argument of every import */

@@ -8,11 +8,14 @@
 namespace aotpack::module {
 
 #define AOTPACK_IMPORT_NAME(name) #name,
-// Only modules that describe matrices need what not every runtime has.
+// Only modules that describe matrices, or use libraries, need what not every runtime has.
 inline constexpr const char* kImportNames[] = {AOTPACK_MODULE_IMPORTS(AOTPACK_IMPORT_NAME)
                                                    AOTPACK_DEVICE_IMPORTS(AOTPACK_IMPORT_NAME)
 #ifdef AOTPACK_MODULE_HAS_TENSOR_MAPS
                                                        AOTPACK_TENSOR_MAP_IMPORTS(AOTPACK_IMPORT_NAME)
+#endif
+#ifdef AOTPACK_MODULE_HAS_PROVIDERS
+                                                           AOTPACK_PROVIDER_IMPORTS(AOTPACK_IMPORT_NAME)
 #endif
 };
 #undef AOTPACK_IMPORT_NAME

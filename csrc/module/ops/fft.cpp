@@ -4,51 +4,13 @@
 #include <cmath>
 
 #include "kernels/fft.h"
-#include "ops/slices.h"
+#include "ops/fft_layout.h"
 
 using namespace aotpack::module;
 using aotpack::kernels::FftShape;
+using Dims = FftDims;
 
 namespace {
-
-constexpr int kMaxRank = AOTPACK_MAX_RANK;
-
-struct Dims {
-  int32_t count = 0;
-  int32_t dims[kMaxRank];
-
-  Dims(const Tensor* self, const int64_t* dim, int64_t dim_len) {
-    bool seen[kMaxRank] = {};
-    for (int64_t i = 0; i < dim_len; ++i) {
-      const int32_t d = wrap_dim(dim[i], self->rank);
-      if (self->rank == 0 || seen[d]) throw_invalid("FFT dims must be unique");
-      seen[d] = true;
-      dims[count++] = d;
-    }
-  }
-  int32_t last() const { return dims[count - 1]; }
-};
-
-int32_t real_dtype(const Tensor* self, const char* op) {
-  if (self->dtype == AOTPACK_DTYPE_COMPLEX64 || self->dtype == AOTPACK_DTYPE_FLOAT32) return AOTPACK_DTYPE_FLOAT32;
-  if (self->dtype == AOTPACK_DTYPE_COMPLEX128 || self->dtype == AOTPACK_DTYPE_FLOAT64) return AOTPACK_DTYPE_FLOAT64;
-  throw_invalid(std::string(op) + " of " + dtype_name(self->dtype) + " is not supported");
-}
-
-int32_t complex_dtype(int32_t real) {
-  return real == AOTPACK_DTYPE_FLOAT32 ? AOTPACK_DTYPE_COMPLEX64 : AOTPACK_DTYPE_COMPLEX128;
-}
-
-Tensor* dense(int32_t rank, const int64_t* sizes, const int64_t* order, int64_t order_len, int32_t dtype) {
-  if (order_len != rank) throw_invalid("the order of an FFT's result must name each dim once");
-  int64_t strides[kMaxRank];
-  int64_t step = 1;
-  for (int32_t i = rank - 1; i >= 0; --i) {
-    strides[order[i]] = step;
-    step *= sizes[order[i]] > 1 ? sizes[order[i]] : 1;
-  }
-  return Call::current().empty(rank, sizes, strides, dtype);
-}
 
 // 1, 1/sqrt(n) or 1/n for n points of the real or complex signal.
 double factor(const int64_t* sizes, const Dims& dims, int64_t normalization) {
@@ -59,7 +21,7 @@ double factor(const int64_t* sizes, const Dims& dims, int64_t normalization) {
 }
 
 struct Strides {
-  int64_t bytes[kMaxRank];
+  int64_t bytes[AOTPACK_MAX_RANK];
   explicit Strides(const Tensor* tensor) {
     for (int32_t d = 0; d < tensor->rank; ++d) bytes[d] = tensor->strides[d] * element_size(tensor->dtype);
   }
@@ -75,7 +37,7 @@ void complex_dims(const Tensor* from, const Tensor* to, const int32_t* dims, int
                   double scale) {
   const int threads = Call::current().num_threads();
   const Strides read(from), write(to);
-  with_real(real_dtype(from, "FFT"), [&]<typename T>(T) {
+  with_real(fft_real_dtype(from, "FFT"), [&]<typename T>(T) {
     const Tensor* source = from;
     for (int32_t i = count - 1; i >= 0; --i) {
       const Strides& strides = source == from ? read : write;
@@ -89,12 +51,12 @@ void complex_dims(const Tensor* from, const Tensor* to, const int32_t* dims, int
 // The second half of a real signal's transform is the first one mirrored and conjugate; element `size - k` is k's.
 void mirror(const Tensor* to, int32_t axis) {
   const int64_t size = to->sizes[axis], half = size / 2 + 1, stride = to->strides[axis];
-  int64_t sizes[kMaxRank];
+  int64_t sizes[AOTPACK_MAX_RANK];
   std::copy(to->sizes, to->sizes + to->rank, sizes);
   sizes[axis] = 1;
   int64_t lines = 1;
   for (int32_t d = 0; d < to->rank; ++d) lines *= sizes[d];
-  with_real(real_dtype(to, "FFT"), [&]<typename T>(T) {
+  with_real(fft_real_dtype(to, "FFT"), [&]<typename T>(T) {
     for_parts(parts_for(lines, static_cast<double>(size)), lines, [&](int64_t, int64_t begin, int64_t end) {
       Walk<1> walk(to->rank, sizes);
       walk.add(0, to->strides);
@@ -116,7 +78,7 @@ void aoti_torch_cpu_fft_c2c(AotpackTensor self, const int64_t* dim, int64_t dim_
                             int32_t forward, const int64_t* order, int64_t order_len, AotpackTensor* ret0) {
   if (!is_complex_dtype(self->dtype)) throw_invalid("FFT of complex numbers: the argument is real");
   const Dims dims(self, dim, dim_len);
-  Owned result(dense(self->rank, self->sizes, order, order_len, self->dtype));
+  Owned result(fft_result(self->rank, self->sizes, order, order_len, self->dtype));
   if (dims.count == 0) {
     copy_strided(result.get(), self);
   } else if (self->numel() > 0) {
@@ -128,13 +90,13 @@ void aoti_torch_cpu_fft_c2c(AotpackTensor self, const int64_t* dim, int64_t dim_
 void aoti_torch_cpu_fft_r2c(AotpackTensor self, const int64_t* dim, int64_t dim_len, int64_t normalization,
                             int32_t onesided, const int64_t* order, int64_t order_len, AotpackTensor* ret0) {
   if (is_complex_dtype(self->dtype)) throw_invalid("FFT of real numbers: the argument is complex");
-  const int32_t real = real_dtype(self, "FFT");
+  const int32_t real = fft_real_dtype(self, "FFT");
   const Dims dims(self, dim, dim_len);
   if (dims.count == 0) throw_invalid("FFT of real numbers needs a dim");
-  int64_t sizes[kMaxRank];
+  int64_t sizes[AOTPACK_MAX_RANK];
   std::copy(self->sizes, self->sizes + self->rank, sizes);
   if (onesided != 0) sizes[dims.last()] = sizes[dims.last()] / 2 + 1;
-  Owned result(dense(self->rank, sizes, order, order_len, complex_dtype(real)));
+  Owned result(fft_result(self->rank, sizes, order, order_len, fft_complex_dtype(real)));
   if (self->numel() == 0) {
     if (result->numel() > 0) throw_invalid("Invalid number of data points (0) specified");
     *ret0 = result.release();
@@ -155,23 +117,14 @@ void aoti_torch_cpu_fft_r2c(AotpackTensor self, const int64_t* dim, int64_t dim_
 void aoti_torch_cpu_fft_c2r(AotpackTensor self, const int64_t* dim, int64_t dim_len, int64_t normalization,
                             int64_t last_dim_size, const int64_t* order, int64_t order_len, AotpackTensor* ret0) {
   if (!is_complex_dtype(self->dtype)) throw_invalid("inverse FFT to real numbers: the argument is real");
-  const int32_t real = real_dtype(self, "FFT");
+  const int32_t real = fft_real_dtype(self, "FFT");
   const Dims dims(self, dim, dim_len);
   if (dims.count == 0) throw_invalid("inverse FFT to real numbers needs a dim");
-  if (last_dim_size < 1) {
-    throw_invalid("Invalid number of data points (" + std::to_string(last_dim_size) + ") specified");
-  }
-  // What lies behind the half of the spectrum that counts is not looked at.
-  Tensor half = *self;
-  half.sizes[dims.last()] = last_dim_size / 2 + 1;
-  if (half.sizes[dims.last()] > self->sizes[dims.last()]) {
-    throw_invalid("inverse FFT to " + std::to_string(last_dim_size) + " real numbers of " +
-                  std::to_string(self->sizes[dims.last()]) + " complex ones");
-  }
-  int64_t sizes[kMaxRank];
+  const Tensor half = half_spectrum(self, dims.last(), last_dim_size);
+  int64_t sizes[AOTPACK_MAX_RANK];
   std::copy(self->sizes, self->sizes + self->rank, sizes);
   sizes[dims.last()] = last_dim_size;
-  Owned result(dense(self->rank, sizes, order, order_len, real));
+  Owned result(fft_result(self->rank, sizes, order, order_len, real));
   if (result->numel() == 0) {
     *ret0 = result.release();
     return;

@@ -117,6 +117,33 @@ inline Tensor* expand_batch(const Tensor* a, int32_t rank, const int64_t* sizes)
   return expand(a, rank, full);
 }
 
+// The right sides of A X = B, or of X A = B, as a view with the batches of A and B broadcast together.
+inline Tensor* broadcast_sides(const Tensor* a, const Tensor* b, bool left, const char* op) {
+  check_matrix(b, op);
+  check_same_dtype(a, b, op);
+  if ((left ? rows_of(b) : cols_of(b)) != rows_of(a)) {
+    throw_invalid(std::string(op) + ": Incompatible shapes of A and B for the equation " +
+                  (left ? "AX = B" : "XA = B") + " (" + std::to_string(rows_of(a)) + "x" + std::to_string(cols_of(a)) +
+                  " and " + std::to_string(rows_of(b)) + "x" + std::to_string(cols_of(b)) + ")");
+  }
+  int64_t sizes[AOTPACK_MAX_RANK];
+  const int32_t rank = broadcast_batches(a, b, sizes);
+  return expand_batch(b, rank, sizes);
+}
+// Uninitialised, for the solution of these right sides: its columns, or its rows, lie next to each other.
+inline Tensor* empty_solution(const Tensor* sides, bool left) {
+  return empty_matrices(sides, rows_of(sides), cols_of(sides), sides->dtype, !left);
+}
+
+inline Tensor* transposed(const Tensor* a) {
+  int64_t sizes[AOTPACK_MAX_RANK], strides[AOTPACK_MAX_RANK];
+  std::copy(a->sizes, a->sizes + a->rank, sizes);
+  std::copy(a->strides, a->strides + a->rank, strides);
+  std::swap(sizes[a->rank - 1], sizes[a->rank - 2]);
+  std::swap(strides[a->rank - 1], strides[a->rank - 2]);
+  return Call::current().borrow(a->data, a->rank, sizes, strides, a->dtype);
+}
+
 // The matrices of a tensor, of any strides, by their number.
 template <typename T>
 class Matrices {

@@ -28,11 +28,7 @@ void aoti_torch_cpu_linalg_eigh(AotpackTensor A, const char* UPLO, int32_t compu
                    if (!linalg::eigh(a, wanted, values->as<linalg::Real<T>>() + i * n, arena)) failure.note(i);
                  });
   });
-  if (failure.any()) {
-    throw_invalid("linalg.eigh" + failure.element(A->rank == 2) +
-                  ": The algorithm failed to converge because the input matrix is ill-conditioned or has too many "
-                  "repeated eigenvalues, or has elements that are not finite.");
-  }
+  failure.check_eigh(A->rank);
   *eigenvalues = values.release();
   *eigenvectors = wanted ? vectors.release() : empty_none(A->dtype);
 }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "tensor.h"
+
 namespace aotpack::module {
 
 class FirstFailure {
@@ -19,6 +21,13 @@ class FirstFailure {
   // ": (Batch element 3)", as torch writes it; "" of a single matrix.
   std::string element(bool single) const {
     return single ? "" : ": (Batch element " + std::to_string(first_.load(std::memory_order_relaxed)) + ")";
+  }
+  // Fails a call of linalg.eigh for a tensor of this rank if there is any.
+  void check_eigh(int32_t rank) const {
+    if (!any()) return;
+    throw_invalid("linalg.eigh" + element(rank == 2) +
+                  ": The algorithm failed to converge because the input matrix is ill-conditioned or has too many "
+                  "repeated eigenvalues, or has elements that are not finite.");
   }
 
  private:

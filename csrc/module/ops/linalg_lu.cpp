@@ -98,28 +98,10 @@ void solve_all(const Tensor* lu, const Tensor* pivots, bool left, bool adjoint, 
 
 // B with the batches of A and B broadcast together, in the layout of a solution.
 Tensor* right_sides(const Tensor* a, const Tensor* b, bool left, const char* op) {
-  check_matrix(b, op);
-  check_same_dtype(a, b, op);
-  if ((left ? rows_of(b) : cols_of(b)) != rows_of(a)) {
-    throw_invalid(std::string(op) + ": Incompatible shapes of A and B for the equation " +
-                  (left ? "AX = B" : "XA = B") + " (" + std::to_string(rows_of(a)) + "x" + std::to_string(cols_of(a)) +
-                  " and " + std::to_string(rows_of(b)) + "x" + std::to_string(cols_of(b)) + ")");
-  }
-  int64_t sizes[AOTPACK_MAX_RANK];
-  const int32_t rank = broadcast_batches(a, b, sizes);
-  Owned broadcast(expand_batch(b, rank, sizes));
-  Owned x(empty_matrices(broadcast.get(), rows_of(b), cols_of(b), b->dtype, !left));
+  Owned broadcast(broadcast_sides(a, b, left, op));
+  Owned x(empty_solution(broadcast.get(), left));
   copy_strided(x.get(), broadcast.get());
   return x.release();
-}
-
-Tensor* transposed(const Tensor* a) {
-  int64_t sizes[AOTPACK_MAX_RANK], strides[AOTPACK_MAX_RANK];
-  std::copy(a->sizes, a->sizes + a->rank, sizes);
-  std::copy(a->strides, a->strides + a->rank, strides);
-  std::swap(sizes[a->rank - 1], sizes[a->rank - 2]);
-  std::swap(strides[a->rank - 1], strides[a->rank - 2]);
-  return Call::current().borrow(a->data, a->rank, sizes, strides, a->dtype);
 }
 
 template <typename T, typename F>

@@ -24,6 +24,14 @@ static_assert(offsetof(aotpack_module_asset, data) == 0);
 static_assert(offsetof(aotpack_module_asset, size) == 8);
 static_assert(offsetof(aotpack_module_asset, handle) == 16);
 
+static_assert(sizeof(aotpack_module_library_call) == 40);
+static_assert(offsetof(aotpack_module_library_call, struct_size) == 0);
+static_assert(offsetof(aotpack_module_library_call, operation) == 8);
+static_assert(offsetof(aotpack_module_library_call, tensors) == 16);
+static_assert(offsetof(aotpack_module_library_call, numbers) == 24);
+static_assert(offsetof(aotpack_module_library_call, num_tensors) == 32);
+static_assert(offsetof(aotpack_module_library_call, num_numbers) == 36);
+
 static_assert(AOTPACK_MODULE_FEATURE_ASYNC == 1);
 static_assert(AOTPACK_MODULE_FEATURE_HOST_STEPS == 2);
 
@@ -60,14 +68,15 @@ static_assert(offsetof(aotpack_module, num_assets) == 56);
 static_assert(offsetof(aotpack_module, reserved) == 60);
 static_assert(offsetof(aotpack_module, asset_names) == 64);
 
-// Structs that can grow: the sizes are those of the first version 3.
+// Structs that can grow: the sizes are those of the first version 3, and of what was added to it.
 static_assert(sizeof(DLDevice) == 8);
-static_assert(sizeof(aotpack_load_options) == 32);
+static_assert(sizeof(aotpack_load_options) == 40);
 static_assert(offsetof(aotpack_load_options, struct_size) == 0);
 static_assert(offsetof(aotpack_load_options, verify) == 8);
 static_assert(offsetof(aotpack_load_options, mode) == 12);
 static_assert(offsetof(aotpack_load_options, device) == 16);
 static_assert(offsetof(aotpack_load_options, graphs) == 24);
+static_assert(offsetof(aotpack_load_options, provider_path) == 32);
 static_assert(sizeof(aotpack_context_options) == 16);
 static_assert(offsetof(aotpack_context_options, struct_size) == 0);
 static_assert(offsetof(aotpack_context_options, num_threads) == 8);

@@ -127,6 +127,7 @@ aotpack_status* aotpack_model_load(const char* path, const aotpack_load_options*
       require(all.graphs >= -1 && all.graphs <= Model::kMostGraphs,
               "aotpack_load_options.graphs must be in [-1, 4096]");
     }
+    if (all.provider_path != nullptr) aotpack::runtime::add_library_folders(all.provider_path);
     auto* model = new Model(path, all.verify, file_mode(all.mode), all.device);
     if (all.graphs != 0) model->set_graphs(static_cast<size_t>(std::max(all.graphs, 0)));
     *out_model = reinterpret_cast<aotpack_model*>(model);

@@ -26,6 +26,7 @@ Workspace::Workspace(Device& device, Allocator::Keep keep)
 void Workspace::set_stream(void* handle) {
   std::unique_ptr<Stream> next = handle != nullptr ? device_.borrow_stream(handle) : device_.make_stream();
   stream_->wait();
+  next->take_over(*stream_);
   stream_ = std::move(next);
   stream_handle_ = stream_->handle();
 }

@@ -79,6 +79,23 @@ int32_t import_tensor_map(void* runtime, const aotpack_module_tensor_map* map) n
   return submit(runtime, [&](Stream& stream) { stream.tensor_map(*map); });
 }
 
+// The memory of a call, for libraries.
+class CallMemory final : public WorkMemory {
+ public:
+  explicit CallMemory(CallState& state) : state_(state) {}
+  void* allocate(size_t bytes) noexcept override { return state_.allocate(bytes); }
+  void release(void* memory) noexcept override { state_.release(memory); }
+
+ private:
+  CallState& state_;
+};
+
+int32_t import_provide(void* runtime, const aotpack_module_library_call* call, uint32_t* out_done) noexcept {
+  *out_done = 0;
+  CallMemory memory(state_of(runtime));
+  return submit(runtime, [&](Stream& stream) { *out_done = stream.provide(*call, memory) ? 1 : 0; });
+}
+
 }  // namespace
 
 void* CallState::allocate(size_t bytes) noexcept {
@@ -160,6 +177,7 @@ void* find_import(std::string_view name, bool on_host) noexcept {
   if (on_host) return nullptr;
   AOTPACK_DEVICE_IMPORTS(AOTPACK_FIND)
   AOTPACK_TENSOR_MAP_IMPORTS(AOTPACK_FIND)
+  AOTPACK_PROVIDER_IMPORTS(AOTPACK_FIND)
 #undef AOTPACK_FIND
   return nullptr;
 }
@@ -167,8 +185,9 @@ void* find_import(std::string_view name, bool on_host) noexcept {
 const char* import_names(bool on_host) noexcept {
 #define AOTPACK_NAME(name) ", " #name
   constexpr const char* kHostNames = AOTPACK_MODULE_IMPORTS(AOTPACK_NAME) AOTPACK_PROFILE_IMPORTS(AOTPACK_NAME);
-  constexpr const char* kNames = AOTPACK_MODULE_IMPORTS(AOTPACK_NAME) AOTPACK_PROFILE_IMPORTS(AOTPACK_NAME)
-      AOTPACK_DEVICE_IMPORTS(AOTPACK_NAME) AOTPACK_TENSOR_MAP_IMPORTS(AOTPACK_NAME);
+  constexpr const char* kNames =
+      AOTPACK_MODULE_IMPORTS(AOTPACK_NAME) AOTPACK_PROFILE_IMPORTS(AOTPACK_NAME) AOTPACK_DEVICE_IMPORTS(AOTPACK_NAME)
+          AOTPACK_TENSOR_MAP_IMPORTS(AOTPACK_NAME) AOTPACK_PROVIDER_IMPORTS(AOTPACK_NAME);
 #undef AOTPACK_NAME
   return (on_host ? kHostNames : kNames) + 2;  // without the first comma
 }

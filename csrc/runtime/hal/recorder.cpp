@@ -128,4 +128,6 @@ void Recorder::upload(void*, const void*, size_t) { refuse("an upload"); }
 
 void Recorder::download(void*, const void*, size_t) { refuse("a download"); }
 
+bool Recorder::provide(const aotpack_module_library_call&, WorkMemory&) { refuse("the work of a library"); }
+
 }  // namespace aotpack::runtime

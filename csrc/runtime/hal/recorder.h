@@ -51,6 +51,7 @@ class Recorder final : public Stream {
   void download(void* to, const void* from, size_t bytes) override;
   void fill(void* to, uint64_t value, size_t item, size_t count) override;
   void tensor_map(const aotpack_module_tensor_map& map) override;
+  bool provide(const aotpack_module_library_call& call, WorkMemory& memory) override;
 
   // What the module returned.
   std::vector<aotpack_module_tensor> outputs;

@@ -8,6 +8,17 @@
 
 namespace aotpack::runtime {
 
+// Memory of the device while a call goes on; given back, it may serve later work of the same stream.
+class WorkMemory {
+ public:
+  // NULL when there is none.
+  virtual void* allocate(size_t bytes) noexcept = 0;
+  virtual void release(void* memory) noexcept = 0;
+
+ protected:
+  ~WorkMemory() = default;
+};
+
 // Belongs to one thread at a time. Work runs in the order in which it was submitted, and may end after the submitting
 // function has returned: the memory that it uses must stay valid and unchanged until wait(). Where nothing else is
 // said, functions throw DEVICE_FAILED or OUT_OF_MEMORY.
@@ -50,6 +61,10 @@ class Stream {
   virtual void upload(void* to, const void* from, size_t bytes);
   virtual void download(void* to, const void* from, size_t bytes);
   virtual void tensor_map(const aotpack_module_tensor_map& map);
+  // Whether a library has got the work; what it writes is undefined otherwise.
+  virtual bool provide(const aotpack_module_library_call&, WorkMemory&) { return false; }
+  // This stream serves from now on what another one of its device has served, whose work has ended.
+  virtual void take_over(Stream&) {}
 };
 
 // A call between Stream::begin and Stream::end.

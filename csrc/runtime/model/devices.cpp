@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "hal/cpu/device.h"
 #include "hal/cuda/device.h"
+#include "hal/cuda/vendor_library.h"
 
 namespace aotpack::runtime {
 
@@ -19,6 +20,8 @@ Device& find_device(DLDevice id) {
   if (id.device_type == kDLCUDA) return cuda::cuda_device(id.device_id);
   fail(AOTPACK_UNSUPPORTED_TARGET, "there is no such device; this version runs archives on cpu, cuda:0, cuda:1, ...");
 }
+
+void add_library_folders(const std::string& folders) { cuda::add_library_folders(folders); }
 
 size_t choose_target(const Device& device, const std::vector<Candidate>& available, const std::string& what) {
   for (const std::string_view target : device.targets()) {

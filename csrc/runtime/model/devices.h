@@ -18,6 +18,9 @@ Device& default_device() noexcept;
 // has no such device, e.g. that no CUDA driver was found.
 Device& find_device(DLDevice id);
 
+// Folders with libraries that modules for devices may ask for, separated by ':'. For the whole process.
+void add_library_folders(const std::string& folders);
+
 // What an archive has for a target, and what stands in the way of running it on a device that runs the target: "the
 // feature 'x', which this runtime does not provide". Empty: nothing.
 struct Candidate {

@@ -1,6 +1,7 @@
 #include "control.h"
 
 #include <cstring>
+#include <memory>
 
 #include "state.h"
 
@@ -105,4 +106,21 @@ EXPORT void fake_cuda_read(void* to, uint64_t from, size_t bytes) {
 EXPORT void fake_cuda_write(uint64_t to, const void* from, size_t bytes) {
   const std::lock_guard lock(state().mutex);
   std::memcpy(access(to, bytes), from, bytes);
+}
+
+EXPORT int fake_cuda_submit(void* stream, int (*run)(void* data), void* data, void (*drop)(void* data)) {
+  const std::shared_ptr<void> owned(data, drop);
+  ENTER(true);
+  return submit(static_cast<CUstream_st*>(stream), [run, owned] {
+    if (const int result = run(owned.get())) throw Fault{result};
+  });
+}
+
+EXPORT void* fake_cuda_access(uint64_t address, size_t bytes) {
+  const std::lock_guard lock(state().mutex);
+  try {
+    return device_access(address, bytes);
+  } catch (const Fault&) {
+    return nullptr;
+  }
 }

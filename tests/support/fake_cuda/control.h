@@ -36,6 +36,11 @@ void fake_cuda_free(uint64_t address);
 void fake_cuda_read(void* to, uint64_t from, size_t bytes);
 void fake_cuda_write(uint64_t to, const void* from, size_t bytes);
 
+/* Work of a library in a stream: `run` returns a CUresult when it is its turn; `drop` frees `data` afterwards. */
+int fake_cuda_submit(void* stream, int (*run)(void* data), void* data, void (*drop)(void* data));
+/* Where the host reads and writes bytes of a device; NULL outside of live allocations. */
+void* fake_cuda_access(uint64_t address, size_t bytes);
+
 /* What runs the kernels of real cubins, such as Triton's interpreter. It is called within the calls of the driver that
  * wait for work; addresses among the arguments are those of the device. */
 typedef struct fake_cuda_interpreter {

@@ -1,6 +1,7 @@
 #include "kernels.h"
 
 #include <cstring>
+#include <type_traits>
 
 namespace fake_cuda {
 namespace {
@@ -60,12 +61,39 @@ void strided(const Arguments& arguments, const Access& access, const Grid&) {
   }
 }
 
+// What csrc/runtime/hal/cuda/library_kernels.cpp has as PTX. x[i] *= factor: x, count, factor, whether x is of floats.
+void scale(const Arguments& arguments, const Access& access, const Grid&) {
+  const auto count = value<uint64_t>(arguments[1]);
+  const auto factor = value<double>(arguments[2]);
+  const auto multiply = [&](auto* x) {
+    for (size_t i = 0; i < count; ++i) x[i] *= static_cast<std::remove_pointer_t<decltype(x)>>(factor);
+  };
+  if (value<uint32_t>(arguments[3]) == 1) return multiply(array<float>(arguments, 0, count, access));
+  multiply(array<double>(arguments, 0, count, access));
+}
+
+// Zeros in one triangle of column-major matrices: x, count, rows, columns, words of 4 bytes in an element, whether the
+// upper one is kept.
+void triangle(const Arguments& arguments, const Access& access, const Grid&) {
+  const auto count = value<uint64_t>(arguments[1]), rows = value<uint64_t>(arguments[2]);
+  const auto columns = value<uint64_t>(arguments[3]);
+  const auto words = value<uint32_t>(arguments[4]);
+  const bool upper = value<uint32_t>(arguments[5]) == 1;
+  auto* x = array<uint32_t>(arguments, 0, count * words, access);
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t row = i % rows, column = i / rows % columns;
+    if (upper ? row > column : row < column) std::memset(x + i * words, 0, words * sizeof(uint32_t));
+  }
+}
+
 void device_assert(const Arguments&, const Access&, const Grid&) { throw Fault{710}; }
 
 const Kernel kKernels[] = {
     {"affine", {8, 8, 8, 4, 4, 4}, affine},
     {"increment", {8, 4, 4}, increment},
     {"aotpack_strided", {440}, strided},
+    {"aotpack_scale", {8, 8, 8, 4}, scale},
+    {"aotpack_triangle", {8, 8, 8, 8, 4, 4}, triangle},
     {"device_assert", {}, device_assert},
 };
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 
 from aotpack.building.module_sources import ModuleSources
@@ -30,7 +30,14 @@ class CpuBackend:
         return kernels_ahead(kernel_shims(program), targets, tools, halves=used_halves(program))
 
     def lower(
-        self, program: Program, target: str, *, weights_known: bool, shared: bool = False, hooks: bool = False
+        self,
+        program: Program,
+        target: str,
+        *,
+        weights_known: bool,
+        shared: bool = False,
+        hooks: bool = False,
+        providers: Collection[str] = (),
     ) -> Lowered:
         return lower(program, target, weights_known=weights_known and not shared, hooks=hooks)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 
 from aotpack.building.module_sources import ModuleSources
-from aotpack.building.native_sources import device_imports, module_imports, tensor_map_imports
+from aotpack.building.native_sources import device_imports, module_imports, provider_imports, tensor_map_imports
 from aotpack.errors import BuildError
 from aotpack.export.backends.backend import CompiledAsset, CompiledCode, Tools
 from aotpack.export.backends.cuda.compile import compile_host_code, host_header, host_sources
@@ -37,14 +37,21 @@ class CudaBackend:
             yield
 
     def lower(
-        self, program: Program, target: str, *, weights_known: bool, shared: bool = False, hooks: bool = False
+        self,
+        program: Program,
+        target: str,
+        *,
+        weights_known: bool,
+        shared: bool = False,
+        hooks: bool = False,
+        providers: Collection[str] = (),
     ) -> LoweredCuda:
         if hooks:
             raise BuildError(
                 f"modules for {target} cannot record the times of their kernels",
                 hint="build without profile=True, and measure with the tools of the GPU",
             )
-        return lower(program, target, weights_known=weights_known, shared=shared)
+        return lower(program, target, weights_known=weights_known, shared=shared, providers=providers)
 
     def compile(
         self, module: LoweredCuda, tools: Tools, *, progress: Callable[[str], None] | None = None
@@ -58,7 +65,13 @@ class CudaBackend:
                 assets.append(CompiledAsset(f"{kernel.name}.ptx", kernel.ptx.encode() + b"\0"))
         return CompiledCode(
             compile_host_code(module, tools, progress=progress),
-            imports=(*module_imports(), *device_imports(), *(tensor_map_imports() if module.tensor_maps else ())),
+            imports=(
+                *module_imports(),
+                *device_imports(),
+                # With providers in any case: every import has one place.
+                *(tensor_map_imports() if module.tensor_maps or module.providers else ()),
+                *(provider_imports() if module.providers else ()),
+            ),
             assets=tuple(assets),
             features=("async", "host_steps") if module.host_shims else ("async",),
         )

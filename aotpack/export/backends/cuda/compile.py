@@ -14,6 +14,7 @@ from aotpack.export.backends.backend import Tools
 from aotpack.export.backends.cpu import toolchain
 from aotpack.export.backends.cpu.compile import library_units
 from aotpack.export.backends.cuda.lower import LoweredCuda
+from aotpack.export.backends.cuda.providers import sources as provider_sources
 from aotpack.export.backends.cuda.wrapper_source import DEVICE_HEADER
 from aotpack.export.backends.native import Unit, build_units, portable
 from aotpack.export.backends.precompiled import Precompiled, precompiled
@@ -97,7 +98,8 @@ def _units(module: LoweredCuda, tools: Tools) -> list[Unit]:
         units.append(Unit(f"host_kernels{index}.cpp", flags_of_kernels, digest_of(known), text=text))
     if module.host_shims:
         units += library_units(module.target, module.host_shims, tools.compiler, halves=module.halves)
-    for name in _SOURCES_WITH_HOST_STEPS if module.host_shims else _SOURCES:
+    common = _SOURCES_WITH_HOST_STEPS if module.host_shims else _SOURCES
+    for name in (*common, *provider_sources(module.providers)):
         source = native_sources.module_folder() / name
         key = digest_of([identity, *portable(flags), name, native_sources.content_hash(source)])
         units.append(Unit(name, flags, key, path=source))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,6 +16,7 @@ from aotpack.export.backends.check_wording import wording
 from aotpack.export.backends.cpp_text import blank_literals
 from aotpack.export.backends.cpu.kernel_source import translation_units
 from aotpack.export.backends.cuda import host_steps
+from aotpack.export.backends.cuda.providers import providers_of
 from aotpack.export.backends.cuda.retarget import on_device
 from aotpack.export.backends.cuda.wrapper_source import assemble
 from aotpack.export.backends.halves import used_halves
@@ -56,8 +58,16 @@ class LoweredCuda(LoweredModule):
     tensor_maps: bool
 
 
-def lower(program: Program, target: str, *, weights_known: bool = True, shared: bool = False) -> LoweredCuda:
-    """Generates the host code of the module for `target`, and compiles its kernels.
+def lower(
+    program: Program,
+    target: str,
+    *,
+    weights_known: bool = True,
+    shared: bool = False,
+    providers: Collection[str] = (),
+) -> LoweredCuda:
+    """Generates the host code of the module for `target`, and compiles its kernels. It calls `providers`, where the
+    host has them, for operators that otherwise run there.
 
     Numbers that control flow depends on become part of the code where the host computes with them: those among the
     weights if `weights_known`, and none if the module is `shared` by programs with other constants.
@@ -91,6 +101,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True, shared: 
         code.wrapper,
         kernels,
         on_host,
+        providers=providers,
         portable=gpu.portable,
         target=target,
         num_inputs=num_inputs,
@@ -109,7 +120,8 @@ def lower(program: Program, target: str, *, weights_known: bool = True, shared: 
         host_kernels=host_kernels,
         host_shims=frozenset(function.name for function in on_host.values()),
         halves=used_halves(program),
-        host_steps=host_steps.steps(code.operators, on_host),
+        host_steps=host_steps.steps(code.operators, on_host, providers),
+        providers=providers_of(on_host.values(), providers),
         tf32=any(kernel.tf32 for kernel in kernels),
         tensor_maps=wrapper.tensor_maps,
         choices=tuple(f"{kernel.entry} for {target}: {kernel.choice}" for kernel in kernels if kernel.choice),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from aotpack.building.operator_declarations import Function
 from aotpack.errors import LoweringError
 from aotpack.export.backends.backend import KernelCall
 from aotpack.export.backends.cuda.host_steps import definitions
+from aotpack.export.backends.cuda.providers import provider_of, providers_of
 from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel
 from aotpack.export.torch_compat.inductor.cuda.wrapper import DESCRIPTOR
 from aotpack.export.torch_compat.inductor.fallbacks import key
@@ -46,6 +47,7 @@ def assemble(
     kernels: Sequence[CudaKernel],
     on_host: Mapping[str, Function],
     *,
+    providers: Collection[str] = (),
     portable: bool,
     target: str,
     num_inputs: int,
@@ -58,6 +60,7 @@ def assemble(
         generated: the C++ of a `CudaModuleWrapper`.
         kernels: its kernels.
         on_host: its functions that run on the host, as `host_functions` has them.
+        providers: libraries to call in their place where the host has them.
         portable: whether the module carries the PTX of its kernels.
         target: the name of the target.
         num_inputs: the number of inputs of the module.
@@ -73,6 +76,7 @@ def assemble(
     listed = ", ".join([*(f'"{name}"' for name in names), "nullptr"])
     features = "AOTPACK_MODULE_FEATURE_ASYNC" + (" | AOTPACK_MODULE_FEATURE_HOST_STEPS" if on_host else "")
     tensor_maps = DESCRIPTOR in generated
+    uses_providers = bool(providers_of(on_host.values(), providers))
     parts = [
         f"{DEVICE_HEADER}\n",
         *(
@@ -80,22 +84,23 @@ def assemble(
             f'{{{names.index(f"{kernel.name}.cubin")}, "{kernel.entry}", {_flags(kernel)}}};\n'
             for kernel in kernels
         ),
-        definitions(on_host),
+        definitions(on_host, providers),
         f"{generated.strip()}\n",
-        "\n#define AOTPACK_MODULE_HAS_TENSOR_MAPS\n" if tensor_maps else "\n",
+        "\n#define AOTPACK_MODULE_HAS_TENSOR_MAPS\n" if tensor_maps or uses_providers else "\n",
+        "#define AOTPACK_MODULE_HAS_PROVIDERS\n" if uses_providers else "",
         '#include "device/entry.h"\n',
         f"static const char* const aotpack_assets[] = {{{listed}}};\n",
         f'AOTPACK_DEFINE_DEVICE_MODULE("{target}", {num_inputs}, {num_outputs}, {constants}, {features}, '
         "aotpack_assets)\n",
     ]
-    return Wrapper("".join(parts), tuple(_calls(generated, on_host)), tensor_maps)
+    return Wrapper("".join(parts), tuple(_calls(generated, on_host, providers)), tensor_maps)
 
 
 def _flags(kernel: CudaKernel) -> str:
     return "AOTPACK_LAUNCH_WAITS" if kernel.waits else "0"
 
 
-def _calls(text: str, on_host: Mapping[str, Function]) -> list[KernelCall]:
+def _calls(text: str, on_host: Mapping[str, Function], providers: Collection[str]) -> list[KernelCall]:
     """Kernels and what runs on the host in call order, each with what the comment above its call says."""
     calls: list[KernelCall] = []
     operators: tuple[str, ...] = ()
@@ -111,6 +116,9 @@ def _calls(text: str, on_host: Mapping[str, Function]) -> list[KernelCall]:
             continue
         name = key(call[1]) if call[1] in on_host else call[1]
         where = " on the host" if call[1] in on_host or name.startswith("cpp_") else ""
+        provider = provider_of(on_host[call[1]], providers) if call[1] in on_host else ""
+        if provider:
+            where = f" by {provider}, or on the host"
         calls.append(KernelCall(f"{name}{where}", operators, nodes))
         operators, nodes = (), ()
     return calls

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "base/strided.h"
 #include "hal/cuda/kernel.h"
+#include "hal/cuda/providers.h"
 
 namespace aotpack::runtime::cuda {
 namespace {
@@ -86,6 +87,7 @@ CudaStream::~CudaStream() {
     driver_.cuStreamSynchronize(stream_);
     if (is_own_) driver_.cuStreamDestroy_v2(stream_);
     staging_.reset();
+    providers_.reset();
   } catch (...) {  // the streams of a lost device are gone
   }
 }
@@ -256,6 +258,15 @@ void CudaStream::upload(void* to, const void* from, size_t bytes) {
   std::memcpy(staged, from, bytes);
   submit_copy(to, staged, bytes);
 }
+
+bool CudaStream::provide(const aotpack_module_library_call& call, WorkMemory& memory) {
+  const Current current(device_);
+  if (providers_ == nullptr) providers_ = std::make_unique<Providers>();
+  LibraryWork work(device_, *this, memory);
+  return providers_->run(call, work);
+}
+
+void CudaStream::take_over(Stream& before) { providers_ = std::move(static_cast<CudaStream&>(before).providers_); }
 
 void CudaStream::fill(void* to, uint64_t value, size_t item, size_t count) {
   if (count == 0) return;

@@ -11,6 +11,8 @@
 
 namespace aotpack::runtime::cuda {
 
+class Providers;
+
 class CudaStream final : public Stream {
  public:
   // A new stream that does not wait for the legacy default stream. Throws what CudaDevice::check throws.
@@ -40,6 +42,8 @@ class CudaStream final : public Stream {
   void upload(void* to, const void* from, size_t bytes) override;
   void fill(void* to, uint64_t value, size_t item, size_t count) override;
   void tensor_map(const aotpack_module_tensor_map& map) override { device_.tensor_map(map); }
+  bool provide(const aotpack_module_library_call& call, WorkMemory& memory) override;
+  void take_over(Stream& before) override;
   // The handle for the driver, which gets work next.
   StreamHandle busy() noexcept {
     is_idle_ = false;
@@ -76,6 +80,7 @@ class CudaStream final : public Stream {
   bool uses_host_memory_ = false;              // of some copy since the last wait()
   std::vector<std::unique_ptr<char[]>> held_;  // what such copies read
   std::unique_ptr<Pinned> staging_;            // for small uploads; made at the first
+  std::unique_ptr<Providers> providers_;       // made when a call first asks for a library
   size_t staged_ = 0;                          // bytes of it that copies since the last wait() read
 };
 
