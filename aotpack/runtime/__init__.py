@@ -96,9 +96,20 @@ class Context(Entry):
     """
 
     def __init__(
-        self, parent: Entry, *, num_threads: int = 0, seed: int | None = None, stream: int | None = None
+        self,
+        parent: Entry,
+        *,
+        num_threads: int = 0,
+        seed: int | None = None,
+        stream: int | None = None,
+        atomic: bool = False,
+        check_finite: bool = False,
     ) -> None:
         super().__init__(parent, num_threads=_checked_threads(num_threads), stream=_stream_handle(stream))
+        if atomic:
+            self._set_atomic(True)
+        if check_finite:
+            self._set_check_finite(True)
         if seed is not None:
             self.seed(seed)
 
@@ -131,12 +142,39 @@ class Context(Entry):
         """
         return self._get_state()
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Sets the state from arrays by name, as returned by `state()`; all must be given.
+    def save_state(self, path: str | os.PathLike[str]) -> None:
+        """Writes the state and that of the random generator to a `.safetensors` file (docs/state.md).
+
+        The file is replaced with a rename when the new one is on the disk: at any moment, whenever the process is
+        killed, it is the old file or the new one.
 
         Raises:
-            WeightsError: a name, dtype or shape does not match; the state is unchanged.
+            WeightsNotFoundError: the folder does not exist.
+            ArchiveIOError: the file cannot be written; the old file is unchanged.
+            WeightsError: the state has a complex128 tensor, for which the format has no name.
         """
+        self._save_state_file(_path(path))
+
+    def load_state(self, state: Mapping[str, Any] | str | os.PathLike[str], *, strict: bool = True) -> None:
+        """Sets the state from arrays by name, as returned by `state()`, or from a `.safetensors` file.
+
+        A file of `save_state` also sets the random generator, so that the calls that follow return what they would
+        have returned in the context that was saved.
+
+        Args:
+            state: the arrays or the file; all tensors of the state must be there, and no others.
+            strict: with False, tensors that a file does not have keep their values, and tensors of the file that are
+                not part of the state are ignored. Only for files.
+
+        Raises:
+            WeightsError: a name, dtype or shape does not match, or the file is malformed; the state is unchanged.
+            WeightsNotFoundError: the file does not exist.
+            ArchiveIOError: the file cannot be read; the state is unchanged.
+        """
+        if isinstance(state, (str, os.PathLike)):
+            return self._load_state_file(_path(state), 0 if strict else 3)  # AOTPACK_STATE_…
+        if not strict:
+            raise ValueError("strict=False is for files; merge other arrays with those of state()")
         from aotpack.runtime.named_tensors import by_name
 
         names, arrays = by_name(state)
@@ -287,7 +325,15 @@ class Model(Entry):
         """The number of weight updates since loading."""
         return self._weight_generation
 
-    def context(self, *, num_threads: int | None = None, seed: int | None = None, stream: int | None = None) -> Context:
+    def context(
+        self,
+        *,
+        num_threads: int | None = None,
+        seed: int | None = None,
+        stream: int | None = None,
+        atomic: bool = False,
+        check_finite: bool = False,
+    ) -> Context:
         """Creates a context.
 
         Args:
@@ -297,11 +343,22 @@ class Model(Entry):
                 legacy default stream and 2 that of the thread.
                 The caller keeps it alive and orders other work with it. None: torch's current stream for torch
                 tensors of the device, otherwise a stream of the context's own, for which calls wait.
+            atomic: a call that fails leaves the state and the random generator as they were before it. While a call
+                runs, the tensors that it may write to are in memory twice.
+            check_finite: a call fails with an `ExecutionError` if a floating-point output has a NaN or an infinite
+                element. Such calls are also atomic.
 
         Raises:
             InputError: the stream is not one of the model's device.
         """
-        return Context(self, num_threads=num_threads or 0, seed=seed, stream=stream)
+        return Context(
+            self,
+            num_threads=num_threads or 0,
+            seed=seed,
+            stream=stream,
+            atomic=atomic,
+            check_finite=check_finite,
+        )
 
     def pipeline(
         self,

@@ -147,6 +147,41 @@ void load_state(const Runner& self, const std::vector<std::string>& names, nb::l
   require(check_weights(refused, kStateHint));
 }
 
+// The files of a state are files of weights to Python; a `hint` belongs to a state that was rejected.
+bool check_state_file(aotpack_status* status, const char* hint) {
+  if (aotpack_status_code(status) != AOTPACK_NOT_FOUND) return check_weights(status, hint);
+  set_error("WeightsNotFoundError", aotpack_status_message(status), nullptr);
+  aotpack_status_release(status);
+  return false;
+}
+
+void save_state_file(const Runner& self, const std::string& path) {
+  aotpack_status* refused = nullptr;
+  require(self.with_context([&](aotpack_context* context) -> aotpack_status* {
+    refused = aotpack_context_save_state_file(context, path.c_str());
+    return nullptr;
+  }));
+  require(check_state_file(refused, nullptr));
+}
+
+void load_state_file(const Runner& self, const std::string& path, uint64_t flags) {
+  aotpack_status* refused = nullptr;
+  require(self.with_context([&](aotpack_context* context) -> aotpack_status* {
+    refused = aotpack_context_load_state_file(context, path.c_str(), flags);
+    return nullptr;
+  }));
+  require(check_state_file(refused, kStateHint));
+}
+
+void set_atomic(const Runner& self, bool enabled) {
+  require(self.with_context([&](aotpack_context* context) { return aotpack_context_set_atomic(context, enabled); }));
+}
+
+void set_check_finite(const Runner& self, bool enabled) {
+  require(
+      self.with_context([&](aotpack_context* context) { return aotpack_context_set_check_finite(context, enabled); }));
+}
+
 void reset(const Runner& self) {
   require(self.with_context([](aotpack_context* context) { return aotpack_context_reset(context); }));
 }
@@ -160,6 +195,10 @@ void bind_weights(nb::class_<Runner>& runner) {
                    [](const Runner& self) { return aotpack_model_weight_generation(self.loaded()->model()); })
       .def("_get_state", get_state)
       .def("_load_state", load_state, "names"_a, "arrays"_a)
+      .def("_save_state_file", save_state_file, "path"_a)
+      .def("_load_state_file", load_state_file, "path"_a, "flags"_a)
+      .def("_set_atomic", set_atomic, "enabled"_a)
+      .def("_set_check_finite", set_check_finite, "enabled"_a)
       .def("_reset", reset);
 }
 

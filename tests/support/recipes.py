@@ -128,6 +128,32 @@ static int32_t run(const aotpack_module_call* call) {
     entries=("step", "again"),
 )
 
+# A step that draws a random number and writes to its state; then it fails for x < 0, as for an index out of range in the
+# middle of a model. Returns the sum of the state times x.
+TRAINER = Recipe(
+    body="""
+static int32_t run(const aotpack_module_call* call) {
+  const float x = *(const float*)call->inputs[0].data;
+  float* total = call->constants[0].data;
+  float* steps = call->constants[1].data;
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t drawn = ((aotpack_import_seed_fn)call->imports[SEED])(call->runtime);
+    total[i] = total[i] * 0.5f + (float)(drawn % 1000) / 1000;
+    if (i == 1 && x < 0) return fail(call, AOTPACK_MODULE_INVALID_ARGUMENT, "index -1 is out of range");
+  }
+  steps[0] += 1;
+  *(float*)make(call, 0, &call->inputs[0], AOTPACK_DTYPE_FLOAT32, 4) =
+      (total[0] + total[1] + total[2] + total[3]) * x;
+  return AOTPACK_MODULE_OK;
+}
+""",
+    inputs=(tensor("x", [1]),),
+    outputs=(tensor("loss", [1]),),
+    in_spec=CallSpec((_X,), ("x",)),
+    out_spec=TensorLeaf(0),
+    weights=(Weight("total", (0.0,) * 4, mutated=True), Weight("steps", (0.0,), mutated=True)),
+)
+
 # Doubles its argument in place and returns the number of threads.
 IN_PLACE = Recipe(
     body="""
@@ -261,6 +287,7 @@ RECIPES = (
         "dataclass_out": DATACLASS_OUT,
         "failing": FAILING,
         "counter": COUNTER,
+        "trainer": TRAINER,
         "in_place": IN_PLACE,
         "random": RANDOM,
         "slow": SLOW,

@@ -319,6 +319,31 @@ AOTPACK_API aotpack_status* aotpack_context_get_state(aotpack_context* context, 
 /* Replaces the whole state: all tensors must be given. On failure nothing changes. */
 AOTPACK_API aotpack_status* aotpack_context_load_state(aotpack_context* context, const char* const* names,
                                                        const DLTensor* const* tensors, size_t count);
+
+enum {
+  /* Tensors of the state that the file does not have keep their values. */
+  AOTPACK_STATE_ALLOW_MISSING = 1,
+  /* Tensors of the file that the state does not have are ignored. */
+  AOTPACK_STATE_ALLOW_UNEXPECTED = 2
+};
+
+/* Writes the state, and the state of the random generator, to a `.safetensors` file. The file at `path` is replaced
+ * with a rename when the new one is on the disk: at any moment it is the old one or the new one. On failure it is the
+ * old one, unless the message says that the file is written. */
+AOTPACK_API aotpack_status* aotpack_context_save_state_file(aotpack_context* context, const char* path);
+/* Replaces the state by that of a `.safetensors` file, and the random generator's if the file has it. `flags` is a
+ * combination of AOTPACK_STATE_..., 0 for a file that must match. On failure nothing changes. */
+AOTPACK_API aotpack_status* aotpack_context_load_state_file(aotpack_context* context, const char* path, uint64_t flags);
+
+/* Whether a call of this context that fails leaves the state and the random generator as they were before it. Off in a
+ * new context. A call then copies what its modules may write to before they run: it takes as much memory, and waits for
+ * its results also on a stream of the caller's. Inputs that the model writes to are not restored. */
+AOTPACK_API aotpack_status* aotpack_context_set_atomic(aotpack_context* context, bool enabled);
+/* Whether calls fail, with AOTPACK_EXECUTION_FAILED and the name of the output, when an output of a floating-point or
+ * complex dtype has an infinite element or a NaN; outputs of 8-bit dtypes are not checked. Such calls are atomic, as
+ * above. Off in a new context. */
+AOTPACK_API aotpack_status* aotpack_context_set_check_finite(aotpack_context* context, bool enabled);
+
 /* Restores the initial values: those of the model's weights at the next call. */
 AOTPACK_API aotpack_status* aotpack_context_reset(aotpack_context* context);
 

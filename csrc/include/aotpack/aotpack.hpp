@@ -225,6 +225,17 @@ class NamedPointers {
 
 }  // namespace detail
 
+namespace detail {
+
+// A C string ends at the first null character.
+inline void check_path(const std::string& path) {
+  if (path.find('\0') != std::string::npos) {
+    throw Error(AOTPACK_INVALID_ARGUMENT, "the path holds a zero character");
+  }
+}
+
+}  // namespace detail
+
 enum class Verify { kCode = AOTPACK_VERIFY_CODE, kFull = AOTPACK_VERIFY_FULL };
 enum class Load { kDefault = AOTPACK_LOAD_DEFAULT, kMap = AOTPACK_LOAD_MAP, kCopy = AOTPACK_LOAD_COPY };
 
@@ -259,9 +270,7 @@ class Model {
  public:
   // Throws INVALID_ARGUMENT for a path with a null character.
   static Model load(const std::string& path, const LoadOptions& how = {}) {
-    if (path.find('\0') != std::string::npos) {
-      throw Error(AOTPACK_INVALID_ARGUMENT, "the path holds a zero character");
-    }
+    detail::check_path(path);
     aotpack_load_options options{};
     options.struct_size = sizeof options;
     options.verify = static_cast<aotpack_verify>(how.verify);
@@ -520,6 +529,22 @@ class Context {
     const detail::NamedPointers given(state);
     detail::check(aotpack_context_load_state(handle_.get(), given.names(), given.tensors(), given.size()));
   }
+  // A `.safetensors` file with the state and the random generator's; see aotpack_context_save_state_file. At any moment
+  // the file is the old one or the new one.
+  void save_state_file(const std::string& path) {
+    detail::check_path(path);
+    detail::check(aotpack_context_save_state_file(handle_.get(), path.c_str()));
+  }
+  // Replaces state and random generator by those of a file. `flags` are AOTPACK_STATE_... If it throws, nothing
+  // changes.
+  void load_state_file(const std::string& path, uint64_t flags = 0) {
+    detail::check_path(path);
+    detail::check(aotpack_context_load_state_file(handle_.get(), path.c_str(), flags));
+  }
+  // Whether calls that fail leave the state as it was, and whether outputs that are not finite fail them; see
+  // aotpack_context_set_atomic and aotpack_context_set_check_finite.
+  void set_atomic(bool enabled) { detail::check(aotpack_context_set_atomic(handle_.get(), enabled)); }
+  void set_check_finite(bool enabled) { detail::check(aotpack_context_set_check_finite(handle_.get(), enabled)); }
   // Restores the initial values.
   void reset() { detail::check(aotpack_context_reset(handle_.get())); }
 

@@ -392,6 +392,38 @@ aotpack_status* aotpack_context_load_state(aotpack_context* context, const char*
   });
 }
 
+aotpack_status* aotpack_context_save_state_file(aotpack_context* context, const char* path) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    require(path != nullptr, "path is NULL");
+    unwrap(context)->save_state_file(path);
+  });
+}
+
+aotpack_status* aotpack_context_load_state_file(aotpack_context* context, const char* path, uint64_t flags) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    require(path != nullptr, "path is NULL");
+    require((flags & ~uint64_t{AOTPACK_STATE_ALLOW_MISSING | AOTPACK_STATE_ALLOW_UNEXPECTED}) == 0,
+            "flags has bits that are not AOTPACK_STATE_...");
+    unwrap(context)->load_state_file(path, flags);
+  });
+}
+
+aotpack_status* aotpack_context_set_atomic(aotpack_context* context, bool enabled) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->set_atomic(enabled);
+  });
+}
+
+aotpack_status* aotpack_context_set_check_finite(aotpack_context* context, bool enabled) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->set_check_finite(enabled);
+  });
+}
+
 aotpack_status* aotpack_context_reset(aotpack_context* context) {
   return guarded([&] {
     require(context != nullptr, "context is NULL");

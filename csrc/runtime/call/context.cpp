@@ -1,10 +1,12 @@
 #include "call/context.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/bytes.h"
 #include "base/status.h"
 #include "call/busy.h"
+#include "call/finite.h"
 #include "call/outputs.h"
 #include "call/tensor.h"
 #include "call/tensor_copy.h"
@@ -12,6 +14,24 @@
 #include "host/team.h"
 
 namespace aotpack::runtime {
+namespace {
+
+// Where files of states keep the random generator: its seed is all there is to it, as it advances by addition.
+constexpr char kSeedKey[] = "aotpack.seed";
+
+uint64_t seed_of(const SafetensorsReader& file, const std::string& text) {
+  uint64_t seed = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, seed);
+  if (error != std::errc() || at != end) {
+    fail(AOTPACK_INVALID_ARGUMENT, "%s: the metadata '%s' is not an unsigned number of 64 bits", file.path().c_str(),
+         kSeedKey);
+  }
+  return seed;
+}
+
+}  // namespace
+
 class Context::Cleanup {
  public:
   Cleanup(EntryScratch& scratch, Stream& stream) noexcept : scratch_(scratch), stream_(stream) {}
@@ -104,6 +124,16 @@ void Context::set_profiling(bool enabled) {
   call_.profile = profile_.get();
 }
 
+void Context::set_atomic(bool enabled) {
+  const Busy busy(&busy_);
+  atomic_ = enabled;
+}
+
+void Context::set_check_finite(bool enabled) {
+  const Busy busy(&busy_);
+  check_finite_ = enabled;
+}
+
 Context::EntryScratch& Context::prepare(size_t entry, size_t num_outputs) {
   if (entry >= scratch_.size()) {
     fail(AOTPACK_INVALID_ARGUMENT, "there is no entry %zu; the model has %zu", entry, scratch_.size());
@@ -136,12 +166,13 @@ const char* Context::variant(size_t entry) const noexcept {
 }
 
 void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
-                      size_t num_inputs, Cleanup& cleanup) {
+                      size_t num_inputs, Undo& undo, Cleanup& cleanup) {
   ProfiledCall profiled(profile_.get());
   const ModelEntry& model_entry = model_->entries()[entry];
   const size_t index = scratch.inputs.bind(inputs, num_inputs, workspace_);
   const Variant& variant = model_entry.variants[index];
   scratch.variant = &variant;
+  if (atomic_ || check_finite_) undo.keep(*model_, variant);
   VariantScratch& kept = scratch.variants[index];
   call_.reset();
   const int32_t num_threads = begin_team(num_threads_);
@@ -194,6 +225,13 @@ void Context::launch(const EntryRecord& entry, const Variant& variant, const Ste
   run_module(entry, variant, step, call, &call_);
 }
 
+void Context::finish(Undo& undo, Cleanup& cleanup) {
+  // On a stream of the caller's a call may end before its work, which can still fail.
+  if (atomic_ || check_finite_) workspace_.stream().wait();
+  cleanup.finish();
+  undo.commit();
+}
+
 // Of a direct variant; others have done it.
 void Context::finish_output(const ValueRecord& value, const Variant& variant, aotpack_module_tensor& output) {
   if (!variant.is_direct) return;
@@ -220,8 +258,10 @@ void Context::run(size_t entry, const DLTensor* const* inputs, size_t num_inputs
   // Until the end: outputs may lie in constants.
   const WeightsInUse weights = model_->weights();
   keep_if_captured(weights);
+  Undo undo(state_, call_, workspace_);  // after the cleanup, which waits
   Cleanup cleanup(scratch, workspace_.stream());
-  with_memory_of(workspace_.device(), [&] { execute(entry, scratch, *weights, inputs, num_inputs, cleanup); });
+  with_memory_of(workspace_.device(), [&] { execute(entry, scratch, *weights, inputs, num_inputs, undo, cleanup); });
+  if (check_finite_) with_memory_of(workspace_.device(), [&] { check_finite(record, scratch.outputs, workspace_); });
   size_t made = 0;
   try {
     for (; made < num_outputs; ++made) {
@@ -229,7 +269,7 @@ void Context::run(size_t entry, const DLTensor* const* inputs, size_t num_inputs
       outputs[made] = take_output(record.outputs[made], scratch.outputs[made]);
     }
     scratch.inputs.write_back(workspace_);
-    cleanup.finish();
+    finish(undo, cleanup);
   } catch (...) {
     for (; made-- > 0; outputs[made] = nullptr) outputs[made]->deleter(outputs[made]);
     throw;
@@ -247,8 +287,10 @@ void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_i
   // Until the end: outputs may lie in constants.
   const WeightsInUse weights = model_->weights();
   keep_if_captured(weights);
+  Undo undo(state_, call_, workspace_);  // after the cleanup, which waits
   Cleanup cleanup(scratch, workspace_.stream());
-  with_memory_of(workspace_.device(), [&] { execute(entry, scratch, *weights, inputs, num_inputs, cleanup); });
+  with_memory_of(workspace_.device(), [&] { execute(entry, scratch, *weights, inputs, num_inputs, undo, cleanup); });
+  if (check_finite_) with_memory_of(workspace_.device(), [&] { check_finite(record, scratch.outputs, workspace_); });
   check_destination_sizes(record, scratch.outputs, outputs);
   // An output that aliases an input must not change while results are written over that input.
   for (size_t i = 0; i < num_outputs; ++i) {
@@ -260,7 +302,7 @@ void Context::run_into(size_t entry, const DLTensor* const* inputs, size_t num_i
   for (size_t i = 0; i < num_outputs; ++i)
     copy_out(record.outputs[i], scratch.outputs[i], *outputs[i], workspace_.stream());
   scratch.inputs.write_back(workspace_);
-  cleanup.finish();
+  finish(undo, cleanup);
 }
 
 DLManagedTensorVersioned* Context::to_device(const DLTensor& tensor) {
@@ -279,6 +321,23 @@ DLManagedTensorVersioned* Context::get_state(size_t index) {
 void Context::load_state(const char* const* names, const DLTensor* const* tensors, size_t count) {
   const Busy busy(&busy_);
   with_memory_of(workspace_.device(), [&] { state_.load(names, tensors, count, *model_->weights(), workspace_); });
+}
+
+void Context::save_state_file(const std::string& path) {
+  const Busy busy(&busy_);
+  // "pt": safetensors.torch asks for it.
+  const Metadata metadata{{"format", "pt"}, {kSeedKey, std::to_string(call_.seed)}};
+  with_memory_of(workspace_.device(), [&] { state_.save_file(path, metadata, *model_->weights(), workspace_); });
+}
+
+void Context::load_state_file(const std::string& path, uint64_t flags) {
+  const Busy busy(&busy_);
+  const SafetensorsReader file(path);
+  uint64_t seed = call_.seed;
+  if (const auto found = file.metadata().find(kSeedKey); found != file.metadata().end())
+    seed = seed_of(file, found->second);
+  with_memory_of(workspace_.device(), [&] { state_.load_file(file, flags, *model_->weights(), workspace_); });
+  call_.seed = seed;
 }
 
 void Context::reset() {

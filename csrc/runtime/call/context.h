@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "call/inputs.h"
@@ -10,6 +11,7 @@
 #include "call/replays.h"
 #include "call/state.h"
 #include "call/steps.h"
+#include "call/undo.h"
 #include "call/workspace.h"
 #include "hal/imports.h"
 #include "hal/profile.h"
@@ -40,6 +42,9 @@ class Context {
 
   // See aotpack_context_set_profiling. Refused while a call is running, as another call is.
   void set_profiling(bool enabled);
+  // See aotpack_context_set_atomic and aotpack_context_set_check_finite. Refused while a call is running.
+  void set_atomic(bool enabled);
+  void set_check_finite(bool enabled);
   // The events of the last call; NULL where calls are not profiled.
   const Profile* profile() const noexcept { return profile_.get(); }
 
@@ -55,6 +60,8 @@ class Context {
   // See aotpack_context_get_state and the like. Refused while a call is running, as another call is.
   DLManagedTensorVersioned* get_state(size_t index);
   void load_state(const char* const* names, const DLTensor* const* tensors, size_t count);
+  void save_state_file(const std::string& path);
+  void load_state_file(const std::string& path, uint64_t flags);
   void reset();
 
   // See aotpack_context_variant.
@@ -85,7 +92,9 @@ class Context {
                                             const std::vector<aotpack_module_tensor>& shared, StepTable* table);
   // Fills in the outputs; from then on they are the cleanup's to release.
   void execute(size_t entry, EntryScratch& scratch, const WeightSet& weights, const DLTensor* const* inputs,
-               size_t num_inputs, Cleanup& cleanup);
+               size_t num_inputs, Undo& undo, Cleanup& cleanup);
+  // The end of a call that succeeds.
+  void finish(Undo& undo, Cleanup& cleanup);
   // Keeps the weights of a call that the caller records: what is recorded reads them whenever it runs.
   void keep_if_captured(const WeightsInUse& weights);
   // Calls a module with what all of its calls have.
@@ -103,6 +112,8 @@ class Context {
   CallState call_;
   std::vector<std::unique_ptr<EntryScratch>> scratch_;  // by entry, made at its first call
   State state_;
+  bool atomic_ = false;
+  bool check_finite_ = false;
   std::vector<std::shared_ptr<const WeightSet>> captured_;
 };
 

@@ -11,13 +11,10 @@
 #include "call/tensor.h"
 
 namespace aotpack::runtime {
-namespace {
 
-[[noreturn]] void no_memory(size_t bytes, const ConstantRecord& record) {
+void no_state_memory(size_t bytes, const ConstantRecord& record) {
   fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes for this context's copy of '%s'", bytes, record.name.c_str());
 }
-
-}  // namespace
 
 void State::ensure(const WeightSet& weights, const Workspace& workspace) {
   if (!copies_.empty()) return;
@@ -40,18 +37,28 @@ void State::make(uint32_t constant, const WeightSet& weights, const Workspace& w
   }
   copy.data = copy.map.data();
   if (copy.data != nullptr) return;
-  const ConstantRecord& record = archive.manifest().constants[constant];
-  // No more: an update has no more, and a module reads no more.
-  const size_t bytes = extent_bytes(record);
-  const bool on_host = model_.is_on_host(constant);
-  copy.block = workspace.allocator_of(on_host)->allocate(bytes);
-  if (copy.block == nullptr) no_memory(bytes, record);
-  copy.data = Allocator::data(copy.block);
-  if (on_host) {
+  make_room(constant, workspace);
+  const size_t bytes = extent_bytes(archive.manifest().constants[constant]);
+  if (model_.is_on_host(constant)) {
     std::memcpy(copy.data, weights.host_data(constant), bytes);
   } else {
     workspace.stream().copy(copy.data, weights.data(constant), bytes);
   }
+}
+
+void State::make_room(uint32_t constant, const Workspace& workspace) {
+  const ConstantRecord& record = model_.archive().manifest().constants[constant];
+  Copy& copy = copies_[constant];
+  // No more: an update has no more, and a module reads no more.
+  const size_t bytes = extent_bytes(record);
+  copy.block = workspace.allocator_of(model_.is_on_host(constant))->allocate(bytes);
+  if (copy.block == nullptr) no_state_memory(bytes, record);
+  copy.data = Allocator::data(copy.block);
+}
+
+const void* State::value_of(uint32_t constant, const WeightSet& weights) const noexcept {
+  if (!copies_.empty()) return data(constant);
+  return model_.is_on_host(constant) ? weights.host_data(constant) : weights.data(constant);
 }
 
 void State::reset() noexcept {
@@ -75,15 +82,14 @@ DLManagedTensorVersioned* State::get(size_t index, const WeightSet& weights, con
   if (dense_strides(record.shape.data(), order, rank, record.dtype->size, strides, &bytes)) {
     block = workspace.allocator_of(on_host)->allocate(bytes);
   }
-  if (block == nullptr) no_memory(bytes, record);
-  const void* original = on_host ? weights.host_data(constant) : weights.data(constant);
-  const void* value = copies_.empty() ? original : data(constant);
+  if (block == nullptr) no_state_memory(bytes, record);
+  const void* value = value_of(constant, weights);
   void* copy = Allocator::data(block);
   DLManagedTensorVersioned* tensor =
       make_tensor(workspace, on_host, block, copy, *record.dtype, rank, record.shape.data(), strides);
   if (tensor == nullptr) {
     Allocator::release_block(block);
-    no_memory(bytes, record);
+    no_state_memory(bytes, record);
   }
   try {
     workspace.stream().copy_strided(copy, strides, value, record.stride.data(), record.shape.data(), rank,
@@ -135,7 +141,7 @@ void State::load(const char* const* names, const DLTensor* const* tensors, size_
   const std::unique_ptr<void, void (*)(void*)> staging(
       of_largest != nullptr ? workspace.host_allocator()->allocate(largest) : nullptr,
       [](void* block) { Allocator::release_block(block); });
-  if (of_largest != nullptr && staging == nullptr) no_memory(largest, *of_largest);
+  if (of_largest != nullptr && staging == nullptr) no_state_memory(largest, *of_largest);
   ensure(weights, workspace);
   for (size_t i = 0; i < wanted.size(); ++i) {
     const uint32_t constant = model_.state()[i];

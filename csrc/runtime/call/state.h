@@ -2,12 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "aotpack/aotpack.h"
+#include "call/given.h"
 #include "call/workspace.h"
 #include "host/file_map.h"
 #include "model/model.h"
+#include "safetensors/format.h"
+#include "safetensors/reader.h"
 
 namespace aotpack::runtime {
 
@@ -22,6 +27,8 @@ class State {
 
   // Changes whenever data() may.
   uint64_t version() const noexcept { return version_; }
+  // Whether the values are the initial ones, of which there are no copies.
+  bool is_initial() const noexcept { return copies_.empty(); }
   // Copies the initial values, those of `weights`, unless there are copies already. Throws OUT_OF_MEMORY; there are
   // none then.
   void ensure(const WeightSet& weights, const Workspace& workspace);
@@ -37,6 +44,15 @@ class State {
   void load(const char* const* names, const DLTensor* const* tensors, size_t count, const WeightSet& weights,
             const Workspace& workspace);
 
+  // Writes all values to a `.safetensors` file. Throws what write_safetensors throws, OUT_OF_MEMORY, or what streams
+  // throw; the file is the old one then.
+  void save_file(const std::string& path, const Metadata& metadata, const WeightSet& weights,
+                 const Workspace& workspace) const;
+  // Replaces the values by those of a file. `flags` are AOTPACK_STATE_*: values that may be missing stay as they are.
+  // Throws INVALID_ARGUMENT with everything that is wrong, OUT_OF_MEMORY, or what reading throws; nothing has changed
+  // then. The new values are read into memory of their own: both sets are there until the end.
+  void load_file(const SafetensorsReader& file, uint64_t flags, const WeightSet& weights, const Workspace& workspace);
+
  private:
   struct Copy {
     void* data = nullptr;
@@ -46,10 +62,25 @@ class State {
 
   void copy_from_device(const DLTensor& given, uint32_t constant, const Workspace& workspace);
   void make(uint32_t constant, const WeightSet& weights, const Workspace& workspace);
+  // Memory for a copy, whose contents are whatever they are.
+  void make_room(uint32_t constant, const Workspace& workspace);
+  // Where a value is now, in the layout of its record.
+  const void* value_of(uint32_t constant, const WeightSet& weights) const noexcept;
+  const StoredTensor* find_stored(const SafetensorsReader& file, uint32_t constant, uint64_t flags,
+                                  Problems* problems) const;
+  void read_stored(const SafetensorsReader& file, const StoredTensor& stored, uint32_t constant,
+                   const Workspace& workspace);
+  void swap(State& other) noexcept {
+    copies_.swap(other.copies_);
+    ++version_;
+  }
 
   const Model& model_;
   std::vector<Copy> copies_;  // by constant; empty: there are none
   uint64_t version_ = 1;
 };
+
+// Throws OUT_OF_MEMORY for a copy of a constant.
+[[noreturn]] void no_state_memory(size_t bytes, const ConstantRecord& record);
 
 }  // namespace aotpack::runtime

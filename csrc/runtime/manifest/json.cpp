@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/status.h"
+#include "base/utf8.h"
 
 namespace aotpack::runtime::json {
 
@@ -36,15 +37,31 @@ const Value* Value::find(std::string_view key) const noexcept {
 
 class Parser {
  public:
-  Parser(std::string_view text, Document* document) : text_(text), document_(document) {}
+  Parser(std::string_view text, Form form, Document* document)
+      : text_(text), is_canonical_(form == Form::kCanonical), document_(document) {}
 
   void parse() {
+    if (!is_canonical_) at_ = invalid_utf8(text_);
+    if (at_ < text_.size() && !is_canonical_) error("the text is not UTF-8");
+    at_ = 0;
+    skip_space();
     value(&document_->root_, 0);
+    if (!is_canonical_) {
+      skip_space();
+      if (at_ != text_.size()) error("expected the end");
+      return;
+    }
     if (text_.substr(at_) != "\n") error("expected one newline and the end");
   }
 
  private:
   [[noreturn]] void error(const char* what) const { fail(AOTPACK_MALFORMED_ARCHIVE, "JSON, byte %zu: %s", at_, what); }
+
+  // Between any two tokens.
+  void skip_space() noexcept {
+    if (is_canonical_) return;
+    while (peek() == ' ' || peek() == '\n' || peek() == '\t' || peek() == '\r') ++at_;
+  }
 
   // The next character; 0 at the end (a zero byte is never part of valid JSON).
   char peek() const noexcept { return at_ < text_.size() ? text_[at_] : '\0'; }
@@ -95,12 +112,15 @@ class Parser {
     check_depth(depth);
     out->kind = Kind::kArray;
     ++at_;
+    skip_space();
     if (peek() == ']') {
       ++at_;
       return;
     }
     for (;;) {
+      skip_space();
       value(&out->items.emplace_back(), depth);
+      skip_space();
       if (peek() == ']') {
         ++at_;
         return;
@@ -113,25 +133,38 @@ class Parser {
     check_depth(depth);
     out->kind = Kind::kObject;
     ++at_;
+    skip_space();
     if (peek() == '}') {
       ++at_;
       return;
     }
     for (;;) {
+      skip_space();
       if (peek() != '"') error("expected a key");
       const std::string_view key = string();
-      if (!out->keys.empty() && key <= out->keys.back()) {
+      if (is_canonical_ && !out->keys.empty() && key <= out->keys.back()) {
         error(key == out->keys.back() ? "a key twice in an object" : "the keys of an object are not sorted");
       }
       out->keys.push_back(key);
+      skip_space();
       expect(':', "expected ':'");
+      skip_space();
       value(&out->items.emplace_back(), depth);
+      skip_space();
       if (peek() == '}') {
         ++at_;
+        if (!is_canonical_) check_keys(out->keys);
         return;
       }
       expect(',', "expected ',' or '}'");
     }
+  }
+
+  // That none is there twice.
+  void check_keys(std::vector<std::string_view> keys) const {
+    std::sort(keys.begin(), keys.end());
+    const auto twice = std::adjacent_find(keys.begin(), keys.end());
+    if (twice != keys.end()) error(("a key twice in an object, '" + std::string(*twice) + "'").c_str());
   }
 
   std::string_view string() {
@@ -142,7 +175,7 @@ class Parser {
       if (c == '"') return text_.substr(begin, at_++ - begin);
       if (c == '\\') return escaped_string(begin);
       if (c < 0x20) error("a control character in a string");
-      if (c >= 0x80) error("a character outside ASCII (it has to be escaped)");
+      if (is_canonical_ && c >= 0x80) error("a character outside ASCII (it has to be escaped)");
     }
   }
 
@@ -157,7 +190,7 @@ class Parser {
         return out;
       }
       if (c < 0x20) error("a control character in a string");
-      if (c >= 0x80) error("a character outside ASCII (it has to be escaped)");
+      if (is_canonical_ && c >= 0x80) error("a character outside ASCII (it has to be escaped)");
       ++at_;
       if (c != '\\') {
         out.push_back(static_cast<char>(c));
@@ -271,11 +304,12 @@ class Parser {
   }
 
   std::string_view text_;
+  bool is_canonical_;
   Document* document_;
   size_t at_ = 0;
   size_t count_ = 0;
 };
 
-Document::Document(std::string_view text) { Parser(text, this).parse(); }
+Document::Document(std::string_view text, Form form) { Parser(text, form, this).parse(); }
 
 }  // namespace aotpack::runtime::json

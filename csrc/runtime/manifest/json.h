@@ -1,5 +1,6 @@
-// A reader of the manifest's JSON: RFC 8259 in the canonical form that docs/format.md asks for. ASCII only, no white
-// space between tokens, the keys of an object in strictly ascending order (so none twice), one newline at the end.
+// A reader of JSON (RFC 8259), of which the manifest's is the canonical form that docs/format.md asks for: ASCII only,
+// no white space between tokens, the keys of an object in strictly ascending order (so none twice), one newline at the
+// end.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,9 @@
 
 namespace aotpack::runtime::json {
 
+// kCanonical: that form and nothing else. kAny: any JSON text in UTF-8, but for a key twice in an object.
+enum class Form : uint8_t { kCanonical, kAny };
+
 enum class Kind : uint8_t { kNull, kBool, kInt, kDouble, kString, kArray, kObject };
 
 struct Value {
@@ -19,9 +23,9 @@ struct Value {
   double number = 0;                   // kDouble, also an integer that does not fit int64_t
   std::string_view string;             // kString; UTF-8
   std::vector<Value> items;            // of an array, or the values of an object
-  std::vector<std::string_view> keys;  // of an object, beside `items`
+  std::vector<std::string_view> keys;  // of an object, beside `items`; in ascending order
 
-  // NULL when an object has no such key.
+  // NULL when an object has no such key. Of a canonical document.
   const Value* find(std::string_view key) const noexcept;
 };
 
@@ -36,7 +40,7 @@ class Document {
   static constexpr size_t kMaxValues = size_t{1} << 21;
 
   // Throws MALFORMED_ARCHIVE with the byte at which the text goes wrong.
-  explicit Document(std::string_view text);
+  explicit Document(std::string_view text, Form form = Form::kCanonical);
   Document(const Document&) = delete;
   Document& operator=(const Document&) = delete;
 
