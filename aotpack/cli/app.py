@@ -10,6 +10,7 @@ from aotpack.cli.bench import bench
 from aotpack.cli.build import build
 from aotpack.cli.cache import app as cache
 from aotpack.cli.doctor import doctor
+from aotpack.cli.export_weights import export_weights
 from aotpack.cli.inspect import inspect
 from aotpack.cli.pack import pack
 from aotpack.cli.run import run
@@ -28,8 +29,8 @@ app = typer.Typer(
     "Exit codes: 0 success, 1 failure, 2 usage error. With `--json` a command prints exactly one JSON object.",
 )
 
-for _command in (build, pack, unpack, split, run, bench, inspect, verify, doctor):
-    app.command(name=_command.__name__, no_args_is_help=_command is not doctor)(_command)
+for _command in (build, pack, unpack, export_weights, split, run, bench, inspect, verify, doctor):
+    app.command(name=_command.__name__.replace("_", "-"), no_args_is_help=_command is not doctor)(_command)
 app.add_typer(cache)
 
 

@@ -248,7 +248,7 @@ class Model(Entry):
 
     def update_weights(
         self,
-        weights: Mapping[str, Any] | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        weights: Mapping[str, Any] | str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Context,
         *,
         partial: bool = False,
         base: Literal["current", "archive"] = "current",
@@ -263,7 +263,9 @@ class Model(Entry):
         Args:
             weights: arrays by name, such as a state dict of the source model; or a `.safetensors` file, a
                 `….safetensors.index.json`, or a list of such files. Tied weights need only one of their names. The
-                arrays are on the CPU or the model's device and may have any strides; they are copied.
+                arrays are on the CPU or the model's device and may have any strides; they are copied. Of a context of
+                any model, such as one that was trained in it, the tensors of its state that have the name of a weight;
+                the update is partial then.
             partial: weights that are not given keep their values. Otherwise a missing weight is an error.
             base: the values of weights that are not given: "current", those of the last update, or "archive".
             keep_originals: keep a copy of weights from which others are computed (folded and packed weights), so that a

@@ -11,7 +11,10 @@ from aotpack.errors import WeightsError
 from aotpack.runtime import lora
 from aotpack.runtime._native import Runner
 from aotpack.runtime.named_tensors import by_name, raw_tensors
+from aotpack.runtime.structure import manifest_of
 from aotpack.spec import TensorSpec, contiguous_order
+
+_PARTIAL = 1  # AOTPACK_UPDATE_PARTIAL (aotpack.h)
 
 
 def specs(manifest: Manifest) -> dict[str, TensorSpec]:
@@ -27,6 +30,8 @@ def update(model: Runner, weights: Any, *, partial: bool, base: str, keep_origin
     """See `Model.update_weights`."""
     flags = _flags(partial, base, keep_originals)
     _check_threads(num_threads)
+    if isinstance(weights, Runner) and hasattr(weights, "load_state"):
+        weights, flags = _trained(model, weights), flags | _PARTIAL
     if hasattr(weights, "keys"):
         names, arrays = by_name(weights)
         model._update_weights(names, arrays, [], False, flags, num_threads)
@@ -36,9 +41,22 @@ def update(model: Runner, weights: Any, *, partial: bool, base: str, keep_origin
             model._update_weights(names, raw, [], True, flags, num_threads)
     else:
         raise WeightsError(
-            f"weights must be a mapping from names to arrays, or files; got a {type(weights).__name__}",
-            hint="pass a state dict, the path of a .safetensors file or of an index, or a list of paths",
+            f"weights must be a mapping from names to arrays, files, or a context; got a {type(weights).__name__}",
+            hint="pass a state dict, the path of a .safetensors file or of an index, a list of paths, or a Context",
         )
+
+
+def _trained(model: Runner, context: Runner) -> dict[str, Any]:
+    """The tensors of a context's state that have the name of a weight of the model."""
+    state = context._get_state()
+    wanted = specs(manifest_of(model._manifest))
+    found = {name: value for name, value in state.items() if name in wanted}
+    if wanted and not found:
+        raise WeightsError(
+            "no tensor of the context's state has the name of a weight of this archive",
+            hint="Context.state() and Model.weights list the names",
+        )
+    return found
 
 
 def add_lora(
@@ -64,7 +82,7 @@ def _flags(partial: bool, base: str, keep_originals: bool) -> int:
     """AOTPACK_UPDATE_PARTIAL and so on (aotpack.h)."""
     if base not in ("current", "archive"):
         raise ValueError(f'base must be "current" or "archive", got {base!r}')
-    return (1 if partial else 0) | (2 if base == "archive" else 0) | (0 if keep_originals else 4)
+    return (_PARTIAL if partial else 0) | (2 if base == "archive" else 0) | (0 if keep_originals else 4)
 
 
 def _check_threads(num_threads: int) -> None:

@@ -4,8 +4,18 @@ archive with sources becomes a folder, and the folder an archive.
 
 from __future__ import annotations
 
+from aotpack.runtime.packing.export_weights import ExportReport, export_weights
 from aotpack.runtime.packing.pack import PackReport, pack_weights
 from aotpack.runtime.packing.pack_folder import FolderReport, pack_folder
 from aotpack.runtime.packing.unpack import UnpackReport, unpack
 
-__all__ = ["FolderReport", "PackReport", "UnpackReport", "pack_folder", "pack_weights", "unpack"]
+__all__ = [
+    "ExportReport",
+    "FolderReport",
+    "PackReport",
+    "UnpackReport",
+    "export_weights",
+    "pack_folder",
+    "pack_weights",
+    "unpack",
+]
