@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "fixtures.h"
 #include "host/new_file.h"
 #include "safetensors/reader.h"
@@ -147,11 +148,11 @@ TEST_CASE("state files: everything that does not match is named, and nothing cha
   const std::string count = R"({"count":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},)";
   const std::string eight(8, '\1');
   CHECK(refusal(count + R"("new":{"dtype":"U8","shape":[],"data_offsets":[8,9]}})", eight + "x") ==
-        " 'bulk' is missing; there is no 'new'");
+        "'bulk' is missing; there is no 'new'");
   CHECK(refusal(R"({"count":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", eight) ==
-        " 'count': expected int64 [1], got float32 [2]; 'bulk' is missing");
+        "'count': expected int64 [1], got float32 [2]; 'bulk' is missing");
   CHECK(refusal(R"({"count":{"dtype":"I64","shape":[],"data_offsets":[0,8]}})", eight, AOTPACK_STATE_ALLOW_MISSING) ==
-        " 'count': expected int64 [1], got int64 []");
+        "'count': expected int64 [1], got int64 []");
   CHECK(values(context) == std::pair<int64_t, float>{101, 1.5f});
   // What may be missing keeps its value, in a context that was called and in a new one.
   const TempFile part(

@@ -107,15 +107,18 @@ void SafetensorsReader::add_tensor(std::string_view name, const json::Value& val
   }
   int64_t bytes = tensor.dtype->size;
   bool empty = false;
+  bool overflows = false;
   for (const json::Value& size : shape->items) {
     tensor.shape.push_back(size.integer);
-    // An empty tensor has no bytes, whatever its other sizes are.
-    if (size.integer == 0) empty = true;
-    if (size.integer != 0 && !checked_mul(bytes, size.integer, &bytes)) {
-      malformed(what + " has a shape of more bytes than 63 bits count");
-    }
+    empty = empty || size.integer == 0;
+    overflows = overflows || (size.integer != 0 && !checked_mul(bytes, size.integer, &bytes));
   }
-  if (empty) bytes = 0;
+  // An empty tensor has no bytes, whatever its other sizes are.
+  if (empty) {
+    bytes = 0;
+  } else if (overflows) {
+    malformed(what + " has a shape of more bytes than 63 bits count");
+  }
   if (offsets->kind != json::Kind::kArray || offsets->items.size() != 2 || !is_size(offsets->items[0]) ||
       !is_size(offsets->items[1]) || offsets->items[0].integer > offsets->items[1].integer) {
     malformed(what + " has data_offsets that are not two numbers in order");
