@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <fstream>
+#include <limits>
 #include <memory>
 
 #include "cuda_fixtures.h"
@@ -170,6 +171,39 @@ TEST_CASE("cuda: calls on a stream of the caller's end without waiting, others w
   CHECK(error.code() == AOTPACK_INVALID_ARGUMENT);
   CHECK(message_of(error).find("it belongs to another context") != std::string::npos);
   context.set_stream(nullptr);
+}
+
+TEST_CASE("cuda: files of states, and calls that are atomic") {
+  const size_t before = CONTROL(fake_cuda_live)();
+  {
+    const Loaded loaded(cuda_mutate_archive());
+    const TempFile file;
+    Context first(loaded.model);
+    const DeviceBuffer x(Floats{1, 2, 3, 4});
+    const auto run = [&](Context& context) { return values_of<float>(context.run({written(x, {4})})[1].dl())[0]; };
+    CHECK(run(first) == 101);
+    CHECK(run(first) == 102);
+    first.save_state_file(file.path());
+    CHECK(run(first) == 103);
+    first.load_state_file(file.path());
+    CHECK(run(first) == 103);
+    Context second(loaded.model);
+    second.load_state_file(file.path());
+    CHECK(run(second) == 103);
+
+    second.set_check_finite(true);
+    CHECK(run(second) == 104);
+    const DeviceBuffer bad(Floats{1, std::numeric_limits<float>::quiet_NaN(), 3, 4});
+    CHECK(error_of([&] { second.run({written(bad, {4})}); }).code() == AOTPACK_EXECUTION_FAILED);
+    CHECK(values_of<float>(second.state()[0].second.dl())[0] == 104);
+    CHECK(run(second) == 105);
+    // The first call of a context.
+    Context third(loaded.model);
+    third.set_check_finite(true);
+    CHECK(error_of([&] { third.run({written(bad, {4})}); }).code() == AOTPACK_EXECUTION_FAILED);
+    CHECK(run(third) == 101);
+  }
+  CHECK(CONTROL(fake_cuda_live)() == before);
 }
 
 TEST_CASE("cuda: inputs that are written to, and state") {

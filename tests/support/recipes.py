@@ -128,8 +128,8 @@ static int32_t run(const aotpack_module_call* call) {
     entries=("step", "again"),
 )
 
-# A step that draws random numbers and writes to its state. For x < 0 it fails in the middle of that, as a model does that
-# meets an index out of range. Returns the sum of the state times x.
+# A step that draws random numbers and writes to its state. For x < 0 it fails in the middle of that, as where an index
+# is out of range. Returns the sum of the state times x.
 TRAINER = Recipe(
     body="""
 static int32_t run(const aotpack_module_call* call) {

@@ -69,7 +69,7 @@ void State::save_file(const std::string& path, const Metadata& metadata, const W
   write_safetensors(path, tensors, metadata, [&](size_t index) -> const void* {
     const uint32_t constant = model_.state()[index];
     const ConstantRecord& record = records[constant];
-    const bool on_host = model_.is_on_host(constant);
+    const bool on_host = workspace.is_host() || model_.is_on_host(constant);
     if (on_host && is_row_major(record)) return value_of(constant, weights);
     copy.reset();
     copy.reset(get(index, weights, workspace));
@@ -103,7 +103,7 @@ const StoredTensor* State::find_stored(const SafetensorsReader& file, uint32_t c
 void State::read_stored(const SafetensorsReader& file, const StoredTensor& stored, uint32_t constant,
                         const Workspace& workspace) {
   const ConstantRecord& record = model_.archive().manifest().constants[constant];
-  const bool on_host = model_.is_on_host(constant);
+  const bool on_host = workspace.is_host() || model_.is_on_host(constant);
   const size_t extent = extent_bytes(record);
   Staging laid_out(workspace);
   void* destination = on_host ? data(constant) : laid_out.room(extent, record);

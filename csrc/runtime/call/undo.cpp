@@ -1,5 +1,6 @@
 #include "call/undo.h"
 
+#include <cstring>
 #include <set>
 
 #include "base/status.h"
@@ -38,11 +39,20 @@ void Undo::keep(const Model& model, const Variant& variant) {
       const bool on_host = model.is_on_host(constant);
       void* block = workspace_.allocator_of(on_host)->allocate(bytes);
       if (block == nullptr) no_state_memory(bytes, records[constant]);
-      copies_.push_back({constant, block, bytes});
-      workspace_.stream().copy(Allocator::data(block), state_.data(constant), bytes);
+      copies_.push_back({constant, on_host, block, bytes});
+      copy_value(on_host, Allocator::data(block), state_.data(constant), bytes);
     }
   }
   kept_ = true;
+}
+
+void Undo::copy_value(bool on_host, void* to, const void* from, size_t bytes) {
+  // At once: what modules of the host write to, they write in no order with the stream.
+  if (on_host) {
+    std::memcpy(to, from, bytes);
+  } else {
+    workspace_.stream().copy_on_device(to, from, bytes);
+  }
 }
 
 Undo::~Undo() {
@@ -53,7 +63,7 @@ Undo::~Undo() {
     } else {
       try {
         for (const Copy& copy : copies_) {
-          workspace_.stream().copy(state_.data(copy.constant), Allocator::data(copy.block), copy.bytes);
+          copy_value(copy.on_host, state_.data(copy.constant), Allocator::data(copy.block), copy.bytes);
         }
         workspace_.stream().wait();
       } catch (...) {  // the device is lost, and with it the state

@@ -34,9 +34,12 @@ class Undo {
  private:
   struct Copy {
     uint32_t constant;
+    bool on_host;
     void* block;
     size_t bytes;
   };
+
+  void copy_value(bool on_host, void* to, const void* from, size_t bytes);
 
   State& state_;
   CallState& call_;
