@@ -21,7 +21,7 @@ class ExportReport:
         path: the file.
         tensors: the names of its tensors.
         missing: weights of the archive that the state does not have; of tied weights those without any of their names.
-        ignored: tensors of the state that are no weights of the archive, such as those of an optimizer.
+        ignored: other tensors of the state, such as those of an optimizer.
     """
 
     path: Path
