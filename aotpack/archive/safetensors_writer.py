@@ -16,7 +16,11 @@ Tensors = Mapping[str, tuple[DType, tuple[int, ...]]]
 
 
 def write_safetensors(
-    path: str | os.PathLike[str], tensors: Tensors, value: Callable[[str], bytes | memoryview]
+    path: str | os.PathLike[str],
+    tensors: Tensors,
+    value: Callable[[str], bytes | memoryview],
+    *,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Writes a new file.
 
@@ -24,12 +28,13 @@ def write_safetensors(
         path: of the file.
         tensors: dtype and shape of each tensor by its name, in the order of the data.
         value: returns the bytes of a tensor, row by row; called once for each.
+        metadata: strings by their names; None: the file has none.
 
     Raises:
         ValueError: the format has no name for a dtype, or a value has another number of bytes.
         OSError: the file cannot be written.
     """
-    header: dict[str, Any] = {}
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     end = 0
     for name, (dtype, shape) in tensors.items():
         if dtype not in DTYPE_NAMES:

@@ -34,6 +34,14 @@ def to_rows(constant: Constant, data: bytes | memoryview) -> memoryview:
     return _bytes(np.lib.stride_tricks.as_strided(array, constant.shape, _strides(constant), writeable=False))
 
 
+def row_major(constant: Constant, data: bytes | memoryview) -> memoryview:
+    """The elements of a constant in an archive row by row, whatever its layout."""
+    if 0 in constant.shape:
+        return memoryview(b"")
+    array = np.frombuffer(data, _unit(constant))
+    return _bytes(np.lib.stride_tricks.as_strided(array, constant.shape, _strides(constant), writeable=False))
+
+
 def from_rows(constant: Constant, data: bytes | memoryview) -> memoryview:
     """The bytes of a tensor in the file, as they are in an archive; those of bools are 0 and 1."""
     rows = np.frombuffer(data, _unit(constant) if _is_permuted(constant) else np.uint8)
