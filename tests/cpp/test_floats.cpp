@@ -1,4 +1,4 @@
-// The dtypes of 16 bits against their definition.
+// The dtypes of 16 bits against their definition, and what is no number in any dtype.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -67,3 +67,56 @@ void check_codes(const char* name, int mantissa_bits) {
 TEST_CASE("every code of float16 is read, written and rounded to") { check_codes("float16", 10); }
 
 TEST_CASE("every code of bfloat16 is read, written and rounded to") { check_codes("bfloat16", 7); }
+
+TEST_CASE("NaN and infinity are found in every floating and complex dtype, wherever they are") {
+  const struct {
+    const char* dtype;
+    uint64_t infinity;  // 0: the dtype has none
+    uint64_t nan;
+    uint64_t largest;
+  } cases[] = {
+      {"float16", 0x7c00, 0x7e00, 0x7bff},
+      {"bfloat16", 0x7f80, 0x7fc0, 0x7f7f},
+      {"float32", 0x7f800000, 0x7fc00000, 0x7f7fffff},
+      {"float64", 0x7ff0000000000000, 0x7ff8000000000000, 0x7fefffffffffffff},
+      {"complex64", 0x7f800000, 0x7fc00000, 0x7f7fffff},
+      {"complex128", 0x7ff0000000000000, 0x7ff8000000000000, 0x7fefffffffffffff},
+      {"float8_e4m3fn", 0, 0x7f, 0x7e},
+      {"float8_e5m2", 0x7c, 0x7f, 0x7b},
+      {"float8_e4m3fnuz", 0, 0x80, 0x7f},
+      {"float8_e5m2fnuz", 0, 0x80, 0x7f},
+  };
+  for (const auto& each : cases) {
+    CAPTURE(each.dtype);
+    const DType& dtype = *find_dtype(std::string_view(each.dtype));
+    const size_t parts = dtype.dlpack.code == kDLComplex ? 2 : 1;
+    const size_t item = dtype.size / parts;
+    const uint64_t sign = uint64_t{1} << (8 * item - 1);
+    const bool has_negative_zero = std::string(each.dtype).find("uz") == std::string::npos;
+    // Longer than what is read at once, and not aligned.
+    constexpr size_t kCount = 4099;
+    std::vector<char> room(1 + kCount * dtype.size);
+    const auto put = [&](size_t index, uint64_t bits) { std::memcpy(room.data() + 1 + index * item, &bits, item); };
+    const auto good = [&](size_t count) { return all_finite(dtype, room.data() + 1, count); };
+    for (size_t i = 0; i < kCount * parts; ++i) {
+      put(i, (i % 2 == 0 ? each.largest : 0) | (i % 3 == 0 && has_negative_zero ? sign : 0));
+    }
+    CHECK(good(kCount));
+    for (const size_t at : {size_t{0}, parts, size_t{4096} * parts, kCount * parts - 1}) {
+      put(at, each.nan);
+      CHECK_FALSE(good(kCount));
+      if (each.infinity != 0) {
+        for (const uint64_t bits : {each.infinity, each.infinity | sign}) {
+          put(at, bits);
+          CHECK_FALSE(good(kCount));
+        }
+      }
+      put(at, each.largest);
+    }
+    put(kCount * parts - 1, each.nan);
+    CHECK(good(kCount - 1));
+    CHECK(good(0));
+  }
+  const int8_t byte = -1;
+  CHECK(all_finite(*find_dtype("int8"), &byte, 1));
+}

@@ -340,8 +340,7 @@ AOTPACK_API aotpack_status* aotpack_context_load_state_file(aotpack_context* con
  * its results also on a stream of the caller's. Inputs that the model writes to are not restored. */
 AOTPACK_API aotpack_status* aotpack_context_set_atomic(aotpack_context* context, bool enabled);
 /* Whether calls fail, with AOTPACK_EXECUTION_FAILED and the name of the output, when an output of a floating-point or
- * complex dtype has an infinite element or a NaN; outputs of 8-bit dtypes are not checked. Such calls are atomic, as
- * above. Off in a new context. */
+ * complex dtype has an infinite element or a NaN. Such calls are atomic, as above. Off in a new context. */
 AOTPACK_API aotpack_status* aotpack_context_set_check_finite(aotpack_context* context, bool enabled);
 
 /* Restores the initial values: those of the model's weights at the next call. */

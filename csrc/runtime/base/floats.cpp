@@ -94,6 +94,27 @@ void write_coded(const double* source, size_t count, void* out) noexcept {
   }
 }
 
+// Elements whose bits under `mask` are `bad` are NaN or infinite.
+template <typename Bits>
+bool has_none(const void* source, size_t count, Bits mask, Bits bad) noexcept {
+  constexpr size_t kBlock = 4096;
+  const auto* at = static_cast<const char*>(source);
+  while (count > 0) {
+    const size_t length = count < kBlock ? count : kBlock;
+    // Without a branch for each element, so that it is vectorized.
+    unsigned found = 0;
+    for (size_t i = 0; i < length; ++i) {
+      Bits bits;
+      std::memcpy(&bits, at + i * sizeof bits, sizeof bits);
+      found |= static_cast<unsigned>((bits & mask) == bad);
+    }
+    if (found != 0) return false;
+    at += length * sizeof(Bits);
+    count -= length;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool is_floating(const DType& dtype) noexcept {
@@ -113,6 +134,34 @@ void from_doubles(const DType& dtype, const double* source, size_t count, void* 
   if (dtype.module_code == AOTPACK_DTYPE_BFLOAT16) return write_coded<BFloat>(source, count, out);
   if (dtype.module_code == AOTPACK_DTYPE_FLOAT32) return write<float>(source, count, out);
   write<double>(source, count, out);
+}
+
+bool all_finite(const DType& dtype, const void* source, size_t count) noexcept {
+  switch (dtype.module_code) {
+    case AOTPACK_DTYPE_FLOAT16:
+      return has_none<uint16_t>(source, count, 0x7c00, 0x7c00);
+    case AOTPACK_DTYPE_BFLOAT16:
+      return has_none<uint16_t>(source, count, 0x7f80, 0x7f80);
+    case AOTPACK_DTYPE_COMPLEX64:
+      count *= 2;
+      [[fallthrough]];
+    case AOTPACK_DTYPE_FLOAT32:
+      return has_none<uint32_t>(source, count, 0x7f800000, 0x7f800000);
+    case AOTPACK_DTYPE_COMPLEX128:
+      count *= 2;
+      [[fallthrough]];
+    case AOTPACK_DTYPE_FLOAT64:
+      return has_none<uint64_t>(source, count, 0x7ff0000000000000, 0x7ff0000000000000);
+    case AOTPACK_DTYPE_FLOAT8_E5M2:
+      return has_none<uint8_t>(source, count, 0x7c, 0x7c);
+    case AOTPACK_DTYPE_FLOAT8_E4M3FN:  // no infinity, one NaN of each sign
+      return has_none<uint8_t>(source, count, 0x7f, 0x7f);
+    case AOTPACK_DTYPE_FLOAT8_E4M3FNUZ:  // one NaN: what would be a negative zero
+    case AOTPACK_DTYPE_FLOAT8_E5M2FNUZ:
+      return has_none<uint8_t>(source, count, 0xff, 0x80);
+    default:
+      return true;
+  }
 }
 
 }  // namespace aotpack::runtime

@@ -14,4 +14,8 @@ void to_doubles(const DType& dtype, const void* source, size_t count, double* ou
 // Rounds to the nearest, halves to even; through float for the dtypes of 16 bits.
 void from_doubles(const DType& dtype, const double* source, size_t count, void* out) noexcept;
 
+// Whether no element of a floating or complex dtype is NaN or infinite; true for other dtypes. `source` needs no
+// alignment.
+bool all_finite(const DType& dtype, const void* source, size_t count) noexcept;
+
 }  // namespace aotpack::runtime

@@ -1,12 +1,8 @@
 #include "call/finite.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 
-#include "base/dtype.h"
 #include "base/floats.h"
 #include "base/status.h"
 #include "base/strided.h"
@@ -25,62 +21,32 @@ Block allocate(size_t bytes, const ValueRecord& value, const Workspace& workspac
   return block;
 }
 
-// The real dtype that the numbers of a dtype consist of; NULL where they are not checked.
-const DType* part_of(const DType& dtype) noexcept {
-  if (dtype.dlpack.code == kDLComplex) return find_dtype(dtype.size == 8 ? "float32" : "float64");
-  return is_floating(dtype) ? &dtype : nullptr;
-}
-
-bool all_finite(const DType& dtype, const void* data, size_t count) noexcept {
-  constexpr size_t kChunk = 256;
-  double numbers[kChunk];
-  auto at = static_cast<const char*>(data);
-  while (count > 0) {
-    const size_t some = std::min(count, kChunk);
-    to_doubles(dtype, at, some, numbers);
-    // A sum of products with 0 is 0 unless one of the numbers is not finite; it needs no branch per element.
-    double sum = 0;
-    for (size_t i = 0; i < some; ++i) sum += numbers[i] * 0.0;
-    if (!(sum == 0)) return false;
-    at += some * dtype.size;
-    count -= some;
-  }
-  return true;
-}
-
 bool is_finite(const ValueRecord& value, const aotpack_module_tensor& output, const Workspace& workspace) {
-  const DType* part = part_of(*value.dtype);
-  if (part == nullptr) return true;
-  size_t count = 1;
-  size_t extent = 1;
-  for (int32_t i = 0; i < output.rank; ++i) {
-    if (output.sizes[i] == 0) return true;
-    count *= static_cast<size_t>(output.sizes[i]);
-    extent += static_cast<size_t>((output.sizes[i] - 1) * output.strides[i]);
+  int64_t strides[AOTPACK_MAX_RANK];
+  size_t bytes = 0;
+  if (!dense_strides(output.sizes, value.order.data(), output.rank, value.dtype->size, strides, &bytes)) {
+    fail(AOTPACK_INTERNAL, "output '%s' is larger than the address space", value.name.c_str());
   }
-  const size_t item = value.dtype->size;
-  const void* data = output.data;
-  Block copied;
-  if (!workspace.is_host()) {
-    copied = allocate(extent * item, value, workspace);
-    workspace.stream().copy(copied.get(), data, extent * item);
+  const size_t count = bytes / value.dtype->size;
+  if (count == 0) return true;
+  if (workspace.is_host() && same_layout(output.sizes, output.strides, strides, output.rank)) {
+    return all_finite(*value.dtype, output.data, count);
+  }
+  // On a device, or a view of something bigger, or one that repeats elements: what lies between does not count.
+  const Block block = allocate(bytes, value, workspace);
+  void* copy = Allocator::data(block.get());
+  try {
+    workspace.stream().copy_strided(copy, strides, output.data, output.strides, output.sizes, output.rank,
+                                    value.dtype->size);
     workspace.stream().wait();
-    data = copied.get();
+  } catch (...) {
+    try {
+      workspace.stream().wait();  // before the memory of the copy goes
+    } catch (...) {               // the call fails for another reason already
+    }
+    throw;
   }
-  Block gathered;
-  if (extent != count) {
-    // A view of something bigger, or one that repeats elements: what lies between does not count.
-    gathered = allocate(count * item, value, workspace);
-    int64_t strides[AOTPACK_MAX_RANK];
-    uint32_t order[AOTPACK_MAX_RANK];
-    std::iota(order, order + output.rank, 0u);
-    size_t bytes = 0;
-    if (!dense_strides(output.sizes, order, output.rank, item, strides, &bytes))
-      return true;  // check_outputs saw to it
-    strided_copy(gathered.get(), strides, data, output.strides, output.sizes, output.rank, item);
-    data = gathered.get();
-  }
-  return all_finite(*part, data, count * (item / part->size));
+  return all_finite(*value.dtype, copy, count);
 }
 
 }  // namespace

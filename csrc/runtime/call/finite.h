@@ -10,7 +10,7 @@
 namespace aotpack::runtime {
 
 // Throws EXECUTION_FAILED with the first output that has an infinite element or a NaN, or OUT_OF_MEMORY. Reads outputs
-// of real and complex floating dtypes, but for those of 8 bits; those of a device are copied to the host.
+// of real and complex floating dtypes; those of a device are copied to the host.
 void check_finite(const EntryRecord& entry, const std::vector<aotpack_module_tensor>& outputs,
                   const Workspace& workspace);
 
