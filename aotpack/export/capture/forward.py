@@ -28,6 +28,7 @@ from aotpack.export.tracing.interface import Call, Results, make_program
 from aotpack.export.tracing.joint import portable_operators
 from aotpack.export.tracing.over_functions import refuse_writes_from_inside
 from aotpack.export.tracing.plain import returning_plain
+from aotpack.export.tracing.shared_inputs import shared_inputs_named
 from aotpack.export.tracing.sparse import refuse_sparse_values
 from aotpack.export.tracing.state_analysis import analysed
 from aotpack.export.tracing.trace import trace
@@ -109,7 +110,9 @@ def forward_program(exported: ExportedProgram, call: Call, name: str, outputs: A
     refuse_writes_from_inside(exported.graph_module)
     lift_inner_constants(exported)
     unify_aliases(exported)
-    with shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
+    ordered = call.in_order_of(exported)
+    shared = shared_inputs_named(exported, ordered)
+    with shape_env.sizes_from_zero(), shape_env.lines_of_the_model(), shared:
         exported, graph_module = functional_graph(exported)
     results = Results(exported.call_spec.out_spec, pytree.tree_leaves(outputs), {})
-    return make_program("forward", name, exported, graph_module, call.in_order_of(exported), results)
+    return make_program("forward", name, exported, graph_module, ordered, results)

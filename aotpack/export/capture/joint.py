@@ -22,6 +22,7 @@ from aotpack.export.tracing.interface import Call, Results, make_program, memory
 from aotpack.export.tracing.joint import joint_graph, portable_operators
 from aotpack.export.tracing.over_functions import refuse_writes_from_inside
 from aotpack.export.tracing.plain import returning_plain
+from aotpack.export.tracing.shared_inputs import refuse_written_leaves, shared_inputs_named
 from aotpack.export.tracing.sparse import refuse_sparse_values
 from aotpack.export.tracing.state_analysis import analysed
 from aotpack.export.tracing.trace import message, trace
@@ -67,12 +68,18 @@ def _traced_joint(
     inputs = _present(gradients.get("input_gradients", {}))
     positions = [ordered.leaf_names().index(key) for key in inputs]
     try:
-        with warnings.catch_warnings(), shape_env.sizes_from_zero(), shape_env.lines_of_the_model():
+        with (
+            warnings.catch_warnings(),
+            shape_env.sizes_from_zero(),
+            shape_env.lines_of_the_model(),
+            shared_inputs_named(exported, ordered),
+        ):
             warnings.simplefilter("ignore")
             graph_module, numbers = joint_graph(exported, answer.loss, [known[key] for key in parameters], positions)
     except CaptureError:
         raise
     except Exception as error:
+        refuse_written_leaves(exported, ordered, positions, error)
         raise CaptureError(
             f"AOTAutograd cannot trace the backward: {type(error).__name__}: {message(error)}",
             hint="look for an operator whose backward torch cannot trace, and replace it; "

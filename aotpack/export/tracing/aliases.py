@@ -48,7 +48,7 @@ def unify_aliases(exported: ExportedProgram) -> None:
     """
     for members in _groups(exported):
         nodes = [member.node for member in members]
-        if _may_be_written(exported.graph, nodes):
+        if may_be_written(exported.graph, nodes):
             _unify(exported, members)
 
 
@@ -75,7 +75,7 @@ def _has_storage(tensor: torch.Tensor) -> bool:
 # ---- what is written ------------------------------------------------------------------------------------------------
 
 
-def _may_be_written(graph: torch.fx.Graph, nodes: Collection[torch.fx.Node]) -> bool:
+def may_be_written(graph: torch.fx.Graph, nodes: Collection[torch.fx.Node]) -> bool:
     """Whether the graph writes to the memory of these placeholders; True where that is not known."""
     reached = set(nodes)
     for node in graph.nodes:

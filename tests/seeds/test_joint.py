@@ -1,0 +1,241 @@
+"""Joint graphs: a loss, its gradients, and what a call writes to its inputs are eager's.
+
+The scenarios of the third seed document, "AOTAutograd". Where a scenario compiles, an archive is built and called in a
+process without torch. Calls whose inputs share memory are made in this process: what is sent to another is a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aotpack
+from aotpack.errors import CaptureError, InputError
+from aotpack.export import aot_export
+from tests.support.building import assert_close, check_joint
+from tests.support.torchless import RemoteModel
+
+pytestmark = pytest.mark.torch
+
+Build = Callable[..., RemoteModel]
+
+
+def wanted(*shape: int) -> Tensor:
+    return torch.randn(*shape, requires_grad=True)
+
+
+class Bidirectional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 3, num_layers=2, bidirectional=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lstm(x.permute(1, 0, 2))[0].square().sum()
+
+
+def test_lstm(build: Build) -> None:
+    model, x = Bidirectional(), wanted(2, 5, 4)
+    check_joint(build(model, (x,), mode="joint"), model, (x,))  # type: ignore[arg-type]
+
+
+class Counted(nn.Module):
+    """Writes to an input, a slice of it and a view of it, beside a loss that reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, x: Tensor, seen: Tensor) -> Tensor:
+        seen.add_(1)
+        seen[:, 0].mul_(2)
+        seen.t()[1].sub_(3)
+        return (x @ self.weight * seen).sum()
+
+
+def test_mutation(build: Build) -> None:
+    model, x, seen = Counted(), wanted(3, 3), torch.randn(3, 3)
+    archive = build(model, (x, seen.clone()), mode="joint")
+    passed, expected = seen.clone(), seen.clone()
+    result = archive(x.detach(), passed)
+    loss = model(x, expected)
+    loss.backward()
+    assert_close(passed, expected)
+    assert_close(result["outputs"], loss.detach())
+    assert_close(result["gradients"]["weight"], model.weight.grad)
+    assert_close(result["input_gradients"]["x"], x.grad)
+
+
+def test_mutation1_of_slices_and_views(build: Build) -> None:
+    def model(x: Tensor, y: Tensor) -> Tensor:
+        x[1:].add_(y[0])
+        y.view(9)[::2].mul_(2)
+        return x + y
+
+    x, y = torch.randn(3, 3), torch.randn(3, 3)
+    archive = build(model, (x.clone(), y.clone()))
+    passed, expected = (x.clone(), y.clone()), (x.clone(), y.clone())
+    assert_close(archive(*passed), model(*expected))
+    assert_close(passed, expected)
+
+
+def _update(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        x.add_(1)
+    return x.square().sum()
+
+
+def test_negative_testing_mutation_of_a_leaf(build: Build) -> None:
+    passed, expected = torch.ones(3), torch.ones(3)
+    assert_close(build(_update, (torch.ones(3),))(passed), _update(expected))
+    assert_close(passed, expected)
+
+
+def test_negative_testing_mutation_of_a_leaf_whose_gradient_is_wanted() -> None:
+    with pytest.raises(CaptureError, match="writes to 'x', whose gradient is wanted"):
+        aot_export(_update, (wanted(3),), mode="joint")
+
+
+def _branch(x: Tensor, y: Tensor) -> Tensor:
+    if y.sum() > 0:
+        return (x * 2).sum()
+    return (x - 1).sum()
+
+
+def test_call_fn_with_non_const_inputs_aot_unsafe_control_flow(build: Build) -> None:
+    with pytest.raises(CaptureError, match=r"in _branch: if y.sum\(\) > 0") as error:
+        aot_export(_branch, (wanted(3), torch.ones(3)), mode="joint")
+    assert "torch.where" in str(error.value.hint)
+
+    def chosen(x: Tensor, y: Tensor) -> Tensor:
+        return torch.where(y.sum() > 0, x * 2, x - 1).sum()
+
+    archive = build(chosen, (wanted(3), torch.ones(3)), mode="joint")
+    for sign, slope in ((1.0, 2.0), (-1.0, 1.0)):
+        gradient = archive(torch.ones(3), sign * torch.ones(3))["input_gradients"]["x"]
+        assert_close(gradient, torch.full((3,), slope))
+
+
+def _product(x: Tensor, y: Tensor) -> Tensor:
+    return (x * y).sum()
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_requires_grad_is_that_of_the_example(both: bool) -> None:
+    program = aot_export(_product, (wanted(3), torch.ones(3).requires_grad_(both)), mode="joint")
+    names = [spec.name for spec in program.signature.outputs if "input_gradients" in spec.name]
+    assert names == ["output.input_gradients.x", "output.input_gradients.y"][: 1 + both]
+
+
+class SecondDerivative(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        (gradient,) = torch.autograd.grad((x @ self.weight).square().sum(), self.weight, create_graph=True)
+        return gradient.sum()
+
+
+def test_double_backward_errors() -> None:
+    with pytest.raises(CaptureError, match="double backward is not supported"):
+        aot_export(SecondDerivative(), (torch.randn(3, 3),), mode="joint")
+
+
+def test_arg_dupe(built: Callable[..., Path]) -> None:
+    """The backward returns saved inputs: `y` is the gradient of `x`."""
+    x, y = wanted(3), wanted(3)
+    archive = aotpack.load(built(_product, (x, y), mode="joint"))
+    shared = torch.tensor([1.0, 2.0, 3.0])
+    gradients = archive(shared, shared)["input_gradients"]
+    assert_close(gradients, {"x": shared, "y": shared})
+    gradients["x"].zero_()
+    assert_close(shared, torch.tensor([1.0, 2.0, 3.0]))
+
+
+def _accumulate(a: Tensor, b: Tensor) -> Tensor:
+    a.add_(1)
+    return a + b
+
+
+def test_arg_dupe_mutated_and_alias_inputs(built: Callable[..., Path]) -> None:
+    """Views of one base may be passed as long as they do not share what is written."""
+    archive = aotpack.load(built(_accumulate, (torch.randn(3), torch.randn(3))))
+    base = torch.arange(6.0)
+    expected = base.clone()
+    assert_close(archive(base[:3], base[3:]), _accumulate(expected[:3], expected[3:]))
+    assert_close(base, expected)
+    for a, b in ((base[:3], base[:3]), (base[:3], base[2:5])):
+        with pytest.raises(InputError, match="inputs 'a' and 'b' share memory, but the call writes to 'a'"):
+            archive(a, b)
+    assert_close(base, expected)
+
+
+@pytest.mark.parametrize("start", [0, 2])
+def test_arg_dupe_mutated_in_the_example(start: int) -> None:
+    base = torch.randn(6)
+    with pytest.raises(CaptureError, match="example inputs 'a' and 'b' share memory"):
+        aot_export(_accumulate, (base[:3], base[start : start + 3]))
+
+
+class OwnParameter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Any:
+        scale = nn.Parameter(torch.full((3,), 2.0))
+        with torch.no_grad():
+            norm = self.linear.weight.norm()
+        return {"loss": (self.linear(x) * scale).sum(), "norm": norm}
+
+
+def test_nn_parameter_construction_and_aot_grad_mode_mutation(build: Build) -> None:
+    """A parameter that forward makes has no gradient among the results; nor do results made without gradients."""
+    model, x = OwnParameter(), torch.randn(2, 3)
+    archive = build(model, (x,), mode="joint")
+    check_joint(archive, model, (x,))  # type: ignore[arg-type]
+    assert set(archive(x)["gradients"]) == {"linear.weight", "linear.bias"}
+
+
+def test_aot_autograd_raises_invalid_leaf_set() -> None:
+    def model(x: Tensor, y: Tensor) -> Tensor:
+        with torch.no_grad():
+            x.set_(y)
+        return x.sum()
+
+    with pytest.raises(CaptureError, match="set_ changes the input 'x' in place"):
+        aot_export(model, (wanted(3), torch.randn(3)), mode="joint")
+
+
+def test_aot_autograd_expand_mutation_errors() -> None:
+    """Eager refuses too: several elements lie at one place."""
+
+    def model(x: Tensor) -> Tensor:
+        y = x.expand(4, 3)
+        y.add_(1)
+        return y.sum()
+
+    with pytest.raises(CaptureError, match="more than one element of the written-to tensor"):
+        aot_export(model, (torch.randn(3),))
+
+
+def test_aot_autograd_expand_mutation_functionalizes(build: Build) -> None:
+    def model(x: Tensor) -> Tensor:
+        y = x.expand(4, 3).clone()
+        y[0].add_(1)
+        x.mul_(2)
+        return y.sum(0) + x
+
+    passed, expected = torch.ones(3), torch.ones(3)
+    assert_close(build(model, (torch.ones(3),))(passed), model(expected))
+    assert_close(passed, expected)
+
+
+def test_data_ptr_access_fails_in_forward() -> None:
+    with pytest.raises(CaptureError, match="Cannot access data pointer"):
+        aot_export(lambda x: x * (2 if x.data_ptr() else 3), (torch.randn(3),))
