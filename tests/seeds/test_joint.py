@@ -35,11 +35,12 @@ class Bidirectional(nn.Module):
         self.lstm = nn.LSTM(4, 3, num_layers=2, bidirectional=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.lstm(x.permute(1, 0, 2))[0].square().sum()
+        output: Tensor = self.lstm(x.permute(1, 0, 2))[0]
+        return output.square().sum()
 
 
 def test_lstm(build: Build) -> None:
-    model, x = Bidirectional(), wanted(2, 5, 4)
+    model, x = Bidirectional(), wanted(2, 2, 4)
     check_joint(build(model, (x,), mode="joint"), model, (x,))  # type: ignore[arg-type]
 
 
@@ -182,6 +183,16 @@ def test_arg_dupe_mutated_in_the_example(start: int) -> None:
         aot_export(_accumulate, (base[:3], base[start : start + 3]))
 
 
+def test_arg_dupe_mutated_in_the_example_with_a_backward() -> None:
+    def model(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        a.add_(1)
+        return (x * a * b).sum()
+
+    base = torch.randn(3)
+    with pytest.raises(CaptureError, match="example inputs 'a' and 'b' share memory"):
+        aot_export(model, (wanted(3), base, base), mode="joint")
+
+
 class OwnParameter(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -205,7 +216,7 @@ def test_nn_parameter_construction_and_aot_grad_mode_mutation(build: Build) -> N
 def test_aot_autograd_raises_invalid_leaf_set() -> None:
     def model(x: Tensor, y: Tensor) -> Tensor:
         with torch.no_grad():
-            x.set_(y)
+            x.set_(y)  # type: ignore[call-overload]
         return x.sum()
 
     with pytest.raises(CaptureError, match="set_ changes the input 'x' in place"):
