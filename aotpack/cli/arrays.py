@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,12 @@ def load_npz(path: Path, signature: Signature) -> list[Array]:
     Raises:
         InputError: the file is not an .npz file, an input is missing, or the file contains an unknown input.
     """
+    found = load_arrays(path, [value.name for value in signature.inputs])
+    return [_loaded(value, array) for value, array in zip(signature.inputs, found, strict=True)]
+
+
+def load_arrays(path: Path, names: Sequence[str]) -> list[Array]:
+    """The arrays of an .npz file that has these and no others; raises what `load_npz` raises."""
     try:
         file = np.load(path, allow_pickle=False)
     except FileNotFoundError:
@@ -35,7 +41,6 @@ def load_npz(path: Path, signature: Signature) -> list[Array]:
         raise InputError(
             f"{path} contains a single array", hint="create it with numpy.savez, with the inputs' names as keys"
         )
-    names = [value.name for value in signature.inputs]
     hint = f"the inputs are {', '.join(names)}; the file contains {', '.join(file) or 'nothing'}"
     for name in names:
         if name not in file:
@@ -43,7 +48,7 @@ def load_npz(path: Path, signature: Signature) -> list[Array]:
     for name in file:
         if name not in names:
             raise InputError(f"{path} contains {name!r}, which is not an input", hint=hint)
-    return [_loaded(value, np.asarray(file[value.name])) for value in signature.inputs]
+    return [np.asarray(file[name]) for name in names]
 
 
 def _loaded(value: TensorSpec, array: Array) -> Array:
