@@ -237,6 +237,25 @@ def _bags() -> Case:
     return _Bags().eval(), (torch.randint(0, 100, (7, 4)), torch.randint(0, 100, (30,)), offsets), shapes
 
 
+class _Experts(nn.Module):
+    """Rows that are sorted by the expert that computes them, and products of groups of columns and of sums."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Parameter(torch.randn(5, 96, 64) * 0.1), nn.Parameter(torch.randn(5, 48, 64) * 0.1)
+
+    def forward(self, x: Tensor, ends: Tensor) -> tuple[Tensor, ...]:
+        gate, up = torch._grouped_mm(x, self.up.transpose(1, 2), offs=ends).chunk(2, -1)
+        y = torch._grouped_mm(F.silu(gate) * up, self.down, offs=ends)
+        return y, torch._grouped_mm(x.t(), y, offs=ends), torch._grouped_mm(self.down, x.t(), offs=ends)
+
+
+def _experts(dtype: torch.dtype) -> Case:
+    rows = 8 * aotpack.Dim("eighths", 1, 100)
+    ends = torch.tensor([3, 3, 60, 199, 200], dtype=torch.int32)
+    return _Experts().to(dtype).eval(), (torch.randn(200, 64).to(dtype), ends), {"x": {0: rows}, "ends": {}}
+
+
 def cases() -> dict[str, Callable[[], Case]]:
     """By name, a function that makes a model, its example inputs and its dynamic shapes."""
     randn = torch.randn
@@ -269,6 +288,8 @@ def cases() -> dict[str, Callable[[], Case]]:
         "sort": lambda: (lambda x: x.sort(-1), (randn(8, 100),), None),
         "embedding": lambda: (nn.Embedding(100, 16), (torch.randint(0, 100, (2, 7)),), None),
         "embedding-bag": _bags,
+        "experts": lambda: _experts(torch.float32),
+        "experts-bf16": lambda: _experts(torch.bfloat16),
         "scatter": lambda: (_scatter, (randn(4, 4), torch.randperm(4).expand(4, 4).clone(), randn(4, 4)), None),
         "casts": lambda: (_casts, (randn(8, 100),), None),
         "products": lambda: (_products, (randn(3, 40, 50), randn(3, 50, 60), randn(50, 70)), None),

@@ -17,6 +17,7 @@ from aotpack.export.passes.cuda.use_conv import use_conv
 from aotpack.export.passes.cuda.use_conv_weight_gradient import use_conv_weight_gradient
 from aotpack.export.passes.cuda.use_embedding_bag import use_embedding_bag
 from aotpack.export.passes.cuda.use_gemm import use_gemm
+from aotpack.export.passes.cuda.use_grouped_product import use_grouped_product
 from aotpack.export.passes.cuda.use_recurrent import use_recurrent
 from aotpack.export.passes.runner import Pass
 
@@ -33,6 +34,7 @@ CUDA: tuple[Pass, ...] = (
     # Those that the kernels do not compute; before products are replaced.
     Pass(lower_convolution_weight_gradient, always=True),
     Pass(use_embedding_bag),
+    Pass(use_grouped_product),
     # Before products, of which it makes some.
     Pass(use_recurrent),
     # Products have no other kernel.

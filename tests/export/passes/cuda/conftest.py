@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from aotpack.export.ops import grouped_mm, grouped_outer
 from aotpack.export.ops.activations import BY_NUMBER
-from aotpack.export.ops.cuda import attention, attention_backward, conv, embedding_bag, gemm, recurrent
+from aotpack.export.ops.cuda import attention, attention_backward, conv, embedding_bag, gemm, grouped, recurrent
 
 
 @gemm.cuda_gemm.register_kernel("cpu")
@@ -98,6 +99,16 @@ def _embedding_bag(
         include_last_offset=last,
         padding_idx=None if padding < 0 else padding,
     )
+
+
+@grouped.cuda_grouped_mm.register_kernel("cpu")
+def _grouped_mm(x: Tensor, w: Tensor, ends: Tensor) -> Tensor:
+    return grouped_mm(x, w, ends)
+
+
+@grouped.cuda_grouped_outer.register_kernel("cpu")
+def _grouped_outer(a: Tensor, b: Tensor, ends: Tensor) -> Tensor:
+    return grouped_outer(a, b, ends)
 
 
 @recurrent.cuda_lstm_layer.register_kernel("cpu")
