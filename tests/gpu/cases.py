@@ -199,6 +199,42 @@ def _quantized() -> Case:
     return _Quantized().eval(), (torch.randn(20, 200), torch.randn(150, 256)), shapes
 
 
+class _Int8Weights(nn.Module):
+    """Linear layers whose weights stay int8: scaled before the product, behind it, and by torch's operator."""
+
+    up: Tensor
+    down: Tensor
+    scales: Tensor
+    scale: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Larger than what is folded into weights of the dtype of the rows.
+        self.register_buffer("up", torch.randint(-128, 128, (512, 200), dtype=torch.int8))
+        self.register_buffer("down", torch.randint(-128, 128, (200, 512), dtype=torch.int8))
+        self.register_buffer("scales", torch.rand(512, 1) * 1e-3)
+        self.register_buffer("scale", torch.rand(200) * 1e-3)
+        self.bias = nn.Parameter(torch.randn(512))
+
+    def forward(self, x: Tensor, row: Tensor) -> tuple[Tensor, ...]:
+        return *self._layers(x), *self._layers(row)
+
+    def _layers(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = F.gelu(F.linear(x, self.up.to(x.dtype) * self.scales, self.bias))
+        return F.linear(y, self.down.to(x.dtype)) * self.scale, torch.ops.aten._weight_int8pack_mm(
+            y, self.down, self.scale
+        )
+
+
+def _int8_weights(dtype: torch.dtype) -> Case:
+    model = _Int8Weights().to(dtype).eval()
+    return (
+        model,
+        (torch.randn(20, 200).to(dtype), torch.randn(1, 200).to(dtype)),
+        {"x": {0: aotpack.Dim("rows", 1, 300)}, "row": {}},
+    )
+
+
 def _vectors(a: Tensor, b: Tensor, v: Tensor) -> tuple[Tensor, ...]:
     return a @ v, v @ v, torch.inner(a, b), torch.tensordot(a, b, 1), torch.einsum("ij,kj->ik", a, b), torch.cdist(a, b)
 
@@ -267,6 +303,8 @@ def cases() -> dict[str, Callable[[], Case]]:
         "resnet-block": lambda: (_Residual().eval(), (randn(2, 3, 64, 64),), {"x": {0: aotpack.Dim("batch", 1, 64)}}),
         "resampling": lambda: (_resampling, (randn(2, 5, 9, 11),), None),
         "int8": _quantized,
+        "int8-weights": lambda: _int8_weights(torch.float32),
+        "int8-weights-bf16": lambda: _int8_weights(torch.bfloat16),
         "vectors": lambda: (_vectors, (randn(33, 33), randn(33, 33), randn(33)), None),
         "decode": _step,
         "lstm": lambda: (nn.LSTM(24, 40, 2, batch_first=True, bidirectional=True).eval(), (randn(3, 7, 24),), None),

@@ -9,10 +9,11 @@ from torch import Tensor
 from torch.library import triton_op
 
 from aotpack.export.ops.cuda.block_sizes import power_of_two
-from aotpack.export.ops.cuda.gemm_rule import Tile, choose
-from aotpack.export.ops.cuda.gpu import input_precision, limits, uses_tf32
+from aotpack.export.ops.cuda.gemm_rule import Tile
+from aotpack.export.ops.cuda.gpu import input_precision
 from aotpack.export.ops.cuda.grouped_kernel import grouped_kernel, grouped_outer_kernel
 from aotpack.export.ops.cuda.launch import Launch, Launcher, launch
+from aotpack.export.ops.cuda.tiles import undivided_tile
 from aotpack.export.symbolic_shapes.hints import size_hint
 from aotpack.export.torch_compat.operators import OpOverload
 
@@ -55,7 +56,7 @@ def cuda_grouped_outer(a: Tensor, b: Tensor, ends: Tensor) -> Tensor:
 def rows_product(x: Tensor, w: Tensor, ends: Tensor, launcher: Launcher) -> Tensor:
     """`cuda_grouped_mm`, with the function that launches kernels."""
     (rows, k), (groups, _, n) = x.shape, w.shape
-    tile = _tile(groups, max(1, -(-size_hint(rows) // groups)), size_hint(n), size_hint(k), x.dtype)
+    tile = undivided_tile(groups, max(1, -(-size_hint(rows) // groups)), size_hint(n), size_hint(k), x.dtype)
     # Of the groups, and of the rows that are left over.
     tiles: Any = (rows + tile.m - 1) // tile.m + groups
     arguments = {
@@ -79,7 +80,7 @@ def rows_product(x: Tensor, w: Tensor, ends: Tensor, launcher: Launcher) -> Tens
 def outer_product(a: Tensor, b: Tensor, ends: Tensor, launcher: Launcher) -> Tensor:
     """`cuda_grouped_outer`, with the function that launches kernels."""
     (m, k), n, groups = a.shape, b.shape[1], ends.shape[0]
-    tile = _tile(groups, size_hint(m), size_hint(n), max(1, size_hint(k) // groups), a.dtype)
+    tile = undivided_tile(groups, size_hint(m), size_hint(n), max(1, size_hint(k) // groups), a.dtype)
     tiles: Any = (m + tile.m - 1) // tile.m * ((n + tile.n - 1) // tile.n)
     arguments = {
         "a": a,
@@ -106,24 +107,6 @@ def _common(x: Tensor, tile: Tile) -> dict[str, Any]:
         "num_warps": tile.warps,
         "num_stages": tile.stages,
     }
-
-
-def _tile(z: int, m: int, n: int, k: int, dtype: torch.dtype) -> Tile:
-    """That of as many separate products, with the mean of their sizes."""
-    multiprocessors, shared = limits()
-    tile, _ = choose(
-        z,
-        m,
-        n,
-        k,
-        dtype,
-        # Without a limit of results, sums are not divided.
-        most_results=None,
-        multiprocessors=multiprocessors,
-        shared_bytes=shared,
-        tf32=uses_tf32(dtype),
-    )
-    return tile
 
 
 ROWS_OPERATOR: OpOverload = torch.ops.aotpack.cuda_grouped_mm.default

@@ -13,9 +13,9 @@ from aotpack.export.passes.patterns.activations import ACTIVATION_CALLS, activat
 def fuse_activation(program: Program) -> Program:
     """Has our kernels apply an activation that is the only reader of their result."""
     # Triton is there where something is built for CUDA.
-    from aotpack.export.ops.cuda import conv, gemm
+    from aotpack.export.ops.cuda import conv, gemm, int8_weight
 
-    fusible = {gemm.OPERATOR: gemm.ACTIVATIONS, conv.OPERATOR: conv.ACTIVATIONS}
+    fusible = {each.OPERATOR: each.ACTIVATIONS for each in (gemm, conv, int8_weight)}
     rewriter = Rewriter(program)
     for node in rewriter.nodes(*ACTIVATION_CALLS):
         name, product = activation_name(node), node.args[0]

@@ -18,6 +18,7 @@ from aotpack.export.passes.cuda.use_conv_weight_gradient import use_conv_weight_
 from aotpack.export.passes.cuda.use_embedding_bag import use_embedding_bag
 from aotpack.export.passes.cuda.use_gemm import use_gemm
 from aotpack.export.passes.cuda.use_grouped_product import use_grouped_product
+from aotpack.export.passes.cuda.use_int8_weight import use_int8_weight
 from aotpack.export.passes.cuda.use_recurrent import use_recurrent
 from aotpack.export.passes.runner import Pass
 
@@ -37,6 +38,8 @@ CUDA: tuple[Pass, ...] = (
     Pass(use_grouped_product),
     # Before products, of which it makes some.
     Pass(use_recurrent),
+    # Before products of floating numbers, which would read what is dequantized.
+    Pass(use_int8_weight),
     # Products have no other kernel.
     Pass(use_gemm, always=True),
     # Before activations, which come behind sums.

@@ -15,7 +15,16 @@ from torch import Tensor
 
 from aotpack.export.ops import grouped_mm, grouped_outer
 from aotpack.export.ops.activations import BY_NUMBER
-from aotpack.export.ops.cuda import attention, attention_backward, conv, embedding_bag, gemm, grouped, recurrent
+from aotpack.export.ops.cuda import (
+    attention,
+    attention_backward,
+    conv,
+    embedding_bag,
+    gemm,
+    grouped,
+    int8_weight,
+    recurrent,
+)
 
 
 @gemm.cuda_gemm.register_kernel("cpu")
@@ -109,6 +118,15 @@ def _grouped_mm(x: Tensor, w: Tensor, ends: Tensor) -> Tensor:
 @grouped.cuda_grouped_outer.register_kernel("cpu")
 def _grouped_outer(a: Tensor, b: Tensor, ends: Tensor) -> Tensor:
     return grouped_outer(a, b, ends)
+
+
+@int8_weight.cuda_int8_weight_linear.register_kernel("cpu")
+def _int8_weight_linear(
+    x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None, activation: int
+) -> Tensor:
+    y = x.double() @ weight.double().T
+    y = y if scale is None else y * scale
+    return BY_NUMBER[activation](y if bias is None else y + bias).to(x.dtype)
 
 
 @recurrent.cuda_lstm_layer.register_kernel("cpu")
