@@ -292,6 +292,12 @@ def _experts(dtype: torch.dtype) -> Case:
     return _Experts().to(dtype).eval(), (torch.randn(200, 64).to(dtype), ends), {"x": {0: rows}, "ends": {}}
 
 
+def _selections(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    """Of few elements, which are sorted; and histograms, with elements beyond the bins and on their edges."""
+    greatest, least = x.topk(5), x.topk(2, 1, largest=False)
+    return *greatest, *least, torch.histc(y, 8, -3, 5), torch.histc(y.round(), 9, 0, 9)
+
+
 def cases() -> dict[str, Callable[[], Case]]:
     """By name, a function that makes a model, its example inputs and its dynamic shapes."""
     randn = torch.randn
@@ -328,6 +334,11 @@ def cases() -> dict[str, Callable[[], Case]]:
         "embedding-bag": _bags,
         "experts": lambda: _experts(torch.float32),
         "experts-bf16": lambda: _experts(torch.bfloat16),
+        "selections": lambda: (
+            _selections,
+            (randn(4, 60), randn(300) * 4),
+            {"x": {0: aotpack.Dim("rows", 1, 64)}, "y": {}},
+        ),
         "scatter": lambda: (_scatter, (randn(4, 4), torch.randperm(4).expand(4, 4).clone(), randn(4, 4)), None),
         "casts": lambda: (_casts, (randn(8, 100),), None),
         "products": lambda: (_products, (randn(3, 40, 50), randn(3, 50, 60), randn(50, 70)), None),

@@ -1,5 +1,5 @@
 """Operators that select, scatter or copy elements."""
 
-from aotpack.export.decompositions.indexing import elements, view_copies
+from aotpack.export.decompositions.indexing import elements, selections, view_copies
 
-__all__ = ["elements", "view_copies"]
+__all__ = ["elements", "selections", "view_copies"]
