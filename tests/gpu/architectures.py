@@ -54,6 +54,13 @@ def _llama(dtype: torch.dtype) -> Case:
     return _FirstResult(transformers.LlamaForCausalLM(config), "input_ids").eval().to(dtype), (_tokens(),), None
 
 
+def _mixtral() -> Case:
+    config = transformers.MixtralConfig(
+        vocab_size=1000, num_key_value_heads=2, num_local_experts=4, use_cache=False, **_SIZES
+    )
+    return _FirstResult(transformers.MixtralForCausalLM(config), "input_ids").eval(), (_tokens(),), None
+
+
 def _t5() -> Case:
     config = transformers.T5Config(vocab_size=1000, d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4)
     return _FirstResult(transformers.T5EncoderModel(config), "input_ids").eval(), (_tokens(),), None
@@ -66,5 +73,6 @@ def architectures() -> dict[str, Callable[[], Case]]:
         "gpt2": _gpt2,
         "llama": lambda: _llama(torch.float32),
         "llama-bf16": lambda: _llama(torch.bfloat16),
+        "mixtral": _mixtral,
         "t5-encoder": _t5,
     }
