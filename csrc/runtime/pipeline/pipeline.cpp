@@ -301,9 +301,10 @@ std::shared_ptr<PendingCall> Pipeline::submit(const DLTensor* const* inputs, siz
 
 void Pipeline::close(bool cancel) {
   refuse_foreign();
-  if (cancel) cancelled_.store(true, std::memory_order_relaxed);
   std::unique_lock lock(mutex_);
   closed_ = true;
+  // Of calls that were accepted before: a cancelled one makes room, which nothing takes any more.
+  if (cancel) cancelled_.store(true, std::memory_order_relaxed);
   room_.notify_all();
   changed_.wait(lock, [this] { return in_flight_ == 0; });
 }
