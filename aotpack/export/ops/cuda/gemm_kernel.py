@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from aotpack.export.ops.cuda.activation_kernel import activate
+from aotpack.export.ops.cuda.tile_order_kernel import tile_place
 
 # TorchInductor copies the source of kernels into generated files: they name nothing but `tl` and each other.
 
@@ -50,16 +51,10 @@ def gemm_kernel(
     several, without bias, residual and activation: `out` is [SPLITS, z, m, n] then. Sums are of single precision, or
     double; activations have the numbers of `ops.ACTIVATIONS`.
     """
-    tile = tl.program_id(0)
+    row, column = tile_place(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     batch = tl.program_id(1).to(tl.int64)
-    tiles_m = tl.cdiv(M, BLOCK_M)
-    tiles_n = tl.cdiv(N, BLOCK_N)
-    group = tile // (GROUP_M * tiles_n)
-    first = group * GROUP_M
-    rows = tl.minimum(tiles_m - first, GROUP_M)
-    within = tile % (GROUP_M * tiles_n)
-    offsets_m = (first + within % rows) * BLOCK_M + tl.arange(0, BLOCK_M)
-    offsets_n = (within // rows) * BLOCK_N + tl.arange(0, BLOCK_N)
+    offsets_m = row * BLOCK_M + tl.arange(0, BLOCK_M)
+    offsets_n = column * BLOCK_N + tl.arange(0, BLOCK_N)
     offsets_k = tl.arange(0, BLOCK_K)
     # Rows and columns beyond the end read those at the beginning and are not stored.
     wrapped_m = offsets_m % M

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from aotpack.export.ops.cuda.activation_kernel import activate
+from aotpack.export.ops.cuda.tile_order_kernel import tile_place
 
 # TorchInductor copies the source of kernels into generated files: they name nothing but `tl` and each other.
 
@@ -36,15 +37,9 @@ def gemm_tma_kernel(
     `a` is a descriptor of [M, K] with blocks of BLOCK_M by BLOCK_K, `b` one of [K, N], or of [N, K] if TRANSPOSED. They
     read zeros beyond the ends. Tiles are taken in groups of GROUP_M rows, as in `gemm_kernel`.
     """
-    tile = tl.program_id(0)
-    tiles_m = tl.cdiv(M, BLOCK_M)
-    tiles_n = tl.cdiv(N, BLOCK_N)
-    group = tile // (GROUP_M * tiles_n)
-    first = group * GROUP_M
-    rows = tl.minimum(tiles_m - first, GROUP_M)
-    within = tile % (GROUP_M * tiles_n)
-    first_m = (first + within % rows) * BLOCK_M
-    first_n = (within // rows) * BLOCK_N
+    row, column = tile_place(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    first_m = row * BLOCK_M
+    first_n = column * BLOCK_N
     total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
         x = a.load([first_m, k])

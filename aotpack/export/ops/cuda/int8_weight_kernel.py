@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from aotpack.export.ops.cuda.activation_kernel import activate
+from aotpack.export.ops.cuda.tile_order_kernel import tile_place
 
 # TorchInductor copies the source of kernels into generated files: they name nothing but `tl` and each other.
 
@@ -40,15 +41,9 @@ def int8_weight_gemm_kernel(
     A block computes one tile. Weights become numbers of the dtype of `x` in registers. Tiles are taken in groups of
     GROUP_M rows, so that neighbours in time share operands in the L2 cache.
     """
-    tile = tl.program_id(0)
-    tiles_m = tl.cdiv(M, BLOCK_M)
-    tiles_n = tl.cdiv(N, BLOCK_N)
-    group = tile // (GROUP_M * tiles_n)
-    first = group * GROUP_M
-    rows = tl.minimum(tiles_m - first, GROUP_M)
-    within = tile % (GROUP_M * tiles_n)
-    offsets_m = ((first + within % rows) * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
-    offsets_n = ((within // rows) * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
+    row, column = tile_place(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    offsets_m = (row * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
+    offsets_n = (column * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
     offsets_k = tl.arange(0, BLOCK_K).to(tl.int64)
     in_rows = offsets_m[:, None] < M
     # Columns beyond the end read those at the beginning and are not stored.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from aotpack.export.ops.cuda.tile_order_kernel import tile_place
+
 # TorchInductor copies the source of kernels into generated files: they name nothing but `tl` and each other.
 
 
@@ -31,15 +33,9 @@ def int_gemm_kernel(
     A block computes one tile. Tiles are taken in groups of GROUP_M rows, so that neighbours in time share operands in
     the L2 cache.
     """
-    tile = tl.program_id(0)
-    tiles_m = tl.cdiv(M, BLOCK_M)
-    tiles_n = tl.cdiv(N, BLOCK_N)
-    group = tile // (GROUP_M * tiles_n)
-    first = group * GROUP_M
-    rows = tl.minimum(tiles_m - first, GROUP_M)
-    within = tile % (GROUP_M * tiles_n)
-    offsets_m = ((first + within % rows) * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
-    offsets_n = ((within // rows) * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
+    row, column = tile_place(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    offsets_m = (row * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
+    offsets_n = (column * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
     offsets_k = tl.arange(0, BLOCK_K).to(tl.int64)
     # Rows and columns beyond the end read those at the beginning and are not stored.
     a_tile = a + (offsets_m % M)[:, None] * stride_am + offsets_k[None, :] * stride_ak

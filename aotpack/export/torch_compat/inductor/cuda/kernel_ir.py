@@ -50,11 +50,10 @@ def _remembering(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def generate(kernel: Any, kwargs: dict[str, Any], tma_descriptor_metadata: Mapping[str, Any]) -> Any:
-        key = _key(kernel, kwargs)
-        if key is not None:
-            key = key, str(tma_descriptor_metadata)
-        if key is None:
+        alike = _key(kernel, kwargs)
+        if alike is None:
             return original(kernel, kwargs, tma_descriptor_metadata)
+        key = alike, str(tma_descriptor_metadata)
         if key not in known:
             before = frozenset(kwargs)
             result = original(kernel, kwargs, tma_descriptor_metadata)
