@@ -5,14 +5,31 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.torchless import ROOT
+from tests.support.torchless import ROOT, Torchless
 
 Verify = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where builds record the sources of kernels, for `verify` and `gpu`."""
+    return tmp_path_factory.mktemp("kernels")
+
+
+@pytest.fixture(scope="module")
+def gpu(fake_driver: Path, kernels: Path) -> Iterator[Torchless]:
+    """A process that calls archives."""
+    process = Torchless(
+        {"AOTPACK_LIBCUDA": str(fake_driver), "FAKE_CUDA_DEVICES": "9.0"},
+        ["tests.support.interpreted_gpu.worker", str(fake_driver), str(kernels)],
+    )
+    yield process
+    process.close()
 
 
 @pytest.fixture(scope="session")

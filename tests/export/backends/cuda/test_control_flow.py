@@ -24,11 +24,6 @@ NAMES = ("flow-branches", "flow-loops", "flow-scans", "flow-items")
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kernels")
-
-
-@pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory, kernels: Path, cache_dir: Path) -> dict[str, BuildReport]:
     folder, found = tmp_path_factory.mktemp("archives"), {}
     with recorded_kernels(kernels):
@@ -41,16 +36,6 @@ def reports(tmp_path_factory: pytest.TempPathFactory, kernels: Path, cache_dir: 
             path = folder / f"{name}.aotpack"
             found[name] = build_archive(program, path, targets=["cuda-sm_90"], options=options)
     return found
-
-
-@pytest.fixture(scope="module")
-def gpu(fake_driver: Path, kernels: Path) -> Iterator[Torchless]:
-    process = Torchless(
-        {"AOTPACK_LIBCUDA": str(fake_driver), "FAKE_CUDA_DEVICES": "9.0"},
-        ["tests.support.interpreted_gpu.worker", str(fake_driver), str(kernels)],
-    )
-    yield process
-    process.close()
 
 
 @pytest.fixture(autouse=True)

@@ -25,11 +25,6 @@ NAMES = (
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kernels")
-
-
-@pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory, kernels: Path) -> Path:
     folder = tmp_path_factory.mktemp("archives")
     with recorded_kernels(kernels):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,21 +18,6 @@ from tests.support.interpreted_gpu.recording import recorded_kernels
 from tests.support.torchless import Torchless
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kernels")
-
-
-@pytest.fixture(scope="module")
-def gpu(fake_driver: Path, kernels: Path) -> Iterator[Torchless]:
-    process = Torchless(
-        {"AOTPACK_LIBCUDA": str(fake_driver), "FAKE_CUDA_DEVICES": "9.0"},
-        ["tests.support.interpreted_gpu.worker", str(fake_driver), str(kernels)],
-    )
-    yield process
-    process.close()
 
 
 def build(name: str, folder: Path, kernels: Path, cache_dir: Path) -> tuple[torch.nn.Module, Path]:

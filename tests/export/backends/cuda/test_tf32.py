@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from aotpack.archive import ArchiveReader
+from aotpack.cli.build import Float32Products
 from aotpack.errors import BuildError
 from aotpack.export import BuildOptions, aot_export, build_archive
 from aotpack.export.ops.cuda import attention_rule, conv_rule, gemm_rule
@@ -54,6 +55,10 @@ def test_kernels_are_compiled_for_it(tmp_path: Path, precision: str) -> None:
     ]
     assert len(products) >= 3
     assert all((".tf32" in text) == (precision != "ieee") for text in products)
+
+
+def test_the_command_line_has_all_of_them() -> None:
+    assert tuple(precision.value for precision in Float32Products) == FLOAT32_PRODUCTS
 
 
 def test_another_precision_is_refused(tmp_path: Path) -> None:
