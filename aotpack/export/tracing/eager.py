@@ -18,6 +18,7 @@ from aotpack.export.torch_compat import places, pytree
 from aotpack.export.torch_compat.higher_order import functions_called
 from aotpack.export.torch_compat.patches import always, applied
 from aotpack.export.torch_compat.tensors import storage_id
+from aotpack.export.tracing.half_convolutions import half_convolutions
 from aotpack.export.tracing.plain import to_plain
 from aotpack.export.tracing.reshaped import called_with_inputs_kept
 from aotpack.export.tracing.state import objects_put_back, state_put_back
@@ -80,7 +81,7 @@ def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     Raises:
         CaptureError: the call fails.
     """
-    with state_put_back(module) as kept, torch.no_grad():
+    with state_put_back(module) as kept, torch.no_grad(), _fast(module, args, kwargs):
         outputs = _called(module, *_copied(args, kwargs))
         kept.refuse_resized()
         return _kept(module, outputs)
@@ -89,7 +90,7 @@ def run(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 @functions_called()
 def leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The leaves of what the module returns, without gradients. It writes to its arguments, but stays as it was."""
-    with state_put_back(module), torch.no_grad():
+    with state_put_back(module), torch.no_grad(), _fast(module, args, kwargs):
         return pytree.tree_leaves(module(*args, **kwargs))
 
 
@@ -103,7 +104,7 @@ def fake_leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str
 @functions_called()
 def again(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, gradients: bool = False) -> Any:
     """What the module returns. It writes to copies of its arguments, and what it leaves in itself stays there."""
-    with torch.set_grad_enabled(gradients):
+    with torch.set_grad_enabled(gradients), _fast(module, args, kwargs):
         args, kwargs = _copied(args, kwargs)
         return module(*args, **kwargs)
 
@@ -133,7 +134,7 @@ def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
     Raises:
         CaptureError: the call fails, nothing requires a gradient, or no loss is returned.
     """
-    with state_put_back(module) as state, torch.enable_grad():
+    with state_put_back(module) as state, torch.enable_grad(), _fast(module, args, kwargs):
         call = _copied(args, kwargs)
         flat = pytree.tree_leaves(call)
         inputs = {i: t for i, t in enumerate(flat) if isinstance(t, torch.Tensor) and t.requires_grad}
@@ -183,6 +184,14 @@ def _loss(outputs: Any) -> tuple[int, torch.Tensor]:
             )
         return position, value
     raise CaptureError("the model does not return a tensor, so there is no loss", hint=hint)
+
+
+def _fast(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> contextlib.AbstractContextManager[Any]:
+    """What makes the call itself fast."""
+    values = (*module.parameters(), *module.buffers(), *pytree.tree_leaves((args, kwargs)))
+    return half_convolutions(value for value in values if isinstance(value, torch.Tensor))
 
 
 def _copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
