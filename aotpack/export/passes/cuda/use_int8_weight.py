@@ -122,16 +122,19 @@ def _operands(node: torch.fx.Node, arguments: dict[str, Any]) -> tuple[Any, _Wei
 def _dequantized(node: Any, transposed: bool) -> _Weight | None:
     """What a matrix, [n, k] or transposed, is made of, if that is int8 numbers with one factor for each of the n."""
     scale = None
-    while isinstance(node, torch.fx.Node) and len(shape_of(node)) == 2 and node.op == "call_function":
+    followed = (*_TRANSPOSITIONS, *_CASTS, aten.mul.Tensor)
+    while isinstance(node, torch.fx.Node) and node.target in followed and len(shape_of(node)) == 2:
         arguments = bound_arguments(node)
         if node.target in _TRANSPOSITIONS:
             source = arguments["self"]
             if len(shape_of(source)) != 2 or not _swaps(node, arguments):
                 return None
             node, transposed = source, not transposed
-        elif node.target is aten.mul.Tensor and scale is None:
+        elif node.target is aten.mul.Tensor:
+            if scale is not None:
+                return None
             node, scale = _factor(node, arguments, transposed)
-        elif node.target in _CASTS:
+        else:
             source = arguments["self"]
             if dtype_of(node) not in _FLOATING:
                 return None
@@ -142,8 +145,6 @@ def _dequantized(node: Any, transposed: bool) -> _Weight | None:
             if dtype_of(source) not in _FLOATING:
                 return None
             node = source
-        else:
-            return None
     return None
 
 

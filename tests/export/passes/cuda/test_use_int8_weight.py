@@ -47,8 +47,9 @@ def test_products_of_dequantized_weights(model: _Model, scale: Tensor) -> None:
         (lambda x, w, s, b: F.linear(x, w.to(x.dtype) * s, b), torch.rand(6)),
         (lambda x, w, s, b: F.linear(x, (w + w).short().to(x.dtype) * s, b), torch.rand(4, 1)),
         (lambda x, w, s, b: F.linear(x, w.to(x.dtype) * s - 1, b), torch.rand(4, 1)),
+        (lambda x, w, s, b: F.linear(x, (w.to(x.dtype) * s).repeat(2, 1).split(4)[0], b), torch.rand(4, 1)),
     ],
-    ids=["of-sums", "short", "shifted"],
+    ids=["of-sums", "short", "shifted", "part"],
 )
 def test_other_products_stay(model: _Model, scale: Tensor) -> None:
     assert not calls(run(model, _args(scale), use_int8_weight), int8_weight.OPERATOR)
