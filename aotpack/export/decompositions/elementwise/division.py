@@ -74,8 +74,14 @@ def _floating(x: Any, y: Any) -> tuple[Tensor, Tensor] | None:
     return a, b
 
 
-def _floored_floating(a: Tensor, b: Tensor) -> Tensor:
+def _rest(a: Tensor, b: Tensor) -> Tensor:
+    """`fmod`. Of GPUs' it is 0 where the quotient is below the normal numbers."""
     rest = torch.fmod(a, b)
+    return rest if a.device.type == "cpu" else torch.where(a.abs() < b.abs(), a, rest)
+
+
+def _floored_floating(a: Tensor, b: Tensor) -> Tensor:
+    rest = _rest(a, b)
     exact = a / b
     quotient = (a - rest) / b - _rounded_down(rest, b).to(rest.dtype)
     rounded = quotient.floor()
@@ -111,7 +117,7 @@ def _fmod(x: Any, y: Any) -> Any:
 @decomposes(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
 def _remainder(x: Any, y: Any) -> Any:
     if (floating := _floating(x, y)) is not None:
-        rest, divisor = torch.fmod(*floating), floating[1]
+        rest, divisor = _rest(*floating), floating[1]
         return torch.where(_rounded_down(rest, divisor), rest + divisor, rest)
     parts = _divided(x, y)
     if parts is None:
