@@ -32,6 +32,16 @@ def _narrow(input: Tensor, dim: int, start: Any, length: Any) -> Any:
     return input.index_select(dim, places)
 
 
+@overrides(torch.tensor_split, Tensor.tensor_split)
+def _tensor_split(input: Tensor, tensor_indices_or_sections: Any = None, dim: int = 0, **others: Any) -> Any:
+    places = tensor_indices_or_sections
+    if not isinstance(places, Tensor) or places.dim() != 1:
+        return NotImplemented
+    # torch reads a tensor of the CPU, which a GPU's program does not have.
+    numbers: Any = [place.item() for place in places.unbind()]
+    return torch.tensor_split(input, numbers, dim)
+
+
 @overrides(torch.combinations)
 def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
     if input.dim() != 1 or isinstance(input.shape[0], torch.SymInt) or r < 2:
