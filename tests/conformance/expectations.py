@@ -183,6 +183,12 @@ _KNOWN: dict[str, Expectation] = {
         name: Expectation("any of equal elements may be the one", properties.chosen)
         for name in ("median", "nanmedian", "mode", "kthvalue")
     },
+    **{
+        f"nn.functional.max_unpool{axes}d": Expectation(
+            "of elements that are written to one place any may stay", properties.written_once
+        )
+        for axes in (1, 2, 3)
+    },
     "svd_lowrank": Expectation(_DRAWN, properties.svd_lowrank),
     "pca_lowrank": Expectation(_DRAWN, properties.low_rank),
 }

@@ -39,6 +39,19 @@ def low_rank(call: Call, inputs: Sequence[torch.Tensor], actual: Sequence[Any], 
     _near(s, eager_s, limit, "singular values")
 
 
+def written_once(call: Call, inputs: Sequence[torch.Tensor], actual: Sequence[Any], expected: Sequence[Any]) -> None:
+    """Each element is one of those that `max_unpool` writes to its place, or 0 where it writes none."""
+    axes = int(call.op.name.split("max_unpool")[1][0])
+    values, places = (t.flatten(-axes).flatten(0, -2) for t in inputs[:2])
+    found = actual[0].flatten(-axes).flatten(0, -2)
+    met = torch.zeros_like(found, dtype=torch.bool)
+    for value, place in zip(values.unbind(1), places.unbind(1), strict=True):
+        place = place.unsqueeze(1)
+        met.scatter_(1, place, met.gather(1, place) | (found.gather(1, place) == value.unsqueeze(1)))
+    if not bool((met | ((found == 0) & (torch.zeros_like(met).scatter_(1, places, True).logical_not()))).all()):
+        raise Wrong("an element is none of those that are written there")
+
+
 def svd_lowrank(call: Call, inputs: Sequence[torch.Tensor], actual: Sequence[Any], expected: Sequence[Any]) -> None:
     """As `low_rank`; with M, A - M has a higher rank than is asked for, and the range is found by a random draw.
 
