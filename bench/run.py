@@ -79,10 +79,14 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", type=Path, help="keep the artifacts in this folder (must not exist)")
     options = parser.parse_args(arguments)
     options.baseline = options.baseline or ("gpu_aoti" if options.gpu else "aoti")
-    known_models, known_engines = (GPU_MODELS, engines.GPU_ENGINES) if options.gpu else (MODELS, engines.ENGINES)
-    for kind, known in (("models", known_models), ("engines", known_engines)):
+    usual_models, usual_engines = (GPU_MODELS, engines.GPU_ENGINES) if options.gpu else (MODELS, engines.ENGINES)
+    named = (engines.GPU_PACKED,) if options.gpu else ()
+    for kind, usual, known in (
+        ("models", usual_models, usual_models),
+        ("engines", usual_engines, (*usual_engines, *named)),
+    ):
         chosen = getattr(options, kind)
-        setattr(options, kind, chosen.split(",") if chosen else list(known))
+        setattr(options, kind, chosen.split(",") if chosen else list(usual))
         if unknown := sorted(set(getattr(options, kind)) - set(known)):
             parser.error(f"unknown {kind}: {', '.join(unknown)}; there are {', '.join(known)}")
     options.without = set(options.without.split(",")) - {""}
