@@ -89,6 +89,10 @@ def _products(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
     return a @ b, b.mT @ a.mT, a @ c
 
 
+def _complex_products(a: Tensor, b: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    return a @ b, b.mH @ a.mH, a @ v, torch.einsum("bij,bik->jk", a, a.conj()), torch.baddbmm(a @ b, a, b, alpha=2)
+
+
 def _attention(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> tuple[Tensor, ...]:
     attention = F.scaled_dot_product_attention
     return (
@@ -342,6 +346,11 @@ def cases() -> dict[str, Callable[[], Case]]:
         "scatter": lambda: (_scatter, (randn(4, 4), torch.randperm(4).expand(4, 4).clone(), randn(4, 4)), None),
         "casts": lambda: (_casts, (randn(8, 100),), None),
         "products": lambda: (_products, (randn(3, 40, 50), randn(3, 50, 60), randn(50, 70)), None),
+        "complex-products": lambda: (
+            _complex_products,
+            tuple(torch.randn(sizes, dtype=torch.complex64) for sizes in ((3, 4, 5), (3, 5, 4), (5, 7))),
+            None,
+        ),
         "state": lambda: (_Cache().eval(), (randn(2, 64), torch.tensor([3, 5])), None),
         "literals": lambda: (lambda x: x * torch.tensor([1.0, 2.0]).repeat(4), (randn(4, 8),), None),
         "number": lambda: (lambda x, n: F.silu(x) * n, (randn(4, 8), 3), {"x": {}, "n": torch.export.Dim.DYNAMIC}),

@@ -11,7 +11,7 @@ import torch
 
 from aotpack.export.torch_compat import places
 from aotpack.export.torch_compat.dispatch import without_function_modes
-from aotpack.export.torch_compat.patches import applied
+from aotpack.export.torch_compat.patches import applied, or_else
 
 aten = torch.ops.aten
 
@@ -28,7 +28,7 @@ def decomposes(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for operator in operators:
             # Two topics may register one operator, each for some of its calls.
-            _TABLE[operator] = _else(function, _TABLE.get(operator))
+            _TABLE[operator] = or_else(function, _TABLE.get(operator))
         return function
 
     return register
@@ -58,7 +58,7 @@ def our_decompositions() -> Iterator[None]:
                 op: functools.partial(f, _of_torch(table[op])) for op, f in _AMENDED.items() if op in table
             }
             ours: dict[Any, Callable[..., Any]] = {
-                op: _else(function, _of_torch(table.get(op))) for op, function in _TABLE.items()
+                op: or_else(function, _of_torch(table.get(op))) for op, function in _TABLE.items()
             }
             return {**table, **{op: _on_its_device(f) for op, f in {**amended, **ours}.items()}}
 
@@ -114,15 +114,6 @@ def _device_of(*values: Any) -> torch.device | None:
         if isinstance(device, torch.device) and device.type != "cpu":
             return device
     return None
-
-
-def _else(function: Callable[..., Any], other: Callable[..., Any] | None) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def decompose(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        return other(*args, **kwargs) if result is NotImplemented and other is not None else result
-
-    return decompose
 
 
 def fixed(*sizes: Any) -> bool:

@@ -98,6 +98,17 @@ def returning(result: Any) -> Callable[[Any], Any]:
     return lambda _: lambda *_args, **_kwargs: result
 
 
+def or_else(function: Callable[..., Any], other: Callable[..., Any] | None) -> Callable[..., Any]:
+    """A replacement of `other` that leaves to it the calls for which it returns NotImplemented."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        return other(*args, **kwargs) if result is NotImplemented and other is not None else result
+
+    return call
+
+
 def parameters(function: Any) -> str | None:
     """The names of a function's parameters, as `Patch.parameters` has them; None for what has no signature."""
     try:

@@ -22,7 +22,7 @@ from aotpack.export.ops.cuda import gemm
 from aotpack.export.ops.cuda.int_gemm import int_product
 from aotpack.export.ops.cuda.launch import Launch, launch
 from aotpack.export.torch_compat import places
-from aotpack.export.torch_compat.patches import applied, replaced
+from aotpack.export.torch_compat.patches import applied, or_else, replaced
 
 aten = torch.ops.aten
 
@@ -33,7 +33,9 @@ def products_by_our_kernel() -> AbstractContextManager[None]:
     def selecting(original: Any) -> Any:
         @functools.wraps(original)
         def select() -> dict[Any, Any]:
-            return {**original(), **_DECOMPOSITIONS}
+            # What ours leave is torch's, or made of real products: those of complex matrices.
+            table = original()
+            return {**table, **{op: or_else(function, table.get(op)) for op, function in _DECOMPOSITIONS.items()}}
 
         return select
 
