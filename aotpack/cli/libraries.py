@@ -41,13 +41,16 @@ def _by_result(function: str) -> Callable[[ctypes.CDLL], int | None]:
     def ask(library: ctypes.CDLL) -> int | None:
         get_version = getattr(library, function)
         get_version.restype = ctypes.c_size_t
-        return int(get_version())
+        version = int(get_version())
+        # cuDNN's version 8.9.2 is 8902, and 9.1.0 is 90100.
+        return version if version >= 10000 else version // 1000 * 10000 + version % 1000
 
     return ask
 
 
 VERSIONS = {
     "cublaslt": Versions(_by_result("cublasLtGetVersion"), 10000, 100, 12, 13),
+    "cudnn": Versions(_by_result("cudnnGetVersion"), 10000, 100, 8, 9),
     "cufft": Versions(_by_pointer("cufftGetVersion"), 1000, 100, 11, 12),
     "cusolver": Versions(_by_pointer("cusolverGetVersion"), 1000, 100, 11, 12),
 }

@@ -9,6 +9,7 @@ import os
 # (csrc/runtime/hal/cuda/<provider>.cpp).
 FILES = {
     "cublaslt": ("libcublasLt.so.13", "libcublasLt.so.12"),
+    "cudnn": ("libcudnn.so.9", "libcudnn.so.8"),
     "cufft": ("libcufft.so.12", "libcufft.so.11"),
     "cusolver": ("libcusolver.so.12", "libcusolver.so.11"),
 }

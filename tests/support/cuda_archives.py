@@ -43,6 +43,7 @@ _IMPORTS = ("alloc", "free", "fail", "seed", "launch", "copy", "upload", "downlo
 # By the names of providers.
 FAKE_PROVIDERS = {
     "cublaslt": "libcublasLt.so.12",
+    "cudnn": "libcudnn.so.9",
     "cufft": "libcufft.so.12",
     "cusolver": "libcusolver.so.12",
 }

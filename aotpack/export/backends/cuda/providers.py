@@ -16,7 +16,7 @@ from aotpack.building.operator_declarations import Function
 from aotpack.errors import BuildError
 
 # By the names that users give.
-OF_KERNELS = ("cublaslt",)
+OF_KERNELS = ("cublaslt", "cudnn")
 OF_HOST_STEPS = ("cufft", "cusolver")
 PROVIDERS = (*OF_KERNELS, *OF_HOST_STEPS)
 

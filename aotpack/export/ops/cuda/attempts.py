@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from aotpack.export.ops.activations import ACTIVATIONS
+from aotpack.export.ops.cuda.conv_kernel import conv_kernel
 from aotpack.export.ops.cuda.gemm_kernel import gemm_kernel
 from aotpack.export.ops.cuda.gemm_tma_kernel import gemm_tma_kernel
 from aotpack.export.ops.cuda.gpu import input_precision
@@ -71,22 +72,73 @@ def _compute_product(a: str, b: str, batch: str, arguments: Mapping[str, Any], d
     alpha, activation = float(arguments["ALPHA"]), arguments["ACTIVATION"]
     if not _multiplies(dtype) or not math.isfinite(alpha) or not _has_activation(activation, dtype):
         return None
-    fields = {
-        "a": a,
-        "b": b,
-        "bias": "bias" if arguments["HAS_BIAS"] else "nullptr",
-        "residual": "residual" if arguments["HAS_RESIDUAL"] else "nullptr",
-        "out": "out",
-        "batch": batch,
-        "m": "M",
-        "n": "N",
-        "k": "K",
-        "alpha": repr(alpha),
-        "activation": str(activation),
-        "tf32": str(input_precision(dtype) == "tf32").lower(),
-    }
+    return _call(
+        "cublaslt",
+        {
+            "a": a,
+            "b": b,
+            "bias": "bias" if arguments["HAS_BIAS"] else "nullptr",
+            "residual": "residual" if arguments["HAS_RESIDUAL"] else "nullptr",
+            "out": "out",
+            "batch": batch,
+            "m": "M",
+            "n": "N",
+            "k": "K",
+            "alpha": repr(alpha),
+            "activation": str(activation),
+            "tf32": _tf32(dtype),
+        },
+    )
+
+
+def _convolution(arguments: Mapping[str, Any], dtype: torch.dtype) -> str | None:
+    transposed, activation = arguments["TRANSPOSED"], arguments["ACTIVATION"]
+    if arguments["SPLITS"] != 1 or arguments["DOUBLE"] or not _multiplies(dtype):
+        return None
+    if transposed and (arguments["HAS_BIAS"] or arguments["HAS_RESIDUAL"] or activation != _NONE):
+        return None
+    if activation not in (_NONE, _RELU):
+        return None
+    phases = math.prod(arguments[f"STEP_{dim}"] for dim in "DHW") if arguments["PHASED"] else 1
+    first, second = ("stride_wc", "stride_wo") if transposed else ("stride_wo", "stride_wc")
+
+    def dims(name: str) -> str:
+        return "{" + ", ".join(str(arguments[f"{name}_{dim}"]) for dim in "DHW") + "}"
+
+    return _call(
+        "cudnn",
+        {
+            "x": "x",
+            "weight": "weight",
+            "bias": "bias" if arguments["HAS_BIAS"] else "nullptr",
+            "residual": "residual" if arguments["HAS_RESIDUAL"] else "nullptr",
+            "out": "out",
+            "places": "ALL_PLACES",
+            "channels": str(arguments["CHANNELS"]),
+            "channels_out": "CHANNELS_OUT",
+            "groups": f"grid_1 / {phases}",
+            "sizes": "{DEPTH, HEIGHT, WIDTH}",
+            "sizes_out": "{DEPTH_OUT, HEIGHT_OUT, WIDTH_OUT}",
+            "kernel": dims("KERNEL"),
+            "x_strides": "{stride_xn, stride_xc, stride_xd, stride_xh, stride_xw}",
+            "weight_strides": f"{{{first}, {second}, stride_wd, stride_wh, stride_ww}}",
+            "steps": dims("STEP"),
+            "pads": dims("PAD"),
+            "dilations": dims("DILATION"),
+            "is_transposed": str(bool(transposed)).lower(),
+            "activation": str(activation),
+            "tf32": _tf32(dtype),
+        },
+    )
+
+
+def _call(provider: str, fields: Mapping[str, str]) -> str:
     given = ", ".join(f".{name} = {value}" for name, value in fields.items())
-    return f"aotpack::module::cublaslt::compute({{{given}}})"
+    return f"aotpack::module::{provider}::compute({{{given}}})"
+
+
+def _tf32(dtype: torch.dtype) -> str:
+    return str(input_precision(dtype) == "tf32").lower()
 
 
 def _multiplies(dtype: torch.dtype) -> bool:
@@ -108,4 +160,5 @@ _Call = Callable[[Mapping[str, Any], torch.dtype], str | None]
 _ATTEMPTS: tuple[tuple[Any, str, _Call], ...] = (
     (gemm_kernel, "cublaslt", _product),
     (gemm_tma_kernel, "cublaslt", _tma_product),
+    (conv_kernel, "cudnn", _convolution),
 )

@@ -21,6 +21,7 @@ constexpr Operation<LinearAlgebra> kLinear[] = {
     {"eigh", &LinearAlgebra::eigh},         {"qr", &LinearAlgebra::qr},
 };
 constexpr Operation<MatrixProducts> kProducts[] = {{"product", &MatrixProducts::product}};
+constexpr Operation<Convolutions> kConvolutions[] = {{"convolution", &Convolutions::convolution}};
 
 // Libraries are not asked about tensors without elements, or of other dtypes.
 template <typename Library>
@@ -58,12 +59,12 @@ bool run_one_of(const Operation<Library> (&operations)[N], std::unique_ptr<Libra
 
 bool Providers::can_run(std::string_view operation) {
   return can_run_one_of(kFourier, operation) || can_run_one_of(kLinear, operation) ||
-         can_run_one_of(kProducts, operation);
+         can_run_one_of(kProducts, operation) || can_run_one_of(kConvolutions, operation);
 }
 
 bool Providers::run(const aotpack_module_library_call& call, LibraryWork& work) {
   return run_one_of(kFourier, &transforms_, call, work) || run_one_of(kLinear, &algebra_, call, work) ||
-         run_one_of(kProducts, &products_, call, work);
+         run_one_of(kProducts, &products_, call, work) || run_one_of(kConvolutions, &convolutions_, call, work);
 }
 
 }  // namespace aotpack::runtime::cuda

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "hal/cuda/cublaslt.h"
+#include "hal/cuda/cudnn.h"
 #include "hal/cuda/cufft.h"
 #include "hal/cuda/cusolver.h"
 #include "hal/cuda/library_work.h"
@@ -25,6 +26,7 @@ class Providers {
   std::unique_ptr<FourierTransforms> transforms_;
   std::unique_ptr<LinearAlgebra> algebra_;
   std::unique_ptr<MatrixProducts> products_;
+  std::unique_ptr<Convolutions> convolutions_;
 };
 
 }  // namespace aotpack::runtime::cuda

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -26,6 +25,7 @@ from aotpack.export.ops.cuda.gemm_rule import Tile
 from aotpack.export.ops.cuda.gemv_kernel import gemv_kernel
 from tests.export.backends.cuda.conftest import Verify
 from tests.export.backends.cuda.cubins import check_module, module_of
+from tests.export.backends.cuda.provided import check, randn
 from tests.support.cuda_archives import FAKE_PROVIDERS
 from tests.support.interpreted_gpu.recording import recorded_kernels
 
@@ -64,10 +64,6 @@ def build(tmp_path: Path, cache_dir: Path) -> Build:
     return make
 
 
-def randn(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(*sizes, dtype=torch.float32, generator=torch.Generator().manual_seed(sum(sizes))).to(dtype)
-
-
 def layers(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Any:
     """Of x [rows, 16] and w [24, 16]."""
     scaled = torch.addmm(b, x, w.T, alpha=-0.5)
@@ -89,20 +85,6 @@ MODELS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int]] = {
         for dtype in (torch.bfloat16, torch.float32, torch.float64)
     },
 }
-
-
-def values(result: Any) -> Any:
-    if result.dtype != "bfloat16":
-        return result.numpy().astype(np.float64)
-    return torch.from_numpy(result.numpy().view(np.int16).copy()).view(torch.bfloat16).double()
-
-
-def check(found: Any, wanted: Any) -> None:
-    for one, other in zip(found, wanted, strict=True):
-        assert one.device == "cuda:0"
-        assert one.dtype == str(other.dtype).removeprefix("torch.")
-        error = {torch.float64: 1e-12, torch.float32: 2e-5}.get(other.dtype, 2e-2)
-        np.testing.assert_allclose(values(one), other.double(), rtol=error, atol=error)
 
 
 @pytest.mark.parametrize("name", MODELS)
