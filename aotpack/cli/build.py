@@ -30,6 +30,8 @@ class Float32Products(StrEnum):
 class Provider(StrEnum):
     """Libraries that modules for GPUs may call."""
 
+    CUBLASLT = "cublaslt"
+    CUDNN = "cudnn"
     CUFFT = "cufft"
     CUSOLVER = "cusolver"
 
@@ -158,8 +160,9 @@ def build(
         typer.Option(
             "--provider",
             case_sensitive=False,
-            help="Call a library of NVIDIA's where the host has it: `cufft` for Fourier transforms, `cusolver` for "
-            "linear algebra. Otherwise these run on the host, as without the option. Repeatable.",
+            help="Call a library of NVIDIA's where the host has it: `cublaslt` for matrix products, `cudnn` for "
+            "convolutions, `cufft` for Fourier transforms, `cusolver` for linear algebra. Otherwise these are computed "
+            "as without the option. Repeatable.",
         ),
     ] = None,
     float32_products: Annotated[

@@ -4,14 +4,56 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from aotpack.runtime.providers import FILES, installed_folders
 
-# The versions that the runtime uses, as csrc/runtime/hal/cuda/cufft.cpp and cusolver.cpp have them: from the first up
-# to, but not including, the second.
-USABLE = (11000, 13000)
+
+@dataclass(frozen=True)
+class Versions:
+    """How a library tells its version.
+
+    Attributes:
+        ask: returns it, given the library; None where the library does not say.
+        major: what a major version counts, e.g. 1000 in 12000.
+        minor: what a minor version counts.
+        first: the first major version that the runtime uses, as csrc/runtime/hal/cuda/<provider>.cpp has it.
+        last: the last one.
+    """
+
+    ask: Callable[[ctypes.CDLL], int | None]
+    major: int
+    minor: int
+    first: int
+    last: int
+
+
+def _by_pointer(function: str) -> Callable[[ctypes.CDLL], int | None]:
+    def ask(library: ctypes.CDLL) -> int | None:
+        version = ctypes.c_int()
+        return version.value if getattr(library, function)(ctypes.byref(version)) == 0 else None
+
+    return ask
+
+
+def _by_result(function: str) -> Callable[[ctypes.CDLL], int | None]:
+    def ask(library: ctypes.CDLL) -> int | None:
+        get_version = getattr(library, function)
+        get_version.restype = ctypes.c_size_t
+        version = int(get_version())
+        # cuDNN's version 8.9.2 is 8902, and 9.1.0 is 90100.
+        return version if version >= 10000 else version // 1000 * 10000 + version % 1000
+
+    return ask
+
+
+VERSIONS = {
+    "cublaslt": Versions(_by_result("cublasLtGetVersion"), 10000, 100, 12, 13),
+    "cudnn": Versions(_by_result("cudnnGetVersion"), 10000, 100, 8, 9),
+    "cufft": Versions(_by_pointer("cufftGetVersion"), 1000, 100, 11, 12),
+    "cusolver": Versions(_by_pointer("cusolverGetVersion"), 1000, 100, 11, 12),
+}
 
 
 @dataclass(frozen=True)
@@ -25,8 +67,11 @@ class Library:
 
     def describe(self) -> str:
         """`cufft 12.0.0`."""
-        version = f"{self.version // 1000}.{self.version % 1000 // 100}.{self.version % 100}"
-        return f"{self.provider} {version}" + ("" if self.is_usable else " (not used: versions 11 and 12 are)")
+        known = VERSIONS[self.provider]
+        minor = self.version % known.major // known.minor
+        version = f"{self.version // known.major}.{minor}.{self.version % known.minor}"
+        used = f" (not used: versions {known.first} and {known.last} are)"
+        return f"{self.provider} {version}" + ("" if self.is_usable else used)
 
 
 def find_libraries() -> list[Library]:
@@ -47,10 +92,11 @@ def _find(provider: str) -> Library | None:
             library = ctypes.CDLL(place)
         except OSError:
             continue
-        version = ctypes.c_int()
+        known = VERSIONS[provider]
         try:
-            is_known = getattr(library, f"{provider}GetVersion")(ctypes.byref(version)) == 0
+            version = known.ask(library)
         except AttributeError:
-            is_known = False
-        return Library(provider, place, version.value, is_known and USABLE[0] <= version.value < USABLE[1])
+            version = None
+        usable = version is not None and known.first <= version // known.major <= known.last
+        return Library(provider, place, version or 0, usable)
     return None

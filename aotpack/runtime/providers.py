@@ -6,8 +6,10 @@ import importlib.util
 import os
 
 # By the names that `aotpack build --provider` has: the files, in the order in which the runtime looks for them
-# (csrc/runtime/hal/cuda/cufft.cpp and cusolver.cpp).
+# (csrc/runtime/hal/cuda/<provider>.cpp).
 FILES = {
+    "cublaslt": ("libcublasLt.so.13", "libcublasLt.so.12"),
+    "cudnn": ("libcudnn.so.9", "libcudnn.so.8"),
     "cufft": ("libcufft.so.12", "libcufft.so.11"),
     "cusolver": ("libcusolver.so.12", "libcusolver.so.11"),
 }

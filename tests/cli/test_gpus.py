@@ -71,9 +71,12 @@ def test_libraries_that_archives_may_ask_for(
     monkeypatch.setenv("AOTPACK_PROVIDER_PATH", "/nonexistent")
     monkeypatch.setattr(libraries, "installed_folders", lambda: [str(fake_providers)])
     gpu_check("9.0")
-    assert found("providers")["detail"].startswith("cufft 12.0.0, cusolver 12.0.0 (")
+    assert found("providers")["detail"].startswith("cublaslt 12.8.0, cudnn 9.5.0, cufft 12.0.0, cusolver 12.0.0 (")
     monkeypatch.setenv("FAKE_PROVIDER_VERSION", "13105")
     assert "cufft 13.1.5 (not used: versions 11 and 12 are)" in found("providers")["detail"]
+    assert "cublaslt 1.31.5 (not used: versions 12 and 13 are)" in found("providers")["detail"]
+    monkeypatch.setenv("FAKE_PROVIDER_VERSION", "8902")
+    assert "cudnn 8.9.2, " in found("providers")["detail"]
     monkeypatch.setattr(libraries, "installed_folders", list)
     assert found("providers")["detail"].startswith("none")
     monkeypatch.setenv("AOTPACK_LIBCUDA", str(tmp_path / "nothing.so"))
@@ -95,8 +98,9 @@ def test_libraries_are_those_of_the_runtime() -> None:
     for provider, files in FILES.items():
         text = (ROOT / "csrc/runtime/hal/cuda" / f"{provider}.cpp").read_text()
         assert re.findall(r"lib\w+\.so\.\d+", text) == list(files)
-        assert "version >= 11000 && version < 13000" in text
-    assert libraries.USABLE == (11000, 13000)
+        known = libraries.VERSIONS[provider]
+        first, end = known.first * known.major, (known.last + 1) * known.major
+        assert f"version >= {first} && version < {end}" in text
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

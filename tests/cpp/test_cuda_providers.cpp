@@ -79,11 +79,12 @@ TEST_CASE("cuda: a library does the work, in each call: such calls are not recor
   CHECK(cufft_plans() == plans);
 }
 
-TEST_CASE("cuda: an operation that the runtime does not know is the module's own") {
+TEST_CASE("cuda: an operation that no library has is the module's own, which can be recorded") {
   const TempFile file(cuda_provide_archive());
   Context context(load_with(file.path(), 8));
-  const uint64_t before = cufft_calls();
+  const uint64_t before = cufft_calls(), graphs = made();
   for (int round = 0; round < 4; ++round) CHECK(is_right(run(context, 3, 1), false));
+  CHECK(made() == graphs + 1);
   CHECK(cufft_calls() == before);
 }
 

@@ -40,6 +40,14 @@ _MODULES = _ROOT / "tests" / "cpp" / "modules"
 _FAKE = Path(__file__).parent / "fake_cuda"
 _IMPORTS = ("alloc", "free", "fail", "seed", "launch", "copy", "upload", "download", "fill")
 
+# By the names of providers.
+FAKE_PROVIDERS = {
+    "cublaslt": "libcublasLt.so.12",
+    "cudnn": "libcudnn.so.9",
+    "cufft": "libcufft.so.12",
+    "cusolver": "libcusolver.so.12",
+}
+
 
 def build_fake_driver(path: Path) -> Path:
     """Compiles tests/support/fake_cuda."""
@@ -51,9 +59,9 @@ def build_fake_driver(path: Path) -> Path:
 def build_fake_providers(folder: Path) -> Path:
     """Compiles tests/support/fake_providers into libraries of `folder`."""
     flags = ["-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-Wall", "-Werror"]
-    for name in ("cufft", "cusolver"):
+    for name, library in FAKE_PROVIDERS.items():
         source = _FAKE.parent / "fake_providers" / f"{name}.cpp"
-        subprocess.run(["c++", *flags, str(source), "-o", str(folder / f"lib{name}.so.12")], check=True)
+        subprocess.run(["c++", *flags, str(source), "-o", str(folder / library)], check=True)
     return folder
 
 

@@ -31,8 +31,9 @@ class BuildOptions:
             are neither run nor stored (`check` and `goldens` have no effect).
         host_steps: run operators without a GPU kernel on the host, with copies of what they read and return. Otherwise
             such operators are not supported in builds for GPUs.
-        providers: libraries of NVIDIA's that modules for GPUs call where the host has them: `"cufft"` for Fourier
-            transforms and `"cusolver"` for linear algebra, which otherwise run on the host (docs/gpu.md).
+        providers: libraries of NVIDIA's that modules for GPUs call where the host has them: `"cublaslt"` for matrix
+            products and `"cudnn"` for convolutions, which otherwise this project's kernels compute; `"cufft"` for
+            Fourier transforms and `"cusolver"` for linear algebra, which otherwise run on the host (docs/gpu.md).
         description: store what `aotpack inspect --graph` and `--html` show: the graph by module, the nodes that each
             kernel computes, and the memory of values. Compressed, about 15 bytes for each node of the graph.
         profile: have the modules record when each kernel begins and ends, for `aotpack bench --per-kernel` and the like

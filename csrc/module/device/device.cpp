@@ -51,6 +51,13 @@ Tensor* describe(MatrixDescriptor* out, const Tensor* matrix, uint32_t rows, uin
   if (matrix->rank != 2 || (matrix->sizes[1] > 1 && matrix->strides[1] != 1)) {
     throw_invalid("a matrix whose rows are not contiguous cannot be described");
   }
+  out->block_shape[0] = rows;
+  out->block_shape[1] = columns;
+  out->strides[0] = static_cast<uint64_t>(matrix->strides[0]);
+  out->strides[1] = 1;
+  out->data = matrix->data;
+  std::copy_n(matrix->sizes, 2, out->sizes);
+  out->dtype = matrix->dtype;
   // No kernel is launched for it.
   if (matrix->sizes[0] == 0 || matrix->sizes[1] == 0) return nullptr;
   const bool is_aligned = reinterpret_cast<uintptr_t>(matrix->data) % 16 == 0;
@@ -61,7 +68,8 @@ Tensor* describe(MatrixDescriptor* out, const Tensor* matrix, uint32_t rows, uin
   aotpack_module_tensor_map map = {};
   map.struct_size = sizeof(map);
   map.out = out->m;
-  map.address = is_aligned ? matrix->data : copy->data;
+  if (!is_aligned) out->data = copy->data;
+  map.address = out->data;
   std::copy_n(matrix->sizes, 2, map.sizes);
   map.stride = matrix->strides[0];
   map.box[0] = rows;
@@ -69,10 +77,6 @@ Tensor* describe(MatrixDescriptor* out, const Tensor* matrix, uint32_t rows, uin
   map.item = item;
   map.swizzle = row_bytes >= 32 ? row_bytes : 0;
   call_runtime<aotpack_import_tensor_map_fn>(import_tensor_map, &map);
-  out->block_shape[0] = rows;
-  out->block_shape[1] = columns;
-  out->strides[0] = static_cast<uint64_t>(map.stride);
-  out->strides[1] = 1;
   return copy.release();
 }
 

@@ -34,6 +34,10 @@ struct alignas(64) MatrixDescriptor {
   unsigned char m[128];
   uint32_t block_shape[2];
   uint64_t strides[2];
+  // What is described, for libraries that compute in place of the kernel.
+  void* data;
+  int64_t sizes[2];
+  int32_t dtype;
 };
 // `rows` and `columns`: of a block. The elements of a row of `matrix` lie side by side. Returns an aligned copy of the
 // matrix if that is what is described, else NULL; the caller keeps it as long as the descriptor is used.

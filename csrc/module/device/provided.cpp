@@ -6,23 +6,29 @@
 
 namespace aotpack::module {
 
+LibraryTensor view_of(const Tensor& tensor) {
+  LibraryTensor view = {};
+  view.data = tensor.data;
+  view.dtype = tensor.dtype;
+  view.rank = tensor.rank;
+  std::copy_n(tensor.sizes, tensor.rank, view.sizes);
+  std::copy_n(tensor.strides, tensor.rank, view.strides);
+  return view;
+}
+
 bool provide(const char* operation, std::initializer_list<const Tensor*> tensors, const std::vector<int64_t>& numbers) {
-  std::vector<aotpack_module_tensor> views;
-  for (const Tensor* tensor : tensors) {
-    aotpack_module_tensor& view = views.emplace_back();
-    view = {};
-    view.data = tensor->data;
-    view.dtype = tensor->dtype;
-    view.rank = tensor->rank;
-    std::copy_n(tensor->sizes, tensor->rank, view.sizes);
-    std::copy_n(tensor->strides, tensor->rank, view.strides);
-  }
+  std::vector<LibraryTensor> views;
+  for (const Tensor* tensor : tensors) views.push_back(view_of(*tensor));
+  return provide(operation, views, numbers);
+}
+
+bool provide(const char* operation, const std::vector<LibraryTensor>& tensors, const std::vector<int64_t>& numbers) {
   aotpack_module_library_call work = {};
   work.struct_size = sizeof(work);
   work.operation = operation;
-  work.tensors = views.data();
+  work.tensors = tensors.data();
   work.numbers = numbers.data();
-  work.num_tensors = static_cast<uint32_t>(views.size());
+  work.num_tensors = static_cast<uint32_t>(tensors.size());
   work.num_numbers = static_cast<uint32_t>(numbers.size());
   const aotpack_module_call& call = Call::current().arguments();
   uint32_t is_done = 0;

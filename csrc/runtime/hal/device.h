@@ -81,6 +81,8 @@ class Device {
   virtual void tensor_map(const aotpack_module_tensor_map&) {
     throw Error(AOTPACK_INTERNAL, "the device has no tensor maps");
   }
+  // Whether a library of the host may do the operation (module_abi.h). The answer stays the same.
+  virtual bool has_library(std::string_view) { return false; }
 
  protected:
   ~Device() = default;

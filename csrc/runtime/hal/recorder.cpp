@@ -128,6 +128,10 @@ void Recorder::upload(void*, const void*, size_t) { refuse("an upload"); }
 
 void Recorder::download(void*, const void*, size_t) { refuse("a download"); }
 
-bool Recorder::provide(const aotpack_module_library_call&, WorkMemory&) { refuse("the work of a library"); }
+// What the module does instead can be recorded, if no library would ever do it.
+bool Recorder::provide(const aotpack_module_library_call& call, WorkMemory&) {
+  if (device_.has_library(call.operation)) refuse("the work of a library");
+  return false;
+}
 
 }  // namespace aotpack::runtime

@@ -16,7 +16,6 @@ from aotpack.export.backends.check_wording import wording
 from aotpack.export.backends.cpp_text import blank_literals
 from aotpack.export.backends.cpu.kernel_source import translation_units
 from aotpack.export.backends.cuda import host_steps
-from aotpack.export.backends.cuda.providers import providers_of
 from aotpack.export.backends.cuda.retarget import on_device
 from aotpack.export.backends.cuda.wrapper_source import assemble
 from aotpack.export.backends.halves import used_halves
@@ -67,7 +66,7 @@ def lower(
     providers: Collection[str] = (),
 ) -> LoweredCuda:
     """Generates the host code of the module for `target`, and compiles its kernels. It calls `providers`, where the
-    host has them, for operators that otherwise run there.
+    host has them, for operators that otherwise run there, and in place of kernels.
 
     Numbers that control flow depends on become part of the code where the host computes with them: those among the
     weights if `weights_known`, and none if the module is `shared` by programs with other constants.
@@ -86,7 +85,7 @@ def lower(
     with shape_env.sizes_from_zero(), shape_env.usual_sizes(), shape_env.lines_of_the_model(), fake_gpu(gpu):
         graph, values, attributes = on_device(program, weights_known=weights_known, shared=shared)
         num_inputs = len(program.signature.inputs)
-        code = generate_cuda(graph, values, num_inputs, wording=wording(program))
+        code = generate_cuda(graph, values, num_inputs, wording=wording(program), providers=providers)
     refuse_specialization(program, "TorchInductor")
     checks = lowering_checks(program, "TorchInductor")
     kernels: tuple[CudaKernel, ...] = tuple(code.kernels)
@@ -121,7 +120,7 @@ def lower(
         host_shims=frozenset(function.name for function in on_host.values()),
         halves=used_halves(program),
         host_steps=host_steps.steps(code.operators, on_host, providers),
-        providers=providers_of(on_host.values(), providers),
+        providers=wrapper.providers,
         tf32=any(kernel.tf32 for kernel in kernels),
         tensor_maps=wrapper.tensor_maps,
         choices=tuple(f"{kernel.entry} for {target}: {kernel.choice}" for kernel in kernels if kernel.choice),

@@ -1,7 +1,8 @@
 """Libraries of NVIDIA's that a module calls where the host has them, in front of its own code for the same operators.
 
-csrc/module/device/<provider>.h declares the functions, by the names that module/declare has them under: each returns
-whether a library did the work.
+csrc/module/device/<provider>.h declares the functions: each returns whether a library did the work. Those in front of
+steps on the host have the names that module/declare has them under. Those in front of launches of kernels are called as
+`ops/cuda/attempts.py` says.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from aotpack.building.operator_declarations import Function
 from aotpack.errors import BuildError
 
 # By the names that users give.
-PROVIDERS = ("cufft", "cusolver")
+OF_KERNELS = ("cublaslt", "cudnn")
+OF_HOST_STEPS = ("cufft", "cusolver")
+PROVIDERS = (*OF_KERNELS, *OF_HOST_STEPS)
 
 _FUNCTION = re.compile(r"^bool (\w+)\(", re.MULTILINE)
 _PREFIX = "aoti_torch_cpu_"
@@ -30,6 +33,11 @@ def checked(names: Collection[str]) -> tuple[str, ...]:
     for name in names:
         if name not in PROVIDERS:
             raise BuildError(f"there is no provider {name!r}", hint=f"the providers are {', '.join(PROVIDERS)}")
+    return ordered(names)
+
+
+def ordered(names: Collection[str]) -> tuple[str, ...]:
+    """`names`, each once, in a fixed order."""
     return tuple(name for name in PROVIDERS if name in names)
 
 
@@ -39,7 +47,7 @@ def _provided() -> dict[str, str]:
     folder = native_sources.module_folder() / "device"
     return {
         f"{_PREFIX}{name}": provider
-        for provider in PROVIDERS
+        for provider in OF_HOST_STEPS
         for name in _FUNCTION.findall((folder / f"{provider}.h").read_text())
     }
 
@@ -53,7 +61,7 @@ def provider_of(function: Function, providers: Collection[str]) -> str:
 def providers_of(functions: Iterable[Function], providers: Collection[str]) -> tuple[str, ...]:
     """Those of `providers` that have any of the functions."""
     used = {provider_of(function, providers) for function in functions}
-    return tuple(name for name in PROVIDERS if name in used)
+    return ordered(used)
 
 
 def attempt(function: Function, provider: str) -> str:

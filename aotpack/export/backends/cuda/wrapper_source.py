@@ -10,7 +10,7 @@ from aotpack.building.operator_declarations import Function
 from aotpack.errors import LoweringError
 from aotpack.export.backends.backend import KernelCall
 from aotpack.export.backends.cuda.host_steps import definitions
-from aotpack.export.backends.cuda.providers import provider_of, providers_of
+from aotpack.export.backends.cuda.providers import OF_KERNELS, ordered, provider_of, providers_of
 from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel
 from aotpack.export.torch_compat.inductor.cuda.wrapper import DESCRIPTOR
 from aotpack.export.torch_compat.inductor.fallbacks import key
@@ -29,11 +29,13 @@ class Wrapper:
 
     Attributes:
         tensor_maps: whether kernels take descriptions of matrices.
+        providers: the libraries that it calls.
     """
 
     text: str
     kernels: tuple[KernelCall, ...]
     tensor_maps: bool
+    providers: tuple[str, ...]
 
 
 def asset_names(kernels: Sequence[CudaKernel], *, portable: bool) -> list[str]:
@@ -60,7 +62,7 @@ def assemble(
         generated: the C++ of a `CudaModuleWrapper`.
         kernels: its kernels.
         on_host: its functions that run on the host, as `host_functions` has them.
-        providers: libraries to call in their place where the host has them.
+        providers: libraries to call in their place where the host has them. Kernels say which of them they have.
         portable: whether the module carries the PTX of its kernels.
         target: the name of the target.
         num_inputs: the number of inputs of the module.
@@ -76,9 +78,10 @@ def assemble(
     listed = ", ".join([*(f'"{name}"' for name in names), "nullptr"])
     features = "AOTPACK_MODULE_FEATURE_ASYNC" + (" | AOTPACK_MODULE_FEATURE_HOST_STEPS" if on_host else "")
     tensor_maps = DESCRIPTOR in generated
-    uses_providers = bool(providers_of(on_host.values(), providers))
+    used = ordered({*providers_of(on_host.values(), providers), *(kernel.provider for kernel in kernels)})
     parts = [
         f"{DEVICE_HEADER}\n",
+        *(f'#include "device/{provider}.h"\n' for provider in used if provider in OF_KERNELS),
         *(
             f"static constexpr aotpack::module::Kernel aotpack_kernel_{kernel.name}"
             f'{{{names.index(f"{kernel.name}.cubin")}, "{kernel.entry}", {_flags(kernel)}}};\n'
@@ -86,22 +89,25 @@ def assemble(
         ),
         definitions(on_host, providers),
         f"{generated.strip()}\n",
-        "\n#define AOTPACK_MODULE_HAS_TENSOR_MAPS\n" if tensor_maps or uses_providers else "\n",
-        "#define AOTPACK_MODULE_HAS_PROVIDERS\n" if uses_providers else "",
+        "\n#define AOTPACK_MODULE_HAS_TENSOR_MAPS\n" if tensor_maps or used else "\n",
+        "#define AOTPACK_MODULE_HAS_PROVIDERS\n" if used else "",
         '#include "device/entry.h"\n',
         f"static const char* const aotpack_assets[] = {{{listed}}};\n",
         f'AOTPACK_DEFINE_DEVICE_MODULE("{target}", {num_inputs}, {num_outputs}, {constants}, {features}, '
         "aotpack_assets)\n",
     ]
-    return Wrapper("".join(parts), tuple(_calls(generated, on_host, providers)), tensor_maps)
+    return Wrapper("".join(parts), tuple(_calls(generated, kernels, on_host, providers)), tensor_maps, used)
 
 
 def _flags(kernel: CudaKernel) -> str:
     return "AOTPACK_LAUNCH_WAITS" if kernel.waits else "0"
 
 
-def _calls(text: str, on_host: Mapping[str, Function], providers: Collection[str]) -> list[KernelCall]:
+def _calls(
+    text: str, kernels: Sequence[CudaKernel], on_host: Mapping[str, Function], providers: Collection[str]
+) -> list[KernelCall]:
     """Kernels and what runs on the host in call order, each with what the comment above its call says."""
+    provider_of_kernel = {kernel.name: kernel.provider for kernel in kernels}
     calls: list[KernelCall] = []
     operators: tuple[str, ...] = ()
     nodes: tuple[tuple[str, str], ...] = ()
@@ -119,6 +125,8 @@ def _calls(text: str, on_host: Mapping[str, Function], providers: Collection[str
         provider = provider_of(on_host[call[1]], providers) if call[1] in on_host else ""
         if provider:
             where = f" by {provider}, or on the host"
+        elif provider_of_kernel.get(name):
+            where = f", or {provider_of_kernel[name]}"
         calls.append(KernelCall(f"{name}{where}", operators, nodes))
         operators, nodes = (), ()
     return calls

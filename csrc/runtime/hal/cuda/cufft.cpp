@@ -110,11 +110,19 @@ const CufftLibrary* FourierTransforms::library() {
   return is_usable ? &known : nullptr;
 }
 
-FourierTransforms::~FourierTransforms() {
-  for (const auto& [key, plan] : plans_) {
-    if (plan.is_valid) library_.cufftDestroy(plan.handle);
-  }
-}
+struct FourierTransforms::Plan {
+  explicit Plan(const CufftLibrary& owner) : library(owner) {}
+  ~Plan() { library.cufftDestroy(handle); }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  const CufftLibrary& library;
+  int handle = 0;
+  size_t work_bytes = 0;
+};
+
+FourierTransforms::FourierTransforms(const CufftLibrary& library) : library_(library) {}
+FourierTransforms::~FourierTransforms() = default;
 
 void FourierTransforms::check(int result, const char* function) const {
   if (result == 0) return;
@@ -122,14 +130,19 @@ void FourierTransforms::check(int result, const char* function) const {
        library_.version % 1000 / 100, function, result_name(result), result);
 }
 
-void FourierTransforms::make_plan(const Key& key, size_t rank, Plan* plan) {
-  if (library_.cufftCreate(&plan->handle) != 0) return;
+std::unique_ptr<FourierTransforms::Plan> FourierTransforms::make_plan(const Key& key, size_t rank) const {
+  int handle = 0;
+  if (library_.cufftCreate(&handle) != 0) return nullptr;
+  auto plan = std::make_unique<Plan>(library_);
+  plan->handle = handle;
   long long sizes[kMostAxes];
   std::copy_n(key.begin() + 1, rank, sizes);
-  plan->is_valid = library_.cufftSetAutoAllocation(plan->handle, 0) == 0 &&
-                   library_.cufftMakePlanMany64(plan->handle, static_cast<int>(rank), sizes, nullptr, 1, 0, nullptr, 1,
-                                                0, static_cast<int>(key[0]), key[4], &plan->work_bytes) == 0;
-  if (!plan->is_valid) library_.cufftDestroy(plan->handle);
+  if (library_.cufftSetAutoAllocation(handle, 0) != 0 ||
+      library_.cufftMakePlanMany64(handle, static_cast<int>(rank), sizes, nullptr, 1, 0, nullptr, 1, 0,
+                                   static_cast<int>(key[0]), key[4], &plan->work_bytes) != 0) {
+    return nullptr;
+  }
+  return plan;
 }
 
 FourierTransforms::Plan* FourierTransforms::find_plan(int type, const Tensor& sizes, const Axes& axes) {
@@ -138,20 +151,7 @@ FourierTransforms::Plan* FourierTransforms::find_plan(int type, const Tensor& si
     key[i + 1] = sizes.sizes[axes[i]];
     key[4] /= key[i + 1];
   }
-  auto known = plans_.find(key);
-  if (known == plans_.end()) {
-    if (plans_.size() >= kMostPlans) {
-      const auto oldest = std::min_element(plans_.begin(), plans_.end(), [](const auto& a, const auto& b) {
-        return a.second.last_use < b.second.last_use;
-      });
-      if (oldest->second.is_valid) library_.cufftDestroy(oldest->second.handle);
-      plans_.erase(oldest);
-    }
-    known = plans_.emplace(key, Plan()).first;
-    make_plan(key, axes.size(), &known->second);
-  }
-  known->second.last_use = ++uses_;
-  return known->second.is_valid ? &known->second : nullptr;
+  return plans_.find(key, [&] { return make_plan(key, axes.size()); });
 }
 
 void FourierTransforms::execute(int type, const Plan& plan, const Tensor& from, const Tensor& to, bool forward,

@@ -3,10 +3,11 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <string_view>
 
 #include "hal/cuda/library_work.h"
+#include "hal/cuda/plan_cache.h"
 
 namespace aotpack::runtime::cuda {
 
@@ -17,8 +18,9 @@ class FourierTransforms {
  public:
   // NULL where the host has no cuFFT of versions 11 and 12 (of CUDA 12 and 13).
   static const CufftLibrary* library();
+  static bool takes(int32_t dtype) noexcept { return is_precise(dtype); }
 
-  explicit FourierTransforms(const CufftLibrary& library) : library_(library) {}
+  explicit FourierTransforms(const CufftLibrary& library);
   ~FourierTransforms();
   FourierTransforms(const FourierTransforms&) = delete;
   FourierTransforms& operator=(const FourierTransforms&) = delete;
@@ -34,17 +36,11 @@ class FourierTransforms {
   using Axes = std::vector<int32_t>;
   // Type, sizes of up to three axes, and how many transforms of them.
   using Key = std::array<int64_t, 5>;
-  struct Plan {
-    int handle = 0;
-    bool is_valid = false;
-    size_t work_bytes = 0;
-    uint64_t last_use = 0;
-  };
-  static constexpr size_t kMostPlans = 64;
+  struct Plan;
 
   // NULL where cuFFT makes none. `sizes`: of the real or complex signal.
   Plan* find_plan(int type, const Tensor& sizes, const Axes& axes);
-  void make_plan(const Key& key, size_t rank, Plan* plan);
+  std::unique_ptr<Plan> make_plan(const Key& key, size_t rank) const;
   void execute(int type, const Plan& plan, const Tensor& from, const Tensor& to, bool forward, LibraryWork& work);
   void check(int result, const char* function) const;
   // All axes; not scaled.
@@ -52,8 +48,7 @@ class FourierTransforms {
   void clear_imaginary(const Tensor& half, int32_t axis, int64_t size, LibraryWork& work);
 
   const CufftLibrary& library_;
-  std::map<Key, Plan> plans_;
-  uint64_t uses_ = 0;
+  PlanCache<Key, Plan> plans_;
 };
 
 }  // namespace aotpack::runtime::cuda

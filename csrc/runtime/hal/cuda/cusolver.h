@@ -14,6 +14,7 @@ class LinearAlgebra {
  public:
   // NULL where the host has no cuSOLVER of versions 11 and 12 (of CUDA 12 and 13).
   static const CusolverLibrary* library();
+  static bool takes(int32_t dtype) noexcept { return is_precise(dtype); }
 
   explicit LinearAlgebra(const CusolverLibrary& library);
   ~LinearAlgebra();

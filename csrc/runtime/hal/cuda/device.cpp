@@ -7,6 +7,7 @@
 #include "hal/cuda/executable.h"
 #include "hal/cuda/graph.h"
 #include "hal/cuda/kernel.h"
+#include "hal/cuda/providers.h"
 #include "hal/cuda/stream.h"
 #include "hal/cuda/upload.h"
 
@@ -174,6 +175,8 @@ void CudaDevice::tensor_map(const aotpack_module_tensor_map& map) {
                        static_cast<long long>(map.sizes[0]), static_cast<long long>(map.sizes[1]), map.item,
                        static_cast<long long>(map.stride), map.box[0], map.box[1]));
 }
+
+bool CudaDevice::has_library(std::string_view operation) { return Providers::can_run(operation); }
 
 CudaDevice& cuda_device(int index) {
   const Driver& driver = Driver::get();

@@ -42,6 +42,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Graph> make_graph(Recording recording, void* const* slots) override;
   bool argument_sizes(const aotpack_module_launch& launch, std::vector<uint32_t>* out) override;
   void tensor_map(const aotpack_module_tensor_map& map) override;
+  bool has_library(std::string_view operation) override;
 
   const Driver& driver() const noexcept { return driver_; }
   Ordinal ordinal() const noexcept { return ordinal_; }

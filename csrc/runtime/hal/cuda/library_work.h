@@ -15,6 +15,9 @@ namespace aotpack::runtime::cuda {
 // Bytes of an element of the dtypes that libraries compute with; 0 for others.
 inline size_t library_item(int32_t dtype) noexcept {
   switch (dtype) {
+    case AOTPACK_DTYPE_FLOAT16:
+    case AOTPACK_DTYPE_BFLOAT16:
+      return 2;
     case AOTPACK_DTYPE_INT32:
     case AOTPACK_DTYPE_FLOAT32:
       return 4;
@@ -27,6 +30,9 @@ inline size_t library_item(int32_t dtype) noexcept {
       return 0;
   }
 }
+
+// Dtypes of transforms and linear algebra: those above but for half precision.
+inline bool is_precise(int32_t dtype) noexcept { return library_item(dtype) >= 4; }
 
 inline int64_t element_count(const aotpack_module_tensor& tensor) noexcept {
   return std::accumulate(tensor.sizes, tensor.sizes + tensor.rank, int64_t{1}, std::multiplies<>());

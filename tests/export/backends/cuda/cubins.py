@@ -100,7 +100,7 @@ def check_module(path: Path, target: str) -> None:
     assert module.imports in (_IMPORTS, (*_IMPORTS, "tensor_map"), (*_IMPORTS, "tensor_map", "provide"))
     cubins = {name: data for name, data in assets.items() if name.endswith(".cubin")}
     assert {name.partition(".")[0] for name in assets} == {name.partition(".")[0] for name in cubins}
-    launched = {kernel.name for kernel in module.kernels if not kernel.name.endswith(" on the host")}
+    launched = {kernel.name.partition(",")[0] for kernel in module.kernels if not kernel.name.endswith(" on the host")}
     assert launched <= {name.removesuffix(".cubin") for name in cubins}
     for data in cubins.values():
         cubin = read_cubin(data)

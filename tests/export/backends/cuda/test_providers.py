@@ -24,7 +24,7 @@ from aotpack.building import native_sources
 from aotpack.building.operator_declarations import functions
 from aotpack.errors import BuildError, ExecutionError
 from aotpack.export import BuildOptions, BuildReport, aot_export, build_archive
-from aotpack.export.backends.cuda.providers import PROVIDERS, provider_of
+from aotpack.export.backends.cuda.providers import OF_HOST_STEPS, PROVIDERS, provider_of
 from tests.export.backends.cuda.cubins import check_module, module_of
 
 pytest.importorskip("triton")
@@ -54,7 +54,7 @@ def calls(fake_providers: Path) -> Calls:
 @pytest.fixture
 def build(tmp_path: Path, cache_dir: Path) -> Build:
     def make(model: Any, args: Sequence[Any], **how: Any) -> BuildReport:
-        options = BuildOptions(cache_dir=cache_dir, providers=how.pop("providers", PROVIDERS))
+        options = BuildOptions(cache_dir=cache_dir, providers=how.pop("providers", OF_HOST_STEPS))
         program = aot_export(model, tuple(args), **how)
         return build_archive(program, tmp_path / "m.aotpack", targets=[TARGET], options=options)
 
@@ -177,7 +177,7 @@ def test_results_are_those_of_eager(name: str, build: Build, calls: Calls) -> No
     check(loaded(*args), model(*args))
     assert calls() > before
     steps = report.host_steps["forward"]["default"]
-    assert {step.provider for step in steps} - {""} <= set(PROVIDERS)
+    assert {step.provider for step in steps} - {""} <= set(OF_HOST_STEPS)
     check(loaded(*args), model(*args))
 
 
@@ -286,7 +286,7 @@ def test_providers_have_functions_of_the_host() -> None:
     known = functions()
     provided = [name for name, function in known.items() if provider_of(function, PROVIDERS)]
     assert {"aoti_torch_cpu_fft_c2c", "aoti_torch_cpu_linalg_eigh"} <= set(provided)
-    declared = "".join(header(name) for name in PROVIDERS)
+    declared = "".join(header(name) for name in OF_HOST_STEPS)
     assert len(provided) == declared.count("\nbool ")
     for name in provided:
         # Parameters and results are the same.

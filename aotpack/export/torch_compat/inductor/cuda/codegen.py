@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -37,7 +37,12 @@ _WITHOUT_LINES = "TRITON_DISABLE_LINE_INFO"
 
 
 def generate_cuda(
-    gm: torch.fx.GraphModule, inputs: Sequence[Any], num_inputs: int, *, wording: Wording | None = None
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    num_inputs: int,
+    *,
+    wording: Wording | None = None,
+    providers: Collection[str] = (),
 ) -> GeneratedCode:
     """Generates C++ for `gm`, a flat graph over fake tensors on `cuda:0`; `fake_gpu` is active.
 
@@ -46,6 +51,7 @@ def generate_cuda(
         inputs: the value of each placeholder.
         num_inputs: how many of the placeholders are inputs.
         wording: how the checks of the model are worded.
+        providers: libraries to ask before a kernel is launched that they can do the work of.
 
     Returns:
         The code. Its kernels are `CudaKernel`s.
@@ -75,7 +81,7 @@ def generate_cuda(
             products_by_our_kernel(),
             launches_by_kernels(),
             decomposed_by(functions_for_gpus()),
-            cuda_module_wrappers(num_inputs),
+            cuda_module_wrappers(num_inputs, providers),
             replaced(cpu_vec_isa, "valid_vec_isa_list", list),
             asserts_checked(),
             _without_lines(),

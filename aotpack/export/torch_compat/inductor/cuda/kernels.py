@@ -36,6 +36,7 @@ class CudaKernel:
         waits: whether it waits itself for the kernels before it.
         tf32: whether it multiplies float32 in TF32, once.
         choice: of a kernel of the user with several configurations, the chosen one; "" otherwise.
+        provider: the library that does its work where the host has it; "" if none does.
     """
 
     name: str
@@ -45,6 +46,7 @@ class CudaKernel:
     waits: bool = False
     tf32: bool = False
     choice: str = ""
+    provider: str = ""
 
 
 class KernelCompiler:

@@ -19,7 +19,7 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -29,6 +29,7 @@ from torch._inductor import ir
 from torch._inductor.codegen.cpp_wrapper_gpu import CppWrapperGpu, DeferredTritonCallWrapper
 from torch._inductor.virtualized import V
 
+from aotpack.export.ops.cuda.attempts import Attempt, attempt
 from aotpack.export.ops.cuda.gpu import limits
 from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel, KernelCompiler
 from aotpack.export.torch_compat.inductor.wrapper import RUN, ModuleParts
@@ -45,12 +46,15 @@ class CudaModuleWrapper(ModuleParts, CppWrapperGpu):
 
     Attributes:
         num_inputs: how many of the graph's inputs are inputs of the module; the others are constants.
+        providers: libraries to ask before a kernel is launched that they can do the work of.
         kernels: the compiled kernels.
         host_kernels: the C++ of those that compute single numbers on the host.
     """
 
-    def __init__(self, num_inputs: int) -> None:
+    def __init__(self, num_inputs: int, providers: Collection[str] = ()) -> None:
         self.num_inputs = num_inputs
+        self.providers = providers
+        self._attempts: dict[str, Attempt] = {}
         self.kernels: list[CudaKernel] = []
         self.host_kernels: list[str] = []
         super().__init__()
@@ -93,7 +97,12 @@ class CudaModuleWrapper(ModuleParts, CppWrapperGpu):
         _, shared_bytes = limits()
         compiler = KernelCompiler(shared_bytes)
         exec(self.kernel_autotune_defs.getvalue(), {"async_compile": compiler})
-        self.kernels += compiler.kernels
+        self.kernels += [
+            dataclasses.replace(kernel, provider=self._attempts[kernel.name].provider)
+            if kernel.name in self._attempts
+            else kernel
+            for kernel in compiler.kernels
+        ]
 
     def write_kernel_autotune_defs_header(self) -> None:
         """The definitions find their compiler where they are executed."""
@@ -110,7 +119,18 @@ class CudaModuleWrapper(ModuleParts, CppWrapperGpu):
             alike = {name: _alike(value, parameters[name]) for name, value in kwargs.items()}
             # TorchInductor compares all values of the mapping, and reads those that are parameters.
             kwargs = {**alike, "": str(configs[0])}
-        return super().define_user_defined_triton_kernel(kernel, configs, kwargs, *rest)
+        defined = super().define_user_defined_triton_kernel(kernel, configs, kwargs, *rest)
+        # Since 2.13, the last argument is what TorchInductor makes part of the kernel.
+        if len(rest) <= 3 or rest[3] is None:
+            self._attempt(defined[0], kernel, kwargs)
+        return defined
+
+    def _attempt(self, name: str, kernel: Any, arguments: Mapping[str, Any]) -> None:
+        """Has a library asked before `kernel`, defined as `name`, is launched, if one can do its work."""
+        if self.providers and isinstance(arguments.get("out"), ir.IRNode):
+            found = attempt(kernel, arguments, arguments["out"].get_dtype(), self.providers)
+            if found is not None:
+                self._attempts[name] = found
 
     def generate_tma_descriptor(self, desc: Any) -> None:
         """Describes a matrix for kernels that read blocks of it; csrc/module/device has the types."""
@@ -123,12 +143,19 @@ class CudaModuleWrapper(ModuleParts, CppWrapperGpu):
     def finalize_prefix(self) -> None:
         for name, call in list(self._triton_call_wrappers.items()):
             fields = {field.name: getattr(call, field.name) for field in dataclasses.fields(call)}
-            self._triton_call_wrappers[name] = _KernelCall(**fields)
+            made = self._triton_call_wrappers[name] = _KernelCall(**fields)
+            made.attempt = self._attempts.get(call.kernel_name)
         super().finalize_prefix()  # type: ignore[no-untyped-call]
 
 
 class _KernelCall(DeferredTritonCallWrapper):
-    """The function that launches one kernel: csrc/module/device knows it as `aotpack_kernel_<name>`."""
+    """The function that launches one kernel: csrc/module/device knows it as `aotpack_kernel_<name>`.
+
+    Attributes:
+        attempt: what it tries first.
+    """
+
+    attempt: Attempt | None = None
 
     def generate_load_kernel(self, *_: Any) -> None:
         """The runtime has loaded it."""
@@ -136,6 +163,8 @@ class _KernelCall(DeferredTritonCallWrapper):
     def generate_launch_kernel(self, prefix: Any, wrapper: Any, kernel_var_name: str, params: Any) -> None:
         name = kernel_var_name.rpartition(".")[2]
         _declare_numbers(prefix, self.wrapper_name, params["triton_meta"]["signature"])
+        if self.attempt is not None:
+            prefix.writeline(f"if ({self.attempt.call}) return;")
         super().generate_launch_kernel(prefix, wrapper, f"aotpack_kernel_{name}", params)  # type: ignore[no-untyped-call]
 
 
@@ -162,13 +191,13 @@ def _declare_numbers(prefix: Any, function: str, signature: Mapping[str, str]) -
 
 
 @contextlib.contextmanager
-def cuda_module_wrappers(num_inputs: int) -> Iterator[None]:
-    """While active, TorchInductor generates wrappers of modules for CUDA devices."""
+def cuda_module_wrappers(num_inputs: int, providers: Collection[str] = ()) -> Iterator[None]:
+    """While active, TorchInductor generates wrappers of modules for CUDA devices, as `CudaModuleWrapper` has them."""
 
     class Wrapper(CudaModuleWrapper):
         @staticmethod
         def create(*_: Any, **__: Any) -> CudaModuleWrapper:
-            return CudaModuleWrapper(num_inputs)
+            return CudaModuleWrapper(num_inputs, providers)
 
     with (
         replaced(inductor_graph, "get_wrapper_codegen_for_device", lambda *_: Wrapper),
