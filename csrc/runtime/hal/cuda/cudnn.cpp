@@ -1,5 +1,6 @@
 #include "hal/cuda/cudnn.h"
 
+#include "hal/cuda/cublaslt.h"
 #include "hal/cuda/vendor_library.h"
 
 namespace aotpack::runtime::cuda {
@@ -164,6 +165,8 @@ struct CudnnLibrary {
   size_t version = 0;
 
   bool load() {
+    // cuDNN opens cuBLASLt by its name, by which the dynamic linker does not find those of installed packages.
+    (void)MatrixProducts::library();
     void* handle = open_library({"libcudnn.so.9", "libcudnn.so.8"});
     if (handle == nullptr) return false;
     bool is_whole = find_function(handle, "cudnnGetVersion", &cudnnGetVersion) &&

@@ -5,11 +5,12 @@ none of them to a device. Kernels are assets of the module, which `launchKernel`
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codegen.cpp_wrapper_gpu.{CppWrapperGpu, DeferredTritonCallWrapper}   the methods overridden here
-  torch._inductor.codegen.cpp_wrapper_gpu.CppWrapperGpu._triton_call_wrappers
+  torch._inductor.codegen.cpp_wrapper_gpu.CppWrapperGpu._triton_call_wrappers, DeferredTritonCallWrapper.kernel_name
   torch._inductor.utils.IndentedBuffer._lines
   torch._inductor.codegen.wrapper.PythonWrapperCodegen.{kernel_autotune_defs, define_user_defined_triton_kernel}
   torch._inductor.codegen.cpp_wrapper_gpu.CppWrapperGpu.generate_tma_descriptor, torch._inductor.ir.TMADescriptorStable
   torch._inductor.ir.{FallbackKernel, MultiOutput}.codegen, .layout, .get_name, .get_size, .get_stride
+  torch._inductor.ir.IRNode.get_dtype
   torch._inductor.virtualized.V.graph.{graph_inputs, inputs_to_check, constants}
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -120,8 +122,9 @@ class CudaModuleWrapper(ModuleParts, CppWrapperGpu):
             # TorchInductor compares all values of the mapping, and reads those that are parameters.
             kwargs = {**alike, "": str(configs[0])}
         defined = super().define_user_defined_triton_kernel(kernel, configs, kwargs, *rest)
-        # Since 2.13, the last argument is what TorchInductor makes part of the kernel.
-        if len(rest) <= 3 or rest[3] is None:
+        given = inspect.signature(super().define_user_defined_triton_kernel).bind(kernel, configs, kwargs, *rest)
+        # What TorchInductor makes part of the kernel, since 2.13.
+        if given.arguments.get("epilogue_fusion") is None:
             self._attempt(defined[0], kernel, kwargs)
         return defined
 
