@@ -134,13 +134,11 @@ def volumes(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path, kernels: 
 @pytest.mark.parametrize(
     ("environment", "provided"),
     [
-        ({}, 4),
-        ({"AOTPACK_PROVIDER_PATH": "/nonexistent"}, 0),
         ({"FAKE_PROVIDER_VERSION": "100000"}, 0),
         ({"FAKE_PROVIDER_VERSION": "8902"}, 4),
         ({"FAKE_PROVIDER_FAIL": "cudnnConvolution, not supported"}, 1),
     ],
-    ids=["library", "no library", "too new", "version 8", "not supported"],
+    ids=["too new", "version 8", "not supported"],
 )
 def test_without_the_library_kernels_compute(
     volumes: Path,
