@@ -72,6 +72,16 @@ ENTRIES: tuple[Patch, ...] = (
         "old_shape, old_stride, new_shape, size_oblivious",
     ),
     Patch(
+        "torch._inductor.ir:significant_strides_equal",
+        f"takes strides for different that are so without elements alone, and copies results away; {_NO_OPTION}",
+        "strides1, strides2, shape",
+    ),
+    Patch(
+        "torch._inductor.ir:try_match_insignificant_strides",
+        f"makes another tensor of one whose strides differ without elements alone; {_NO_OPTION}",
+        "tensor, strides",
+    ),
+    Patch(
         "torch._inductor.ir:WhileLoop.create",
         f"copies a cache that a loop carries for each row that it adds; {_NO_OPTION}",
         "cond_fn, body_fn, carried_inputs, additional_inputs, stack_output",

@@ -7,6 +7,7 @@ and the lowerings that fix sizes are replaced by decompositions (aotpack/export/
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.sizevars.SizeVarAllocator.{evaluate_min, evaluate_max, guard_int_seq, guard_or_false}
+  torch._inductor.ir.{significant_strides_equal, try_match_insignificant_strides}
   torch.utils._sympy.value_ranges.ValueRangeError
   torch._subclasses.fake_impls._compute_stride
   torch._inductor.fx_passes.reinplace.{graph_call_function, compute_overlapping_tensors}
@@ -38,6 +39,7 @@ from aotpack.export.torch_compat.symbolic_shapes import sizes_oblivious
 @contextlib.contextmanager
 def open_sizes() -> Iterator[None]:
     """While active, TorchInductor assumes nothing of dynamic sizes."""
+    from torch._inductor import ir
     from torch._inductor.fx_passes import reinplace
     from torch._inductor.sizevars import SizeVarAllocator
     from torch._subclasses import fake_impls
@@ -49,6 +51,8 @@ def open_sizes() -> Iterator[None]:
         replaced(SizeVarAllocator, "guard_or_false", _or_false(SizeVarAllocator.guard_or_false)),
         # The lowering of convolutions asks so for the sizes of weights and biases, and has use for their number alone.
         replaced(SizeVarAllocator, "guard_int_seq", lambda _, sizes: list(sizes)),
+        replaced(ir, "significant_strides_equal", _equal_for_elements(ir.significant_strides_equal)),
+        replaced(ir, "try_match_insignificant_strides", _matched_for_elements(ir.try_match_insignificant_strides)),
         replaced(fake_impls, "_compute_stride", _of_all_sizes(fake_impls._compute_stride)),
         replaced(reinplace, "graph_call_function", _of_any_size(reinplace.graph_call_function)),
         replaced(reinplace, _OVERLAPPING, _for_all_sizes(getattr(reinplace, _OVERLAPPING))),
@@ -56,6 +60,34 @@ def open_sizes() -> Iterator[None]:
         lowering_mended(),
     ):
         yield
+
+
+def _equal_for_elements(original: Any) -> Any:
+    """Whether strides are the same wherever there are elements.
+
+    torch's strides of a dim that may be 0 are those of 1, TorchInductor's are 0. It would take what a kernel is to
+    write to for another tensor (KeyError: 'op4').
+    """
+
+    @functools.wraps(original)
+    def equal(strides1: Any, strides2: Any, shape: Any) -> Any:
+        return original(_of_elements(strides1, shape), _of_elements(strides2, shape), shape)
+
+    return equal
+
+
+def _matched_for_elements(original: Any) -> Any:
+    @functools.wraps(original)
+    def match(tensor: Any, strides: Any) -> Any:
+        return original(tensor, _of_elements(strides, tensor.get_size()))
+
+    return match
+
+
+def _of_elements(strides: Any, shape: Any) -> list[Any]:
+    """The strides with `Max(1, size)` as the size, for the sizes of the tensor."""
+    sizes = {Max(1, size): size for size in shape if isinstance(size, sympy.Expr) and not size.is_number}
+    return [stride.subs(sizes) if isinstance(stride, sympy.Expr) else stride for stride in strides]
 
 
 def _of_all_sizes(original: Any) -> Any:
