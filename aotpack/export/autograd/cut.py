@@ -1,0 +1,381 @@
+"""A program that computes a call and its gradients becomes two: `forward` and `backward`.
+
+The forward returns what the backward reads of it after its own outputs; no part of its result has these. The backward
+is called with `saved`, which names outputs and inputs of the forward by number, and with the gradients of the outputs.
+An archive so says by itself which tensors a caller keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.fx
+
+from aotpack.export.autograd.entry import GRADIENTS
+from aotpack.export.autograd.halves import Halves, halves
+from aotpack.export.ir.dims import dims_of_symbols
+from aotpack.export.ir.program import Program
+from aotpack.export.ir.rewriter import fake_mode, has_order
+from aotpack.export.ir.values import dense_value
+from aotpack.export.passes.runner import propagate, run_passes
+from aotpack.export.symbolic_shapes.dims import shape_element
+from aotpack.export.symbolic_shapes.guards import dim_symbol
+from aotpack.export.symbolic_shapes.shape_env import expression
+from aotpack.export.torch_compat.graphs import module_over
+from aotpack.export.tracing.interface import manifest_dtype, memory_order
+from aotpack.export.tracing.numbers import as_tensor
+from aotpack.spec import (
+    CallSpec,
+    DictSpec,
+    DimRef,
+    DType,
+    Expr,
+    Signature,
+    Spec,
+    TensorLeaf,
+    TensorSpec,
+    ValueLeaf,
+    children,
+    tensor_indices,
+)
+
+_aten = torch.ops.aten
+
+
+def cut(
+    program: Program,
+    differentiable: Collection[int],
+    parameters: Collection[str],
+    names: tuple[str, str],
+    memory_budget: float,
+) -> Program:
+    """The program of the forward; its companion is that of the backward.
+
+    Args:
+        program: the capture of a `ForwardBackward`.
+        differentiable: the leaves of the outputs that have a gradient.
+        parameters: the constants that become state, so that their values can change from call to call.
+        names: of the two entries.
+        memory_budget: see `saved_values`.
+
+    Raises:
+        CaptureError: it cannot be cut.
+    """
+    known = set(program.constant_names())
+    state = {name: replace(program.constant_info(name), mutated=True) for name in parameters if name in known}
+    graph_module = program.editable()
+    _without_detach(graph_module.graph)
+    program = program.with_graph(graph_module, state)
+    return _Cut(program, differentiable, names, memory_budget).run()
+
+
+class _Cut:
+    def __init__(
+        self, program: Program, differentiable: Collection[int], names: tuple[str, str], memory_budget: float
+    ) -> None:
+        self._program = program
+        self._names = names
+        whole = program.signature
+        assert isinstance(whole.out_spec, DictSpec)
+        self._out_spec = whole.out_spec.items[0]
+        self._num_outputs = len(list(tensor_indices(self._out_spec)))
+        self._placeholders = list(program.graph.find_nodes(op="placeholder"))
+        self._given = list(tensor_indices(whole.in_spec.args[-1]))
+        self._own = [i for i in range(len(whole.inputs)) if i not in self._given]
+        self._differentiable = [leaf for i, leaf in enumerate(_leaves(self._out_spec)) if i in differentiable]
+        gradients = [self._placeholders[i] for i in self._given]
+        self._halves: Halves = halves(program, gradients, self._num_outputs, memory_budget)
+        self._results: list[torch.fx.Node] = list(program.graph.output_node().args[0])  # type: ignore[arg-type]
+        self._symbols = {
+            symbol: ref.mul * dim_symbol(ref.dim) + ref.add for symbol, ref in dims_of_symbols(program).items()
+        }
+        self._dims = [dim.name for dim in whole.dims]
+        # By node: which output or input of the forward it is.
+        self._outputs = {node: i for i, node in reversed([*enumerate(self._results[: self._num_outputs])])}
+        self._added = [node for node in self._halves.kept if node not in self._outputs]
+        for i, node in enumerate((*self._added, *self._halves.numbers)):
+            self._outputs[node] = self._num_outputs + i
+        self._inputs = {self._placeholders[i]: position for position, i in enumerate(self._own)}
+
+    def run(self) -> Program:
+        forward, backward = self._forward(), self._backward()
+        reference = self._program.reference
+        if reference is not None:
+            values = _run(forward, [reference.inputs[i] for i in self._own])
+            forward_reference = replace(
+                reference,
+                inputs=tuple(reference.inputs[i] for i in self._own),
+                outputs=(*reference.outputs[: self._num_outputs], *values[self._num_outputs :]),
+            )
+            given = [forward_reference.outputs[i] for i in self._kept_outputs()]
+            given += [forward_reference.inputs[i] for i in self._kept_inputs()]
+            given += [reference.inputs[i] for i in self._given]
+            backward = replace(
+                backward,
+                reference=replace(
+                    reference, inputs=tuple(map(_dense, given)), outputs=reference.outputs[self._num_outputs :]
+                ),
+            )
+            forward = replace(forward, reference=forward_reference)
+        return replace(forward, companions=(backward,))
+
+    # ---- the forward ----
+
+    def _forward(self) -> Program:
+        whole = self._program.signature
+        graph = torch.fx.Graph()
+        copies: dict[torch.fx.Node, torch.fx.Node] = {}
+        kept: dict[torch.fx.Node, torch.fx.Node] = {}
+        for i in self._own:
+            copies[self._placeholders[i]] = graph.node_copy(self._placeholders[i])
+        for node in self._halves.forward:
+            if node not in copies:
+                copies[node] = graph.node_copy(node, copies.__getitem__)
+        for node in self._halves.kept:
+            if node.op != "call_function":
+                # The forward overwrites it.
+                with graph.inserting_after(copies[node] if node.op == "get_attr" else _last_placeholder(graph)):
+                    kept[node] = graph.call_function(_aten.clone.default, (copies[node],))
+                kept[node].meta["val"] = node.meta["val"]
+        outputs = [copies[node] for node in self._results[: self._num_outputs]]
+        graph.output((*outputs, *(kept.get(node, copies[node]) for node in self._added)))
+        module = module_over(self._program.graph_module, graph)
+        numbers = [as_tensor(module, copies[node], "int") for node in self._halves.numbers]
+        output = graph.output_node()
+        output.args = ((*output.args[0], *numbers),)  # type: ignore[misc, has-type]
+        specs = [replace(s, name=_output_name(s.name)) for s in whole.outputs[: self._num_outputs]]
+        for node in (*self._added, *self._halves.numbers):
+            spec = self._spec(node, f"saved.{len(specs) - self._num_outputs}")
+            specs.append(replace(spec, dim=None, formula=None))
+        index = {old: new for new, old in enumerate(self._own)}
+        call = whole.in_spec
+        in_spec = CallSpec(
+            tuple(_renumbered(spec, index) for spec in call.args[:-1]),
+            call.names[:-1],
+            call.kwargs_keys,
+            tuple(_renumbered(spec, index) for spec in call.kwargs_items),
+        )
+        inputs = tuple(whole.inputs[i] for i in self._own)
+        dims = _dims_of(inputs)
+        signature = Signature(
+            self._names[0],
+            tuple(dim for dim in whole.dims if dim.name in dims),
+            inputs,
+            tuple(specs),
+            in_spec,
+            self._out_spec,
+        )
+        return replace(self._program, graph_module=module, signature=signature, reference=None)
+
+    # ---- the backward ----
+
+    def _kept_outputs(self) -> list[int]:
+        """The outputs of the forward that the backward reads."""
+        return sorted({self._outputs[node] for node in (*self._halves.kept, *self._halves.numbers)})
+
+    def _kept_inputs(self) -> list[int]:
+        return sorted(self._inputs[node] for node in self._halves.inputs)
+
+    def _backward(self) -> Program:
+        whole = self._program.signature
+        by_output = {self._outputs[node]: node for node in (*self._halves.kept, *self._halves.numbers)}
+        own = {position: node for node, position in self._inputs.items()}
+        graph = torch.fx.Graph()
+        copies: dict[torch.fx.Node, torch.fx.Node] = {}
+        specs: list[TensorSpec] = []
+        changed = False
+        for i in self._kept_outputs():
+            node = by_output[i]
+            spec = whole.outputs[i] if i < self._num_outputs else self._spec(node, "")
+            spec = replace(spec, name=f"saved.outputs.{i}", device=spec.device)
+            changed |= self._place(graph, node, spec, copies)
+            specs.append(spec)
+        for i in self._kept_inputs():
+            spec = replace(whole.inputs[self._own[i]], name=f"saved.inputs.{i}")
+            self._place(graph, own[i], spec, copies)
+            specs.append(spec)
+        for i, leaf in zip(self._given, self._differentiable, strict=True):
+            assert isinstance(leaf, TensorLeaf)
+            name = _output_name(whole.outputs[leaf.index].name).replace("output", GRADIENTS, 1)
+            spec = replace(whole.inputs[i], name=name)
+            self._place(graph, self._placeholders[i], spec, copies)
+            specs.append(spec)
+
+        def take(node: torch.fx.Node) -> torch.fx.Node:
+            """The copy of a node: made now, if it is a constant or a size of what only the forward has."""
+            if node not in copies:
+                source = self._halves.sizes.get(node)
+                if source is None:
+                    assert node.op == "get_attr"
+                    copies[node] = graph.node_copy(node, take)
+                elif source[1] is None:
+                    copies[node] = take(source[0])
+                else:
+                    copies[node] = graph.call_function(_aten.sym_size.int, (take(source[0]), source[1]))
+                    copies[node].meta = dict(node.meta)
+            return copies[node]
+
+        for node in self._halves.backward:
+            copies[node] = graph.node_copy(node, take)
+        returned: list[torch.fx.Node] = []
+        for node in self._results[self._num_outputs :]:
+            result = take(node)
+            if result.op == "placeholder":
+                # Results have memory of their own.
+                result = graph.call_function(_aten.clone.default, (result,))
+                result.meta["val"] = node.meta["val"]
+            returned.append(result)
+        graph.output(tuple(returned))
+        signature = self._backward_signature(specs)
+        program = replace(
+            self._program,
+            graph_module=module_over(self._program.graph_module, graph),
+            signature=signature,
+            reference=None,
+            # The forward has seen to them.
+            checks=(),
+            notes=(),
+        )
+        return run_passes(program, (_follow_inputs,)) if changed else program
+
+    def _place(
+        self, graph: torch.fx.Graph, node: torch.fx.Node, spec: TensorSpec, copies: dict[torch.fx.Node, torch.fx.Node]
+    ) -> bool:
+        """Adds an input; whether it lies in memory in another order than in the forward."""
+        copy = graph.create_node("placeholder", node.name, name=node.name)
+        copy.meta = {"val": node.meta["val"]}
+        copies[node] = copy
+        value = node.meta["val"]
+        if node.op == "placeholder" or not isinstance(value, torch.Tensor):
+            return False
+        if all(isinstance(step, int) for step in value.stride()) and has_order(value, spec.order):
+            return False
+        copy.meta["val"] = dense_value(value, spec.order, fake_mode(self._program.graph_module))
+        return not has_order(value, spec.order)
+
+    def _backward_signature(self, inputs: Sequence[TensorSpec]) -> Signature:
+        whole = self._program.signature
+        outputs, own = self._kept_outputs(), self._kept_inputs()
+        numbers = iter(range(len(inputs)))
+        saved = DictSpec(
+            ("outputs", "inputs"),
+            tuple(
+                DictSpec(tuple(indices), tuple(TensorLeaf(next(numbers)) for _ in indices))
+                for indices in (outputs, own)
+            ),
+        )
+        wanted = {leaf.index: next(numbers) for leaf in self._differentiable if isinstance(leaf, TensorLeaf)}
+        results = [replace(spec) for spec in whole.outputs[self._num_outputs :]]
+        assert isinstance(whole.out_spec, DictSpec)
+        index = {i: i - self._num_outputs for i in range(self._num_outputs, len(whole.outputs))}
+        dims = _dims_of(inputs)
+        return Signature(
+            self._names[1],
+            tuple(dim for dim in whole.dims if dim.name in dims),
+            tuple(inputs),
+            tuple(results),
+            CallSpec((saved, _gradients_of(self._out_spec, wanted)), ("saved", GRADIENTS)),
+            DictSpec(whole.out_spec.keys[1:], tuple(_renumbered(item, index) for item in whole.out_spec.items[1:])),
+        )
+
+    # ---- both ----
+
+    def _spec(self, node: torch.fx.Node, name: str) -> TensorSpec:
+        """What the forward keeps, as an output; or as an input of the backward."""
+        value = node.meta["val"]
+        if not isinstance(value, torch.Tensor):
+            element = self._element(value)
+            plain = isinstance(element, DimRef) and (element.mul, element.add) == (1, 0)
+            dim = element.dim if plain and isinstance(element, DimRef) else None
+            formula = None if plain or isinstance(element, int) else element
+            return TensorSpec(name, DType.INT64, (), (), number="int", dim=dim, formula=formula, device=None)
+        shape = tuple(map(self._element, value.shape))
+        return TensorSpec(name, manifest_dtype(value.dtype), shape, memory_order(value))
+
+    def _element(self, size: Any) -> int | DimRef | Expr:
+        return shape_element(expression(size).xreplace(self._symbols), self._dims)
+
+
+def _without_detach(graph: torch.fx.Graph) -> None:
+    """Removes what cuts outputs from their history, so that an output that the backward reads is kept as it is."""
+    results: Any = graph.output_node().args[0]
+    returned = set(results)
+    for node in graph.find_nodes(op="call_function", target=_aten.detach.default):
+        base = node.args[0]
+        if node in returned and (base.op != "call_function" or base in returned):
+            continue
+        if node in returned:
+            returned.add(base)
+        node.replace_all_uses_with(base)
+        graph.erase_node(node)
+
+
+def _follow_inputs(program: Program) -> Program:
+    """Recomputes strides from those of the inputs."""
+    propagate(program)
+    return program
+
+
+class _Values(torch.fx.Interpreter):
+    """Computes what a graph returns, and writes to nothing."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        return None if n.target is _aten.copy_.default else super().run_node(n)
+
+
+def _run(program: Program, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    placeholders = program.graph.find_nodes(op="placeholder")
+    given = [
+        value if isinstance(node.meta["val"], torch.Tensor) else value.item()
+        for node, value in zip(placeholders, inputs, strict=True)
+    ]
+    with torch.no_grad():
+        found: Any = _Values(program.runnable()).run(*given)  # type: ignore[no-untyped-call]
+    # Some are views of others, or of parameters.
+    return [_dense(value.detach().clone()) for value in found]
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous()
+
+
+def _last_placeholder(graph: torch.fx.Graph) -> torch.fx.Node:
+    return graph.find_nodes(op="placeholder")[-1]
+
+
+def _output_name(name: str) -> str:
+    """Of `output.outputs.logits`, an output of the whole: `output.logits`."""
+    return name.replace("output.outputs", "output", 1)
+
+
+def _leaves(spec: Spec) -> Iterator[Spec]:
+    if isinstance(spec, (TensorLeaf, ValueLeaf)):
+        yield spec
+    for child in children(spec):
+        yield from _leaves(child)
+
+
+def _renumbered(spec: Spec, index: Mapping[int, int]) -> Spec:
+    if isinstance(spec, TensorLeaf):
+        return TensorLeaf(index[spec.index])
+    if isinstance(spec, ValueLeaf):
+        return spec
+    return replace(spec, items=tuple(_renumbered(item, index) for item in spec.items))
+
+
+def _gradients_of(spec: Spec, wanted: Mapping[int, int]) -> Spec:
+    """The structure of the outputs with an input for each that has a gradient, and None for the others."""
+    if isinstance(spec, TensorLeaf) and spec.index in wanted:
+        return TensorLeaf(wanted[spec.index])
+    if isinstance(spec, (TensorLeaf, ValueLeaf)):
+        return ValueLeaf(None)
+    return replace(spec, items=tuple(_gradients_of(item, wanted) for item in spec.items))
+
+
+def _dims_of(inputs: Sequence[TensorSpec]) -> set[str]:
+    """The dims that these inputs give."""
+    sizes = {size.dim for spec in inputs for size in spec.shape if isinstance(size, DimRef)}
+    return sizes | {spec.dim for spec in inputs if spec.dim is not None}
