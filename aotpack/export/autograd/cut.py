@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from aotpack.export.autograd.entry import GRADIENTS
+from aotpack.archive.halves import GRADIENTS, SAVED
 from aotpack.export.autograd.halves import Halves, halves
 from aotpack.export.ir.dims import dims_of_symbols
 from aotpack.export.ir.program import Program
@@ -277,7 +277,7 @@ class _Cut:
             tuple(dim for dim in whole.dims if dim.name in dims),
             tuple(inputs),
             tuple(results),
-            CallSpec((saved, _gradients_of(self._out_spec, wanted)), ("saved", GRADIENTS)),
+            CallSpec((saved, _gradients_of(self._out_spec, wanted)), (SAVED, GRADIENTS)),
             DictSpec(whole.out_spec.keys[1:], tuple(_renumbered(item, index) for item in whole.out_spec.items[1:])),
         )
 

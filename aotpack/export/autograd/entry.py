@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from aotpack.archive.halves import GRADIENTS
 from aotpack.errors import CaptureError
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.ir import pytree_spec
@@ -19,8 +20,6 @@ from aotpack.export.torch_compat.modules import put_over
 from aotpack.export.tracing.autocast import no_autocast
 from aotpack.export.tracing.state import state_put_back
 from aotpack.export.training.tied import Tied, in_place
-
-GRADIENTS = "output_gradients"
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,7 @@ class _Cut:
         self._writes = [node for node in self._graph.nodes if node.target is _aten.copy_.default]
         targets = [as_node(node.args[0]) for node in self._writes]
         self._written = {(node.op, node.target) for node in targets}
+        self._sizes_of_inputs()
         after = self._after_gradients()
         self._effects = [node for node in self._graph.nodes if node.op == "call_function" and is_impure(node)]
         self._early = self._ancestors([*self._outputs, *(node for node in self._effects if node not in after)])
@@ -104,6 +105,27 @@ class _Cut:
             [node for node in inputs if node not in owned],
             sizes,
         )
+
+    def _sizes_of_inputs(self) -> None:
+        """Reads sizes of tensors of the forward where the trace has read them of gradients of outputs."""
+        after = self._after_gradients()
+        position = {node: i for i, node in enumerate(self._graph.nodes)}
+        early = [node for node in self._graph.nodes if node not in after]
+        for node in [node for node in after if node.target in _SIZES]:
+            # Inputs come first.
+            source = _axis_of(early, expression(node.meta["val"]))
+            if source is None:
+                continue
+            tensor, axis = source
+            users = [user for user in node.users if position[user] > position[tensor]]
+            if axis is None:
+                size = tensor
+            else:
+                with self._graph.inserting_after(tensor if tensor.op != "placeholder" else self._inputs[-1]):
+                    size = self._graph.call_function(_aten.sym_size.int, (tensor, axis))
+                size.meta = dict(node.meta)
+            for user in users:
+                user.replace_input_with(node, size)
 
     def _is_written(self, node: torch.fx.Node) -> bool:
         return (node.op, node.target) in self._written

@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import nn
 
+from aotpack.archive.halves import GRADIENTS, backward_name
 from aotpack.errors import CaptureError
 from aotpack.export.autograd.cut import cut
-from aotpack.export.autograd.entry import GRADIENTS, ForwardBackward, derivatives
+from aotpack.export.autograd.entry import ForwardBackward, derivatives
 from aotpack.export.capture.training import shapes_by_name
 from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import Program
@@ -31,7 +32,7 @@ def forward_backward(
     """The program of the forward, with that of the backward as its companion.
 
     Args:
-        entry: the name of the forward. That of the backward follows from it, see `backward_name`.
+        entry: the name of the forward. That of the backward follows from it.
         capture: `aot_export`.
 
     Raises:
@@ -59,8 +60,3 @@ def forward_backward(
     program = replace(program, name=type(model).__name__, notes=notes)
     trained = [name for name, present in found.parameters.items() if present]
     return cut(program, found.outputs.keys(), trained, (entry, backward_name(entry)), memory_budget)
-
-
-def backward_name(entry: str) -> str:
-    """The name of the backward of an entry."""
-    return "backward" if entry == "forward" else f"{entry}_backward"

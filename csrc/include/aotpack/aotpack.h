@@ -316,6 +316,15 @@ AOTPACK_API const aotpack_weight_info* aotpack_model_state(const aotpack_model* 
 /* A row-major copy of the state tensor `index`; release it with its deleter. */
 AOTPACK_API aotpack_status* aotpack_context_get_state(aotpack_context* context, size_t index,
                                                       DLManagedTensorVersioned** out_tensor);
+/* A tensor over the context's own copy of the state tensor `index`: calls read what is written to it, and it shows what
+ * they write. It has the strides of the model's tensor, which may have gaps. Use it as the context, by one thread at a
+ * time. While the context has shared a tensor, the state stays where it is: loading a state writes to this memory, and a
+ * reset restores the values of the model's weights at once. The tensor keeps the memory, also after the context; release
+ * it with its deleter. */
+AOTPACK_API aotpack_status* aotpack_context_share_state(aotpack_context* context, size_t index,
+                                                        DLManagedTensorVersioned** out_tensor);
+/* The number of times that the state was loaded or reset. */
+AOTPACK_API uint64_t aotpack_context_state_generation(const aotpack_context* context);
 /* Replaces the whole state: all tensors must be given. On failure nothing changes. */
 AOTPACK_API aotpack_status* aotpack_context_load_state(aotpack_context* context, const char* const* names,
                                                        const DLTensor* const* tensors, size_t count);

@@ -59,6 +59,8 @@ class Context {
   DLManagedTensorVersioned* to_device(const DLTensor& tensor);
   // See aotpack_context_get_state and the like. Refused while a call is running, as another call is.
   DLManagedTensorVersioned* get_state(size_t index);
+  DLManagedTensorVersioned* share_state(size_t index);
+  uint64_t state_generation() const noexcept { return state_generation_; }
   void load_state(const char* const* names, const DLTensor* const* tensors, size_t count);
   void save_state_file(const std::string& path);
   void load_state_file(const std::string& path, uint64_t flags);
@@ -86,6 +88,7 @@ class Context {
   // Gives back, at the end of a call, what the call still holds.
   class Cleanup;
 
+  void check_state_index(size_t index) const;
   EntryScratch& prepare(size_t entry, size_t num_outputs);
   // `shared` is the table of the weights.
   const aotpack_module_tensor* constants_of(const Step& step, const WeightSet& weights,
@@ -112,6 +115,7 @@ class Context {
   CallState call_;
   std::vector<std::unique_ptr<EntryScratch>> scratch_;  // by entry, made at its first call
   State state_;
+  uint64_t state_generation_ = 0;
   bool atomic_ = false;
   bool check_finite_ = false;
   std::vector<std::shared_ptr<const WeightSet>> captured_;
