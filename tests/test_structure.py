@@ -20,6 +20,7 @@ LAYERS = (
     "aotpack/building",
     "aotpack/runtime",
     "aotpack/runtime/packing",
+    "aotpack/torch",
     "aotpack/export/torch_compat",
     "aotpack/export/torch_compat/triton",
     "aotpack/export/diagnostics",

@@ -26,7 +26,7 @@ class Saved:
         self._values: list[Any] | None = values
         # Of the outputs that have gradients.
         self._shapes = shapes
-        self._versions = _versions(context)
+        self._versions = versions(context)
 
     @property
     def entry_name(self) -> str:
@@ -54,7 +54,7 @@ class Saved:
 
 def forward(entry: Runner, context: Runner | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Saved]:
     """See `Entry.forward`; `context` is that of the entry."""
-    halves = _halves_of(entry)
+    halves = halves_of_entry(entry)
     if context is None:
         raise InputError(
             "a forward that keeps tensors for its backward runs in a context",
@@ -105,21 +105,39 @@ def _checked(entry: Runner, context: Runner | None, saved: Saved) -> list[Any]:
         )
     if saved._values is None:
         raise InputError("the saved tensors were released", hint="run the forward again")
-    if _versions(saved._context) != saved._versions:
-        same_weights = _versions(saved._context)[1] == saved._versions[1]
-        what = "the state of the context was loaded or reset" if same_weights else "the model's weights were updated"
-        raise InputError(
-            f"{what} between the forward and its backward, which would compute with other values",
-            hint="change parameters after the backward, or run the forward again",
-        )
+    check_versions(saved._context, saved._versions)
     return saved._values
 
 
-def _versions(context: Runner) -> tuple[int, int]:
+def versions(context: Runner) -> tuple[int, int]:
+    """What changes when the state of a context is loaded or reset, and when its model's weights are updated."""
     return context._state_generation, context._weight_generation
 
 
-def _halves_of(entry: Runner) -> Halves:
+def check_versions(context: Runner, before: tuple[int, int]) -> None:
+    """Checks that parameters are those of the forward.
+
+    Raises:
+        InputError: they were loaded since `versions` returned `before`.
+    """
+    state, weights = versions(context)
+    if (state, weights) == before:
+        return
+    what = (
+        "the state of the context was loaded or reset" if weights == before[1] else "the model's weights were updated"
+    )
+    raise InputError(
+        f"{what} between the forward and its backward, which would compute with other values",
+        hint="change parameters after the backward, or run the forward again",
+    )
+
+
+def halves_of_entry(entry: Runner) -> Halves:
+    """An entry and its backward.
+
+    Raises:
+        InputError: it has none.
+    """
     halves = _known(entry._manifest, entry.entry_name)
     if halves is None:
         raise InputError(

@@ -17,7 +17,7 @@ import torch.fx
 from aotpack.archive.halves import GRADIENTS, SAVED
 from aotpack.export.autograd.halves import Halves, halves
 from aotpack.export.ir.dims import dims_of_symbols
-from aotpack.export.ir.program import Program
+from aotpack.export.ir.program import ConstantInfo, Program
 from aotpack.export.ir.rewriter import fake_mode, has_order
 from aotpack.export.ir.values import dense_value
 from aotpack.export.passes.runner import propagate, run_passes
@@ -48,7 +48,7 @@ _aten = torch.ops.aten
 def cut(
     program: Program,
     differentiable: Collection[int],
-    parameters: Collection[str],
+    parameters: Mapping[str, Sequence[str]],
     names: tuple[str, str],
     memory_budget: float,
 ) -> Program:
@@ -57,7 +57,8 @@ def cut(
     Args:
         program: the capture of a `ForwardBackward`.
         differentiable: the leaves of the outputs that have a gradient.
-        parameters: the constants that become state, so that their values can change from call to call.
+        parameters: the constants that become state, so that their values can change from call to call, and all names
+            that the model has for each.
         names: of the two entries.
         memory_budget: see `saved_values`.
 
@@ -65,7 +66,11 @@ def cut(
         CaptureError: it cannot be cut.
     """
     known = set(program.constant_names())
-    state = {name: replace(program.constant_info(name), mutated=True) for name in parameters if name in known}
+    state = {
+        name: ConstantInfo("parameter", tuple(sources), mutated=True)
+        for name, sources in parameters.items()
+        if name in known
+    }
     graph_module = program.editable()
     _without_detach(graph_module.graph)
     program = program.with_graph(graph_module, state)
@@ -145,7 +150,7 @@ class _Cut:
         module = module_over(self._program.graph_module, graph)
         numbers = [as_tensor(module, copies[node], "int") for node in self._halves.numbers]
         output = graph.output_node()
-        output.args = ((*output.args[0], *numbers),)  # type: ignore[misc, has-type]
+        output.args = ((*output.args[0], *numbers),)  # type: ignore[misc]
         specs = [replace(s, name=_output_name(s.name)) for s in whole.outputs[: self._num_outputs]]
         for node in (*self._added, *self._halves.numbers):
             spec = self._spec(node, f"saved.{len(specs) - self._num_outputs}")
@@ -333,7 +338,7 @@ def _run(program: Program, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]
         for node, value in zip(placeholders, inputs, strict=True)
     ]
     with torch.no_grad():
-        found: Any = _Values(program.runnable()).run(*given)  # type: ignore[no-untyped-call]
+        found: Any = _Values(program.runnable()).run(*given)
     # Some are views of others, or of parameters.
     return [_dense(value.detach().clone()) for value in found]
 
@@ -343,7 +348,8 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _last_placeholder(graph: torch.fx.Graph) -> torch.fx.Node:
-    return graph.find_nodes(op="placeholder")[-1]
+    nodes: list[torch.fx.Node] = graph.find_nodes(op="placeholder")
+    return nodes[-1]
 
 
 def _output_name(name: str) -> str:

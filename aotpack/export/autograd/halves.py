@@ -261,9 +261,9 @@ class _Cut:
         for symbol in symbols:
             if symbol in bound:
                 continue
-            source = _axis_of(dict.fromkeys(self._inputs), symbol)
-            if source is not None and source[1] is not None:
-                numbers[symbol] = self._size(*source)
+            tensor, axis = _axis_of(self._inputs, symbol) or (None, None)
+            if tensor is not None and axis is not None:
+                numbers[symbol] = self._size(tensor, axis)
                 continue
             holding = next((n for n in self._inputs if symbol in symbols_of(n.meta["val"])), None)
             if holding is not None:

@@ -58,5 +58,9 @@ def forward_backward(
         program = capture(module, given, kwargs, entry=entry, dynamic_shapes=shapes or None)
     notes = tuple(note for note in program.notes if GRADIENTS not in note.subject)
     program = replace(program, name=type(model).__name__, notes=notes)
-    trained = [name for name, present in found.parameters.items() if present]
+    aliases: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        aliases.setdefault(id(parameter), []).append(name)
+    own = dict(model.named_parameters())
+    trained = {name: aliases[id(own[name])] for name, present in found.parameters.items() if present}
     return cut(program, found.outputs.keys(), trained, (entry, backward_name(entry)), memory_budget)
