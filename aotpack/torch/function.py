@@ -104,7 +104,7 @@ class _Operation(torch.autograd.Function):
         given: dict[int, Tensor] = {}
         for (output, position), (shape, dtype) in zip(halves.gradients.items(), call.like, strict=True):
             gradient = gradients[output]
-            given[position] = torch.zeros(shape, dtype=dtype) if gradient is None else gradient
+            given[position] = torch.zeros(shape, dtype=dtype) if gradient is None else gradient.detach()
         inputs += [given[position] for position in sorted(given)]
         results = Entry(call.context, halves.backward.name)._run(inputs, None)
         found = [None if i is None else as_tensor(results[i]) for i in call.results()]

@@ -75,7 +75,13 @@ def derivatives(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
         wanted = [*parameters.values(), *inputs.values()]
         with no_autocast():
             examples = {i: torch.randn_like(output.detach()) for i, output in outputs.items()}
-            found = torch.autograd.grad(list(outputs.values()), wanted, list(examples.values()), allow_unused=True)
+            try:
+                found = torch.autograd.grad(list(outputs.values()), wanted, list(examples.values()), allow_unused=True)
+            except RuntimeError as error:
+                raise CaptureError(
+                    f"the backward of the example call fails: {error}{model_lines.at_line(error)}",
+                    hint="call backward() on the outputs to check the model",
+                ) from error
     for name, gradient in zip(parameters, found, strict=False):
         if gradient is not None and gradient.layout != torch.strided:
             raise CaptureError(

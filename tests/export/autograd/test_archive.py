@@ -1,0 +1,171 @@
+"""Archives with a forward and a backward: what they compute, and handles that are rejected."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import aotpack
+from aotpack.errors import InputError
+from tests.export.autograd.conftest import Layer
+
+pytestmark = pytest.mark.torch
+
+
+def _call(batch: int) -> tuple[Tensor, Tensor]:
+    return torch.randn(batch, 1, 4, 4), torch.randn(batch, 16)
+
+
+def _expected(model: Layer, call: tuple[Tensor, Tensor], outputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
+    """Eager's outputs with the mask that the archive has drawn, and its input that has a gradient."""
+    shift = call[1].clone().requires_grad_()
+    return model(call[0], shift, mask=(outputs["dropped"] != 0).float()), shift
+
+
+def _assert_gradients(model: Layer, shift: Tensor, found: dict[str, Any]) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            torch.testing.assert_close(found["gradients"][name], parameter.grad, rtol=1e-4, atol=1e-4)
+    if shift.grad is None:
+        assert (found["input_gradients"]["shift"] == 0).all()
+    else:
+        torch.testing.assert_close(found["input_gradients"]["shift"], shift.grad, rtol=1e-4, atol=1e-4)
+    assert found["gradients"]["unused.weight"] is None
+    assert not any("frozen" in name or "again" in name for name in found["gradients"])
+
+
+@pytest.mark.parametrize("batch", [1, 3, 32])
+def test_gradients_are_those_of_eager(layer: aotpack.Model, batch: int) -> None:
+    context, model, call = layer.context(), Layer(), _call(batch)
+    outputs, saved = context.forward(*call)
+    expected, shift = _expected(model, call, outputs)
+    for name in ("logits", "dropped", "label"):
+        torch.testing.assert_close(outputs[name], expected[name].detach(), rtol=1e-4, atol=1e-5)
+    assert outputs["size"] == batch
+    gradients: dict[str, Any] = {name: torch.randn_like(outputs[name]) for name in ("logits", "dropped")}
+    torch.autograd.backward([expected[name] for name in gradients], list(gradients.values()))
+    absent = {"label": None, "size": None}
+    found = context.backward(saved, {**gradients, **absent})
+    _assert_gradients(model, shift, found)
+    # The running statistics are the context's.
+    for name, value in context.state().items():
+        torch.testing.assert_close(torch.as_tensor(value.numpy()), model.state_dict()[name], rtol=1e-4, atol=1e-5)
+    # Again, with gradients that are not dense.
+    wide = {name: torch.stack([value, value], -1)[..., 0] for name, value in gradients.items()}
+    assert batch == 1 or not wide["logits"].is_contiguous()
+    again = context.backward(saved, {**wide, **absent})
+    assert all(torch.equal(a, b) for a, b in zip(_tensors(found), _tensors(again), strict=True))
+
+
+def _tensors(found: dict[str, Any]) -> list[Tensor]:
+    return [value for part in found.values() for value in part.values() if value is not None]
+
+
+def test_a_gradient_that_is_none_counts_as_zeros(layer: aotpack.Model) -> None:
+    context, model, call = layer.context(), Layer(), _call(4)
+    outputs, saved = context.forward(*call)
+    expected, shift = _expected(model, call, outputs)
+    expected["dropped"].sum().backward()
+    given = {"logits": None, "dropped": torch.ones(4, 16), "label": None, "size": None}
+    _assert_gradients(model, shift, context.backward(saved, given))
+
+
+def test_several_calls_are_open_at_once(layer: aotpack.Model) -> None:
+    """Numpy arrays, micro-batches of different sizes, backwards in the opposite order."""
+    context = layer.context()
+    calls = [tuple(value.numpy() for value in _call(batch)) for batch in (2, 5, 1)]
+    made = [context.forward(*call) for call in calls]
+    for call, (outputs, saved) in reversed(list(zip(calls, made, strict=True))):
+        model = Layer()
+        tensors = torch.as_tensor(call[0]), torch.as_tensor(call[1])
+        expected, _ = _expected(model, tensors, {"dropped": torch.as_tensor(outputs["dropped"])})
+        expected["logits"].sum().backward()
+        given = {"logits": np.ones_like(outputs["logits"]), "dropped": None, "label": None, "size": None}
+        found = context.backward(saved, given)
+        assert isinstance(found["gradients"]["head.bias"], np.ndarray)
+        np.testing.assert_allclose(found["gradients"]["head.bias"], model.head.bias.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_inputs_are_kept_by_reference(layer: aotpack.Model) -> None:
+    context = layer.context()
+    image, shift = (value.numpy() for value in _call(2))
+    alive = weakref.ref(image)
+    outputs, saved = context.forward(image, shift)
+    kept = {id(value) for value in saved._values or ()}
+    assert id(image) in kept
+    assert saved.nbytes == sum(getattr(value, "nbytes", 8) for value in saved._values or ())
+    del image
+    gc.collect()
+    assert alive() is not None
+    saved.release()
+    gc.collect()
+    assert alive() is None
+    assert saved.is_released and saved.nbytes == 0
+    del outputs
+
+
+def test_a_plain_call_returns_outputs_only(layer: aotpack.Model) -> None:
+    outputs = layer(*_call(2))
+    assert list(outputs) == ["logits", "dropped", "label", "size"]
+
+
+def test_handles_of_others_are_rejected(layer: aotpack.Model, layer_path: Path) -> None:
+    context, call = layer.context(), _call(2)
+    _, saved = context.forward(*call)
+    with pytest.raises(InputError, match="belong to another context"):
+        layer.context().backward(saved, None)
+    with pytest.raises(InputError, match="belong to another context"):
+        aotpack.load(layer_path).context().backward(saved, None)
+    with pytest.raises(InputError, match=r"those of the entry 'forward', not of 'backward'"):
+        context.entry("backward").backward(saved, None)
+    with pytest.raises(InputError, match="saved must be what forward"):
+        context.backward([], None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="runs in a context"):
+        layer.forward(*call)
+    with pytest.raises(InputError, match="has no backward"):
+        context.entry("backward").forward(*call)
+    # An entry of the context is the context's.
+    forward = context.entry("forward")
+    given = {"logits": torch.ones(2, 3), "dropped": None, "label": None, "size": None}
+    assert forward.backward(saved, given)["gradients"].keys() == context.backward(saved, given)["gradients"].keys()
+
+
+def test_a_backward_sees_the_parameters_of_its_forward(layer: aotpack.Model) -> None:
+    context = layer.context()
+    given = {"logits": torch.ones(2, 3), "dropped": None, "label": None, "size": None}
+    _, saved = context.forward(*_call(2))
+    context.forward(*_call(3))  # writes to running statistics
+    context.backward(saved, given)
+    context.load_state(context.state())
+    with pytest.raises(InputError, match="state of the context was loaded or reset between"):
+        context.backward(saved, given)
+    _, saved = context.forward(*_call(2))
+    context.reset()
+    with pytest.raises(InputError, match="loaded or reset"):
+        context.backward(saved, given)
+    _, saved = context.forward(*_call(2))
+    saved.release()
+    with pytest.raises(InputError, match="were released"):
+        context.backward(saved, given)
+
+
+def test_gradients_that_do_not_match(layer: aotpack.Model) -> None:
+    context = layer.context()
+    _, saved = context.forward(*_call(2))
+    absent = {"dropped": None, "label": None, "size": None}
+    with pytest.raises(InputError, match="output_gradients' must be a dict"):
+        context.backward(saved, torch.ones(2, 3))
+    with pytest.raises(InputError, match=r"lacks the key 'dropped'"):
+        context.backward(saved, {"logits": torch.ones(2, 3)})
+    with pytest.raises(InputError, match=r"output_gradients\['label'\].* must be None"):
+        context.backward(saved, {"logits": None, "dropped": None, "label": torch.ones(2), "size": None})
+    with pytest.raises(InputError, match=r"output_gradients\.logits"):
+        context.backward(saved, {"logits": torch.ones(3, 3), **absent})
+    context.backward(saved, {"logits": torch.ones(2, 3), **absent})
