@@ -7,7 +7,7 @@ An archive so says by itself which tensors a caller keeps.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 import torch.fx
 
 from aotpack.archive.halves import GRADIENTS, SAVED
+from aotpack.export.autograd.gradients import output_gradient
 from aotpack.export.autograd.halves import Halves, halves
 from aotpack.export.ir.dims import dims_of_symbols
 from aotpack.export.ir.program import ConstantInfo, Program
@@ -47,7 +48,6 @@ _aten = torch.ops.aten
 
 def cut(
     program: Program,
-    differentiable: Collection[int],
     parameters: Mapping[str, Sequence[str]],
     names: tuple[str, str],
     memory_budget: float,
@@ -56,7 +56,6 @@ def cut(
 
     Args:
         program: the capture of a `ForwardBackward`.
-        differentiable: the leaves of the outputs that have a gradient.
         parameters: the constants that become state, so that their values can change from call to call, and all names
             that the model has for each.
         names: of the two entries.
@@ -74,13 +73,11 @@ def cut(
     graph_module = program.editable()
     _without_detach(graph_module.graph)
     program = program.with_graph(graph_module, state)
-    return _Cut(program, differentiable, names, memory_budget).run()
+    return _Cut(program, names, memory_budget).run()
 
 
 class _Cut:
-    def __init__(
-        self, program: Program, differentiable: Collection[int], names: tuple[str, str], memory_budget: float
-    ) -> None:
+    def __init__(self, program: Program, names: tuple[str, str], memory_budget: float) -> None:
         self._program = program
         self._names = names
         whole = program.signature
@@ -88,11 +85,15 @@ class _Cut:
         self._out_spec = whole.out_spec.items[0]
         self._num_outputs = len(list(tensor_indices(self._out_spec)))
         self._placeholders = list(program.graph.find_nodes(op="placeholder"))
-        self._given = list(tensor_indices(whole.in_spec.args[-1]))
-        self._own = [i for i in range(len(whole.inputs)) if i not in self._given]
-        self._differentiable = [leaf for i, leaf in enumerate(_leaves(self._out_spec)) if i in differentiable]
-        gradients = [self._placeholders[i] for i in self._given]
-        self._halves: Halves = halves(program, gradients, self._num_outputs, memory_budget)
+        leaves = list(_leaves(self._out_spec))
+        # By node: the output whose gradient it is, in the order of the outputs.
+        self._gradients: dict[torch.fx.Node, int] = {}
+        for node in program.graph.find_nodes(op="call_function", target=output_gradient):
+            leaf = leaves[int(str(node.args[1]))]
+            assert isinstance(leaf, TensorLeaf)
+            self._gradients[node] = leaf.index
+        self._gradients = dict(sorted(self._gradients.items(), key=lambda item: item[1]))
+        self._halves: Halves = halves(program, list(self._gradients), self._num_outputs, memory_budget)
         self._results: list[torch.fx.Node] = list(program.graph.output_node().args[0])  # type: ignore[arg-type]
         self._symbols = {
             symbol: ref.mul * dim_symbol(ref.dim) + ref.add for symbol, ref in dims_of_symbols(program).items()
@@ -103,21 +104,18 @@ class _Cut:
         self._added = [node for node in self._halves.kept if node not in self._outputs]
         for i, node in enumerate((*self._added, *self._halves.numbers)):
             self._outputs[node] = self._num_outputs + i
-        self._inputs = {self._placeholders[i]: position for position, i in enumerate(self._own)}
+        self._inputs = {node: i for i, node in enumerate(self._placeholders)}
 
     def run(self) -> Program:
         forward, backward = self._forward(), self._backward()
         reference = self._program.reference
         if reference is not None:
-            values = _run(forward, [reference.inputs[i] for i in self._own])
-            forward_reference = replace(
-                reference,
-                inputs=tuple(reference.inputs[i] for i in self._own),
-                outputs=(*reference.outputs[: self._num_outputs], *values[self._num_outputs :]),
-            )
+            values = _run(forward, reference.inputs)
+            outputs = (*reference.outputs[: self._num_outputs], *values[self._num_outputs :])
+            forward_reference = replace(reference, outputs=outputs)
             given = [forward_reference.outputs[i] for i in self._kept_outputs()]
             given += [forward_reference.inputs[i] for i in self._kept_inputs()]
-            given += [reference.inputs[i] for i in self._given]
+            given += [output_gradient(outputs[i], node.args[1]) for node, i in self._gradients.items()]
             backward = replace(
                 backward,
                 reference=replace(
@@ -134,8 +132,8 @@ class _Cut:
         graph = torch.fx.Graph()
         copies: dict[torch.fx.Node, torch.fx.Node] = {}
         kept: dict[torch.fx.Node, torch.fx.Node] = {}
-        for i in self._own:
-            copies[self._placeholders[i]] = graph.node_copy(self._placeholders[i])
+        for node in self._placeholders:
+            copies[node] = graph.node_copy(node)
         for node in self._halves.forward:
             if node not in copies:
                 copies[node] = graph.node_copy(node, copies.__getitem__)
@@ -155,24 +153,7 @@ class _Cut:
         for node in (*self._added, *self._halves.numbers):
             spec = self._spec(node, f"saved.{len(specs) - self._num_outputs}")
             specs.append(replace(spec, dim=None, formula=None))
-        index = {old: new for new, old in enumerate(self._own)}
-        call = whole.in_spec
-        in_spec = CallSpec(
-            tuple(_renumbered(spec, index) for spec in call.args[:-1]),
-            call.names[:-1],
-            call.kwargs_keys,
-            tuple(_renumbered(spec, index) for spec in call.kwargs_items),
-        )
-        inputs = tuple(whole.inputs[i] for i in self._own)
-        dims = _dims_of(inputs)
-        signature = Signature(
-            self._names[0],
-            tuple(dim for dim in whole.dims if dim.name in dims),
-            inputs,
-            tuple(specs),
-            in_spec,
-            self._out_spec,
-        )
+        signature = replace(whole, name=self._names[0], outputs=tuple(specs), out_spec=self._out_spec)
         return replace(self._program, graph_module=module, signature=signature, reference=None)
 
     # ---- the backward ----
@@ -187,7 +168,6 @@ class _Cut:
     def _backward(self) -> Program:
         whole = self._program.signature
         by_output = {self._outputs[node]: node for node in (*self._halves.kept, *self._halves.numbers)}
-        own = {position: node for node, position in self._inputs.items()}
         graph = torch.fx.Graph()
         copies: dict[torch.fx.Node, torch.fx.Node] = {}
         specs: list[TensorSpec] = []
@@ -199,14 +179,13 @@ class _Cut:
             changed |= self._place(graph, node, spec, copies)
             specs.append(spec)
         for i in self._kept_inputs():
-            spec = replace(whole.inputs[self._own[i]], name=f"saved.inputs.{i}")
-            self._place(graph, own[i], spec, copies)
-            specs.append(spec)
-        for i, leaf in zip(self._given, self._differentiable, strict=True):
-            assert isinstance(leaf, TensorLeaf)
-            name = _output_name(whole.outputs[leaf.index].name).replace("output", GRADIENTS, 1)
-            spec = replace(whole.inputs[i], name=name)
+            spec = replace(whole.inputs[i], name=f"saved.inputs.{i}", mutated=False)
             self._place(graph, self._placeholders[i], spec, copies)
+            specs.append(spec)
+        for node, i in self._gradients.items():
+            name = _output_name(whole.outputs[i].name).replace("output", GRADIENTS, 1)
+            spec = replace(whole.outputs[i], name=name)
+            changed |= self._place(graph, node, spec, copies)
             specs.append(spec)
 
         def take(node: torch.fx.Node) -> torch.fx.Node:
@@ -272,8 +251,7 @@ class _Cut:
                 for indices in (outputs, own)
             ),
         )
-        wanted = {leaf.index: next(numbers) for leaf in self._differentiable if isinstance(leaf, TensorLeaf)}
-        results = [replace(spec) for spec in whole.outputs[self._num_outputs :]]
+        wanted = {i: next(numbers) for i in self._gradients.values()}
         assert isinstance(whole.out_spec, DictSpec)
         index = {i: i - self._num_outputs for i in range(self._num_outputs, len(whole.outputs))}
         dims = _dims_of(inputs)
@@ -281,10 +259,23 @@ class _Cut:
             self._names[1],
             tuple(dim for dim in whole.dims if dim.name in dims),
             tuple(inputs),
-            tuple(results),
+            self._gradient_specs(),
             CallSpec((saved, _gradients_of(self._out_spec, wanted)), (SAVED, GRADIENTS)),
             DictSpec(whole.out_spec.keys[1:], tuple(_renumbered(item, index) for item in whole.out_spec.items[1:])),
         )
+
+    def _gradient_specs(self) -> tuple[TensorSpec, ...]:
+        """Results of the backward; gradients of parameters lie in memory as these do."""
+        whole = self._program.signature
+        assert isinstance(whole.out_spec, DictSpec)
+        specs = list(whole.outputs)
+        parameters = whole.out_spec.items[1]
+        assert isinstance(parameters, DictSpec)
+        for name, leaf in zip(parameters.keys, parameters.items, strict=True):
+            if isinstance(leaf, TensorLeaf) and name in self._program.constants:
+                order = memory_order(self._program.original(str(name)))
+                specs[leaf.index] = replace(specs[leaf.index], order=order)
+        return tuple(specs[self._num_outputs :])
 
     # ---- both ----
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aotpack.archive.halves import GRADIENTS
 from aotpack.errors import CaptureError
+from aotpack.export.autograd.gradients import output_gradient
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import get_attribute
@@ -27,12 +27,12 @@ class Derivatives:
     """What the example call shows of the gradients of a model.
 
     Attributes:
-        outputs: the leaves of the result that have a gradient, and what these look like.
+        outputs: the leaves of the result that have a gradient.
         parameters: whether the outputs depend on a parameter, for each that requires grad, by name.
         inputs: whether they depend on a leaf of `(args, kwargs)`, for each tensor that requires grad.
     """
 
-    outputs: Mapping[int, Tensor]
+    outputs: tuple[int, ...]
     parameters: Mapping[str, bool]
     inputs: Mapping[int, bool]
 
@@ -74,9 +74,9 @@ def derivatives(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
             )
         wanted = [*parameters.values(), *inputs.values()]
         with no_autocast():
-            examples = {i: torch.randn_like(output.detach()) for i, output in outputs.items()}
+            examples = [output_gradient(output.detach(), i) for i, output in outputs.items()]
             try:
-                found = torch.autograd.grad(list(outputs.values()), wanted, list(examples.values()), allow_unused=True)
+                found = torch.autograd.grad(list(outputs.values()), wanted, examples, allow_unused=True)
             except RuntimeError as error:
                 raise CaptureError(
                     f"the backward of the example call fails: {error}{model_lines.at_line(error)}",
@@ -89,15 +89,15 @@ def derivatives(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
             )
     present = [gradient is not None for gradient in found]
     return Derivatives(
-        examples,
+        tuple(outputs),
         dict(zip(parameters, present[: len(parameters)], strict=True)),
         dict(zip(inputs, present[len(parameters) :], strict=True)),
     )
 
 
 class ForwardBackward(nn.Module):
-    """Stands in the place of a model: called with its arguments, and the gradients of its outputs after the positional
-    ones. Returns the outputs, and the gradients of parameters and inputs by name.
+    """Stands in the place of a model. Returns its outputs, and the gradients of parameters and inputs by name; those of
+    the outputs are results of `output_gradient`.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class ForwardBackward(nn.Module):
         # Not a child, which would give each tensor a second name.
         self.__dict__["_call"] = (model, found, tuple(keywords), tuple(leaf_names), tied)
         kinds = inspect.Parameter
-        made = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in (*names, GRADIENTS)]
+        made = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in names]
         made += [kinds(name, kinds.KEYWORD_ONLY) for name in keywords]
         call: Callable[..., Any] = self._called
 
@@ -128,8 +128,7 @@ class ForwardBackward(nn.Module):
 
     def _called(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         model, found, keywords, leaf_names, tied = self.__dict__["_call"]
-        *given, gradients = args
-        leaves, tree = pytree.tree_flatten((given, {key: kwargs[key] for key in keywords}))
+        leaves, tree = pytree.tree_flatten((args, {key: kwargs[key] for key in keywords}))
         # Whatever history an argument has is not part of this call.
         leaves = [leaf.detach().requires_grad_() if i in found.inputs else leaf for i, leaf in enumerate(leaves)]
         passed, passed_kwargs = pytree.tree_unflatten(leaves, tree)
@@ -142,7 +141,8 @@ class ForwardBackward(nn.Module):
         results = pytree.tree_leaves(outputs)
         # An autocast around the capture is one of the forward alone.
         with no_autocast():
-            computed = torch.autograd.grad([results[i] for i in found.outputs], wanted, list(gradients))
+            gradients = [output_gradient(results[i].detach(), i) for i in found.outputs]
+            computed = torch.autograd.grad([results[i] for i in found.outputs], wanted, gradients)
         own: dict[str | int, Tensor] = dict(zip([*names, *inputs], computed, strict=True))
         result = {"outputs": outputs, "gradients": {name: own.get(name) for name in found.parameters}}
         if found.inputs:

@@ -55,7 +55,7 @@ def halves(program: Program, gradients: Sequence[torch.fx.Node], num_outputs: in
 
     Args:
         program: its graph returns `num_outputs` results of the forward, then gradients.
-        gradients: its inputs that are gradients of outputs.
+        gradients: its nodes that are gradients of outputs, inputs of the backward.
         num_outputs: see above.
         memory_budget: see `saved_values`.
 
@@ -72,11 +72,10 @@ class _Cut:
         self._gradients = list(gradients)
         results: Any = self._graph.output_node().args[0]
         self._outputs, self._computed = list(results[:num_outputs]), list(results[num_outputs:])
-        self._inputs = [n for n in self._graph.find_nodes(op="placeholder") if n not in self._gradients]
+        self._inputs = list(self._graph.find_nodes(op="placeholder"))
         self._writes = [node for node in self._graph.nodes if node.target is _aten.copy_.default]
         targets = [as_node(node.args[0]) for node in self._writes]
         self._written = {(node.op, node.target) for node in targets}
-        self._sizes_of_inputs()
         after = self._after_gradients()
         self._effects = [node for node in self._graph.nodes if node.op == "call_function" and is_impure(node)]
         self._early = self._ancestors([*self._outputs, *(node for node in self._effects if node not in after)])
@@ -92,9 +91,9 @@ class _Cut:
             for node in twice:
                 kept |= self._parts(node)
         numbers = self._numbers(backward, reads, sizes)
-        inputs = [node for node in reads if node.op == "placeholder" and node not in self._gradients]
+        inputs = [node for node in reads if node.op == "placeholder"]
         owned = [node for node in inputs if self._is_written(node)]
-        kept = {node for node in reads if node.op != "placeholder"} | set(owned)
+        kept = {node for node in reads if node.op != "placeholder"}.difference(self._gradients) | set(owned)
         forward = self._early | self._ancestors([*kept, *numbers])
         order = [node for node in self._graph.nodes if node.op != "output"]
         return Halves(
@@ -105,27 +104,6 @@ class _Cut:
             [node for node in inputs if node not in owned],
             sizes,
         )
-
-    def _sizes_of_inputs(self) -> None:
-        """Reads sizes of tensors of the forward where the trace has read them of gradients of outputs."""
-        after = self._after_gradients()
-        position = {node: i for i, node in enumerate(self._graph.nodes)}
-        early = [node for node in self._graph.nodes if node not in after]
-        for node in [node for node in after if node.target in _SIZES]:
-            # Inputs come first.
-            source = _axis_of(early, expression(node.meta["val"]))
-            if source is None:
-                continue
-            tensor, axis = source
-            users = [user for user in node.users if position[user] > position[tensor]]
-            if axis is None:
-                size = tensor
-            else:
-                with self._graph.inserting_after(tensor if tensor.op != "placeholder" else self._inputs[-1]):
-                    size = self._graph.call_function(_aten.sym_size.int, (tensor, axis))
-                size.meta = dict(node.meta)
-            for user in users:
-                user.replace_input_with(node, size)
 
     def _is_written(self, node: torch.fx.Node) -> bool:
         return (node.op, node.target) in self._written
@@ -213,7 +191,7 @@ class _Cut:
         reads: dict[torch.fx.Node, None] = dict.fromkeys(self._gradients)
         sizes: dict[torch.fx.Node, None] = {}
         pending = list(self._late)
-        seen: set[torch.fx.Node] = set()
+        seen = set(self._gradients)
         while pending:
             node = pending.pop()
             if node in seen:

@@ -8,11 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from aotpack.archive.halves import GRADIENTS, backward_name
+from aotpack.archive.halves import backward_name
 from aotpack.errors import CaptureError
 from aotpack.export.autograd.cut import cut
 from aotpack.export.autograd.entry import ForwardBackward, derivatives
-from aotpack.export.capture.training import shapes_by_name
 from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import Program
 from aotpack.export.training.tied import untied
@@ -43,24 +42,16 @@ def forward_backward(
     if not isinstance(args, (tuple, list)):
         raise CaptureError("args must be a tuple of arguments", hint="use (x,) for one argument")
     names = [name or f"arg{i}" for i, name in enumerate(pytree_spec.positional_names(model.forward, len(args)))]
-    if GRADIENTS in (*names, *kwargs):
-        raise CaptureError(f"the model has an argument {GRADIENTS!r}, a name of the backward", hint="rename it")
     pytree_spec.register_dataclasses((args, kwargs))
     found = derivatives(model, args, kwargs)
-    shapes = shapes_by_name(dynamic_shapes, [*names, *kwargs])
-    if shapes:
-        # Sizes of gradients are those of the outputs, as the trace finds.
-        shapes[GRADIENTS] = tuple(dict.fromkeys(range(t.dim()), "auto") for t in found.outputs.values())
     leaf_names = pytree_spec.leaf_names(tuple(args), dict(kwargs), names)
     with untied(model) as tied:
         module = ForwardBackward(model, found, names, list(kwargs), leaf_names, tied)
-        given = (*args, tuple(found.outputs.values()))
-        program = capture(module, given, kwargs, entry=entry, dynamic_shapes=shapes or None)
-    notes = tuple(note for note in program.notes if GRADIENTS not in note.subject)
-    program = replace(program, name=type(model).__name__, notes=notes)
+        program = capture(module, tuple(args), kwargs, entry=entry, dynamic_shapes=dynamic_shapes)
+    program = replace(program, name=type(model).__name__)
     aliases: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         aliases.setdefault(id(parameter), []).append(name)
     own = dict(model.named_parameters())
     trained = {name: aliases[id(own[name])] for name, present in found.parameters.items() if present}
-    return cut(program, found.outputs.keys(), trained, (entry, backward_name(entry)), memory_budget)
+    return cut(program, trained, (entry, backward_name(entry)), memory_budget)

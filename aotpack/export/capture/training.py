@@ -57,7 +57,7 @@ def training(
     names = _names(model, args, kwargs, loss, loss_args, options)
     count = len(args) + len(loss_args)
     examples, inputs = names[:count], names[count:]
-    shapes = shapes_by_name(dynamic_shapes, [*examples, *kwargs])
+    shapes = _by_name(dynamic_shapes, [*examples, *kwargs])
     numbers = {name: pytree.tree_map(lambda _: DYNAMIC, values[name]) for name in inputs}
     passed = [values[name] for name in inputs]
     programs: list[Program] = []
@@ -223,7 +223,7 @@ def _parameters(names: Sequence[str], keywords: Mapping[str, Any]) -> list[inspe
     return made + [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in keywords]
 
 
-def shapes_by_name(shapes: Any, names: Sequence[str]) -> dict[str, Any]:
+def _by_name(shapes: Any, names: Sequence[str]) -> dict[str, Any]:
     """`dynamic_shapes` as a dict from arguments."""
     if shapes is None:
         return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from typer.testing import CliRunner
 
 import aotpack
+from aotpack.cli.app import app
 from aotpack.errors import InputError
 from tests.export.autograd.conftest import Layer
 
@@ -109,6 +112,19 @@ def test_inputs_are_kept_by_reference(layer: aotpack.Model) -> None:
     assert alive() is None
     assert saved.is_released and saved.nbytes == 0
     del outputs
+
+
+def test_inspect_shows_what_is_kept(layer: aotpack.Model, layer_path: Path) -> None:
+    result = CliRunner().invoke(app, ["inspect", str(layer_path)])
+    assert result.exit_code == 0, result.output
+    assert "kept for backward: " in result.output
+    shown = json.loads(CliRunner().invoke(app, ["inspect", str(layer_path), "--json"]).stdout)["kept_for_backward"]
+    least, greatest = shown["forward"]["sizes"]
+    assert (least["dims"], greatest["dims"]) == ({"batch": 1}, {"batch": 32})
+    _, saved = layer.context().forward(*_call(32))
+    own = sum(value.nbytes for value in _call(32) if tuple(value.shape) in {(32, 1, 4, 4)})
+    assert shown["forward"]["inputs"] == ["image"]
+    assert greatest["bytes"] == saved.nbytes - own
 
 
 def test_a_plain_call_returns_outputs_only(layer: aotpack.Model) -> None:
