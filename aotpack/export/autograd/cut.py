@@ -22,6 +22,7 @@ from aotpack.export.ir.program import ConstantInfo, Program
 from aotpack.export.ir.rewriter import fake_mode, has_order
 from aotpack.export.ir.values import dense_value
 from aotpack.export.passes.runner import propagate, run_passes
+from aotpack.export.symbolic_shapes.declared import Note
 from aotpack.export.symbolic_shapes.dims import shape_element
 from aotpack.export.symbolic_shapes.guards import dim_symbol
 from aotpack.export.symbolic_shapes.shape_env import expression
@@ -44,6 +45,9 @@ from aotpack.spec import (
 )
 
 _aten = torch.ops.aten
+
+# An archive has the inputs of example calls as a whole.
+_LARGEST_EXAMPLE = 16 << 20
 
 
 def cut(
@@ -116,13 +120,14 @@ class _Cut:
             given = [forward_reference.outputs[i] for i in self._kept_outputs()]
             given += [forward_reference.inputs[i] for i in self._kept_inputs()]
             given += [output_gradient(outputs[i], node.args[1]) for node, i in self._gradients.items()]
-            backward = replace(
-                backward,
-                reference=replace(
-                    reference, inputs=tuple(map(_dense, given)), outputs=reference.outputs[self._num_outputs :]
-                ),
-            )
             forward = replace(forward, reference=forward_reference)
+            size = sum(value.nbytes for value in given)
+            if size <= _LARGEST_EXAMPLE:
+                inputs, gradients = tuple(map(_dense, given)), reference.outputs[self._num_outputs :]
+                backward = replace(backward, reference=replace(reference, inputs=inputs, outputs=gradients))
+            else:
+                text = f"has no example call, because its inputs have {size >> 20} MiB: use a smaller example"
+                forward = replace(forward, notes=(*forward.notes, Note(self._names[1], text)))
         return replace(forward, companions=(backward,))
 
     # ---- the forward ----

@@ -16,6 +16,7 @@ from aotpack.export.diagnostics import model_lines
 from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import get_attribute
 from aotpack.export.torch_compat import pytree
+from aotpack.export.torch_compat.higher_order import functions_called
 from aotpack.export.torch_compat.modules import put_over
 from aotpack.export.tracing.autocast import no_autocast
 from aotpack.export.tracing.state import state_put_back
@@ -37,6 +38,7 @@ class Derivatives:
     inputs: Mapping[int, bool]
 
 
+@functions_called()
 def derivatives(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Derivatives:
     """Runs the example call forward and backward; the model is as before afterwards.
 

@@ -7,6 +7,7 @@ inputs under views; and what the forward overwrites is kept as it was.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ from aotpack.export.torch_compat.partitioner import saved_values
 from aotpack.export.tracing.interface import is_random_call
 
 _aten = torch.ops.aten
+# Parts of parts, and views by address.
+_APART = (operator.getitem, _aten.as_strided.default)
 _SIZES = (_aten.sym_size.int, _aten.sym_stride.int, _aten.sym_numel.default)
 
 
@@ -159,7 +162,7 @@ class _Cut:
         kept: set[torch.fx.Node] = set()
         for name in names:
             kept |= self._parts(originals[name])
-        return {node for node in map(self._without_views, kept) if node.op == "call_function"}
+        return {node for node in map(_without_views, kept) if node.op == "call_function"}
 
     def _parts(self, node: torch.fx.Node) -> set[torch.fx.Node]:
         """The tensors that a node computes."""
@@ -169,15 +172,6 @@ class _Cut:
         if isinstance(value, (tuple, list)):
             return {part for user in node.users for part in self._parts(user)}
         return set()
-
-    def _without_views(self, node: torch.fx.Node) -> torch.fx.Node:
-        """What a view shows, if that exists in any case: keeping the view would copy it."""
-        base = node
-        while base.op == "call_function" and is_view(base) and isinstance(base.args[0], torch.fx.Node):
-            base = base.args[0]
-            if base.op != "call_function" or base in self._outputs:
-                return base
-        return node
 
     def _backward(
         self, kept: set[torch.fx.Node]
@@ -258,6 +252,20 @@ class _Cut:
             node = self._graph.call_function(_aten.sym_size.int, (tensor, axis))
         node.meta["val"] = tensor.meta["val"].shape[axis]
         return node
+
+
+def _without_views(node: torch.fx.Node) -> torch.fx.Node:
+    """What a view shows. Keeping the view would copy it, and views cost nothing in the backward."""
+    while node.op == "call_function":
+        # Some views are parts of a list.
+        view = node.args[0] if node.target is operator.getitem else node
+        if not isinstance(view, torch.fx.Node) or view.target in _APART or not is_view(view):
+            break
+        base = view.args[0]
+        if not isinstance(base, torch.fx.Node):
+            break
+        node = base
+    return node
 
 
 def _axis_of(tensors: Iterable[torch.fx.Node], size: sympy.Basic) -> tuple[torch.fx.Node, int | None] | None:

@@ -24,6 +24,7 @@ def forward_backward(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     dynamic_shapes: Any,
+    name: str,
     entry: str,
     memory_budget: float,
     capture: Callable[..., Program],
@@ -31,6 +32,7 @@ def forward_backward(
     """The program of the forward, with that of the backward as its companion.
 
     Args:
+        name: that of the model.
         entry: the name of the forward. That of the backward follows from it.
         capture: `aot_export`.
 
@@ -39,8 +41,6 @@ def forward_backward(
     """
     if not isinstance(memory_budget, (int, float)) or not 0 <= memory_budget <= 1:
         raise CaptureError(f"memory_budget is {memory_budget!r}", hint="use a number from 0 to 1")
-    if not isinstance(args, (tuple, list)):
-        raise CaptureError("args must be a tuple of arguments", hint="use (x,) for one argument")
     names = [name or f"arg{i}" for i, name in enumerate(pytree_spec.positional_names(model.forward, len(args)))]
     pytree_spec.register_dataclasses((args, kwargs))
     found = derivatives(model, args, kwargs)
@@ -48,7 +48,7 @@ def forward_backward(
     with untied(model) as tied:
         module = ForwardBackward(model, found, names, list(kwargs), leaf_names, tied)
         program = capture(module, tuple(args), kwargs, entry=entry, dynamic_shapes=dynamic_shapes)
-    program = replace(program, name=type(model).__name__)
+    program = replace(program, name=name)
     aliases: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         aliases.setdefault(id(parameter), []).append(name)

@@ -173,13 +173,16 @@ def aot_export(
     module = model if isinstance(model, torch.nn.Module) else _Function(model)
     if method != "forward":
         module = _with_method(module, method, is_module=is_module)
+    function = module.forward if is_module else model
+    name = type(model).__name__ if is_module else getattr(model, "__name__", "function")
+    eager.check_initialized(module)
+    refuse_sparse_inputs(module, (args, kwargs))
     if mode == FORWARD_BACKWARD:
         if weights is not None or variants is not None:
             raise CaptureError(f'weights and variants are not for mode="{FORWARD_BACKWARD}"', hint="omit them")
-        return forward_backward(module, args, kwargs or {}, dynamic_shapes, entry or method, memory_budget, aot_export)
-    function = module.forward if is_module else model
-    eager.check_initialized(module)
-    refuse_sparse_inputs(module, (args, kwargs))
+        eager.check_devices(module, (args, kwargs))
+        given = tuple(args), dict(kwargs or {})
+        return forward_backward(module, *given, dynamic_shapes, name, entry or method, memory_budget, aot_export)
     pytree_spec.register_dataclasses((args, kwargs))
     dynamic_shapes = _shapes_of(dynamic_shapes, module, tuple(args), dict(kwargs or {}))
     module, plain_args, plain_kwargs = taking_plain(module, tuple(args), dict(kwargs or {}))
@@ -188,7 +191,6 @@ def aot_export(
     absent = _absent(module, weights, mode, is_module=is_module)
     eager.check_devices(module, (call_args, call_kwargs), without_values=absent is not None)
     shapes = parse(function, module.forward, call_args, call_kwargs, dynamic_shapes)
-    name = type(model).__name__ if is_module else getattr(model, "__name__", "function")
     with (
         functions_made_graphs(),
         autocast_inside(module),

@@ -19,6 +19,11 @@ namespace {
 // Where files of states keep the random generator: its seed is all there is to it, as it advances by addition.
 constexpr char kSeedKey[] = "aotpack.seed";
 
+uint64_t next_id() noexcept {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 uint64_t seed_of(const SafetensorsReader& file, const std::string& text) {
   uint64_t seed = 0;
   const char* end = text.data() + text.size();
@@ -85,6 +90,7 @@ Context::EntryScratch::EntryScratch(const ModelEntry& entry)
 
 Context::Context(Model* model, int32_t num_threads, Allocator::Keep keep)
     : model_(model),
+      id_(next_id()),
       workspace_(model->device(), keep),
       replays_(model->device(), keep == Allocator::Keep::kFree ? model->graphs() : 0),
       scratch_(model->entries().size()),

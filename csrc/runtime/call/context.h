@@ -31,6 +31,9 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
+  const Model& model() const noexcept { return *model_; }
+  // A number that no other context of the process has had.
+  uint64_t id() const noexcept { return id_; }
   int32_t num_threads() const noexcept { return num_threads_; }
   void set_num_threads(int32_t num_threads);
   void set_seed(uint64_t seed) noexcept { call_.seed = seed; }
@@ -107,6 +110,7 @@ class Context {
   DLManagedTensorVersioned* take_output(const ValueRecord& value, aotpack_module_tensor& output);
 
   Model* model_;
+  const uint64_t id_;
   int32_t num_threads_ = 1;
   std::atomic<bool> busy_{false};
   Workspace workspace_;

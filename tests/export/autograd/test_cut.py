@@ -107,13 +107,34 @@ def test_what_has_no_effect_has_no_gradient(chains: dict[float, Program]) -> Non
     assert not any("unused" in name for name in chains[1.0].constants)
 
 
-def test_attention() -> None:
-    torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).double()
-    shapes = {"src": {0: Dim("batch", 1, 8), 1: Dim("length", 1, 16)}}
-    program = aot_export(layer, (_double(2, 5, 8),), mode="forward_backward", dynamic_shapes=shapes)
+class Block(nn.Module):
+    """A transformer block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm, self.projection, self.out = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 8)
+        self.mlp = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+        self.double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q, k, v = (
+            part.view(batch, length, 2, 4).transpose(1, 2) for part in self.projection(self.norm(x)).chunk(3, -1)
+        )
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, width)
+        x = x + self.out(mixed)
+        return x + self.mlp(x)  # type: ignore[no-any-return]
+
+
+def test_a_transformer_block() -> None:
+    shapes = {"x": {0: Dim("batch", 1, 8), 1: Dim("length", 1, 16)}}
+    program = aot_export(Block(), (_double(2, 5, 8),), mode="forward_backward", dynamic_shapes=shapes)
     for batch, length in ((1, 1), (8, 16)):
-        _check(program, layer, _double(batch, length, 8))
+        _check(program, Block(), _double(batch, length, 8))
+    # The three parts of the projection are kept as one tensor.
+    kept = [str(spec) for spec in program.signature.outputs]
+    assert [spec for spec in kept if "24]" in spec] == ["float64[batch*length, 24]"]
 
 
 def test_a_recurrent_layer_with_sizes_of_its_own() -> None:
