@@ -17,7 +17,9 @@ F = nn.functional
 
 
 class Layer(nn.Module):
-    """A convolution, a batch norm in training mode, a dropout whose mask shows in a result, and tied weights."""
+    """A convolution, a batch norm in training mode, a dropout whose mask shows in a result, tied weights, and an input
+    that is written to.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,8 +32,9 @@ class Layer(nn.Module):
         self.unused = nn.Linear(2, 2)
         self.probability = 0.5
 
-    def forward(self, image: Tensor, shift: Tensor, *, mask: Tensor | None = None) -> dict[str, Any]:
+    def forward(self, image: Tensor, shift: Tensor, seen: Tensor, *, mask: Tensor | None = None) -> dict[str, Any]:
         """`mask`: what the dropout leaves; None in the archive, which draws it."""
+        seen.add_(image.shape[0])
         hidden = F.max_pool2d(F.relu(self.norm(self.convolution(image))), 2).flatten(1).sigmoid()
         dropped = F.dropout(hidden, self.probability) if mask is None else hidden * mask / (1 - self.probability)
         hidden = torch.tanh(self.again(torch.tanh(self.head(dropped)))) + shift
@@ -40,7 +43,7 @@ class Layer(nn.Module):
 
 @pytest.fixture(scope="package")
 def layer_path(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> Path:
-    example = torch.randn(3, 1, 4, 4), torch.randn(3, 16, requires_grad=True)
+    example = torch.randn(3, 1, 4, 4), torch.randn(3, 16, requires_grad=True), torch.tensor(0)
     shapes = {"image": {0: Dim("batch", 1, 32)}, "shift": {0: "batch"}}
     program = aot_export(Layer(), example, mode="forward_backward", dynamic_shapes=shapes)
     path = tmp_path_factory.mktemp("layer") / "layer.aotpack"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 import aotpack
+from aotpack.archive import Manifest
+from aotpack.archive.halves import halves_of
 from aotpack.cli.app import app
 from aotpack.errors import InputError
 from tests.export.autograd.conftest import Layer
@@ -22,14 +25,14 @@ from tests.export.autograd.conftest import Layer
 pytestmark = pytest.mark.torch
 
 
-def _call(batch: int) -> tuple[Tensor, Tensor]:
-    return torch.randn(batch, 1, 4, 4), torch.randn(batch, 16)
+def _call(batch: int) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(batch, 1, 4, 4), torch.randn(batch, 16), torch.tensor(0)
 
 
-def _expected(model: Layer, call: tuple[Tensor, Tensor], outputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
+def _expected(model: Layer, call: tuple[Tensor, ...], outputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
     """Eager's outputs with the mask that the archive has drawn, and its input that has a gradient."""
     shift = call[1].clone().requires_grad_()
-    return model(call[0], shift, mask=(outputs["dropped"] != 0).float()), shift
+    return model(call[0], shift, torch.tensor(0), mask=(outputs["dropped"] != 0).float()), shift
 
 
 def _assert_gradients(model: Layer, shift: Tensor, found: dict[str, Any]) -> None:
@@ -51,7 +54,7 @@ def test_gradients_are_those_of_eager(layer: aotpack.Model, batch: int) -> None:
     expected, shift = _expected(model, call, outputs)
     for name in ("logits", "dropped", "label"):
         torch.testing.assert_close(outputs[name], expected[name].detach(), rtol=1e-4, atol=1e-5)
-    assert outputs["size"] == batch
+    assert outputs["size"] == call[2] == batch
     gradients: dict[str, Any] = {name: torch.randn_like(outputs[name]) for name in ("logits", "dropped")}
     torch.autograd.backward([expected[name] for name in gradients], list(gradients.values()))
     absent = {"label": None, "size": None}
@@ -60,7 +63,14 @@ def test_gradients_are_those_of_eager(layer: aotpack.Model, batch: int) -> None:
     # The running statistics are the context's.
     for name, value in context.state().items():
         torch.testing.assert_close(torch.as_tensor(value.numpy()), model.state_dict()[name], rtol=1e-4, atol=1e-5)
-    # Again, with gradients that are not dense.
+    # Again, with inputs and gradients that are not dense.
+    wide_call = (call[0].transpose(2, 3).contiguous().transpose(2, 3), torch.stack([call[1]] * 2, -1)[..., 0], call[2])
+    assert not any(value.is_contiguous() for value in wide_call[:2])
+    results = []
+    for given in (call, wide_call):
+        context.seed(1)
+        results.append(context.forward(*given)[0]["logits"])
+    assert torch.equal(*results)
     wide = {name: torch.stack([value, value], -1)[..., 0] for name, value in gradients.items()}
     assert batch == 1 or not wide["logits"].is_contiguous()
     again = context.backward(saved, {**wide, **absent})
@@ -87,7 +97,7 @@ def test_several_calls_are_open_at_once(layer: aotpack.Model) -> None:
     made = [context.forward(*call) for call in calls]
     for call, (outputs, saved) in reversed(list(zip(calls, made, strict=True))):
         model = Layer()
-        tensors = torch.as_tensor(call[0]), torch.as_tensor(call[1])
+        tensors = tuple(torch.as_tensor(value) for value in call)
         expected, _ = _expected(model, tensors, {"dropped": torch.as_tensor(outputs["dropped"])})
         expected["logits"].sum().backward()
         given = {"logits": np.ones_like(outputs["logits"]), "dropped": None, "label": None, "size": None}
@@ -98,9 +108,9 @@ def test_several_calls_are_open_at_once(layer: aotpack.Model) -> None:
 
 def test_inputs_are_kept_by_reference(layer: aotpack.Model) -> None:
     context = layer.context()
-    image, shift = (value.numpy() for value in _call(2))
+    image, *others = (value.numpy() for value in _call(2))
     alive = weakref.ref(image)
-    outputs, saved = context.forward(image, shift)
+    outputs, saved = context.forward(image, *others)
     kept = {id(value) for value in saved._values or ()}
     assert id(image) in kept
     assert saved.nbytes == sum(getattr(value, "nbytes", 8) for value in saved._values or ())
@@ -125,6 +135,26 @@ def test_inspect_shows_what_is_kept(layer: aotpack.Model, layer_path: Path) -> N
     own = sum(value.nbytes for value in _call(32) if tuple(value.shape) in {(32, 1, 4, 4)})
     assert shown["forward"]["inputs"] == ["image"]
     assert greatest["bytes"] == saved.nbytes - own
+
+
+def test_entries_that_only_look_like_a_backward_are_none(layer: aotpack.Model) -> None:
+    manifest = layer.manifest
+    forward, backward = manifest.entries
+    assert halves_of(manifest, "forward") is not None
+    assert halves_of(manifest, "backward") is None
+
+    def with_backward(**changes: Any) -> Manifest:
+        return replace(manifest, entries=(forward, replace(backward, **changes)))
+
+    spec = backward.in_spec
+    saved: Any = spec.args[0]
+    outputs, inputs = saved.items
+    assert halves_of(with_backward(name="backwards"), "forward") is None
+    assert halves_of(with_backward(in_spec=replace(spec, names=("kept", "output_gradients"))), "forward") is None
+    beyond = replace(saved, items=(outputs, replace(inputs, keys=(9,))))
+    turned = replace(saved, items=(replace(outputs, items=outputs.items[::-1]), inputs))
+    for wrong in (beyond, turned, inputs):
+        assert halves_of(with_backward(in_spec=replace(spec, args=(wrong, spec.args[1]))), "forward") is None
 
 
 def test_a_plain_call_returns_outputs_only(layer: aotpack.Model) -> None:

@@ -30,9 +30,10 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(1)
         self.before, self.layer, self.after = nn.Linear(4, 4), layer, nn.Linear(3, 2)
+        self.register_buffer("seen", torch.tensor(0))
 
     def forward(self, image: Tensor, shift: Tensor, **mask: Tensor) -> tuple[Tensor, Tensor]:
-        outputs = self.layer(self.before(image).detach(), shift * 2, **mask)
+        outputs = self.layer(self.before(image).detach(), shift * 2, self.seen, **mask)
         return self.after(outputs["logits"]), outputs["dropped"]
 
 
@@ -79,16 +80,16 @@ def test_names_are_those_of_the_state_dict(layer: aotpack.Model) -> None:
         for parameter in module.parameters():
             parameter.add_(1)
     assert not torch.equal(module.state_dict()["head.weight"], saved["head.weight"])
-    image, shift = torch.randn(2, 1, 4, 4), torch.randn(2, 16)
+    inputs = _inputs()
     module.load_state_dict(saved)
     with torch.no_grad():
-        logits = module(image, shift)["dropped"], other(image, shift)["dropped"]
+        logits = module(*inputs)["dropped"], other(*inputs)["dropped"]
     kept = (logits[0] != 0) & (logits[1] != 0)
     torch.testing.assert_close(logits[0][kept], logits[1][kept])
 
 
-def _inputs(batch: int = 2) -> tuple[Tensor, Tensor]:
-    return torch.randn(batch, 1, 4, 4), torch.randn(batch, 16)
+def _inputs(batch: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(batch, 1, 4, 4), torch.randn(batch, 16), torch.tensor(0)
 
 
 def test_without_gradients_nothing_is_kept(layer: aotpack.Model) -> None:
@@ -101,9 +102,23 @@ def test_without_gradients_nothing_is_kept(layer: aotpack.Model) -> None:
     frozen = as_module(layer, trainable=False)
     assert not any(parameter.requires_grad for parameter in frozen.parameters())
     assert not frozen(*_inputs())["logits"].requires_grad
-    image, shift = _inputs()
-    frozen(image, shift.requires_grad_())["logits"].sum().backward()
+    image, shift, seen = _inputs()
+    frozen(image, shift.requires_grad_(), seen)["logits"].sum().backward()
     assert shift.grad is not None
+
+
+def test_an_input_that_is_written_to(layer: aotpack.Model) -> None:
+    """torch learns of the write: what was computed from the input before has no backward any more."""
+    module = as_module(layer)
+    image, shift, seen = _inputs()
+    module(image, shift, seen)
+    assert seen == 2
+    weight = torch.ones((), requires_grad=True)
+    product = weight * seen
+    module(image, shift, seen)
+    assert seen == 4
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
 
 
 def test_results_without_gradients(layer: aotpack.Model) -> None:
@@ -119,8 +134,8 @@ def test_torch_detects_changes_between_forward_and_backward(layer: aotpack.Model
         module.get_parameter("head.weight").mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         outputs["logits"].sum().backward()
-    image, shift = _inputs()
-    outputs = module(image, shift)
+    image, *others = _inputs()
+    outputs = module(image, *others)
     image.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         outputs["logits"].sum().backward()
@@ -133,9 +148,7 @@ def test_torch_detects_changes_between_forward_and_backward(layer: aotpack.Model
 
 def test_a_second_derivative_is_rejected(layer: aotpack.Model) -> None:
     module = as_module(layer)
-    image, shift = _inputs()
-    shift.requires_grad_()
-    total = module(image, shift)["dropped"].pow(2).sum()
+    total = module(*_inputs())["dropped"].pow(2).sum()
     (gradient,) = torch.autograd.grad(total, module.get_parameter("convolution.weight"), create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
@@ -143,13 +156,13 @@ def test_a_second_derivative_is_rejected(layer: aotpack.Model) -> None:
 
 def test_what_the_archive_cannot_compute_is_rejected(layer: aotpack.Model) -> None:
     module = as_module(layer)
-    image, shift = _inputs()
+    image, shift, seen = _inputs()
     with pytest.raises(RuntimeError, match="'image' requires grad, but the archive does not compute its gradient"):
-        module(image.requires_grad_(), shift)
+        module(image.requires_grad_(), shift, seen)
     with pytest.raises(InputError, match="shift"):
-        module(image.detach(), shift[:1])
+        module(image.detach(), shift[:1], seen)
     with pytest.raises(RuntimeError, match="was replaced by another tensor"):
-        module.double()(image.detach(), shift)
+        module.double()(image.detach(), shift, seen)
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(module)
     with pytest.raises(InputError, match="has no backward"):

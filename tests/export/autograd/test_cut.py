@@ -174,6 +174,17 @@ def test_a_size_that_only_the_forward_sees_is_kept_as_a_number() -> None:
     _check(program, Mean(), torch.randn(7, 3, dtype=torch.float64))
 
 
+def test_inputs_that_are_one_tensor() -> None:
+    class Product(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return x * y.sin()
+
+    x = _double(3)
+    program = aot_export(Product(), (x, x), mode="forward_backward")
+    _check(program, Product(), x, x)
+    _check(program, Product(), _double(3), _double(3))
+
+
 def test_what_the_forward_overwrites_is_kept() -> None:
     class Running(nn.Module):
         def __init__(self) -> None:
