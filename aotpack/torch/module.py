@@ -90,6 +90,8 @@ class ArchiveModule(nn.Module):
             for (own, target), (_, source) in zip(other._shared.items(), self._shared.items(), strict=True):
                 target.copy_(source)
                 copied, original = _attribute(other, own), _attribute(self, own)
+                # Others may have it too, such as a tied layer.
+                memo[id(original)] = copied
                 copied.requires_grad_(original.requires_grad)
                 copied.grad = copy.deepcopy(original.grad, memo)
         other.train(self.training)

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 import torch.fx
 
+from aotpack.archive.code import dims_of
 from aotpack.archive.halves import GRADIENTS, SAVED
+from aotpack.errors import CaptureError
 from aotpack.export.autograd.gradients import output_gradient
 from aotpack.export.autograd.halves import Halves, halves
 from aotpack.export.ir.dims import dims_of_symbols
@@ -180,7 +182,7 @@ class _Cut:
         for i in self._kept_outputs():
             node = by_output[i]
             spec = whole.outputs[i] if i < self._num_outputs else self._spec(node, "")
-            spec = replace(spec, name=f"saved.outputs.{i}", device=spec.device)
+            spec = replace(spec, name=f"saved.outputs.{i}")
             changed |= self._place(graph, node, spec, copies)
             specs.append(spec)
         for i in self._kept_inputs():
@@ -218,14 +220,16 @@ class _Cut:
                 result.meta["val"] = node.meta["val"]
             returned.append(result)
         graph.output(tuple(returned))
+        _refuse_data_dependent(specs)
         signature = self._backward_signature(specs)
+        known = {dim.name for dim in signature.dims}
         program = replace(
             self._program,
             graph_module=module_over(self._program.graph_module, graph),
             signature=signature,
             reference=None,
-            # The forward has seen to them.
-            checks=(),
+            # What is said of other dims, the forward has seen to.
+            checks=tuple(check for check in self._program.checks if dims_of(check.code) <= known),
             notes=(),
         )
         return run_passes(program, (_follow_inputs,)) if changed else program
@@ -351,6 +355,17 @@ def _last_placeholder(graph: torch.fx.Graph) -> torch.fx.Node:
 def _output_name(name: str) -> str:
     """Of `output.outputs.logits`, an output of the whole: `output.logits`."""
     return name.replace("output.outputs", "output", 1)
+
+
+def _refuse_data_dependent(inputs: Sequence[TensorSpec]) -> None:
+    """Refuses inputs of the backward whose sizes a call cannot be checked for."""
+    for spec in inputs:
+        if any(isinstance(size, Expr) and size.code is None for size in spec.shape):
+            kept = "a gradient" if spec.name.startswith(GRADIENTS) else "a tensor of the forward"
+            raise CaptureError(
+                f"the backward needs {kept} with a size that comes out of the data: {spec}",
+                hint="pad such results to a size that follows from the inputs, or detach() them",
+            )
 
 
 def _leaves(spec: Spec) -> Iterator[Spec]:

@@ -174,7 +174,8 @@ def test_a_copy_is_independent(layer: aotpack.Model) -> None:
     with torch.no_grad():
         module.get_parameter("norm.weight").fill_(3)
     module.get_parameter("norm.bias").requires_grad_(False)
-    other = copy.deepcopy(module)
+    other, tied = copy.deepcopy([module, module.get_parameter("norm.weight")])
+    assert tied is other.get_parameter("norm.weight")
     assert (other.get_parameter("norm.weight") == 3).all()
     assert not other.get_parameter("norm.bias").requires_grad
     assert other.get_parameter("again.weight") is other.get_parameter("head.weight")

@@ -232,6 +232,19 @@ def test_an_input_cannot_be_written_to_and_have_a_gradient() -> None:
         aot_export(Writes(), (torch.ones(2, requires_grad=True),), mode="forward_backward")
 
 
+def test_sizes_out_of_the_data() -> None:
+    class Selected(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (x * self.weight)[x > 0].exp()
+
+    with pytest.raises(CaptureError, match="comes out of the data"):
+        aot_export(Selected(), (torch.randn(3),), mode="forward_backward")
+
+
 def test_a_model_without_a_backward() -> None:
     class Overwrites(nn.Module):
         def forward(self, x: Tensor, y: Tensor) -> Tensor:
