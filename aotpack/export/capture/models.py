@@ -123,7 +123,8 @@ def aot_export(
             were narrowed, with the reasons.
         variants: programs for fixed sizes in the same entry (docs/dims.md): for each the dims that it fixes, by name,
             `{}` for the general program; or a `Variants`.
-        entry: the name of the archive's entry. Default: the name of `method`, or `mode` if it is not "forward".
+        entry: the name of the archive's entry. Default: the name of `method`, or `mode` if it is "joint" or
+            "train_step". A backward has the name `backward`, or that of its forward with `_backward` at the end.
         method: the method of the module to capture.
         weights: a `.safetensors` file (or several, or an index) with the module's state dict. The module's parameters
             may then be on the meta device (see `without_weights`). The build reads them one at a time; the files must
