@@ -85,6 +85,18 @@ TEST_CASE("entries that only look like a backward are none") {
   ArchiveWriter named = archive();
   named.manifest["entries"][1]["in_spec"]["names"] = Json::array({"kept", "output_gradients"});
   CHECK(!found(named));
+  ArchiveWriter plain = archive();
+  plain.manifest["entries"][1]["in_spec"]["args"] =
+      Json::array({dict({"outputs", "inputs", "more"}, {tensor(0), tensor(1), tensor(2)}), tensor(3)});
+  CHECK(!found(plain));
+  plain.manifest["entries"][1]["in_spec"]["args"] =
+      Json::array({dict({"outputs", "inputs"}, {tensor(0), dict({0, "b"}, {tensor(1), tensor(2)})}), tensor(3)});
+  CHECK(!found(plain));
+  plain.manifest["entries"][1]["in_spec"]["args"] = Json::array({
+      tensor(0),
+      dict({"a", "b", "c"}, {tensor(1), tensor(2), tensor(3)}),
+  });
+  CHECK(!found(plain));
   ArchiveWriter range = archive();
   range.manifest["entries"][1]["in_spec"]["args"][0]["items"][1]["keys"] = Json::array({1});
   CHECK(!found(range));

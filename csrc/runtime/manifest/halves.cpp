@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 namespace aotpack::runtime {
@@ -26,9 +27,7 @@ void add_leaves(const Node& spec, std::vector<int64_t>* out) {
   }
 }
 
-bool is_dict(const Node& spec, size_t size) {
-  return spec.at("kind").string() == "dict" && spec.at("keys").size() == size;
-}
+bool is_dict(const Node& spec) { return spec.at("kind").string() == "dict"; }
 
 bool has_text(const Node& list, size_t index, std::string_view text) {
   const Node item = list.at(index);
@@ -37,8 +36,8 @@ bool has_text(const Node& list, size_t index, std::string_view text) {
 
 // A dict of tensors whose keys are indices below `count`.
 bool read_indices(const Node& spec, size_t count, std::vector<uint32_t>* out) {
+  if (!is_dict(spec)) return false;
   const Node items = spec.at("items");
-  if (!is_dict(spec, items.size())) return false;
   const Node keys = spec.at("keys");
   for (size_t i = 0; i < keys.size(); ++i) {
     const Node key = keys.at(i);
@@ -63,9 +62,9 @@ bool read_backward(const Node& out_spec, const Node& in_spec, const EntryRecord&
   if (names.size() != 2 || !has_text(names, 0, "saved") || !has_text(names, 1, "output_gradients")) return false;
   const Node args = in_spec.at("args");
   const Node saved = args.at(0);
-  if (!is_dict(saved, 2)) return false;
+  if (!is_dict(saved)) return false;
   const Node parts = saved.at("keys");
-  if (!has_text(parts, 0, "outputs") || !has_text(parts, 1, "inputs")) return false;
+  if (parts.size() != 2 || !has_text(parts, 0, "outputs") || !has_text(parts, 1, "inputs")) return false;
   const Node items = saved.at("items");
   if (!read_indices(items.at(0), forward.outputs.size(), &out->outputs)) return false;
   if (!read_indices(items.at(1), forward.inputs.size(), &out->inputs)) return false;
@@ -90,18 +89,18 @@ bool read_backward(const Node& out_spec, const Node& in_spec, const EntryRecord&
 }  // namespace
 
 void find_backwards(const Node& entries, Manifest* manifest) {
+  std::unordered_map<std::string, size_t> by_name;
+  for (size_t i = 0; i < manifest->entries.size(); ++i) by_name.emplace(manifest->entries[i].name, i);
   for (size_t i = 0; i < manifest->entries.size(); ++i) {
     EntryRecord& forward = manifest->entries[i];
-    const std::string name = backward_name(forward.name);
-    const auto found = std::find_if(manifest->entries.begin(), manifest->entries.end(),
-                                    [&](const EntryRecord& entry) { return entry.name == name; });
-    if (found == manifest->entries.end()) continue;
-    const auto index = static_cast<size_t>(found - manifest->entries.begin());
+    const auto found = by_name.find(backward_name(forward.name));
+    if (found == by_name.end()) continue;
+    const EntryRecord& backward = manifest->entries[found->second];
     const Node first = entries.at(i);
-    const Node second = entries.at(index);
+    const Node second = entries.at(found->second);
     BackwardRecord record;
-    record.entry = static_cast<uint32_t>(index);
-    if (read_backward(first.at("out_spec"), second.at("in_spec"), forward, *found, &record)) {
+    record.entry = static_cast<uint32_t>(found->second);
+    if (read_backward(first.at("out_spec"), second.at("in_spec"), forward, backward, &record)) {
       forward.backward = std::move(record);
     }
   }
