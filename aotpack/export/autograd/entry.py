@@ -19,6 +19,7 @@ from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.higher_order import functions_called
 from aotpack.export.torch_compat.modules import put_over
 from aotpack.export.tracing.autocast import no_autocast
+from aotpack.export.tracing.python_state.nodes import STANDS_FOR
 from aotpack.export.tracing.state import state_put_back
 from aotpack.export.training.tied import Tied, in_place
 
@@ -116,7 +117,8 @@ class ForwardBackward(nn.Module):
         # A trace sets parameters of this module; they are then those of the model.
         put_over(self, model)
         # Not a child, which would give each tensor a second name.
-        self.__dict__["_call"] = (model, found, tuple(keywords), tuple(leaf_names), tied)
+        self.__dict__[STANDS_FOR] = model
+        self.__dict__["details_of_call"] = (found, tuple(keywords), tuple(leaf_names), tied)
         kinds = inspect.Parameter
         made = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name in names]
         made += [kinds(name, kinds.KEYWORD_ONLY) for name in keywords]
@@ -129,7 +131,8 @@ class ForwardBackward(nn.Module):
         self.forward = forward
 
     def _called(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        model, found, keywords, leaf_names, tied = self.__dict__["_call"]
+        model = self.__dict__[STANDS_FOR]
+        found, keywords, leaf_names, tied = self.__dict__["details_of_call"]
         leaves, tree = pytree.tree_flatten((args, {key: kwargs[key] for key in keywords}))
         # Whatever history an argument has is not part of this call.
         leaves = [leaf.detach().requires_grad_() if i in found.inputs else leaf for i, leaf in enumerate(leaves)]

@@ -174,6 +174,25 @@ def test_a_size_that_only_the_forward_sees_is_kept_as_a_number() -> None:
     _check(program, Mean(), torch.randn(7, 3, dtype=torch.float64))
 
 
+def test_state_in_python_objects_has_the_names_of_the_model() -> None:
+    class Remembers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.full((3,), 2.0, dtype=torch.float64))
+            self.last = torch.ones(3, dtype=torch.float64)
+            self.calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            result = x * self.weight * self.last
+            self.last = result.detach()
+            self.calls += 1
+            return result * self.calls
+
+    program = aot_export(Remembers(), (_double(3),), mode="forward_backward")
+    assert program.constants.keys() == {"weight", "last", "calls"}
+    _check(program, Remembers(), _double(3))
+
+
 def test_inputs_that_are_one_tensor() -> None:
     class Product(nn.Module):
         def forward(self, x: Tensor, y: Tensor) -> Tensor:
