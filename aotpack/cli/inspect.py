@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from aotpack.archive import ArchiveReader, Entry, Manifest
+    from aotpack.cli.kept import Kept
     from aotpack.cli.profiling import ProfileResult
 
 
@@ -146,6 +147,7 @@ def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
 
     from aotpack.archive import encode_manifest
     from aotpack.archive.description import read_description
+    from aotpack.cli.kept import kept_for_backwards
 
     manifest = json.loads(encode_manifest(reader.manifest))
     description = read_description(reader)
@@ -162,6 +164,7 @@ def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
         "weight_bytes": _bytes_below(reader.manifest, "weights/"),
         "module_bytes": _bytes_below(reader.manifest, "modules/"),
         "source_bytes": _bytes_below(reader.manifest, "sources/"),
+        "kept_for_backward": {name: kept.to_dict() for name, kept in kept_for_backwards(reader.manifest).items()},
         "passes": _passes(reader),
         "programs": None if description is None else programs,
         **manifest,
@@ -229,6 +232,7 @@ def _updatable(manifest: Manifest) -> str:
 def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
     from aotpack.cli.common import format_bytes
     from aotpack.cli.device_code import NOTE, device_code
+    from aotpack.cli.kept import kept_for_backwards
     from aotpack.cli.steps import device_name, layout_of, print_steps, shape_of
     from aotpack.cli.terminal import make_table
 
@@ -247,6 +251,8 @@ def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
             layout = layout_of(value) + (", mutated" if value.mutated else "")
             table.add_row(kind, value.name, str(value.dtype), shape_of(value), layout, *where)
     console.print(table)
+    if (kept := kept_for_backwards(manifest).get(entry.name)) is not None:
+        _print_kept(console, kept)
     if entry.dims:
         table = make_table("dim", "min", "max", "multiple of")
         for dim in entry.dims:
@@ -268,6 +274,20 @@ def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
     if cuda:
         console.print(NOTE, style="dim", soft_wrap=True)
     print_steps(console, entry, manifest)
+
+
+def _print_kept(console: Console, kept: Kept) -> None:
+    from aotpack.cli.common import format_bytes
+
+    sizes = [
+        format_bytes(count) + (f" at {', '.join(f'{name}={size}' for name, size in dims.items())}" if dims else "")
+        for dims, count in kept.nbytes
+    ]
+    console.print(
+        f"kept for {kept.backward}: {', '.join(sizes)} in {len(kept.outputs)} outputs; "
+        f"inputs of the caller: {', '.join(kept.inputs) or 'none'}",
+        soft_wrap=True,
+    )
 
 
 def _print_kernels(console: Console, entry: Entry) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aotpack.runtime.cpus import CpuGroup
     from aotpack.runtime.pipeline import Pipeline, Worker
     from aotpack.runtime.profile import ProfileEvent
+    from aotpack.runtime.saved import Saved
     from aotpack.spec import Signature, TensorSpec
 
 __all__ = ["Context", "Entry", "Model", "Tensor", "host_target", "load"]
@@ -79,6 +80,47 @@ class Entry(Runner):
         if out is not None and not isinstance(out, (list, tuple)):
             out = _in_order(out, self._output_names, "output", self._number_outputs)
         return self._run(inputs, out)
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Saved]:
+        """Runs the entry and keeps what its backward needs. Only in a context, of an archive that was captured with
+        `mode="forward_backward"` (docs/autograd.md).
+
+        Returns:
+            What a call returns, and a handle for `backward`. It refers to tensors of the call: do not write to the
+            inputs and outputs before the backward.
+
+        Raises:
+            InputError: as for a call; or the entry has no backward or is not one of a context.
+            ExecutionError, OutOfMemoryError: as for a call.
+        """
+        from aotpack.runtime import saved
+
+        return saved.forward(self, self._own_context(), args, kwargs)
+
+    def backward(self, saved: Saved, output_gradients: Any) -> Any:
+        """The gradients of a forward.
+
+        Args:
+            saved: what `forward` of this entry and context returned. It may be used again.
+            output_gradients: gradients of the outputs, in the structure of the result; None for an output without a
+                gradient, which counts as zeros.
+
+        Returns:
+            A dict with `"gradients"`, by parameter, and `"input_gradients"`, by input, if the capture asked for any.
+
+        Raises:
+            InputError: the handle is of another context or entry, was released, or the state or the weights were
+                loaded after the forward; or the gradients do not match the outputs.
+            ExecutionError, OutOfMemoryError: as for a call.
+        """
+        from aotpack.runtime.saved import backward
+
+        return backward(self, self._own_context(), saved, output_gradients)
+
+    def _own_context(self) -> Context | None:
+        """The context that calls run in; None if they take one of the model's pool."""
+        found: Context | None = self.__dict__.get("_parent")
+        return found
 
     def _call_structured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with nested arguments or results, or an invalid call; `Runner` handles all others itself."""
@@ -190,7 +232,12 @@ class Context(Entry):
         Raises:
             EntryNotFoundError: the archive has no entry with this name.
         """
-        return Entry(self, name)
+        entry = Entry(self, name)
+        entry.__dict__["_parent"] = self
+        return entry
+
+    def _own_context(self) -> Context:
+        return self
 
 
 class Model(Entry):

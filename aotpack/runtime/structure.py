@@ -62,6 +62,17 @@ def flatten(spec: CallSpec, args: Sequence[Any], kwargs: dict[str, Any]) -> list
     return [tensors[i] for i in range(len(tensors))]
 
 
+def flatten_value(spec: Spec, value: Any, name: str) -> dict[int, Any]:
+    """The tensors in one argument, by input of the entry. None stands where the argument has None for a tensor.
+
+    Raises:
+        InputError: the argument, called `name` in the message, does not have the structure of `spec`.
+    """
+    tensors: dict[int, Any] = {}
+    _flatten(spec, value, name, tensors)
+    return tensors
+
+
 def unflatten(spec: Spec, tensors: Sequence[Any]) -> Any:
     """The result with these tensors, which are in the order of the entry's outputs.
 

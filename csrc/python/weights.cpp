@@ -114,13 +114,17 @@ void reset_weights(const Runner& self) {
   require(check_weights(status, hint_of(model)));
 }
 
+using StateGetter = aotpack_status* (*)(aotpack_context*, size_t, DLManagedTensorVersioned**);
+
+// Copies of the state, or tensors that share its memory.
+template <StateGetter Get>
 nb::dict get_state(const Runner& self) {
   aotpack_model* model = self.loaded()->model();
   std::vector<DLManagedTensorVersioned*> tensors(aotpack_model_state_count(model));
   // All under one lock: no call comes between.
   const bool ok = self.with_context([&](aotpack_context* context) -> aotpack_status* {
     for (size_t i = 0; i < tensors.size(); ++i) {
-      if (aotpack_status* status = aotpack_context_get_state(context, i, &tensors[i])) return status;
+      if (aotpack_status* status = Get(context, i, &tensors[i])) return status;
     }
     return nullptr;
   });
@@ -193,7 +197,17 @@ void bind_weights(nb::class_<Runner>& runner) {
       .def("_reset_weights", reset_weights)
       .def_prop_ro("_weight_generation",
                    [](const Runner& self) { return aotpack_model_weight_generation(self.loaded()->model()); })
-      .def("_get_state", get_state)
+      .def("_get_state", get_state<aotpack_context_get_state>)
+      .def("_share_state", get_state<aotpack_context_share_state>)
+      .def_prop_ro("_state_generation",
+                   [](const Runner& self) {
+                     uint64_t generation = 0;
+                     require(self.with_context([&](aotpack_context* context) -> aotpack_status* {
+                       generation = aotpack_context_state_generation(context);
+                       return nullptr;
+                     }));
+                     return generation;
+                   })
       .def("_load_state", load_state, "names"_a, "arrays"_a)
       .def("_save_state_file", save_state_file, "path"_a)
       .def("_load_state_file", load_state_file, "path"_a, "flags"_a)

@@ -19,6 +19,8 @@ from aotpack.errors import CaptureError
 from aotpack.export.capture.absent import AbsentWeights, named_tensors
 from aotpack.export.capture.dynamic_shapes import parse
 from aotpack.export.capture.forward import forward
+from aotpack.export.capture.forward_backward import MODE as FORWARD_BACKWARD
+from aotpack.export.capture.forward_backward import forward_backward
 from aotpack.export.capture.joint import joint
 from aotpack.export.capture.streaming import StreamedWeights, WeightFiles
 from aotpack.export.capture.training import MODE as TRAIN_STEP
@@ -80,6 +82,7 @@ def aot_export(
     loss_args: Sequence[Any] = (),
     optimizer: torch.optim.Optimizer | Callable[..., None] | None = None,
     training: TrainingOptions | None = None,
+    memory_budget: float = 1.0,
 ) -> Program:
     """Captures one call of `model` ahead of time.
 
@@ -109,6 +112,10 @@ def aot_export(
             optimizer in the context, and returns a dict with `"loss"` and `"outputs"`. The model is in training mode.
             The program has companions, which `build_archive` puts into the same archive: `forward`, the model in
             evaluation mode, and with `TrainingOptions.accumulate` also `accumulate` and `apply`.
+            `"forward_backward"`: two entries, `forward` and `backward` (docs/autograd.md). The forward returns what the
+            model returns, and keeps what the backward reads. The backward is called with the gradients of the outputs,
+            and returns a dict with `"gradients"` and `"input_gradients"` as above. The program is that of the forward;
+            that of the backward is its companion. Parameters that require grad become state of the archive.
         dynamic_shapes: dynamic shapes and scalar inputs (docs/dims.md): for each argument, by name or in order, a dict
             from axes to `aotpack.Dim`, the name of a dim, or a value that torch.export accepts; for an int argument a
             `Dim`; for any scalar `aotpack.DYNAMIC`. `"auto"`: every size that the model supports is dynamic. Omitted
@@ -116,7 +123,8 @@ def aot_export(
             were narrowed, with the reasons.
         variants: programs for fixed sizes in the same entry (docs/dims.md): for each the dims that it fixes, by name,
             `{}` for the general program; or a `Variants`.
-        entry: the name of the archive's entry. Default: the name of `method`, or `mode` if it is not "forward".
+        entry: the name of the archive's entry. Default: the name of `method`, or `mode` if it is "joint" or
+            "train_step". A backward has the name `backward`, or that of its forward with `_backward` at the end.
         method: the method of the module to capture.
         weights: a `.safetensors` file (or several, or an index) with the module's state dict. The module's parameters
             may then be on the meta device (see `without_weights`). The build reads them one at a time; the files must
@@ -130,6 +138,8 @@ def aot_export(
             have stay constants. Or a function of a parameter, its gradient and its state (a dict that is empty in the
             first step), which writes to the parameter, and whose keyword-only defaults are the hyperparameters.
         training: see `TrainingOptions`.
+        memory_budget: for `"forward_backward"`: from 1, keep what makes the backward fast, to 0, keep inputs and random
+            numbers alone and compute everything else again. It is torch's `activation_memory_budget`.
 
     Raises:
         WeightsNotFoundError, WeightsFileError: a file of `weights` cannot be read.
@@ -145,15 +155,18 @@ def aot_export(
             model, args, kwargs or {}, dynamic_shapes, loss, loss_args, optimizer, options, aot_export
         )
         return replace(program, signature=replace(program.signature, name=entry or TRAIN_STEP))
-    if mode not in ("forward", "joint"):
+    if mode not in ("forward", "joint", FORWARD_BACKWARD):
         raise CaptureError(
             f"unknown mode {mode!r}",
-            hint='use "forward" (inference), "joint" (a loss and gradients) or "train_step" (with an optimizer)',
+            hint='use "forward" (inference), "joint" (a loss and gradients), "forward_backward" (a layer of a training '
+            'script) or "train_step" (with an optimizer)',
         )
     if loss is not None or loss_args or optimizer is not None or training is not None:
         raise CaptureError(
             f'loss, loss_args, optimizer and training are for mode="{TRAIN_STEP}", not {mode!r}', hint="omit them"
         )
+    if memory_budget != 1 and mode != FORWARD_BACKWARD:
+        raise CaptureError(f'memory_budget is for mode="{FORWARD_BACKWARD}", not {mode!r}', hint="omit it")
     if isinstance(args, torch.Tensor):
         raise CaptureError("args must be a tuple of arguments, got a tensor", hint="use (x,) for one argument")
     _check_call(model, args, kwargs)
@@ -162,8 +175,15 @@ def aot_export(
     if method != "forward":
         module = _with_method(module, method, is_module=is_module)
     function = module.forward if is_module else model
+    name = type(model).__name__ if is_module else getattr(model, "__name__", "function")
     eager.check_initialized(module)
     refuse_sparse_inputs(module, (args, kwargs))
+    if mode == FORWARD_BACKWARD:
+        if weights is not None or variants is not None:
+            raise CaptureError(f'weights and variants are not for mode="{FORWARD_BACKWARD}"', hint="omit them")
+        eager.check_devices(module, (args, kwargs))
+        given = tuple(args), dict(kwargs or {})
+        return forward_backward(module, *given, dynamic_shapes, name, entry or method, memory_budget, aot_export)
     pytree_spec.register_dataclasses((args, kwargs))
     dynamic_shapes = _shapes_of(dynamic_shapes, module, tuple(args), dict(kwargs or {}))
     module, plain_args, plain_kwargs = taking_plain(module, tuple(args), dict(kwargs or {}))
@@ -172,7 +192,6 @@ def aot_export(
     absent = _absent(module, weights, mode, is_module=is_module)
     eager.check_devices(module, (call_args, call_kwargs), without_values=absent is not None)
     shapes = parse(function, module.forward, call_args, call_kwargs, dynamic_shapes)
-    name = type(model).__name__ if is_module else getattr(model, "__name__", "function")
     with (
         functions_made_graphs(),
         autocast_inside(module),

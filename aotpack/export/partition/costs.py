@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 import torch
 import torch.fx
 
+from aotpack.export.ir.values import is_view
 from aotpack.export.partition.devices import Device
-from aotpack.export.partition.nodes import is_view
 from aotpack.export.partition.sizes import Sizes
 from aotpack.export.torch_compat.operators import OpOverload
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
-from typing import Any
 
 import sympy
 import torch
 import torch.fx
 
 from aotpack.export.ir.program import Program
+from aotpack.export.ir.values import is_view, sizes_of, symbols_of
 from aotpack.export.symbolic_shapes import shape_env
-from aotpack.export.torch_compat.operators import OpOverload, operator_schema, schema_or_none, written_arguments
+from aotpack.export.torch_compat.operators import schema_or_none, written_arguments
 from aotpack.export.torch_compat.tensors import storage_id
 
 _aten = torch.ops.aten
@@ -136,35 +135,6 @@ class NodeRoles:
                     pending.append(user)
                 else:
                     yield user
-
-
-def is_view(node: torch.fx.Node) -> bool:
-    """Whether a node's result shares memory with an argument, and it computes nothing."""
-    if node.target is operator.getitem:
-        return True
-    if not isinstance(node.target, OpOverload):
-        return False
-    schema = operator_schema(node.target)
-    return not schema.is_mutable and any(result.alias_info is not None for result in schema.returns)
-
-
-def sizes_of(value: Any) -> Iterator[sympy.Basic]:
-    """The sizes of a tensor, or a number, as expressions; constants are left out."""
-    for size in value.shape if isinstance(value, torch.Tensor) else (value,):
-        if isinstance(size, torch.SymInt):
-            yield shape_env.expression(size)
-
-
-def symbols_of(value: Any) -> Iterator[sympy.Basic]:
-    """The symbols in a value, in an order that is the same in each build."""
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from symbols_of(item)
-    elif isinstance(value, torch.Tensor):
-        for size in (*value.shape, *value.stride()):
-            yield from symbols_of(size)
-    elif isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        yield from sorted(shape_env.expression(value).free_symbols, key=str)
 
 
 def _written_nodes(program: Program) -> dict[torch.fx.Node, None]:

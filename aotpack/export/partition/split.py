@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 import torch.fx
@@ -14,6 +13,7 @@ from aotpack.errors import PartitionError
 from aotpack.export.ir.dims import dims_of_symbols
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import fake_mode, has_order, is_impure
+from aotpack.export.ir.values import dense_value
 from aotpack.export.partition.nodes import NodeRoles
 from aotpack.export.partition.result import Partitioning
 from aotpack.export.partition.stage_inputs import StageInputs
@@ -194,7 +194,7 @@ class _Split:
                 value, order = node.meta["val"], self._spec(node).order
                 changed = changed or not has_order(value, order)
                 if not all(isinstance(step, int) for step in value.stride()) or not has_order(value, order):
-                    copy.meta["val"] = self._dense(value, order)
+                    copy.meta["val"] = dense_value(value, order, fake_mode(self._program.graph_module))
             copies[node] = copy
 
         def take(node: torch.fx.Node) -> torch.fx.Node:
@@ -216,18 +216,6 @@ class _Split:
             copies[node] = graph.node_copy(node, take)
         graph.output(tuple(take(node) for node in outputs))
         return graph, changed
-
-    def _dense(self, value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-        """A fake tensor with the strides that inputs have: plain products, without torch's `max(1, size)`, which
-        TorchInductor cannot always divide by.
-        """
-        strides: list[Any] = [1] * value.dim()
-        step: Any = 1
-        for axis in reversed(order):
-            strides[axis] = step
-            step = step * value.shape[axis]
-        with fake_mode(self._program.graph_module):
-            return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
 
     def _spec(self, node: torch.fx.Node) -> TensorSpec:
         """An input of a stage, or what it hands on, as its signature has it."""

@@ -9,7 +9,8 @@ import sympy
 import torch
 import torch.fx
 
-from aotpack.export.partition.nodes import NodeRoles, sizes_of, symbols_of
+from aotpack.export.ir.values import sizes_of, symbols_of
+from aotpack.export.partition.nodes import NodeRoles
 from aotpack.export.symbolic_shapes.shape_env import expression
 
 _SIZE = torch.ops.aten.sym_size.int

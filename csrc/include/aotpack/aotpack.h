@@ -316,6 +316,15 @@ AOTPACK_API const aotpack_weight_info* aotpack_model_state(const aotpack_model* 
 /* A row-major copy of the state tensor `index`; release it with its deleter. */
 AOTPACK_API aotpack_status* aotpack_context_get_state(aotpack_context* context, size_t index,
                                                       DLManagedTensorVersioned** out_tensor);
+/* A tensor over the context's own copy of the state tensor `index`: calls read what is written to it, and it shows what
+ * they write. It has the strides of the model's tensor, which may have gaps. Use it as the context, by one thread at a
+ * time. While the context has shared a tensor, the state stays where it is: loading a state writes to this memory, and
+ * a reset restores the values of the model's weights at once. The tensor keeps the memory, also after the context;
+ * release it with its deleter. */
+AOTPACK_API aotpack_status* aotpack_context_share_state(aotpack_context* context, size_t index,
+                                                        DLManagedTensorVersioned** out_tensor);
+/* The number of times that the state was loaded or reset. */
+AOTPACK_API uint64_t aotpack_context_state_generation(const aotpack_context* context);
 /* Replaces the whole state: all tensors must be given. On failure nothing changes. */
 AOTPACK_API aotpack_status* aotpack_context_load_state(aotpack_context* context, const char* const* names,
                                                        const DLTensor* const* tensors, size_t count);
@@ -345,6 +354,43 @@ AOTPACK_API aotpack_status* aotpack_context_set_check_finite(aotpack_context* co
 
 /* Restores the initial values: those of the model's weights at the next call. */
 AOTPACK_API aotpack_status* aotpack_context_reset(aotpack_context* context);
+
+/* ---- forward and backward -------------------------------------------------------------------------------------- */
+
+/* The backward of an entry, of archives that were captured with mode="forward_backward" (docs/autograd.md). */
+typedef struct aotpack_backward_info {
+  size_t struct_size;
+  size_t entry;              /* the entry that computes the gradients; its outputs are the gradients */
+  size_t result_count;       /* the outputs of the forward that its caller gets: the first ones */
+  size_t gradient_count;     /* the outputs of the forward that have gradients */
+  const uint32_t* gradients; /* gradient_count of them: which outputs these are */
+} aotpack_backward_info;
+
+/* NULL for an entry without a backward. */
+AOTPACK_API const aotpack_backward_info* aotpack_model_backward(const aotpack_model* model, size_t entry);
+
+/* What a forward has kept for its backward. It belongs to the context that made it, and is used as that context, by one
+ * thread at a time. Any number of them may be in use. */
+typedef struct aotpack_saved aotpack_saved;
+
+/* Runs an entry that has a backward, as aotpack_context_run does, and keeps what the backward reads. `num_outputs` is
+ * the result_count of its backward. Nothing is copied, except scalars: outputs that are kept share their memory with
+ * those of the caller, and of inputs that the backward reads the memory is used again. Neither must change, and the
+ * memory of the inputs must exist, until the last backward. */
+AOTPACK_API aotpack_status* aotpack_context_forward(aotpack_context* context, size_t entry,
+                                                    const DLTensor* const* inputs, size_t num_inputs,
+                                                    DLManagedTensorVersioned** out_outputs, size_t num_outputs,
+                                                    aotpack_saved** out_saved);
+/* The gradients, outputs of the backward. gradients[i] is that of output `gradients[i]` of the info; NULL counts as
+ * zeros. A handle may be used again. AOTPACK_INVALID_ARGUMENT for a handle of another context, and if the context's
+ * state was loaded or reset, or the model's weights were updated, after the forward. */
+AOTPACK_API aotpack_status* aotpack_context_backward(aotpack_context* context, const aotpack_saved* saved,
+                                                     const DLTensor* const* gradients, size_t num_gradients,
+                                                     DLManagedTensorVersioned** out_outputs, size_t num_outputs);
+/* The size of the kept tensors in bytes, inputs included. */
+AOTPACK_API size_t aotpack_saved_nbytes(const aotpack_saved* saved);
+/* On any thread, also after the context. */
+AOTPACK_API void aotpack_saved_release(aotpack_saved* saved);
 
 /* ---- pipeline -------------------------------------------------------------------------------------------------- */
 

@@ -435,6 +435,21 @@ inline void check_written(const Model& model, const std::vector<TensorView>& inp
 
 }  // namespace detail
 
+// What a forward has kept for its backward; see aotpack_saved. Movable; valid after its context, but of no use then.
+class Saved {
+ public:
+  explicit Saved(aotpack_saved* handle) noexcept : handle_(handle) {}
+  // The size of the kept tensors in bytes.
+  size_t nbytes() const noexcept { return aotpack_saved_nbytes(handle_.get()); }
+  const aotpack_saved* handle() const noexcept { return handle_.get(); }
+
+ private:
+  struct Release {
+    void operator()(aotpack_saved* handle) const noexcept { aotpack_saved_release(handle); }
+  };
+  std::unique_ptr<aotpack_saved, Release> handle_;
+};
+
 // The per-thread state for calls of a model. Movable.
 class Context {
  public:
@@ -504,6 +519,49 @@ class Context {
         aotpack_context_run_into(handle_.get(), entry, given.data(), given.size(), results.data(), results.size()));
   }
 
+  // Runs an entry that has a backward and keeps what that reads. Memory of inputs is used again by backward(): it must
+  // exist until then, and neither inputs nor outputs may change. Throws INVALID_ARGUMENT for an entry without a
+  // backward.
+  std::pair<std::vector<Tensor>, Saved> forward(const std::vector<TensorView>& inputs, size_t entry = 0) {
+    detail::check_written(model_, inputs, entry);
+    const aotpack_backward_info* info = aotpack_model_backward(model_.handle(), entry);
+    const detail::Pointers given(inputs);
+    std::vector<DLManagedTensorVersioned*> raw(info != nullptr ? info->result_count : 0);
+    std::vector<Tensor> outputs(raw.size());
+    aotpack_saved* saved = nullptr;
+    detail::check(
+        aotpack_context_forward(handle_.get(), entry, given.data(), given.size(), raw.data(), raw.size(), &saved));
+    for (size_t i = 0; i < raw.size(); ++i) outputs[i] = Tensor(raw[i]);
+    return {std::move(outputs), Saved(saved)};
+  }
+  std::pair<std::vector<Tensor>, Saved> forward(const std::vector<TensorView>& inputs, const std::string& entry) {
+    return forward(inputs, model_.find_entry(entry));
+  }
+  // The outputs of the backward of `entry`, whose forward returned `saved`: gradients. `gradients` are those of the
+  // outputs that have any, in order; none for zeros. Throws INVALID_ARGUMENT for a handle of another context, and if
+  // the state or the weights were replaced after the forward.
+  std::vector<Tensor> backward(const Saved& saved, const std::vector<std::optional<TensorView>>& gradients,
+                               size_t entry = 0) {
+    const aotpack_backward_info* info = aotpack_model_backward(model_.handle(), entry);
+    std::vector<DLTensor> tensors(gradients.size());
+    std::vector<const DLTensor*> pointers(gradients.size());
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (!gradients[i].has_value()) continue;
+      tensors[i] = gradients[i]->dl();
+      pointers[i] = &tensors[i];
+    }
+    std::vector<DLManagedTensorVersioned*> raw(info != nullptr ? model_.output_count(info->entry) : 0);
+    std::vector<Tensor> outputs(raw.size());
+    detail::check(aotpack_context_backward(handle_.get(), saved.handle(), pointers.data(), pointers.size(), raw.data(),
+                                           raw.size()));
+    for (size_t i = 0; i < raw.size(); ++i) outputs[i] = Tensor(raw[i]);
+    return outputs;
+  }
+  std::vector<Tensor> backward(const Saved& saved, const std::vector<std::optional<TensorView>>& gradients,
+                               const std::string& entry) {
+    return backward(saved, gradients, model_.find_entry(entry));
+  }
+
   // The variant that the last call of this entry selected; empty if no call has selected one. Valid as long as the
   // model.
   std::string_view variant(size_t entry = 0) const noexcept {
@@ -519,6 +577,18 @@ class Context {
     for (const aotpack_weight_info& info : model_.state()) {
       DLManagedTensorVersioned* tensor = nullptr;
       detail::check(aotpack_context_get_state(handle_.get(), index++, &tensor));
+      Tensor owner(tensor);
+      state.emplace_back(info.name, std::move(owner));
+    }
+    return state;
+  }
+  // Tensors that share the memory of the state, with its strides; see aotpack_context_share_state.
+  NamedTensors share_state() {
+    NamedTensors state;
+    size_t index = 0;
+    for (const aotpack_weight_info& info : model_.state()) {
+      DLManagedTensorVersioned* tensor = nullptr;
+      detail::check(aotpack_context_share_state(handle_.get(), index++, &tensor));
       Tensor owner(tensor);
       state.emplace_back(info.name, std::move(owner));
     }

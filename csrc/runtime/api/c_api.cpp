@@ -384,6 +384,20 @@ aotpack_status* aotpack_context_get_state(aotpack_context* context, size_t index
   });
 }
 
+aotpack_status* aotpack_context_share_state(aotpack_context* context, size_t index,
+                                            DLManagedTensorVersioned** out_tensor) {
+  if (out_tensor != nullptr) *out_tensor = nullptr;
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    require(out_tensor != nullptr, "out_tensor is NULL");
+    *out_tensor = unwrap(context)->share_state(index);
+  });
+}
+
+uint64_t aotpack_context_state_generation(const aotpack_context* context) {
+  return context != nullptr ? unwrap(context)->state_generation() : 0;
+}
+
 aotpack_status* aotpack_context_load_state(aotpack_context* context, const char* const* names,
                                            const DLTensor* const* tensors, size_t count) {
   return guarded([&] {

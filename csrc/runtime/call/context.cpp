@@ -19,6 +19,11 @@ namespace {
 // Where files of states keep the random generator: its seed is all there is to it, as it advances by addition.
 constexpr char kSeedKey[] = "aotpack.seed";
 
+uint64_t next_id() noexcept {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 uint64_t seed_of(const SafetensorsReader& file, const std::string& text) {
   uint64_t seed = 0;
   const char* end = text.data() + text.size();
@@ -85,6 +90,7 @@ Context::EntryScratch::EntryScratch(const ModelEntry& entry)
 
 Context::Context(Model* model, int32_t num_threads, Allocator::Keep keep)
     : model_(model),
+      id_(next_id()),
       workspace_(model->device(), keep),
       replays_(model->device(), keep == Allocator::Keep::kFree ? model->graphs() : 0),
       scratch_(model->entries().size()),
@@ -310,17 +316,27 @@ DLManagedTensorVersioned* Context::to_device(const DLTensor& tensor) {
   return with_memory_of(workspace_.device(), [&] { return copy_to_device(tensor, workspace_); });
 }
 
+void Context::check_state_index(size_t index) const {
+  if (index < model_->state().size()) return;
+  fail(AOTPACK_INVALID_ARGUMENT, "there is no state tensor %zu; the model has %zu", index, model_->state().size());
+}
+
 DLManagedTensorVersioned* Context::get_state(size_t index) {
   const Busy busy(&busy_);
-  if (index >= model_->state().size()) {
-    fail(AOTPACK_INVALID_ARGUMENT, "there is no state tensor %zu; the model has %zu", index, model_->state().size());
-  }
+  check_state_index(index);
   return with_memory_of(workspace_.device(), [&] { return state_.get(index, *model_->weights(), workspace_); });
+}
+
+DLManagedTensorVersioned* Context::share_state(size_t index) {
+  const Busy busy(&busy_);
+  check_state_index(index);
+  return with_memory_of(workspace_.device(), [&] { return state_.share(index, *model_->weights(), workspace_); });
 }
 
 void Context::load_state(const char* const* names, const DLTensor* const* tensors, size_t count) {
   const Busy busy(&busy_);
   with_memory_of(workspace_.device(), [&] { state_.load(names, tensors, count, *model_->weights(), workspace_); });
+  ++state_generation_;
 }
 
 void Context::save_state_file(const std::string& path) {
@@ -338,11 +354,17 @@ void Context::load_state_file(const std::string& path, uint64_t flags) {
     seed = seed_of(file, found->second);
   with_memory_of(workspace_.device(), [&] { state_.load_file(file, flags, *model_->weights(), workspace_); });
   call_.seed = seed;
+  ++state_generation_;
 }
 
 void Context::reset() {
   const Busy busy(&busy_);
-  state_.reset();
+  if (state_.is_shared()) {
+    with_memory_of(workspace_.device(), [&] { state_.restore(*model_->weights(), workspace_); });
+  } else {
+    state_.reset();
+  }
+  ++state_generation_;
 }
 
 }  // namespace aotpack::runtime

@@ -31,6 +31,9 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
+  const Model& model() const noexcept { return *model_; }
+  // A number that no other context of the process has had.
+  uint64_t id() const noexcept { return id_; }
   int32_t num_threads() const noexcept { return num_threads_; }
   void set_num_threads(int32_t num_threads);
   void set_seed(uint64_t seed) noexcept { call_.seed = seed; }
@@ -59,6 +62,8 @@ class Context {
   DLManagedTensorVersioned* to_device(const DLTensor& tensor);
   // See aotpack_context_get_state and the like. Refused while a call is running, as another call is.
   DLManagedTensorVersioned* get_state(size_t index);
+  DLManagedTensorVersioned* share_state(size_t index);
+  uint64_t state_generation() const noexcept { return state_generation_; }
   void load_state(const char* const* names, const DLTensor* const* tensors, size_t count);
   void save_state_file(const std::string& path);
   void load_state_file(const std::string& path, uint64_t flags);
@@ -86,6 +91,7 @@ class Context {
   // Gives back, at the end of a call, what the call still holds.
   class Cleanup;
 
+  void check_state_index(size_t index) const;
   EntryScratch& prepare(size_t entry, size_t num_outputs);
   // `shared` is the table of the weights.
   const aotpack_module_tensor* constants_of(const Step& step, const WeightSet& weights,
@@ -104,6 +110,7 @@ class Context {
   DLManagedTensorVersioned* take_output(const ValueRecord& value, aotpack_module_tensor& output);
 
   Model* model_;
+  const uint64_t id_;
   int32_t num_threads_ = 1;
   std::atomic<bool> busy_{false};
   Workspace workspace_;
@@ -112,6 +119,7 @@ class Context {
   CallState call_;
   std::vector<std::unique_ptr<EntryScratch>> scratch_;  // by entry, made at its first call
   State state_;
+  uint64_t state_generation_ = 0;
   bool atomic_ = false;
   bool check_finite_ = false;
   std::vector<std::shared_ptr<const WeightSet>> captured_;

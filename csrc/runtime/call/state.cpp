@@ -38,12 +38,33 @@ void State::make(uint32_t constant, const WeightSet& weights, const Workspace& w
   copy.data = copy.map.data();
   if (copy.data != nullptr) return;
   make_room(constant, workspace);
-  const size_t bytes = extent_bytes(archive.manifest().constants[constant]);
+  fill(constant, weights, workspace);
+}
+
+void State::fill(uint32_t constant, const WeightSet& weights, const Workspace& workspace) {
+  const size_t bytes = extent_bytes(model_.archive().manifest().constants[constant]);
   if (model_.is_on_host(constant)) {
-    std::memcpy(copy.data, weights.host_data(constant), bytes);
+    std::memcpy(data(constant), weights.host_data(constant), bytes);
   } else {
-    workspace.stream().copy(copy.data, weights.data(constant), bytes);
+    workspace.stream().copy(data(constant), weights.data(constant), bytes);
   }
+}
+
+void State::restore(const WeightSet& weights, const Workspace& workspace) {
+  for (const uint32_t constant : model_.state()) fill(constant, weights, workspace);
+  workspace.stream().wait();
+}
+
+void State::copy_from(const State& other, const Workspace& workspace) {
+  for (const uint32_t constant : model_.state()) {
+    const size_t bytes = extent_bytes(model_.archive().manifest().constants[constant]);
+    if (model_.is_on_host(constant)) {
+      std::memcpy(data(constant), other.data(constant), bytes);
+    } else {
+      workspace.stream().copy_on_device(data(constant), other.data(constant), bytes);
+    }
+  }
+  workspace.stream().wait();
 }
 
 void State::make_room(uint32_t constant, const Workspace& workspace) {
@@ -66,7 +87,35 @@ void State::reset() noexcept {
     if (copy.block != nullptr) Allocator::release_block(copy.block);
   }
   copies_.clear();
+  shared_ = false;
   ++version_;
+}
+
+DLManagedTensorVersioned* State::share(size_t index, const WeightSet& weights, const Workspace& workspace) {
+  ensure(weights, workspace);
+  const uint32_t constant = model_.state()[index];
+  const ConstantRecord& record = model_.archive().manifest().constants[constant];
+  Copy& copy = copies_[constant];
+  if (copy.block == nullptr) {
+    // Blocks can be kept beyond the context, pages of the file cannot.
+    Copy mapped;
+    std::swap(mapped, copy);
+    try {
+      make_room(constant, workspace);
+    } catch (...) {
+      std::swap(mapped, copy);
+      throw;
+    }
+    std::memcpy(copy.data, mapped.data, extent_bytes(record));
+    ++version_;
+  }
+  DLManagedTensorVersioned* tensor =
+      make_tensor(workspace, model_.is_on_host(constant), copy.block, copy.data, *record.dtype,
+                  static_cast<int32_t>(record.shape.size()), record.shape.data(), record.stride.data());
+  if (tensor == nullptr) no_state_memory(extent_bytes(record), record);
+  Allocator::retain_block(copy.block);
+  shared_ = true;
+  return tensor;
 }
 
 DLManagedTensorVersioned* State::get(size_t index, const WeightSet& weights, const Workspace& workspace) const {

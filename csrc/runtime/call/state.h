@@ -32,13 +32,20 @@ class State {
   // Copies the initial values, those of `weights`, unless there are copies already. Throws OUT_OF_MEMORY; there are
   // none then.
   void ensure(const WeightSet& weights, const Workspace& workspace);
-  // Lets the copies go.
+  // Lets the copies go. Tensors of share() keep their memory, which is no longer that of the state.
   void reset() noexcept;
+  // Gives all copies the initial values, those of `weights`, where they are. Only after ensure().
+  void restore(const WeightSet& weights, const Workspace& workspace);
+  // Whether there are tensors that share memory with the copies, which therefore stay where they are.
+  bool is_shared() const noexcept { return shared_; }
   // The context's copy of a mutated constant. Only after ensure().
   void* data(size_t constant) const noexcept { return copies_[constant].data; }
 
   // A new row-major tensor with the value of model.state()[index]. Throws OUT_OF_MEMORY.
   DLManagedTensorVersioned* get(size_t index, const WeightSet& weights, const Workspace& workspace) const;
+  // A tensor over the copy of model.state()[index], with the strides of its record. Makes the copies. Throws
+  // OUT_OF_MEMORY.
+  DLManagedTensorVersioned* share(size_t index, const WeightSet& weights, const Workspace& workspace);
   // Replaces all values. Throws INVALID_ARGUMENT with everything that is wrong, or OUT_OF_MEMORY; nothing has changed
   // then.
   void load(const char* const* names, const DLTensor* const* tensors, size_t count, const WeightSet& weights,
@@ -62,6 +69,10 @@ class State {
 
   void copy_from_device(const DLTensor& given, uint32_t constant, const Workspace& workspace);
   void make(uint32_t constant, const WeightSet& weights, const Workspace& workspace);
+  // Copies the initial value to where the copy is.
+  void fill(uint32_t constant, const WeightSet& weights, const Workspace& workspace);
+  // Copies the values of another state of the model to where the copies are.
+  void copy_from(const State& other, const Workspace& workspace);
   // Memory for a copy, whose contents are whatever they are.
   void make_room(uint32_t constant, const Workspace& workspace);
   // Where a value is now, in the layout of its record.
@@ -77,6 +88,7 @@ class State {
 
   const Model& model_;
   std::vector<Copy> copies_;  // by constant; empty: there are none
+  bool shared_ = false;
   uint64_t version_ = 1;
 };
 

@@ -164,7 +164,11 @@ void State::load_file(const SafetensorsReader& file, uint64_t flags, const Weigh
     }
   }
   workspace.stream().wait();
-  swap(incoming);
+  if (is_shared()) {
+    copy_from(incoming, workspace);
+  } else {
+    swap(incoming);
+  }
 }
 
 }  // namespace aotpack::runtime

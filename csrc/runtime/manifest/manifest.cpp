@@ -8,6 +8,7 @@
 #include "base/strided.h"
 #include "manifest/entry.h"
 #include "manifest/fields.h"
+#include "manifest/halves.h"
 #include "manifest/implementation.h"
 #include "manifest/weights.h"
 
@@ -160,6 +161,7 @@ Manifest parse_manifest(std::string_view text) {
     read_entry(node, manifest, &manifest.entries[i]);
     entry_names.add(node, manifest.entries[i].name);
   }
+  find_backwards(entries, &manifest);
   check_state(entries, manifest);
   read_report(root.at("report"), manifest);
   if (version >= Manifest::kDescriptionVersion) read_report(root.at("description"), manifest);

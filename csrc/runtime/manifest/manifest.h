@@ -139,6 +139,15 @@ struct VariantRecord {
   std::vector<ImplementationRecord> implementations;
 };
 
+// The entry that computes the gradients of another one, the forward.
+struct BackwardRecord {
+  uint32_t entry = 0;
+  uint32_t num_results = 0;         // outputs of the forward that its result has; they come first
+  std::vector<uint32_t> outputs;    // of the forward, that the backward reads: its first inputs
+  std::vector<uint32_t> inputs;     // likewise; the next inputs of the backward
+  std::vector<uint32_t> gradients;  // the output of the forward that each further input is the gradient of
+};
+
 struct EntryRecord {
   std::string name;
   std::vector<DimRecord> dims;
@@ -146,6 +155,7 @@ struct EntryRecord {
   std::vector<ValueRecord> inputs;
   std::vector<ValueRecord> outputs;
   std::vector<VariantRecord> variants;
+  std::optional<BackwardRecord> backward;
 };
 
 // A tensor of the source model's state dict.

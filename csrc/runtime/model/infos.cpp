@@ -40,6 +40,11 @@ aotpack_dim_info dim_info(const EntryRecord& record, const SizeRecord& size) {
 EntryInfos::EntryInfos(const EntryRecord& record, DLDevice device) {
   add(record, record.inputs, device, &inputs_);
   add(record, record.outputs, device, &outputs_);
+  if (!record.backward.has_value()) return;
+  const BackwardRecord& backward = *record.backward;
+  has_backward_ = true;
+  backward_ = {sizeof backward_, backward.entry, backward.num_results, backward.gradients.size(),
+               backward.gradients.data()};
 }
 
 void EntryInfos::add(const EntryRecord& record, const std::vector<ValueRecord>& values, DLDevice device,

@@ -21,6 +21,8 @@ class EntryInfos {
 
   const std::vector<aotpack_value_info>& inputs() const noexcept { return inputs_; }
   const std::vector<aotpack_value_info>& outputs() const noexcept { return outputs_; }
+  // NULL without one.
+  const aotpack_backward_info* backward() const noexcept { return has_backward_ ? &backward_ : nullptr; }
 
  private:
   void add(const EntryRecord& record, const std::vector<ValueRecord>& values, DLDevice device,
@@ -31,6 +33,8 @@ class EntryInfos {
   std::deque<std::vector<const aotpack_dim_info*>> dim_lists_;
   std::vector<aotpack_value_info> inputs_;
   std::vector<aotpack_value_info> outputs_;
+  aotpack_backward_info backward_{};
+  bool has_backward_ = false;
 };
 
 // Of a WeightRecord or a ConstantRecord, which must outlive the info.

@@ -204,7 +204,7 @@ def initial_tensor(model: Any, name: str, value: Any, made: torch.Tensor) -> tor
 def _free(graph_module: torch.fx.GraphModule, taken: set[str], name: str) -> str:
     """A path at which the graph module has nothing, made of identifiers."""
     parts = ["".join(c if c.isalnum() or c == "_" else "_" for c in part) or "_" for part in name.split(".")]
-    wanted = ".".join(parts)
+    wanted = ("." if _has_room(graph_module, parts[:-1]) else "_").join(parts)
     number, free = 1, wanted
     while free in taken or not _is_free(graph_module, free.split(".")):
         number += 1
@@ -212,13 +212,22 @@ def _free(graph_module: torch.fx.GraphModule, taken: set[str], name: str) -> str
     return free
 
 
-def _is_free(module: Any, path: Sequence[str]) -> bool:
-    for part in path[:-1]:
+def _has_room(module: Any, path: Sequence[str]) -> bool:
+    """Whether all that there is on a path are modules."""
+    for part in path:
         if not hasattr(module, part):
             return True
         module = getattr(module, part)
         if not isinstance(module, torch.nn.Module):
             return False
+    return True
+
+
+def _is_free(module: Any, path: Sequence[str]) -> bool:
+    for part in path[:-1]:
+        if not hasattr(module, part):
+            return True
+        module = getattr(module, part)
     return not hasattr(module, path[-1])
 
 

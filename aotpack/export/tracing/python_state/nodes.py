@@ -34,6 +34,9 @@ _HOOKS = {
 _FOREIGN = frozenset({"torch", "numpy", "sympy", "aotpack", "builtins", "triton"}) | sys.stdlib_module_names
 _METHODS = (types.FunctionType, staticmethod, classmethod, property, functools.cached_property)
 
+# The attribute of a module in the place of a model that is the model: names and labels are as without the module.
+STANDS_FOR = "stands_for_model"
+
 
 class Node:
     """One mutable object.
@@ -108,6 +111,12 @@ class Attributes(Node):
             self.owner.__dict__.pop(key, None)
         else:
             self.owner.__dict__[key] = value
+
+    def entry_label(self, key: Any) -> str:
+        return "self" if key == STANDS_FOR else super().entry_label(key)
+
+    def entry_name(self, key: Any) -> str:
+        return "" if key == STANDS_FOR else super().entry_name(key)
 
 
 class Items(Node):
