@@ -263,7 +263,9 @@ def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
             size = format_bytes(sum(manifest.files[file].size for file in files))
             kernels = str(sum(len(module.kernels) for module in implementation.modules))
             code = [device_code(implementation.modules)] if cuda else []
-            table.add_row(variant.name, implementation.target, size, kernels, *code, variant.when or "always")
+            table.add_row(
+                variant.name, implementation.target, size, kernels, *code, variant.when(entry.inputs) or "always"
+            )
     console.print(table)
     if cuda:
         console.print(NOTE, style="dim", soft_wrap=True)

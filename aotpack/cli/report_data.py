@@ -166,7 +166,7 @@ def _variant(
 ) -> Json:
     return {
         "name": variant.name,
-        "when": variant.when or "always",
+        "when": variant.when(entry.inputs) or "always",
         "passes": [dict(found) for found in passes],
         "nodes": None if described is None else _nodes(described),
         "classes": {} if described is None else dict(described.modules),

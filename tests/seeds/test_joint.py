@@ -1,21 +1,19 @@
 """Joint graphs: a loss, its gradients, and what a call writes to its inputs are eager's.
 
 The scenarios of the third seed document, "AOTAutograd". Where a scenario compiles, an archive is built and called in a
-process without torch. Calls whose inputs share memory are made in this process: what is sent to another is a copy.
+process without torch. Inputs that share memory are in test_joint_aliases.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-import aotpack
-from aotpack.errors import CaptureError, InputError
+from aotpack.errors import CaptureError
 from aotpack.export import aot_export
 from tests.support.building import assert_close, check_joint
 from tests.support.torchless import RemoteModel
@@ -145,52 +143,6 @@ class SecondDerivative(nn.Module):
 def test_double_backward_errors() -> None:
     with pytest.raises(CaptureError, match="double backward is not supported"):
         aot_export(SecondDerivative(), (torch.randn(3, 3),), mode="joint")
-
-
-def test_arg_dupe(built: Callable[..., Path]) -> None:
-    """The backward returns saved inputs: `y` is the gradient of `x`."""
-    x, y = wanted(3), wanted(3)
-    archive = aotpack.load(built(_product, (x, y), mode="joint"))
-    shared = torch.tensor([1.0, 2.0, 3.0])
-    gradients = archive(shared, shared)["input_gradients"]
-    assert_close(gradients, {"x": shared, "y": shared})
-    gradients["x"].zero_()
-    assert_close(shared, torch.tensor([1.0, 2.0, 3.0]))
-
-
-def _accumulate(a: Tensor, b: Tensor) -> Tensor:
-    a.add_(1)
-    return a + b
-
-
-def test_arg_dupe_mutated_and_alias_inputs(built: Callable[..., Path]) -> None:
-    """Views of one base may be passed as long as they do not share what is written."""
-    archive = aotpack.load(built(_accumulate, (torch.randn(3), torch.randn(3))))
-    base = torch.arange(6.0)
-    expected = base.clone()
-    assert_close(archive(base[:3], base[3:]), _accumulate(expected[:3], expected[3:]))
-    assert_close(base, expected)
-    for a, b in ((base[:3], base[:3]), (base[:3], base[2:5])):
-        with pytest.raises(InputError, match="inputs 'a' and 'b' share memory, but the call writes to 'a'"):
-            archive(a, b)
-    assert_close(base, expected)
-
-
-@pytest.mark.parametrize("start", [0, 2])
-def test_arg_dupe_mutated_in_the_example(start: int) -> None:
-    base = torch.randn(6)
-    with pytest.raises(CaptureError, match="example inputs 'a' and 'b' share memory"):
-        aot_export(_accumulate, (base[:3], base[start : start + 3]))
-
-
-def test_arg_dupe_mutated_in_the_example_with_a_backward() -> None:
-    def model(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        a.add_(1)
-        return (x * a * b).sum()
-
-    base = torch.randn(3)
-    with pytest.raises(CaptureError, match="example inputs 'a' and 'b' share memory"):
-        aot_export(model, (wanted(3), base, base), mode="joint")
 
 
 class OwnParameter(nn.Module):

@@ -23,7 +23,7 @@ from aotpack.export.capture.joint import joint
 from aotpack.export.capture.streaming import StreamedWeights, WeightFiles
 from aotpack.export.capture.training import MODE as TRAIN_STEP
 from aotpack.export.capture.training import training as captured_training
-from aotpack.export.capture.variants import Variants, with_variants
+from aotpack.export.capture.variants import Variant, Variants, with_variants
 from aotpack.export.custom_ops.triton_launches import launches_traced
 from aotpack.export.diagnostics.internal_errors import reported
 from aotpack.export.ir import pytree_spec
@@ -38,6 +38,7 @@ from aotpack.export.tracing.interface import Call
 from aotpack.export.tracing.numbers import taking_tensors
 from aotpack.export.tracing.plain import from_plain, taking_plain
 from aotpack.export.tracing.python_state import snapshot
+from aotpack.export.tracing.same_inputs import as_one
 from aotpack.export.tracing.sparse import refuse_sparse_inputs
 from aotpack.export.tracing.values import normal_tensors, taking_names
 from aotpack.export.training.options import TrainingOptions
@@ -72,7 +73,7 @@ def aot_export(
     *,
     mode: str = "forward",
     dynamic_shapes: Any = None,
-    variants: Variants | Sequence[Mapping[str, int]] | None = None,
+    variants: Variants | Sequence[Mapping[str, int] | Variant] | None = None,
     entry: str | None = None,
     method: str = "forward",
     weights: WeightFiles | None = None,
@@ -114,8 +115,8 @@ def aot_export(
             `Dim`; for any scalar `aotpack.DYNAMIC`. `"auto"`: every size that the model supports is dynamic. Omitted
             axes are static. A declared dim that the model fixes is an error. `notes` of the program list ranges that
             were narrowed, with the reasons.
-        variants: programs for fixed sizes in the same entry (docs/dims.md): for each the dims that it fixes, by name,
-            `{}` for the general program; or a `Variants`.
+        variants: programs for fixed sizes, or for inputs that are one tensor, in the same entry (docs/dims.md): for
+            each a `Variant`, or only the dims that it fixes, by name; `{}` is the general program. Or a `Variants`.
         entry: the name of the archive's entry. Default: the name of `method`, or `mode` if it is not "forward".
         method: the method of the module to capture.
         weights: a `.safetensors` file (or several, or an index) with the module's state dict. The module's parameters
@@ -157,6 +158,24 @@ def aot_export(
     if isinstance(args, torch.Tensor):
         raise CaptureError("args must be a tuple of arguments, got a tensor", hint="use (x,) for one argument")
     _check_call(model, args, kwargs)
+    return _captured(model, args, kwargs, mode, dynamic_shapes, variants, entry, method, weights)
+
+
+def _captured(
+    model: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    mode: str,
+    dynamic_shapes: Any,
+    variants: Variants | Sequence[Mapping[str, int] | Variant] | None,
+    entry: str | None,
+    method: str,
+    weights: WeightFiles | None,
+    same: Sequence[Sequence[str]] = (),
+) -> Program:
+    """The program of `"forward"` or `"joint"`. `same`: groups of inputs, by name, that are one tensor: the first of
+    each, which the program reads in the place of the others.
+    """
     is_module = isinstance(model, torch.nn.Module)
     module = model if isinstance(model, torch.nn.Module) else _Function(model)
     if method != "forward":
@@ -183,6 +202,10 @@ def aot_export(
         called, args_taken, kwargs_taken = taking_tensors(module, call_args, call_kwargs, shapes.numbers)
         names = pytree_spec.positional_names(function, len(call_args))
         call = Call(args_taken, kwargs_taken, names, shapes.declared, shapes.numbers, shapes.demanded)
+        if same:
+            leaves = {name: leaf for leaf, name in enumerate(call.leaf_names())}
+            call = replace(call, same={leaves[name]: leaves[first] for first, *others in same for name in others})
+            called = as_one(called, call.args, call.kwargs, call.same)
         if absent is not None:
             with absent.stand_ins():
                 fake = absent.fake_call(call_args, call_kwargs)
@@ -202,11 +225,10 @@ def aot_export(
     if variants is None:
         return program
 
-    def again(new_args: Any, new_kwargs: Any, *, dynamic_shapes: Any) -> Program:
+    def again(new_args: Any, new_kwargs: Any, *, dynamic_shapes: Any, same: Sequence[Sequence[str]] = ()) -> Program:
         old_args, old_kwargs = restored((new_args, new_kwargs))
         given = from_plain(old_args, tuple(args)), from_plain(old_kwargs, kwargs or {})
-        options: Any = {"entry": entry, "method": method, "weights": weights}
-        return aot_export(model, *given, mode=mode, dynamic_shapes=dynamic_shapes, **options)
+        return _captured(model, *given, mode, dynamic_shapes, None, entry, method, weights, same)
 
     return with_variants(program, variants, call_args, call_kwargs, again)
 

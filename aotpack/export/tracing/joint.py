@@ -84,7 +84,7 @@ class _Arguments:
         source: by placeholder, the one that stands for it: itself, or the first that holds the same tensor (tied
             parameters), since AOTAutograd wants each tensor once.
         traced: the placeholders that are arguments: tensors that stand for themselves, and ints that vary.
-        wanted: the placeholders whose gradients are wanted, in the order asked for.
+        wanted: the placeholders whose gradients are wanted, in the order asked for; some perhaps twice.
     """
 
     specs: Sequence[InputSpec]
@@ -201,7 +201,7 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
     written = [by_name[name] for name in signature.user_inputs_to_mutate.values()]
     returned: Any = traced.graph.output_node().args[0]
     forward_results: Any = forward.output_node().args[0]
-    if len(returned) != len(written) + len(forward_results) + len(arguments.wanted):
+    if len(returned) != len(written) + len(forward_results) + len(set(arguments.wanted)):
         raise CaptureError(
             "the model writes one value to several of its inputs or buffers, which cannot be captured with a backward",
             hint="write a copy of the value, x.clone(), to each",
@@ -284,7 +284,7 @@ def _assemble(
     for position, value in zip(returned, results[count : count + len(returned)], strict=True):
         outputs[position] = value
     # Gradients come in the order of the arguments.
-    gradients = dict(zip(sorted(arguments.wanted), results[count + len(returned) :], strict=True))
+    gradients = dict(zip(sorted(set(arguments.wanted)), results[count + len(returned) :], strict=True))
     graph.output((*outputs, *(gradients[i] for i in arguments.wanted)))
     return torch.fx.GraphModule(root, graph)
 
