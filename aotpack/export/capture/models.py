@@ -9,6 +9,7 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from aotpack.errors import CaptureError
 from aotpack.export.capture.absent import AbsentWeights, named_tensors
 from aotpack.export.capture.dynamic_shapes import parse
 from aotpack.export.capture.forward import forward
+from aotpack.export.capture.input_gradients import for_each_set, requiring
 from aotpack.export.capture.joint import joint
 from aotpack.export.capture.streaming import StreamedWeights, WeightFiles
 from aotpack.export.capture.training import MODE as TRAIN_STEP
@@ -81,6 +83,7 @@ def aot_export(
     loss_args: Sequence[Any] = (),
     optimizer: torch.optim.Optimizer | Callable[..., None] | None = None,
     training: TrainingOptions | None = None,
+    input_gradients: Sequence[Sequence[str]] | None = None,
 ) -> Program:
     """Captures one call of `model` ahead of time.
 
@@ -131,6 +134,10 @@ def aot_export(
             have stay constants. Or a function of a parameter, its gradient and its state (a dict that is empty in the
             first step), which writes to the parameter, and whose keyword-only defaults are the hyperparameters.
         training: see `TrainingOptions`.
+        input_gradients: for `"joint"`: sets of inputs, by name, instead of those that require grad in the example call.
+            Each set is an entry of its own, `joint[x,y]` for `("x", "y")`; `Model.entry` chooses one of them
+            (docs/gradients.md). The program is that of the first set and has the others as companions, which
+            `build_archive` puts into the same archive.
 
     Raises:
         WeightsNotFoundError, WeightsFileError: a file of `weights` cannot be read.
@@ -139,8 +146,10 @@ def aot_export(
         InternalError: a bug in aotpack, with the place in the model if known.
     """
     if mode == TRAIN_STEP:
-        if weights is not None or method != "forward" or variants is not None:
-            raise CaptureError(f'weights, method and variants are not for mode="{TRAIN_STEP}"', hint="omit them")
+        if weights is not None or method != "forward" or variants is not None or input_gradients is not None:
+            raise CaptureError(
+                f'weights, method, variants and input_gradients are not for mode="{TRAIN_STEP}"', hint="omit them"
+            )
         options = training or TrainingOptions()
         program = captured_training(
             model, args, kwargs or {}, dynamic_shapes, loss, loss_args, optimizer, options, aot_export
@@ -155,10 +164,13 @@ def aot_export(
         raise CaptureError(
             f'loss, loss_args, optimizer and training are for mode="{TRAIN_STEP}", not {mode!r}', hint="omit them"
         )
+    if input_gradients is not None and mode != "joint":
+        raise CaptureError('input_gradients is for mode="joint"', hint="omit it")
     if isinstance(args, torch.Tensor):
         raise CaptureError("args must be a tuple of arguments, got a tensor", hint="use (x,) for one argument")
     _check_call(model, args, kwargs)
-    return _captured(model, args, kwargs, mode, dynamic_shapes, variants, entry, method, weights)
+    capture = partial(_captured, model, args, kwargs, mode, dynamic_shapes, variants, entry, method, weights)
+    return capture() if input_gradients is None else for_each_set(input_gradients, capture)
 
 
 def _captured(
@@ -171,10 +183,15 @@ def _captured(
     entry: str | None,
     method: str,
     weights: WeightFiles | None,
+    wanted: Sequence[str] | None = None,
     same: Sequence[Sequence[str]] = (),
 ) -> Program:
-    """The program of `"forward"` or `"joint"`. `same`: groups of inputs, by name, that are one tensor: the first of
-    each, which the program reads in the place of the others.
+    """The program of `"forward"` or `"joint"`.
+
+    Args:
+        wanted: the inputs whose gradients the program returns; None: those that require grad.
+        same: groups of inputs, by name, that are one tensor: the first of each, which the program reads in the place of
+            the others.
     """
     is_module = isinstance(model, torch.nn.Module)
     module = model if isinstance(model, torch.nn.Module) else _Function(model)
@@ -188,6 +205,11 @@ def _captured(
     module, plain_args, plain_kwargs = taking_plain(module, tuple(args), dict(kwargs or {}))
     module, named_args, named_kwargs, restored = taking_names(module, plain_args, plain_kwargs)
     call_args, call_kwargs = eager.detached((named_args, named_kwargs))
+    names = pytree_spec.positional_names(function, len(call_args))
+    entry_name = entry or (mode if mode != "forward" else method)
+    if wanted is not None:
+        call_args, call_kwargs, suffix = requiring(call_args, call_kwargs, names, wanted)
+        entry_name += suffix
     absent = _absent(module, weights, mode, is_module=is_module)
     eager.check_devices(module, (call_args, call_kwargs), without_values=absent is not None)
     shapes = parse(function, module.forward, call_args, call_kwargs, dynamic_shapes)
@@ -200,7 +222,6 @@ def _captured(
         snapshot.watching(),
     ):
         called, args_taken, kwargs_taken = taking_tensors(module, call_args, call_kwargs, shapes.numbers)
-        names = pytree_spec.positional_names(function, len(call_args))
         call = Call(args_taken, kwargs_taken, names, shapes.declared, shapes.numbers, shapes.demanded)
         if same:
             leaves = {name: leaf for leaf, name in enumerate(call.leaf_names())}
@@ -218,8 +239,7 @@ def _captured(
     if anew:
         text = "cross-attention caches that are empty in the model are computed in each call"
         program = replace(program, notes=(*program.notes, Note("capture", text)))
-    default_entry = mode if mode != "forward" else method
-    program = replace(program, signature=replace(program.signature, name=entry or default_entry))
+    program = replace(program, signature=replace(program.signature, name=entry_name))
     if isinstance(model, torch.nn.Module):
         program = replace(program, source_module=model, state_dict=module.state_dict(keep_vars=True))
     if variants is None:
@@ -228,7 +248,7 @@ def _captured(
     def again(new_args: Any, new_kwargs: Any, *, dynamic_shapes: Any, same: Sequence[Sequence[str]] = ()) -> Program:
         old_args, old_kwargs = restored((new_args, new_kwargs))
         given = from_plain(old_args, tuple(args)), from_plain(old_kwargs, kwargs or {})
-        return _captured(model, *given, mode, dynamic_shapes, None, entry, method, weights, same)
+        return _captured(model, *given, mode, dynamic_shapes, None, entry, method, weights, wanted, same)
 
     return with_variants(program, variants, call_args, call_kwargs, again)
 
