@@ -24,6 +24,8 @@ CODE_ONLY_VERSION = 7
 DESCRIPTION_VERSION = 8
 # From this version on, variants may be for inputs that are one tensor.
 SAME_VERSION = 9
+# From this version on, descriptions say which nodes belong to a backward.
+SEQUENCE_VERSION = 9
 # The logical devices of an archive of one device.
 MAIN_DEVICE = "main"
 MAX_RANK = 16

@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
 import aotpack
+from aotpack.archive import ArchiveReader
+from aotpack.archive.description import read_description
+from aotpack.cli.app import app
 from aotpack.errors import CaptureError, EntryNotFoundError
 from aotpack.export import BuildOptions, aot_export, build_archive
 from tests.support.building import assert_close, check_joint
@@ -82,6 +86,73 @@ def test_mutation1_of_slices_and_views(build: Build) -> None:
     passed, expected = (x.clone(), y.clone()), (x.clone(), y.clone())
     assert_close(archive(*passed), model(*expected))
     assert_close(passed, expected)
+
+
+class Sequence(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(4, 4, 1, padding="same")
+        self.bn1 = nn.BatchNorm2d(4)
+        self.relu1 = nn.ReLU()
+        self.fc1 = nn.Linear(64, 1)
+        self.loss_fn = nn.L1Loss()
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        y = self.relu1(self.bn1(self.conv1(x))) + x
+        loss: Tensor = self.loss_fn(self.fc1(torch.flatten(y)), target)
+        return loss
+
+
+def test_eager_sequence_nr_and_the_table_of_aot(built: Callable[..., Path]) -> None:
+    """What is computed in the backward names the operator of the forward, and has its number and its module."""
+    path = built(Sequence(), (torch.rand(1, 4, 4, 4), torch.rand(1)), mode="joint")
+    with ArchiveReader(path) as reader:
+        description = read_description(reader)
+        (implementation,) = reader.manifest.entries[0].variants[0].implementations
+    assert description is not None
+    described = description["joint"]["default"]
+    derived = {node.operator: node for node in described.nodes if node.backward_of}
+    recorded = {node.sequence: node for node in reversed(described.nodes) if node.kind == "call"}
+    for operator, source, module in (
+        ("aten.convolution_backward", "aten.convolution", "conv1"),
+        ("aten.native_batch_norm_backward", "aten._native_batch_norm_legit_functional", "bn1"),
+        ("aten.threshold_backward", "aten.relu", "relu1"),
+        ("aten.sgn", "aten.abs", "loss_fn"),
+    ):
+        node = derived[operator]
+        assert (node.backward_of, node.module) == (source, module)
+        assert node.sequence is not None
+        forward = recorded[node.sequence]
+        assert (forward.operator, forward.module, forward.backward_of) == (source, module, "")
+    numbers = [node.sequence for node in described.nodes if node.sequence is not None and node.backward_of]
+    assert numbers[0] > numbers[-1] == 0
+    kernels = implementation.steps[0].module.kernels
+    (step,) = described.targets[implementation.target]
+    assert all(
+        any(described.nodes[index].backward_of for index in nodes)
+        for kernel, nodes in zip(kernels, step.kernels, strict=True)
+        if any("backward" in operator for operator in kernel.ops)
+    )
+    text = CliRunner().invoke(app, ["inspect", "--kernels", str(path)], env={"COLUMNS": "400"}).output
+    assert "aten.relu in relu1" in text
+    assert "aten.convolution in conv1" in text
+
+
+def test_split_with_sizes_aot_autograd_cleans_up_traceback_meta(build: Build) -> None:
+    """The parts of a split, of which each has a gradient of its own, and no part the number of another."""
+
+    def model(x: Tensor) -> Tensor:
+        first, second, third = torch.ops.aten.split_with_sizes(x, [7, 16, 9])
+        return first.sum() + second.square().sum() + third.exp().sum()
+
+    x = wanted(32)
+    program = aot_export(model, (x,), mode="joint")
+    derived = [node for node in program.graph.nodes if "backward_of" in node.meta]
+    sources = {node.meta["sequence"]: node.meta["backward_of"] for node in derived}
+    # The backward of an addition computes nothing.
+    assert sorted(sources.values()) == ["aten.exp", "aten.pow", "aten.split_with_sizes", *["aten.sum"] * 3]
+    (gradient,) = torch.autograd.grad(model(x), x)
+    assert_close(build(model, (x,), mode="joint")(x.detach())["input_gradients"]["x"], gradient)
 
 
 def _update(x: Tensor) -> Tensor:

@@ -21,8 +21,7 @@ from aotpack.export.driver.compiled import CompiledUnit
 from aotpack.export.ir import origins, regions
 from aotpack.export.ir.dims import dims_of_symbols
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import layer_of, modules_around
-from aotpack.export.partition.costs import operator_name
+from aotpack.export.ir.rewriter import layer_of, modules_around, operator_name
 from aotpack.export.partition.split import SplitProgram
 from aotpack.export.symbolic_shapes.dims import shape_element
 from aotpack.export.symbolic_shapes.guards import dim_symbol
@@ -117,6 +116,8 @@ class _Described:
             values=tuple(self._values(node.meta.get("val"))) if node.op != "output" else (),
             graphs=tuple(graphs),
             stage=self._stages.get(name),
+            sequence=node.meta.get("sequence"),
+            backward_of=node.meta.get("backward_of", ""),
         )
 
     def _operator(self, path: str, node: torch.fx.Node) -> str:

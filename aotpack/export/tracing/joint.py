@@ -36,6 +36,7 @@ from aotpack.export.torch_compat.older_torch import captures_mended
 from aotpack.export.torch_compat.onednn import without_onednn
 from aotpack.export.torch_compat.patches import always, applied
 from aotpack.export.tracing.numbers import NUMBER_DTYPES, constant, number_kind
+from aotpack.export.tracing.sequences import number_calls
 
 aten = torch.ops.aten
 
@@ -286,6 +287,7 @@ def _assemble(
     # Gradients come in the order of the arguments.
     gradients = dict(zip(sorted(set(arguments.wanted)), results[count + len(returned) :], strict=True))
     graph.output((*outputs, *(gradients[i] for i in arguments.wanted)))
+    number_calls(graph)
     return torch.fx.GraphModule(root, graph)
 
 
