@@ -198,4 +198,16 @@ TEST_CASE("variants: inputs that are one tensor are in one place, also where the
     CHECK(refusal(context, {dense, MutableTensorView(data.data() + 1, {4})}) ==
           shared + "needs 'x' is 'y', got tensors with different addresses");
   }
+  // The only variant: its condition is that of every call.
+  ArchiveWriter writer;
+  writer.files = {{"modules/x86-64/forward", read_bytes(MODULE_same)}};
+  Json only = variant("x is y", {}, {module(0, {}, {"alloc"})});
+  only["same"] = Json::array({Json::array({0, 1})});
+  writer.manifest =
+      manifest({}, {entry("forward", {}, {value("x", "float32", {4}, {}, true), value("y", "float32", {4})},
+                          {value("output", "float32", {4})}, {only})});
+  Context context = context_of(writer);
+  float one[4] = {}, other[4] = {};
+  CHECK(refusal(context, {MutableTensorView(one, {4}), TensorView(other, {4})}) ==
+        "the call must satisfy 'x' is 'y', got tensors with different addresses");
 }

@@ -13,14 +13,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from typer.testing import CliRunner
 
 import aotpack
-from aotpack.archive import ArchiveReader
-from aotpack.archive.description import read_description
-from aotpack.cli.app import app
-from aotpack.errors import CaptureError, EntryNotFoundError
-from aotpack.export import BuildOptions, aot_export, build_archive
+from aotpack.errors import CaptureError, InputError
+from aotpack.export import aot_export
 from tests.support.building import assert_close, check_joint
 from tests.support.torchless import RemoteModel
 
@@ -88,73 +84,6 @@ def test_mutation1_of_slices_and_views(build: Build) -> None:
     assert_close(passed, expected)
 
 
-class Sequence(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(4, 4, 1, padding="same")
-        self.bn1 = nn.BatchNorm2d(4)
-        self.relu1 = nn.ReLU()
-        self.fc1 = nn.Linear(64, 1)
-        self.loss_fn = nn.L1Loss()
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        y = self.relu1(self.bn1(self.conv1(x))) + x
-        loss: Tensor = self.loss_fn(self.fc1(torch.flatten(y)), target)
-        return loss
-
-
-def test_eager_sequence_nr_and_the_table_of_aot(built: Callable[..., Path]) -> None:
-    """What is computed in the backward names the operator of the forward, and has its number and its module."""
-    path = built(Sequence(), (torch.rand(1, 4, 4, 4), torch.rand(1)), mode="joint")
-    with ArchiveReader(path) as reader:
-        description = read_description(reader)
-        (implementation,) = reader.manifest.entries[0].variants[0].implementations
-    assert description is not None
-    described = description["joint"]["default"]
-    derived = {node.operator: node for node in described.nodes if node.backward_of}
-    recorded = {node.sequence: node for node in reversed(described.nodes) if node.kind == "call"}
-    for operator, source, module in (
-        ("aten.convolution_backward", "aten.convolution", "conv1"),
-        ("aten.native_batch_norm_backward", "aten._native_batch_norm_legit_functional", "bn1"),
-        ("aten.threshold_backward", "aten.relu", "relu1"),
-        ("aten.sgn", "aten.abs", "loss_fn"),
-    ):
-        node = derived[operator]
-        assert (node.backward_of, node.module) == (source, module)
-        assert node.sequence is not None
-        forward = recorded[node.sequence]
-        assert (forward.operator, forward.module, forward.backward_of) == (source, module, "")
-    numbers = [node.sequence for node in described.nodes if node.sequence is not None and node.backward_of]
-    assert numbers[0] > numbers[-1] == 0
-    kernels = implementation.steps[0].module.kernels
-    (step,) = described.targets[implementation.target]
-    assert all(
-        any(described.nodes[index].backward_of for index in nodes)
-        for kernel, nodes in zip(kernels, step.kernels, strict=True)
-        if any("backward" in operator for operator in kernel.ops)
-    )
-    text = CliRunner().invoke(app, ["inspect", "--kernels", str(path)], env={"COLUMNS": "400"}).output
-    assert "aten.relu in relu1" in text
-    assert "aten.convolution in conv1" in text
-
-
-def test_split_with_sizes_aot_autograd_cleans_up_traceback_meta(build: Build) -> None:
-    """The parts of a split, of which each has a gradient of its own, and no part the number of another."""
-
-    def model(x: Tensor) -> Tensor:
-        first, second, third = torch.ops.aten.split_with_sizes(x, [7, 16, 9])
-        return first.sum() + second.square().sum() + third.exp().sum()
-
-    x = wanted(32)
-    program = aot_export(model, (x,), mode="joint")
-    derived = [node for node in program.graph.nodes if "backward_of" in node.meta]
-    sources = {node.meta["sequence"]: node.meta["backward_of"] for node in derived}
-    # The backward of an addition computes nothing.
-    assert sorted(sources.values()) == ["aten.exp", "aten.pow", "aten.split_with_sizes", *["aten.sum"] * 3]
-    (gradient,) = torch.autograd.grad(model(x), x)
-    assert_close(build(model, (x,), mode="joint")(x.detach())["input_gradients"]["x"], gradient)
-
-
 def _update(x: Tensor) -> Tensor:
     with torch.no_grad():
         x.add_(1)
@@ -186,83 +115,16 @@ def test_call_fn_with_non_const_inputs_aot_unsafe_control_flow(build: Build) -> 
     def chosen(x: Tensor, y: Tensor) -> Tensor:
         return torch.where(y.sum() > 0, x * 2, x - 1).sum()
 
-    archive = build(chosen, (wanted(3), torch.ones(3)), mode="joint")
-    for sign, slope in ((1.0, 2.0), (-1.0, 1.0)):
-        gradient = archive(torch.ones(3), sign * torch.ones(3))["input_gradients"]["x"]
-        assert_close(gradient, torch.full((3,), slope))
+    def branches(x: Tensor, y: Tensor) -> Tensor:
+        return torch.cond(y.sum() > 0, lambda x: x * 2, lambda x: x.square() - 1, (x,)).sum()
 
-
-def _product(x: Tensor, y: Tensor) -> Tensor:
-    return (x * y).sum()
-
-
-@pytest.mark.parametrize("both", [False, True])
-def test_requires_grad_is_that_of_the_example(both: bool) -> None:
-    program = aot_export(_product, (wanted(3), torch.ones(3).requires_grad_(both)), mode="joint")
-    names = [spec.name for spec in program.signature.outputs if "input_gradients" in spec.name]
-    assert names == ["output.input_gradients.x", "output.input_gradients.y"][: 1 + both]
-
-
-class Weighted(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(3, 3))
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return (x @ self.weight + y).square().sum()
-
-
-SETS: tuple[tuple[str, ...], ...] = (("y", "x"), ("x",), ())
-
-
-def test_requires_grad_fake_via_dynamo_recompiles(tmp_path: Path, cache_dir: Path) -> None:
-    """An entry for each set of inputs whose gradients are wanted, in one archive, over the same weights."""
-    model, example = Weighted(), (torch.randn(2, 3), torch.randn(2, 3))
-    program = aot_export(
-        model, example, mode="joint", dynamic_shapes={"x": {0: "n"}, "y": {0: "n"}}, input_gradients=SETS
-    )
-    path = tmp_path / "sets.aotpack"
-    build_archive(program, path, options=BuildOptions(cache_dir=cache_dir))
-    archive = aotpack.load(path)
-    assert [entry.name for entry in archive.manifest.entries] == ["joint[x,y]", "joint[x]", "joint[]"]
-    # The weight for the product and for its backward, of all entries.
-    assert [constant.sources for constant in archive.manifest.constants] == [("weight",)] * 2
-    for wanted_names in SETS:
-        entry = archive.entry("joint", input_gradients=wanted_names[::-1])
-        for rows in (1, 3):
-            x, y = (torch.randn(rows, 3, requires_grad=name in wanted_names) for name in "xy")
-            loss = model(x, y)
-            gradients = torch.autograd.grad(loss, [model.weight, *(t for t in (x, y) if t.requires_grad)])
-            result = entry(x.detach(), y.detach())
-            assert set(result.get("input_gradients", {})) == set(wanted_names)
-            assert_close(result["outputs"], loss.detach())
-            assert_close([result["gradients"]["weight"], *result.get("input_gradients", {}).values()], list(gradients))
-    with pytest.raises(EntryNotFoundError) as error:
-        archive.context().entry("joint", input_gradients=["y"])
-    assert str(error.value) == (
-        "no entry 'joint' returns the gradients of 'y'; those that there are return: 'joint[x,y]': 'x', 'y'; "
-        "'joint[x]': 'x'; 'joint[]': no inputs"
-    )
-
-
-def test_requires_grad_of_what_has_no_gradient() -> None:
-    def model(x: Tensor, ids: Tensor) -> Tensor:
-        return x[ids].sum()
-
-    example = torch.randn(3), torch.tensor([0, 2])
-    for sets, message in (
-        ([("x", "z")], "the gradient of 'z' is wanted, which is not a floating-point tensor"),
-        ([("x", "ids")], "the gradient of 'ids' is wanted"),
-        ([("x", "x")], "an input twice"),
-        ([("x",), ("x",)], r"two sets for the entry 'joint\[x\]'"),
-        ([], "must be a list of sets"),
-        (["x"], "must be a list of sets"),
-        ([()], "there are no gradients to compute"),
-    ):
-        with pytest.raises(CaptureError, match=message):
-            aot_export(model, example, mode="joint", input_gradients=sets)
-    with pytest.raises(CaptureError, match='for mode="joint"'):
-        aot_export(model, example, input_gradients=[("x",)])
+    x = torch.tensor([1.0, 2.0, 3.0])
+    for model, below in ((chosen, torch.ones(3)), (branches, 2 * x)):
+        archive = build(model, (wanted(3), torch.ones(3)), mode="joint")
+        for sign, slope in ((1.0, torch.full((3,), 2.0)), (-1.0, below)):
+            result = archive(x, sign * torch.ones(3))
+            assert_close(result["outputs"], model(x, sign * torch.ones(3)))
+            assert_close(result["input_gradients"]["x"], slope)
 
 
 class SecondDerivative(nn.Module):
@@ -278,6 +140,25 @@ class SecondDerivative(nn.Module):
 def test_double_backward_errors() -> None:
     with pytest.raises(CaptureError, match="double backward is not supported"):
         aot_export(SecondDerivative(), (torch.randn(3, 3),), mode="joint")
+
+
+def test_double_backward_errors_through_an_archive(built: Callable[..., Path]) -> None:
+    """Inside the captured function derivatives of any order are right; from outside an archive has none."""
+
+    def second(x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        (first,) = torch.autograd.grad(x.sin().exp(), x, create_graph=True)
+        return torch.autograd.grad(first, x)[0]
+
+    x = torch.tensor(0.7, requires_grad=True)
+    archive = aotpack.load(built(second, (x.detach(),)))
+    result = archive(x.detach())
+    assert_close(result, second(x))
+    with pytest.raises(InputError, match="argument 'x' requires grad, which an archive does not track") as error:
+        archive(x)
+    assert "detach()" in str(error.value.hint)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        torch.autograd.grad(result, x)
 
 
 class OwnParameter(nn.Module):
@@ -334,6 +215,36 @@ def test_aot_autograd_expand_mutation_functionalizes(build: Build) -> None:
     assert_close(passed, expected)
 
 
-def test_data_ptr_access_fails_in_forward() -> None:
-    with pytest.raises(CaptureError, match="Cannot access data pointer"):
-        aot_export(lambda x: x * (2 if x.data_ptr() else 3), (torch.randn(3),))
+def test_aot_autograd_expand_mutation_backwards(build: Build) -> None:
+    """A row of an expanded input is written to: the element is in the caller's buffer, and in each row."""
+
+    def model(x: Tensor, z: Tensor) -> Tensor:
+        y = x.expand(3, *x.shape)
+        y[1, 1].mul_(5)
+        return (y * z).sum()
+
+    x, z = torch.arange(6.0), wanted(6)
+    archive = build(model, (x.clone(), z), mode="joint")
+    passed, expected = x.clone(), x.clone()
+    loss = model(expected, z)
+    (gradient,) = torch.autograd.grad(loss, z)
+    result = archive(passed, z.detach())
+    assert_close(passed, expected)
+    assert_close((result["outputs"], result["input_gradients"]["z"]), (loss.detach(), gradient))
+
+
+def test_aot_grad_mode_mutation(build: Build) -> None:
+    """A model that ends with gradients disabled: the capture ends with the mode that it began with."""
+
+    def model(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = (x * x).sum()
+        torch.set_grad_enabled(False)
+        return y, y.clone()
+
+    archive = build(model, (wanted(3),), mode="joint", dynamic_shapes=None)
+    assert torch.is_grad_enabled()
+    result = archive(torch.ones(3))
+    assert_close(
+        result, {"outputs": (torch.tensor(3.0),) * 2, "gradients": {}, "input_gradients": {"x": 2 * torch.ones(3)}}
+    )
+    assert not any(output.requires_grad for output in result["outputs"])
