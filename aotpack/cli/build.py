@@ -62,8 +62,9 @@ def build(
         typer.Option(
             "--variant",
             metavar="DIM=SIZE[,DIM=SIZE…]",
-            help="Compile a variant for calls with these sizes; `general` is the variant for all other sizes. Without "
-            "`general`, calls that match no variant are rejected. Repeatable.",
+            help="Compile a variant for calls with these sizes, or with one tensor in several places (`a is b`); "
+            "`general` is the variant for all other calls. Without `general`, calls that match no variant are "
+            "rejected. Repeatable.",
         ),
     ] = None,
     select: Annotated[

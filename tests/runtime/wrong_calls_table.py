@@ -378,7 +378,7 @@ ACCUMULATE = Section(
         Wrong(
             "mutated array passed twice",
             "(lambda a: model(a, a))(zeros(3, 2))",
-            "inputs 'a' and 'b' share memory, but the call writes to 'a'",
+            "inputs 'a' and 'b' share memory, but the call writes to 'a'; no variant is for 'a' is 'b'",
         ),
         Wrong(
             "two views that share elements",

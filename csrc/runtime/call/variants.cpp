@@ -1,8 +1,11 @@
 #include "call/variants.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
+#include "base/dltensor.h"
+#include "base/dtype.h"
 #include "base/status.h"
 #include "call/shared_inputs.h"
 #include "model/describe.h"
@@ -73,6 +76,23 @@ std::string describe_misfit(const EntryPlan& plan, const VariantRecord& variant,
   throw Error(AOTPACK_INVALID_ARGUMENT, message);
 }
 
+// Whether two inputs are one tensor that no variant knows to be one.
+bool is_unknown_pair(const EntryRecord& entry, const SharedInputs& shared, const DLTensor* const* inputs) noexcept {
+  const DLTensor& first = *inputs[shared.written];
+  const DLTensor& second = *inputs[shared.other];
+  if (!same_dtype(first.dtype, second.dtype) || first.ndim != second.ndim) return false;
+  if (difference_of(first, second) != nullptr) return false;
+  const auto has = [](const std::vector<uint32_t>& group, size_t index) {
+    return std::find(group.begin(), group.end(), index) != group.end();
+  };
+  for (const VariantRecord& variant : entry.variants) {
+    for (const std::vector<uint32_t>& group : variant.same) {
+      if (has(group, shared.written) && has(group, shared.other)) return false;
+    }
+  }
+  return true;
+}
+
 // Variants fit but for what `shared` says of the first of them. Those that are for inputs which are one tensor say why
 // they do not fit.
 [[noreturn]] void refuse_shared(const EntryPlan& plan, const SharedInputs& shared, const int64_t* dims,
@@ -84,6 +104,11 @@ std::string describe_misfit(const EntryPlan& plan, const VariantRecord& variant,
     const std::string misfit = describe_misfit(plan, variant, dims, inputs);
     message += "; variant '" + variant.name + "' ";
     message += misfit.empty() ? "is for " + describe_same(entry, variant.same) + " only" : "needs " + misfit;
+  }
+  if (is_unknown_pair(entry, shared, inputs)) {
+    const auto [first, second] =
+        std::minmax({static_cast<uint32_t>(shared.written), static_cast<uint32_t>(shared.other)});
+    message += "; no variant is for " + describe_same(entry, std::vector<uint32_t>{first, second});
   }
   throw Error(AOTPACK_INVALID_ARGUMENT, message);
 }
