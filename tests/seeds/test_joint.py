@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 
 import aotpack
+from aotpack.archive import ArchiveReader
+from aotpack.archive.description import read_description
 from aotpack.errors import CaptureError, InputError
 from aotpack.export import aot_export
 from tests.support.building import assert_close, check_joint
@@ -125,6 +127,13 @@ def test_call_fn_with_non_const_inputs_aot_unsafe_control_flow(build: Build) -> 
             result = archive(x, sign * torch.ones(3))
             assert_close(result["outputs"], model(x, sign * torch.ones(3)))
             assert_close(result["input_gradients"]["x"], slope)
+    # What the branches of the backward compute is the backward of the branches.
+    with ArchiveReader(archive.path) as reader:
+        nodes = (read_description(reader) or {})["joint"]["default"].nodes
+    inside = {
+        node.name.partition(".")[0]: node.backward_of for node in nodes if "." in node.name and node.kind == "call"
+    }
+    assert sorted(inside.values()) == ["", "", "cond", "cond"]
 
 
 class SecondDerivative(nn.Module):
