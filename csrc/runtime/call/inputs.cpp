@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <numeric>
 
 #include "base/bools.h"
 #include "base/bytes.h"
@@ -206,9 +207,34 @@ void BoundInputs::normalise_bools(const DLTensor* const* inputs, const Workspace
   }
 }
 
+// The first of the inputs that are one tensor, or the first that the call writes to: what a module writes to it is
+// written back.
+void BoundInputs::find_leaders(const VariantRecord& variant) {
+  if (same_ != nullptr) {
+    for (const std::vector<uint32_t>& group : *same_) {
+      for (const uint32_t index : group) leaders_[index] = index;
+    }
+    same_ = nullptr;
+  }
+  if (variant.same.empty()) return;
+  if (leaders_.empty()) {
+    leaders_.resize(tensors_.size());
+    std::iota(leaders_.begin(), leaders_.end(), 0u);
+  }
+  same_ = &variant.same;
+  for (const std::vector<uint32_t>& group : *same_) {
+    const auto written =
+        std::find_if(group.begin(), group.end(), [&](uint32_t index) { return plan_->inputs()[index].is_mutated; });
+    const uint32_t leader = written != group.end() ? *written : group.front();
+    for (const uint32_t index : group) leaders_[index] = leader;
+  }
+}
+
 void BoundInputs::join_followers() noexcept {
-  if (leaders_ == nullptr) return;
-  for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i] = tensors_[leaders_[i]];
+  if (same_ == nullptr) return;
+  for (const std::vector<uint32_t>& group : *same_) {
+    for (const uint32_t index : group) tensors_[index] = tensors_[leaders_[index]];
+  }
 }
 
 size_t BoundInputs::bind(const DLTensor* const* inputs, size_t count, const Workspace& workspace) {
@@ -217,7 +243,7 @@ size_t BoundInputs::bind(const DLTensor* const* inputs, size_t count, const Work
   // Everything before any copy: a wrong call should cost nothing.
   check_sizes(inputs);
   const size_t variant = choose_variant(*plan_, sizes_.data(), inputs);
-  leaders_ = plan_->leaders(variant);
+  if (plan_->has_same()) find_leaders(plan_->record().variants[variant]);
   const bool is_host = workspace.is_host();
   try {
     for (size_t i = 0; i < count; ++i) {

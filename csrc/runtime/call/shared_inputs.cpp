@@ -8,7 +8,17 @@
 
 namespace aotpack::runtime {
 
-std::optional<SharedInputs> find_shared(const EntryPlan& plan, const DLTensor* const* inputs, const uint32_t* leaders) {
+bool are_same(const VariantRecord& variant, size_t first, size_t second) noexcept {
+  for (const std::vector<uint32_t>& group : variant.same) {
+    if (std::binary_search(group.begin(), group.end(), first)) {
+      return std::binary_search(group.begin(), group.end(), second);  // an input is in one group
+    }
+  }
+  return false;
+}
+
+std::optional<SharedInputs> find_shared(const EntryPlan& plan, const VariantRecord& variant,
+                                        const DLTensor* const* inputs) {
   const std::vector<ValueRecord>& values = plan.record().inputs;
   int64_t compact[2][AOTPACK_MAX_RANK];
   const auto view = [&](size_t i, int64_t* buffer) {
@@ -27,8 +37,7 @@ std::optional<SharedInputs> find_shared(const EntryPlan& plan, const DLTensor* c
     }
     for (size_t j = 0; j < values.size(); ++j) {
       if (i == j || (values[j].mutated && j < i)) continue;
-      if (leaders != nullptr && leaders[i] == leaders[j]) continue;
-      if (may_share(written, view(j, compact[1]))) return SharedInputs{i, j};
+      if (may_share(written, view(j, compact[1])) && !are_same(variant, i, j)) return SharedInputs{i, j};
     }
   }
   return std::nullopt;

@@ -82,15 +82,8 @@ bool is_unknown_pair(const EntryRecord& entry, const SharedInputs& shared, const
   const DLTensor& second = *inputs[shared.other];
   if (!same_dtype(first.dtype, second.dtype) || first.ndim != second.ndim) return false;
   if (difference_of(first, second) != nullptr) return false;
-  const auto has = [](const std::vector<uint32_t>& group, size_t index) {
-    return std::find(group.begin(), group.end(), index) != group.end();
-  };
-  for (const VariantRecord& variant : entry.variants) {
-    for (const std::vector<uint32_t>& group : variant.same) {
-      if (has(group, shared.written) && has(group, shared.other)) return false;
-    }
-  }
-  return true;
+  return std::none_of(entry.variants.begin(), entry.variants.end(),
+                      [&](const VariantRecord& variant) { return are_same(variant, shared.written, shared.other); });
 }
 
 // Variants fit but for what `shared` says of the first of them. Those that are for inputs which are one tensor say why
@@ -121,7 +114,7 @@ size_t choose_variant(const EntryPlan& plan, const int64_t* dims, const DLTensor
   for (size_t i = 0; i < variants.size(); ++i) {
     if (!fits(variants[i], dims, inputs)) continue;
     if (!plan.has_mutated_inputs()) return i;
-    const std::optional<SharedInputs> shared = find_shared(plan, inputs, plan.leaders(i));
+    const std::optional<SharedInputs> shared = find_shared(plan, variants[i], inputs);
     if (!shared) return i;
     if (!refused) refused = shared;
     // Other variants differ in nothing but sizes.

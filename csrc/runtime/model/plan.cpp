@@ -1,7 +1,6 @@
 #include "model/plan.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/status.h"
 #include "base/strided.h"
@@ -15,23 +14,8 @@ EntryPlan::EntryPlan(const EntryRecord& record) : record_(&record) {
   add_slots(record.inputs, {"input", &input_slots_, &derived_sizes_, &affine_slots_, nullptr});
   add_slots(record.outputs, {"output", &output_slots_, &derived_sizes_, &affine_slots_, nullptr});
   make_inputs();
-  find_leaders();
-}
-
-void EntryPlan::find_leaders() {
-  for (const VariantRecord& variant : record_->variants) {
-    std::vector<uint32_t>& leaders = leaders_.emplace_back();
-    if (variant.same.empty()) continue;
-    has_same_ = true;
-    leaders.resize(record_->inputs.size());
-    std::iota(leaders.begin(), leaders.end(), 0u);
-    for (const std::vector<uint32_t>& group : variant.same) {
-      const auto written =
-          std::find_if(group.begin(), group.end(), [&](uint32_t index) { return record_->inputs[index].mutated; });
-      const uint32_t leader = written != group.end() ? *written : group.front();
-      for (const uint32_t index : group) leaders[index] = leader;
-    }
-  }
+  has_same_ = std::any_of(record.variants.begin(), record.variants.end(),
+                          [](const VariantRecord& variant) { return !variant.same.empty(); });
 }
 
 // The first plain use of a dim as a size gives its value; without one it is solved for from the first other use as a

@@ -95,11 +95,6 @@ class EntryPlan {
   const std::vector<InputPlan>& inputs() const noexcept { return inputs_; }
   // Inputs as a module sees them, without data; sizes and strides are complete where the shape is static.
   const std::vector<aotpack_module_tensor>& input_templates() const noexcept { return input_templates_; }
-  // By input, the one in whose memory a variant sees it: where inputs are one tensor, the first of them that the call
-  // writes to, or the first; otherwise itself. NULL: each itself.
-  const uint32_t* leaders(size_t variant) const noexcept {
-    return leaders_[variant].empty() ? nullptr : leaders_[variant].data();
-  }
   // Whether a variant is for inputs that are one tensor.
   bool has_same() const noexcept { return has_same_; }
   bool has_mutated_inputs() const noexcept { return has_mutated_inputs_; }
@@ -123,7 +118,6 @@ class EntryPlan {
   void add_slots(const std::vector<ValueRecord>& values, const Slots& out);
   uint32_t slot_of(const SizeRecord& size, const ValueRecord& value, uint32_t axis, const Slots& out);
   void make_inputs();
-  void find_leaders();
 
   const EntryRecord* record_;
   std::vector<DimSource> dim_sources_;
@@ -135,7 +129,6 @@ class EntryPlan {
   std::vector<uint32_t> output_slots_;
   std::vector<InputPlan> inputs_;
   std::vector<aotpack_module_tensor> input_templates_;
-  std::vector<std::vector<uint32_t>> leaders_;  // by variant
   bool has_same_ = false;
   bool has_mutated_inputs_ = false;
   bool has_bool_inputs_ = false;
