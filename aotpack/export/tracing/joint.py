@@ -36,7 +36,7 @@ from aotpack.export.torch_compat.older_torch import captures_mended
 from aotpack.export.torch_compat.onednn import without_onednn
 from aotpack.export.torch_compat.patches import always, applied
 from aotpack.export.tracing.numbers import NUMBER_DTYPES, constant, number_kind
-from aotpack.export.tracing.sequences import number_calls
+from aotpack.export.tracing.sequences import OF_AUTOGRAD, number_calls
 
 aten = torch.ops.aten
 
@@ -243,10 +243,13 @@ def _keep_origins(first: torch.fx.Graph, second: torch.fx.Graph) -> None:
         line = _ASSIGNMENT.search(node.meta.get("stack_trace") or "")
         source = by_name.get(line[1]) if line is not None else None
         if source is None or (node.target is not operator.getitem and source.target != node.target):
+            # The second trace has no backward: what it says of one is of no use.
+            for key in OF_AUTOGRAD:
+                node.meta.pop(key, None)
             continue
         layers = source.meta.get("nn_module_stack") or source.meta.get("fwd_nn_module_stack") or {}
         node.meta["nn_module_stack"] = layers
-        for key in ("stack_trace", "seq_nr", "autograd_backward"):
+        for key in ("stack_trace", *OF_AUTOGRAD):
             if key in source.meta:
                 node.meta[key] = source.meta[key]
             else:

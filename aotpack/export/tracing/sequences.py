@@ -2,6 +2,10 @@
 
 Autograd numbers the operators that it records (`seq_nr`), and traces of a backward carry the number of the operator
 that they derive. The numbers count all operators of the process; here they count those of the graph.
+
+What torch writes into `meta` of the nodes of a joint graph, which is not documented (2.11 to 2.13):
+  seq_nr             the number
+  partitioner_tag    "is_backward" for nodes of the backward
 """
 
 from __future__ import annotations
@@ -9,6 +13,8 @@ from __future__ import annotations
 import torch.fx
 
 from aotpack.export.ir.rewriter import operator_name
+
+OF_AUTOGRAD = ("seq_nr", "partitioner_tag")
 
 
 def number_calls(graph: torch.fx.Graph) -> None:
@@ -21,7 +27,7 @@ def number_calls(graph: torch.fx.Graph) -> None:
     for node in calls:
         number = numbers[node.meta.pop("seq_nr")]
         node.meta["sequence"] = number
-        if node.meta.pop("autograd_backward", False):
+        if node.meta.pop("partitioner_tag", None) == "is_backward":
             node.meta["backward_of"] = forward.get(number, "?")
         else:
             # What follows under the number of an operator, such as a detach of what is saved, is part of it.
