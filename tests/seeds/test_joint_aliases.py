@@ -216,6 +216,7 @@ def test_arg_dupe_that_cannot_be() -> None:
     for same, y, message in (
         ([("x",)], None, "as one tensor"),
         (["xy"], None, "the inputs 'xy' as one tensor"),
+        ([(0, 1)], None, r"the inputs \(0, 1\) as one tensor"),
         ([("x", "z")], None, "'z' as one tensor with another, which is not a tensor of the entry 'joint'"),
         ([("x", "x")], None, "twice"),
         ([("x", "y")], torch.randn(4, 1), "'x' and 'y' cannot be one tensor"),

@@ -22,8 +22,10 @@ def checked_groups(groups: Sequence[Sequence[str]], signature: Signature) -> Gro
     """
     known = {spec.name: index for index, spec in enumerate(signature.inputs)}
     result: list[tuple[int, ...]] = []
+    if isinstance(groups, str) or not isinstance(groups, Sequence):
+        raise CaptureError(f"same is {groups!r}", hint='give a list of groups of names: same=[("a", "b")]')
     for group in groups:
-        if isinstance(group, str) or not isinstance(group, Sequence) or len(group) < 2:
+        if not isinstance(group, (tuple, list)) or len(group) < 2 or not all(isinstance(name, str) for name in group):
             raise CaptureError(
                 f"a variant has the inputs {group!r} as one tensor", hint='give two or more names: same=[("a", "b")]'
             )

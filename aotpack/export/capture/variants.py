@@ -67,7 +67,7 @@ GENERAL = "general"
 def has_same(variants: Variants | Sequence[Mapping[str, int] | Variant]) -> bool:
     """Whether a variant is for inputs that are one tensor."""
     given = variants.sizes if isinstance(variants, Variants) else variants
-    return any(isinstance(variant, Variant) and variant.same for variant in given)
+    return isinstance(given, Sequence) and any(isinstance(variant, Variant) and variant.same for variant in given)
 
 
 def with_variants(
