@@ -20,6 +20,7 @@ from aotpack.archive.description import read_description
 from aotpack.cli.app import app
 from aotpack.errors import CaptureError
 from aotpack.export import Device, Partitioning, Program, aot_export, partition
+from aotpack.export.ir.rewriter import layer_of, operator_name
 from tests.support.building import assert_close
 from tests.support.torchless import RemoteModel
 
@@ -47,16 +48,12 @@ class Sequence(nn.Module):
         return loss
 
 
-def test_eager_sequence_nr_and_the_table_of_aot(built: Callable[..., Path]) -> None:
+def test_eager_sequence_nr_and_the_table_of_aot() -> None:
     """What is computed in the backward names the operator of the forward, and has its number and its module."""
-    path = built(Sequence(), (torch.rand(1, 4, 4, 4), torch.rand(1)), mode="joint")
-    with ArchiveReader(path) as reader:
-        description = read_description(reader)
-        (implementation,) = reader.manifest.entries[0].variants[0].implementations
-    assert description is not None
-    described = description["joint"]["default"]
-    derived = {node.operator: node for node in described.nodes if node.backward_of}
-    recorded = {node.sequence: node for node in reversed(described.nodes) if node.kind == "call"}
+    program = aot_export(Sequence(), (torch.rand(1, 4, 4, 4), torch.rand(1)), mode="joint")
+    calls = [node for node in program.graph.nodes if node.op == "call_function" and "sequence" in node.meta]
+    derived = {operator_name(node): node for node in calls if "backward_of" in node.meta}
+    recorded = {node.meta["sequence"]: node for node in reversed(calls)}
     for operator, source, module in (
         ("aten.convolution_backward", "aten.convolution", "conv1"),
         ("aten.native_batch_norm_backward", "aten._native_batch_norm_legit_functional", "bn1"),
@@ -64,22 +61,42 @@ def test_eager_sequence_nr_and_the_table_of_aot(built: Callable[..., Path]) -> N
         ("aten.sgn", "aten.abs", "loss_fn"),
     ):
         node = derived[operator]
-        assert (node.backward_of, node.module) == (source, module)
-        assert node.sequence is not None
-        forward = recorded[node.sequence]
-        assert (forward.operator, forward.module, forward.backward_of) == (source, module, "")
-    numbers = [node.sequence for node in described.nodes if node.sequence is not None and node.backward_of]
-    assert numbers[0] > numbers[-1] == 0
-    kernels = implementation.steps[0].module.kernels
+        forward = recorded[node.meta["sequence"]]
+        assert node.meta["backward_of"] == source == operator_name(forward)
+        assert layer_of(node) == module == layer_of(forward)
+        assert "backward_of" not in forward.meta
+    numbers = [node.meta["sequence"] for node in calls if "backward_of" in node.meta]
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[-1] == 0
+
+
+def test_kernels_of_a_backward_name_what_they_derive(built: Callable[..., Path]) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc1 = nn.Linear(4, 4)
+            self.act = nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.act(self.fc1(x)).mean()
+
+    path = built(Model(), (torch.randn(2, 4),), mode="joint")
+    with ArchiveReader(path) as reader:
+        description = read_description(reader)
+        (implementation,) = reader.manifest.entries[0].variants[0].implementations
+    assert description is not None
+    described = description["joint"]["default"]
     (step,) = described.targets[implementation.target]
-    assert all(
-        any(described.nodes[index].backward_of for index in nodes)
-        for kernel, nodes in zip(kernels, step.kernels, strict=True)
-        if any("backward" in operator for operator in kernel.ops)
-    )
+    found = [
+        {(described.nodes[index].backward_of, described.nodes[index].module) for index in nodes}
+        for kernel, nodes in zip(implementation.steps[0].module.kernels, step.kernels, strict=True)
+        if "aten.threshold_backward" in kernel.ops or "aten.mm" in kernel.ops
+    ]
+    assert {("aten.relu", "act"), ("aten.addmm", "fc1")} <= set().union(*found)
+    assert all(any(source for source, _ in nodes) for nodes in found)
     text = CliRunner().invoke(app, ["inspect", "--kernels", str(path)], env={"COLUMNS": "400"}).output
-    assert "aten.relu in relu1" in text
-    assert "aten.convolution in conv1" in text
+    assert "aten.relu in act" in text
+    assert "aten.addmm in fc1" in text
 
 
 def test_split_with_sizes_aot_autograd_cleans_up_traceback_meta(build: Build) -> None:
