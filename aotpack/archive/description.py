@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from aotpack.archive.encode import canonical
+from aotpack.archive.manifest import FORMAT_VERSION, SEQUENCE_VERSION
 from aotpack.archive.node import Node, malformed
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ class DescribedNode:
         values: what it returns.
         graphs: names of the graphs inside that it calls; a node of one is named after it.
         stage: the index of the step that computes it; None where steps have copies of their own, or none needs it.
+        sequence: of a program with a backward, the number of a call of the forward: its own, or that of the call that
+            the node derives; None where it is neither.
+        backward_of: the operator of the call that it derives: `aten.linear`, or "?" where passes have left none; "" in
+            the forward.
     """
 
     name: str
@@ -62,6 +67,8 @@ class DescribedNode:
     values: tuple[DescribedValue, ...]
     graphs: tuple[str, ...]
     stage: int | None
+    sequence: int | None = None
+    backward_of: str = ""
 
     @property
     def shapes(self) -> str:
@@ -137,11 +144,11 @@ def read_description(reader: ArchiveReader) -> Description | None:
         ArchiveError: the file is damaged.
     """
     index = reader.manifest.description
-    return None if index is None else parse_description(reader.read(index))
+    return None if index is None else parse_description(reader.read(index), reader.manifest.format_version)
 
 
-def parse_description(data: bytes) -> Description:
-    """The description in a file.
+def parse_description(data: bytes, version: int = FORMAT_VERSION) -> Description:
+    """The description in a file of an archive of this format version.
 
     Raises:
         MalformedArchiveError: it is not of the form that docs/format.md says.
@@ -158,7 +165,7 @@ def parse_description(data: bytes) -> Description:
         malformed(f"the description is not compressed JSON: {error}")
     top = _Node(value, "top").object("entries")
     return {
-        entry: {variant: _variant(node) for variant, node in variants.members().items()}
+        entry: {variant: _variant(node, version) for variant, node in variants.members().items()}
         for entry, variants in top["entries"].members().items()
     }
 
@@ -179,12 +186,12 @@ class _Node(Node):
         return {key: _Node(value, f"{self.where}.{key}") for key, value in self.value.items()}
 
 
-def _variant(node: _Node) -> DescribedVariant:
+def _variant(node: _Node, version: int) -> DescribedVariant:
     members = node.object("modules", "nodes", "targets")
     nodes = list(members["nodes"].list())
     return DescribedVariant(
         {path: each.string(empty=True) for path, each in members["modules"].members().items()},
-        tuple(_node(each, len(nodes)) for each in nodes),
+        tuple(_node(each, len(nodes), version) for each in nodes),
         {
             target: tuple(_step(step, len(nodes)) for step in steps.list())
             for target, steps in members["targets"].members().items()
@@ -192,9 +199,9 @@ def _variant(node: _Node) -> DescribedVariant:
     )
 
 
-def _node(node: _Node, count: int) -> DescribedNode:
-    members = node.object("name", "kind", "operator", "module", "inputs", "values", "graphs", "stage")
-    stage = members["stage"]
+def _node(node: _Node, count: int, version: int) -> DescribedNode:
+    added = ("sequence", "backward_of") if version >= SEQUENCE_VERSION else ()
+    members = node.object("name", "kind", "operator", "module", "inputs", "values", "graphs", "stage", *added)
     return DescribedNode(
         name=members["name"].string(),
         kind=members["kind"].choice(*KINDS),
@@ -203,8 +210,14 @@ def _node(node: _Node, count: int) -> DescribedNode:
         inputs=_indices(members["inputs"], count),
         values=tuple(_value(each) for each in members["values"].list()),
         graphs=tuple(each.string() for each in members["graphs"].list()),
-        stage=None if stage.value is None else stage.integer(0),
+        stage=_optional(members["stage"]),
+        sequence=_optional(members["sequence"]) if added else None,
+        backward_of=members["backward_of"].string(empty=True) if added else "",
     )
+
+
+def _optional(node: _Node) -> int | None:
+    return None if node.value is None else node.integer(0)
 
 
 def _value(node: _Node) -> DescribedValue:

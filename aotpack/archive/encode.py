@@ -11,11 +11,13 @@ from aotpack.archive.manifest import (
     DESCRIPTION_VERSION,
     FORMAT,
     MAIN_DEVICE,
+    SAME_VERSION,
     STEPS_VERSION,
     Constant,
     Entry,
     Golden,
     GoldenTensor,
+    Groups,
     Guard,
     Implementation,
     Manifest,
@@ -55,7 +57,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
     Raises:
         ValueError: the manifest's format version has no devices, steps, assets or features, no code-only archives,
-            or no description.
+            no description, or no inputs that are one tensor.
     """
     version = manifest.format_version
     if version < STEPS_VERSION and manifest.devices != (MAIN_DEVICE,):
@@ -106,7 +108,7 @@ def _entry(entry: Entry, version: int) -> Json:
         "in_spec": encode_spec(entry.in_spec),
         "out_spec": encode_spec(entry.out_spec),
         "variants": [_variant(variant, entry, version) for variant in entry.variants],
-        "goldens": [_golden(golden) for golden in entry.goldens],
+        "goldens": [_golden(golden, version) for golden in entry.goldens],
     }
 
 
@@ -193,7 +195,16 @@ def _variant(variant: Variant, entry: Entry, version: int) -> Json:
         "guards": [_bounds("dim", guard.dim, guard) for guard in variant.guards],
         "checks": [{"text": check.text, "code": _code(check.code)} for check in variant.checks],
         **implementations,
+        **_same(variant.same, version),
     }
+
+
+def _same(same: Groups, version: int) -> Json:
+    if version >= SAME_VERSION:
+        return {"same": [list(group) for group in same]}
+    if same:
+        raise ValueError(f"format version {version} has no inputs that are one tensor")
+    return {}
 
 
 def _implementation(implementation: Implementation, version: int) -> Json:
@@ -233,11 +244,12 @@ def _module(module: Module, version: int) -> Json:
     return encoded
 
 
-def _golden(golden: Golden) -> Json:
+def _golden(golden: Golden, version: int) -> Json:
     return {
         "inputs": [_golden_tensor(tensor) for tensor in golden.inputs],
         "outputs": [_golden_tensor(tensor) for tensor in golden.outputs],
         "tolerance": golden.tolerance,
+        **_same(golden.same, version),
     }
 
 

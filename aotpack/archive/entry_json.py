@@ -6,7 +6,16 @@ import math
 from collections import Counter
 
 from aotpack.archive.fields import Scope, read_byte_range, read_dtype, read_integers
-from aotpack.archive.manifest import STEPS_VERSION, Entry, FileEntry, Golden, GoldenTensor, Variant
+from aotpack.archive.manifest import (
+    SAME_VERSION,
+    STEPS_VERSION,
+    Entry,
+    FileEntry,
+    Golden,
+    GoldenTensor,
+    Groups,
+    Variant,
+)
 from aotpack.archive.node import Node, unique
 from aotpack.archive.spec_json import decode_call, decode_spec
 from aotpack.archive.steps_json import decode_implementations, used_values
@@ -31,8 +40,7 @@ def decode_entry(node: Node, scope: Scope) -> Entry:
             members["in_spec"].fail(f"input {i} appears {counts[i]} times instead of once")
     out_spec = decode_spec(members["out_spec"], len(outputs))
 
-    sizes = len(inputs), len(outputs)
-    variants = tuple(_variant(item, names, scope, *sizes) for item in members["variants"].list())
+    variants = tuple(_variant(item, names, scope, inputs, len(outputs)) for item in members["variants"].list())
     if not variants:
         members["variants"].fail("empty: an entry has at least one variant")
     unique([(members["variants"], variant.name) for variant in variants])
@@ -40,25 +48,56 @@ def decode_entry(node: Node, scope: Scope) -> Entry:
     checks = [check for variant in variants for check in variant.checks]
     results = (*outputs, *(value for variant in variants for value in used_values(variant.implementations)))
     check_dims(members["dims"], dims, inputs, results, guards, checks)
-    goldens = tuple(_golden(item, scope.files, inputs, outputs) for item in members["goldens"].list())
+    goldens = tuple(_golden(item, scope, inputs, outputs) for item in members["goldens"].list())
     return Entry(members["name"].string(), dims, inputs, outputs, in_spec, out_spec, variants, goldens)
 
 
-def _variant(node: Node, dims: frozenset[str], scope: Scope, num_inputs: int, num_outputs: int) -> Variant:
+def _variant(
+    node: Node, dims: frozenset[str], scope: Scope, inputs: tuple[TensorSpec, ...], num_outputs: int
+) -> Variant:
     implementations = "targets" if scope.version >= STEPS_VERSION else "modules"
-    members = node.object("name", "guards", "checks", implementations)
+    members = node.object("name", "guards", "checks", implementations, *_same_key(scope))
     return Variant(
         members["name"].string(),
         tuple(decode_guard(item, dims) for item in members["guards"].list()),
-        decode_implementations(members, scope, dims, num_inputs, num_outputs),
+        decode_implementations(members, scope, dims, len(inputs), num_outputs),
         tuple(decode_check(item, dims) for item in members["checks"].list()),
+        _same(members, inputs),
     )
 
 
-def _golden(
-    node: Node, files: tuple[FileEntry, ...], inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
-) -> Golden:
-    members = node.object("inputs", "outputs", "tolerance")
+def _same_key(scope: Scope) -> tuple[str, ...]:
+    return ("same",) if scope.version >= SAME_VERSION else ()
+
+
+def _same(members: dict[str, Node], inputs: tuple[TensorSpec, ...]) -> Groups:
+    """The groups of inputs that are one tensor, of a variant or a golden."""
+    if "same" not in members:
+        return ()
+    groups = []
+    known: set[int] = set()
+    for node in members["same"].list():
+        group = tuple(item.index(len(inputs), "inputs") for item in node.list())
+        if len(group) < 2:
+            node.fail("has less than two inputs")
+        if list(group) != sorted(set(group)):
+            node.fail("not in ascending order")
+        for value in (inputs[index] for index in group):
+            if value.number is not None:
+                node.fail(f"{value.name!r} is a number")
+            first = inputs[group[0]]
+            if (value.dtype, value.order, value.device) != (first.dtype, first.order, first.device):
+                node.fail(f"{first.name!r} and {value.name!r} differ in dtype, order or device")
+        if twice := known.intersection(group):
+            node.fail(f"{inputs[min(twice)].name!r} is in two groups")
+        known.update(group)
+        groups.append(group)
+    return tuple(groups)
+
+
+def _golden(node: Node, scope: Scope, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> Golden:
+    files = scope.files
+    members = node.object("inputs", "outputs", "tolerance", *_same_key(scope))
     tolerance = members["tolerance"].number()
     if not (math.isfinite(tolerance) and tolerance >= 0):
         members["tolerance"].fail(f"{tolerance} is not a valid tolerance")
@@ -66,6 +105,7 @@ def _golden(
         inputs=_golden_tensors(members["inputs"], files, inputs, sampled=False),
         outputs=_golden_tensors(members["outputs"], files, outputs, sampled=True),
         tolerance=tolerance,
+        same=_same(members, inputs),
     )
 
 

@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aotpack.spec import CallSpec, Check, Dim, DType, Signature, Spec, TensorSpec
 
 FORMAT = "aotpack"
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 # The versions that can be read.
-READABLE_VERSIONS = (3, 4, 5, 6, 7, 8)
+READABLE_VERSIONS = (3, 4, 5, 6, 7, 8, 9)
 # From this version on, variants have implementations of several steps, and values have devices.
 STEPS_VERSION = 6
 # From this version on, an archive may lack the bytes of its weights.
 CODE_ONLY_VERSION = 7
 # From this version on, an archive may carry a description of its programs.
 DESCRIPTION_VERSION = 8
+# From this version on, variants may be for inputs that are one tensor.
+SAME_VERSION = 9
+# From this version on, descriptions say which nodes belong to a backward.
+SEQUENCE_VERSION = 9
 # The logical devices of an archive of one device.
 MAIN_DEVICE = "main"
 MAX_RANK = 16
@@ -151,6 +155,10 @@ class Implementation:
         return tuple(step.module for step in self.steps)
 
 
+Groups = tuple[tuple[int, ...], ...]
+"""Groups of inputs of an entry, by their indices: at least two each, ascending; an input is in at most one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
     """Bounds on a dim of the entry; `max` is None when there is no upper bound."""
@@ -168,22 +176,25 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What computes the calls in which all `guards` and all `checks` hold, by target."""
+    """What computes the calls in which all `guards` and all `checks` hold and the inputs of each group of `same`, given
+    by their indices, are one tensor, by target.
+    """
 
     name: str
     guards: tuple[Guard, ...]
     implementations: tuple[Implementation, ...]
     checks: tuple[Check, ...] = ()
+    same: Groups = ()
 
     @property
     def modules(self) -> tuple[Module, ...]:
         """The modules of all implementations."""
         return tuple(module for implementation in self.implementations for module in implementation.modules)
 
-    @property
-    def when(self) -> str:
-        """All that must hold, for people; empty for a variant that always fits."""
-        return ", ".join(map(str, (*self.guards, *self.checks)))
+    def when(self, inputs: Sequence[TensorSpec]) -> str:
+        """All that must hold, for people; empty for a variant that always fits. `inputs`: those of the entry."""
+        same = (" is ".join(inputs[index].name for index in group) for group in self.same)
+        return ", ".join((*map(str, (*self.guards, *self.checks)), *same))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +211,14 @@ class GoldenTensor:
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """An example call and eager's answer. `tolerance` is relative to the greatest magnitude of each output."""
+    """An example call and eager's answer. `tolerance` is relative to the greatest magnitude of each output. The inputs
+    of each group of `same`, given by their indices, are passed as one tensor.
+    """
 
     inputs: tuple[GoldenTensor, ...]
     outputs: tuple[GoldenTensor, ...]
     tolerance: float
+    same: Groups = ()
 
 
 @dataclass(frozen=True, slots=True)

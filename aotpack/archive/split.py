@@ -108,6 +108,11 @@ def _only_variant(entry: Entry) -> Variant:
             hint="build an archive without variants",
         )
     (variant,) = entry.variants
+    if variant.same:
+        raise PartitionError(
+            f"the entry {entry.name!r} is for inputs that are one tensor, which its stages are not called with",
+            hint="build an archive without variants",
+        )
     first, *others = variant.implementations
     if len(first.steps) < 2:
         raise PartitionError(f"the entry {entry.name!r} has one stage", hint="build it with a partitioning")

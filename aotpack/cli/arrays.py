@@ -149,7 +149,16 @@ def golden_inputs(reader: ArchiveReader, golden: Golden) -> list[Array]:
     def read(tensor: GoldenTensor) -> bytes:
         return reader.read(tensor.file, tensor.offset, tensor.nbytes)
 
-    return [golden_array(tensor, read).reshape(tensor.shape) for tensor in golden.inputs]
+    return inputs_of(golden, read)
+
+
+def inputs_of(golden: Golden, read: Callable[[GoldenTensor], bytes]) -> list[Array]:
+    """The inputs of a golden, of which those that are one tensor are one array."""
+    inputs = [golden_array(tensor, read).reshape(tensor.shape) for tensor in golden.inputs]
+    for first, *others in golden.same:
+        for index in others:
+            inputs[index] = inputs[first]
+    return inputs
 
 
 def golden_array(tensor: GoldenTensor, read: Callable[[GoldenTensor], bytes]) -> Array:

@@ -62,8 +62,9 @@ def build(
         typer.Option(
             "--variant",
             metavar="DIM=SIZE[,DIM=SIZE…]",
-            help="Compile a variant for calls with these sizes; `general` is the variant for all other sizes. Without "
-            "`general`, calls that match no variant are rejected. Repeatable.",
+            help="Compile a variant for calls with these sizes, or with one tensor in several places (`a is b`); "
+            "`general` is the variant for all other calls. Without `general`, calls that match no variant are "
+            "rejected. Repeatable.",
         ),
     ] = None,
     select: Annotated[
@@ -204,11 +205,11 @@ def build(
     * a file `model.py` with the functions `model()`, `example_inputs()` (a tuple of positional arguments or a dict of
       keyword arguments) and, optionally, `dynamic_shapes()` (as for `torch.export.export`). For a model that is called
       in several ways, define `entries()` instead of the last two: a dict from entry names to dicts with any of `args`,
-      `kwargs`, `dynamic_shapes`, `method` (default: `forward`), `mode` and `variants`. All entries share the weights
-      and the buffers that one of them writes to. `passes()` returns a list of graph passes of your own, such as those
-      that `aotpack.export.rewrite_pattern` makes. With `optimizer(model)`, `loss(outputs, …)` and `loss_inputs()` (a
-      tuple: the arguments of `loss` after the outputs) the archive trains (docs/training.md); `training()` returns its
-      `TrainingOptions`;
+      `kwargs`, `dynamic_shapes`, `method` (default: `forward`), `mode`, `variants` and `input_gradients`. All entries
+      share the weights and the buffers that one of them writes to. `passes()` returns a list of graph passes of your
+      own, such as those that `aotpack.export.rewrite_pattern` makes. With `optimizer(model)`, `loss(outputs, …)` and
+      `loss_inputs()` (a tuple: the arguments of `loss` after the outputs) the archive trains (docs/training.md);
+      `training()` returns its `TrainingOptions`;
     * `package.module:function`, where the function returns the model, `(model, args)`, or
       `(model, args, dynamic_shapes)`;
     * a `.pt2` file written by `torch.export.save`.

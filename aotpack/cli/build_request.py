@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from aotpack.cli.variants import VariantOption
     from aotpack.export import BuildReport
 
 
@@ -30,7 +31,7 @@ class BuildRequest:
     name: str | None
     dims: list[Any]
     kernels: list[Any]
-    variants: list[dict[str, int]] | None
+    variants: list[VariantOption] | None
     select: str
     targets: tuple[str, ...]
     weights: tuple[Path, ...]
@@ -194,11 +195,12 @@ def _capture(request: BuildRequest, phases: Any) -> tuple[list[Any], str, tuple[
 
     began = time.perf_counter()
     phases("capture", None, request.source)
-    from aotpack.export import Variants, aot_export, load_exported, without_weights
+    from aotpack.export import Variant, Variants, aot_export, load_exported, without_weights
 
     found = load_source(request.source, around=without_weights() if request.weights or request.code_only else None)
     weights = request.weights[0] if len(request.weights) == 1 else list(request.weights) or None
-    variants = Variants(request.variants, request.select) if request.variants else None
+    wanted = [Variant(each.sizes, each.same) for each in request.variants or ()]
+    variants = Variants(wanted, request.select) if wanted else None
 
     if found.exported is not None:
         programs = [load_exported(found.exported, variants=variants)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aotpack.archive import Golden, GoldenTensor
-from aotpack.cli.arrays import Array, as_numbers, golden_array
+from aotpack.cli.arrays import Array, as_numbers, golden_array, inputs_of
 from aotpack.runtime import Context
 from aotpack.spec import DType, TensorSpec
 
@@ -63,7 +63,7 @@ def run_golden(entry: Entry, golden: Golden, specs: tuple[TensorSpec, ...], read
     """
     # A separate context: state of earlier calls must not affect the result.
     context = Context(entry, num_threads=entry.num_threads, seed=0)
-    inputs = [golden_array(tensor, read).reshape(tensor.shape) for tensor in golden.inputs]
+    inputs = inputs_of(golden, read)
     outputs = context.run(inputs)
     expected = [golden_array(tensor, read) for tensor in golden.outputs]
     rounds = [spec.dtype.is_floating or spec.dtype.is_complex for spec in specs]

@@ -36,7 +36,9 @@ def _print_variant(console: Console, described: DescribedVariant) -> None:
     from aotpack.cli.terminal import make_table
 
     stages = any(node.stage is not None for node in described.nodes)
-    columns = ["node", "operator", "module", "shape", "dtype", "device", *(["stage"] if stages else []), "reads"]
+    joint = any(node.backward_of for node in described.nodes)
+    columns = ["node", "operator", "module", "shape", "dtype", "device", *(["stage"] if stages else [])]
+    columns += [*(["sequence", "backward of"] if joint else []), "reads"]
     table = make_table(*columns)
     for node in described.nodes:
         table.add_row(
@@ -47,6 +49,7 @@ def _print_variant(console: Console, described: DescribedVariant) -> None:
             node.dtypes,
             node.devices,
             *(["" if node.stage is None else str(node.stage + 1)] if stages else []),
+            *(["" if node.sequence is None else str(node.sequence), node.backward_of] if joint else []),
             ", ".join(described.nodes[index].name for index in node.inputs),
         )
     console.print(table)

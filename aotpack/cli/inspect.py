@@ -71,6 +71,7 @@ def inspect(
     from aotpack.archive.description import read_description
     from aotpack.cli.common import print_json, stdout_console
     from aotpack.cli.graph import print_graph
+    from aotpack.cli.kernel_table import print_kernels
     from aotpack.cli.kernel_times import print_kernel_times
     from aotpack.cli.passes import print_passes
 
@@ -91,16 +92,17 @@ def inspect(
             return
         console = stdout_console()
         _print_head(console, reader)
+        description = read_description(reader) if kernels or graph else None
         for each in reader.manifest.entries:
             _print_entry(console, each, reader.manifest)
             if kernels:
-                _print_kernels(console, each)
+                print_kernels(console, each, (description or {}).get(each.name, {}))
         if weights:
             _print_weights(console, reader.manifest)
         if passes:
             print_passes(console, _passes(reader))
         if graph:
-            print_graph(console, read_description(reader))
+            print_graph(console, description)
         if measured is not None:
             print_kernel_times(console, measured)
 
@@ -269,7 +271,9 @@ def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
             size = format_bytes(sum(manifest.files[file].size for file in files))
             kernels = str(sum(len(module.kernels) for module in implementation.modules))
             code = [device_code(implementation.modules)] if cuda else []
-            table.add_row(variant.name, implementation.target, size, kernels, *code, variant.when or "always")
+            table.add_row(
+                variant.name, implementation.target, size, kernels, *code, variant.when(entry.inputs) or "always"
+            )
     console.print(table)
     if cuda:
         console.print(NOTE, style="dim", soft_wrap=True)
@@ -288,20 +292,6 @@ def _print_kept(console: Console, kept: Kept) -> None:
         f"inputs of the caller: {', '.join(kept.inputs) or 'none'}",
         soft_wrap=True,
     )
-
-
-def _print_kernels(console: Console, entry: Entry) -> None:
-
-    from aotpack.cli.terminal import make_table
-
-    for variant in entry.variants:
-        for implementation in variant.implementations:
-            console.print()
-            console.print(f"kernels of {entry.name}, {variant.name}, {implementation.target}", style="bold")
-            table = make_table("#", "kernel", "computes")
-            for number, kernel in enumerate(kernel for module in implementation.modules for kernel in module.kernels):
-                table.add_row(str(number), kernel.name, ", ".join(kernel.ops))
-            console.print(table)
 
 
 def _print_weights(console: Console, manifest: Manifest) -> None:

@@ -9,7 +9,7 @@ from aotpack.cli.steps import device_name, layout_of, shape_of
 
 if TYPE_CHECKING:
     from aotpack.archive import ArchiveReader, Entry, Implementation, Manifest, Reference, Step, Variant
-    from aotpack.archive.description import DescribedVariant
+    from aotpack.archive.description import DescribedNode, DescribedVariant
     from aotpack.cli.profiling import ProfileResult
     from aotpack.spec import TensorSpec
 
@@ -166,7 +166,7 @@ def _variant(
 ) -> Json:
     return {
         "name": variant.name,
-        "when": variant.when or "always",
+        "when": variant.when(entry.inputs) or "always",
         "passes": [dict(found) for found in passes],
         "nodes": None if described is None else _nodes(described),
         "classes": {} if described is None else dict(described.modules),
@@ -177,9 +177,13 @@ def _variant(
 def _nodes(described: DescribedVariant) -> list[list[Any]]:
     """name, kind, operator, module, shapes, dtypes, devices, stage, inputs."""
     return [
-        [n.name, n.kind, n.operator, n.module, n.shapes, n.dtypes, n.devices, n.stage, list(n.inputs)]
+        [n.name, n.kind, _operator(n), n.module, n.shapes, n.dtypes, n.devices, n.stage, list(n.inputs)]
         for n in described.nodes
     ]
+
+
+def _operator(node: DescribedNode) -> str:
+    return f"{node.operator} (backward of {node.backward_of})" if node.backward_of else node.operator
 
 
 def _implementation(

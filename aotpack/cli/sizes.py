@@ -27,7 +27,8 @@ def resolve_dims(entry: Entry, sizes: Mapping[str, int]) -> dict[str, int]:
         if name not in known:
             has = f"the dims are {', '.join(map(str, entry.dims))}" if entry.dims else "all sizes are static"
             raise InputError(f"the entry has no dim {name!r}", hint=has)
-    for variant in entry.variants:
+    # Those for inputs that are one tensor last: other calls pass a tensor for each input.
+    for variant in sorted(entry.variants, key=lambda variant: bool(variant.same)):
         candidates = [
             [sizes[name]] * _TRIES
             if name in sizes

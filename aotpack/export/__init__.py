@@ -16,7 +16,7 @@ from aotpack.export.capture.exported import load_exported
 from aotpack.export.capture.generation import Generator
 from aotpack.export.capture.models import aot_export
 from aotpack.export.capture.streaming import without_weights
-from aotpack.export.capture.variants import Variants
+from aotpack.export.capture.variants import Variant, Variants
 from aotpack.export.custom_ops.kernels import custom_kernel, kernel_include_dir
 from aotpack.export.driver.build import build_archive
 from aotpack.export.driver.options import BuildOptions
@@ -44,6 +44,7 @@ __all__ = [
     "Rewrite",
     "Topology",
     "TrainingOptions",
+    "Variant",
     "Variants",
     "aot_export",
     "build_archive",

@@ -226,13 +226,13 @@ class Context(Entry):
         """Resets the state to its initial values: those of the model's weights at the next call."""
         self._reset()
 
-    def entry(self, name: str) -> Entry:
-        """Another entry of the model in this context.
+    def entry(self, name: str, *, input_gradients: Sequence[str] | None = None) -> Entry:
+        """Another entry of the model in this context; see `Model.entry`.
 
         Raises:
-            EntryNotFoundError: the archive has no entry with this name.
+            EntryNotFoundError: the archive has no such entry.
         """
-        entry = Entry(self, name)
+        entry = _entry(self, name, input_gradients)
         entry.__dict__["_parent"] = self
         return entry
 
@@ -278,13 +278,18 @@ class Model(Entry):
         """The device on which the model runs: "cpu" or "cuda:0"."""
         return _device_name(self._device)
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str, *, input_gradients: Sequence[str] | None = None) -> Entry:
         """The entry with this name.
 
+        Args:
+            name: its name.
+            input_gradients: names of inputs: of the entries of a loss that were captured for several sets of inputs,
+                the one that returns the gradients of these, in any order (docs/gradients.md).
+
         Raises:
-            EntryNotFoundError: the archive has no entry with this name.
+            EntryNotFoundError: the archive has no such entry; the message lists those that there are.
         """
-        return Entry(self, name)
+        return _entry(self, name, input_gradients)
 
     @property
     def weights(self) -> dict[str, TensorSpec]:
@@ -536,6 +541,14 @@ def _provider_path(device: str) -> str:
 def _stream_handle(stream: int | None) -> int:
     """As the C interface has it: 0 is none, and 1 the legacy default stream, which CUDA and torch also call 0."""
     return 0 if stream is None else stream or 1
+
+
+def _entry(parent: Entry, name: str, input_gradients: Sequence[str] | None) -> Entry:
+    if input_gradients is not None:
+        from aotpack.runtime.joint_entries import entry_for
+
+        name = entry_for(parent.manifest, name, input_gradients)
+    return Entry(parent, name)
 
 
 def _in_order(arrays: Any, names: list[str], what: str, optional: Sequence[str]) -> list[Any]:

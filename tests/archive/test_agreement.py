@@ -47,6 +47,7 @@ FORMULAS = [
 # What the manifest says and the module says too.
 OF_MODULES = (".imports", ".module.constants", ".steps.0.inputs", ".steps.0.outputs", ".features")
 KINDS = {
+    "same": [[[0, 1]], [[0]], [[0, 1], [1, 2]], [[1, 0]], [[0, 3]], [0]],
     "number": ["int", "float", "bool"],
     "dim": ["n", "rows", "batch", "length", *FORMULAS],
     "dtype": ["int64", "bool"],
@@ -103,7 +104,9 @@ def verdict(check: Callable[[], object]) -> type[AotpackError] | None:
     return None
 
 
-@pytest.mark.parametrize("name", ["affine", "nested", "dict", "updatable", "sizes", "variants", "numbers", "code_only"])
+@pytest.mark.parametrize(
+    "name", ["affine", "nested", "dict", "updatable", "sizes", "variants", "same", "numbers", "code_only"]
+)
 def test_every_single_change(archive: Callable[[str], Path], name: str, tmp_path: Path) -> None:
     with ArchiveReader(archive(name)) as reader:
         files = [FileSource.from_bytes(file.path, reader.read(file.path)) for file in reader.manifest.files]

@@ -27,6 +27,7 @@ NODES = (
     DescribedNode("x", "input", "x", "", (), (VALUE,), (), None),
     DescribedNode("cond", "call", "cond", "a.b", (0,), (VALUE, DescribedValue("int", (), "")), ("true_graph_0",), 1),
     DescribedNode("output", "output", "", "", (1,), (), (), None),
+    DescribedNode("mm", "call", "aten.mm", "a.b", (0,), (VALUE,), (), None, sequence=7, backward_of="aten.linear"),
 )
 STEP = DescribedStep(((1,), ()), (DescribedBlock("buf0", 16, 0, 1, True),))
 GOOD = {"forward": {"default": DescribedVariant({"": "Model", "a.b": "Linear"}, NODES, {"x86-64-v3": (STEP,)})}}
@@ -34,6 +35,14 @@ GOOD = {"forward": {"default": DescribedVariant({"": "Model", "a.b": "Linear"}, 
 
 def test_it_comes_back() -> None:
     assert parse_description(encode_description(GOOD)) == GOOD
+
+
+def test_format_8_says_nothing_of_the_backward() -> None:
+    value = json.loads(zlib.decompress(encode_description(GOOD)))
+    for node in value["entries"]["forward"]["default"]["nodes"]:
+        del node["sequence"], node["backward_of"]
+    (read,) = parse_description(zlib.compress(json.dumps(value).encode()), 8).values()
+    assert [node.backward_of for node in read["default"].nodes] == [""] * 4
 
 
 def test_equal_descriptions_have_equal_bytes() -> None:
@@ -69,12 +78,15 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "an unknown key": (lambda v: v.update(more=1), "unknown key 'more'"),
     "a list of modules": (lambda v: v.update(modules=[]), "modules: expected an object"),
     "an unknown kind": (lambda v: node(v).update(kind="loop"), "'loop' is not one of input, constant, call, output"),
-    "a node that is not there": (lambda v: node(v).update(inputs=[3]), "index 3 is out of range: there are 3 nodes"),
+    "a node that is not there": (lambda v: node(v).update(inputs=[4]), "index 4 is out of range: there are 4 nodes"),
     "a negative index": (lambda v: node(v).update(inputs=[-1]), "index -1 is out of range"),
     "a bool as an index": (lambda v: node(v).update(inputs=[True]), "expected an integer, got true or false"),
     "a size of the wrong type": (lambda v: node(v)["values"][0].update(shape=[1.5]), "expected an integer"),
     "a negative size": (lambda v: node(v)["values"][0].update(shape=[-1]), "-1 is not in [0,"),
     "a negative stage": (lambda v: node(v).update(stage=-1), "stage: -1 is not in [0,"),
+    "a sequence that is no number": (lambda v: node(v).update(sequence="1"), "sequence: expected an integer"),
+    "a negative sequence": (lambda v: node(v).update(sequence=-1), "sequence: -1 is not in [0,"),
+    "backward of a number": (lambda v: node(v).update(backward_of=1), "backward_of: expected a string"),
     "a kernel of an unknown node": (lambda v: step(v)["kernels"].append([9]), "index 9 is out of range"),
     "a block of an unknown kernel": (lambda v: step(v)["blocks"][0].update(last=2), "there are 2 kernels"),
     "a block that ends before it begins": (lambda v: step(v)["blocks"][0].update(first=1, last=0), "from the kernel 1"),

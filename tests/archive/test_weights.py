@@ -149,6 +149,7 @@ CODE_ONLY_WRONG: dict[str, tuple[Change, str]] = {
             shifted(m),
             m["entries"][0]["goldens"].append(
                 {
+                    "same": [],
                     "inputs": [golden([0, 4])],
                     "outputs": [golden([0, 4]), golden([0])],
                     "tolerance": 0.1,

@@ -13,7 +13,7 @@ import typer
 
 from aotpack.cli.dims import DimOption, dynamic_shapes, parse_dims
 from aotpack.cli.source import check_source, load_source
-from aotpack.cli.variants import parse_variants
+from aotpack.cli.variants import VariantOption, parse_variants
 from aotpack.errors import BuildError
 from aotpack.spec import Dim
 
@@ -212,11 +212,15 @@ def test_wrong_entries(tmp_path: Path, made: str, message: str) -> None:
 def test_variants_are_parsed() -> None:
     assert parse_variants(None) is None
     assert parse_variants(["batch=1", "batch=2, length=-3", "general"]) == [
-        {"batch": 1},
-        {"batch": 2, "length": -3},
-        {},
+        VariantOption({"batch": 1}),
+        VariantOption({"batch": 2, "length": -3}),
+        VariantOption(),
     ]
-    for wrong in ("batch", "batch=", "batch=x", "=1", "1=1", "batch=1,", "batch=1,batch=2", ""):
+    assert parse_variants(["a is batch.b", "batch=1, a is b is c,d is e"]) == [
+        VariantOption(same=(("a", "batch.b"),)),
+        VariantOption({"batch": 1}, (("a", "b", "c"), ("d", "e"))),
+    ]
+    for wrong in ("batch", "batch=", "batch=x", "=1", "1=1", "batch=1,", "batch=1,batch=2", "", "a is", "is b"):
         with pytest.raises(typer.BadParameter):
             parse_variants([wrong])
 

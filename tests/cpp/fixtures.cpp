@@ -165,6 +165,7 @@ Json variant(const std::string& name, std::vector<Json> guards, std::vector<Json
   return Json::object({{"name", name},
                        {"guards", Json::array(std::move(guards))},
                        {"checks", Json::array(std::move(checks))},
+                       {"same", Json::array({})},
                        {"targets", targets(std::move(modules))}});
 }
 
@@ -219,7 +220,7 @@ Json constant(const std::string& name, const std::string& dtype, std::vector<Jso
 
 Json manifest(std::vector<Json> constants, std::vector<Json> entries) {
   return Json::object({{"format", "aotpack"},
-                       {"format_version", 8},
+                       {"format_version", 9},
                        {"name", "test"},
                        {"devices", Json::array({"main"})},
                        {"producer", Json::object({{"aotpack", "tests"}})},
@@ -243,7 +244,8 @@ ArchiveWriter affine_archive() {
   Json forward = entry("forward", {dim("batch", 1, 64)}, {value("x", "float32", {size("batch"), 4})},
                        {value("output", "float32", {size("batch"), 4})},
                        {variant("default", {}, {module(1, {0}, {"alloc", "free"})})});
-  forward["goldens"].push(Json::object({{"inputs", Json::array({golden_tensor("float32", {1, 4}, 0, 16)})},
+  forward["goldens"].push(Json::object({{"same", Json::array({})},
+                                        {"inputs", Json::array({golden_tensor("float32", {1, 4}, 0, 16)})},
                                         {"outputs", Json::array({golden_tensor("float32", {1, 4}, 16, 16)})},
                                         {"tolerance", Json::raw("0.0001")}}));
   writer.manifest = manifest({constant("w", "float32", {4}, {1}, 0, 0, weights)}, {forward});

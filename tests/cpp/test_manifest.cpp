@@ -131,13 +131,13 @@ TEST_CASE("every value of another type is refused") {
 }
 
 TEST_CASE("versions and format") {
-  CHECK(error_after([](Json& m) { m["format_version"] = 9; }, AOTPACK_UNSUPPORTED_VERSION).find("version 9") !=
+  CHECK(error_after([](Json& m) { m["format_version"] = 10; }, AOTPACK_UNSUPPORTED_VERSION).find("version 10") !=
         std::string::npos);
   CHECK(error_after([](Json& m) { m["format_version"] = 0; }, AOTPACK_UNSUPPORTED_VERSION) != "");
   // A later version may have other keys: the version is what is told.
   CHECK(error_after(
             [](Json& m) {
-              m["format_version"] = 9;
+              m["format_version"] = 10;
               m["novel"] = 1;
               m.erase("entries");
             },
@@ -239,6 +239,48 @@ TEST_CASE("variants and modules") {
             "there is no such constant"));
   CHECK(has(with([](Json& v) { v[0]["targets"][0]["steps"][0]["module"]["abi_version"] = 0; }),
             "abi_version: 0 is out of range"));
+}
+
+TEST_CASE("inputs that are one tensor") {
+  const auto with = [](
+                        Json same, const std::function<void(Json&)>& change = [](Json&) {}) {
+    return error_after([&](Json& m) {
+      Json& entry = m["entries"][0];
+      for (const char* name : {"y", "z"}) {
+        entry["inputs"].push(value(name, "float32", {3, 4}));
+        entry["in_spec"]["args"].push(
+            Json::object({{"kind", "tensor"}, {"index", static_cast<int64_t>(entry["inputs"].items().size() - 1)}}));
+        entry["in_spec"]["names"].push(Json());
+      }
+      entry["goldens"] = Json::array({});
+      entry["variants"][0]["same"] = std::move(same);
+      change(entry);
+    });
+  };
+  const auto groups = [](std::vector<std::vector<Json>> lists) {
+    Json all = Json::array({});
+    for (std::vector<Json>& list : lists) all.push(Json::array(std::move(list)));
+    return all;
+  };
+  const std::string same = "manifest.entries[0].variants[0].same";
+  CHECK(with(groups({{0, 1, 2}})) == "");
+  CHECK(with(groups({{0, 1}, {1, 2}})) == same + "[1]: 'y' is in two groups");
+  CHECK(with(groups({{0}})) == same + "[0]: has less than two inputs");
+  CHECK(with(groups({{0, 3}})) == same + "[0][1]: there is no such input");
+  CHECK(with(groups({{0, -1}})).find(same + "[0][1]: -1 is out of range") == 0);
+  CHECK(with(groups({{1, 0}})) == same + "[0][1]: not in ascending order");
+  CHECK(with(groups({{1, 1}})) == same + "[0][1]: not in ascending order");
+  const std::string differ = same + "[0][1]: 'x' and 'y' differ in dtype, order or device";
+  const auto other = [&](const char* key, Json member) {
+    return with(groups({{0, 1}}), [&](Json& entry) { entry["inputs"][1][key] = member; });
+  };
+  CHECK(other("dtype", "int32") == differ);
+  CHECK(other("order", Json::array({1, 0})) == differ);
+  CHECK(other("device", Json()) == differ);
+  CHECK(with(groups({{1, 2}}), [](Json& entry) { entry["inputs"][2] = number("z", "float"); }) ==
+        same + "[0][1]: 'z' is a number");
+  CHECK(error_after([](Json& m) { m["entries"][0]["goldens"][0]["same"] = Json::array({Json::array({0})}); }) ==
+        "manifest.entries[0].goldens[0].same[0]: has less than two inputs");
 }
 
 TEST_CASE("specs") {

@@ -6,6 +6,7 @@
 using namespace aotpack::tests;
 using aotpack::Context;
 using aotpack::Model;
+using aotpack::MutableTensorView;
 using aotpack::TensorView;
 
 namespace {
@@ -156,4 +157,57 @@ TEST_CASE("checks: of several variants, and where they cannot be evaluated") {
   Context never = context_of(
       with_variants({variant("default", {}, {modules.plain}, {check("1 == 2", Json::array({1, 2, "=="}))})}));
   CHECK(refused(never, 4) == "the call must satisfy 1 == 2, which is never true");
+}
+
+TEST_CASE("variants: inputs that are one tensor are in one place, also where they are copied") {
+  for (const bool first_is_written : {true, false}) {
+    CAPTURE(first_is_written);
+    ArchiveWriter writer;
+    writer.files = {{"modules/x86-64/forward", read_bytes(MODULE_same)}};
+    Json same = variant("x is y", {}, {module(0, {}, {"alloc"})});
+    same["same"] = Json::array({Json::array({0, 1})});
+    // The module writes to its first input and returns the second.
+    writer.manifest = manifest(
+        {},
+        {entry("forward", {},
+               {value("x", "float32", {4}, {}, first_is_written), value("y", "float32", {4}, {}, !first_is_written)},
+               {value("output", "float32", {4})}, {variant("general", {}, {module(0, {}, {"alloc"})}), same})});
+    Context context = context_of(writer);
+    std::vector<float> data = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    const auto run = [&](const TensorView& x, const TensorView& y) {
+      const auto outputs = context.run({x, y});
+      return std::vector<float>(outputs[0].data<float>(), outputs[0].data<float>() + 4);
+    };
+    const MutableTensorView dense(data.data(), {4});
+    CHECK(run(dense, dense) == std::vector<float>{2, 3, 4, 5});
+    CHECK(context.variant() == "x is y");
+    CHECK(data == std::vector<float>{2, 3, 4, 5, 5, 6, 7, 8, 9});
+    const MutableTensorView strided(data.data(), {4}, {2});
+    CHECK(run(strided, strided) == std::vector<float>{3, 5, 6, 8});
+    CHECK(data == std::vector<float>{3, 3, 5, 5, 6, 6, 8, 8, 9});
+    // The general variant, before it in the order, is for other inputs alone.
+    float other[4] = {10, 20, 30, 40};
+    if (first_is_written) {
+      CHECK(run(dense, MutableTensorView(other, {4})) == std::vector<float>{10, 20, 30, 40});
+      CHECK(context.variant() == "general");
+    }
+    const std::string written = first_is_written ? "x" : "y";
+    const std::string shared =
+        "inputs 'x' and 'y' share memory, but the call writes to '" + written + "'; variant 'x is y' ";
+    CHECK(refusal(context, {dense, strided}) == shared + "needs 'x' is 'y', got tensors with different strides");
+    CHECK(refusal(context, {dense, MutableTensorView(data.data() + 1, {4})}) ==
+          shared + "needs 'x' is 'y', got tensors with different addresses");
+  }
+  // The only variant: its condition is that of every call.
+  ArchiveWriter writer;
+  writer.files = {{"modules/x86-64/forward", read_bytes(MODULE_same)}};
+  Json only = variant("x is y", {}, {module(0, {}, {"alloc"})});
+  only["same"] = Json::array({Json::array({0, 1})});
+  writer.manifest =
+      manifest({}, {entry("forward", {}, {value("x", "float32", {4}, {}, true), value("y", "float32", {4})},
+                          {value("output", "float32", {4})}, {only})});
+  Context context = context_of(writer);
+  float one[4] = {}, other[4] = {};
+  CHECK(refusal(context, {MutableTensorView(one, {4}), TensorView(other, {4})}) ==
+        "the call must satisfy 'x' is 'y', got tensors with different addresses");
 }

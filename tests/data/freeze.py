@@ -26,7 +26,7 @@ from torch import nn
 from aotpack import DYNAMIC, Dim
 from aotpack.archive import read_manifest
 from aotpack.archive.manifest import FORMAT_VERSION
-from aotpack.export import BuildOptions, Program, aot_export, build_archive
+from aotpack.export import BuildOptions, Program, Variant, aot_export, build_archive
 from aotpack.runtime.packing import pack_weights
 from aotpack.spec import DType
 from tests.data import models
@@ -305,6 +305,26 @@ def _steps_calls(record: Recorder) -> None:
     record.refused("input", "forward", torch.randn(4), _image(1, 4, 5))
 
 
+def _same(model: nn.Module) -> list[Program]:
+    dims = {name: {0: Dim("n", 1, 16)} for name in "abc"}
+    variants = [Variant({"n": 4}, same=[("a", "b", "c")]), Variant(same=[("a", "b")]), {}]
+    return [aot_export(model, _rows(2, 3), dynamic_shapes=dims, variants=variants)]
+
+
+def _rows(size: int, count: int) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.randn(size, 3) for _ in range(count))
+
+
+def _same_calls(record: Recorder) -> None:
+    for size in (1, 4, 16):
+        a, b, c = _rows(size, 3)
+        record.call("forward", a, b, c)
+        record.call("forward", a, a, c)
+    (one,) = _rows(4, 1)
+    record.call("forward", one, one, one)
+    record.refused("input", "forward", *_rows(17, 3))
+
+
 SETS = {
     "mlp": Frozen(models.MLP, _mlp, _mlp_calls),
     "cnn": Frozen(models.CNN, _cnn, _cnn_calls),
@@ -317,6 +337,7 @@ SETS = {
     "code": Frozen(models.Updatable, _updatable, _packed_calls, state=("calls",), pack="later", since=7),
     "packed": Frozen(models.Updatable, _updatable, _packed_calls, state=("calls",), pack="before", since=7),
     "profiled": Frozen(models.MLP, _mlp, _mlp_calls, profile=True, since=8),
+    "same": Frozen(models.Same, _same, _same_calls, since=9),
 }
 
 

@@ -205,3 +205,17 @@ class Steps(nn.Module):
         """total: float32 [4], written to; image: float32 [batch, 3, side, side] -> float32 [batch, 8], the value."""
         hidden = self.get_submodule("0")(image)
         return self.get_submodule("1")(total, hidden), hidden
+
+
+class Same(nn.Module):
+    """Writes to two arguments, which may be one tensor, beside a weight (since format 9)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 2))
+
+    def forward(self, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        """a, b: float32 [n, 3], written to; c: float32 [n, 3] -> float32 [n, 2]."""
+        a.mul_(2)
+        b.add_(1)
+        return (a + b - c) @ self.weight

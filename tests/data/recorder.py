@@ -43,6 +43,12 @@ class Recorder:
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """A call of the entry `method`, its result, what it leaves in arguments that it writes to, and the state."""
         step = {"call": method, "args": self._tree(list(args)), "kwargs": self._tree(kwargs)}
+        places: dict[int, list[int]] = {}
+        for position, value in enumerate(args):
+            if isinstance(value, Tensor):
+                places.setdefault(id(value), []).append(position)
+        if same := [group for group in places.values() if len(group) > 1]:
+            step["same"] = same
         before = copy.deepcopy(args)
         with torch.no_grad():
             result = getattr(self.eager, method)(*args, **kwargs)

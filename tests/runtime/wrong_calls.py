@@ -78,10 +78,11 @@ def _section(section: Section) -> str:
     lines = ["", f"## {section.title}", "", "```", str(entry.signature)]
     several = len(entry.variants) > 1
     for variant in entry.variants:
+        when = variant.when(entry.inputs)
         if several:
-            lines.append(f"  variant {variant.name}: {variant.when or 'always'}")
-        elif variant.when:
-            lines.append(f"  if {variant.when}")
+            lines.append(f"  variant {variant.name}: {when or 'always'}")
+        elif when:
+            lines.append(f"  if {when}")
     lines += ["```", "", "| error | call | message |", "|---|---|---|", *map(_row, section.calls)]
     return "\n".join(lines) + "\n"
 

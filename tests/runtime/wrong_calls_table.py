@@ -378,7 +378,7 @@ ACCUMULATE = Section(
         Wrong(
             "mutated array passed twice",
             "(lambda a: model(a, a))(zeros(3, 2))",
-            "inputs 'a' and 'b' share memory, but the call writes to 'a'",
+            "inputs 'a' and 'b' share memory, but the call writes to 'a'; no variant is for 'a' is 'b'",
         ),
         Wrong(
             "two views that share elements",
@@ -403,4 +403,32 @@ ACCUMULATE = Section(
     ),
 )
 
-TABLE = (AFFINE, SIZES, QUOTIENT, VARIANTS, NUMBERS, NESTED, NESTED_NUMBERS, ACCUMULATE)
+SAME = Section(
+    "Inputs that are one tensor",
+    "same",
+    "(lambda a: model(a, a, zeros(3, 2)))(zeros(3, 2))",
+    (
+        Wrong(
+            "one tensor where no variant is for it",
+            "(lambda a: model(a, zeros(3, 2), a))(zeros(3, 2))",
+            "inputs 'a' and 'c' share memory, but the call writes to 'a'; variant 'a is b' needs 'a' is 'b', got "
+            "tensors with different addresses; variant 'a is b is c' needs 'a' is 'b' is 'c', got tensors with "
+            "different addresses",
+        ),
+        Wrong(
+            "one tensor and a view that shares elements",
+            "(lambda a: model(a[:3], a[:3], a[2:]))(zeros(5, 2))",
+            "inputs 'a' and 'c' share memory, but the call writes to 'a'; variant 'a is b' is for 'a' is 'b' only; "
+            "variant 'a is b is c' needs 'a' is 'b' is 'c', got tensors with different addresses",
+        ),
+        Wrong(
+            "two views of one array",
+            "(lambda a: model(a[::2], a[:2], zeros(2, 2)))(zeros(4, 2))",
+            "inputs 'a' and 'b' share memory, but the call writes to 'a'; variant 'a is b' needs 'a' is 'b', got "
+            "tensors with different strides; variant 'a is b is c' needs 'a' is 'b' is 'c', got tensors with "
+            "different strides",
+        ),
+    ),
+)
+
+TABLE = (AFFINE, SIZES, QUOTIENT, VARIANTS, NUMBERS, NESTED, NESTED_NUMBERS, ACCUMULATE, SAME)

@@ -33,9 +33,10 @@ def captured(tmp_path: Path, cache_dir: Path) -> Callable[..., tuple[Program, Pa
         mode: str = "forward",
         dynamic_shapes: Any = None,
         partitioning: Any = None,
+        variants: Any = None,
         **options: Any,
     ) -> tuple[Program, Path]:
-        program = aot_export(model, tuple(args), kwargs, mode=mode, dynamic_shapes=dynamic_shapes)
+        program = aot_export(model, tuple(args), kwargs, mode=mode, dynamic_shapes=dynamic_shapes, variants=variants)
         output = tmp_path / f"{len(list(tmp_path.iterdir()))}.aotpack"
         build_archive(program, output, options=BuildOptions(cache_dir=cache_dir, **options), partitioning=partitioning)
         return program, output

@@ -14,6 +14,7 @@ from aotpack.archive import (
     Fold,
     Golden,
     GoldenTensor,
+    Groups,
     Guard,
     Implementation,
     Kernel,
@@ -123,6 +124,7 @@ class Choice:
     name: str
     guards: tuple[Guard, ...] = ()
     checks: tuple[Check, ...] = ()
+    same: Groups = ()
 
 
 @dataclass(frozen=True)
@@ -256,7 +258,9 @@ def _entry(name: str, recipe: Recipe, module: Module, goldens: tuple[Golden, ...
         outputs=recipe.outputs,
         in_spec=recipe.in_spec,
         out_spec=recipe.out_spec,
-        variants=tuple(Variant(item.name, item.guards, (implementation,), item.checks) for item in recipe.variants),
+        variants=tuple(
+            Variant(item.name, item.guards, (implementation,), item.checks, item.same) for item in recipe.variants
+        ),
         goldens=goldens,
     )
 

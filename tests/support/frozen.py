@@ -3,7 +3,8 @@
 NAME.json beside an archive has `about` (where it was made) and `steps`, which run in order, in one context. A step is
 
 - `{"call": entry, "args": tree, "kwargs": tree, "result": tree}`, with `args_after` where the call writes to its
-  arguments and `state` where the model has some;
+  arguments, `same` where some of these are one array, as groups of their positions, and `state` where the model has
+  some;
 - `{"refused": "input" | "execution", "call": …}`, a call that fails with an error of this kind;
 - `{"update": tree, "partial": bool}`, new weights; `{"reset": "weights"}`; `{"reset": "state"}`.
 
@@ -116,6 +117,9 @@ class Frozen:
             assert refusal == step["refused"], f"a call that must fail: {refusal}"
         else:
             args, kwargs = self._value(step["args"]), self._value(step["kwargs"])
+            for first, *others in step.get("same", ()):
+                for position in others:
+                    args[position] = args[first]
             interface.call(step["call"], args, kwargs, self._value(step["result"]))
             # An argument that is not written to stays as it is.
             same(args, self._value(step.get("args_after", step["args"])), "the arguments after the call")

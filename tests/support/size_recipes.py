@@ -153,6 +153,15 @@ static int32_t run(const aotpack_module_call* call) {
     name="accumulate",
 )
 
+# The same where both may be one tensor, and a third one beside them.
+SAME = dataclasses.replace(
+    ACCUMULATE,
+    inputs=(*ACCUMULATE.inputs, tensor("c", ["rows", 2])),
+    in_spec=CallSpec(tuple(map(TensorLeaf, range(3))), ("a", "b", "c")),
+    variants=(Choice("a is b", same=((0, 1),)), Choice("a is b is c", same=((0, 1, 2),)), Choice("general")),
+    name="same",
+)
+
 # A dim that only an affine size gives, and a size that is not defined for every value of it.
 QUOTIENT = Recipe(
     body="""
@@ -215,6 +224,7 @@ SIZE_RECIPES = {
     "numbers": NUMBERS,
     "nested_numbers": NESTED_NUMBERS,
     "accumulate": ACCUMULATE,
+    "same": SAME,
     "quotient": QUOTIENT,
     "echo": ECHO,
     "codes": CODES,

@@ -16,7 +16,7 @@ from aotpack.errors import CaptureError
 from aotpack.export.capture.forward import forward_program
 from aotpack.export.capture.model_files import foreign
 from aotpack.export.capture.models import aot_export
-from aotpack.export.capture.variants import Variants, with_variants
+from aotpack.export.capture.variants import Variant, Variants, has_same, with_variants
 from aotpack.export.custom_ops.triton_launches import launches_traced
 from aotpack.export.diagnostics.internal_errors import reported, summary
 from aotpack.export.ir.program import Program
@@ -35,11 +35,12 @@ from aotpack.export.tracing.quiet import torch_quiet
 def load_exported(
     path: str | os.PathLike[str],
     *,
-    variants: Variants | Sequence[Mapping[str, int]] | None = None,
+    variants: Variants | Sequence[Mapping[str, int] | Variant] | None = None,
 ) -> Program:
     """Loads the program in a `.pt2` file written by `torch.export.save`. The file must contain example inputs.
 
-    `variants` are as in `aot_export`.
+    `variants` are as in `aot_export`, but for those whose inputs are one tensor: the program was traced with a tensor
+    for each input.
 
     Raises:
         CaptureError: the file is not an exported program or has no example inputs, or a variant cannot be captured.
@@ -74,6 +75,12 @@ def load_exported(
     program = open_results.noted(replace(program, state_dict=dict(exported.state_dict)), open_reasons)
     if variants is None:
         return program
+    if has_same(variants):
+        raise CaptureError(
+            "the program in the file was traced with a tensor for each input; it has no variants for inputs that are "
+            "one tensor",
+            hint="capture the model itself with aot_export(…, variants=…)",
+        )
     return with_variants(program, variants, args, kwargs, partial(aot_export, exported.module()))
 
 

@@ -30,16 +30,16 @@ from aotpack.export.tracing.trace import message, trace
 
 def joint(module: torch.nn.Module, call: Call, dynamic_shapes: Any, name: str, model: object) -> Program:
     with open_results.watched() as open_reasons:
-        answer = eager.run_joint(module, call.args, call.kwargs)
+        answer = eager.run_joint(module, call.args, call.kwargs, call.same)
         plain, _ = returning_plain(module, answer.outputs)
         if plain is not module:
-            module, answer = plain, eager.run_joint(plain, call.args, call.kwargs)
+            module, answer = plain, eager.run_joint(plain, call.args, call.kwargs, call.same)
     again = partial(eager.again, module, call.args, call.kwargs, gradients=True)
     held = analysed(model, module, call.leaves(), again)
     if held is None:
         return _traced_joint(module, call, dynamic_shapes, name, answer, open_reasons)
     with held.installed(module):
-        answer = eager.run_joint(module, call.args, call.kwargs)
+        answer = eager.run_joint(module, call.args, call.kwargs, call.same)
         return held.named(_traced_joint(module, call, dynamic_shapes, name, answer, open_reasons))
 
 
@@ -67,6 +67,7 @@ def _traced_joint(
     parameters = _present(answer.parameters)
     inputs = _present(gradients.get("input_gradients", {}))
     positions = [ordered.leaf_names().index(key) for key in inputs]
+    sources = [ordered.same.get(position, position) for position in positions]
     try:
         with (
             warnings.catch_warnings(),
@@ -75,7 +76,7 @@ def _traced_joint(
             shared_inputs_named(exported, ordered),
         ):
             warnings.simplefilter("ignore")
-            graph_module, numbers = joint_graph(exported, answer.loss, [known[key] for key in parameters], positions)
+            graph_module, numbers = joint_graph(exported, answer.loss, [known[key] for key in parameters], sources)
     except CaptureError:
         raise
     except Exception as error:
@@ -93,11 +94,13 @@ def _traced_joint(
     results = Results(pytree.tree_structure(value), pytree.tree_leaves(value), orders, numbers)
     program = make_program("joint", name, exported, graph_module, ordered, results)
     program = open_results.noted(replace(program, notes=(*traced.notes, *program.notes)), open_reasons)
-    return probed(program, ordered, partial(_joint_leaves, module), module, writes=False)
+    return probed(program, ordered, partial(_joint_leaves, module, ordered.same), module, writes=False)
 
 
-def _joint_leaves(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    answer = eager.run_joint(module, args, kwargs)
+def _joint_leaves(
+    module: torch.nn.Module, same: Mapping[int, int], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Any]:
+    answer = eager.run_joint(module, args, kwargs, same)
     inputs = [gradient for _, gradient in sorted(answer.inputs.items())]
     return [*pytree.tree_leaves(answer.outputs), *answer.parameters.values(), *inputs]
 

@@ -9,6 +9,7 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,11 +22,12 @@ from aotpack.export.capture.dynamic_shapes import parse
 from aotpack.export.capture.forward import forward
 from aotpack.export.capture.forward_backward import MODE as FORWARD_BACKWARD
 from aotpack.export.capture.forward_backward import forward_backward
+from aotpack.export.capture.input_gradients import for_each_set, requiring
 from aotpack.export.capture.joint import joint
 from aotpack.export.capture.streaming import StreamedWeights, WeightFiles
 from aotpack.export.capture.training import MODE as TRAIN_STEP
 from aotpack.export.capture.training import training as captured_training
-from aotpack.export.capture.variants import Variants, with_variants
+from aotpack.export.capture.variants import Variant, Variants, with_variants
 from aotpack.export.custom_ops.triton_launches import launches_traced
 from aotpack.export.diagnostics.internal_errors import reported
 from aotpack.export.ir import pytree_spec
@@ -40,6 +42,7 @@ from aotpack.export.tracing.interface import Call
 from aotpack.export.tracing.numbers import taking_tensors
 from aotpack.export.tracing.plain import from_plain, taking_plain
 from aotpack.export.tracing.python_state import snapshot
+from aotpack.export.tracing.same_inputs import as_one
 from aotpack.export.tracing.sparse import refuse_sparse_inputs
 from aotpack.export.tracing.values import normal_tensors, taking_names
 from aotpack.export.training.options import TrainingOptions
@@ -74,7 +77,7 @@ def aot_export(
     *,
     mode: str = "forward",
     dynamic_shapes: Any = None,
-    variants: Variants | Sequence[Mapping[str, int]] | None = None,
+    variants: Variants | Sequence[Mapping[str, int] | Variant] | None = None,
     entry: str | None = None,
     method: str = "forward",
     weights: WeightFiles | None = None,
@@ -83,6 +86,7 @@ def aot_export(
     optimizer: torch.optim.Optimizer | Callable[..., None] | None = None,
     training: TrainingOptions | None = None,
     memory_budget: float = 1.0,
+    input_gradients: Sequence[Sequence[str]] | None = None,
 ) -> Program:
     """Captures one call of `model` ahead of time.
 
@@ -121,8 +125,8 @@ def aot_export(
             `Dim`; for any scalar `aotpack.DYNAMIC`. `"auto"`: every size that the model supports is dynamic. Omitted
             axes are static. A declared dim that the model fixes is an error. `notes` of the program list ranges that
             were narrowed, with the reasons.
-        variants: programs for fixed sizes in the same entry (docs/dims.md): for each the dims that it fixes, by name,
-            `{}` for the general program; or a `Variants`.
+        variants: programs for fixed sizes, or for inputs that are one tensor, in the same entry (docs/dims.md): for
+            each a `Variant`, or only the dims that it fixes, by name; `{}` is the general program. Or a `Variants`.
         entry: the name of the archive's entry. Default: the name of `method`, or `mode` if it is "joint" or
             "train_step". A backward has the name `backward`, or that of its forward with `_backward` at the end.
         method: the method of the module to capture.
@@ -140,6 +144,10 @@ def aot_export(
         training: see `TrainingOptions`.
         memory_budget: for `"forward_backward"`: from 1, keep what makes the backward fast, to 0, keep inputs and random
             numbers alone and compute everything else again. It is torch's `activation_memory_budget`.
+        input_gradients: for `"joint"`: sets of inputs, by name, instead of those that require grad in the example call.
+            Each set is an entry of its own, `joint[x,y]` for `("x", "y")`; `Model.entry` chooses one of them
+            (docs/gradients.md). The program is that of the first set and has the others as companions, which
+            `build_archive` puts into the same archive.
 
     Raises:
         WeightsNotFoundError, WeightsFileError: a file of `weights` cannot be read.
@@ -148,8 +156,10 @@ def aot_export(
         InternalError: a bug in aotpack, with the place in the model if known.
     """
     if mode == TRAIN_STEP:
-        if weights is not None or method != "forward" or variants is not None:
-            raise CaptureError(f'weights, method and variants are not for mode="{TRAIN_STEP}"', hint="omit them")
+        if weights is not None or method != "forward" or variants is not None or input_gradients is not None:
+            raise CaptureError(
+                f'weights, method, variants and input_gradients are not for mode="{TRAIN_STEP}"', hint="omit them"
+            )
         options = training or TrainingOptions()
         program = captured_training(
             model, args, kwargs or {}, dynamic_shapes, loss, loss_args, optimizer, options, aot_export
@@ -167,9 +177,37 @@ def aot_export(
         )
     if memory_budget != 1 and mode != FORWARD_BACKWARD:
         raise CaptureError(f'memory_budget is for mode="{FORWARD_BACKWARD}", not {mode!r}', hint="omit it")
+    if input_gradients is not None and mode != "joint":
+        raise CaptureError('input_gradients is for mode="joint"', hint="omit it")
     if isinstance(args, torch.Tensor):
         raise CaptureError("args must be a tuple of arguments, got a tensor", hint="use (x,) for one argument")
     _check_call(model, args, kwargs)
+    given = (model, args, kwargs, mode, dynamic_shapes, variants, entry, method, weights)
+    capture = partial(_captured, *given, memory_budget=memory_budget)
+    return capture() if input_gradients is None else for_each_set(input_gradients, capture)
+
+
+def _captured(
+    model: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    mode: str,
+    dynamic_shapes: Any,
+    variants: Variants | Sequence[Mapping[str, int] | Variant] | None,
+    entry: str | None,
+    method: str,
+    weights: WeightFiles | None,
+    wanted: Sequence[str] | None = None,
+    same: Sequence[Sequence[str]] = (),
+    memory_budget: float = 1.0,
+) -> Program:
+    """The program of any mode but that of a training step.
+
+    Args:
+        wanted: the inputs whose gradients the program returns; None: those that require grad.
+        same: groups of inputs, by name, that are one tensor: the first of each, which the program reads in the place of
+            the others.
+    """
     is_module = isinstance(model, torch.nn.Module)
     module = model if isinstance(model, torch.nn.Module) else _Function(model)
     if method != "forward":
@@ -189,6 +227,11 @@ def aot_export(
     module, plain_args, plain_kwargs = taking_plain(module, tuple(args), dict(kwargs or {}))
     module, named_args, named_kwargs, restored = taking_names(module, plain_args, plain_kwargs)
     call_args, call_kwargs = eager.detached((named_args, named_kwargs))
+    names = pytree_spec.positional_names(function, len(call_args))
+    entry_name = entry or (mode if mode != "forward" else method)
+    if wanted is not None:
+        call_args, call_kwargs, suffix = requiring(call_args, call_kwargs, names, wanted)
+        entry_name += suffix
     absent = _absent(module, weights, mode, is_module=is_module)
     eager.check_devices(module, (call_args, call_kwargs), without_values=absent is not None)
     shapes = parse(function, module.forward, call_args, call_kwargs, dynamic_shapes)
@@ -200,8 +243,11 @@ def aot_export(
         snapshot.watching(),
     ):
         called, args_taken, kwargs_taken = taking_tensors(module, call_args, call_kwargs, shapes.numbers)
-        names = pytree_spec.positional_names(function, len(call_args))
         call = Call(args_taken, kwargs_taken, names, shapes.declared, shapes.numbers, shapes.demanded)
+        if same:
+            leaves = {name: leaf for leaf, name in enumerate(call.leaf_names())}
+            call = replace(call, same={leaves[name]: leaves[first] for first, *others in same for name in others})
+            called = as_one(called, call.args, call.kwargs, call.same)
         if absent is not None:
             with absent.stand_ins():
                 fake = absent.fake_call(call_args, call_kwargs)
@@ -214,18 +260,16 @@ def aot_export(
     if anew:
         text = "cross-attention caches that are empty in the model are computed in each call"
         program = replace(program, notes=(*program.notes, Note("capture", text)))
-    default_entry = mode if mode != "forward" else method
-    program = replace(program, signature=replace(program.signature, name=entry or default_entry))
+    program = replace(program, signature=replace(program.signature, name=entry_name))
     if isinstance(model, torch.nn.Module):
         program = replace(program, source_module=model, state_dict=module.state_dict(keep_vars=True))
     if variants is None:
         return program
 
-    def again(new_args: Any, new_kwargs: Any, *, dynamic_shapes: Any) -> Program:
+    def again(new_args: Any, new_kwargs: Any, *, dynamic_shapes: Any, same: Sequence[Sequence[str]] = ()) -> Program:
         old_args, old_kwargs = restored((new_args, new_kwargs))
         given = from_plain(old_args, tuple(args)), from_plain(old_kwargs, kwargs or {})
-        options: Any = {"entry": entry, "method": method, "weights": weights}
-        return aot_export(model, *given, mode=mode, dynamic_shapes=dynamic_shapes, **options)
+        return _captured(model, *given, mode, dynamic_shapes, None, entry, method, weights, wanted, same)
 
     return with_variants(program, variants, call_args, call_kwargs, again)
 

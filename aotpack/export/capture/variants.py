@@ -1,4 +1,4 @@
-"""Variants: an entry captured again for fixed values of some of its dims.
+"""Variants: an entry captured again for fixed values of some of its dims, or for inputs that are one tensor.
 
 The general capture says what the entry is: its dims, its inputs and outputs and how these lie in memory. A variant is
 captured from the same model with the example call cut or tiled to its sizes, and must be the same entry from outside.
@@ -7,14 +7,16 @@ captured from the same model with the example call cut or tiled to its sizes, an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 
-from aotpack.archive import Guard
+from aotpack.archive import Groups, Guard
 from aotpack.errors import BuildError, CaptureError
+from aotpack.export.capture.same_tensors import as_one_tensor, call_leaves, checked_groups, names_of
 from aotpack.export.capture.variant_signature import as_entry
 from aotpack.export.ir.program import Program, ProgramVariant
 from aotpack.export.symbolic_shapes.expressions import size_of
@@ -22,16 +24,27 @@ from aotpack.export.torch_compat import pytree
 from aotpack.spec import (
     DYNAMIC,
     UNSTATED,
-    CallSpec,
     Dim,
     DimRef,
     Signature,
-    Spec,
     TensorLeaf,
     TensorSpec,
-    ValueLeaf,
-    children,
 )
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What the calls of a variant have in common (docs/dims.md).
+
+    Attributes:
+        sizes: the dims that it fixes, by name.
+        same: groups of inputs, by their names in the signature, of which a call passes one tensor each, as `model(x,
+            x)`. The model sees one tensor: `a is b` holds, a write to one is a write to all, and in `mode="joint"`
+            the gradient of each is that of the tensor.
+    """
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    same: Sequence[Sequence[str]] = ()
 
 
 @dataclass(frozen=True)
@@ -39,21 +52,27 @@ class Variants:
     """The variants of an entry (docs/dims.md).
 
     Attributes:
-        sizes: for each variant, the dims that it fixes, by name; `{}` is the general program.
+        sizes: for each variant, the dims that it fixes, by name, or a `Variant`; `{}` is the general program.
         select: the variant for a call that matches several: `"declared"`: the first in `sizes`; `"tightest"`: the one
-            that matches fewer sizes.
+            that matches fewer sizes, and before it those for inputs that are one tensor.
     """
 
-    sizes: Sequence[Mapping[str, int]]
+    sizes: Sequence[Mapping[str, int] | Variant]
     select: str = "declared"
 
 
 GENERAL = "general"
 
 
+def has_same(variants: Variants | Sequence[Mapping[str, int] | Variant]) -> bool:
+    """Whether a variant is for inputs that are one tensor."""
+    given = variants.sizes if isinstance(variants, Variants) else variants
+    return isinstance(given, Sequence) and any(isinstance(variant, Variant) and variant.same for variant in given)
+
+
 def with_variants(
     general: Program,
-    variants: Variants | Sequence[Mapping[str, int]],
+    variants: Variants | Sequence[Mapping[str, int] | Variant],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     capture: Callable[..., Program],
@@ -64,10 +83,12 @@ def with_variants(
         general: the capture with all dims open.
         variants: the variants, or their sizes alone; `{}` is `general` itself.
         args, kwargs: the example call that `general` was captured with.
-        capture: captures anew; called with `args`, `kwargs` and `dynamic_shapes`.
+        capture: captures anew; called with `args`, `kwargs` and `dynamic_shapes`, and with `same`, the groups of names
+            of inputs that are one tensor, where there are any.
 
     Raises:
-        CaptureError: a dim is unknown, a size is not one of its dim's, two variants are equal, or a capture fails.
+        CaptureError: a dim or input is unknown, a size is not one of its dim's, inputs cannot be one tensor, two
+            variants are equal, or a capture fails.
         BuildError: a variant differs from the general program in what it takes or returns.
     """
     if not isinstance(variants, Variants):
@@ -75,16 +96,16 @@ def with_variants(
     if variants.select not in ("declared", "tightest"):
         raise CaptureError(f"select is {variants.select!r}", hint='use "declared" or "tightest"')
     made = []
-    for pins in _checked(variants.sizes, general.signature):
-        name = _name(pins)
-        if not pins:
+    for pins, same in _checked(variants.sizes, general.signature):
+        name = _name(pins, same, general.signature)
+        if not pins and not same:
             made.append(ProgramVariant(name, (), general))
             continue
         try:
-            program = _captured(general.signature, pins, args, kwargs, capture)
+            program = _captured(general.signature, pins, same, args, kwargs, capture)
         except CaptureError as error:
             raise CaptureError(f"the variant {name!r}: {error}", hint=error.hint) from error
-        made.append(_variant(general, name, pins, program))
+        made.append(_variant(general, name, pins, same, program))
     if variants.select == "tightest":
         made.sort(key=lambda variant: _admitted(variant, general.signature.dims))
     notes = [
@@ -99,6 +120,7 @@ def with_variants(
 def _captured(
     signature: Signature,
     pins: Mapping[str, int],
+    same: Groups,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     capture: Callable[..., Program],
@@ -106,6 +128,9 @@ def _captured(
     """The capture at these sizes. It may be right for fewer of the other sizes than the general one is."""
     dims = {dim.name: dim for dim in signature.dims if dim.name not in pins}
     call, shapes = example_at(signature, pins, dims, args, kwargs)
+    if same:
+        call = as_one_tensor(call, signature, same)
+        capture = partial(capture, same=names_of(same, signature))
     try:
         return capture(*call, dynamic_shapes=shapes)
     except CaptureError:
@@ -124,18 +149,20 @@ def _captured(
 # ---- what the user asks for -----------------------------------------------------------------------------------------
 
 
-def _checked(sizes: Sequence[Mapping[str, int]], signature: Signature) -> list[dict[str, int]]:
-    """The dims that each variant fixes, in the order of the signature."""
+def _checked(sizes: Sequence[Mapping[str, int] | Variant], signature: Signature) -> list[tuple[dict[str, int], Groups]]:
+    """The dims that each variant fixes, in the order of the signature, and the inputs that are one tensor."""
     if not isinstance(sizes, Sequence) or isinstance(sizes, str) or not sizes:
         raise CaptureError(
             "variants must be a list of dicts from dims to sizes", hint='use variants=[{"batch": 1}, {}]'
         )
     dims = {dim.name: dim for dim in signature.dims}
-    result: list[dict[str, int]] = []
-    for variant in sizes:
+    result: list[tuple[dict[str, int], Groups]] = []
+    for given in sizes:
+        variant = given.sizes if isinstance(given, Variant) else given
         if not isinstance(variant, Mapping):
             raise CaptureError(
-                f"a variant is {variant!r}", hint='a variant is a dict from dims to sizes, such as {"batch": 1}'
+                f"a variant is {given!r}",
+                hint='a variant is a dict from dims to sizes, such as {"batch": 1}, or a Variant',
             )
         for name, size in variant.items():
             if name not in dims:
@@ -146,9 +173,10 @@ def _checked(sizes: Sequence[Mapping[str, int]], signature: Signature) -> list[d
                 )
             _check_size(dims[name], size)
         pins = {name: int(variant[name]) for name in dims if name in variant}
-        if pins in result:
-            raise CaptureError(f"the variant {_name(pins)!r} is given twice")
-        result.append(pins)
+        same = checked_groups(given.same, signature) if isinstance(given, Variant) else ()
+        if (pins, same) in result:
+            raise CaptureError(f"the variant {_name(pins, same, signature)!r} is given twice")
+        result.append((pins, same))
     return result
 
 
@@ -161,18 +189,22 @@ def _check_size(dim: Dim, size: Any) -> None:
         raise CaptureError(f"a variant fixes {dim.name!r} to {size}, which is not a multiple of {dim.multiple_of}")
 
 
-def _name(pins: Mapping[str, int]) -> str:
-    return ",".join(f"{name}={size}" for name, size in pins.items()) or GENERAL
+def _name(pins: Mapping[str, int], same: Groups, signature: Signature) -> str:
+    sizes = [f"{name}={size}" for name, size in pins.items()]
+    groups = [" is ".join(signature.inputs[index].name for index in group) for group in same]
+    return ",".join((*sizes, *groups)) or GENERAL
 
 
-def _admitted(variant: ProgramVariant, dims: Sequence[Dim]) -> tuple[int, int]:
-    """How many sizes fit: dims without an upper bound, and the number of sizes that the others may have together."""
+def _admitted(variant: ProgramVariant, dims: Sequence[Dim]) -> tuple[int, int, int]:
+    """How many calls fit: first those in which more inputs are one tensor, then by the dims without an upper bound, and
+    by the number of sizes that the others may have together.
+    """
     bounds = {dim.name: _range(dim) for dim in dims}
     for guard in variant.guards:
         bounds[guard.dim] = (guard.min, guard.max, guard.multiple_of)
     bounded = [(low, high, step) for low, high, step in bounds.values() if high is not None]
     sizes = math.prod(high // step - -(-low // step) + 1 for low, high, step in bounded)
-    return len(bounds) - len(bounded), sizes
+    return -sum(len(group) - 1 for group in variant.same), len(bounds) - len(bounded), sizes
 
 
 # ---- the example call of a variant ----------------------------------------------------------------------------------
@@ -220,14 +252,6 @@ def _number_at(spec: TensorSpec, value: Any, values: Mapping[str, int], dims: Ma
     if spec.dim is None:
         return value, DYNAMIC
     return values[spec.dim], dims.get(spec.dim)
-
-
-def call_leaves(spec: Spec | CallSpec) -> Iterator[TensorLeaf | ValueLeaf]:
-    """What the arguments of a call are made of, in the order of the pytree."""
-    if isinstance(spec, (TensorLeaf, ValueLeaf)):
-        yield spec
-    for child in children(spec):
-        yield from call_leaves(child)
 
 
 def _open_axes(spec: TensorSpec, dims: Mapping[str, Dim]) -> dict[int, Any]:
@@ -280,7 +304,7 @@ def resized(tensor: torch.Tensor, sizes: Sequence[int], order: Sequence[int]) ->
 # ---- the same entry -------------------------------------------------------------------------------------------------
 
 
-def _variant(general: Program, name: str, pins: Mapping[str, int], captured: Program) -> ProgramVariant:
+def _variant(general: Program, name: str, pins: Mapping[str, int], same: Groups, captured: Program) -> ProgramVariant:
     program = as_entry(captured, general.signature, name)
     own = {dim.name: dim for dim in program.signature.dims}
     unknown = [dim for name, dim in own.items() if all(name != known.name for known in general.signature.dims)]
@@ -295,7 +319,8 @@ def _variant(general: Program, name: str, pins: Mapping[str, int], captured: Pro
             guards.append(Guard(dim.name, pins[dim.name], pins[dim.name]))
         elif dim.name in own and (guard := _narrowed(dim, own[dim.name])) != Guard(dim.name, *_range(dim)):
             guards.append(guard)
-    return ProgramVariant(name, tuple(guards), replace(program, state_dict=general.state_dict, name=general.name))
+    program = replace(program, state_dict=general.state_dict, name=general.name)
+    return ProgramVariant(name, tuple(guards), program, same)
 
 
 def _range(dim: Dim) -> tuple[int, int | None, int]:

@@ -21,8 +21,7 @@ from aotpack.export.driver.compiled import CompiledUnit
 from aotpack.export.ir import origins, regions
 from aotpack.export.ir.dims import dims_of_symbols
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import layer_of, modules_around
-from aotpack.export.partition.costs import operator_name
+from aotpack.export.ir.rewriter import layer_of, modules_around, operator_name
 from aotpack.export.partition.split import SplitProgram
 from aotpack.export.symbolic_shapes.dims import shape_element
 from aotpack.export.symbolic_shapes.guards import dim_symbol
@@ -92,21 +91,30 @@ class _Described:
             for node in module.graph.nodes:
                 if not regions.is_region(module, node):
                     self._index[origins.node_name(path, node.name)] = len(self._index)
-        # A graph inside has no modules of its own: its nodes are in that of the call.
+        # A graph inside has no modules of its own: its nodes are in that of the call, and in the backward if that is.
         around = {"": ""}
+        self._derived: dict[str, tuple[int | None, str]] = {"": (None, "")}
         for path, module in regions.graphs(program.graph_module):
             for node in module.graph.nodes:
                 called: list[str] = []
                 if regions.calls_graphs(node):
                     called = [origins.node_name(path, name) for name in regions.given_regions(node)]
                     around.update(dict.fromkeys(called, layer_of(node) or around[path]))
+                    self._derived.update(dict.fromkeys(called, self._place(path, node)))
                 if not regions.is_region(module, node):
                     self.nodes.append(self._node(path, node, around[path], called))
+
+    def _place(self, path: str, node: torch.fx.Node) -> tuple[int | None, str]:
+        """Which call of the forward a call is or derives, and the operator of that if it derives it."""
+        if "sequence" in node.meta:
+            return node.meta["sequence"], node.meta.get("backward_of", "")
+        return self._derived[path]
 
     def _node(self, path: str, node: torch.fx.Node, module: str, graphs: Sequence[str]) -> DescribedNode:
         name = origins.node_name(path, node.name)
         for inside, kind in modules_around(node).items():
             self.classes.setdefault(inside, kind)
+        sequence, backward_of = self._place(path, node) if node.op == "call_function" else (None, "")
         read = (self._index.get(origins.node_name(path, given.name)) for given in node.all_input_nodes)
         return DescribedNode(
             name=name,
@@ -117,6 +125,8 @@ class _Described:
             values=tuple(self._values(node.meta.get("val"))) if node.op != "output" else (),
             graphs=tuple(graphs),
             stage=self._stages.get(name),
+            sequence=sequence,
+            backward_of=backward_of,
         )
 
     def _operator(self, path: str, node: torch.fx.Node) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aotpack.archive import FileSource, Golden, GoldenTensor
+from aotpack.archive import FileSource, Golden, GoldenTensor, Groups
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.regions import all_nodes
 from aotpack.export.tracing.interface import manifest_dtype
@@ -43,10 +43,12 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     return memoryview(array)
 
 
-def golden_file(program: Program, path: str, number: int, *, tf32: bool = False) -> tuple[Golden, FileSource] | None:
+def golden_file(
+    program: Program, path: str, number: int, *, same: Groups = (), tf32: bool = False
+) -> tuple[Golden, FileSource] | None:
     """The golden of a program and the file that holds it, to be file number `number`; None where it has none.
 
-    `tf32`: products of float32 have the precision of float16.
+    `same`: the inputs that are one tensor. `tf32`: products of float32 have the precision of float16.
     """
     if program.reference is None:
         return None
@@ -57,7 +59,7 @@ def golden_file(program: Program, path: str, number: int, *, tf32: bool = False)
         size = value.numel() * value.element_size()
         outputs.append(_add(data, value, max(1, -(-size // _LIMIT)), number))
     least = _TOLERANCE[torch.float16] if tf32 else 0.0
-    golden = Golden(inputs, tuple(outputs), max(least, _tolerance(program)))
+    golden = Golden(inputs, tuple(outputs), max(least, _tolerance(program)), same)
     return golden, FileSource.from_bytes(path, bytes(data))
 
 

@@ -176,7 +176,7 @@ class Draft:
         examples: list[Example] = []
         for unit in self.units:
             path = files.path(f"goldens/{stem_of(unit)}", ".bin")
-            made = golden_file(unit.program, path, len(files.sources), tf32=self.tf32)
+            made = golden_file(unit.program, path, len(files.sources), same=unit.same, tf32=self.tf32)
             if made is None or unit.label in without:
                 continue
             golden, file = made

@@ -56,7 +56,7 @@ class EntryPacker:
                     for check in (*unit.program.checks, *each.program.checks, *each.lowered.checks)
                 )
             )
-            variants.append(Variant(unit.variant, unit.guards, self._implementations(compiled), checks))
+            variants.append(Variant(unit.variant, unit.guards, self._implementations(compiled), checks, unit.same))
         signature = units[0].unit.entry.signature
         return Entry(
             name=signature.name,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from aotpack.archive import Guard
+from aotpack.archive import Groups, Guard
 from aotpack.export.ir import regions
 from aotpack.export.symbolic_shapes.declared import Note, Question
 from aotpack.export.torch_compat.graphs import module_over
@@ -192,7 +192,8 @@ class Program:
 
 @dataclass(frozen=True)
 class ProgramVariant:
-    """A program for the calls of an entry that fit all of `guards`; its dims are those that the guards leave open.
+    """A program for the calls of an entry that fit all of `guards`, and in which the inputs of each group of `same`, by
+    their indices, are one tensor. Its dims are those that the guards leave open.
 
     Its inputs and outputs are those of the entry, in number and order, and its outputs have the same memory layouts.
     """
@@ -200,6 +201,7 @@ class ProgramVariant:
     name: str
     guards: tuple[Guard, ...]
     program: Program
+    same: Groups = ()
 
 
 def identity(tensor: torch.Tensor) -> tuple[object, ...]:

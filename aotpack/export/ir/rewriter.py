@@ -41,6 +41,25 @@ def schema_of(node: torch.fx.Node) -> Any:
     return operator_schema(node.target)
 
 
+def operator_name(node: torch.fx.Node) -> str:
+    """`aten.linear` for a call of an operator; the name of the function for others."""
+    if isinstance(node.target, OpOverload):
+        return str(node.target.overloadpacket)
+    return getattr(node.target, "__name__", str(node.target))
+
+
+# Where a node is in the source model: the line, the modules around it, and in a joint graph the call of the forward
+# that it is or derives (tracing/sequences.py).
+PLACE = ("stack_trace", "nn_module_stack", "source_fn_stack", "sequence", "backward_of")
+
+
+def take_place(made: torch.fx.Node, of: torch.fx.Node) -> None:
+    """Has a new node be where another one is in the source model."""
+    for key in PLACE:
+        if key in of.meta:
+            made.meta[key] = of.meta[key]
+
+
 class Rewriter:
     """A graph under change in one pass. New nodes carry fake tensors, as all nodes of a Program do."""
 
@@ -133,9 +152,7 @@ class Rewriter:
         # Without the Python dispatcher some operators read symbolic sizes as numbers, which would fix them.
         with self.mode, torch.no_grad(), enable_python_dispatcher():
             node.meta["val"] = op(*map_arg(args, lambda n: n.meta["val"]), **map_arg(kwargs, lambda n: n.meta["val"]))
-        for key in ("stack_trace", "nn_module_stack", "source_fn_stack"):
-            if key in before.meta:
-                node.meta[key] = before.meta[key]
+        take_place(node, before)
         return node
 
     def replace(self, node: torch.fx.Node, by: torch.fx.Node) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aotpack.archive import Guard
+from aotpack.archive import Groups, Guard
 from aotpack.errors import BuildError
 from aotpack.export.ir.program import Program
 
@@ -21,12 +21,14 @@ class Unit:
         variant: its name; "default" for the only one.
         guards: what its dims must be.
         program: what is compiled.
+        same: groups of inputs that are one tensor.
     """
 
     entry: Program
     variant: str
     guards: tuple[Guard, ...]
     program: Program
+    same: Groups = ()
 
     @property
     def name(self) -> str:
@@ -64,7 +66,7 @@ def units_of(programs: Sequence[Program]) -> list[Unit]:
             )
         names.add(name)
         if program.variants:
-            units += [Unit(program, v.name, v.guards, v.program) for v in program.variants]
+            units += [Unit(program, v.name, v.guards, v.program, v.same) for v in program.variants]
         else:
             units.append(Unit(program, DEFAULT, (), program))
     return units

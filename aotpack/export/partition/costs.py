@@ -12,19 +12,12 @@ from collections.abc import Callable, Mapping
 import torch
 import torch.fx
 
+from aotpack.export.ir.rewriter import operator_name
 from aotpack.export.ir.values import is_view
 from aotpack.export.partition.devices import Device
 from aotpack.export.partition.sizes import Sizes
-from aotpack.export.torch_compat.operators import OpOverload
 
 Latencies = Mapping[str, float] | Callable[[torch.fx.Node, Device], float | None]
-
-
-def operator_name(node: torch.fx.Node) -> str:
-    """`aten.linear` for a call of an operator; the name of the function for others."""
-    if isinstance(node.target, OpOverload):
-        return str(node.target.overloadpacket)
-    return getattr(node.target, "__name__", str(node.target))
 
 
 class Costs:

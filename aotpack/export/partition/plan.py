@@ -9,8 +9,8 @@ import networkx as nx  # type: ignore[import-untyped]
 
 from aotpack.errors import DeviceMemoryError, NodeTooLargeError, StageCycleError
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import layer_of
-from aotpack.export.partition.costs import Costs, operator_name
+from aotpack.export.ir.rewriter import layer_of, operator_name
+from aotpack.export.partition.costs import Costs
 from aotpack.export.partition.devices import Device, Topology
 from aotpack.export.partition.graph import ENTRY, WorkGraph, stage_order
 from aotpack.export.partition.memory import device_bytes, stage_bytes

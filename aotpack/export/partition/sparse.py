@@ -6,7 +6,7 @@ import torch
 import torch.fx
 
 from aotpack.errors import PartitionError
-from aotpack.export.partition.costs import operator_name
+from aotpack.export.ir.rewriter import operator_name
 from aotpack.export.partition.devices import COMPUTE, MEMORY
 from aotpack.export.partition.plan import Plan, Problem
 from aotpack.export.partition.size_based import fill

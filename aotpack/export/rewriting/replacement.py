@@ -13,14 +13,12 @@ from torch.fx.node import map_arg
 from aotpack.errors import PassError
 from aotpack.export.custom_ops.inlining import custom_operators_inlined
 from aotpack.export.diagnostics.internal_errors import callers_own
-from aotpack.export.ir.rewriter import Rewriter, schema_of
+from aotpack.export.ir.rewriter import PLACE, Rewriter, schema_of
 from aotpack.export.overrides import functions_overridden
 from aotpack.export.rewriting.pattern import Found
 from aotpack.export.symbolic_shapes.dims import expression
 from aotpack.export.torch_compat.dispatch import enable_python_dispatcher
 from aotpack.export.torch_compat.symbolic_shapes import make_fx
-
-_PLACE = ("stack_trace", "nn_module_stack", "source_fn_stack")
 
 
 def call_arguments(function: Callable[..., Any], found: Found) -> tuple[list[Any], dict[str, Any]]:
@@ -117,7 +115,7 @@ def _copied(
             args, kwargs = map_arg((node.args, node.kwargs), lambda n: nodes[n])
             copy = editor.graph.call_function(node.target, args, kwargs)
         copy.meta["val"] = node.meta["val"]
-        copy.meta.update({key: before.meta[key] for key in _PLACE if key in before.meta})
+        copy.meta.update({key: before.meta[key] for key in PLACE if key in before.meta})
         nodes[node] = copy
     return nodes
 

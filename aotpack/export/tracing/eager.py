@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,8 +128,12 @@ class JointAnswer:
 
 
 @functions_called()
-def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JointAnswer:
+def run_joint(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], same: Mapping[int, int] | None = None
+) -> JointAnswer:
     """Runs the module forward and backward; the module, its `.grad` too, is as before afterwards.
+
+    `same`: by leaf of the call, the one that the module reads in its place, whose gradient is that of both.
 
     Raises:
         CaptureError: the call fails, nothing requires a gradient, or no loss is returned.
@@ -160,11 +164,12 @@ def run_joint(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
                 f"the backward of the example call fails: {error}{model_lines.at_line(error)}",
                 hint="call loss.backward() to check the model",
             ) from error
+    of_inputs = dict(zip(inputs, gradients[len(parameters) :], strict=True))
     return JointAnswer(
         pytree.tree_map_only(torch.Tensor, lambda t: t.detach(), kept),
         position,
         dict(zip(parameters, gradients[: len(parameters)], strict=True)),
-        dict(zip(inputs, gradients[len(parameters) :], strict=True)),
+        {leaf: of_inputs[(same or {}).get(leaf, leaf)] for leaf in of_inputs},
     )
 
 

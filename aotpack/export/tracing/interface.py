@@ -74,6 +74,7 @@ class Call:
         declared: what the user said of sizes; None for `.pt2` files.
         numbers: by leaf of `(args, kwargs)`: "int", "float" or "bool" for a number that varies.
         demanded: (leaf, axis) of sizes without a name that must not become constants.
+        same: by leaf, the one that the model gets in its place (same_inputs.py).
     """
 
     args: tuple[Any, ...]
@@ -82,6 +83,7 @@ class Call:
     declared: Declared | None = None
     numbers: Mapping[int, str] = field(default_factory=dict)
     demanded: frozenset[tuple[int, int]] = frozenset()
+    same: Mapping[int, int] = field(default_factory=dict)
 
     def leaves(self) -> list[Any]:
         """All arguments, flat."""
@@ -110,6 +112,7 @@ class Call:
             declared=declared,
             numbers={new[leaf]: kind for leaf, kind in self.numbers.items()},
             demanded=frozenset((new[leaf], axis) for leaf, axis in self.demanded),
+            same={new[leaf]: new[source] for leaf, source in self.same.items()},
         )
 
 

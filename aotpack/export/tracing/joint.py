@@ -36,6 +36,7 @@ from aotpack.export.torch_compat.older_torch import captures_mended
 from aotpack.export.torch_compat.onednn import without_onednn
 from aotpack.export.torch_compat.patches import always, applied
 from aotpack.export.tracing.numbers import NUMBER_DTYPES, constant, number_kind
+from aotpack.export.tracing.sequences import OF_AUTOGRAD, number_calls
 
 aten = torch.ops.aten
 
@@ -84,7 +85,7 @@ class _Arguments:
         source: by placeholder, the one that stands for it: itself, or the first that holds the same tensor (tied
             parameters), since AOTAutograd wants each tensor once.
         traced: the placeholders that are arguments: tensors that stand for themselves, and ints that vary.
-        wanted: the placeholders whose gradients are wanted, in the order asked for.
+        wanted: the placeholders whose gradients are wanted, in the order asked for; some perhaps twice.
     """
 
     specs: Sequence[InputSpec]
@@ -201,7 +202,7 @@ def _trace(exported: ExportedProgram, arguments: _Arguments, forward: torch.fx.G
     written = [by_name[name] for name in signature.user_inputs_to_mutate.values()]
     returned: Any = traced.graph.output_node().args[0]
     forward_results: Any = forward.output_node().args[0]
-    if len(returned) != len(written) + len(forward_results) + len(arguments.wanted):
+    if len(returned) != len(written) + len(forward_results) + len(set(arguments.wanted)):
         raise CaptureError(
             "the model writes one value to several of its inputs or buffers, which cannot be captured with a backward",
             hint="write a copy of the value, x.clone(), to each",
@@ -242,10 +243,13 @@ def _keep_origins(first: torch.fx.Graph, second: torch.fx.Graph) -> None:
         line = _ASSIGNMENT.search(node.meta.get("stack_trace") or "")
         source = by_name.get(line[1]) if line is not None else None
         if source is None or (node.target is not operator.getitem and source.target != node.target):
+            # The second trace has no backward: what it says of one is of no use.
+            for key in OF_AUTOGRAD:
+                node.meta.pop(key, None)
             continue
         layers = source.meta.get("nn_module_stack") or source.meta.get("fwd_nn_module_stack") or {}
         node.meta["nn_module_stack"] = layers
-        for key in ("stack_trace", "seq_nr", "autograd_backward"):
+        for key in ("stack_trace", *OF_AUTOGRAD):
             if key in source.meta:
                 node.meta[key] = source.meta[key]
             else:
@@ -284,8 +288,9 @@ def _assemble(
     for position, value in zip(returned, results[count : count + len(returned)], strict=True):
         outputs[position] = value
     # Gradients come in the order of the arguments.
-    gradients = dict(zip(sorted(arguments.wanted), results[count + len(returned) :], strict=True))
+    gradients = dict(zip(sorted(set(arguments.wanted)), results[count + len(returned) :], strict=True))
     graph.output((*outputs, *(gradients[i] for i in arguments.wanted)))
+    number_calls(graph)
     return torch.fx.GraphModule(root, graph)
 
 

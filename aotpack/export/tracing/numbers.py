@@ -55,6 +55,11 @@ def taking_tensors(
 
 def with_arguments(module: torch.nn.Module, convert: Callable[[Any, Any], Any]) -> torch.nn.Module:
     """The module over the same tensors, whose forward gets `convert(path, value)` of each leaf of a call."""
+    return with_call(module, lambda args, kwargs: pytree.tree_map_with_path(convert, (args, kwargs)))
+
+
+def with_call(module: torch.nn.Module, convert: Callable[[Any, Any], Any]) -> torch.nn.Module:
+    """The module over the same tensors, whose forward gets the arguments `convert(args, kwargs)` of a call."""
     other = copy.copy(module)
     forward: Any = module.forward
     if isinstance(forward, types.MethodType) and forward.__self__ is module:
@@ -62,7 +67,7 @@ def with_arguments(module: torch.nn.Module, convert: Callable[[Any, Any], Any]) 
 
         @functools.wraps(function)
         def method(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            args, kwargs = pytree.tree_map_with_path(convert, (args, kwargs))
+            args, kwargs = convert(args, kwargs)
             return function(self, *args, **kwargs)
 
         replaced: Any = types.MethodType(method, other)
@@ -70,7 +75,7 @@ def with_arguments(module: torch.nn.Module, convert: Callable[[Any, Any], Any]) 
 
         @functools.wraps(forward)
         def replaced(*args: Any, **kwargs: Any) -> Any:
-            args, kwargs = pytree.tree_map_with_path(convert, (args, kwargs))
+            args, kwargs = convert(args, kwargs)
             return forward(*args, **kwargs)
 
     other.__dict__ = module.__dict__ | {"forward": replaced}

@@ -40,7 +40,8 @@ def shared_inputs_named(exported: ExportedProgram, ordered: Call) -> Iterator[No
         raise CaptureError(
             f"the example inputs {shared[0]!r} and {shared[1]!r} share memory, but the model writes to one of them",
             hint="capture with a copy of one of them, x.clone(): an archive refuses calls in which an input that it "
-            "writes to shares memory with another",
+            "writes to shares memory with another. For calls that pass one tensor in both places add a variant: "
+            f"variants=[Variant(same=[({shared[0]!r}, {shared[1]!r})]), {{}}]",
         ) from error
 
 

@@ -119,7 +119,8 @@ AOTPACK_API aotpack_status* aotpack_model_find_entry(const aotpack_model* model,
 AOTPACK_API const char* aotpack_model_entry_target(const aotpack_model* model, size_t entry);
 
 /* The variants of an entry, in the order in which a call tries them: modules for some of the sizes that the entry
- * accepts, e.g. "batch=1" and "general". NULL if the index is out of range. */
+ * accepts, e.g. "batch=1" and "general", or for inputs that are one tensor, e.g. "a is b". NULL if the index is out of
+ * range. */
 AOTPACK_API size_t aotpack_model_variant_count(const aotpack_model* model, size_t entry);
 AOTPACK_API const char* aotpack_model_variant_name(const aotpack_model* model, size_t entry, size_t variant);
 /* The target of the module that was selected for a variant. NULL if the index is out of range. */
@@ -257,9 +258,9 @@ AOTPACK_API void* aotpack_context_stream(const aotpack_context* context);
 AOTPACK_API aotpack_status* aotpack_context_synchronize(aotpack_context* context);
 
 /* Runs an entry. `inputs` are borrowed for the call and may have any strides and alignment. A mutated input must not
- * share elements with another input, and its own elements must not overlap. Each of the `num_outputs` results is a new
- * tensor with the strides of the model's output; release it with its deleter. On failure every element of `out_outputs`
- * is NULL. */
+ * share elements with another input, unless the variant is for inputs that are one tensor, and its own elements must
+ * not overlap. Each of the `num_outputs` results is a new tensor with the strides of the model's output; release it
+ * with its deleter. On failure every element of `out_outputs` is NULL. */
 AOTPACK_API aotpack_status* aotpack_context_run(aotpack_context* context, size_t entry, const DLTensor* const* inputs,
                                                 size_t num_inputs, DLManagedTensorVersioned** out_outputs,
                                                 size_t num_outputs);

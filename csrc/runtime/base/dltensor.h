@@ -24,6 +24,10 @@ inline char* data_of(const DLTensor& tensor) noexcept {
 // The strides of a tensor, computed into `buffer` where it has none. False when they overflow.
 bool strides_of(const DLTensor& tensor, int64_t* buffer, const int64_t** out) noexcept;
 
+// In what two tensors of one dtype and rank differ that are not the same elements at the same addresses: "devices",
+// "addresses", "shapes" or "strides". NULL: in nothing. Strides of dims of size 1 do not count.
+const char* difference_of(const DLTensor& a, const DLTensor& b) noexcept;
+
 // "cpu", "cuda:0"
 std::string device_name(DLDevice device);
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <new>
+#include <numeric>
 
 #include "base/bools.h"
 #include "base/bytes.h"
 #include "base/dltensor.h"
-#include "base/sharing.h"
 #include "base/status.h"
 #include "base/strided.h"
 #include "call/tensor_kind.h"
@@ -128,34 +128,6 @@ void BoundInputs::wrong_size(size_t index, const DLTensor& given) const {
                  got, dims.empty() ? "" : " (", dims.c_str(), dims.empty() ? "" : ")"));
 }
 
-// Memory that a call writes to has no other user: otherwise the result would depend on the order in which a module
-// reads and writes.
-void BoundInputs::check_sharing(const DLTensor* const* inputs) const {
-  const std::vector<ValueRecord>& values = plan_->record().inputs;
-  int64_t compact[2][AOTPACK_MAX_RANK];
-  const auto view = [&](size_t i, int64_t* buffer) {
-    const DLTensor& given = *inputs[i];
-    const int64_t* strides = nullptr;
-    if (!strides_of(given, buffer, &strides)) {
-      invalid("input '" + values[i].name + "' is larger than the address space");
-    }
-    return MemoryView{data_of(given), given.shape, strides, given.ndim, plan_->inputs()[i].item};
-  };
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (!values[i].mutated) continue;
-    const MemoryView written = view(i, compact[0]);
-    if (may_overlap_itself(written)) {
-      invalid("input '" + values[i].name + "' is written to, but its strides overlap");
-    }
-    for (size_t j = 0; j < values.size(); ++j) {
-      if (i == j || (values[j].mutated && j < i)) continue;
-      if (!may_share(written, view(j, compact[1]))) continue;
-      const std::string both = "'" + values[std::min(i, j)].name + "' and '" + values[std::max(i, j)].name + "'";
-      invalid("inputs " + both + " share memory, but the call writes to '" + values[i].name + "'");
-    }
-  }
-}
-
 void BoundInputs::place(size_t index, const DLTensor& given, const Workspace& workspace) {
   const InputPlan& plan = plan_->inputs()[index];
   aotpack_module_tensor& tensor = tensors_[index];
@@ -224,7 +196,7 @@ void BoundInputs::copy_in(size_t index, const DLTensor& given, const int64_t* st
 void BoundInputs::normalise_bools(const DLTensor* const* inputs, const Workspace& workspace) {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const InputPlan& plan = plan_->inputs()[i];
-    if (!plan.is_bool || !(workspace.is_host() || plan.on_host)) continue;
+    if (!plan.is_bool || follows(i) || !(workspace.is_host() || plan.on_host)) continue;
     aotpack_module_tensor& tensor = tensors_[i];
     size_t count = 1;
     for (int32_t axis = 0; axis < plan.rank; ++axis) count *= static_cast<size_t>(tensor.sizes[axis]);
@@ -235,21 +207,54 @@ void BoundInputs::normalise_bools(const DLTensor* const* inputs, const Workspace
   }
 }
 
+// The first of the inputs that are one tensor, or the first that the call writes to: what a module writes to it is
+// written back.
+void BoundInputs::find_leaders(const VariantRecord& variant) {
+  if (same_ != nullptr) {
+    for (const std::vector<uint32_t>& group : *same_) {
+      for (const uint32_t index : group) leaders_[index] = index;
+    }
+    same_ = nullptr;
+  }
+  if (variant.same.empty()) return;
+  if (leaders_.empty()) {
+    leaders_.resize(tensors_.size());
+    std::iota(leaders_.begin(), leaders_.end(), 0u);
+  }
+  same_ = &variant.same;
+  for (const std::vector<uint32_t>& group : *same_) {
+    const auto written =
+        std::find_if(group.begin(), group.end(), [&](uint32_t index) { return plan_->inputs()[index].is_mutated; });
+    const uint32_t leader = written != group.end() ? *written : group.front();
+    for (const uint32_t index : group) leaders_[index] = leader;
+  }
+}
+
+void BoundInputs::join_followers() noexcept {
+  if (same_ == nullptr) return;
+  for (const std::vector<uint32_t>& group : *same_) {
+    for (const uint32_t index : group) tensors_[index] = tensors_[leaders_[index]];
+  }
+}
+
 size_t BoundInputs::bind(const DLTensor* const* inputs, size_t count, const Workspace& workspace) {
   check_kinds(inputs, count, workspace.device_id());
   sizes_.solve(inputs);
   // Everything before any copy: a wrong call should cost nothing.
   check_sizes(inputs);
-  const size_t variant = choose_variant(*plan_, sizes_.data());
-  if (plan_->has_mutated_inputs()) check_sharing(inputs);
+  const size_t variant = choose_variant(*plan_, sizes_.data(), inputs);
+  if (plan_->has_same()) find_leaders(plan_->record().variants[variant]);
   const bool is_host = workspace.is_host();
   try {
     for (size_t i = 0; i < count; ++i) {
+      if (follows(i)) [[unlikely]]
+        continue;
       const InputPlan& plan = plan_->inputs()[i];
       if (!(is_host || plan.on_host) || !use_in_place(plan, *inputs[i], &tensors_[i])) [[unlikely]]
         place(i, *inputs[i], workspace);
     }
     if (plan_->has_bool_inputs()) normalise_bools(inputs, workspace);
+    join_followers();
   } catch (...) {
     release();
     throw;
@@ -260,7 +265,7 @@ size_t BoundInputs::bind(const DLTensor* const* inputs, size_t count, const Work
 void BoundInputs::own(const Workspace& workspace) {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const InputPlan& plan = plan_->inputs()[i];
-    if (plan.is_mutated || copies_[i].block != nullptr) continue;
+    if (plan.is_mutated || follows(i) || copies_[i].block != nullptr) continue;
     aotpack_module_tensor& tensor = tensors_[i];
     size_t bytes = plan.item;
     for (int32_t axis = 0; axis < tensor.rank; ++axis) bytes *= static_cast<size_t>(tensor.sizes[axis]);
@@ -278,6 +283,7 @@ void BoundInputs::own(const Workspace& workspace) {
     workspace.stream().copy(Allocator::data(block), tensor.data, bytes);
     tensor.data = Allocator::data(block);
   }
+  join_followers();
 }
 
 void BoundInputs::write_back(const Workspace& workspace) {

@@ -45,18 +45,24 @@ class BoundInputs {
 
   void check_kinds(const DLTensor* const* inputs, size_t count, DLDevice device) const;
   void check_sizes(const DLTensor* const* inputs);
-  void check_sharing(const DLTensor* const* inputs) const;
   void place(size_t index, const DLTensor& given, const Workspace& workspace);
   void stage_bools(Copy& copy, const int64_t* strides, size_t bytes, aotpack_module_tensor& tensor,
                    const Workspace& workspace);
   void copy_in(size_t index, const DLTensor& given, const int64_t* strides, size_t bytes, const Workspace& workspace);
   void normalise_bools(const DLTensor* const* inputs, const Workspace& workspace);
+  void find_leaders(const VariantRecord& variant);
+  // Whether another input is the same tensor, in whose memory the module sees this one.
+  bool follows(size_t index) const noexcept { return same_ != nullptr && leaders_[index] != index; }
+  void join_followers() noexcept;
   [[noreturn]] void wrong_size(size_t index, const DLTensor& given) const;
 
   const EntryPlan* plan_;
   CallSizes sizes_;
   std::vector<aotpack_module_tensor> tensors_;
   std::vector<Copy> copies_;
+  const std::vector<std::vector<uint32_t>>* same_ = nullptr;  // of the variant that runs; NULL: none are one tensor
+  // By input, the one in whose memory the module sees it. Empty before the first call with inputs that are one tensor.
+  std::vector<uint32_t> leaders_;
   bool any_copy_ = false;
 };
 

@@ -9,9 +9,46 @@
 namespace aotpack::runtime {
 namespace {
 
+std::vector<uint32_t> read_group(const Node& list, const EntryRecord& entry) {
+  std::vector<uint32_t> group;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Node item = list.at(i);
+    const auto index = static_cast<uint64_t>(item.integer(0));
+    if (index >= entry.inputs.size()) item.error("there is no such input");
+    if (!group.empty() && index <= group.back()) item.error("not in ascending order");
+    group.push_back(static_cast<uint32_t>(index));
+    const ValueRecord& first = entry.inputs[group.front()];
+    const ValueRecord& value = entry.inputs[index];
+    if (value.number != AOTPACK_NUMBER_NONE) item.error("'" + value.name + "' is a number");
+    if (value.dtype != first.dtype || value.order != first.order || value.device != first.device)
+      item.error("'" + first.name + "' and '" + value.name + "' differ in dtype, order or device");
+  }
+  if (group.size() < 2) list.error("has less than two inputs");
+  return group;
+}
+
+// Of tensors: `same` of a variant or a golden.
+std::vector<std::vector<uint32_t>> read_same(const Node& list, const EntryRecord& entry) {
+  std::vector<std::vector<uint32_t>> same;
+  std::vector<bool> known(entry.inputs.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    same.push_back(read_group(list.at(i), entry));
+    for (const uint32_t index : same.back()) {
+      if (known[index]) list.at(i).error("'" + entry.inputs[index].name + "' is in two groups");
+      known[index] = true;
+    }
+  }
+  return same;
+}
+
 void read_variant(const Node& node, const Manifest& manifest, const EntryRecord& entry, VariantRecord* out) {
   const bool has_steps = manifest.format_version >= Manifest::kStepsVersion;
-  node.keys({"checks", "guards", has_steps ? "targets" : "modules", "name"});
+  if (manifest.format_version >= Manifest::kSameVersion) {
+    node.keys({"checks", "guards", "name", "same", "targets"});
+    out->same = read_same(node.at("same"), entry);
+  } else {
+    node.keys({"checks", "guards", has_steps ? "targets" : "modules", "name"});
+  }
   out->name = node.at("name").name();
   const Node guards = node.at("guards");
   for (size_t i = 0; i < guards.size(); ++i) out->guards.push_back(read_guard(guards.at(i), entry));
@@ -44,7 +81,12 @@ void check_golden_tensor(const Node& node, const Manifest& manifest, const Value
 }
 
 void check_golden(const Node& node, const Manifest& manifest, const EntryRecord& entry) {
-  node.keys({"inputs", "outputs", "tolerance"});
+  if (manifest.format_version >= Manifest::kSameVersion) {
+    node.keys({"inputs", "outputs", "same", "tolerance"});
+    read_same(node.at("same"), entry);
+  } else {
+    node.keys({"inputs", "outputs", "tolerance"});
+  }
   if (!(node.at("tolerance").number() >= 0)) node.at("tolerance").error("is negative");
   for (const bool output : {false, true}) {
     const Node list = node.at(output ? "outputs" : "inputs");

@@ -16,7 +16,7 @@ namespace aotpack::runtime {
 namespace {
 
 constexpr int64_t kOldestVersion = 3;
-constexpr int64_t kFormatVersion = 8;
+constexpr int64_t kFormatVersion = 9;
 
 void read_files(const Node& list, Manifest* out) {
   out->files.resize(list.size());

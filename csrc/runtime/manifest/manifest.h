@@ -136,6 +136,9 @@ struct VariantRecord {
   std::string name;
   std::vector<GuardRecord> guards;
   std::vector<CheckRecord> checks;
+  // Groups of inputs that must be one tensor: at least two each, ascending, in at most one group, of one dtype, rank,
+  // order and device.
+  std::vector<std::vector<uint32_t>> same;
   std::vector<ImplementationRecord> implementations;
 };
 
@@ -186,6 +189,8 @@ struct Manifest {
   static constexpr int64_t kCodeOnlyVersion = 7;
   // The first version in which an archive may carry a description of its programs.
   static constexpr int64_t kDescriptionVersion = 8;
+  // The first version in which variants may be for inputs that are one tensor.
+  static constexpr int64_t kSameVersion = 9;
 
   int64_t format_version = 0;
   std::string name;

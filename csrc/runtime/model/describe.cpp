@@ -45,6 +45,18 @@ std::string describe_guard(const EntryRecord& entry, const GuardRecord& guard) {
   return text + format(" in [%lld, %lld]", static_cast<ll>(guard.min), static_cast<ll>(guard.max));
 }
 
+std::string describe_same(const EntryRecord& entry, const std::vector<uint32_t>& group) {
+  std::string text;
+  for (const uint32_t index : group) text += (text.empty() ? "'" : " is '") + entry.inputs[index].name + "'";
+  return text;
+}
+
+std::string describe_same(const EntryRecord& entry, const std::vector<std::vector<uint32_t>>& groups) {
+  std::string text;
+  for (const std::vector<uint32_t>& group : groups) text += (text.empty() ? "" : ", ") + describe_same(entry, group);
+  return text;
+}
+
 std::vector<uint32_t> dims_of(const SizeRecord& size) {
   if (size.kind == SizeRecord::Kind::kDim) return {size.dim};
   return size.code.dims();

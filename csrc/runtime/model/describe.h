@@ -18,6 +18,10 @@ std::string describe_range(int64_t min, int64_t max);
 std::string describe_violation(int64_t value, int64_t min, int64_t max, int64_t multiple_of);
 // "'batch' in [1, 8]", "'batch' a multiple of 8 in [8, 64]"
 std::string describe_guard(const EntryRecord& entry, const GuardRecord& guard);
+// "'a' is 'b'": inputs that must be one tensor
+std::string describe_same(const EntryRecord& entry, const std::vector<uint32_t>& group);
+// The same of several, with commas.
+std::string describe_same(const EntryRecord& entry, const std::vector<std::vector<uint32_t>>& groups);
 
 // The dims that a size depends on.
 std::vector<uint32_t> dims_of(const SizeRecord& size);

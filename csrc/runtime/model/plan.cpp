@@ -14,6 +14,8 @@ EntryPlan::EntryPlan(const EntryRecord& record) : record_(&record) {
   add_slots(record.inputs, {"input", &input_slots_, &derived_sizes_, &affine_slots_, nullptr});
   add_slots(record.outputs, {"output", &output_slots_, &derived_sizes_, &affine_slots_, nullptr});
   make_inputs();
+  has_same_ = std::any_of(record.variants.begin(), record.variants.end(),
+                          [](const VariantRecord& variant) { return !variant.same.empty(); });
 }
 
 // The first plain use of a dim as a size gives its value; without one it is solved for from the first other use as a

@@ -95,6 +95,8 @@ class EntryPlan {
   const std::vector<InputPlan>& inputs() const noexcept { return inputs_; }
   // Inputs as a module sees them, without data; sizes and strides are complete where the shape is static.
   const std::vector<aotpack_module_tensor>& input_templates() const noexcept { return input_templates_; }
+  // Whether a variant is for inputs that are one tensor.
+  bool has_same() const noexcept { return has_same_; }
   bool has_mutated_inputs() const noexcept { return has_mutated_inputs_; }
   bool has_bool_inputs() const noexcept { return has_bool_inputs_; }
 
@@ -127,6 +129,7 @@ class EntryPlan {
   std::vector<uint32_t> output_slots_;
   std::vector<InputPlan> inputs_;
   std::vector<aotpack_module_tensor> input_templates_;
+  bool has_same_ = false;
   bool has_mutated_inputs_ = false;
   bool has_bool_inputs_ = false;
 };

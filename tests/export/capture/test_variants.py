@@ -15,7 +15,7 @@ import aotpack
 from aotpack import DYNAMIC, Dim
 from aotpack.archive import Entry, Guard
 from aotpack.errors import BuildError, CaptureError, InputError
-from aotpack.export import BuildOptions, Variants, aot_export, build_archive, load_exported, without_weights
+from aotpack.export import BuildOptions, Variant, Variants, aot_export, build_archive, load_exported, without_weights
 from aotpack.export.capture.variants import resized
 from tests.support.building import Pack, assert_close, check_joint, in_double, manifest_of
 
@@ -241,6 +241,43 @@ def test_an_exported_program_is_captured_again(pack: Pack, tmp_path: Path) -> No
         x = torch.randn(batch, 8)
         assert_close(context(x), net(x).detach())
         assert context.variant == taken
+
+
+def _written(a: Tensor, *, b: Tensor, scale: float = 1.0, c: Tensor) -> Tensor:
+    a.add_(1)
+    b.mul_(2)
+    return a + b + c * scale
+
+
+def test_inputs_that_are_one_tensor(pack: Pack) -> None:
+    """By name, with fixed sizes too; those that more inputs of a call must be are the tightest."""
+    args, kwargs = (torch.randn(4, 3),), {"c": torch.randn(4, 3), "b": torch.randn(4, 3)}
+    dims = {name: {0: Dim("n", 1, 16)} for name in "abc"}
+    same = [{}, Variant(same=[("b", "a")]), Variant({"n": 1}, same=[("a", "c", "b")])]
+    program = aot_export(_written, args, kwargs, dynamic_shapes=dims, variants=Variants(same, select="tightest"))
+    assert [spec.name for spec in program.signature.inputs] == ["a", "c", "b"]
+    assert [(variant.name, variant.same) for variant in program.variants] == [
+        ("n=1,a is c is b", ((0, 1, 2),)),
+        ("a is b", ((0, 2),)),
+        ("general", ()),
+    ]
+    path = pack(program)
+    assert [golden.same for golden in manifest_of(path).entries[0].goldens] == [((0, 1, 2),), ((0, 2),), ()]
+    context = aotpack.load(path).context()
+    for rows, given, variant in ((1, "aaa", "n=1,a is c is b"), (1, "aca", "a is b"), (5, "aca", "a is b")):
+        tensors = {name: torch.randn(rows, 3) for name in "abc"}
+        copies = {name: tensor.clone() for name, tensor in tensors.items()}
+        expected = _written(copies[given[0]], c=copies[given[1]], b=copies[given[2]])
+        assert_close(context(tensors[given[0]], b=tensors[given[2]], c=tensors[given[1]]), expected)
+        assert_close(tensors, copies)
+        assert context.variant == variant
+
+
+def test_an_exported_program_has_a_tensor_for_each_input(tmp_path: Path) -> None:
+    exported = torch.export.export(nn.Bilinear(2, 2, 2), (torch.randn(1, 2), torch.randn(1, 2)))
+    torch.export.save(exported, tmp_path / "two.pt2")
+    with pytest.raises(CaptureError, match="was traced with a tensor for each input"):
+        load_exported(tmp_path / "two.pt2", variants=[Variant(same=[("input1", "input2")]), {}])
 
 
 def test_variants_of_several_entries_are_updated_together(pack: Pack, tmp_path: Path, cache_dir: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 import torch.fx
 
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import Rewriter, shape_of
+from aotpack.export.ir.rewriter import Rewriter, shape_of, take_place
 from aotpack.export.passes.patterns.products import PRODUCTS, Product, lies_along, product_of
 from aotpack.export.symbolic_shapes.dims import expression
 
@@ -36,9 +36,7 @@ def unflatten_products(program: Program) -> Program:
         if not product.rows:
             weight = rewriter.call(aten.t.default, (weight,), behind)
         linear = rewriter.call(aten.linear.default, (source, weight, product.bias), behind)
-        for key in ("stack_trace", "nn_module_stack", "source_fn_stack"):
-            if key in node.meta:
-                linear.meta[key] = node.meta[key]
+        take_place(linear, node)
         rewriter.report(node, f"{node.name} and its views are a linear")
         rewriter.replace(behind, linear)
     return rewriter.finish("unflatten-products", f"made linears from {rewriter.changed} products of flattened values")

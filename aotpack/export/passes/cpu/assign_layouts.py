@@ -21,7 +21,7 @@ import torch.fx
 
 from aotpack.export import ops
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, shape_of
+from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, shape_of, take_place
 from aotpack.export.passes.cpu.layouts.model import Layout, LayoutModel
 from aotpack.export.passes.cpu.layouts.orders import Order, channels_last, contiguous, same_order
 from aotpack.export.passes.cpu.layouts.rules import Demand, Flow, Kind, Need, stays_dense, tensor_of
@@ -162,7 +162,7 @@ class _Writer:
             return
         users = list(node.users)
         pinned = self.rewriter.call(ops.to_layout, (node, list(order)), node.next)
-        _take_place(pinned, node)
+        take_place(pinned, node)
         for user in users:
             user.replace_input_with(node, pinned)
         self._layouts[pinned] = self._layouts[node]
@@ -181,7 +181,7 @@ class _Writer:
         back = [order.index(d) for d in range(len(order))]
         result = self.rewriter.call(aten.permute.default, (whole, back), node)
         for made in (*inside, whole, result):
-            _take_place(made, node)
+            take_place(made, node)
         self._layouts[result] = self._layouts[node]
         self.rewriter.report(node, f"concatenated in {_name(order)}")
         self.rewriter.replace(node, result)
@@ -192,12 +192,6 @@ def _relaid(order: Order, value: torch.Tensor) -> torch.Tensor:
     """The same tensor, which lies in `order`."""
     back = [order.index(d) for d in range(len(order))]
     return value.permute(order).contiguous().permute(back)
-
-
-def _take_place(made: torch.fx.Node, of: torch.fx.Node) -> None:
-    for key in ("stack_trace", "nn_module_stack", "source_fn_stack"):
-        if key in of.meta:
-            made.meta[key] = of.meta[key]
 
 
 def _name(order: Order) -> str:
