@@ -1,4 +1,4 @@
-"""A classifier of 8x8 digits, to be trained by several workers: `aotpack build examples/train_ray/model.py -o train.aotpack`.
+"""A classifier of 8x8 digits to train with several workers: `aotpack build examples/train_ray/model.py -o …`.
 
 No layer computes with the whole batch or draws random numbers, so workers train what one does with the whole batch.
 """
