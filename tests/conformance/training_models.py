@@ -50,7 +50,7 @@ def _adamw(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
 
 
 def _sgd(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=1e-4)
+    return torch.optim.SGD(parameters, lr=0.001, momentum=0.9, weight_decay=1e-4)
 
 
 def _adagrad(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
@@ -140,7 +140,7 @@ def _minilm_lora() -> Training:
         ids = torch.randint(1000, 30000, (4, 16), generator=random)
         return (ids, mask), (torch.randint(6, (4,), generator=random),)
 
-    return Training(lora.model(), batch, lora.loss, lora.optimizer)
+    return Training(lora.model(), batch, lora.loss, _adamw)
 
 
 def _autocast() -> Training:
