@@ -16,7 +16,10 @@ def test_errors_beyond_those_of_eager_are_wrong() -> None:
     eager = higher + 1e-4 * torch.randn(100)
     assert not _errors(higher + 1e-4 * torch.randn(100), eager, higher).wrong, "as far as eager"
     assert not _errors(higher, eager, higher).wrong, "closer than eager"
-    assert _errors(higher + 1e-3 * torch.randn(100), eager, higher).wrong
+    assert _errors(higher + 3e-3 * torch.randn(100), eager, higher).wrong
+    single = higher.clone()
+    single[0] += 0.01
+    assert not _errors(single, eager, higher).wrong, "one element alone"
     # Within the tolerance, however close eager is.
     near = _errors(higher + 1e-6 * higher.abs().max(), higher, higher)
     assert (near.error < 1e-5, near.own, near.wrong) == (True, 0.0, False)

@@ -4,9 +4,9 @@ Each model makes the same steps in eager, in an archive, and in eager with highe
 the others have autocast. The error of a tensor is the greatest difference to eager, of the greatest magnitude in the
 tensor. Where rounding alone makes eager differ by more than 1e-5 from higher precision, no archive can be closer: Adam
 divides by the roots of moments, so that an element whose gradient is rounding noise moves as far as any other. An
-archive is wrong in a tensor with an error of more than 1e-5 which is, in the norm, also ten times as far from the
-higher precision as eager is. Tensors whose value in eager is noise as a whole, such as biases of keys in attention,
-whose gradient is zero, are counted apart.
+archive is wrong in a tensor with an error of more than 1e-5 if it is also more than ten times as far from the higher
+precision as eager is. That distance leaves out the last hundredth of the elements, which Adam magnifies. Tensors whose
+value in eager is noise as a whole, such as biases of keys in attention, whose gradient is zero, are counted apart.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from tests.conformance.training_models import MODELS, Training, made
 from tests.support.torchless import ROOT
 
 TOLERANCE = 1e-5
-# How many times as far from the higher precision as eager a tensor of an archive may be.
+# How many times as far from the higher precision as eager an archive may be, and of which part of the elements.
 BEYOND = 10.0
+PART = 0.99
 # Of the magnitude of a tensor: if eager is farther from the higher precision, its value is noise.
 NOISE = 0.1
 EAGER, HIGHER, ARCHIVE = "eager", "higher", "archive"
@@ -110,7 +111,8 @@ def run_phase(phase: str, name: str, folder: Path, steps: int, threads: int) -> 
 @dataclass(frozen=True)
 class Errors:
     """Of a tensor: `error` and `own`, the greatest difference of eager to the archive and to the higher precision, of
-    its greatest magnitude; `ratio`, how many times as far from the higher precision as eager the archive is.
+    its greatest magnitude; `ratio`, how many times as far from the higher precision as eager the archive is, without
+    the elements that are the farthest.
     """
 
     error: float
@@ -138,9 +140,15 @@ def _tensor_errors(folder: Path) -> dict[str, Errors]:
 
 def _errors(archive: torch.Tensor, eager: torch.Tensor, higher: torch.Tensor) -> Errors:
     scale = float(eager.abs().max().clamp(min=torch.finfo(torch.float32).tiny))
-    far, own = float((archive - higher).norm()), float((eager - higher).norm())
+    far, own = _distance(archive, higher), _distance(eager, higher)
     ratio = far / own if own else float("inf") if far else 1.0
     return Errors(float((archive - eager).abs().max()) / scale, float((eager - higher).abs().max()) / scale, ratio)
+
+
+def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
+    """The greatest difference of the elements, without the last hundredth."""
+    differences = (a - b).abs().flatten()
+    return float(differences.kthvalue(max(1, int(PART * differences.numel()))).values)
 
 
 def compared(name: str, steps: int, threads: int) -> dict[str, Any]:
