@@ -389,21 +389,33 @@ class Signature:
                 f"{key}: {_render(spec, self.inputs)}"
                 for key, spec in zip(self.in_spec.kwargs_keys, self.in_spec.kwargs_items, strict=True)
             ]
-        text = f"{self.name}({', '.join(args)}) -> {_render(self.out_spec, self.outputs)}"
+        text = f"{self.name}({', '.join(args)}) -> {_render(self.out_spec, self.outputs, brief=True)}"
         return text + (f" where {', '.join(map(str, self.dims))}" if self.dims else "")
 
 
-def _render(spec: Spec, tensors: tuple[TensorSpec, ...]) -> str:
+# Characters of a dict of constants in the text of a signature.
+_BRIEF = 60
+
+
+def _has_tensors(spec: Spec) -> bool:
+    if isinstance(spec, (TensorLeaf, ValueLeaf)):
+        return isinstance(spec, TensorLeaf)
+    return any(_has_tensors(item) for item in spec.items)
+
+
+def _render(spec: Spec, tensors: tuple[TensorSpec, ...], *, brief: bool = False) -> str:
+    """With `brief`, a long dict of constants alone is left out."""
     if isinstance(spec, TensorLeaf):
         return str(tensors[spec.index])
     if isinstance(spec, ValueLeaf):
         return repr(spec.value)
-    items = [_render(item, tensors) for item in spec.items]
+    items = [_render(item, tensors, brief=brief) for item in spec.items]
     if isinstance(spec, TupleSpec):
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
     if isinstance(spec, ListSpec):
         return f"[{', '.join(items)}]"
     pairs = list(zip(spec.keys, items, strict=True))
     if isinstance(spec, DictSpec):
-        return "{" + ", ".join(f"{key!r}: {item}" for key, item in pairs) + "}"
+        text = "{" + ", ".join(f"{key!r}: {item}" for key, item in pairs) + "}"
+        return "{…}" if brief and len(text) > _BRIEF and not _has_tensors(spec) else text
     return f"{spec.type.rpartition(':')[2]}({', '.join(f'{key}={item}' for key, item in pairs)})"

@@ -115,7 +115,8 @@ def aot_export(
             the hyperparameters of `training`; it updates the parameters and buffers of the model and the state of the
             optimizer in the context, and returns a dict with `"loss"` and `"outputs"`. The model is in training mode.
             The program has companions, which `build_archive` puts into the same archive: `forward`, the model in
-            evaluation mode, and with `TrainingOptions.accumulate` also `accumulate` and `apply`.
+            evaluation mode, and with `TrainingOptions.accumulate` and `TrainingOptions.buckets` also `accumulate`,
+            `gradients` and `apply`.
             `"forward_backward"`: two entries, `forward` and `backward` (docs/autograd.md). The forward returns what the
             model returns, and keeps what the backward reads. The backward is called with the gradients of the outputs,
             and returns a dict with `"gradients"` and `"input_gradients"` as above. The program is that of the forward;

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,19 @@ from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import Program
 from aotpack.export.torch_compat import pytree
 from aotpack.export.tracing.state import state_put_back
-from aotpack.export.training.entries import OPTIMIZER, Accumulate, Apply, Training, TrainStep, buffers, checked_loss
+from aotpack.export.training.buckets import DEFAULT_BYTES, Slot, assigned, flat
+from aotpack.export.training.entries import (
+    BUCKETS,
+    OPTIMIZER,
+    Accumulate,
+    Apply,
+    ApplyBuckets,
+    Gradients,
+    Training,
+    TrainStep,
+    buffers,
+    checked_loss,
+)
 from aotpack.export.training.optimizer_state import initial_state
 from aotpack.export.training.options import TrainingOptions
 from aotpack.export.training.tied import untied
@@ -51,8 +64,10 @@ def training(
     optimizer = _optimizer(optimizer, model)
     values = _hyperparameters(optimizer, options)
     parameters = dict(model.named_parameters())
-    updated = _with_gradients(model, loss, args, kwargs, loss_args)
-    state = initial_state(optimizer, parameters, updated)
+    gradients = _example_gradients(model, loss, args, kwargs, loss_args)
+    state = initial_state(optimizer, parameters, [name for name in parameters if name in gradients])
+    slots, example = _buckets(gradients, state.names(), options)
+    del gradients
     holder = buffers(state, options, parameters)
     names = _names(model, args, kwargs, loss, loss_args, options)
     count = len(args) + len(loss_args)
@@ -67,11 +82,16 @@ def training(
         programs.append(replace(program, name=type(model).__name__))
 
     with untied(model) as tied:
-        shared = Training(model, loss, (len(args), len(loss_args)), tied, optimizer, state, options, holder)
+        shared = Training(model, loss, (len(args), len(loss_args)), tied, optimizer, state, options, holder, slots)
         step = TrainStep(shared, _parameters(names, kwargs))
         add(MODE, step, (*args, *loss_args, *passed), kwargs, {**shapes, **numbers})
         if options.accumulate is not None:
             add("accumulate", Accumulate(shared, _parameters(examples, kwargs)), (*args, *loss_args), kwargs, shapes)
+        if slots:
+            add("gradients", Gradients(shared, _parameters(examples, kwargs)), (*args, *loss_args), kwargs, shapes)
+            apply = ApplyBuckets(shared, _parameters([BUCKETS, *inputs], {}))
+            add("apply", apply, [example, *passed], {}, numbers)
+        elif options.accumulate is not None:
             add("apply", Apply(shared, _parameters(inputs, {})), passed, {}, numbers)
     with _evaluating(model):
         # Sizes of nested arguments have names such as "batch.ids".
@@ -79,6 +99,17 @@ def training(
         own = {name: shape for name, shape in shapes.items() if str(name).partition(".")[0] in roots}
         add("forward", model, args, kwargs, own)
     return replace(programs[0], companions=tuple(programs[1:]))
+
+
+def _buckets(
+    gradients: Mapping[str, torch.Tensor], names: Collection[str], options: TrainingOptions
+) -> tuple[dict[str, Slot], dict[str, torch.Tensor]]:
+    """The slots of the gradients of these parameters, and the buckets of the example call; without buckets nothing."""
+    if not options.buckets:
+        return {}, {}
+    limit = DEFAULT_BYTES if options.buckets is True else options.buckets
+    slots = assigned({name: gradient for name, gradient in gradients.items() if name in names}, limit)
+    return slots, flat(slots, gradients)
 
 
 def _check(model: Any, args: Any, loss: Any, loss_args: Any, options: TrainingOptions) -> None:
@@ -108,6 +139,12 @@ def _check(model: Any, args: Any, loss: Any, loss_args: Any, options: TrainingOp
         )
     if options.accumulate not in (None, "mean", "sum"):
         raise CaptureError(f"accumulate is {options.accumulate!r}", hint='use "mean", "sum" or None')
+    if not isinstance(options.buckets, int) or options.buckets < 0:
+        raise CaptureError(f"buckets is {options.buckets!r}", hint="use a number of bytes, True or False")
+    if options.buckets and BUCKETS in options.hyperparameters:
+        raise CaptureError(
+            f"the hyperparameter {BUCKETS!r} has the name of an argument of `apply`", hint="rename the hyperparameter"
+        )
     for name in ("clip_norm", "clip_value"):
         value = getattr(options, name)
         if value is not None and not value > 0:
@@ -159,10 +196,10 @@ def _possible(optimizer: Optimizer) -> list[str]:
     return [key for key, value in group.items() if isinstance(value, (float, tuple))]
 
 
-def _with_gradients(
+def _example_gradients(
     model: nn.Module, loss: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], loss_args: Sequence[Any]
-) -> list[str]:
-    """The names of the parameters that have a gradient in the example call.
+) -> dict[str, torch.Tensor]:
+    """The gradients of the example call, by parameter, in the order in which the backward finishes them.
 
     Raises:
         CaptureError: there is no loss, or a gradient is sparse.
@@ -180,13 +217,18 @@ def _with_gradients(
                 f"the example call itself fails: {type(error).__name__}: {error}{model_lines.at_line(error)}",
                 hint="call loss(model(*args), *loss_args) to check the model and the loss",
             ) from error
-        found = torch.autograd.grad(value, list(named.values()), torch.ones_like(value), allow_unused=True)
-    for name, gradient in zip(named, found, strict=True):
-        if gradient is not None and gradient.is_sparse:
+        finished: dict[str, torch.Tensor] = {}
+        with contextlib.ExitStack() as stack:
+            for name, parameter in named.items():
+                hook = parameter.register_hook(functools.partial(finished.__setitem__, name))
+                stack.callback(hook.remove)
+            torch.autograd.grad(value, list(named.values()), torch.ones_like(value), allow_unused=True)
+    for name, gradient in finished.items():
+        if gradient.is_sparse:
             raise CaptureError(
                 f"the gradient of {name!r} is sparse", hint="make the embedding with sparse=False: gradients are dense"
             )
-    return [name for name, gradient in zip(named, found, strict=True) if gradient is not None]
+    return finished
 
 
 # ---- the signature --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The entries of a training archive as modules: `train_step`, `accumulate` and `apply`.
+"""The entries of a training archive as modules: `train_step`, `accumulate`, `gradients` and `apply`.
 
 They stand in the place of the model: its parameters and buffers are theirs, by the same names. The state of the
 optimizer consists of buffers below the name `optimizer`. All entries write to the same tensors.
@@ -21,12 +21,14 @@ from aotpack.export.ir.rewriter import is_dense
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.modules import put_over
 from aotpack.export.tracing.autocast import no_autocast
+from aotpack.export.training.buckets import Slot, flat, gradients_of, table
 from aotpack.export.training.optimizer_state import OptimizerState
 from aotpack.export.training.options import TrainingOptions
 from aotpack.export.training.tied import Tied, in_place
 from aotpack.export.training.update import State, as_number, stepped
 
 OPTIMIZER = "optimizer"
+BUCKETS = "buckets"
 _STARTED = "started"
 _ACCUMULATED = "accumulated"
 
@@ -40,6 +42,7 @@ class Training:
         counts: of the positional arguments of the model, and of those of the loss.
         tied: what the model has under a second name, taken out of its tables.
         holder: the module with the buffers of the optimizer.
+        slots: of the gradients in buckets, by parameter; empty without buckets.
     """
 
     model: nn.Module
@@ -50,6 +53,7 @@ class Training:
     state: OptimizerState
     options: TrainingOptions
     holder: nn.Module
+    slots: Mapping[str, Slot]
 
     def groups_of_inputs(self, given: Sequence[Any]) -> list[dict[str, Any]]:
         """For each group, the hyperparameters that a call passes."""
@@ -109,6 +113,34 @@ class _Entry(nn.Module):
     def _training(self) -> Training:
         return self.__dict__["training_of"]  # type: ignore[no-any-return]
 
+    def _owned(self, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Copies that may be written to, in the layouts of the parameters."""
+        return {name: _own(gradients[name], get_attribute(self, name)) for name in self._training.state.names()}
+
+    def _sums(self) -> dict[str, Tensor]:
+        return {name: get_attribute(self, f"{OPTIMIZER}.gradients.{name}") for name in self._training.state.names()}
+
+    def _count(self) -> Tensor:
+        return get_attribute(self, f"{OPTIMIZER}.{_ACCUMULATED}")
+
+    def _accumulate(self, gradients: Mapping[str, Tensor]) -> None:
+        for name, total in self._sums().items():
+            total.add_(gradients[name])
+        self._count().add_(1)
+
+    def _accumulated(self) -> tuple[dict[str, Tensor], Tensor]:
+        """Copies of the mean or the sums of accumulated gradients, and the number of calls."""
+        count, mean = self._count(), self._training.options.accumulate == "mean"
+        gradients = {
+            name: total / count.clamp(min=1) if mean else total.clone() for name, total in self._sums().items()
+        }
+        return gradients, count.clone()
+
+    def _start_anew(self) -> None:
+        for total in self._sums().values():
+            total.zero_()
+        self._count().zero_()
+
 
 class _OverExamples(_Entry):
     """An entry that runs the model forward and backward."""
@@ -134,9 +166,8 @@ class _OverExamples(_Entry):
                     hint="read the parameter as an attribute of the model in each call: a reference to it that was "
                     "made before, in the loss for example, is a constant of the trace",
                 )
-        gradients = {name: _own(gradient, p) for name, p, gradient in zip(names, tensors, found, strict=True)}
         result = {"loss": loss, "outputs": outputs} if training.options.outputs else {"loss": loss}
-        return result, gradients
+        return result, dict(zip(names, found, strict=True))
 
 
 def _own(gradient: Tensor, parameter: Tensor) -> Tensor:
@@ -155,7 +186,7 @@ class TrainStep(_OverExamples):
         examples, inputs = sum(self._training.counts), self._training.options.hyperparameters
         given = [*args[examples:], *(kwargs.pop(key) for key in inputs[len(args) - examples :])]
         result, gradients = self._loss_and_gradients(args[:examples], kwargs)
-        update(self, self._training, gradients, given)
+        update(self, self._training, self._owned(gradients), given)
         return result
 
 
@@ -165,10 +196,23 @@ class Accumulate(_OverExamples):
     def called(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         result, gradients = self._loss_and_gradients(args, kwargs)
         with torch.no_grad():
-            for name, gradient in gradients.items():
-                get_attribute(self, f"{OPTIMIZER}.gradients.{name}").add_(gradient)
-            get_attribute(self, f"{OPTIMIZER}.{_ACCUMULATED}").add_(1)
+            self._accumulate(gradients)
         return result
+
+
+class Gradients(_OverExamples):
+    """Forward and backward; returns the gradients in buckets, with those of earlier calls of `accumulate`."""
+
+    def called(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        slots = self._training.slots
+        result, gradients = self._loss_and_gradients(args, kwargs)
+        with torch.no_grad():
+            if self._training.options.accumulate is not None:
+                self._accumulate(gradients)
+                gradients, result["batches"] = self._accumulated()
+                self._start_anew()
+            buckets = flat(slots, gradients)
+        return {**result, "buckets": buckets, "parameters": table(slots)}
 
 
 class Apply(_Entry):
@@ -178,21 +222,27 @@ class Apply(_Entry):
     """
 
     def called(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        training = self._training
-        given = [*args, *(kwargs[key] for key in training.options.hyperparameters[len(args) :])]
-        names = training.state.names()
         with torch.no_grad():
-            count = get_attribute(self, f"{OPTIMIZER}.{_ACCUMULATED}")
-            sums = {name: get_attribute(self, f"{OPTIMIZER}.gradients.{name}") for name in names}
-            mean = training.options.accumulate == "mean"
-            gradients = {name: value / count.clamp(min=1) if mean else value.clone() for name, value in sums.items()}
-            batches = count.clone()
-        update(self, training, gradients, given)
+            gradients, batches = self._accumulated()
+        update(self, self._training, gradients, _hyperparameters(self._training, args, kwargs))
         with torch.no_grad():
-            for value in sums.values():
-                value.zero_()
-            count.zero_()
+            self._start_anew()
         return {"batches": batches}
+
+
+class ApplyBuckets(_Entry):
+    """Updates the parameters by the gradients in buckets. Called with these and hyperparameters."""
+
+    def called(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        buckets, args = (args[0], args[1:]) if args else (kwargs.pop(BUCKETS), args)
+        with torch.no_grad():
+            gradients = self._owned(gradients_of(self._training.slots, buckets))
+        update(self, self._training, gradients, _hyperparameters(self._training, args, kwargs))
+        return {}
+
+
+def _hyperparameters(training: Training, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    return [*args, *(kwargs[key] for key in training.options.hyperparameters[len(args) :])]
 
 
 def checked_loss(loss: Any) -> Tensor:

@@ -21,11 +21,15 @@ class TrainingOptions:
         accumulate: adds the entries `accumulate`, which adds the gradients of a call to those of earlier calls, and
             `apply`, which updates the parameters by them and starts anew. `"mean"`: by the mean over the calls of
             `accumulate`; `"sum"`: by the sum.
-        outputs: whether `train_step` and `accumulate` return the outputs of the model beside the loss.
+        buckets: adds the entries `gradients`, which returns the gradients of a call as flat tensors, and `apply`, which
+            updates the parameters by such tensors, after a reduction over several machines. The greatest size of one
+            in bytes; True: 25 MiB. With `accumulate`, `gradients` takes the place of the last call of `accumulate`.
+        outputs: whether entries that run the model forward and backward return its outputs beside the loss.
     """
 
     hyperparameters: Sequence[str] = ()
     clip_norm: float | None = None
     clip_value: float | None = None
     accumulate: Literal["mean", "sum"] | None = None
+    buckets: int | bool = False
     outputs: bool = True
