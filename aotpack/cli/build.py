@@ -205,11 +205,11 @@ def build(
     * a file `model.py` with the functions `model()`, `example_inputs()` (a tuple of positional arguments or a dict of
       keyword arguments) and, optionally, `dynamic_shapes()` (as for `torch.export.export`). For a model that is called
       in several ways, define `entries()` instead of the last two: a dict from entry names to dicts with any of `args`,
-      `kwargs`, `dynamic_shapes`, `method` (default: `forward`), `mode`, `variants` and `input_gradients`. All entries
-      share the weights and the buffers that one of them writes to. `passes()` returns a list of graph passes of your
-      own, such as those that `aotpack.export.rewrite_pattern` makes. With `optimizer(model)`, `loss(outputs, …)` and
-      `loss_inputs()` (a tuple: the arguments of `loss` after the outputs) the archive trains (docs/training.md);
-      `training()` returns its `TrainingOptions`;
+      `kwargs`, `dynamic_shapes`, `method` (default: `forward`), `mode`, `variants`, `input_gradients` and
+      `memory_budget`. All entries share the weights and the buffers that one of them writes to. `passes()` returns a
+      list of graph passes of your own, such as those that `aotpack.export.rewrite_pattern` makes. With
+      `optimizer(model)`, `loss(outputs, …)` and `loss_inputs()` (a tuple: the arguments of `loss` after the outputs)
+      the archive trains (docs/training.md); `training()` returns its `TrainingOptions`;
     * `package.module:function`, where the function returns the model, `(model, args)`, or
       `(model, args, dynamic_shapes)`;
     * a `.pt2` file written by `torch.export.save`.

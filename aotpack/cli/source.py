@@ -30,7 +30,7 @@ _HOW = (
 _EXPORTED = (".pt2", ".pt", ".pth")
 _WEIGHTS = (".safetensors", ".bin", ".ckpt")
 # The arguments of `aot_export` for an entry.
-_ENTRY_KEYS = ("args", "kwargs", "dynamic_shapes", "method", "mode", "variants", "input_gradients")
+_ENTRY_KEYS = ("args", "kwargs", "dynamic_shapes", "method", "mode", "variants", "input_gradients", "memory_budget")
 
 
 @dataclass(frozen=True)

@@ -288,6 +288,13 @@ def test_entries_and_variants(folder: Path) -> None:
     assert "entries()" in wrong.stderr
 
 
+def test_an_entry_with_its_backward(folder: Path) -> None:
+    source = (folder / "net.py").read_text()
+    call = '{"args": (torch.ones(2, 8),), "mode": "forward_backward", "memory_budget": 0.0}'
+    (folder / "layer.py").write_text(f"{source}\ndef entries():\n    return {{'layer': {call}}}\n")
+    assert list(build(folder, "layer.py")["passes"]) == ["layer", "layer_backward"]
+
+
 def test_variants_at_the_command_line(folder: Path) -> None:
     options = ["--dim", "input.0=batch:1..64", "--variant", "general", "--variant", "batch=1"]
     value = build(folder, "net.py", *options, "--select", "tightest")
