@@ -18,9 +18,7 @@ pytestmark = pytest.mark.torch
 # Of tests/gpu: kernels of each kind, calls with state, literals and numbers, and steps on the host in between.
 NAMES = (
     *("mlp-bf16-dynamic", "attention-dynamic", "decode", "complex-products", "state", "number", "device-dependent"),
-    *("items", "int8", "gru", "lstm-batch", "embedding-bag"),
-    *("host-rows", "host-strides", "host-gradients"),
-    *("joint-convolutions", "joint-volumes", "joint-gpt"),
+    *("items", "int8", "lstm-batch", "host-strides", "host-gradients", "joint-convolutions"),
 )
 
 
