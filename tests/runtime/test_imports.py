@@ -16,7 +16,7 @@ ALLOWED = {
     "aotpack",
     "aotpack._version",
     "aotpack.runtime",
-    "aotpack.runtime._native",
+    *(f"aotpack.runtime.{name}" for name in ("_native", "context", "entry", "model", "options")),
     "atexit",
     "struct",  # array, memoryview
     "_struct",
