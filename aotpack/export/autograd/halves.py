@@ -18,7 +18,7 @@ import torch.fx
 
 from aotpack.errors import CaptureError
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import as_node, is_impure
+from aotpack.export.ir.rewriter import ancestors, as_node, is_impure
 from aotpack.export.ir.values import is_view, sizes_of, symbols_of
 from aotpack.export.symbolic_shapes.shape_env import expression
 from aotpack.export.torch_compat.partitioner import saved_values
@@ -81,7 +81,7 @@ class _Cut:
         self._written = {(node.op, node.target) for node in targets}
         after = self._after_gradients()
         self._effects = [node for node in self._graph.nodes if node.op == "call_function" and is_impure(node)]
-        self._early = self._ancestors([*self._outputs, *(node for node in self._effects if node not in after)])
+        self._early = ancestors([*self._outputs, *(node for node in self._effects if node not in after)])
         self._late = [*self._computed, *(node for node in self._effects if node in after)]
 
     def run(self, memory_budget: float) -> Halves:
@@ -97,7 +97,7 @@ class _Cut:
         inputs = [node for node in reads if node.op == "placeholder"]
         owned = [node for node in inputs if self._is_written(node)]
         kept = {node for node in reads if node.op != "placeholder"}.difference(self._gradients) | set(owned)
-        forward = self._early | self._ancestors([*kept, *numbers])
+        forward = self._early | ancestors([*kept, *numbers])
         order = [node for node in self._graph.nodes if node.op != "output"]
         return Halves(
             [node for node in order if node in forward],
@@ -117,15 +117,6 @@ class _Cut:
         for node in self._graph.nodes:
             if any(argument in found for argument in node.all_input_nodes):
                 found.add(node)
-        return found
-
-    def _ancestors(self, roots: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
-        pending, found = list(roots), set()
-        while pending:
-            node = pending.pop()
-            if node not in found:
-                found.add(node)
-                pending += node.all_input_nodes
         return found
 
     # ---- what is kept ----

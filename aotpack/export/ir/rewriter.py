@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -58,6 +58,17 @@ def take_place(made: torch.fx.Node, of: torch.fx.Node) -> None:
     for key in PLACE:
         if key in of.meta:
             made.meta[key] = of.meta[key]
+
+
+def ancestors(roots: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
+    """The nodes and all that they depend on."""
+    pending, found = list(roots), set[torch.fx.Node]()
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found.add(node)
+            pending += node.all_input_nodes
+    return found
 
 
 class Rewriter:

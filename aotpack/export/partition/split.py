@@ -12,7 +12,7 @@ from aotpack.archive import Reference, Source
 from aotpack.errors import PartitionError
 from aotpack.export.ir.dims import dims_of_symbols
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import fake_mode, has_order, is_impure
+from aotpack.export.ir.rewriter import ancestors, fake_mode, has_order, is_impure
 from aotpack.export.ir.values import dense_value
 from aotpack.export.partition.nodes import NodeRoles
 from aotpack.export.partition.result import Partitioning
@@ -252,11 +252,4 @@ def follow_inputs(program: Program) -> Program:
 
 def _live(program: Program, computing: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
     """The nodes that results depend on, and those that have effects."""
-    pending = [*program.graph.output_node().all_input_nodes, *(node for node in computing if is_impure(node))]
-    found: set[torch.fx.Node] = set()
-    while pending:
-        node = pending.pop()
-        if node not in found:
-            found.add(node)
-            pending += node.all_input_nodes
-    return found
+    return ancestors([*program.graph.output_node().all_input_nodes, *filter(is_impure, computing)])
