@@ -7,9 +7,13 @@ them and measures the archives.
 """
 
 import argparse
+import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+
+import torch
 
 from bench import models
 
@@ -20,6 +24,18 @@ def build_code(name: str, target: str, path: Path) -> None:
 
     module, args = models.build(name)
     build_archive(aot_export(module, args), path, targets=[target], options=BuildOptions(code_only=True))
+
+
+def pack_code(code: Path, weights: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Writes the archive of a code with a state dict, by the command line."""
+    from safetensors.torch import save_file
+
+    file = path.with_suffix(".safetensors")
+    # Tied weights lie in the file once for each name.
+    save_file({name: value.detach().clone() for name, value in weights.items()}, file)
+    command = [sys.executable, "-m", "aotpack.cli.app", "pack", code, "--weights", file, "-o", path]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    file.unlink()
 
 
 def main() -> int:

@@ -6,8 +6,6 @@ Its build is the packing. The environment variable AOTPACK_BENCH_CODES names the
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +21,10 @@ def missing() -> str | None:
 
 
 def build(module: Any, args: tuple[Any, ...], directory: Path) -> Path:
-    from safetensors.torch import save_file
+    from bench.codes import pack_code
 
+    path = directory / "model.aotpack"
     # The folder of a build is MODEL/ENGINE.
     code = Path(os.environ["AOTPACK_BENCH_CODES"]) / f"{directory.parent.name}.aotpack"
-    weights, path = directory / "model.safetensors", directory / "model.aotpack"
-    # Tied weights lie in the file once for each name.
-    save_file({name: value.detach().clone() for name, value in module.state_dict().items()}, weights)
-    command = [sys.executable, "-m", "aotpack.cli.app", "pack", code, "--weights", weights, "-o", path]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    weights.unlink()
+    pack_code(code, module.state_dict(), path)
     return path

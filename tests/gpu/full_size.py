@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import argparse
 import copy
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from torch.utils import _pytree as pytree
 
 import aotpack
 from aotpack.export import BuildOptions, aot_export, build_archive
+from bench.codes import pack_code
 from bench.models import Vision
 from tests.gpu.architectures import _FirstResult
 from tests.support.torchless import Torchless
@@ -133,19 +133,6 @@ def build(folder: Path, names: Iterable[str]) -> int:
     return 0
 
 
-def pack(code: Path, weights: Mapping[str, Tensor], path: Path) -> Path:
-    """The archive with weights."""
-    from safetensors.torch import save_file
-
-    file = path.with_suffix(".safetensors")
-    save_file({name: value.detach().clone() for name, value in weights.items()}, file)
-    path.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "aotpack.cli.app", "pack", code, "--weights", file, "-o", path]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    file.unlink()
-    return path
-
-
 def _eager(made: FullSize, args: Args, dtype: torch.dtype) -> list[Tensor]:
     """Eager's answer in a precision: results, then the gradients of parameters where there is a loss."""
     module = copy.deepcopy(made.module).cuda().to(dtype)
@@ -180,7 +167,9 @@ def check(folder: Path, names: Iterable[str]) -> int:
     for name in names:
         made = _made(name)
         dtype = next(made.module.parameters()).dtype
-        path = pack(folder / f"{name}.aotpack", made.module.state_dict(), folder / f"{name}-packed.aotpack")
+        path = folder / f"{name}-packed.aotpack"
+        path.unlink(missing_ok=True)
+        pack_code(folder / f"{name}.aotpack", made.module.state_dict(), path)
         context = process.load(path, device="cuda:0").context(seed=0)
         answers = [pytree.tree_leaves(context(*args)) for args in made.calls]
         random = name.startswith("dropout")
