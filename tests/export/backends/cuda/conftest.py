@@ -48,3 +48,13 @@ def verify(fake_driver: Path) -> Verify:
         return done.stdout + done.stderr
 
     return run
+
+
+@pytest.fixture(scope="module")
+def driver_with_providers(fake_driver: Path, fake_providers: Path) -> Iterator[None]:
+    """In this process, two GPUs and libraries that compute on the host."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AOTPACK_LIBCUDA", str(fake_driver))
+        patch.setenv("AOTPACK_PROVIDER_PATH", str(fake_providers))
+        patch.setenv("FAKE_CUDA_DEVICES", "9.0,9.0")
+        yield

@@ -6,7 +6,7 @@ As in test_product_providers.py, a model whose call succeeds in this process is 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,10 @@ from tests.support.cuda_archives import FAKE_PROVIDERS
 from tests.support.interpreted_gpu.recording import recorded_kernels
 
 pytest.importorskip("triton")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("driver_with_providers")]
 
 TARGET = "cuda-sm_90"
 BATCH = aotpack.Dim("batch", 1, 70)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def driver(fake_driver: Path, fake_providers: Path) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AOTPACK_LIBCUDA", str(fake_driver))
-        patch.setenv("AOTPACK_PROVIDER_PATH", str(fake_providers))
-        patch.setenv("FAKE_CUDA_DEVICES", "9.0,9.0")
-        yield
 
 
 @pytest.fixture(autouse=True)

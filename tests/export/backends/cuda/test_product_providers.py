@@ -8,7 +8,7 @@ process.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +30,11 @@ from tests.support.cuda_archives import FAKE_PROVIDERS
 from tests.support.interpreted_gpu.recording import recorded_kernels
 
 pytest.importorskip("triton")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("driver_with_providers")]
 
 TARGET = "cuda-sm_90"
 Build = Callable[..., Path]
 HALVES = (torch.float16, torch.bfloat16)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def driver(fake_driver: Path, fake_providers: Path) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AOTPACK_LIBCUDA", str(fake_driver))
-        patch.setenv("AOTPACK_PROVIDER_PATH", str(fake_providers))
-        patch.setenv("FAKE_CUDA_DEVICES", "9.0,9.0")
-        yield
 
 
 @pytest.fixture(scope="module")

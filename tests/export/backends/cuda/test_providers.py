@@ -10,7 +10,7 @@ import ctypes
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +28,11 @@ from aotpack.export.backends.cuda.providers import OF_HOST_STEPS, PROVIDERS, pro
 from tests.export.backends.cuda.cubins import check_module, module_of
 
 pytest.importorskip("triton")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("driver_with_providers")]
 
 TARGET = "cuda-sm_90"
 Build = Callable[..., BuildReport]
 Calls = Callable[[], int]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def driver(fake_driver: Path, fake_providers: Path) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AOTPACK_LIBCUDA", str(fake_driver))
-        patch.setenv("AOTPACK_PROVIDER_PATH", str(fake_providers))
-        patch.setenv("FAKE_CUDA_DEVICES", "9.0,9.0")
-        yield
 
 
 @pytest.fixture(scope="module")
