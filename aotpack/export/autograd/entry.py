@@ -30,7 +30,7 @@ class Derivatives:
 
     Attributes:
         outputs: the leaves of the result that have a gradient.
-        parameters: whether the outputs depend on a parameter, for each that requires grad, by name.
+        parameters: name of each parameter that requires grad → whether the outputs depend on it.
         inputs: whether they depend on a leaf of `(args, kwargs)`, for each tensor that requires grad.
     """
 
@@ -99,8 +99,8 @@ def derivatives(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 class ForwardBackward(nn.Module):
-    """Stands in the place of a model. Returns its outputs, and the gradients of parameters and inputs by name; those of
-    the outputs are results of `output_gradient`.
+    """Takes the place of a model, and returns its outputs with the gradients of parameters and inputs, by name. The
+    gradients of the outputs are results of `output_gradient`.
     """
 
     def __init__(

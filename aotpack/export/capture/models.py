@@ -145,8 +145,8 @@ def aot_export(
         training: see `TrainingOptions`.
         memory_budget: for `"forward_backward"`: from 1, keep what makes the backward fast, to 0, keep inputs and random
             numbers alone and compute everything else again. It is torch's `activation_memory_budget`.
-        input_gradients: for `"joint"`: sets of inputs, by name, instead of those that require grad in the example call.
-            Each set is an entry of its own, `joint[x,y]` for `("x", "y")`; `Model.entry` chooses one of them
+        input_gradients: for `"joint"`: sets of names of inputs, in place of the inputs that require grad in the example
+            call. Each set is an entry of its own, `joint[x,y]` for `("x", "y")`; `Model.entry` chooses one of them
             (docs/gradients.md). The program is that of the first set and has the others as companions, which
             `build_archive` puts into the same archive.
 
@@ -206,7 +206,7 @@ def _captured(
 
     Args:
         wanted: the inputs whose gradients the program returns; None: those that require grad.
-        same: groups of inputs, by name, that are one tensor: the first of each, which the program reads in the place of
+        same: groups of names of inputs that are one tensor. The program reads the first input of a group instead of
             the others.
     """
     is_module = isinstance(model, torch.nn.Module)

@@ -37,7 +37,7 @@ class Variant:
     """What the calls of a variant have in common (docs/dims.md).
 
     Attributes:
-        sizes: the dims that it fixes, by name.
+        sizes: name of each dim that the variant fixes → its size.
         same: groups of inputs, by their names in the signature, of which a call passes one tensor each, as `model(x,
             x)`. The model sees one tensor: `a is b` holds, a write to one is a write to all, and in `mode="joint"`
             the gradient of each is that of the tensor.
