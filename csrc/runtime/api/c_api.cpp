@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "aotpack/aotpack.h"
+#include "api/handles.h"
 #include "base/status.h"
 #include "call/context.h"
 #include "call/tensor_copy.h"
@@ -21,19 +22,11 @@ using aotpack::runtime::FileMap;
 using aotpack::runtime::GivenWeights;
 using aotpack::runtime::guarded;
 using aotpack::runtime::Model;
+using aotpack::runtime::require;
+using aotpack::runtime::unwrap;
 using aotpack::runtime::update_weights;
 
-// The handles are never defined: they are the classes under another name.
 namespace {
-
-Model* unwrap(aotpack_model* model) { return reinterpret_cast<Model*>(model); }
-const Model* unwrap(const aotpack_model* model) { return reinterpret_cast<const Model*>(model); }
-Context* unwrap(aotpack_context* context) { return reinterpret_cast<Context*>(context); }
-const Context* unwrap(const aotpack_context* context) { return reinterpret_cast<const Context*>(context); }
-
-void require(bool condition, const char* what) {
-  if (!condition) fail(AOTPACK_INVALID_ARGUMENT, "%s", what);
-}
 
 const EntryPlan* find_plan(const aotpack_model* model, size_t entry) {
   if (model == nullptr || entry >= unwrap(model)->entries().size()) return nullptr;

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "aotpack/aotpack.h"
+#include "api/handles.h"
 #include "base/status.h"
 #include "host/process.h"
 
@@ -17,6 +18,8 @@ using aotpack::runtime::PendingCall;
 using aotpack::runtime::Pipeline;
 using aotpack::runtime::PipelineOptions;
 using aotpack::runtime::PipelineWorker;
+using aotpack::runtime::require;
+using aotpack::runtime::unwrap;
 
 struct aotpack_call {
   std::shared_ptr<PendingCall> pending;
@@ -24,13 +27,7 @@ struct aotpack_call {
 
 namespace {
 
-Model* unwrap(aotpack_model* model) { return reinterpret_cast<Model*>(model); }
-const Model* unwrap(const aotpack_model* model) { return reinterpret_cast<const Model*>(model); }
 Pipeline* unwrap(aotpack_pipeline* pipeline) { return reinterpret_cast<Pipeline*>(pipeline); }
-
-void require(bool condition, const char* what) {
-  if (!condition) fail(AOTPACK_INVALID_ARGUMENT, "%s", what);
-}
 
 PipelineWorker read_worker(const aotpack_pipeline_worker* given) {
   require(given != nullptr, "a worker is NULL");

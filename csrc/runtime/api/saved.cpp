@@ -6,24 +6,21 @@
 #include <memory>
 
 #include "aotpack/aotpack.h"
+#include "api/handles.h"
 #include "base/status.h"
 
 using aotpack::runtime::Context;
 using aotpack::runtime::fail;
 using aotpack::runtime::guarded;
 using aotpack::runtime::Model;
+using aotpack::runtime::require;
 using aotpack::runtime::Saved;
+using aotpack::runtime::unwrap;
 
 namespace {
 
-const Model* unwrap(const aotpack_model* model) { return reinterpret_cast<const Model*>(model); }
-Context* unwrap(aotpack_context* context) { return reinterpret_cast<Context*>(context); }
 Saved* unwrap(aotpack_saved* saved) { return reinterpret_cast<Saved*>(saved); }
 const Saved* unwrap(const aotpack_saved* saved) { return reinterpret_cast<const Saved*>(saved); }
-
-void require(bool condition, const char* what) {
-  if (!condition) fail(AOTPACK_INVALID_ARGUMENT, "%s", what);
-}
 
 // Failures leave no result behind.
 void clear(DLManagedTensorVersioned** outputs, size_t count) {
