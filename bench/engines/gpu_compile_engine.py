@@ -45,9 +45,15 @@ def _compiled(module: Any, args: list[Any], mode: str) -> Any:
     import torch
 
     function = torch.compile(module, mode=mode)
+    first = True
 
     def run(*args: Any) -> Any:
+        nonlocal first
         torch.compiler.cudagraph_mark_step_begin()
-        return function(*args)
+        result = function(*args)
+        if first:
+            # The worker keeps it for its comparison, and later calls overwrite the memory of a graph.
+            first, result = False, torch.utils._pytree.tree_map(torch.clone, result)
+        return result
 
     return gpu.waiting(run, args)

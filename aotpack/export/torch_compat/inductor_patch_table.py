@@ -63,7 +63,8 @@ ENTRIES: tuple[Patch, ...] = (
     ),
     Patch(
         "triton.backends.nvidia.compiler:CUDABackend.make_ptx",
-        "kernels are started when those before them have ended; Triton has no option to have each of them wait first",
+        "kernels are started when those before them have ended, and their barriers need one of the warp behind them; "
+        "Triton has no option for either",
         "self, src, metadata, opt, capability",
     ),
     Patch(

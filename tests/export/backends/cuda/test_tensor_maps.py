@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from torch.testing import assert_close
 
 from aotpack.export import BuildOptions, aot_export, build_archive
+from aotpack.export.backends.cuda import backend
 from tests.gpu.large_products import large_products
 from tests.support.building import manifest_of
 from tests.support.interpreted_gpu.recording import recorded_kernels
@@ -32,10 +34,26 @@ def build(name: str, folder: Path, kernels: Path, cache_dir: Path) -> tuple[torc
     return model, path
 
 
+def check_barriers(ptx: str) -> None:
+    """One thread of a warp makes each barrier, another one sets it: the warp waits between them."""
+    text = iter(re.findall(r"mbarrier\.\w+|bar\.warp\.sync 0xffffffff|bar\.sync", ptx))
+    for instruction in text:
+        assert instruction != "mbarrier.init" or next(text) == "bar.warp.sync 0xffffffff"
+
+
 @torch.no_grad()
-def test_calls_of_all_sizes(gpu: Torchless, kernels: Path, tmp_path: Path, cache_dir: Path) -> None:
+def test_calls_of_all_sizes(
+    gpu: Torchless, kernels: Path, tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sizes at the ends of blocks, none, and the same ones again: as graphs, with other inputs."""
+    modules = []
+    lower = backend.lower
+    monkeypatch.setattr(backend, "lower", lambda *args, **how: modules.append(lower(*args, **how)) or modules[-1])
     model, path = build("large-products", tmp_path, kernels, cache_dir)
+    texts = [kernel.ptx for kernel in modules[0].device_code]
+    assert any("mbarrier.init" in text for text in texts)
+    for text in texts:
+        check_barriers(text)
     context = gpu.load(path, device="cuda:0").context()
     for rows in (1, 0, 130, 130, 130, 1):
         x = torch.randn(rows, 256).half()

@@ -68,6 +68,7 @@ def generate_cuda(
     from aotpack.export.torch_compat.inductor.cuda.products import products_by_our_kernel
     from aotpack.export.torch_compat.inductor.cuda.user_kernels import launches_by_kernels
     from aotpack.export.torch_compat.inductor.cuda.wrapper import cuda_module_wrappers
+    from aotpack.export.torch_compat.triton.barriers import barriers_in_order
     from aotpack.export.torch_compat.triton.early_starts import kernels_start_early
 
     # Passes over a graph remove what they take for dead in the graphs inside, whose launches are in place by then.
@@ -78,6 +79,7 @@ def generate_cuda(
             adapted_everywhere(),
             kernels_read_once(),
             kernels_start_early(),
+            barriers_in_order(),
             products_by_our_kernel(),
             launches_by_kernels(),
             decomposed_by(functions_for_gpus()),
