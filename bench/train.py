@@ -1,11 +1,13 @@
 """A step of training: archives against eager PyTorch and torch.compile.
 
 python -m bench.train [--models mlp,cnn,…] [--engines eager,compile,aotpack] [--threads 2] [--rounds 8] [--json FILE]
+    [--device cuda:0 --target cuda-sm_90] [--archives FOLDER]
 
 Each engine runs in a process of its own, and the processes make steps in turn, never two at once. `first step` is the
 time from the start of a fresh process to its first loss; torch.compile finds its caches filled. `peak` is the greatest
 resident memory of the process, with mapped weights. The optimizer is AdamW: torch's default in eager, torch's fused
-one beside torch.compile. The losses of the first steps must agree.
+one beside torch.compile. The losses of the first steps must agree. `--archives` keeps archives: FOLDER/MODEL with what
+`--build MODEL FOLDER/MODEL` writes is not built again.
 """
 
 from __future__ import annotations
@@ -126,11 +128,13 @@ MODELS: dict[str, Callable[[], Task]] = {
 # ---- engines --------------------------------------------------------------------------------------------------------
 
 
-def _torch_step(name: str, threads: int, *, compiled: bool) -> Callable[[], float]:
+def _torch_step(name: str, threads: int, device: str, *, compiled: bool) -> Callable[[], float]:
     import torch
 
     torch.set_num_threads(threads)
     made = task(name)
+    made.model.to(device)
+    args, targets = ([value.to(device) for value in values] for values in (made.args, made.targets))
     optimizer = torch.optim.AdamW(made.model.parameters(), lr=RATE, fused=compiled)
 
     def loss_of(*args: Any) -> Any:
@@ -140,7 +144,7 @@ def _torch_step(name: str, threads: int, *, compiled: bool) -> Callable[[], floa
 
     def step() -> float:
         optimizer.zero_grad()
-        loss = function(*made.args, *made.targets)
+        loss = function(*args, *targets)
         loss.backward()
         optimizer.step()
         return float(loss.detach())
@@ -148,18 +152,19 @@ def _torch_step(name: str, threads: int, *, compiled: bool) -> Callable[[], floa
     return step
 
 
-def _archive_step(folder: Path, threads: int) -> Callable[[], float]:
+def _archive_step(folder: Path, threads: int, device: str) -> Callable[[], float]:
     import numpy as np
 
     import aotpack
 
+    model = aotpack.load(folder / "model.aotpack", num_threads=threads, device=device)
+    entry = model.context().entry("train_step")
     with np.load(folder / "call.npz") as arrays:
-        call = [arrays[key] for key in arrays]
-    entry = aotpack.load(folder / "model.aotpack", num_threads=threads).context().entry("train_step")
-    return lambda: float(entry(*call)["loss"])
+        call = [arrays[key] if device == "cpu" else model.to_device(arrays[key]) for key in arrays]
+    return lambda: float(np.asarray(entry(*call)["loss"]) if device == "cpu" else entry(*call)["loss"].numpy())
 
 
-def build(name: str, folder: Path) -> None:
+def build(name: str, folder: Path, target: str) -> None:
     """Writes the archive and the arguments of a step."""
     import numpy as np
     import torch
@@ -176,7 +181,8 @@ def build(name: str, folder: Path) -> None:
         optimizer=torch.optim.AdamW(made.model.parameters(), lr=RATE),
         training=TrainingOptions(outputs=False),
     )
-    build_archive(program, folder / "model.aotpack")
+    folder.mkdir(parents=True, exist_ok=True)
+    build_archive(program, folder / "model.aotpack", targets=[target])
     np.savez(folder / "call.npz", *(value.numpy() for value in (*made.args, *made.targets)))
 
 
@@ -186,12 +192,12 @@ def _peak() -> float:
     return int(status.partition("VmHWM:")[2].split()[0]) / 1000
 
 
-def worker(engine: str, name: str, folder: Path, threads: int, started: int) -> None:
+def worker(engine: str, name: str, folder: Path, threads: int, device: str, started: int) -> None:
     """Answers each line of standard input, a number of steps, by their seconds and the last loss."""
     if engine == "aotpack":
-        step = _archive_step(folder, threads)
+        step = _archive_step(folder, threads, device)
     else:
-        step = _torch_step(name, threads, compiled=engine == "compile")
+        step = _torch_step(name, threads, device, compiled=engine == "compile")
     loss = step()
     first = (time.monotonic_ns() - started) / 1e9
     print(json.dumps({"first": first, "loss": loss}), flush=True)
@@ -208,8 +214,9 @@ def worker(engine: str, name: str, folder: Path, threads: int, started: int) -> 
 
 
 class _Engine:
-    def __init__(self, engine: str, name: str, folder: Path, threads: int) -> None:
-        command = [sys.executable, "-c", "from bench.train import main; main()", "--threads", str(threads), "--worker"]
+    def __init__(self, engine: str, name: str, folder: Path, threads: int, device: str) -> None:
+        command = [sys.executable, "-c", "from bench.train import main; main()"]
+        command += ["--threads", str(threads), "--device", device, "--worker"]
         self.process = subprocess.Popen(
             [*command, engine, name, str(folder), str(time.monotonic_ns())],
             cwd=ROOT,
@@ -238,19 +245,22 @@ class _Engine:
         raise RuntimeError(f"a process ended with {self.process.wait()}: {self.process.args}")
 
 
-def measured(name: str, engines: list[str], threads: int, rounds: int) -> dict[str, dict[str, float]]:
+def measured(
+    name: str, engines: list[str], threads: int, rounds: int, device: str, target: str, archives: Path | None
+) -> dict[str, dict[str, float]]:
     """For each engine: milliseconds of a step, MB at the peak, seconds to the first step.
 
     Raises:
         RuntimeError: losses differ.
     """
     with tempfile.TemporaryDirectory() as text:
-        folder = Path(text)
-        if "aotpack" in engines:
-            subprocess.run([sys.executable, "-m", "bench.train", "--build", name, text], cwd=ROOT, check=True)
+        folder = (archives or Path(text)) / name
+        if "aotpack" in engines and not (folder / "call.npz").exists():
+            command = [sys.executable, "-m", "bench.train", "--target", target, "--build", name, str(folder)]
+            subprocess.run(command, cwd=ROOT, check=True)
         if "compile" in engines:
-            _Engine("compile", name, folder, threads).close()
-        running = {engine: _Engine(engine, name, folder, threads) for engine in engines}
+            _Engine("compile", name, folder, threads, device).close()
+        running = {engine: _Engine(engine, name, folder, threads, device) for engine in engines}
         try:
             # Rounding makes trainings part by and by: torch.compile and eager do too.
             first = {engine: each.start["loss"] for engine, each in running.items()}
@@ -287,21 +297,32 @@ def main() -> None:
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--target", default="native")
+    parser.add_argument("--archives", type=Path)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--build", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.build:
-        build(options.build[0], Path(options.build[1]))
+        build(options.build[0], Path(options.build[1]), options.target)
         return
     if options.worker:
         engine, name, folder, started = options.worker
-        worker(engine, name, Path(folder), options.threads, int(started))
+        worker(engine, name, Path(folder), options.threads, options.device, int(started))
         return
     results = {}
     print(f"{'model':10} {'engine':8} {'step, ms':>10} {'peak, MB':>10} {'first step, s':>14}")
     for name in options.models.split(","):
-        results[name] = measured(name, options.engines.split(","), options.threads, options.rounds)
+        results[name] = measured(
+            name,
+            options.engines.split(","),
+            options.threads,
+            options.rounds,
+            options.device,
+            options.target,
+            options.archives,
+        )
         for engine, row in results[name].items():
             print(
                 f"{name:10} {engine:8} {row['step_ms']:10.2f} {row['peak_mb']:10.0f} {row['first_s']:14.2f}", flush=True

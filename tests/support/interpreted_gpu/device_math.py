@@ -50,6 +50,7 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "cyl_bessel_i0": lambda x: torch.special.i0(x.double()).to(x.dtype),
     "cyl_bessel_i1": lambda x: torch.special.i1(x.double()).to(x.dtype),
     "fma": lambda x, y, z: (x.double() * y.double() + z.double()).to(x.dtype),
+    "mul_rn": torch.mul,
     "isnan": _predicate(torch.isnan),
     "isinf": _predicate(torch.isinf),
     "isfinited": _predicate(torch.isfinite),
