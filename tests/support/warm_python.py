@@ -1,4 +1,4 @@
-"""Runs Python programs that build archives without the seconds that each needs to import torch and the builder.
+"""Runs Python programs without the seconds that each needs to import torch, the builder or the interpreter of kernels.
 
 A server process imports them once and forks for every program: a process of its own with its own arguments,
 environment, folder and output, as a new interpreter would be. Variables that are read when torch or libgomp is loaded
@@ -17,20 +17,27 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
+# What programs that build archives import.
+BUILDING = ("torch._inductor.compile_fx", "aotpack.export")
 
 
 class WarmPython:
-    """The server. Its programs run one at a time."""
+    """The server, with `modules` imported in `environment`. Its programs run one at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Sequence[str] = BUILDING, environment: Mapping[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", __name__, *modules],
+            cwd=ROOT,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         atexit.register(self._process.kill)
 
@@ -59,7 +66,7 @@ class WarmPython:
 
 @cache
 def warm_python() -> WarmPython:
-    """The server of this process."""
+    """The server of this process for programs that build archives."""
     return WarmPython()
 
 
@@ -105,10 +112,8 @@ if __name__ == "__main__":
     reader, writer = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    import torch._inductor.compile_fx  # noqa: F401
-
-    import aotpack.export  # noqa: F401
-
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     gc.collect()
     gc.freeze()
     _serve(reader, writer)
