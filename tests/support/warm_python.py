@@ -70,6 +70,9 @@ class WarmPython:
         """
         words = tuple(str(argument) for argument in arguments)
         folder = Path(tempfile.mkdtemp())
+        # Here, since it may be killed before it opens them.
+        for name in _OUTPUTS:
+            (folder / name).touch()
         request = {
             "arguments": words,
             "cwd": str(cwd or Path.cwd()),
