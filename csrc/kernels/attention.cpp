@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "block_states.h"
+#include "element_types.h"
 #include "epilogue.h"
 #include "pack.h"
 #include "parallel.h"

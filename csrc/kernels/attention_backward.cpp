@@ -6,6 +6,7 @@
 #include "attention_backward.h"
 
 #include "attention_blocks.h"
+#include "element_types.h"
 
 namespace aotpack::kernels {
 namespace {

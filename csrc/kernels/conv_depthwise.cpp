@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "conv_strip.h"
+#include "element_types.h"
 #include "epilogue.h"
 #include "parallel.h"
 

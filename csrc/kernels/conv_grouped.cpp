@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "conv_strip.h"
+#include "element_types.h"
 #include "epilogue.h"
 #include "parallel.h"
 #include "simd.h"

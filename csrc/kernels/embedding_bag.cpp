@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "element_types.h"
 #include "parallel.h"
 #include "simd.h"
 

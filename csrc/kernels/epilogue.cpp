@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "element_types.h"
+
 namespace aotpack::kernels {
 namespace {
 

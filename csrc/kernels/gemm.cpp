@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "element_types.h"
 #include "epilogue.h"
 #include "pack.h"
 #include "parallel.h"

@@ -3,6 +3,8 @@
 #include <array>
 #include <utility>
 
+#include "element_types.h"
+
 namespace aotpack::kernels {
 namespace {
 

@@ -1,5 +1,6 @@
 #include "pack.h"
 
+#include "element_types.h"
 #include "epilogue.h"
 
 namespace aotpack::kernels {

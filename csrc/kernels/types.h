@@ -29,39 +29,12 @@ enum class Act : int32_t {
 // Columns of a packed panel: `packed[ceil(N/32)][K][32]`, the same for all targets.
 inline constexpr int64_t kPanel = 32;
 
-// A module is compiled with AOTPACK_WITHOUT_BF16, AOTPACK_WITHOUT_F16 or, for both, AOTPACK_WITHOUT_HALVES where it has
-// no such tensors: the code for them is then never compiled.
-#if defined(AOTPACK_WITHOUT_BF16) || defined(AOTPACK_WITHOUT_HALVES)
-inline constexpr bool kHasBf16 = false;
-#else
-inline constexpr bool kHasBf16 = true;
-#endif
-#if defined(AOTPACK_WITHOUT_F16) || defined(AOTPACK_WITHOUT_HALVES)
-inline constexpr bool kHasF16 = false;
-#else
-inline constexpr bool kHasF16 = true;
-#endif
-
-inline constexpr bool is_f32(DType dtype) { return dtype == DType::f32 || !(kHasBf16 || kHasF16); }
-
 template <class T>
 inline constexpr DType dtype_of = DType::f32;
 template <>
 inline constexpr DType dtype_of<bf16> = DType::bf16;
 template <>
 inline constexpr DType dtype_of<f16> = DType::f16;
-
-// body.operator()<T>() for the element type T of dtype: float, bf16 or f16, of those that there is code for.
-template <class Body>
-inline auto with_type(DType dtype, const Body& body) {
-  if constexpr (kHasBf16) {
-    if (dtype == DType::bf16) return body.template operator()<bf16>();
-  }
-  if constexpr (kHasF16) {
-    if (dtype == DType::f16) return body.template operator()<f16>();
-  }
-  return body.template operator()<float>();
-}
 
 inline constexpr size_t dtype_size(DType dtype) { return dtype == DType::f32 ? 4 : 2; }
 inline constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "types.h"
+#include "element_types.h"
 
 namespace aotpack::kernels::test {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "kernels/types.h"
+#include "kernels/element_types.h"
 #include "tensor.h"
 
 namespace aotpack::module {

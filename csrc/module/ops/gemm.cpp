@@ -1,7 +1,7 @@
 // Matrix products of two computed operands: mm, addmm, bmm, baddbmm.
 #include "declare/gemm.h"
 
-#include "kernels/types.h"
+#include "kernels/element_types.h"
 #include "ops/multiply.h"
 #include "trace.h"
 

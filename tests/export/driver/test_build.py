@@ -20,6 +20,7 @@ from aotpack.building.compiler import Compiler
 from aotpack.errors import BuildError, ExecutionError, UnsupportedTargetError
 from aotpack.export import BuildOptions, aot_export, build_archive
 from tests.export.conftest import Build, assert_close
+from tests.support.warm_python import warm_python
 
 
 class Small(nn.Module):
@@ -241,14 +242,10 @@ def test_random_operators_differ_between_calls_and_repeat_under_a_seed(build: Bu
 
 def test_two_builds_at_once_do_not_clash(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    command = [sys.executable, "-c", _BUILD_SCRIPT, str(cache)]
-    runs = [
-        subprocess.Popen([*command, str(tmp_path / f"{i}.aotpack")], stderr=subprocess.PIPE, text=True)
-        for i in range(2)
-    ]
+    runs = [warm_python().start("-c", _BUILD_SCRIPT, cache, tmp_path / f"{i}.aotpack") for i in range(2)]
     for run in runs:
-        _, errors = run.communicate(timeout=300)
-        assert run.returncode == 0, errors
+        done = run.wait()
+        assert done.returncode == 0, done.stderr
     assert (tmp_path / "0.aotpack").read_bytes() == (tmp_path / "1.aotpack").read_bytes()
     assert not list(cache.glob("*/tmp/*"))
     assert not list(cache.glob("*/locks/*"))

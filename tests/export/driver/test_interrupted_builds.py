@@ -6,8 +6,6 @@ import glob
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import torch
 
 import aotpack
 from aotpack.export import BuildOptions, aot_export, build_archive
+from tests.support.warm_python import Started, warm_python
 
 
 def test_killed_builds_leave_nothing_half_made(tmp_path: Path) -> None:
@@ -23,31 +22,37 @@ def test_killed_builds_leave_nothing_half_made(tmp_path: Path) -> None:
     cache, output, temporary = tmp_path / "cache", tmp_path / "model.aotpack", tmp_path / "temporary"
     temporary.mkdir()
     output.write_bytes(b"the archive from before")
-    command = [sys.executable, "-c", _BUILD_SCRIPT, str(cache), str(output)]
+    command = ("-c", _BUILD_SCRIPT, cache, output)
     environment = os.environ | {"TMPDIR": str(temporary)}
     generator = random.Random(3)
     # Each goes further than the one before: the cache has what those finished.
     for _ in range(2):
-        process = subprocess.Popen(command, env=environment, start_new_session=True)
-        deadline = time.time() + 120
-        while not list(cache.glob("*/tmp/*/*")) and time.time() < deadline and process.poll() is None:
-            time.sleep(0.02)
+        process = warm_python().start(*command, env=environment)
+        _wait_for_work(cache, process)
         time.sleep(generator.random() * 2)
         # The process alone: its compilers must go by themselves.
-        process.kill()
-        if process.wait() == 0:
+        if process.running():
+            os.kill(process.pid, signal.SIGKILL)
+        if process.wait().returncode == 0:
             break
         _wait_for_compilers(temporary)
         # Killed between the last step of the build and the end of the process, it has left the whole archive.
         if output.read_bytes() != b"the archive from before":
             aotpack.load(output, verify="full")
             break
-    assert subprocess.run(command, env=environment, timeout=300).returncode == 0
+    assert warm_python().run(*command, env=environment).returncode == 0
     assert aotpack.load(output, verify="full")(torch.zeros(4, 8)).shape == (4, 8)
     assert not list(cache.glob("*/tmp/*"))
     assert not list(cache.glob("*/locks/*"))
     assert not list(temporary.glob("aotpack-*"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "model.aotpack", "temporary"]
+
+
+def _wait_for_work(cache: Path, process: Started) -> None:
+    """Until something is being made in the cache."""
+    deadline = time.time() + 120
+    while not list(cache.glob("*/tmp/*/*")) and time.time() < deadline and process.running():
+        time.sleep(0.02)
 
 
 def _wait_for_compilers(temporary: Path) -> None:
@@ -72,20 +77,14 @@ def test_a_build_that_is_interrupted_leaves_nothing(number: signal.Signals, code
     temporary.mkdir()
     (tmp_path / "net.py").write_text(_SOURCE)
     environment = os.environ | {"TMPDIR": str(temporary), "AOTPACK_CACHE_DIR": str(cache)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "aotpack.cli.app", "build", "net.py", "-o", "net.aotpack"],
-        cwd=tmp_path,
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.time() + 120
-    while not list(cache.glob("*/tmp/*/*")) and time.time() < deadline and process.poll() is None:
-        time.sleep(0.02)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == code, errors
-    assert errors.splitlines()[-1] in ("interrupted", "terminated")
+    command = ("-m", "aotpack.cli.app", "build", "net.py", "-o", "net.aotpack")
+    process = warm_python().start(*command, cwd=tmp_path, env=environment)
+    _wait_for_work(cache, process)
+    assert process.running()
+    os.kill(process.pid, number)
+    done = process.wait()
+    assert done.returncode == code, done.stderr
+    assert done.stderr.splitlines()[-1] in ("interrupted", "terminated")
     _wait_for_compilers(temporary)
     assert not list(cache.glob("*/tmp/*"))
     assert not list(temporary.glob("aotpack-*"))

@@ -24,6 +24,7 @@ from aotpack.export.ir.program import Reference
 from aotpack.export.tracing import open_results
 from tests.support.archives import CompileC, Recipe, build_manifest, c_source
 from tests.support.recipes import AFFINE
+from tests.support.warm_python import warm_python
 
 pytestmark = pytest.mark.torch
 
@@ -258,9 +259,9 @@ self_check.prepare()
 print(self_check._worker._process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        number = int(process.stdout.readline())
+    done = warm_python().run("-c", code)
+    assert done.returncode == -signal.SIGKILL
+    number = int(done.stdout)
     for _ in range(600):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]

@@ -22,6 +22,7 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 import triton.language as tl
+from torch._inductor.runtime import triton_helpers, triton_heuristics
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle, interpreter_builder
 
@@ -212,8 +213,6 @@ def _fault_of(error: BaseException) -> BaseException:
 @contextlib.contextmanager
 def _plain_kernels() -> Iterator[None]:
     """Decorators of generated sources do nothing in this block: no tuning, no launcher, no search for a GPU."""
-    from torch._inductor.runtime import triton_helpers, triton_heuristics
-
     names = ("pointwise", "reduction", "persistent_reduction", "cooperative_reduction", "split_scan", "template")
     with contextlib.ExitStack() as stack:
         for name in (*names, "user_autotune", "foreach"):

@@ -46,6 +46,14 @@ def test_operators_of_any_dtype_are_the_same_for_all_halves(name: str) -> None:
     assert not any(macros(source(f"module/ops/{name}.cpp"), halves) for halves in HALVES)
 
 
+@pytest.mark.parametrize(
+    "name", ["fft", "conv", "conv_winograd", "gemm_int8", "linear", "pack_weight", "transpose_copy"]
+)
+def test_kernels_of_no_element_type_are_the_same_for_all_halves(name: str) -> None:
+    """The largest of them takes as long to compile as all others of a model."""
+    assert not any(macros(source(f"kernels/{name}.cpp"), halves) for halves in HALVES)
+
+
 @pytest.mark.parametrize("name", ["kernels/gemm.cpp", "kernels/attention.cpp", "module/ops/linear.cpp"])
 def test_code_for_halves_follows_them(name: str) -> None:
     for halves in HALVES:

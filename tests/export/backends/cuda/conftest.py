@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.torchless import ROOT, Torchless
+from tests.support.warm_python import WarmPython
 
 Verify = Callable[..., str]
 
@@ -34,16 +33,13 @@ def gpu(fake_driver: Path, kernels: Path) -> Iterator[Torchless]:
 
 @pytest.fixture(scope="session")
 def verify(fake_driver: Path) -> Verify:
+    """`tests.support.interpreted_gpu.verify`; returns what it prints."""
+    python = WarmPython(("aotpack.cli.app", "tests.support.interpreted_gpu.interpreter"), {"TRITON_INTERPRET": "1"})
+
     def run(kernels: Path, *archives: Path, code: int = 0) -> str:
-        command = [sys.executable, "-m", "tests.support.interpreted_gpu.verify", str(fake_driver), str(kernels)]
-        done = subprocess.run(
-            [*command, *map(str, archives)],
-            cwd=ROOT,
-            env={**os.environ, "FAKE_CUDA_DEVICES": "9.0"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        module = "tests.support.interpreted_gpu.verify"
+        environment = {**os.environ, "FAKE_CUDA_DEVICES": "9.0"}
+        done = python.run("-m", module, fake_driver, kernels, *archives, cwd=ROOT, env=environment)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
