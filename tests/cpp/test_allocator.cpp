@@ -84,6 +84,48 @@ TEST_CASE("a free block serves requests down to about half its size, not smaller
   Allocator::release_block(small);
 }
 
+TEST_CASE("before the pool grows beyond its bound, a request takes a larger block") {
+  const Owner allocator;
+  constexpr size_t kLarge = size_t{64} << 20;
+  const auto call = [&] {
+    void* small[24];
+    for (void*& block : small) block = allocator->allocate(size_t{3} << 20);
+    for (void* block : small) Allocator::release_block(block);
+    Allocator::release_block(allocator->allocate(kLarge));
+    for (int i = 0; i < 24; ++i) small[i] = allocator->allocate((size_t{1} << 20) + static_cast<size_t>(i));
+    for (void* block : small) Allocator::release_block(block);
+  };
+  for (int i = 0; i < 3; ++i) call();
+  const uint64_t before = allocator->statistics().system_allocs;
+  for (int i = 0; i < 10; ++i) call();
+  CHECK(allocator->statistics().system_allocs == before);
+}
+
+TEST_CASE("with huge pages, blocks are what they are without") {
+  Allocator* allocator = Allocator::create(cpu_device());
+  void* before = allocator->allocate(5000);
+  allocator->use_huge_pages();
+  std::vector<void*> blocks;
+  for (size_t bytes = 1; bytes < (size_t{40} << 20); bytes *= 3) {
+    blocks.push_back(allocator->allocate(bytes));
+    REQUIRE(blocks.back() != nullptr);
+    CHECK(reinterpret_cast<uintptr_t>(blocks.back()) % AOTPACK_ALIGNMENT == 0);
+    std::memset(blocks.back(), 1, bytes);
+  }
+  for (void* block : blocks) Allocator::release_block(block);
+  const uint64_t allocations = allocator->statistics().system_allocs;
+  Allocator::release_block(allocator->allocate(size_t{1} << 20));
+  CHECK(allocator->statistics().system_allocs == allocations);
+  Allocator::release_block(before);
+  // The pool goes with the last block.
+  void* last = allocator->allocate(1 << 20);
+  allocator->retain();
+  allocator->release();
+  std::memset(last, 1, 1 << 20);
+  Allocator::release_block(last);
+  allocator->release();
+}
+
 TEST_CASE("changing sizes do not make it grow without bound") {
   const Owner allocator;
   std::mt19937 random(6);

@@ -20,7 +20,7 @@ LAYERS: dict[str, set[str]] = {
     "safetensors": {"base", "host", "manifest"},
     "archive": {"base", "host", "manifest"},
     "hal": {"base", "host", "manifest"},
-    "hal/cpu": {"base", "hal"},
+    "hal/cpu": {"base", "hal", "host"},
     "hal/cuda": {"base", "hal", "host"},
     "model": {"archive", "base", "hal", "hal/cpu", "hal/cuda", "manifest"},
     "call": {"base", "hal", "host", "manifest", "model", "safetensors"},

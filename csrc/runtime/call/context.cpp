@@ -157,7 +157,11 @@ Context::EntryScratch& Context::prepare(size_t entry, size_t num_outputs) {
 const aotpack_module_tensor* Context::constants_of(const Step& step, const WeightSet& weights,
                                                    const std::vector<aotpack_module_tensor>& shared, StepTable* table) {
   if (!step.mutates_constants) return shared.data();
-  state_.ensure(weights, workspace_);
+  if (step.trains && workspace_.is_host()) {
+    state_.ensure_trained(weights, workspace_, num_threads_);
+  } else {
+    state_.ensure(weights, workspace_);
+  }
   return constants_with_state(*model_, step, weights, shared, state_, table);
 }
 

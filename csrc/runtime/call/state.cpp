@@ -7,10 +7,18 @@
 #include "base/dltensor.h"
 #include "base/status.h"
 #include "base/strided.h"
+#include "call/fill.h"
 #include "call/given.h"
 #include "call/tensor.h"
 
 namespace aotpack::runtime {
+namespace {
+
+size_t room_for(const ConstantRecord& record) noexcept {
+  return (extent_bytes(record) + AOTPACK_ALIGNMENT - 1) / AOTPACK_ALIGNMENT * AOTPACK_ALIGNMENT;
+}
+
+}  // namespace
 
 void no_state_memory(size_t bytes, const ConstantRecord& record) {
   fail(AOTPACK_OUT_OF_MEMORY, "out of memory: %zu bytes for this context's copy of '%s'", bytes, record.name.c_str());
@@ -39,6 +47,41 @@ void State::make(uint32_t constant, const WeightSet& weights, const Workspace& w
   if (copy.data != nullptr) return;
   make_room(constant, workspace);
   fill(constant, weights, workspace);
+}
+
+void State::settle(const WeightSet& weights, const Workspace& workspace, int32_t threads) {
+  const Archive& archive = model_.archive();
+  const bool initial = copies_.empty();
+  ensure(weights, workspace);
+  workspace.allocator()->use_huge_pages();
+  std::vector<uint32_t> mapped;
+  size_t total = 0;
+  for (const uint32_t constant : model_.state()) {
+    if (copies_[constant].map.data() == nullptr || !archive.manifest().constants[constant].trained) continue;
+    mapped.push_back(constant);
+    total += room_for(archive.manifest().constants[constant]);
+  }
+  if (!mapped.empty()) {
+    HugeMemory memory(total);
+    if (memory.data() == nullptr) no_state_memory(total, archive.manifest().constants[mapped.front()]);
+    std::vector<CopyOfRange> transfers;
+    uint8_t* next = memory.data();
+    for (const uint32_t constant : mapped) {
+      const ConstantRecord& record = archive.manifest().constants[constant];
+      // Tensors that share bytes of the file share those that are mapped once for the model.
+      const void* from = initial ? archive.constant(constant) : copies_[constant].data;
+      transfers.push_back({static_cast<const uint8_t*>(from), next, extent_bytes(record)});
+      next += room_for(record);
+    }
+    fill_zeros(transfers, threads);
+    for (size_t i = 0; i < mapped.size(); ++i) {
+      copies_[mapped[i]].data = transfers[i].to;
+      copies_[mapped[i]].map = PrivateMap();
+    }
+    trained_ = std::move(memory);
+    ++version_;
+  }
+  settled_ = true;
 }
 
 void State::fill(uint32_t constant, const WeightSet& weights, const Workspace& workspace) {
@@ -87,6 +130,8 @@ void State::reset() noexcept {
     if (copy.block != nullptr) Allocator::release_block(copy.block);
   }
   copies_.clear();
+  trained_ = HugeMemory();
+  settled_ = false;
   shared_ = false;
   ++version_;
 }

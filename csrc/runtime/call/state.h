@@ -10,6 +10,7 @@
 #include "call/given.h"
 #include "call/workspace.h"
 #include "host/file_map.h"
+#include "host/huge_memory.h"
 #include "model/model.h"
 #include "safetensors/format.h"
 #include "safetensors/reader.h"
@@ -32,6 +33,11 @@ class State {
   // Copies the initial values, those of `weights`, unless there are copies already. Throws OUT_OF_MEMORY; there are
   // none then.
   void ensure(const WeightSet& weights, const Workspace& workspace);
+  // The same for a step that trains: what is trained is in memory then, and no page of the file any more, as such a
+  // step writes to all of it. Uses up to `threads` threads.
+  void ensure_trained(const WeightSet& weights, const Workspace& workspace, int32_t threads) {
+    if (copies_.empty() || !settled_) settle(weights, workspace, threads);
+  }
   // Lets the copies go. Tensors of share() keep their memory, which is no longer that of the state.
   void reset() noexcept;
   // Gives all copies the initial values, those of `weights`, where they are. Only after ensure().
@@ -64,10 +70,11 @@ class State {
   struct Copy {
     void* data = nullptr;
     void* block = nullptr;
-    PrivateMap map;  // empty: `data` is that of `block`
+    PrivateMap map;  // empty: `data` is that of `block`, or in `trained_`
   };
 
   void copy_from_device(const DLTensor& given, uint32_t constant, const Workspace& workspace);
+  void settle(const WeightSet& weights, const Workspace& workspace, int32_t threads);
   void make(uint32_t constant, const WeightSet& weights, const Workspace& workspace);
   // Copies the initial value to where the copy is.
   void fill(uint32_t constant, const WeightSet& weights, const Workspace& workspace);
@@ -83,11 +90,15 @@ class State {
                    const Workspace& workspace);
   void swap(State& other) noexcept {
     copies_.swap(other.copies_);
+    std::swap(trained_, other.trained_);
+    std::swap(settled_, other.settled_);
     ++version_;
   }
 
   const Model& model_;
   std::vector<Copy> copies_;  // by constant; empty: there are none
+  HugeMemory trained_;        // of copies
+  bool settled_ = false;      // none of what is trained is mapped
   bool shared_ = false;
   uint64_t version_ = 1;
 };

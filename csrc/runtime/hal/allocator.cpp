@@ -21,6 +21,7 @@ struct alignas(AOTPACK_ALIGNMENT) Allocator::Block {
   std::atomic<uint32_t> references;
   uint16_t bin;
   bool claimed;
+  bool pooled;  // in the pool
 };
 
 namespace {
@@ -84,14 +85,15 @@ void Allocator::put(Block* block) noexcept {
   cached_ += block->bytes;
 }
 
-// The smallest free block of class `bin` or of one up to twice as large.
-Allocator::Block* Allocator::take(size_t bin) noexcept {
-  const size_t end = std::min(bin + kClassesPerDoubling + 1, kBins);
-  const size_t word = bin / 64;
-  uint64_t candidates = filled_[word] >> bin % 64;
-  if (bin % 64 != 0 && word + 1 < kBins / 64) candidates |= filled_[word + 1] << (64 - bin % 64);
-  if (candidates == 0) return nullptr;
-  const size_t found = bin + static_cast<size_t>(std::countr_zero(candidates));
+// The smallest free block of class `bin` or of a larger one before `end`.
+Allocator::Block* Allocator::take(size_t bin, size_t end) noexcept {
+  size_t word = bin / 64;
+  uint64_t candidates = filled_[word] & (~uint64_t{0} << bin % 64);
+  while (candidates == 0) {
+    if (++word * 64 >= std::min(end, kBins)) return nullptr;
+    candidates = filled_[word];
+  }
+  const size_t found = word * 64 + static_cast<size_t>(std::countr_zero(candidates));
   if (found >= end) return nullptr;
   Block* block = bins_[found];
   unlink(block);
@@ -109,7 +111,9 @@ void Allocator::evict_until(size_t held_bytes) noexcept {
 // A block of so many bytes with its header.
 Allocator::Block* Allocator::obtain(size_t bytes) noexcept {
   const bool is_host = device_.is_host();
-  void* memory = device_.allocate(is_host ? bytes : bytes - sizeof(Block), kUnit);
+  void* memory = huge_ ? pool_.allocate(bytes, kUnit) : nullptr;
+  const bool pooled = memory != nullptr;
+  if (!pooled) memory = device_.allocate(is_host ? bytes : bytes - sizeof(Block), kUnit);
   if (memory == nullptr) return nullptr;
   Block* block = is_host ? ::new (memory) Block() : new (std::nothrow) Block();
   if (block == nullptr) {
@@ -119,13 +123,20 @@ Allocator::Block* Allocator::obtain(size_t bytes) noexcept {
   block->allocator = this;
   block->data = is_host ? block + 1 : memory;
   block->bytes = bytes;
+  block->pooled = pooled;
   return block;
 }
 
 void Allocator::give_back(Block* block) noexcept {
   if (device_.is_host()) {
+    const bool pooled = block->pooled;
+    const size_t bytes = block->bytes;
     block->~Block();
-    device_.free(block);
+    if (pooled) {
+      pool_.free(block, bytes);
+    } else {
+      device_.free(block);
+    }
   } else {
     device_.free(block->data);
     delete block;
@@ -136,10 +147,12 @@ void* Allocator::allocate(size_t bytes) noexcept {
   if (bytes > kMaxBytes) return nullptr;
   const size_t bin = bin_of(std::max<size_t>((bytes + kUnit - 1) / kUnit, 1));
   const std::lock_guard lock(mutex_);
-  Block* block = take(bin);
+  Block* block = take(bin, std::min(bin + kClassesPerDoubling + 1, kBins));
+  const size_t size = sizeof(Block) + units_of(bin) * kUnit;
+  const size_t bound = 2 * std::max(peak_, live_ + size) + kSlack;
+  // A larger block rather than none: what would be freed for a new one, the same calls ask for again later.
+  if (block == nullptr && live_ + cached_ + size > bound) block = take(bin, kBins);
   if (block == nullptr) {
-    const size_t size = sizeof(Block) + units_of(bin) * kUnit;
-    const size_t bound = 2 * std::max(peak_, live_ + size) + kSlack;
     evict_until(bound - std::min(bound, size));
     block = obtain(size);
     if (block == nullptr) {
@@ -155,6 +168,11 @@ void* Allocator::allocate(size_t bytes) noexcept {
   live_ += block->bytes;
   peak_ = std::max(peak_, live_);
   return block + 1;
+}
+
+void Allocator::use_huge_pages() noexcept {
+  const std::lock_guard lock(mutex_);
+  huge_ = device_.is_host();
 }
 
 void* Allocator::data(void* block) noexcept { return header_of(block)->data; }

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "hal/device.h"
+#include "hal/huge_pool.h"
 
 namespace aotpack::runtime {
 
@@ -15,7 +16,8 @@ namespace aotpack::runtime {
 //
 // Sizes fall into classes, eight to a doubling. A request takes the smallest free block that holds it, unless that
 // block is more than twice as large (plus a few hundred bytes). The pool holds less than twice the greatest use so far
-// (plus a constant), used and free blocks together: beyond that the blocks that have been free for longest are freed.
+// (plus a constant), used and free blocks together: before it would hold more, a request takes a larger block, and
+// where there is none, the blocks that have been free for longest are freed.
 class Allocator {
  public:
   // Whether unused blocks are kept for later requests or freed at once.
@@ -42,6 +44,10 @@ class Allocator {
   // outputs share. Not atomic: a block belongs to its run until it is handed out.
   static bool claim(void* block) noexcept;
 
+  // From now on, blocks of memory of the host are taken from huge pages, together: for contexts whose calls use most of
+  // the memory that they ask for, again and again.
+  void use_huge_pages() noexcept;
+
   struct Statistics {
     size_t live_bytes;       // in use
     size_t cached_bytes;     // free, kept
@@ -62,7 +68,7 @@ class Allocator {
   static Block* header_of(void* block) noexcept;
   Block* obtain(size_t bytes) noexcept;
   void give_back(Block* block) noexcept;
-  Block* take(size_t bin) noexcept;
+  Block* take(size_t bin, size_t end) noexcept;
   void put(Block* block) noexcept;
   void unlink(Block* block) noexcept;
   void evict_until(size_t held_bytes) noexcept;
@@ -79,6 +85,8 @@ class Allocator {
   size_t cached_ = 0;
   size_t peak_ = 0;
   uint64_t system_allocs_ = 0;
+  bool huge_ = false;
+  HugePool pool_;
 };
 
 }  // namespace aotpack::runtime

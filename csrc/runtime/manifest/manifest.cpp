@@ -83,6 +83,7 @@ void read_constant(const Node& node, const Manifest& manifest, ConstantRecord* o
                       static_cast<unsigned long long>(out->nbytes)));
   }
   out->mutated = node.at("mutated").boolean();
+  out->trained = out->mutated && (role == "parameter" || out->name.starts_with("optimizer."));
   const auto rank = static_cast<int32_t>(out->shape.size());
   if (out->mutated && !is_non_overlapping(out->shape.data(), out->stride.data(), rank)) {
     node.at("stride").error("overlapping, but the constant is mutated");

@@ -31,7 +31,8 @@ struct ConstantRecord {
   uint64_t nbytes = 0;
   Digest digest{};
   bool mutated = false;
-  bool absent = false;  // it depends on weights that a code-only archive lacks, and has no bytes; it needs `nbytes`
+  bool trained = false;  // a parameter, or the state of an optimizer, that steps of training replace as a whole
+  bool absent = false;   // it depends on weights that a code-only archive lacks, and has no bytes; it needs `nbytes`
 };
 
 struct DimRecord {

@@ -34,6 +34,12 @@ Device& require_device(const char* path, aotpack_verify verify, FileMap::Mode mo
   }
 }
 
+// Archives of models that are trained name their entries so (docs/training.md).
+bool is_training(std::string_view entry) noexcept {
+  constexpr std::string_view kEntries[] = {"train_step", "accumulate", "gradients", "apply"};
+  return std::find(std::begin(kEntries), std::end(kEntries), entry) != std::end(kEntries);
+}
+
 }  // namespace
 
 Model::Model(const char* path, aotpack_verify verify, FileMap::Mode mode, DLDevice device)
@@ -136,6 +142,7 @@ void Model::add_entry(const EntryRecord& record) {
   for (const VariantRecord& variant : record.variants) {
     entry.variants.push_back(
         make_variant(variant, archive_.manifest(), &entry.plan, device_, describe(record, variant)));
+    for (Step& step : entry.variants.back().steps) step.trains = is_training(record.name);
     const std::string& target = entry.variants.back().implementation->target;
     if (targets.insert(target).second) entry.targets += (entry.targets.empty() ? "" : ", ") + target;
   }

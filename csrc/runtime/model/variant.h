@@ -28,6 +28,7 @@ struct Step {
   size_t num_inputs = 0;
   size_t num_outputs = 0;
   bool mutates_constants = false;  // then every context needs copies of its own
+  bool trains = false;             // it replaces what is trained (ConstantRecord)
 };
 
 struct Variant {

@@ -1,14 +1,19 @@
 #include "hal/cpu/device.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
 #include "base/status.h"
 #include "base/strided.h"
 #include "hal/cpu/target.h"
+#include "host/huge_memory.h"
 
 namespace aotpack::runtime {
 namespace {
+
+// From here on, the part of a page that stays unused is small beside the rest.
+constexpr size_t kFewestHugePages = 4;
 
 class CpuStream final : public Stream {
  public:
@@ -40,9 +45,13 @@ class CpuDevice final : public Device {
   std::string missing(std::string_view target) const override { return missing_features(target, HostFeatures::read()); }
 
   void* allocate(size_t bytes, size_t alignment) noexcept override {
+    const bool is_huge = bytes >= kFewestHugePages * kHugePage;
+    if (is_huge) alignment = std::max(alignment, kHugePage);
     // std::aligned_alloc wants a multiple of the alignment.
     const size_t last = alignment - 1;
-    return bytes <= SIZE_MAX - last ? std::aligned_alloc(alignment, (bytes + last) & ~last) : nullptr;
+    void* memory = bytes <= SIZE_MAX - last ? std::aligned_alloc(alignment, (bytes + last) & ~last) : nullptr;
+    if (is_huge && memory != nullptr) advise_huge(memory, bytes);
+    return memory;
   }
   void free(void* memory) noexcept override { std::free(memory); }
 
