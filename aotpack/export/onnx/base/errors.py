@@ -1,0 +1,9 @@
+"""Errors of ONNX models, which name the node."""
+
+from __future__ import annotations
+
+from aotpack.errors import CaptureError
+
+
+class OnnxError(CaptureError):
+    """The ONNX model is malformed, or uses what cannot be captured. The message names the node."""

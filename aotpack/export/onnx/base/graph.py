@@ -1,0 +1,289 @@
+"""A graph of ONNX as plain objects: nodes with decoded attributes, in an order in which each runs after its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import onnx
+import torch
+from onnx import AttributeProto
+
+from aotpack.export.onnx.base import dtypes
+from aotpack.export.onnx.base.errors import OnnxError
+from aotpack.export.onnx.base.values import Known, known
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An operator call.
+
+    Attributes:
+        name: of the node, or one made from its operator and first output.
+        domain, op: the operator; the domain of ONNX itself is "".
+        version: the opset of the domain that the model imports.
+        inputs: names of values; "" for an omitted one.
+        outputs: names of values; "" for one that is not wanted.
+        attributes: decoded: numbers, strings, tensors, graphs and lists of these.
+    """
+
+    name: str
+    domain: str
+    op: str
+    version: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.attributes.get(name, default)
+
+    def require(self, name: str) -> Any:
+        if name not in self.attributes:
+            raise self.error(f"has no attribute {name!r}")
+        return self.attributes[name]
+
+    def wants(self, output: int) -> bool:
+        """Whether an output is used."""
+        return output < len(self.outputs) and bool(self.outputs[output])
+
+    @property
+    def title(self) -> str:
+        domain = f"{self.domain}." if self.domain else ""
+        return f"{self.name} ({domain}{self.op}, opset {self.version})"
+
+    def error(self, text: str, hint: str | None = None) -> OnnxError:
+        return OnnxError(f"node {self.title}: {text}", hint=hint)
+
+    def subgraphs(self) -> Iterator[Graph]:
+        for value in self.attributes.values():
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, Graph):
+                    yield each
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes in order, with the names of the values that go in and out.
+
+    Attributes:
+        inputs: names, without those that have initializers.
+        outputs: names.
+        nodes: in an order in which each comes after those whose outputs it reads.
+        initializers: constants by name, as tensors; those of `Constant` nodes too.
+        types: what the file says of types and shapes, by value name.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    initializers: Mapping[str, torch.Tensor]
+    types: Mapping[str, onnx.TypeProto] = field(default_factory=dict)
+
+    @cached_property
+    def constants(self) -> dict[str, torch.Tensor | Known]:
+        """The initializers as values of nodes."""
+        return {name: known(tensor) or tensor for name, tensor in self.initializers.items()}
+
+    def all_nodes(self) -> Iterator[Node]:
+        """The nodes of the graph and of those inside."""
+        for node in self.nodes:
+            yield node
+            for graph in node.subgraphs():
+                yield from graph.all_nodes()
+
+    def free(self) -> tuple[str, ...]:
+        """Names of values from outside that the graph reads, in order."""
+        made = {*self.inputs, *self.initializers}
+        found: dict[str, None] = {}
+        for node in self.nodes:
+            for name in (*node.inputs, *(n for graph in node.subgraphs() for n in graph.free())):
+                if name and name not in made:
+                    found[name] = None
+            made.update(node.outputs)
+        for name in self.outputs:
+            if name not in made:
+                found[name] = None
+        return tuple(found)
+
+
+class GraphReader:
+    """Makes graphs of protos.
+
+    Args:
+        versions: the opset of each domain that the model imports.
+        tensor: reads a tensor.
+    """
+
+    def __init__(self, versions: Mapping[str, int], tensor: Any) -> None:
+        self._versions = versions
+        self._tensor = tensor
+
+    def read(self, proto: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> Graph:
+        """The graph; `outer` are names of values outside of it.
+
+        Raises:
+            OnnxError: a name is unknown or defined twice, nodes form a cycle, or a type is not supported.
+        """
+        initializers = {tensor.name: self._tensor(tensor) for tensor in proto.initializer}
+        if proto.sparse_initializer:
+            for sparse in proto.sparse_initializer:
+                initializers[sparse.values.name] = self._dense(sparse)
+        inputs = tuple(value.name for value in proto.input if value.name not in initializers)
+        types = {value.name: value.type for value in (*proto.input, *proto.value_info, *proto.output)}
+        known = outer | set(inputs) | set(initializers)
+        nodes = []
+        for node in self._nodes(_ordered(proto, known), known):
+            if (node.domain, node.op) == ("", "Constant"):
+                initializers[node.outputs[0]] = _constant(node)
+            else:
+                nodes.append(node)
+        outputs = tuple(value.name for value in proto.output)
+        made = known.union(initializers, *(node.outputs for node in nodes))
+        for name in outputs:
+            if name not in made:
+                raise OnnxError(f"the graph {proto.name!r} returns {name!r}, which no node computes")
+        graph = Graph(proto.name, inputs, outputs, tuple(nodes), initializers, types)
+        # Before tensors are traced, which have no values then.
+        _ = graph.constants
+        return graph
+
+    def _nodes(self, protos: Sequence[onnx.NodeProto], known: frozenset[str]) -> list[Node]:
+        nodes: list[Node] = []
+        for proto in protos:
+            nodes.append(self._node(proto, known))
+            known = known | set(proto.output)
+        return nodes
+
+    def _node(self, proto: onnx.NodeProto, known: frozenset[str]) -> Node:
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        name = proto.name or f"{proto.op_type}_{next((o for o in proto.output if o), '')}"
+        attributes = {a.name: self._attribute(a, known) for a in proto.attribute}
+        version = self._versions.get(domain, 1)
+        return Node(name, domain, proto.op_type, version, tuple(proto.input), tuple(proto.output), attributes)
+
+    def _attribute(self, proto: onnx.AttributeProto, known: frozenset[str]) -> Any:
+        match proto.type:
+            case AttributeProto.FLOAT:
+                return proto.f
+            case AttributeProto.INT:
+                return proto.i
+            case AttributeProto.STRING:
+                return proto.s.decode(errors="replace")
+            case AttributeProto.TENSOR:
+                return self._tensor(proto.t)
+            case AttributeProto.GRAPH:
+                return self.read(proto.g, known)
+            case AttributeProto.SPARSE_TENSOR:
+                return self._dense(proto.sparse_tensor)
+            case AttributeProto.FLOATS:
+                return list(proto.floats)
+            case AttributeProto.INTS:
+                return list(proto.ints)
+            case AttributeProto.STRINGS:
+                return [each.decode(errors="replace") for each in proto.strings]
+            case AttributeProto.TENSORS:
+                return [self._tensor(each) for each in proto.tensors]
+            case AttributeProto.GRAPHS:
+                return [self.read(each, known) for each in proto.graphs]
+            case AttributeProto.TYPE_PROTO:
+                return proto.tp
+        raise OnnxError(f"the attribute {proto.name!r} has the unknown type {proto.type}")
+
+    def _dense(self, proto: onnx.SparseTensorProto) -> torch.Tensor:
+        values, indices = self._tensor(proto.values), self._tensor(proto.indices)
+        dense = torch.zeros(list(proto.dims), dtype=values.dtype)
+        flat = dense.reshape(-1)
+        if indices.dim() == 2:
+            steps = torch.tensor(dense.stride(), dtype=torch.int64)
+            indices = (indices * steps).sum(1)
+        flat[indices] = values
+        return dense
+
+
+def _constant(node: Node) -> torch.Tensor:
+    for name, dtype in _CONSTANTS.items():
+        if name in node.attributes:
+            value = node.attributes[name]
+            return value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=dtype)
+    raise node.error("its value is not a tensor of numbers", hint="strings are not supported")
+
+
+_CONSTANTS = {
+    "value": None,
+    "sparse_value": None,
+    "value_int": torch.int64,
+    "value_ints": torch.int64,
+    "value_float": torch.float32,
+    "value_floats": torch.float32,
+}
+
+
+def _ordered(proto: onnx.GraphProto, known: frozenset[str]) -> list[onnx.NodeProto]:
+    """The nodes, each after those that it reads. Files have them so; some writers do not keep to it.
+
+    Raises:
+        OnnxError: a value is defined twice, unknown, or needed to compute itself.
+    """
+    maker: dict[str, int] = {}
+    for i, node in enumerate(proto.node):
+        for name in node.output:
+            if not name:
+                continue
+            if name in maker or name in known:
+                raise OnnxError(f"the value {name!r} of the graph {proto.name!r} is defined twice")
+            maker[name] = i
+    reads = [{maker[name] for name in _read(node) if name in maker and name not in known} for node in proto.node]
+    for node in proto.node:
+        for name in node.input:
+            if name and name not in maker and name not in known:
+                raise OnnxError(f"the node {node.name or node.op_type!r} reads {name!r}, which no node computes")
+    if all(j < i for i, needed in enumerate(reads) for j in needed):
+        return list(proto.node)
+    order: list[int] = []
+    done: set[int] = set()
+    waiting = {i: set(needed) for i, needed in enumerate(reads)}
+    readers: dict[int, list[int]] = {}
+    for i, needed in enumerate(reads):
+        for j in needed:
+            readers.setdefault(j, []).append(i)
+    ready = [i for i, needed in waiting.items() if not needed]
+    while ready:
+        i = ready.pop(0)
+        done.add(i)
+        order.append(i)
+        for reader in readers.get(i, ()):
+            waiting[reader].discard(i)
+            if not waiting[reader] and reader not in done:
+                ready.append(reader)
+    if len(order) < len(reads):
+        stuck = next(node for i, node in enumerate(proto.node) if i not in done)
+        raise OnnxError(f"the node {stuck.name or stuck.op_type!r} is part of a cycle: it needs its own result")
+    return [proto.node[i] for i in order]
+
+
+def _read(node: onnx.NodeProto) -> Iterator[str]:
+    """Names that a node reads, and the graphs in its attributes."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs) if attribute.type in _GRAPHS else ():
+            own = {value.name for value in (*graph.input, *graph.initializer)}
+            for inner in graph.node:
+                yield from (name for name in _read(inner) if name not in own)
+            yield from (value.name for value in graph.output if value.name not in own)
+
+
+_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+
+
+def type_text(proto: onnx.TypeProto) -> str:
+    """`FLOAT[batch, 3]`, for messages."""
+    if proto.HasField("tensor_type"):
+        sizes = [
+            d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?") for d in proto.tensor_type.shape.dim
+        ]
+        return f"{dtypes.name_of(proto.tensor_type.elem_type)}[{', '.join(sizes)}]"
+    return str(proto.WhichOneof("value"))
