@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from aotpack.export.onnx.base import dtypes
+from aotpack.export.onnx.base.errors import NotConstantError
 from aotpack.export.onnx.base.graph import Node
 from aotpack.export.onnx.base.table import operator
 from aotpack.export.onnx.base.values import Known, as_numbers
@@ -15,30 +16,30 @@ from aotpack.export.onnx.base.values import Known, as_numbers
 Tensor = torch.Tensor
 
 
-def axes_of(node: Node, given: Any, rank: int | None = None) -> list[int] | None:
+def axes_of(node: Node, given: Any) -> list[int] | None:
     """Axes, from an input or from the attribute `axes`; None where there are none.
 
     Raises:
-        OnnxError: they are computed in the call.
+        NotConstantError: they are computed in the call.
     """
     if given is None:
         found = node.get("axes")
         return None if found is None else [int(a) for a in found]
-    if isinstance(given, Known) and given.is_plain():
-        return [int(a) for a in given.flat()]
-    raise node.error(
-        "its axes are not constants of the model",
-        hint="pass them when the archive is built: from_onnx(…, constants={name: value}), or --constant NAME=VALUE",
-    )
+    return [int(a) for a in plain_numbers(node, given, "its axes are")]
 
 
 def plain_numbers(node: Node, given: Any, what: str) -> list[Any]:
-    """The elements of an input that has to be known when the archive is built."""
+    """The elements of an input that has to be known when the archive is built.
+
+    Raises:
+        NotConstantError: they are computed in the call.
+    """
     if isinstance(given, Known) and given.is_plain():
         return given.flat()
-    raise node.error(
-        f"{what} not constants of the model",
-        hint="pass them when the archive is built: from_onnx(…, constants={name: value}), or --constant NAME=VALUE",
+    raise NotConstantError(
+        f"node {node.title}: {what} not constants of the model",
+        hint="if they are an input, pass its value to the build: from_onnx(…, constants={name: value}), or --constant "
+        "NAME=VALUE",
     )
 
 
