@@ -109,7 +109,7 @@ def tensor(value: Any) -> Any:
         return [tensor(each) for each in value]
     if isinstance(value, onnx.TensorProto):
         value = numpy_helper.to_array(value)
-    if value is None:
+    if value is None or (isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 0):
         return None
     return dtypes.from_numpy(np.array(value))
 

@@ -126,7 +126,7 @@ class TensorReader:
 
 def numpy_bytes(proto: onnx.TensorProto) -> int:
     """Bytes of a tensor with several elements in a byte."""
-    bits = dtypes.bits_of(proto.data_type) or 8
+    bits = dtypes.bits_of(proto.data_type) or _BITS.get(proto.data_type, 8)
     count: int = math.prod(proto.dims)
     return (count * bits + 7) // 8
 
@@ -144,7 +144,9 @@ def _frombuffer(data: bytes, dtype: torch.dtype) -> torch.Tensor:
         return torch.frombuffer(data, dtype=dtype)
 
 
+_BITS: dict[int, int] = {TensorProto.FLOAT4E2M1: 4, TensorProto.FLOAT6E2M3: 8, TensorProto.FLOAT6E3M2: 8}
+
 # Types whose elements are whole bytes.
 _PLAIN: frozenset[int] = frozenset(
-    code for code in TensorProto.DataType.values() if dtypes.is_supported(code) and dtypes.bits_of(code) is None
+    code for code in TensorProto.DataType.values() if dtypes.is_supported(code) and not dtypes.is_packed(code)
 )

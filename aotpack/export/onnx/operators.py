@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from aotpack.export.onnx.ops import (
+    attention,
+    casts,
+    control_flow,
     elementwise,
     indexing,
     normalization,
     products,
+    recurrent,
     reductions,
+    sequences,
     shapes,
     sizes,
 )
 
-FAMILIES = (elementwise, indexing, normalization, products, reductions, shapes, sizes)
+FAMILIES = (
+    attention,
+    casts,
+    control_flow,
+    elementwise,
+    indexing,
+    normalization,
+    products,
+    recurrent,
+    reductions,
+    sequences,
+    shapes,
+    sizes,
+)
 
 
 def register() -> None:

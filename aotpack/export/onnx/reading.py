@@ -27,7 +27,7 @@ from aotpack.export.onnx.external import TensorReader
 _LARGE = 1024
 # Nodes of a model whose functions are inlined: functions that call functions grow without bounds.
 _MOST_NODES = 1_000_000
-_OLDEST = 6
+_OLDEST = 1
 
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto
 
@@ -63,8 +63,8 @@ def read_model(source: ModelLike) -> OnnxModel:
     _check(proto)
     proto = _inlined(proto)
     versions |= _versions(proto)
-    _check_types(proto, large)
-    graph = GraphReader(versions, tensor).read(proto.graph, frozenset(large))
+    proto = _with_types(proto)
+    graph = GraphReader(versions, tensor).read_model(proto.graph, frozenset(large))
     inputs = tuple(name for name in graph.inputs if name not in large)
     initializers = {**large, **graph.initializers}
     graph = Graph(graph.name, inputs, graph.outputs, graph.nodes, initializers, graph.types)
@@ -167,10 +167,14 @@ def _check(proto: onnx.ModelProto) -> None:
         raise OnnxError(f"the model is invalid: {_brief(error)}") from error
 
 
-def _check_types(proto: onnx.ModelProto, large: Mapping[str, torch.Tensor]) -> None:
-    """Refuses nodes whose inputs have types that their operators do not take."""
+def _with_types(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the types of its values.
+
+    Raises:
+        OnnxError: a node has inputs of types that its operator does not take.
+    """
     try:
-        onnx.shape_inference.infer_shapes(proto, check_type=True)
+        return onnx.shape_inference.infer_shapes(proto, check_type=True)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
         raise OnnxError(f"the types of the model are wrong: {_brief(error)}") from error
 

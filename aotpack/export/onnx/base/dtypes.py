@@ -1,6 +1,7 @@
 """Element types of ONNX as dtypes of torch.
 
-Types of less than a byte are held one element in a byte: their values are those of the wider dtype.
+Types that torch does not compute with, most of them of less than a byte, are held in a wider dtype that has all of
+their values.
 """
 
 from __future__ import annotations
@@ -34,12 +35,16 @@ _DTYPES: dict[int, torch.dtype] = {
     TensorProto.FLOAT8E5M2: torch.float8_e5m2,
     TensorProto.FLOAT8E5M2FNUZ: torch.float8_e5m2fnuz,
 }
-# One element in a byte.
 _NARROW: dict[int, torch.dtype] = {
     TensorProto.UINT4: torch.uint8,
     TensorProto.INT4: torch.int8,
     TensorProto.UINT2: torch.uint8,
     TensorProto.INT2: torch.int8,
+    TensorProto.FLOAT4E2M1: torch.float8_e4m3fn,
+    TensorProto.FLOAT6E2M3: torch.float8_e4m3fn,
+    TensorProto.FLOAT6E3M2: torch.float8_e4m3fn,
+    # Powers of two.
+    TensorProto.FLOAT8E8M0: torch.bfloat16,
 }
 
 
@@ -76,6 +81,10 @@ def from_numpy(array: np.ndarray[Any, Any]) -> torch.Tensor:
             return torch.from_numpy(array.astype(np.int8))
         if array.dtype.name in ("uint4", "uint2"):
             return torch.from_numpy(array.astype(np.uint8))
+        if array.dtype.name in ("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"):
+            return torch.from_numpy(array.astype(np.float32)).to(torch.float8_e4m3fn)
+        if array.dtype.name == "float8_e8m0fnu":
+            return torch.from_numpy(array.astype(np.float32)).to(torch.bfloat16)
         if array.dtype.kind not in "biufc":
             raise OnnxError(f"tensors of the element type {array.dtype.name} are not supported")
         return torch.from_numpy(array)
@@ -92,9 +101,19 @@ _BY_NUMPY = {
 }
 
 
+def is_packed(code: int) -> bool:
+    """Whether the data of the file has another layout than the tensor that holds it."""
+    return code in _NARROW
+
+
 def bits_of(code: int) -> int | None:
     """Bits of an element that is smaller than a byte; None for others."""
     return _BITS.get(code)
 
 
 _BITS: dict[int, int] = {TensorProto.UINT4: 4, TensorProto.INT4: 4, TensorProto.UINT2: 2, TensorProto.INT2: 2}
+
+
+def code_of(dtype: torch.dtype) -> int:
+    """The ONNX type of a dtype."""
+    return next(code for code, known in _DTYPES.items() if known == dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +27,7 @@ class Node:
         inputs: names of values; "" for an omitted one.
         outputs: names of values; "" for one that is not wanted.
         attributes: decoded: numbers, strings, tensors, graphs and lists of these.
+        types: element types of the inputs as the file has them: dtypes of torch do not tell all of them apart.
     """
 
     name: str
@@ -36,6 +37,11 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
+    types: tuple[int, ...] = ()
+
+    def type_of(self, i: int) -> int:
+        """The element type of an input, of `onnx.TensorProto`; 0 where it is not known."""
+        return self.types[i] if i < len(self.types) else 0
 
     def get(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)
@@ -72,7 +78,9 @@ class Graph:
         inputs: names, without those that have initializers.
         outputs: names.
         nodes: in an order in which each comes after those whose outputs it reads.
-        initializers: constants by name, as tensors; those of `Constant` nodes too.
+        initializers: constants by name, as tensors; those of `Constant` nodes too. Graphs inside of nodes have none:
+            theirs are among those of the model.
+        bound: in a graph inside of a node, its constants by name, and their names among those of the model.
         types: what the file says of types and shapes, by value name.
     """
 
@@ -82,6 +90,7 @@ class Graph:
     nodes: tuple[Node, ...]
     initializers: Mapping[str, torch.Tensor]
     types: Mapping[str, onnx.TypeProto] = field(default_factory=dict)
+    bound: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def constants(self) -> dict[str, torch.Tensor | Known]:
@@ -95,12 +104,13 @@ class Graph:
             for graph in node.subgraphs():
                 yield from graph.all_nodes()
 
+    @cached_property
     def free(self) -> tuple[str, ...]:
         """Names of values from outside that the graph reads, in order."""
-        made = {*self.inputs, *self.initializers}
-        found: dict[str, None] = {}
+        made = {*self.inputs, *self.initializers, *self.bound}
+        found: dict[str, None] = dict.fromkeys(self.bound.values())
         for node in self.nodes:
-            for name in (*node.inputs, *(n for graph in node.subgraphs() for n in graph.free())):
+            for name in (*node.inputs, *(n for graph in node.subgraphs() for n in graph.free)):
                 if name and name not in made:
                     found[name] = None
             made.update(node.outputs)
@@ -121,6 +131,19 @@ class GraphReader:
     def __init__(self, versions: Mapping[str, int], tensor: Any) -> None:
         self._versions = versions
         self._tensor = tensor
+        self._inner: dict[str, torch.Tensor] = {}
+        self._types: dict[str, onnx.TypeProto] = {}
+
+    def read_model(self, proto: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> Graph:
+        """The graph of a model, with the constants of all graphs inside; `outer` are names of values besides.
+
+        Raises: as `read`.
+        """
+        graph = self.read(proto, outer)
+        graph = replace(graph, initializers={**graph.initializers, **self._inner})
+        # Before tensors are traced, which have no values then.
+        _ = graph.constants
+        return graph
 
     def read(self, proto: onnx.GraphProto, outer: frozenset[str] = frozenset()) -> Graph:
         """The graph; `outer` are names of values outside of it.
@@ -129,11 +152,14 @@ class GraphReader:
             OnnxError: a name is unknown or defined twice, nodes form a cycle, or a type is not supported.
         """
         initializers = {tensor.name: self._tensor(tensor) for tensor in proto.initializer}
+        for tensor in proto.initializer:
+            self._types[tensor.name] = onnx.TypeProto(tensor_type=onnx.TypeProto.Tensor(elem_type=tensor.data_type))
         if proto.sparse_initializer:
             for sparse in proto.sparse_initializer:
                 initializers[sparse.values.name] = self._dense(sparse)
         inputs = tuple(value.name for value in proto.input if value.name not in initializers)
         types = {value.name: value.type for value in (*proto.input, *proto.value_info, *proto.output)}
+        self._types |= types
         known = outer | set(inputs) | set(initializers)
         nodes = []
         for node in self._nodes(_ordered(proto, known), known):
@@ -146,10 +172,19 @@ class GraphReader:
         for name in outputs:
             if name not in made:
                 raise OnnxError(f"the graph {proto.name!r} returns {name!r}, which no node computes")
-        graph = Graph(proto.name, inputs, outputs, tuple(nodes), initializers, types)
-        # Before tensors are traced, which have no values then.
-        _ = graph.constants
-        return graph
+        return Graph(proto.name, inputs, outputs, tuple(nodes), initializers, types)
+
+    def _read_inside(self, proto: onnx.GraphProto, known: frozenset[str]) -> Graph:
+        """A graph in an attribute, its constants among those of the model."""
+        graph = self.read(proto, known)
+        bound = {}
+        for name, tensor in graph.initializers.items():
+            place = f"{graph.name}/{name}"
+            while place in self._inner or place in known:
+                place += "_"
+            self._inner[place] = tensor
+            bound[name] = place
+        return replace(graph, initializers={}, bound=bound)
 
     def _nodes(self, protos: Sequence[onnx.NodeProto], known: frozenset[str]) -> list[Node]:
         nodes: list[Node] = []
@@ -163,7 +198,8 @@ class GraphReader:
         name = proto.name or f"{proto.op_type}_{next((o for o in proto.output if o), '')}"
         attributes = {a.name: self._attribute(a, known) for a in proto.attribute}
         version = self._versions.get(domain, 1)
-        return Node(name, domain, proto.op_type, version, tuple(proto.input), tuple(proto.output), attributes)
+        types = tuple(self._types[n].tensor_type.elem_type if n in self._types else 0 for n in proto.input)
+        return Node(name, domain, proto.op_type, version, tuple(proto.input), tuple(proto.output), attributes, types)
 
     def _attribute(self, proto: onnx.AttributeProto, known: frozenset[str]) -> Any:
         match proto.type:
@@ -176,7 +212,7 @@ class GraphReader:
             case AttributeProto.TENSOR:
                 return self._tensor(proto.t)
             case AttributeProto.GRAPH:
-                return self.read(proto.g, known)
+                return self._read_inside(proto.g, known)
             case AttributeProto.SPARSE_TENSOR:
                 return self._dense(proto.sparse_tensor)
             case AttributeProto.FLOATS:
@@ -188,7 +224,7 @@ class GraphReader:
             case AttributeProto.TENSORS:
                 return [self._tensor(each) for each in proto.tensors]
             case AttributeProto.GRAPHS:
-                return [self.read(each, known) for each in proto.graphs]
+                return [self._read_inside(each, known) for each in proto.graphs]
             case AttributeProto.TYPE_PROTO:
                 return proto.tp
         raise OnnxError(f"the attribute {proto.name!r} has the unknown type {proto.type}")

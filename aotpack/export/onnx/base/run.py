@@ -72,9 +72,11 @@ class Runner:
     def __call__(self, values: Mapping[str, Any]) -> list[Any]:
         """The outputs of the graph; `values` has its inputs, initializers, and what it reads from outside."""
         known = dict(values)
+        for name, place in self._graph.bound.items():
+            known[name] = known[place]
         for node, dead in zip(self._graph.nodes, self._dead, strict=True):
             inputs = [known[name] if name else None for name in node.inputs]
-            graphs = [name for graph in node.subgraphs() for name in graph.free()]
+            graphs = [name for graph in node.subgraphs() for name in graph.free]
             if graphs:
                 outer = {name: known[name] for name in graphs}
                 results = _with_graphs(node, inputs, outer)
@@ -89,7 +91,7 @@ class Runner:
 
 
 def _reads(node: Node) -> list[str]:
-    return [*node.inputs, *(name for graph in node.subgraphs() for name in graph.free())]
+    return [*node.inputs, *(name for graph in node.subgraphs() for name in graph.free)]
 
 
 def _with_graphs(node: Node, inputs: Sequence[Any], outer: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from aotpack.export.onnx.base import dtypes
 from aotpack.export.onnx.base.graph import Node
 from aotpack.export.onnx.base.table import operator
 from aotpack.export.onnx.base.values import Known
@@ -110,6 +109,8 @@ def bit_shift(node: Node, a: Tensor, b: Tensor) -> Tensor:
     if a.dtype != torch.uint64:
         function = torch.bitwise_left_shift if left else torch.bitwise_right_shift
         bits = a.dtype.itemsize * 8
+        if not left and a.dtype.is_signed:
+            return torch.bitwise_right_shift(a, b.clamp(max=bits - 1))
         shifted = in_wide(lambda x, y: function(x, y), a, b)
         return torch.where(wide(b) >= bits, torch.zeros_like(shifted), shifted)
     x, y = a.view(torch.int64), b.view(torch.int64)
@@ -300,38 +301,3 @@ def clip(node: Node, x: Tensor, low: Any = None, high: Any = None) -> Tensor:
         elif limit is not None:
             x = number(x, limit)
     return x.to(dtype)
-
-
-# ---- casts ----------------------------------------------------------------------------------------------------------
-
-
-@operator("CastLike")
-def cast_like(node: Node, x: Tensor, like: Tensor) -> Tensor:
-    return cast_to(x, like.dtype, saturate=bool(node.get("saturate", 1)))
-
-
-@operator("Cast")
-def cast(node: Node, x: Tensor) -> Tensor:
-    code = node.require("to")
-    dtype = dtypes.torch_dtype(code)
-    bits = dtypes.bits_of(code)
-    if bits is None:
-        return cast_to(x, dtype, saturate=bool(node.get("saturate", 1)))
-    low = x.to(torch.int32) & (2**bits - 1)
-    if not dtype.is_signed:
-        return low.to(dtype)
-    return torch.where(low >= 2 ** (bits - 1), low - 2**bits, low).to(dtype)
-
-
-def cast_to(x: Tensor, dtype: torch.dtype, *, saturate: bool = True) -> Tensor:
-    """A cast as ONNX has it: numbers beyond the range of an 8-bit float become its largest, if `saturate`."""
-    if dtype in _FLOAT8 and saturate:
-        info = torch.finfo(dtype)
-        exact = x.to(torch.float32) if x.dtype not in (torch.float32, torch.float64) else x
-        return exact.clamp(info.min, info.max).to(dtype)
-    if x.dtype.is_floating_point and dtype in (torch.uint16, torch.uint32, torch.uint64):
-        return x.to(torch.int64).to(dtype)
-    return x.to(dtype)
-
-
-_FLOAT8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz)

@@ -292,6 +292,6 @@ def max_unpool(node: Node, x: Tensor, indices: Tensor, shape: Tensor | None = No
     result = flat.scatter(0, indices.reshape(-1), x.reshape(-1)).reshape(sizes)
     if shape is None:
         return result
-    wanted = as_numbers(shape)
-    flat = torch.zeros([math.prod(wanted)], dtype=x.dtype)
-    return flat.scatter(0, indices.reshape(-1), x.reshape(-1)).reshape(wanted)
+    # Indices are those of the smaller tensor, which is at the front of the larger one.
+    grow = [v for w, s in reversed(list(zip(as_numbers(shape), sizes, strict=True))) for v in (0, w - s)]
+    return functional.pad(result, grow)
