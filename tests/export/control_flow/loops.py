@@ -55,6 +55,12 @@ def until_it_converges(a: Tensor) -> Any:
     return while_loop(goes_on, lambda i, y: (i + 1, 0.5 * (y + target)), (start(), a.new_zeros(4, 4)))
 
 
+def memory_of_a_loop(count: Tensor, x: Tensor) -> Any:
+    """What the first loop returns is no longer read when the second one begins."""
+    i, y = while_loop(lambda i, y: i < count, lambda i, y: (i + 1, y * 0.5), (start(), x))
+    return over_rows_of(y + i.item())
+
+
 def over_rows_of(x: Tensor) -> Any:
     """A loop as long as the input, which reads a row in each step."""
 

@@ -11,7 +11,7 @@ from aotpack.export.onnx.base import dtypes
 from aotpack.export.onnx.base.errors import NotConstantError
 from aotpack.export.onnx.base.graph import Node
 from aotpack.export.onnx.base.table import operator
-from aotpack.export.onnx.base.values import Known, as_numbers
+from aotpack.export.onnx.base.values import Known, as_numbers, as_tensor
 
 Tensor = torch.Tensor
 
@@ -53,10 +53,27 @@ def constant_of_shape(node: Node, shape: Any) -> Tensor:
 
 @operator("Reshape", known=(1,))
 def reshape(node: Node, x: Tensor, shape: Any = None) -> Tensor:
-    sizes = node.get("shape") if shape is None else as_numbers(shape)
+    if isinstance(shape, Tensor):
+        return x.reshape(_sizes_of_the_call(node, x, shape))
+    sizes = node.get("shape") if shape is None else shape.flat()
     if not node.get("allowzero", 0):
         sizes = [x.shape[i] if isinstance(s, int) and s == 0 else s for i, s in enumerate(sizes)]
     return x.reshape(sizes)
+
+
+def _sizes_of_the_call(node: Node, x: Tensor, shape: Tensor) -> list[Any]:
+    """Sizes that are read in the call; which of them are 0 or -1 is not known before."""
+    sizes = shape.to(torch.int64)
+    count = shape.shape[0]
+    if not node.get("allowzero", 0):
+        own = torch.stack([torch.scalar_tensor(s, dtype=torch.int64) for s in (*x.shape, *[0] * count)][:count])
+        sizes = torch.where(sizes == 0, own, sizes)
+    rest = torch.where(sizes == -1, 1, sizes).prod()
+    free = torch.scalar_tensor(math.prod(x.shape), dtype=torch.int64) // rest.clamp(min=1)
+    numbers = as_numbers(torch.where(sizes == -1, free, sizes))
+    for number in numbers:
+        torch._check(number >= 0)
+    return numbers
 
 
 @operator("Flatten")
@@ -113,8 +130,13 @@ def expand(node: Node, x: Tensor, shape: Any) -> Tensor:
     rank = max(len(sizes), x.dim())
     sizes = [1] * (rank - len(sizes)) + sizes
     own = [1] * (rank - x.dim()) + list(x.shape)
-    # Where the shape says 1, the tensor has its own size.
-    wanted = [a if isinstance(s, int) and s == 1 else s for a, s in zip(own, sizes, strict=True)]
+    # Where the shape says 1, the tensor has its own size. A size of the tensor that is not 1 leaves no choice.
+    wanted = [
+        a if (isinstance(s, int) and s == 1) or (isinstance(a, int) and a != 1 and not isinstance(s, int)) else s
+        for a, s in zip(own, sizes, strict=True)
+    ]
+    if isinstance(shape, Tensor):
+        return x.expand(wanted)
     return torch.broadcast_to(x, torch.broadcast_shapes(tuple(own), tuple(wanted)))
 
 
@@ -126,8 +148,16 @@ def tile(node: Node, x: Tensor, repeats: Any) -> Tensor:
 @operator("Range", known=(0, 1, 2))
 def range_(node: Node, start: Any, limit: Any, delta: Any) -> Tensor:
     dtype = start.dtype
-    first, last, step = (as_numbers(v)[0] for v in (start, limit, delta))
-    return torch.arange(first, last, step, dtype=dtype)
+    if all(isinstance(v, Known) for v in (start, limit, delta)):
+        first, last, step = (v.flat()[0] for v in (start, limit, delta))
+        return torch.arange(first, last, step, dtype=dtype)
+    first, last, step = (as_tensor(v).reshape([]) for v in (start, limit, delta))
+    exact = torch.float64 if dtype.is_floating_point else torch.int64
+    distance, stride = last.to(exact) - first.to(exact), step.to(exact)
+    count = torch.ceil(distance / stride) if dtype.is_floating_point else -(-distance // stride)
+    number = count.clamp(min=0).to(torch.int64).item()
+    torch._check(number >= 0)
+    return (first.to(exact) + torch.arange(number) * stride).to(dtype)
 
 
 @operator("Slice")
@@ -170,7 +200,8 @@ def trilu(node: Node, x: Tensor, k: Any = None) -> Tensor:
 @operator("Pad", known=(1, 2, 3))
 def pad(node: Node, x: Tensor, pads: Any = None, value: Any = None, axes: Any = None) -> Tensor:
     amounts = node.get("pads", node.get("paddings")) if pads is None else as_numbers(pads)
-    number: Any = node.get("value", 0.0) if value is None else as_numbers(value)[0]
+    filler = value if isinstance(value, Tensor) else None
+    number: Any = node.get("value", 0.0) if value is None or filler is not None else value.flat()[0]
     places = axes_of(node, axes) if axes is not None else None
     chosen = list(range(x.dim())) if places is None else [a % x.dim() for a in places]
     half = len(amounts) // 2
@@ -179,7 +210,10 @@ def pad(node: Node, x: Tensor, pads: Any = None, value: Any = None, axes: Any = 
     mode = node.get("mode", "constant")
     if mode == "constant":
         flat = [v for axis in reversed(range(x.dim())) for v in (before.get(axis, 0), after.get(axis, 0))]
-        return torch.nn.functional.pad(x, flat, value=number)
+        if filler is None:
+            return torch.nn.functional.pad(x, flat, value=number)
+        inside = torch.nn.functional.pad(torch.ones_like(x, dtype=torch.bool), flat, value=False)
+        return torch.where(inside, torch.nn.functional.pad(x, flat), filler.reshape([]))
     for axis in chosen:
         x = _padded(x, axis, before[axis], after[axis], mode)
     return x
