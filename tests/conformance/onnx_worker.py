@@ -89,11 +89,13 @@ class Case:
 
 
 def _with_constants(case: Case) -> Case | None:
-    """The case with its small inputs behind the first as constants; None if it has none."""
+    """The case with small inputs as constants: those of whole numbers, or those behind the first; None without any."""
     if case.constants:
         return None
     names, args = case.source.module.inputs, case.sets[0][0]
-    constants = {name: args[i] for i, name in enumerate(names) if i and i < len(args) and _is_small(args[i])}
+    small = {name: args[i] for i, name in enumerate(names) if i < len(args) and _is_small(args[i])}
+    whole = {name: value for name, value in small.items() if not value.is_floating_point()}
+    constants = whole if 0 < len(whole) < len(names) else {n: v for n, v in small.items() if n != names[0]}
     return Case(case.case, constants) if constants else None
 
 

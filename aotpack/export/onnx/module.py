@@ -104,16 +104,17 @@ class OnnxModule(torch.nn.Module):
         path = [part or "_" for part in name.split(".")]
         holder: torch.nn.Module = self
         for i, part in enumerate(path[:-1]):
-            child = holder._modules.get(part)
+            children = dict(holder.named_children())
+            child = children.get(part)
             if child is None:
                 if hasattr(holder, part):
-                    part = path[i] = _unique(part + "_", set(dir(holder)) | set(holder._modules))
+                    part = path[i] = _unique(part + "_", set(dir(holder)))
                 child = _Weights()
                 holder.add_module(part, child)
             holder = child
         last = path[-1]
         if hasattr(holder, last):
-            last = path[-1] = _unique(last + "_", set(dir(holder)) | set(holder._modules))
+            last = path[-1] = _unique(last + "_", set(dir(holder)))
         if tensor.is_floating_point():
             holder.register_parameter(last, torch.nn.Parameter(tensor, requires_grad=False))
         else:

@@ -135,6 +135,7 @@ LOOPS = {
     "branch": case(branch_in_a_loop, *((n(i), torch.randn(4)) for i in (5, 0, 31))),
     "loop": case(loop_in_a_loop, *((n(i), torch.randn(4)) for i in (4, 0, 1))),
     "converging": case(until_it_converges, (torch.randn(4, 4),), (torch.randn(4, 4) * 9,)),
+    "memory": case(memory_of_a_loop, *((n(i), torch.randn(6, 4)) for i in (2, 0, 1))),
     "rows": case(over_rows_of, *((torch.randn(i, 4),) for i in (6, 1, 11)), dims=[{0: batch(11)}]),
     "caches": case(Caches(), *((n(i), torch.randn(2, 4), torch.randn(2, 8, 4)) for i in (3, 0, 8))),
     "cached": case(Cached(), *((torch.randn(2, 1, 8), n(i)) for i in (4, 1, 7))),

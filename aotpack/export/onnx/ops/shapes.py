@@ -169,7 +169,9 @@ def slice_by_attributes(node: Node, x: Tensor) -> Tensor:
 def slice_(node: Node, x: Tensor, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Tensor:
     wanted = None if axes is None else axes_of(node, axes)
     strides = None if steps is None else plain_numbers(node, steps, "its steps are")
-    return _sliced(x, as_numbers(starts), as_numbers(ends), wanted, strides)
+    if isinstance(starts, Tensor) or isinstance(ends, Tensor):
+        return _sliced_by_tensors(x, as_tensor(starts), as_tensor(ends), wanted, strides)
+    return _sliced(x, starts.flat(), ends.flat(), wanted, strides)
 
 
 def _sliced(x: Tensor, starts: Any, ends: Any, axes: Any, steps: Any) -> Tensor:
@@ -184,6 +186,24 @@ def _sliced(x: Tensor, starts: Any, ends: Any, axes: Any, steps: Any) -> Tensor:
         first = torch.sym_min(start + size if _negative(start) else start, size - 1)
         last = torch.sym_max(end + size if _negative(end) else end, -1)
         x = torch.ops.aten.slice.Tensor(x.flip(axis), axis, size - 1 - first, size - 1 - last, -step)
+    return x
+
+
+def _sliced_by_tensors(x: Tensor, starts: Tensor, ends: Tensor, axes: Any, steps: Any) -> Tensor:
+    """Slices that are read in the call. They are copies: offsets of views of views would be data-dependent."""
+    for i, axis in enumerate(axes if axes is not None else range(starts.shape[0])):
+        axis = axis % x.dim()
+        size, step = x.shape[axis], int(steps[i]) if steps else 1
+        start, end = (torch.where(v < 0, v + size, v) for v in (starts[i].to(torch.int64), ends[i].to(torch.int64)))
+        if step > 0:
+            start, end = start.clamp(0, size), end.clamp(0, size)
+            count = torch.div(end - start + step - 1, step, rounding_mode="floor")
+        else:
+            start, end = start.clamp(0, size - 1), end.clamp(-1, size - 1)
+            count = torch.div(start - end - step - 1, -step, rounding_mode="floor")
+        number = count.clamp(min=0).item()
+        torch._check(number >= 0)
+        x = x.index_select(axis, start + torch.arange(number) * step)
     return x
 
 

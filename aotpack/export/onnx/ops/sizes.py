@@ -13,6 +13,7 @@ from aotpack.export.onnx.base import dtypes
 from aotpack.export.onnx.base.graph import Node
 from aotpack.export.onnx.base.table import arithmetic, operator
 from aotpack.export.onnx.base.values import MOST, Known
+from aotpack.export.torch_compat.symbolic_shapes import statically_known_true
 
 _INTEGERS = (torch.int64, torch.int32)
 _NUMBERS = (*_INTEGERS, torch.float32, torch.float64)
@@ -158,8 +159,6 @@ def compare(node: Node, a: Known, b: Known) -> Any:
 def _decided(value: Any) -> Any:
     """A comparison of sizes as a bool, where it holds or fails for all of them: no size is negative."""
     if isinstance(value, torch.SymBool):
-        from torch.fx.experimental.symbolic_shapes import statically_known_true
-
         if statically_known_true(value):
             return True
         if statically_known_true(torch.sym_not(value)):
