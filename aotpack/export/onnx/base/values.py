@@ -1,7 +1,7 @@
 """Values between nodes: tensors, tensors whose elements are known at capture, sequences and optionals.
 
 Sizes of inputs, and what a model computes from them, have to stay numbers: a `Reshape` to a tensor that a kernel has
-computed would have sizes that nobody knows. A `Known` has such numbers, Python's own or torch's symbolic ones.
+computed would have sizes that are not known. A `Known` has such numbers, Python's own or torch's symbolic ones.
 """
 
 from __future__ import annotations
