@@ -38,7 +38,9 @@ class Provider(StrEnum):
 
 @reports_errors
 def build(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="model.py, package.module:function, or model.pt2")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="model.py, package.module:function, model.pt2 or model.onnx")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Archive to write.")],
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the model in the archive. Default: the name of the source.")
@@ -55,6 +57,23 @@ def build(
             "--dim",
             metavar="INPUT.AXIS=NAME[:MIN..MAX][%K]",
             help="A dynamic size or scalar input; see below. Repeatable.",
+        ),
+    ] = None,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--size",
+            metavar="DIM=SIZE",
+            help="The size of a symbolic dim of an .onnx file in the example call. Repeatable.",
+        ),
+    ] = None,
+    constant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--constant",
+            metavar="INPUT=VALUE",
+            help="The value of an input of an .onnx file, which becomes part of the model: a number or a JSON list. "
+            "Repeatable.",
         ),
     ] = None,
     variant: Annotated[
@@ -212,7 +231,8 @@ def build(
       the archive trains (docs/training.md); `training()` returns its `TrainingOptions`;
     * `package.module:function`, where the function returns the model, `(model, args)`, or
       `(model, args, dynamic_shapes)`;
-    * a `.pt2` file written by `torch.export.save`.
+    * a `.pt2` file written by `torch.export.save`;
+    * an `.onnx` file (docs/onnx.md). Its symbolic dims are dynamic, under their names.
 
     **Dynamic shapes and scalar inputs** are declared as named dims. Error messages use these names.
 
@@ -231,6 +251,7 @@ def build(
         aotpack build model.py -o model.aotpack --variant batch=1 --variant batch=8 --variant general
         aotpack build mypackage.models:resnet -o resnet.aotpack -t x86-64-v3 -t x86-64-v4
         aotpack build exported.pt2 -o model.aotpack --json
+        aotpack build model.onnx -o model.aotpack --size sequence=32
         aotpack build model.py -o model.aotpack --updatable --explain
         aotpack build large.py -o large.aotpack --weights model.safetensors.index.json
         aotpack build large.py -o code.aotpack --code-only
@@ -245,6 +266,7 @@ def build(
     from aotpack.cli.build_request import BuildRequest, execute
     from aotpack.cli.dims import parse_dims
     from aotpack.cli.kernels import parse_kernels
+    from aotpack.cli.onnx import parse_constants, parse_sizes
     from aotpack.cli.variants import parse_variants
     from aotpack.targets import Target
 
@@ -253,6 +275,8 @@ def build(
         output=output,
         name=name,
         dims=parse_dims(dim),
+        sizes=parse_sizes(size),
+        constants=parse_constants(constant),
         kernels=parse_kernels(kernel),
         variants=parse_variants(variant),
         select=select,

@@ -30,6 +30,8 @@ class BuildRequest:
     output: Path
     name: str | None
     dims: list[Any]
+    sizes: dict[str, int]
+    constants: dict[str, Any]
     kernels: list[Any]
     variants: list[VariantOption] | None
     select: str
@@ -55,6 +57,12 @@ class BuildRequest:
             raise typer.BadParameter(f"{self.select!r} is invalid: use declared or tightest", param_hint="'--select'")
         if self.code_only and self.weights:
             raise typer.BadParameter("a code-only archive contains no weights", param_hint="'--weights'")
+        if self.source.endswith(".onnx"):
+            if self.weights:
+                raise typer.BadParameter("the ONNX model already contains its weights", param_hint="'--weights'")
+        elif self.sizes or self.constants:
+            option = "--size" if self.sizes else "--constant"
+            raise typer.BadParameter("the option is for .onnx files alone", param_hint=f"'{option}'")
         if self.source.endswith(".pt2"):
             if self.dims:
                 raise typer.BadParameter("the exported program already defines its dims", param_hint="'--dim'")
@@ -188,6 +196,15 @@ def execute(request: BuildRequest) -> BuildResult:
     return BuildResult(report, notes, seconds, request.check or request.code_only, request.code_only)
 
 
+def _captured_onnx(request: BuildRequest, path: Path, variants: Any) -> Any:
+    from aotpack.cli.dims import dynamic_shapes
+    from aotpack.export.onnx.importer import capture_onnx, load_onnx
+
+    source = load_onnx(path, sizes=request.sizes, constants=request.constants)
+    shapes = dynamic_shapes(request.dims, source.module, source.args, None) if request.dims else None
+    return capture_onnx(source, dynamic_shapes=shapes, variants=variants)
+
+
 def _capture(request: BuildRequest, phases: Any) -> tuple[list[Any], str, tuple[Any, ...], float]:
     """The programs of all entries, the name of the source, its passes, and the duration of the capture in seconds."""
     from aotpack.cli.dims import dynamic_shapes
@@ -204,6 +221,8 @@ def _capture(request: BuildRequest, phases: Any) -> tuple[list[Any], str, tuple[
 
     if found.exported is not None:
         programs = [load_exported(found.exported, variants=variants)]
+    elif found.onnx is not None:
+        programs = [_captured_onnx(request, found.onnx, variants)]
     elif found.entries is not None:
         for option, value in (("--dim", request.dims), ("--variant", request.variants)):
             if value:

@@ -1,4 +1,4 @@
-"""The SOURCE of `aotpack build`: a model.py, a `package.module:function` or a .pt2 file."""
+"""The SOURCE of `aotpack build`: a model.py, a `package.module:function`, a .pt2 or an .onnx file."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from aotpack.archive.files import kind_of
 from aotpack.errors import BuildError
 
 _HOW = (
-    "SOURCE is a model.py with functions model() and example_inputs() or entries(), a package.module:function, or a "
-    ".pt2 file written by torch.export.save"
+    "SOURCE is a model.py with functions model() and example_inputs() or entries(), a package.module:function, a "
+    ".pt2 file written by torch.export.save, or an .onnx file"
 )
 # Files that may be exported programs; their content decides.
 _EXPORTED = (".pt2", ".pt", ".pth")
+ONNX = ".onnx"
 _WEIGHTS = (".safetensors", ".bin", ".ckpt")
 # The arguments of `aot_export` for an entry.
 _ENTRY_KEYS = ("args", "kwargs", "dynamic_shapes", "method", "mode", "variants", "input_gradients", "memory_budget")
@@ -38,8 +39,8 @@ class Source:
     """A model with its example call, or with those of its `entries`: name → arguments of `aot_export`; and passes that
     the build runs.
 
-    For a .pt2 file `exported` is set, and nothing else. `training` has the arguments of `aot_export` for a step of
-    training, where the source defines one.
+    For a .pt2 file `exported` is set, for an .onnx file `onnx`, and nothing else. `training` has the arguments of
+    `aot_export` for a step of training, where the source defines one.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Source:
     kwargs: Mapping[str, Any] | None = None
     dynamic_shapes: Any = None
     exported: Path | None = None
+    onnx: Path | None = None
     entries: Mapping[str, Mapping[str, Any]] | None = None
     passes: tuple[Any, ...] = ()
     training: Mapping[str, Any] | None = None
@@ -61,14 +63,12 @@ def check_source(text: str) -> None:
         typer.BadParameter: `text` has none of the three forms.
     """
     path = Path(text)
-    if path.suffix in (".py", *_EXPORTED):
+    if path.suffix in (".py", ONNX, *_EXPORTED):
         _require_file(path)
         return
     module_name, colon, function = text.partition(":")
     if colon and function.isidentifier() and all(part.isidentifier() for part in module_name.split(".")):
         return
-    if path.suffix == ".onnx":
-        raise typer.BadParameter("ONNX files are not supported", param_hint="SOURCE")
     if path.suffix in _WEIGHTS:
         raise typer.BadParameter(
             f"{text!r} contains only weights: give the model.py as SOURCE, and a .safetensors file with --weights",
@@ -98,6 +98,8 @@ def load_source(text: str, *, around: AbstractContextManager[Any] | None = None)
     path = Path(text)
     if path.suffix in _EXPORTED:
         return Source(path.stem, exported=path)
+    if path.suffix == ONNX:
+        return Source(path.stem, onnx=path)
     with as_script(text):
         if path.suffix == ".py":
             return _from_functions(_import_file(path), "model", text, path.stem, around)

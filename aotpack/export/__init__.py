@@ -23,6 +23,7 @@ from aotpack.export.driver.options import BuildOptions
 from aotpack.export.driver.report import BuildReport
 from aotpack.export.driver.stage_folder import build_stages
 from aotpack.export.ir.program import Program
+from aotpack.export.onnx.importer import from_onnx
 from aotpack.export.partition.devices import Device, Link, Topology
 from aotpack.export.partition.mapping import Part
 from aotpack.export.partition.partitioner import partition
@@ -50,6 +51,7 @@ __all__ = [
     "build_archive",
     "build_stages",
     "custom_kernel",
+    "from_onnx",
     "kernel_include_dir",
     "load_exported",
     "partition",

@@ -5,13 +5,7 @@ Workers (worker.py) are processes; one that dies or takes too long has failed it
 
 from __future__ import annotations
 
-import contextlib
-import os
 import queue
-import selectors
-import signal
-import subprocess
-import sys
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.process import Process
 from tests.conformance.task import (
     BUILD_ERROR,
     CRASH,
@@ -35,7 +30,6 @@ from tests.conformance.task import (
     Record,
     Task,
 )
-from tests.support.torchless import ROOT, receive, send
 
 # Cases of one archive. More save little: an archive costs about as much as ten cases.
 _GROUP = 80
@@ -43,8 +37,6 @@ _GROUP = 80
 _DIVISIONS = 24
 # Seconds that a task may take, and that each of its cases adds.
 _SECONDS, _SECONDS_OF_CASE = 240.0, 4.0
-# Resident memory beyond which a worker is replaced.
-_MEMORY = 3 << 30
 
 Name = tuple[str, str, int]
 
@@ -77,53 +69,12 @@ class _Progress:
     done: bool = False
 
 
-class Worker:
+class Worker(Process):
     """The process of a worker."""
 
     def __init__(self, cache: Path | None, platform: Platform) -> None:
         arguments = [str(cache or ""), platform.target, platform.device or "", platform.driver or ""]
-        command = [sys.executable, "-m", "tests.conformance.worker", *arguments]
-        environment = os.environ | {
-            "OMP_WAIT_POLICY": "passive",
-            "OMP_NUM_THREADS": "2",
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        }
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=ROOT,
-            env=environment,
-            start_new_session=True,
-        )
-
-    def ask(self, command: str, *arguments: Any, seconds: float) -> Any:
-        """Raises EOFError when the process dies, TimeoutError when it takes too long; it is of no use afterwards."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            send(self._process.stdin, (command, arguments))
-        except BrokenPipeError:
-            raise EOFError from None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            if not selector.select(seconds):
-                raise TimeoutError
-        return receive(self._process.stdout)
-
-    def full(self) -> bool:
-        """Whether its memory has grown so much that another should go on."""
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
-            return pages * os.sysconf("SC_PAGE_SIZE") > _MEMORY
-        return False
-
-    def close(self) -> None:
-        """Ends the process and those that it started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        super().__init__("tests.conformance.worker", arguments)
 
 
 class Schedule:

@@ -9,7 +9,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._higher_order_ops.while_loop.while_loop
   torch._higher_order_ops.utils.setup_compilation_env   replaced while a model is captured
   torch._higher_order_ops.{cond.cond_op, while_loop.while_loop_op, scan.scan_op, map.map_impl}   replaced while example
-    calls run
+    calls run, and called by their names
   torch._higher_order_ops.scan._maybe_compile_and_run_fn   replaced while example calls run
   torch.nn.attention.flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG   set while a model is captured
   torch.overrides.{_len_torch_function_stack, _pop_mode, _push_mode}
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -34,11 +35,42 @@ from aotpack.export.torch_compat.patches import always, applied
 from aotpack.export.torch_compat.scan_gradients import WHOLE, ScanGradients
 from aotpack.export.torch_compat.symbolic_shapes import products_of_two
 
-__all__ = ["HIGHER_ORDER_OPERATORS", "functions_called", "functions_made_graphs", "while_loop"]
+__all__ = [
+    "HIGHER_ORDER_OPERATORS",
+    "cond_of",
+    "functions_called",
+    "functions_made_graphs",
+    "scan_of",
+    "while_loop",
+    "while_loop_of",
+]
 
 HIGHER_ORDER_OPERATORS = "torch._higher_order_ops"
 
 _OURS = "aotpack."
+
+
+def cond_of(pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any]) -> Any:
+    """`torch.cond` of functions that read nothing but their operands: they are traced as they run, without Dynamo.
+
+    Like the two below, it looks the operator up where example calls have another one.
+    """
+    return _current(places.COND)(pred, true_fn, false_fn, tuple(operands))
+
+
+def while_loop_of(cond_fn: Any, body_fn: Any, carried: Sequence[Any], operands: Sequence[Any]) -> Any:
+    """`while_loop` of such functions: `(*carried, *operands)`."""
+    return _current(places.WHILE_LOOP)(cond_fn, body_fn, tuple(carried), tuple(operands))
+
+
+def scan_of(function: Any, init: Sequence[Any], xs: Sequence[Any], operands: Sequence[Any]) -> Any:
+    """`scan` of such a function, `(*carried, *slices, *operands)`, which returns a flat list."""
+    return _current(places.SCAN)(function, list(init), list(xs), tuple(operands))
+
+
+def _current(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(sys.modules[module], name)
 
 
 @contextlib.contextmanager

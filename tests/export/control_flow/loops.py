@@ -55,6 +55,12 @@ def until_it_converges(a: Tensor) -> Any:
     return while_loop(goes_on, lambda i, y: (i + 1, 0.5 * (y + target)), (start(), a.new_zeros(4, 4)))
 
 
+def memory_of_a_loop(count: Tensor, x: Tensor) -> Any:
+    """What the first loop returns is no longer read when the second one begins."""
+    i, y = while_loop(lambda i, y: i < count, lambda i, y: (i + 1, y * 0.5), (start(), x))
+    return over_rows_of(y + i.item())
+
+
 def over_rows_of(x: Tensor) -> Any:
     """A loop as long as the input, which reads a row in each step."""
 
@@ -129,6 +135,7 @@ LOOPS = {
     "branch": case(branch_in_a_loop, *((n(i), torch.randn(4)) for i in (5, 0, 31))),
     "loop": case(loop_in_a_loop, *((n(i), torch.randn(4)) for i in (4, 0, 1))),
     "converging": case(until_it_converges, (torch.randn(4, 4),), (torch.randn(4, 4) * 9,)),
+    "memory": case(memory_of_a_loop, *((n(i), torch.randn(6, 4)) for i in (2, 0, 1))),
     "rows": case(over_rows_of, *((torch.randn(i, 4),) for i in (6, 1, 11)), dims=[{0: batch(11)}]),
     "caches": case(Caches(), *((n(i), torch.randn(2, 4), torch.randn(2, 8, 4)) for i in (3, 0, 8))),
     "cached": case(Cached(), *((torch.randn(2, 1, 8), n(i)) for i in (4, 1, 7))),

@@ -1,0 +1,1 @@
+"""Graphs of ONNX, values between nodes, and the table of operators."""

@@ -1,0 +1,37 @@
+"""All families of operators. Importing them fills the table."""
+
+from __future__ import annotations
+
+from aotpack.export.onnx.ops import (
+    attention,
+    casts,
+    control_flow,
+    elementwise,
+    indexing,
+    normalization,
+    products,
+    recurrent,
+    reductions,
+    sequences,
+    shapes,
+    sizes,
+)
+
+FAMILIES = (
+    attention,
+    casts,
+    control_flow,
+    elementwise,
+    indexing,
+    normalization,
+    products,
+    recurrent,
+    reductions,
+    sequences,
+    shapes,
+    sizes,
+)
+
+
+def register() -> None:
+    """Does nothing but make sure that this file, and so every family, is imported."""

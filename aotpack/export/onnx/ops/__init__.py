@@ -1,0 +1,1 @@
+"""The operators of ONNX, by family. A file is imported by `aotpack.export.onnx.operators`."""
