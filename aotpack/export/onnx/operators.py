@@ -16,6 +16,7 @@ from aotpack.export.onnx.ops import (
     sequences,
     shapes,
     sizes,
+    trees,
 )
 
 FAMILIES = (
@@ -32,6 +33,7 @@ FAMILIES = (
     sequences,
     shapes,
     sizes,
+    trees,
 )
 
 
