@@ -44,10 +44,10 @@ class Joined(torch.nn.Module):
 class Case:
     """A case that was imported: its module, and the calls of it."""
 
-    def __init__(self, case: OnnxCase) -> None:
+    def __init__(self, case: OnnxCase, constants: dict[str, Any] | None = None) -> None:
         self.case = case
         sets = [([tensor(v) for v in inputs], [tensor(v) for v in outputs]) for inputs, outputs in case.sets]
-        self.constants: dict[str, Any] = {}
+        self.constants: dict[str, Any] = dict(constants or {})
         names = [v.name for v in case.model.graph.input]
         own = {t.name for t in case.model.graph.initializer}
         if len(sets[0][0]) < len(names):
@@ -86,6 +86,15 @@ class Case:
             if problem:
                 return problem
         return None
+
+
+def _with_constants(case: Case) -> Case | None:
+    """The case with its small inputs behind the first as constants; None if it has none."""
+    if case.constants:
+        return None
+    names, args = case.source.module.inputs, case.sets[0][0]
+    constants = {name: args[i] for i, name in enumerate(names) if i and i < len(args) and _is_small(args[i])}
+    return Case(case.case, constants) if constants else None
 
 
 def _is_small(value: Any) -> bool:
@@ -133,7 +142,11 @@ class OnnxWorker:
         if failure is None:
             return
         if len(ready) == 1:
-            endings[ready[0][0]] = failure
+            name, case = ready[0]
+            again = _with_constants(case) if failure[0] == BUILD_ERROR else None
+            second = failure if again is None else self._built([again], [name], endings)
+            if second is not None:
+                endings[name] = failure
             return
         half = len(ready) // 2
         self._together(ready[:half], endings)

@@ -179,6 +179,8 @@ def check_operators(model: OnnxModel) -> None:
 
 
 def _argument(value: Any) -> Any:
+    if value is None:
+        return None
     return [_argument(each) for each in value] if isinstance(value, (list, tuple)) else _tensor(value)
 
 

@@ -200,6 +200,7 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
         missing = sorted({key for key in _operators(proto) if _has_body(key, versions)})
         if not missing:
             break
+        _state_defaults(proto, set(missing), versions)
         try:
             proto = onnx.inliner.inline_selected_functions(proto, missing, inline_schema_functions=True)
         except (RuntimeError, ValueError) as error:
@@ -207,15 +208,33 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
-def _operators(proto: onnx.ModelProto) -> Iterator[tuple[str, str]]:
-    def of_nodes(nodes: object) -> Iterator[tuple[str, str]]:
-        for node in nodes:  # type: ignore[attr-defined]
-            yield ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
-            for attribute in node.attribute:
-                for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                    yield from of_nodes(graph.node)
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph and of those inside."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+                yield from _nodes(inner)
 
-    return of_nodes(proto.graph.node)
+
+def _key(node: onnx.NodeProto) -> tuple[str, str]:
+    return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+
+
+def _operators(proto: onnx.ModelProto) -> Iterator[tuple[str, str]]:
+    return map(_key, _nodes(proto.graph))
+
+
+def _state_defaults(proto: onnx.ModelProto, keys: set[tuple[str, str]], versions: Mapping[str, int]) -> None:
+    """States the defaults of attributes, which the inliner does not pass to the bodies of functions."""
+    for node in _nodes(proto.graph):
+        if _key(node) not in keys:
+            continue
+        stated = {attribute.name for attribute in node.attribute}
+        schema = onnx.defs.get_schema(node.op_type, versions.get(_key(node)[0], 1), _key(node)[0])
+        for name, attribute in schema.attributes.items():
+            if name not in stated and attribute.default_value.name:
+                node.attribute.append(attribute.default_value)
 
 
 def _has_body(key: tuple[str, str], versions: Mapping[str, int]) -> bool:

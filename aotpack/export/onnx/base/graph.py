@@ -1,4 +1,4 @@
-"""A graph of ONNX as plain objects: nodes with decoded attributes, in an order in which each runs after its inputs."""
+"""A graph of ONNX as plain objects: nodes with decoded attributes."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class GraphReader:
         """The graph; `outer` are names of values outside of it.
 
         Raises:
-            OnnxError: a name is unknown or defined twice, nodes form a cycle, or a type is not supported.
+            OnnxError: a node reads what no node before it computes, or a type is not supported.
         """
         initializers = {tensor.name: self._tensor(tensor) for tensor in proto.initializer}
         for tensor in proto.initializer:
@@ -162,7 +162,7 @@ class GraphReader:
         self._types |= types
         known = outer | set(inputs) | set(initializers)
         nodes = []
-        for node in self._nodes(_ordered(proto, known), known):
+        for node in self._nodes(proto.node, known):
             if (node.domain, node.op) == ("", "Constant"):
                 initializers[node.outputs[0]] = _constant(node)
             else:
@@ -189,6 +189,11 @@ class GraphReader:
     def _nodes(self, protos: Sequence[onnx.NodeProto], known: frozenset[str]) -> list[Node]:
         nodes: list[Node] = []
         for proto in protos:
+            unknown = [name for name in proto.input if name and name not in known]
+            if unknown:
+                raise OnnxError(
+                    f"the node {proto.name or proto.op_type!r} reads {unknown[0]!r}, which no node before it computes"
+                )
             nodes.append(self._node(proto, known))
             known = known | set(proto.output)
         return nodes
@@ -256,63 +261,6 @@ _CONSTANTS = {
     "value_float": torch.float32,
     "value_floats": torch.float32,
 }
-
-
-def _ordered(proto: onnx.GraphProto, known: frozenset[str]) -> list[onnx.NodeProto]:
-    """The nodes, each after those that it reads. Files have them so; some writers do not keep to it.
-
-    Raises:
-        OnnxError: a value is defined twice, unknown, or needed to compute itself.
-    """
-    maker: dict[str, int] = {}
-    for i, node in enumerate(proto.node):
-        for name in node.output:
-            if not name:
-                continue
-            if name in maker or name in known:
-                raise OnnxError(f"the value {name!r} of the graph {proto.name!r} is defined twice")
-            maker[name] = i
-    reads = [{maker[name] for name in _read(node) if name in maker and name not in known} for node in proto.node]
-    for node in proto.node:
-        for name in node.input:
-            if name and name not in maker and name not in known:
-                raise OnnxError(f"the node {node.name or node.op_type!r} reads {name!r}, which no node computes")
-    if all(j < i for i, needed in enumerate(reads) for j in needed):
-        return list(proto.node)
-    order: list[int] = []
-    done: set[int] = set()
-    waiting = {i: set(needed) for i, needed in enumerate(reads)}
-    readers: dict[int, list[int]] = {}
-    for i, needed in enumerate(reads):
-        for j in needed:
-            readers.setdefault(j, []).append(i)
-    ready = [i for i, needed in waiting.items() if not needed]
-    while ready:
-        i = ready.pop(0)
-        done.add(i)
-        order.append(i)
-        for reader in readers.get(i, ()):
-            waiting[reader].discard(i)
-            if not waiting[reader] and reader not in done:
-                ready.append(reader)
-    if len(order) < len(reads):
-        stuck = next(node for i, node in enumerate(proto.node) if i not in done)
-        raise OnnxError(f"the node {stuck.name or stuck.op_type!r} is part of a cycle: it needs its own result")
-    return [proto.node[i] for i in order]
-
-
-def _read(node: onnx.NodeProto) -> Iterator[str]:
-    """Names that a node reads, and the graphs in its attributes."""
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs) if attribute.type in _GRAPHS else ():
-            own = {value.name for value in (*graph.input, *graph.initializer)}
-            for inner in graph.node:
-                yield from (name for name in _read(inner) if name not in own)
-            yield from (value.name for value in graph.output if value.name not in own)
-
-
-_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
 def type_text(proto: onnx.TypeProto) -> str:

@@ -222,7 +222,8 @@ def _looped(body: _Loop, limit: Any, trips: Any, condition: Any, carried: Sequen
     if results and not (kept and condition is None):
         done = steps.item()
         torch._check(done >= 0)
-        torch._check(done <= limit)
+        if isinstance(limit, int):
+            torch._check(done <= limit)
         results = [each[:done] for each in results]
     return (*values[: len(tensors)], *results)
 

@@ -1,0 +1,83 @@
+"""ONNX models as programs: names, dims, constants, and archives of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+import aotpack
+from aotpack.export import BuildOptions, build_archive, from_onnx
+from aotpack.export.onnx.base.errors import NotConstantError, OnnxError
+from aotpack.export.onnx.importer import load_onnx
+from tests.export.onnx.models import CONTROL_FLOW, SHAPES, model
+
+pytestmark = pytest.mark.torch
+
+
+def built(proto: onnx.ModelProto, folder: Path) -> aotpack.Model:
+    path = folder / "model.aotpack"
+    build_archive(from_onnx(proto), path, options=BuildOptions(opt_level=1, jobs=1))
+    return aotpack.load(path)
+
+
+def test_sizes_stay_dynamic(tmp_path: Path) -> None:
+    loaded = built(SHAPES, tmp_path)
+    assert "x: float32[batch, length, 4]" in str(loaded.signature)
+    for batch, length in ((1, 1), (3, 6)):
+        x = np.random.rand(batch, length, 4).astype(np.float32)
+        found = loaded(x)
+        assert np.array_equal(found["y"], x.reshape(-1, 4))
+        assert np.asarray(found["sizes"]).tolist() == [batch * length, 4]
+
+
+def test_control_flow_of_the_call(tmp_path: Path) -> None:
+    loaded = built(CONTROL_FLOW, tmp_path)
+    x, w = np.random.rand(3, 4).astype(np.float32), np.arange(1, 5, dtype=np.float32)
+    for steps, flag in ((0, True), (3, False), (40, True)):
+        value, rows = x, np.zeros((steps, 3, 4), np.float32)
+        for i in range(steps):
+            value = value * np.float32(0.5) + w
+            rows[i] = -value
+        found = loaded(x, np.array(steps), np.array(flag))
+        np.testing.assert_allclose(found["y"], value, rtol=1e-6)
+        np.testing.assert_allclose(found["rows"], rows, rtol=1e-6)
+        assert np.array_equal(found["z"], x + w if flag else x - 7)
+
+
+def test_a_dim_that_the_model_fixes_becomes_static() -> None:
+    proto = model("""g (float[batch, n] x) => (float[batch, n] y)
+    <float[5] w = {1.0, 2.0, 3.0, 4.0, 5.0}> { y = Add(x, w) }""")
+    program = from_onnx(proto)
+    assert str(program.signature).startswith("forward(x: float32[batch, 5])")
+    assert any(note.subject == "n" for note in program.notes)
+
+
+def test_inputs_that_become_constants() -> None:
+    proto = model("g (float[2, 3] x, int64[1] axes) => (float[a, b] y) { y = ReduceSum(x, axes) }")
+    with pytest.raises(NotConstantError, match=r"ReduceSum_y .*axes are not constants"):
+        load_onnx(proto).module(torch.ones(2, 3), torch.tensor([1]))
+    source = load_onnx(proto, constants={"axes": [1]})
+    assert source.module.inputs == ["x"]
+    assert source.module(torch.ones(2, 3))["y"].tolist() == [[3.0], [3.0]]
+    with pytest.raises(OnnxError, match="no input 'axis'; it has x, axes"):
+        load_onnx(proto, constants={"axis": [1]})
+
+
+def test_names_of_constants_are_those_of_the_file() -> None:
+    proto = model("""g (float[2] x) => (float[2] y)
+    <float[2] w = {1.0, 2.0}, float[2] scale = {3.0, 4.0}> { a = Mul(x, scale)
+    y = Add(a, w) }""")
+    proto.graph.initializer[0].name = proto.graph.node[1].input[1] = "block.0.w"
+    source = load_onnx(proto)
+    assert set(source.module.state_dict()) == {"block.0.w", "scale"}
+
+
+def test_errors_name_the_node() -> None:
+    proto = model("g (float[n] x, float[m] z) => (float[n] y) { y = Add(x, z) }")
+    proto.graph.node[0].name = "sum of both"
+    with pytest.raises(OnnxError, match=r"sum of both \(Add, opset 18\)"):
+        load_onnx(proto).module(torch.ones(2), torch.ones(3))
