@@ -158,7 +158,6 @@ def _simplified(x: Tensor, scale: Tensor, epsilon: float) -> tuple[Tensor, Tenso
     return (exact * inverse * scale.to(exact.dtype)).to(x.dtype), inverse
 
 
-@operator("SimplifiedLayerNormalization")
 @operator("SimplifiedLayerNormalization", domain=CONTRIB)
 def simplified_layer_normalization(node: Node, x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     if node.get("axis", -1) not in (-1, x.dim() - 1):
