@@ -6,7 +6,7 @@ Where the neighbours are and what they weigh depends on sizes alone: for sizes t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,17 +63,17 @@ class _Kernel:
             case "asymmetric":
                 return y / scale
             case "pytorch_half_pixel":
-                return y * 0.0 - 0.5 if _is_one(width) else (y + 0.5) / scale - 0.5
+                return _of_one(xp, width, y * 0.0 - 0.5, lambda _: (y + 0.5) / scale - 0.5)
             case "align_corners":
-                return y * 0.0 if _is_one(width) else y * ((size - 1) / (width - 1))
+                return _of_one(xp, width, y * 0.0, lambda w: y * ((size - 1) / (w - 1)))
             case "half_pixel_symmetric":
                 offset = size / 2 * (1 - axis.new / width)
                 return offset + (y + 0.5) / scale - 0.5
             case "tf_crop_and_resize":
                 start, end = axis.roi
-                if _is_one(width):
-                    return y * 0.0 + (end - start) * (size - 1) / 2 + start * (size - 1)
-                return y * ((end - start) * (size - 1) / (width - 1)) + start * (size - 1)
+                first = y * 0.0 + (end - start) * (size - 1) / 2
+                place = _of_one(xp, width, first, lambda w: y * ((end - start) * (size - 1) / (w - 1)))
+                return place + start * (size - 1)
         raise ValueError(f"the coordinate transformation {self.coordinates!r} is unknown")
 
     def place(self, xp: Any, x: Any) -> Any:
@@ -110,8 +110,12 @@ class _Kernel:
         return xp.where(d <= 1, near, xp.where(d < 2, far, d * 0.0))
 
 
-def _is_one(width: Any) -> bool:
-    return isinstance(width, (int, float)) and width == 1
+def _of_one(xp: Any, width: Any, one: Any, more: Callable[[Any], Any]) -> Any:
+    """`one` where the result has one element, else `more(width)`; calls decide where its size is theirs."""
+    if isinstance(width, (int, float)):
+        return one if width == 1 else more(width)
+    known = torch.scalar_tensor(width, dtype=torch.float64)
+    return torch.where(known == 1, one, more(known))
 
 
 def _steps(xp: Any, count: Any) -> Any:
