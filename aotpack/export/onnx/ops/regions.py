@@ -29,10 +29,10 @@ def roi_align(node: Node, x: Tensor, rois: Tensor, batch: Tensor) -> Tensor:
     height, width = bottom - top, right - left
     if not is_half:
         height, width = height.clamp(min=1), width.clamp(min=1)
-    ys, y_counts = _samples(top, height / rows, rows, ratio)
-    xs, x_counts = _samples(left, width / columns, columns, ratio)
+    y_samples, y_counts = _samples(top, height / rows, rows, ratio)
+    x_samples, x_counts = _samples(left, width / columns, columns, ratio)
     # [regions, rows, samples] and [regions, columns, samples].
-    ys, xs = _Line(ys, y_counts, x.shape[2]), _Line(xs, x_counts, x.shape[3])
+    ys, xs = _Line(y_samples, y_counts, x.shape[2]), _Line(x_samples, x_counts, x.shape[3])
     image = x.flatten(2)[batch]
     parts = []
     for y_place, y_weight in ys.ends:

@@ -168,6 +168,8 @@ def _scores(node: Node, trees: Trees, x: Tensor, targets: int, aggregate: str) -
         raise node.error(f"a leaf is of target {trees.targets.max()}, there are {targets}")
     if aggregate not in _AGGREGATES:
         raise node.error(f"the aggregate function {aggregate!r} is unknown")
+    # Without end there would be no owners.
+    _depth(node, trees)
     owner = _owners(trees)
     if aggregate in ("SUM", "AVERAGE") and owner is not None:
         # Each tree is of one target: its leaves have one number.
