@@ -114,10 +114,10 @@ def dequantize_linear(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None 
 def dynamic_quantize_linear(node: Node, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     low, high = x.amin().clamp(max=0.0), x.amax().clamp(min=0.0)
     scale = (high - low) / 255
-    # Of zeros alone, any scale will do.
-    divisor = torch.where(scale == 0, torch.ones_like(scale), scale)
-    zero = torch.round((-low / divisor).clamp(0, 255))
-    y = (torch.round(x / divisor) + zero).clamp(0, 255).to(torch.uint8)
+    # Of zeros alone, any scale will do: ONNX Runtime has 1.
+    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
+    zero = torch.round((-low / scale).clamp(0, 255))
+    y = (torch.round(x / scale) + zero).clamp(0, 255).to(torch.uint8)
     return y, scale, zero.to(torch.uint8)
 
 
