@@ -20,7 +20,7 @@ from onnx import TensorProto
 from aotpack.export.onnx.base import dtypes
 from aotpack.export.onnx.base.errors import OnnxError
 from aotpack.export.onnx.base.graph import Graph, GraphReader
-from aotpack.export.onnx.base.table import find
+from aotpack.export.onnx.base.table import CONTRIB, find
 from aotpack.export.onnx.external import TensorReader
 
 # Bytes of a constant from which it is kept out of what onnx's checker and inliner copy.
@@ -160,7 +160,17 @@ def _inner_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
         yield from of_nodes(function.node)
 
 
+# Operators of ONNX Runtime that its tools write without their domain.
+_WITHOUT_DOMAIN = ("SimplifiedLayerNormalization",)
+
+
 def _check(proto: onnx.ModelProto) -> None:
+    for node in proto.graph.node:
+        if not node.domain and node.op_type in _WITHOUT_DOMAIN:
+            node.domain = CONTRIB
+    used = any(node.domain == CONTRIB for node in proto.graph.node)
+    if used and all(opset.domain != CONTRIB for opset in proto.opset_import):
+        proto.opset_import.append(onnx.helper.make_opsetid(CONTRIB, 1))
     try:
         onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError, RuntimeError, RecursionError) as error:

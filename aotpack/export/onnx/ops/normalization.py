@@ -8,6 +8,7 @@ import torch
 
 from aotpack.export.onnx.base.graph import Node
 from aotpack.export.onnx.base.table import operator
+from aotpack.export.onnx.base.values import Known
 
 Tensor = torch.Tensor
 functional = torch.nn.functional
@@ -103,5 +104,20 @@ def mean_variance_normalization(node: Node, x: Tensor) -> Tensor:
 
 
 @operator("Dropout")
-def dropout(node: Node, x: Tensor, ratio: Any = None, training: Any = None) -> tuple[Tensor, Tensor]:
+def dropout(node: Node, x: Tensor) -> tuple[Tensor, Tensor]:
     return x, torch.ones_like(x, dtype=torch.bool)
+
+
+@operator("Dropout", since=12, known=(2,))
+def dropout_by_inputs(
+    node: Node, x: Tensor, ratio: Tensor | None = None, training: Any = None
+) -> tuple[Tensor, Tensor]:
+    everything = torch.ones_like(x, dtype=torch.bool)
+    if training is None or (isinstance(training, Known) and training.is_plain() and not training.values.item()):
+        return x, everything
+    share = torch.full([], 0.5) if ratio is None else ratio.reshape([]).float()
+    kept = torch.rand(x.shape) >= share
+    dropped = torch.where(kept, x / (1 - share).to(x.dtype), torch.zeros_like(x))
+    if isinstance(training, Known):
+        return dropped, kept
+    return torch.where(training, dropped, x), torch.where(training, kept, everything)
