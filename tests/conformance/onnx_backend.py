@@ -112,7 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             known = {name: ending for name, ending in known.items() if ending[0] == OK}
     numeric = [name for name, case in chosen.items() if case.is_numeric]
     endings = run(numeric, eager=options.eager, jobs=options.jobs, cache=options.cache, known=known, work=options.work)
-    endings |= {name: (TEXT, "strings") for name, case in chosen.items() if not case.is_numeric}
+    endings |= {
+        name: (TEXT, "random" if case.is_random else "strings") for name, case in chosen.items() if not case.is_numeric
+    }
     if not options.quiet:
         for name, (kind, text) in sorted(endings.items(), key=lambda item: (_ORDER.index(item[1][0]), item[0])):
             if kind not in (OK, TEXT):

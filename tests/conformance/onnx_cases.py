@@ -38,8 +38,15 @@ class OnnxCase:
     atol: float
 
     @property
+    def is_random(self) -> bool:
+        """Whether the results depend on a generator that ONNX leaves open."""
+        return "bernoulli" in self.name or ("training_dropout" in self.name and "zero_ratio" not in self.name)
+
+    @property
     def is_numeric(self) -> bool:
-        """Whether neither inputs nor outputs nor constants are strings."""
+        """Whether results can be compared: none is random, and neither inputs nor outputs nor constants are strings."""
+        if self.is_random:
+            return False
         text = onnx.TensorProto.STRING
         values = [*self.model.graph.input, *self.model.graph.output]
         return not any(_element_type(v.type) == text for v in values) and not any(

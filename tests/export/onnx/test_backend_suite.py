@@ -9,13 +9,11 @@ from tests.conformance.onnx_worker import Case
 
 pytestmark = pytest.mark.torch
 
-# Random results.
-_RANDOM = ("test_training_dropout",)
 _PART = 24
 
 
 def test_cases_of_the_suite() -> None:
-    names = [name for name, case in cases().items() if case.is_numeric and not name.startswith(_RANDOM)]
+    names = [name for name, case in cases().items() if case.is_numeric]
     failed, ran = [], 0
     for name in names[::_PART]:
         try:

@@ -158,7 +158,7 @@ def integer_product(a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor 
         b_zero = torch.full([], -128, dtype=torch.int32) if b_zero is None else b_zero - 128
     depth = a.shape[-1]
     rows = a.reshape(-1, depth)
-    product = torch._int_mm(rows, b).reshape([*a.shape[:-1], b.shape[1]])
+    product = torch.ops.aten._int_mm.default(rows, b).reshape([*a.shape[:-1], b.shape[1]])
     if a_zero is not None:
         product = product - a_zero * b.sum(0, dtype=torch.int32)
     if b_zero is not None:

@@ -227,7 +227,7 @@ def _by_sizes(
         choose = torch.sym_min if policy == "not_larger" else torch.sym_max
         scale = scales[0]
         for other in scales[1:]:
-            scale = choose(scale, other)
+            scale = choose(scale, other)  # type: ignore[no-untyped-call]
         scales = [scale] * count
         sizes = [torch.sym_int(scale * x.shape[place] + 0.5) for place in axes]
     return [

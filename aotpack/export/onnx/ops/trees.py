@@ -94,10 +94,10 @@ def _of_ids(node: Node, prefix: str) -> Trees:
             raise node.error(f"the tree {tree_id} has no node {node_id}")
         return found
 
-    ends = [
+    yes_at, no_at = (
         np.asarray([i if end else place(t, n) for i, end, t, n in zip(itself, leaf, tree, ids, strict=True)])
         for ids in (yes, no)
-    ]
+    )
     _, roots = np.unique(tree, return_index=True)
     at_tree = np.asarray(node.require(f"{prefix}_treeids"), dtype=np.int64)
     at_node = np.asarray(node.require(f"{prefix}_nodeids"), dtype=np.int64)
@@ -107,9 +107,8 @@ def _of_ids(node: Node, prefix: str) -> Trees:
         raise node.error(f"has no attribute '{prefix}_weights'")
     _same_length(node, treeids=at_tree, nodeids=at_node, ids=targets, weights=weights)
     leaves = np.asarray([place(t, n) for t, n in zip(at_tree, at_node, strict=True)], dtype=np.int64)
-    return Trees(
-        np.where(leaf, 0, feature), np.where(leaf, _LEQ, mode), *ends, value, missing, roots, leaves, targets, weights
-    )
+    used, modes_at = np.where(leaf, 0, feature), np.where(leaf, _LEQ, mode)
+    return Trees(used, modes_at, yes_at, no_at, value, missing, roots, leaves, targets, weights)
 
 
 def _depth(node: Node, trees: Trees) -> int:
