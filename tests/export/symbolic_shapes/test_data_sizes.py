@@ -143,6 +143,26 @@ def test_lists_of_numbers(build: Build) -> None:
         archive(torch.randn(7), torch.tensor([8, -1]))
 
 
+def test_places_out_of_tensors_where_strides_are_sums(build: Build) -> None:
+    """Rows of a concatenation are as long as its parts together."""
+
+    def model(x: Tensor, y: Tensor, n: Tensor, padding: Tensor) -> tuple[Tensor, ...]:
+        rows = torch.cat([x, y], 1) + 1
+        place = n.item()
+        before, behind = padding.tolist()
+        torch._check(before >= 0)
+        torch._check(behind >= 0)
+        padded = F.pad(x, (before, behind)) * 2
+        return rows[place], rows[place:], rows.relu()[:place].sum(0), padded[place:], padded[place]
+
+    calls = [
+        (torch.randn(6, a), torch.randn(6, b), torch.tensor(place), torch.tensor([b, a]))
+        for a, b, place in ((3, 4, 0), (3, 4, 2), (1, 1, 5), (10, 7, 0), (7, 9, -1), (2, 30, 4))
+    ]
+    dims = {"x": {1: Dim("a", 1, 50)}, "y": {1: Dim("b", 1, 50)}}
+    check(build, model, calls, dims)
+
+
 def test_many_operators_over_selected_rows(build: Build) -> None:
     weight, table = torch.randn(3, 4), torch.randn(6, 4)
 

@@ -73,10 +73,13 @@ class ModuleParts(CppWrapperCpu):
         super().codegen_dynamic_slice_size(node)  # type: ignore[no-untyped-call]
 
     def val_to_arg_str_for_prim_type(self, val: Any, type_: Any) -> str:
-        """Strings have escapes; torch writes them between quotes as they are."""
+        """Strings have escapes; torch writes them between quotes as they are. Expressions of sizes are in parentheses:
+        where an index is read in the call, torch writes its product with a stride, which may be a sum.
+        """
         if isinstance(val, str):
             return _literal(val)
-        return str(super().val_to_arg_str_for_prim_type(val, type_))
+        text = str(super().val_to_arg_str_for_prim_type(val, type_))
+        return f"({text})" if isinstance(val, sympy.Expr) and not val.is_Atom else text
 
     def codegen_int_array_var(self, int_array: str, writeline: Any, *args: Any, **kwargs: Any) -> str:
         """TorchInductor remembers by its `id` where it has declared an array. What is remembered has to live on: else
