@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx
 import torch
+from numpy.typing import NDArray
 from onnx import AttributeProto
 
 from aotpack.export.onnx.base import dtypes
@@ -28,6 +29,7 @@ class Node:
         outputs: names of values; "" for one that is not wanted.
         attributes: decoded: numbers, strings, tensors, graphs and lists of these.
         types: element types of the inputs as the file has them: dtypes of torch do not tell all of them apart.
+        arrays: attributes of ai.onnx.ml that are tensors, as arrays: tensors cannot be read while a model is traced.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     types: tuple[int, ...] = ()
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def type_of(self, i: int) -> int:
         """The element type of an input, of `onnx.TensorProto`; 0 where it is not known."""
@@ -204,7 +207,10 @@ class GraphReader:
         attributes = {a.name: self._attribute(a, known) for a in proto.attribute}
         version = self._versions.get(domain, 1)
         types = tuple(self._types[n].tensor_type.elem_type if n in self._types else 0 for n in proto.input)
-        return Node(name, domain, proto.op_type, version, tuple(proto.input), tuple(proto.output), attributes, types)
+        is_ml = domain == "ai.onnx.ml"
+        arrays = {n: v.numpy() for n, v in attributes.items() if is_ml and isinstance(v, torch.Tensor)}
+        inputs, outputs = tuple(proto.input), tuple(proto.output)
+        return Node(name, domain, proto.op_type, version, inputs, outputs, attributes, types, arrays)
 
     def _attribute(self, proto: onnx.AttributeProto, known: frozenset[str]) -> Any:
         match proto.type:

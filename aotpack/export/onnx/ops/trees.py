@@ -49,11 +49,17 @@ class Trees:
 
 def _floats(node: Node, name: str) -> NDArray[np.float64] | None:
     """Numbers of an attribute, which may be a tensor under another name."""
-    value = node.get(f"{name}_as_tensor")
-    if value is not None and value.numel():
-        return np.asarray(value.numpy(), dtype=np.float64)
+    tensor = node.arrays.get(f"{name}_as_tensor")
+    if tensor is not None and tensor.size:
+        return tensor.astype(np.float64)
     value = node.get(name)
     return None if value is None else np.asarray(value, dtype=np.float64)
+
+
+def _tensor(node: Node, name: str) -> NDArray[Any]:
+    if name not in node.arrays:
+        raise node.error(f"has no attribute {name!r} that is a tensor")
+    return node.arrays[name]
 
 
 def _same_length(node: Node, **arrays: NDArray[Any]) -> None:
@@ -291,12 +297,12 @@ def _of_places(node: Node) -> Trees:
     def integers(name: str) -> NDArray[np.int64]:
         return np.asarray(node.require(name), dtype=np.int64)
 
-    feature, mode = integers("nodes_featureids"), np.asarray(node.require("nodes_modes").numpy(), dtype=np.int64)
-    value = np.asarray(node.require("nodes_splits").numpy(), dtype=np.float64)
+    feature, mode = integers("nodes_featureids"), _tensor(node, "nodes_modes").astype(np.int64)
+    value = _tensor(node, "nodes_splits").astype(np.float64)
     yes, no = integers("nodes_truenodeids"), integers("nodes_falsenodeids")
     yes_leaf, no_leaf = integers("nodes_trueleafs") != 0, integers("nodes_falseleafs") != 0
     missing = np.asarray(node.get("nodes_missing_value_tracks_true") or [0] * len(feature), dtype=np.bool_)
-    targets, weights = integers("leaf_targetids"), np.asarray(node.require("leaf_weights").numpy(), dtype=np.float64)
+    targets, weights = integers("leaf_targetids"), _tensor(node, "leaf_weights").astype(np.float64)
     roots = integers("tree_roots")
     _same_length(node, featureids=feature, modes=mode, splits=value, truenodeids=yes, falsenodeids=no,
                  trueleafs=yes_leaf, falseleafs=no_leaf, missing_value_tracks_true=missing)  # fmt: skip
@@ -332,8 +338,8 @@ def _without_sets(node: Node, trees: Trees, inner: int) -> Trees:
     where = np.flatnonzero(trees.mode[:inner] == _MEMBER)
     if not len(where):
         return trees
-    members = node.get("membership_values")
-    sets = _sets([] if members is None else members.numpy().tolist())
+    members = node.arrays.get("membership_values")
+    sets = _sets([] if members is None else members.tolist())
     if len(sets) != len(where):
         raise node.error(f"it has {len(where)} nodes that ask for members and {len(sets)} sets")
     grown: dict[str, list[Any]] = {name: [] for name in ("feature", "mode", "yes", "no", "value", "missing")}
