@@ -345,7 +345,7 @@ ArchiveWriter updatable_archive(const UpdatableWeights& weights) {
       add("packed", "float32", {4}, {1}, bytes_of(packed)),
       add("matrix", "float32", {2, 3}, {1, 2}, bytes_of(transposed)),
       add("count", "int64", {1}, {1}, bytes_of(weights.count), true),
-      add("bulk", "float32", {1 << 18}, {1}, bytes_of(weights.bulk), true),
+      add("bulk", "float32", {kBulk}, {1}, bytes_of(weights.bulk), true),
   };
   const auto forward = [](const char* name) {
     return entry(name, {dim("batch", 1, 64)}, {value("x", "float32", {size("batch"), 4})},
@@ -366,13 +366,18 @@ ArchiveWriter updatable_archive(const UpdatableWeights& weights) {
       {{"tensors", Json::array({weight("weight", "float32", {4}, 0), weight("gain", "float32", {4}, 1),
                                 weight("bias", "float32", {4}, 2), weight("tied", "float32", {4}, 2),
                                 weight("matrix", "float32", {2, 3}, 4), weight("count", "int64", {1}, 5),
-                                weight("bulk", "float32", {1 << 18}, 6), weight("unused", "int64", {}, Json())})},
+                                weight("bulk", "float32", {kBulk}, 6), weight("unused", "int64", {}, Json())})},
        {"fold", Json::object({{"entry", "fold"}, {"results", Json::array({3})}})}});
   return writer;
 }
 
-Context context_of(const ArchiveWriter& writer) {
+Model load(const ArchiveWriter& writer) {
   const TempFile file(writer);  // the mapping outlives the name
+  return Model::load(file.path(), Verify::kFull);
+}
+
+Context context_of(const ArchiveWriter& writer) {
+  const TempFile file(writer);
   return Context(Model::load(file.path()));
 }
 

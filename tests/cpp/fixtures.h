@@ -92,20 +92,23 @@ ArchiveWriter mutate_archive();
 ArchiveWriter bools_archive(const std::vector<uint8_t>& keep = {0, 1, 1, 0},
                             const std::vector<uint8_t>& seen = {1, 0, 0, 1});
 ArchiveWriter seed_archive();
+inline constexpr size_t kBulk = 1 << 18;
 // What the archive of `updatable_archive` is made from, and what it computes.
 struct UpdatableWeights {
   std::vector<float> weight = {1, 2, 3, 4};
   std::vector<float> gain = {1, 1, 2, 2};
-  std::vector<float> bias = {10, 20, 30, 40};                   // also under the name "tied"
-  std::vector<float> matrix = {0, 1, 2, 3, 4, 5};               // [2, 3], row-major; kept transposed
-  std::vector<int64_t> count = {100};                           // state
-  std::vector<float> bulk = std::vector<float>(1 << 18, 0.5f);  // state, of 1 MiB
+  std::vector<float> bias = {10, 20, 30, 40};                 // also under the name "tied"
+  std::vector<float> matrix = {0, 1, 2, 3, 4, 5};             // [2, 3], row-major; kept transposed
+  std::vector<int64_t> count = {100};                         // state
+  std::vector<float> bulk = std::vector<float>(kBulk, 0.5f);  // state, of 1 MiB
 };
 // forward(x [batch, 4]) and again(x): y = x * packed + bias with packed = weight * gain by the entry `fold`, which
 // refuses a gain that begins with 0; the weight itself; the sum of packed, bias and matrix over 16 rounds; count, which
 // grows by one; bulk[0], which grows by one. "unused" is an int64 scalar that nothing depends on.
 ArchiveWriter updatable_archive(const UpdatableWeights& weights = {});
 
+// With all checks, from a file that is removed.
+Model load(const ArchiveWriter& writer);
 Context context_of(const ArchiveWriter& writer);
 // Of an archive whose module returns float32 [2] for any one or two inputs; a single one is an int64 that is not
 // below 9.

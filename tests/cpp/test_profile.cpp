@@ -20,8 +20,7 @@ Context profiled_context() {
   writer.files = {{"modules/x86-64/forward", read_bytes(MODULE_profiled)}};
   writer.manifest = manifest({}, {entry("forward", {}, {value("x", "float32", {})}, {value("y", "float32", {})},
                                         {variant("default", {}, {module(0, {}, {"alloc", "fail", "mark"})})})});
-  const TempFile file(writer);
-  return Context(Model::load(file.path(), aotpack::Verify::kFull));
+  return Context(load(writer));
 }
 
 void call(Context& context, float x) {

@@ -18,11 +18,6 @@ using aotpack::TensorView;
 
 namespace {
 
-Model load(const ArchiveWriter& writer) {
-  const TempFile file(writer);
-  return Model::load(file.path(), aotpack::Verify::kFull);
-}
-
 template <typename T>
 std::vector<T> values(const Tensor& tensor) {
   return std::vector<T>(tensor.data<T>(), tensor.data<T>() + tensor.numel());

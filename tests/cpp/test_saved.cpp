@@ -48,11 +48,6 @@ ArchiveWriter archive() {
   return writer;
 }
 
-Model load(const ArchiveWriter& writer = archive()) {
-  const TempFile file(writer);
-  return Model::load(file.path(), aotpack::Verify::kFull);
-}
-
 // Of all elements of x and of the gradient.
 float expected(float x, float gradient, float w) { return x * w + x * x + x + 10 * gradient + 100 * w; }
 
@@ -65,7 +60,7 @@ NamedViews views_of(const NamedTensors& state) {
 }  // namespace
 
 TEST_CASE("what a model tells of a backward") {
-  const Model model = load();
+  const Model model = load(archive());
   const aotpack_backward_info* info = aotpack_model_backward(model.handle(), 0);
   REQUIRE(info != nullptr);
   CHECK(info->entry == 1);
@@ -112,7 +107,7 @@ TEST_CASE("entries that only look like a backward are none") {
 }
 
 TEST_CASE("a backward reads what its forward has kept, without copies, any number of times") {
-  Context context(load(), 1);
+  Context context(load(archive()), 1);
   std::vector<float> x(8, 3.0f);
   const float gradient[8] = {1, 1, 1, 1, 2, 2, 2, 2};
   auto [outputs, saved] = context.forward({TensorView(x.data(), {2, 4})});
@@ -135,7 +130,7 @@ TEST_CASE("a backward reads what its forward has kept, without copies, any numbe
 }
 
 TEST_CASE("several forwards are open at once, and an output outlives its handle") {
-  Context context(load(), 1);
+  Context context(load(archive()), 1);
   const float x[12] = {1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2};
   std::vector<Tensor> kept;
   {
@@ -149,7 +144,7 @@ TEST_CASE("several forwards are open at once, and an output outlives its handle"
 }
 
 TEST_CASE("a handle is good for its own context, and until the parameters change") {
-  const Model model = load();
+  const Model model = load(archive());
   Context context(model, 1);
   Context other(model, 1);
   const float x[4] = {1, 1, 1, 1};
@@ -179,14 +174,14 @@ TEST_CASE("a handle is good for its own context, and until the parameters change
 }
 
 TEST_CASE("a failed forward leaves nothing behind") {
-  Context context(load(), 1);
+  Context context(load(archive()), 1);
   const float x[5] = {};
   CHECK(message_of(error_of([&] { context.forward({TensorView(x, {1, 5})}); })).find("'x'") != std::string::npos);
   CHECK(message_of(error_of([&] { context.forward({}); })) != "");
 }
 
 TEST_CASE("tensors that share the memory of the state") {
-  const Model model = load();
+  const Model model = load(archive());
   auto context = std::make_unique<Context>(model, 1);
   const float x[4] = {1, 1, 1, 1};
   const auto first = [&] { return context->run({TensorView(x, {1, 4})})[0].data<float>()[0]; };

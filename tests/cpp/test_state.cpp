@@ -17,13 +17,6 @@ using aotpack::TensorView;
 
 namespace {
 
-constexpr size_t kBulk = 1 << 18;
-
-Model load(const ArchiveWriter& writer) {
-  const TempFile file(writer);
-  return Model::load(file.path(), aotpack::Verify::kFull);
-}
-
 struct State {
   int64_t count;
   float bulk;

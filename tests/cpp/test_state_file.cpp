@@ -49,11 +49,6 @@ class Folder {
   std::string path_;
 };
 
-Model load(const ArchiveWriter& writer) {
-  const TempFile file(writer);
-  return Model::load(file.path(), aotpack::Verify::kFull);
-}
-
 int64_t step(Context& context, float value = 0) {
   const float x[4] = {value, 0, 0, 0};
   return *context.run({TensorView(x, {1, 4})})[3].data<int64_t>();

@@ -18,20 +18,18 @@ using aotpack::NamedViews;
 using aotpack::Tensor;
 using aotpack::TensorView;
 using aotpack::runtime::CopyOfRange;
-using aotpack::runtime::HugeMemory;
 using aotpack::runtime::HugePool;
 using aotpack::runtime::kHugePage;
+using aotpack::runtime::map_zeros;
+using aotpack::runtime::Mapping;
 
 namespace {
-
-constexpr size_t kBulk = 1 << 18;
 
 Model trained_model() {
   ArchiveWriter writer = updatable_archive();
   writer.manifest["entries"][1]["name"] = "train_step";
   writer.manifest["constants"][6]["role"] = "parameter";
-  const TempFile file(writer);
-  return Model::load(file.path(), aotpack::Verify::kFull);
+  return load(writer);
 }
 
 // Adds one to all of the state and returns the first value of "bulk".
@@ -118,7 +116,7 @@ TEST_CASE("ranges are copied by several threads; common zeros leave their destin
   for (size_t i = 0; i < kBytes; i += 64) values[i] = static_cast<uint8_t>(random());
   values.back() = 9;
   const std::vector<uint8_t> zeros(kBytes);
-  const HugeMemory memory(8 * kBytes);
+  const Mapping memory = map_zeros(8 * kBytes);
   REQUIRE(memory.data() != nullptr);
   std::vector<CopyOfRange> copies;
   for (size_t i = 0; i < 8; ++i) {
@@ -127,7 +125,7 @@ TEST_CASE("ranges are copied by several threads; common zeros leave their destin
   }
   aotpack::runtime::fill_zeros(copies, 4);
   for (const CopyOfRange& copy : copies) CHECK(std::memcmp(copy.to, copy.from, copy.bytes) == 0);
-  const HugeMemory untouched(4 * kBytes);
+  const Mapping untouched = map_zeros(4 * kBytes);
   for (size_t i = 0; i < 4; ++i) copies[i].to = untouched.data() + i * kBytes;
   aotpack::runtime::fill_zeros({copies.begin(), copies.begin() + 4}, 4);
   CHECK(resident(untouched.data(), 4 * kBytes) == 0);

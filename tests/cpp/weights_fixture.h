@@ -10,11 +10,6 @@
 
 namespace aotpack::tests {
 
-inline Model load(const ArchiveWriter& writer) {
-  const TempFile file(writer);
-  return Model::load(file.path(), aotpack::Verify::kFull);
-}
-
 inline UpdatableWeights random_weights(uint32_t seed) {
   std::mt19937 generator(seed);
   const auto draw = [&] { return static_cast<float>(generator() % 1000 + 1); };
@@ -33,7 +28,7 @@ inline NamedViews views_of(const UpdatableWeights& weights) {
   return {{"weight", TensorView(weights.weight.data(), {4})},    {"gain", TensorView(weights.gain.data(), {4})},
           {"bias", TensorView(weights.bias.data(), {4})},        {"tied", TensorView(weights.bias.data(), {4})},
           {"matrix", TensorView(weights.matrix.data(), {2, 3})}, {"count", TensorView(weights.count.data(), {1})},
-          {"bulk", TensorView(weights.bulk.data(), {1 << 18})},  {"unused", TensorView(&kUnused, {})}};
+          {"bulk", TensorView(weights.bulk.data(), {kBulk})},    {"unused", TensorView(&kUnused, {})}};
 }
 
 // What a call gives for x = {1, 2, 3, 4}.

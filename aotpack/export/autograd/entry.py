@@ -99,8 +99,8 @@ def derivatives(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 class ForwardBackward(nn.Module):
-    """Takes the place of a model, and returns its outputs with the gradients of parameters and inputs, by name. The
-    gradients of the outputs are results of `output_gradient`.
+    """Is captured instead of the model. Returns the outputs of the model and the gradients of its parameters and
+    inputs, whose keys are names. The gradients of the outputs are results of `output_gradient`.
     """
 
     def __init__(

@@ -66,8 +66,8 @@ def from_onnx(
         dynamic_shapes: as in `aot_export`, by the names of inputs. By default the symbolic dims of the file
             (`dim_param`) are dynamic, under their names; those that the model fixes become static, with a note.
         sizes: sizes of symbolic dims in the default example call.
-        constants: values of inputs that become constants of the archive, by name: what ONNX allows to be computed, but
-            an archive has to know when it is built, such as axes.
+        constants: values for inputs that the archive shall not have; keys are names of inputs. Some inputs of ONNX
+            operators, such as axes, have to be known when the archive is built.
         variants, entry: as in `aot_export`.
 
     Returns a program whose inputs have the names of the graph's inputs. It returns a dict by the names of the graph's

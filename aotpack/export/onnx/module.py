@@ -33,7 +33,7 @@ class OnnxModule(torch.nn.Module):
 
     Args:
         graph: the graph.
-        fixed: inputs that are constants of the model, by name.
+        fixed: values of the inputs that are constants instead; keys are names of inputs.
     """
 
     def __init__(self, graph: Graph, fixed: dict[str, torch.Tensor] | None = None) -> None:

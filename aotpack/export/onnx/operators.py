@@ -1,63 +1,15 @@
-"""All families of operators. Importing them fills the table."""
+"""All operators: importing this module fills the table."""
 
 from __future__ import annotations
 
-from aotpack.export.onnx.ops import (
-    attention,
-    casts,
-    control_flow,
-    elementwise,
-    features,
-    fused,
-    fused_attention,
-    images,
-    indexing,
-    linear_models,
-    normalization,
-    products,
-    quantization,
-    random,
-    recurrent,
-    reductions,
-    regions,
-    resize,
-    sequences,
-    shapes,
-    signal,
-    sizes,
-    text,
-    training,
-    trees,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-FAMILIES = (
-    attention,
-    casts,
-    control_flow,
-    elementwise,
-    features,
-    fused,
-    fused_attention,
-    images,
-    indexing,
-    linear_models,
-    normalization,
-    products,
-    quantization,
-    random,
-    recurrent,
-    reductions,
-    regions,
-    resize,
-    sequences,
-    shapes,
-    signal,
-    sizes,
-    text,
-    training,
-    trees,
-)
+from aotpack.export.onnx import ops
+
+# A file per family; those that only serve others define none.
+FAMILIES = tuple(import_module(f"{ops.__name__}.{module.name}") for module in iter_modules(ops.__path__))
 
 
 def register() -> None:
-    """Does nothing but make sure that this file, and so every family, is imported."""
+    """Does nothing but make sure that this module, and so every family, is imported."""

@@ -85,7 +85,7 @@ void Archive::end_loading() noexcept {
   if (std::none_of(constants.begin(), constants.end(), is_worth_mapping)) map_.close_descriptor();
 }
 
-PrivateMap Archive::copy_on_write(size_t index) const noexcept {
+Mapping Archive::copy_on_write(size_t index) const noexcept {
   const ConstantRecord& record = manifest_.constants[index];
   if (!is_worth_mapping(record)) return {};
   return map_.map_private(offset_of(record), record.nbytes);

@@ -38,7 +38,7 @@ class Archive {
   }
   // A copy of a constant of the model's state whose pages are the file's until they are written to. Empty for a small
   // one, which is better copied.
-  PrivateMap copy_on_write(size_t index) const noexcept;
+  Mapping copy_on_write(size_t index) const noexcept;
 
  private:
   // In the file.

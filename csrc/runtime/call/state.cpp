@@ -62,7 +62,7 @@ void State::settle(const WeightSet& weights, const Workspace& workspace, int32_t
     total += room_for(archive.manifest().constants[constant]);
   }
   if (!mapped.empty()) {
-    HugeMemory memory(total);
+    Mapping memory = map_zeros(total);
     if (memory.data() == nullptr) no_state_memory(total, archive.manifest().constants[mapped.front()]);
     std::vector<CopyOfRange> transfers;
     uint8_t* next = memory.data();
@@ -76,7 +76,7 @@ void State::settle(const WeightSet& weights, const Workspace& workspace, int32_t
     fill_zeros(transfers, threads);
     for (size_t i = 0; i < mapped.size(); ++i) {
       copies_[mapped[i]].data = transfers[i].to;
-      copies_[mapped[i]].map = PrivateMap();
+      copies_[mapped[i]].map = Mapping();
     }
     trained_ = std::move(memory);
     ++version_;
@@ -130,7 +130,7 @@ void State::reset() noexcept {
     if (copy.block != nullptr) Allocator::release_block(copy.block);
   }
   copies_.clear();
-  trained_ = HugeMemory();
+  trained_ = Mapping();
   settled_ = false;
   shared_ = false;
   ++version_;

@@ -70,7 +70,7 @@ class State {
   struct Copy {
     void* data = nullptr;
     void* block = nullptr;
-    PrivateMap map;  // empty: `data` is that of `block`, or in `trained_`
+    Mapping map;  // empty: `data` is that of `block`, or in `trained_`
   };
 
   void copy_from_device(const DLTensor& given, uint32_t constant, const Workspace& workspace);
@@ -97,7 +97,7 @@ class State {
 
   const Model& model_;
   std::vector<Copy> copies_;  // by constant; empty: there are none
-  HugeMemory trained_;        // of copies
+  Mapping trained_;           // of copies
   bool settled_ = false;      // none of what is trained is mapped
   bool shared_ = false;
   uint64_t version_ = 1;

@@ -9,7 +9,7 @@ void* HugePool::allocate(size_t bytes, size_t alignment) noexcept {
   const auto next_of = [&](const Region& region) { return (region.used + alignment - 1) & ~(alignment - 1); };
   if (regions_.empty() || next_of(regions_.back()) + bytes > kRegion) {
     try {
-      Region region{HugeMemory(kRegion)};
+      Region region{map_zeros(kRegion)};
       if (region.memory.data() == nullptr) return nullptr;
       regions_.push_back(std::move(region));
     } catch (...) {

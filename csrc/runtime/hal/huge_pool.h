@@ -22,7 +22,7 @@ class HugePool {
 
  private:
   struct Region {
-    HugeMemory memory;
+    Mapping memory;
     size_t used = 0;
     size_t live = 0;  // blocks
   };

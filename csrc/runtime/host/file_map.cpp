@@ -32,10 +32,6 @@ int open_retrying(const char* path) noexcept {
 
 }  // namespace
 
-PrivateMap::~PrivateMap() {
-  if (data_ != nullptr) ::munmap(base_, size_);
-}
-
 FileMap::FileMap(const char* path, Mode mode) : fd_(open_retrying(path)) {
   try {
     if (fd_ < 0) {
@@ -132,15 +128,13 @@ void FileMap::forget(Bytes range) noexcept {
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
-PrivateMap FileMap::map_private(size_t offset, size_t size) const noexcept {
-  PrivateMap map;
+Mapping FileMap::map_private(size_t offset, size_t size) const noexcept {
+  if (fd_ < 0) return {};
   const size_t before = offset % page_size();
-  map.size_ = before + size;
-  map.base_ = fd_ < 0 ? MAP_FAILED
-                      : ::mmap(nullptr, map.size_, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd_,
-                               static_cast<off_t>(offset - before));
-  if (map.base_ != MAP_FAILED) map.data_ = static_cast<uint8_t*>(map.base_) + before;
-  return map;
+  const size_t whole = before + size;
+  void* base = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd_, static_cast<off_t>(offset - before));
+  if (base == MAP_FAILED) return {};
+  return {base, whole, static_cast<uint8_t*>(base) + before};
 }
 
 }  // namespace aotpack::runtime

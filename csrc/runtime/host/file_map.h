@@ -2,36 +2,13 @@
 #pragma once
 
 #include <cstddef>
-#include <utility>
 
 #include "base/bytes.h"
+#include "host/mapping.h"
 #include "host/sealed_file.h"
 #include "host/source.h"
 
 namespace aotpack::runtime {
-
-// A copy of a range of a file that costs memory only where it is written to.
-class PrivateMap {
- public:
-  PrivateMap() noexcept = default;
-  ~PrivateMap();
-  PrivateMap(PrivateMap&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), base_(other.base_), size_(other.size_) {}
-  PrivateMap& operator=(PrivateMap&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(base_, other.base_);
-    std::swap(size_, other.size_);
-    return *this;
-  }
-  // The first byte of the range; NULL when there is none.
-  uint8_t* data() const noexcept { return data_; }
-
- private:
-  friend class FileMap;
-  uint8_t* data_ = nullptr;
-  void* base_ = nullptr;  // the page that it lies in
-  size_t size_ = 0;
-};
 
 // Immutable and thread-safe. The mapping is private and read-only, its pages are those of the page cache: processes
 // that map the same file share them. A write to the file changes them, and where it is shortened, touching them
@@ -62,8 +39,9 @@ class FileMap final : public Source {
   // back where they are read.
   static void forget(Bytes range) noexcept;
 
-  // A copy of its own of a range. Empty when the system has no mapping left.
-  PrivateMap map_private(size_t offset, size_t size) const noexcept;
+  // A copy of its own of a range, which costs memory only where it is written to. Empty when the system has no mapping
+  // left.
+  Mapping map_private(size_t offset, size_t size) const noexcept;
   // Done with all of the above but bytes(): gives the file's descriptor back.
   void close_descriptor() noexcept;
 

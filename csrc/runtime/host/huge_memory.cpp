@@ -22,18 +22,14 @@ void return_pages(void* memory, size_t bytes) noexcept {
   advise(memory, bytes, static_cast<size_t>(::sysconf(_SC_PAGESIZE)), MADV_DONTNEED);
 }
 
-HugeMemory::HugeMemory(size_t bytes) noexcept {
-  if (bytes == 0 || bytes > SIZE_MAX - kHugePage) return;
-  size_ = bytes + kHugePage;
-  base_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (base_ == MAP_FAILED) return;
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(base_) + kHugePage - 1) / kHugePage * kHugePage;
-  data_ = reinterpret_cast<uint8_t*>(begin);
-  advise_huge(data_, bytes);
-}
-
-HugeMemory::~HugeMemory() {
-  if (data_ != nullptr) ::munmap(base_, size_);
+Mapping map_zeros(size_t bytes) noexcept {
+  if (bytes == 0 || bytes > SIZE_MAX - kHugePage) return {};
+  const size_t size = bytes + kHugePage;
+  void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return {};
+  auto* data = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(base) + kHugePage - 1) / kHugePage * kHugePage);
+  advise_huge(data, bytes);
+  return {base, size, data};
 }
 
 }  // namespace aotpack::runtime

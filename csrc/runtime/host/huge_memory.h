@@ -3,7 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+
+#include "host/mapping.h"
 
 namespace aotpack::runtime {
 
@@ -16,27 +17,8 @@ void advise_huge(void* memory, size_t bytes) noexcept;
 // Gives the whole pages of a range of anonymous memory back to the system. They read as zeros then.
 void return_pages(void* memory, size_t bytes) noexcept;
 
-// Zeros, from the beginning of a huge page on. What is not touched costs no memory.
-class HugeMemory {
- public:
-  HugeMemory() noexcept = default;
-  // Without memory, data() is NULL.
-  explicit HugeMemory(size_t bytes) noexcept;
-  ~HugeMemory();
-  HugeMemory(HugeMemory&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), base_(other.base_), size_(other.size_) {}
-  HugeMemory& operator=(HugeMemory&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(base_, other.base_);
-    std::swap(size_, other.size_);
-    return *this;
-  }
-  uint8_t* data() const noexcept { return data_; }
-
- private:
-  uint8_t* data_ = nullptr;
-  void* base_ = nullptr;
-  size_t size_ = 0;  // of the mapping
-};
+// Zeros, from the beginning of a huge page on. What is not touched costs no memory. Empty when the system has none
+// left.
+Mapping map_zeros(size_t bytes) noexcept;
 
 }  // namespace aotpack::runtime

@@ -14,6 +14,7 @@ from onnx import AttributeProto
 
 from aotpack.export.onnx.base import dtypes
 from aotpack.export.onnx.base.errors import OnnxError
+from aotpack.export.onnx.base.table import ML
 from aotpack.export.onnx.base.values import Known, known
 
 
@@ -81,10 +82,10 @@ class Graph:
         inputs: names, without those that have initializers.
         outputs: names.
         nodes: in an order in which each comes after those whose outputs it reads.
-        initializers: constants by name, as tensors; those of `Constant` nodes too. Graphs inside of nodes have none:
-            theirs are among those of the model.
-        bound: in a graph inside of a node, its constants by name, and their names among those of the model.
-        types: what the file says of types and shapes, by value name.
+        initializers: the constants of the graph as tensors, with those of `Constant` nodes; keys are names. The graph
+            of an attribute, such as the body of a loop, has none: the graph of the model holds all constants.
+        bound: in the graph of an attribute, the name of each of its constants → that in the graph of the model.
+        types: the types and shapes that the file declares, by value name.
     """
 
     name: str
@@ -207,8 +208,7 @@ class GraphReader:
         attributes = {a.name: self._attribute(a, known) for a in proto.attribute}
         version = self._versions.get(domain, 1)
         types = tuple(self._types[n].tensor_type.elem_type if n in self._types else 0 for n in proto.input)
-        is_ml = domain == "ai.onnx.ml"
-        arrays = {n: v.numpy() for n, v in attributes.items() if is_ml and isinstance(v, torch.Tensor)}
+        arrays = {n: v.numpy() for n, v in attributes.items() if domain == ML and isinstance(v, torch.Tensor)}
         inputs, outputs = tuple(proto.input), tuple(proto.output)
         return Node(name, domain, proto.op_type, version, inputs, outputs, attributes, types, arrays)
 

@@ -1,4 +1,4 @@
-"""Runs the nodes of a graph in order, with values by name."""
+"""Runs the nodes of a graph, one after the other."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import torch
 
 from aotpack.export.onnx.base.graph import Node
 from aotpack.export.onnx.base.table import CONTRIB, operator
+from aotpack.export.onnx.ops.activations import ACTIVATIONS
 from aotpack.export.onnx.ops.products import conv, gemm
 
 Tensor = torch.Tensor
@@ -36,38 +37,16 @@ def quick_gelu(node: Node, x: Tensor) -> Tensor:
     return x * torch.sigmoid(node.get("alpha", 1.702) * x)
 
 
-def _activated(node: Node, x: Tensor, name: str, first: float | None, second: float | None) -> Tensor:
-    """An activation as fused operators name them, with its one or two parameters."""
-
-    def number(given: float | None, default: float) -> float:
-        return default if given is None else given
-
-    match name:
-        case "":
-            return x
-        case "Relu":
-            return torch.relu(x)
-        case "Tanh":
-            return torch.tanh(x)
-        case "Sigmoid":
-            return torch.sigmoid(x)
-        case "LeakyRelu":
-            return functional.leaky_relu(x, number(first, 0.01))
-        case "Clip":
-            return x.clamp(first, second)
-        case "HardSigmoid":
-            return (number(first, 0.2) * x + number(second, 0.5)).clamp(0, 1)
-        case "Elu":
-            return functional.elu(x, number(first, 1.0))
-        case "Softplus":
-            return functional.softplus(x)
-        case "Softsign":
-            return functional.softsign(x)
-        case "HardSwish":
-            return functional.hardswish(x)
-        case "Gelu":
-            return functional.gelu(x)
-    raise node.error(f"the activation {name!r} is not supported")
+def _activated(node: Node, x: Tensor, *numbers: float | None) -> Tensor:
+    """The activation that a fused operator names, with the numbers that the node has for it."""
+    name = node.get("activation", "")
+    if not name:
+        return x
+    found = ACTIVATIONS.get(name.lower())
+    if found is None:
+        raise node.error(f"the activation {name!r} is not supported")
+    given = zip(numbers, found.defaults, strict=False)
+    return found.function(x, *(default if number is None else number for number, default in given))
 
 
 # ---- products -------------------------------------------------------------------------------------------------------
@@ -92,7 +71,7 @@ def _transposed(x: Tensor, matrix: int, batch: int) -> Tensor:
 @operator("FusedGemm", domain=CONTRIB)
 def fused_gemm(node: Node, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     names = ("activation_alpha", "activation_beta")
-    return _activated(node, gemm(node, a, b, c), node.get("activation", ""), *(node.get(n) for n in names))
+    return _activated(node, gemm(node, a, b, c), *(node.get(n) for n in names))
 
 
 @operator("FusedConv", domain=CONTRIB)
@@ -100,7 +79,7 @@ def fused_conv(node: Node, x: Tensor, w: Tensor, bias: Tensor | None = None, add
     y = conv(node, x, w, bias)
     y = y if added is None else y + added
     first, second = [*(node.get("activation_params") or []), None, None][:2]
-    return _activated(node, y, node.get("activation", ""), first, second)
+    return _activated(node, y, first, second)
 
 
 @operator("NhwcConv", domain=CONTRIB)

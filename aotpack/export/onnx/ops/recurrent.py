@@ -12,38 +12,38 @@ import torch
 
 from aotpack.export.onnx.base.graph import Node
 from aotpack.export.onnx.base.table import operator
+from aotpack.export.onnx.ops.activations import ACTIVATIONS
 from aotpack.export.torch_compat.higher_order import scan_of
 
 Tensor = torch.Tensor
 Step = Callable[..., tuple[Tensor, ...]]
 
-# Functions of the gates, with the defaults of their two numbers.
-_FUNCTIONS: dict[str, tuple[Callable[[Tensor, float, float], Tensor], float, float]] = {
-    "relu": (lambda x, a, b: torch.relu(x), 0, 0),
-    "tanh": (lambda x, a, b: torch.tanh(x), 0, 0),
-    "sigmoid": (lambda x, a, b: torch.sigmoid(x), 0, 0),
-    "affine": (lambda x, a, b: a * x + b, 1.0, 0.0),
-    "leakyrelu": (lambda x, a, b: torch.where(x >= 0, x, a * x), 0.01, 0),
-    "thresholdedrelu": (lambda x, a, b: torch.where(x >= a, x, 0.0), 1.0, 0),
-    "scaledtanh": (lambda x, a, b: a * torch.tanh(b * x), 1.0, 1.0),
-    "hardsigmoid": (lambda x, a, b: (a * x + b).clamp(0, 1), 0.2, 0.5),
-    "elu": (lambda x, a, b: torch.where(x >= 0, x, a * torch.expm1(x)), 1.0, 0),
-    "softsign": (lambda x, a, b: x / (1 + x.abs()), 0, 0),
-    "softplus": (lambda x, a, b: torch.nn.functional.softplus(x), 0, 0),
-}
-
 
 class Layer:
     """What LSTM, GRU and RNN have in common.
 
+    Args:
+        inputs: of the node: x, weights of the input and of the state, and as far as it has them biases, lengths and the
+            initial state.
+        gates: how many the layer has.
+        usual: names of the functions that torch's layer has.
+
     Attributes:
         directions: 1, or 2 for a layer in both.
         x: [time, batch, features].
+        w, r: weights of the input and of the state: [directions, gates * hidden, features or hidden].
+        biases: of the input and of the state: [directions, gates * hidden].
+        initial: the state before the first step, as the node has it; None: zeros.
         reverse: by direction, whether it goes from the end.
     """
 
-    def __init__(self, node: Node, x: Tensor, lengths: Tensor | None, usual: Sequence[str]) -> None:
+    def __init__(self, node: Node, inputs: Sequence[Tensor | None], gates: int, usual: Sequence[str]) -> None:
+        x, w, r, bias, lengths, self.initial = [*inputs, None, None, None][:6]
+        if x is None or w is None or r is None:
+            raise node.error("it has no input, or no weights")
         self.node = node
+        self.w, self.r, self.hidden = w, r, r.shape[-1]
+        self.biases = _split_bias(bias, w, gates, self.hidden)
         self.by_batch = bool(node.get("layout", 0))
         self.x = x.transpose(0, 1) if self.by_batch else x
         self.lengths = lengths
@@ -56,6 +56,11 @@ class Layer:
         self.functions = [_function(name, *numbers) for name in names]
         self.clip = node.get("clip")
 
+    @property
+    def bias(self) -> Tensor:
+        """The sum of both biases."""
+        return self.biases[0] + self.biases[1]
+
     def of(self, direction: int) -> list[Callable[[Tensor], Tensor]]:
         """The functions of a direction."""
         each = len(self.functions) // self.directions
@@ -64,10 +69,10 @@ class Layer:
     def clipped(self, x: Tensor) -> Tensor:
         return x if not self.clip else x.clamp(-self.clip, self.clip)
 
-    def state(self, given: Tensor | None, size: int) -> Tensor:
+    def state(self, given: Tensor | None) -> Tensor:
         """[directions, batch, hidden]."""
         if given is None:
-            return torch.zeros([self.directions, self.x.shape[1], size], dtype=self.x.dtype)
+            return torch.zeros([self.directions, self.x.shape[1], self.hidden], dtype=self.x.dtype)
         return given.transpose(0, 1) if self.by_batch else given
 
     def outputs(self, y: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
@@ -121,11 +126,10 @@ class Layer:
 
 
 def _function(name: str, alphas: Any, betas: Any) -> Callable[[Tensor], Tensor]:
-    function, alpha, beta = _FUNCTIONS[name]
+    activation = ACTIVATIONS[name]
     # Numbers are listed for the functions that have them, in order.
-    a = next(alphas, alpha) if alpha else 0.0
-    b = next(betas, beta) if name in ("affine", "scaledtanh", "hardsigmoid") else 0.0
-    return lambda x: function(x, a, b)
+    numbers = [next(given, default) for given, default in zip((alphas, betas), activation.defaults, strict=False)]
+    return lambda x: activation.function(x, *numbers)
 
 
 def _split_bias(bias: Tensor | None, like: Tensor, gates: int, hidden: int) -> tuple[Tensor, Tensor]:
@@ -142,12 +146,10 @@ def _ordered(weight: Tensor, order: Sequence[int], hidden: int) -> Tensor:
     return torch.cat(parts)
 
 
-def _torch_weights(
-    layer: Layer, w: Tensor, r: Tensor, biases: tuple[Tensor, Tensor], order: Sequence[int], hidden: int
-) -> list[Tensor]:
+def _torch_weights(layer: Layer, order: Sequence[int]) -> list[Tensor]:
     weights = []
     for i in range(layer.directions):
-        weights += [_ordered(each[i], order, hidden) for each in (w, r, *biases)]
+        weights += [_ordered(each[i], order, layer.hidden) for each in (layer.w, layer.r, *layer.biases)]
     return weights
 
 
@@ -166,26 +168,15 @@ def _of_torch(layer: Layer, function: Any, states: Any, weights: list[Tensor]) -
 
 
 @operator("LSTM")
-def lstm(
-    node: Node,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    bias: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-    c: Tensor | None = None,
-    peepholes: Tensor | None = None,
-) -> tuple[Tensor, ...]:
-    layer = Layer(node, x, lengths, ("sigmoid", "tanh", "tanh"))
-    hidden = r.shape[-1]
-    biases = _split_bias(bias, w, 4, hidden)
-    states = [layer.state(h, hidden), layer.state(c, hidden)]
+def lstm(node: Node, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+    layer = Layer(node, inputs[:6], 4, ("sigmoid", "tanh", "tanh"))
+    cells, peepholes = [*inputs[6:], None, None][:2]
+    states = [layer.state(layer.initial), layer.state(cells)]
     if _by_torch(layer) and peepholes is None and not node.get("input_forget", 0):
-        weights = _torch_weights(layer, w, r, biases, (0, 2, 3, 1), hidden)
+        weights = _torch_weights(layer, (0, 2, 3, 1))
         return _of_torch(layer, torch.lstm, [s.contiguous() for s in states], weights)
     if peepholes is None:
-        peepholes = torch.zeros([layer.directions, 3 * hidden], dtype=x.dtype)
+        peepholes = torch.zeros([layer.directions, 3 * layer.hidden], dtype=layer.x.dtype)
 
     def step_of(direction: int) -> Step:
         f, g, k = layer.of(direction)
@@ -202,26 +193,16 @@ def lstm(
 
         return step
 
-    return layer.outputs(*layer.run(step_of, states, [w, r, biases[0] + biases[1], peepholes]))
+    return layer.outputs(*layer.run(step_of, states, [layer.w, layer.r, layer.bias, peepholes]))
 
 
 @operator("GRU")
-def gru(
-    node: Node,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    bias: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-) -> tuple[Tensor, ...]:
-    layer = Layer(node, x, lengths, ("sigmoid", "tanh"))
-    hidden = r.shape[-1]
-    biases = _split_bias(bias, w, 3, hidden)
-    state = layer.state(h, hidden)
+def gru(node: Node, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+    layer = Layer(node, inputs, 3, ("sigmoid", "tanh"))
+    state = layer.state(layer.initial)
     after = bool(node.get("linear_before_reset", 0))
     if _by_torch(layer) and after:
-        weights = _torch_weights(layer, w, r, biases, (1, 0, 2), hidden)
+        weights = _torch_weights(layer, (1, 0, 2))
         return _of_torch(layer, torch.gru, state.contiguous(), weights)
 
     def step_of(direction: int) -> Step:
@@ -239,25 +220,15 @@ def gru(
 
         return step
 
-    return layer.outputs(*layer.run(step_of, [state], [w, r, *biases]))
+    return layer.outputs(*layer.run(step_of, [state], [layer.w, layer.r, *layer.biases]))
 
 
 @operator("RNN")
-def rnn(
-    node: Node,
-    x: Tensor,
-    w: Tensor,
-    r: Tensor,
-    bias: Tensor | None = None,
-    lengths: Tensor | None = None,
-    h: Tensor | None = None,
-) -> tuple[Tensor, ...]:
-    layer = Layer(node, x, lengths, ("tanh",))
-    hidden = r.shape[-1]
-    biases = _split_bias(bias, w, 1, hidden)
-    state = layer.state(h, hidden)
+def rnn(node: Node, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+    layer = Layer(node, inputs, 1, ("tanh",))
+    state = layer.state(layer.initial)
     if _by_torch(layer):
-        weights = _torch_weights(layer, w, r, biases, (0,), hidden)
+        weights = _torch_weights(layer, (0,))
         return _of_torch(layer, torch.rnn_tanh, state.contiguous(), weights)
 
     def step_of(direction: int) -> Step:
@@ -269,4 +240,4 @@ def rnn(
 
         return step
 
-    return layer.outputs(*layer.run(step_of, [state], [w, r, biases[0] + biases[1]]))
+    return layer.outputs(*layer.run(step_of, [state], [layer.w, layer.r, layer.bias]))
