@@ -38,5 +38,7 @@ def open_session(artifact: str, inputs: list[str], threads: int) -> Any:
 def to_numpy(result: Any) -> list[Any]:
     import numpy as np
 
+    if isinstance(result, dict):
+        result = tuple(result.values())
     outputs = result if isinstance(result, (tuple, list)) else (result,)
     return [np.asarray(output) for output in outputs]

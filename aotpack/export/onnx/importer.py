@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 
 from aotpack.errors import CaptureError, UnsupportedOperatorError
@@ -18,15 +16,12 @@ from aotpack.export.ir.program import Program
 from aotpack.export.onnx import operators
 from aotpack.export.onnx.base import dtypes
 from aotpack.export.onnx.base.errors import OnnxError
-from aotpack.export.onnx.base.graph import Graph, type_text
+from aotpack.export.onnx.base.graph import Graph
 from aotpack.export.onnx.base.table import find
+from aotpack.export.onnx.example import example_call, symbolic_dims
 from aotpack.export.onnx.module import OnnxModule
 from aotpack.export.onnx.reading import ModelLike, OnnxModel, read_model
 from aotpack.export.symbolic_shapes.declared import Note
-
-# Sizes of the example call, for dims in the order in which they occur. They differ, so that none is taken for another.
-_SIZES = (2, 5, 7, 11, 13, 17, 19, 23)
-_IMAGE_SIZES = (64, 96, 80, 48)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +91,10 @@ def load_onnx(
     graph = read.graph
     fixed = {name: _constant(graph, name, value) for name, value in (constants or {}).items()}
     module = OnnxModule(graph, fixed)
-    call = tuple(map(_argument, args)) if args is not None else _example(graph, module.inputs, sizes or {})
+    call = tuple(map(_argument, args)) if args is not None else example_call(graph, module.inputs, sizes or {})
     if len(call) != len(module.inputs):
         raise OnnxError(f"the model has {len(module.inputs)} inputs ({', '.join(module.inputs)}), got {len(call)}")
-    return OnnxSource(read, module, call, _symbolic(graph, module, call))
+    return OnnxSource(read, module, call, symbolic_dims(graph, module, call))
 
 
 def capture_onnx(
@@ -175,9 +170,6 @@ def check_operators(model: OnnxModel) -> None:
     )
 
 
-# ---- the example call -----------------------------------------------------------------------------------------------
-
-
 def _argument(value: Any) -> Any:
     if value is None:
         return None
@@ -195,59 +187,3 @@ def _tensor(value: Any) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value
     return dtypes.from_numpy(np.array(value))
-
-
-def _example(graph: Graph, names: Sequence[str], sizes: Mapping[str, int]) -> tuple[torch.Tensor, ...]:
-    generator = torch.Generator().manual_seed(0)
-    chosen: dict[str, int] = dict(sizes)
-    plain, images = list(_SIZES), list(_IMAGE_SIZES)
-    made = []
-    for name in names:
-        proto = graph.types.get(name)
-        if proto is None or not proto.HasField("tensor_type") or not proto.tensor_type.HasField("shape"):
-            text = "no type" if proto is None else f"the type {type_text(proto)} without sizes"
-            raise OnnxError(f"the input {name!r} has {text} in the file", hint="pass an example call as `args`")
-        shape = []
-        dims = proto.tensor_type.shape.dim
-        for axis, dim in enumerate(dims):
-            if dim.HasField("dim_value"):
-                shape.append(dim.dim_value)
-                continue
-            key = dim.dim_param or f"{name}_{axis}"
-            if key not in chosen:
-                pool = images if len(dims) >= 4 and axis >= 2 else plain
-                chosen[key] = pool.pop(0) if pool else 29 + len(chosen)
-            shape.append(chosen[key])
-        made.append(_random(shape, dtypes.torch_dtype(proto.tensor_type.elem_type), generator))
-    return tuple(made)
-
-
-def _random(shape: Sequence[int], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    if dtype.is_floating_point or dtype.is_complex:
-        return torch.randn(list(shape), generator=generator).to(dtype)
-    # Indices and masks: valid for nearly all that reads them.
-    return torch.randint(0, 2, list(shape), generator=generator).to(dtype)
-
-
-def _symbolic(graph: Graph, module: OnnxModule, args: Sequence[Any]) -> dict[str, dict[int, str]]:
-    """The symbolic dims of inputs, by parameter and axis."""
-    shapes: dict[str, dict[int, str]] = {}
-    for name, parameter, value in zip(module.inputs, module.parameter_names, args, strict=True):
-        proto = graph.types.get(name)
-        if proto is None or not isinstance(value, torch.Tensor) or not proto.HasField("tensor_type"):
-            continue
-        axes = {}
-        for axis, dim in enumerate(proto.tensor_type.shape.dim):
-            if not dim.HasField("dim_value"):
-                axes[axis] = _dim_name(dim) or f"{parameter}_{axis}"
-        if axes:
-            shapes[parameter] = axes
-    return shapes
-
-
-def _dim_name(dim: onnx.TensorShapeProto.Dimension) -> str:
-    """The name as that of a dim; "" for formulas, which stand for sizes of their own."""
-    name = dim.dim_param
-    if re.search(r"[-+*/() ]", name):
-        return ""
-    return re.sub(r"\W", "_", name) if name and not name[0].isdigit() else ""

@@ -81,3 +81,19 @@ def test_errors_name_the_node() -> None:
     proto.graph.node[0].name = "sum of both"
     with pytest.raises(OnnxError, match=r"sum of both \(Add, opset 18\)"):
         load_onnx(proto).module(torch.ones(2), torch.ones(3))
+
+
+def test_dims_of_minus_one_are_those_of_the_call() -> None:
+    """So do converters write them that know no symbolic dims."""
+    proto = model("g (float[batch, 3] x) => (float[batch, 3] y) { y = Neg(x) }")
+    for value in (proto.graph.input[0], proto.graph.output[0]):
+        value.type.tensor_type.shape.dim[0].dim_value = -1
+    assert str(from_onnx(proto).signature).startswith("forward(x: float32[x_0, 3])")
+
+
+@pytest.mark.parametrize("size", [-2, 1 << 40, 1 << 62])
+def test_sizes_of_which_no_example_can_be_made(size: int) -> None:
+    proto = model("g (float[batch, 3] x) => (float[batch, 3] y) { y = Neg(x) }")
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = size
+    with pytest.raises(OnnxError, match=rf"'x' is FLOAT\[{size}, 3\] in the file, of which no example"):
+        load_onnx(proto)

@@ -28,7 +28,7 @@ class _Axis:
     Attributes:
         size, new: the sizes before and after.
         scale: their ratio as the node has it.
-        roi: the part that is cropped, from 0 to 1; of `tf_crop_and_resize` alone.
+        roi: the part that is cropped, from 0 to 1, as numbers or tensors; of `tf_crop_and_resize` alone.
     """
 
     size: Any
@@ -39,6 +39,11 @@ class _Axis:
     @property
     def is_static(self) -> bool:
         return all(isinstance(v, (int, float)) for v in (self.size, self.new, self.scale, *self.roi))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is cropped, as far as it is known."""
+        return all(isinstance(v, (int, float)) for v in self.roi) and self.roi == (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -175,7 +180,7 @@ def _computed(node: Node, x: Tensor, axes: Sequence[tuple[int, _Axis]], kernel: 
     else:
         y = x.to(torch.float64 if dtype in (torch.int32, torch.int64, torch.uint32, torch.uint64) else torch.float32)
     for place, axis in axes:
-        cropped = kernel.coordinates == "tf_crop_and_resize" and axis.roi != (0.0, 1.0)
+        cropped = kernel.coordinates == "tf_crop_and_resize" and not axis.is_whole
         same = isinstance(axis.scale, (int, float)) and axis.scale == 1 and _is_same(axis.size, axis.new)
         if not same or cropped:
             y = _resized(y, place, axis, kernel)
@@ -255,7 +260,8 @@ def resize(node: Node, x: Tensor, roi: Any = None, scales: Any = None, sizes: An
     if kernel.coordinates == "tf_crop_and_resize":
         if _is_empty(roi):
             raise node.error("it crops, but has no input roi")
-        part = as_numbers(roi)
+        # Tensors, where the call computes them: nothing but places of elements depends on them.
+        part = roi.flat() if isinstance(roi, Known) else list(roi.reshape(-1).to(torch.float32).unbind())
         if len(part) != 2 * len(axes):
             raise node.error(f"roi has {len(part)} numbers, not {2 * len(axes)}")
     if _is_empty(sizes):
