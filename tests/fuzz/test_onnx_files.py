@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.support.archives import ROOT
+from tests.support.torchless import ROOT
 
 pytest.importorskip("torch")
 pytest.importorskip("onnx")

@@ -22,6 +22,7 @@ from aotpack.export.onnx.base.errors import OnnxError
 from aotpack.export.onnx.base.graph import Graph, GraphReader
 from aotpack.export.onnx.base.table import CONTRIB, find
 from aotpack.export.onnx.external import TensorReader
+from aotpack.export.onnx.messages import graphs, inner_tensors, nodes, texts
 
 # Bytes of a constant from which it is kept out of what onnx's checker and inliner copy.
 _LARGE = 1024
@@ -97,6 +98,10 @@ def _decoded(data: bytes, what: str) -> onnx.ModelProto:
         raise OnnxError(f"{what} is not an ONNX file: {error}") from error
     if not proto.HasField("graph") or not proto.ir_version:
         raise OnnxError(f"{what} is not an ONNX model: it has no graph")
+    # Protobuf gives what is not UTF-8 as bytes.
+    for text in texts(proto):
+        if not isinstance(text, str):
+            raise OnnxError(f"{what} is not an ONNX model: the name {text!r} is not UTF-8")
     return proto
 
 
@@ -132,7 +137,7 @@ def _taken_apart(proto: onnx.ModelProto, read: TensorReader) -> dict[str, torch.
     copies = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(copies)
-    for tensor in _inner_tensors(proto):
+    for tensor in inner_tensors(proto):
         if tensor.data_location == TensorProto.EXTERNAL:
             value = read(tensor)
             if value.dtype in (torch.bfloat16,) or not dtypes.is_supported(tensor.data_type):
@@ -142,22 +147,6 @@ def _taken_apart(proto: onnx.ModelProto, read: TensorReader) -> dict[str, torch.
             tensor.data_location = TensorProto.DEFAULT
             tensor.raw_data = data
     return large
-
-
-def _inner_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    def of_nodes(nodes: object) -> Iterator[onnx.TensorProto]:
-        for node in nodes:  # type: ignore[attr-defined]
-            for attribute in node.attribute:
-                if attribute.HasField("t"):
-                    yield attribute.t
-                yield from attribute.tensors
-                for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                    yield from graph.initializer
-                    yield from of_nodes(graph.node)
-
-    yield from of_nodes(proto.graph.node)
-    for function in proto.functions:
-        yield from of_nodes(function.node)
 
 
 # Operators of ONNX Runtime that its tools write without their domain.
@@ -183,10 +172,30 @@ def _with_types(proto: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         OnnxError: a node has inputs of types that its operator does not take.
     """
+    _check_ranks(proto)
     try:
         return onnx.shape_inference.infer_shapes(proto, check_type=True)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
         raise OnnxError(f"the types of the model are wrong: {_brief(error)}") from error
+
+
+# Operators with an input that is a shape, for whose result onnx makes as many dims as the shape has elements.
+_OF_SHAPES = {"Expand", "ConstantOfShape", "Reshape", "AffineGrid", "MaxUnpool", "CenterCropPad", "Tile", "Resize"}
+_MOST_DIMS = 1 << 20
+
+
+def _check_ranks(proto: onnx.ModelProto) -> None:
+    """Refuses results with more dims than memory holds."""
+    long = {
+        value.name
+        for graph in graphs(proto.graph)
+        for value in (*graph.input, *graph.value_info)
+        if any(dim.dim_value > _MOST_DIMS for dim in value.type.tensor_type.shape.dim)
+        and len(value.type.tensor_type.shape.dim) == 1
+    }
+    for node in nodes(proto.graph) if long else ():
+        if node.op_type in _OF_SHAPES and not long.isdisjoint(list(node.input)[node.op_type != "ConstantOfShape" :]):
+            raise OnnxError(f"the node {node.name or node.op_type!r} has a result with too many dims")
 
 
 def _brief(error: BaseException) -> str:
@@ -218,26 +227,17 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph and of those inside."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                yield from _nodes(inner)
-
-
 def _key(node: onnx.NodeProto) -> tuple[str, str]:
     return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
 
 
 def _operators(proto: onnx.ModelProto) -> Iterator[tuple[str, str]]:
-    return map(_key, _nodes(proto.graph))
+    return map(_key, nodes(proto.graph))
 
 
 def _state_defaults(proto: onnx.ModelProto, keys: set[tuple[str, str]], versions: Mapping[str, int]) -> None:
     """States the defaults of attributes, which the inliner does not pass to the bodies of functions."""
-    for node in _nodes(proto.graph):
+    for node in nodes(proto.graph):
         if _key(node) not in keys:
             continue
         stated = {attribute.name for attribute in node.attribute}

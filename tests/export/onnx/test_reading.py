@@ -131,3 +131,18 @@ def test_operators_that_are_missing_are_listed_together() -> None:
 def test_strings_are_refused() -> None:
     with pytest.raises(OnnxError, match="STRING are not supported"):
         load_onnx(model("g (string[2] x) => (string[2] y) { y = Identity(x) }"))
+
+
+def test_names_are_utf8() -> None:
+    data = model("g (float[2] x) => (float[2] y) { y = Neg(x) }").SerializeToString()
+    assert data.count(b"Neg") == 1
+    with pytest.raises(OnnxError, match="is not UTF-8"):
+        read_model(data.replace(b"Neg", b"\xff\xfe\xff"))
+
+
+def test_results_have_dims_that_memory_holds() -> None:
+    """The type inference of onnx would make as many dims as the shape has elements."""
+    proto = model("g (float[2] x, int64[n] shape) => (float[a] y) { y = Expand(x, shape) }")
+    proto.graph.input[1].type.tensor_type.shape.dim[0].dim_value = 1 << 40
+    with pytest.raises(OnnxError, match="too many dims"):
+        read_model(proto)
