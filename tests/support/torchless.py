@@ -109,6 +109,16 @@ class Torchless:
         self._process.wait()
 
 
+def _equal(a: Any, b: Any) -> bool:
+    """Whether tensors have equal elements, NaN and NaN among them."""
+    import torch
+
+    if a.is_floating_point() and a.dtype.itemsize == 1:
+        # torch has few functions for them.
+        a, b = a.float(), b.float()
+    return torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
 class RemoteModel:
     """A model, entry or context of the other process."""
 
@@ -126,7 +136,7 @@ class RemoteModel:
         def write_back(before: Any, now: Any) -> None:
             if isinstance(before, torch.Tensor):
                 value = to_tensor(now)
-                if not torch.equal(before.detach().nan_to_num(), value.nan_to_num()):
+                if not _equal(before.detach(), value):
                     with torch.no_grad():
                         before.copy_(value)
             elif isinstance(before, dict):
