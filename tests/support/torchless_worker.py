@@ -22,15 +22,16 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     dtype = np.dtype(_OTHERS.get(array.dtype, array.dtype))
     if not array.data:
         return np.empty(array.shape, dtype)
-    flat = np.frombuffer(bytearray(array.data), dtype)
-    return np.lib.stride_tricks.as_strided(flat, array.shape, [s * dtype.itemsize for s in array.strides])
+    return np.ndarray(array.shape, dtype, bytearray(array.data), 0, [s * dtype.itemsize for s in array.strides])
 
 
 def to_array(value: Any) -> Array:
     value = np.asarray(value)
     strides = tuple(step // value.itemsize for step in value.strides)
     extent = 1 + sum((size - 1) * step for size, step in zip(value.shape, strides, strict=True)) if value.size else 0
-    flat = np.lib.stride_tricks.as_strided(value, (extent,), (value.itemsize,))
+    # As plain bytes: numpy has no name of the dtypes of ml_dtypes.
+    raw = value.view(np.dtype(f"V{value.itemsize}"))
+    flat = np.lib.stride_tricks.as_strided(raw, (extent,), (value.itemsize,))
     return Array(str(value.dtype), value.shape, strides, flat.tobytes())
 
 
