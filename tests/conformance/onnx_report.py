@@ -29,7 +29,7 @@ def table(cases: Mapping[str, OnnxCase], endings: Mapping[str, tuple[str, str]])
     lines = [
         f"With onnx {onnx.__version__}:",
         "",
-        "| | numeric cases | pass | refused | fail | with strings |",
+        "| | numeric cases | pass | refused | fail | not compared |",
         "|---|---|---|---|---|---|",
     ]
     total: Counter[str] = Counter()
