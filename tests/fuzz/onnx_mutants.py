@@ -136,14 +136,14 @@ def _other_message(field: FieldDescriptor, proto: onnx.ModelProto, models: Seque
     kind = field.message_type
     source = proto if random.random() < 0.5 else onnx.ModelProto.FromString(random.choice(models))
     found = [message for message in _messages(source) if message.DESCRIPTOR is kind]
-    made: Message = getattr(onnx, kind.name)() if "." not in kind.full_name.partition("onnx.")[2] else _nested(kind)
+    made = _empty(kind)
     if found and random.random() < 0.95:
         made.CopyFrom(random.choice(found))
     return made
 
 
-def _nested(kind: Any) -> Message:
-    """A message of a type that is declared inside of others."""
+def _empty(kind: Any) -> Message:
+    """A message of a type, which may be declared inside of another."""
     place: Any = onnx
     for part in kind.full_name.split(".")[1:]:
         place = getattr(place, part)
