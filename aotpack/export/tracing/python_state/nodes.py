@@ -181,14 +181,18 @@ class Hooks(Node):
 
 
 class Globals(Items):
-    """Those globals of a Python module that functions of the model name."""
+    """Those globals of a Python module that functions of the model name.
+
+    Modules among them are not state: an import that was undone would not be repeated, as Python keeps what it imported.
+    """
 
     def __init__(self, owner: dict[str, Any], label: str) -> None:
         super().__init__(owner, label, "")
         self.names: set[str] = set()
 
     def read(self) -> dict[Any, Any]:
-        return {name: self.owner[name] for name in self.names if name in self.owner}
+        found = ((name, self.owner[name]) for name in self.names if name in self.owner)
+        return {name: value for name, value in found if not issubclass(type(value), types.ModuleType)}
 
     def entry_label(self, key: Any) -> str:
         return f"the global {key!r} of {self.label}"

@@ -178,11 +178,12 @@ class Snapshot:
             table = self._tables[id(owner)] = Globals(owner, label)
             self.entries.append((table, {}))
         entries = next(entries for node, entries in self.entries if node is table)
-        for name in names - table.names:
-            table.names.add(name)
-            if name in owner:
-                entries[name] = owner[name]
-                self._add(owner[name], table.entry_label(name), name)
+        new = names - table.names
+        table.names |= new
+        for name, value in table.read().items():
+            if name in new:
+                entries[name] = value
+                self._add(value, table.entry_label(name), name)
 
     def _add(self, value: Any, label: str, name: str) -> None:
         self._found(value)
