@@ -1,0 +1,1 @@
+"""ONNX files of other people and of exporters, as archives, against ONNX Runtime."""
