@@ -18,6 +18,7 @@ from aotpack.export.onnx.base import dtypes
 from aotpack.export.onnx.base.errors import OnnxError
 from aotpack.export.onnx.base.graph import Graph
 from aotpack.export.onnx.base.table import find
+from aotpack.export.onnx.conditioning import with_sensitivity
 from aotpack.export.onnx.example import example_call, symbolic_dims
 from aotpack.export.onnx.module import OnnxModule
 from aotpack.export.onnx.reading import ModelLike, OnnxModel, read_model
@@ -33,12 +34,14 @@ class OnnxSource:
         module: its graph as a module.
         args: an example call.
         shapes: the symbolic dims of the file, by parameter name: axis → name.
+        made_up: whether the call consists of random numbers.
     """
 
     model: OnnxModel
     module: OnnxModule
     args: tuple[Any, ...]
     shapes: dict[str, dict[int, str]]
+    made_up: bool = False
 
 
 def from_onnx(
@@ -94,7 +97,7 @@ def load_onnx(
     call = tuple(map(_argument, args)) if args is not None else example_call(graph, module.inputs, sizes or {})
     if len(call) != len(module.inputs):
         raise OnnxError(f"the model has {len(module.inputs)} inputs ({', '.join(module.inputs)}), got {len(call)}")
-    return OnnxSource(read, module, call, symbolic_dims(graph, module, call))
+    return OnnxSource(read, module, call, symbolic_dims(graph, module, call), made_up=args is None)
 
 
 def capture_onnx(
@@ -113,6 +116,8 @@ def capture_onnx(
         if isinstance(dynamic_shapes, Mapping):
             dynamic_shapes = {names.get(key, key): value for key, value in dynamic_shapes.items()}
         program = aot_export(source.module, source.args, dynamic_shapes=dynamic_shapes, **how)
+    if source.made_up:
+        program = with_sensitivity(program, source.module, source.args)
     return replace(program, name=source.model.name)
 
 

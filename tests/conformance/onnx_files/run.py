@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime
 
 import aotpack
+from aotpack.errors import AotpackError
 from aotpack.spec import DimRef, Signature
 from tests.conformance.onnx_files.case import Array, FileCase, Sizes, default
 from tests.conformance.onnx_files.cases import find
@@ -89,7 +90,7 @@ def compare(case: FileCase, file: str, archive: str) -> dict[str, Any]:
         start = time.perf_counter()
         try:
             results = model(*inputs.values())
-        except aotpack.AotpackError as error:
+        except AotpackError as error:
             calls.append({"shapes": shapes, "error": 0.0, "problem": f"{type(error).__name__}: {error}"[:300]})
             continue
         seconds = time.perf_counter() - start
