@@ -121,7 +121,9 @@ class Layer:
                 result = torch.where(inside, result, torch.zeros_like(result))
             return [*(n.clone() for n in new), result.clone()]
 
-        found = scan_of(combine, [s.contiguous() for s in states], [x.contiguous(), *masks], weights)
+        # Initial states may be one tensor, and both biases are parts of one: torch rejects inputs that share memory.
+        weights = [weight.clone() if weight.dim() == 1 else weight for weight in weights]
+        found = scan_of(combine, [s.clone() for s in states], [x.contiguous(), *masks], weights)
         return [found[-1], *found[:-1]]
 
 
