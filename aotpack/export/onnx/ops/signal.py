@@ -71,6 +71,9 @@ def stft(node: Node, x: Tensor, step: Any, window: Tensor | None = None, length:
     if hop <= 0 or size <= 0:
         raise node.error(f"frames of {size} elements, one each {hop}, are not possible")
     dtype = x.dtype
+    if x.dim() == 2:
+        # Files have real signals without the last dim, as ONNX Runtime accepts them.
+        x = x.unsqueeze(-1)
     numbers = _complex(node, x.float() if dtype in (torch.float16, torch.bfloat16) else x)
     frames = numbers.unfold(1, size, hop)
     if window is not None:
