@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.conformance.onnx_files import wheels
+from tests.conformance.onnx_files import made, wheels
 from tests.conformance.onnx_files.case import FileCase
 
-CASES: tuple[FileCase, ...] = wheels.CASES
+CASES: tuple[FileCase, ...] = (*wheels.CASES, *made.CASES)
 
 
 def find(name: str) -> FileCase:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from aotpack.export import from_onnx
 from tests.export.onnx.one_node import by_onnxruntime, feed, imported, one_node, same
@@ -17,6 +18,7 @@ def test_gru_with_lengths() -> None:
     x, w, r, b = (random.standard_normal(shape).astype(np.float32) for shape in shapes)
     inputs = [x, w, r, b, np.array([5, 3], np.int32)]
     made = one_node("GRU", inputs, constants=(1, 2, 3), direction="bidirectional", hidden_size=4, linear_before_reset=1)
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("o0", TensorProto.FLOAT, [5, 2, 2, 4]))
     arrays = feed(made, inputs)
     result = by_onnxruntime(made, arrays)[0]
     same(imported(made, arrays)[0], result, 1e-5)
