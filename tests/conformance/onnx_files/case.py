@@ -26,6 +26,8 @@ class FileCase:
             The first are those of the example call.
         kinds: of inputs, by name; others are normal numbers, or 0 and 1 for integers.
         constants: values of inputs that become constants, as JSON.
+        twin: the path of a file of the same wheel that computes the same by other operators: the reference where those of
+            the file are imprecise in ONNX Runtime.
     """
 
     name: str
@@ -34,6 +36,7 @@ class FileCase:
     calls: tuple[Sizes, ...] = ({}, {})
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
+    twin: str = ""
 
 
 def default(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:

@@ -37,7 +37,7 @@ def make(name: str, path: Path) -> None:
     module, args, axes = {"cnn": _cnn, "transformer": _transformer, "lstm": _lstm, "gpt2": _gpt2}[network]()
     with torch.no_grad():
         if exporter == "dynamo":
-            shapes = {key: dict(sizes) for key, sizes in axes.items()}
+            shapes = tuple(dict(sizes) for sizes in axes.values())
             how: dict[str, Any] = {"dynamo": True, "dynamic_shapes": shapes}
         else:
             how = {"dynamo": False, "dynamic_axes": axes}

