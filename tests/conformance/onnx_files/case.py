@@ -26,8 +26,8 @@ class FileCase:
             The first are those of the example call.
         kinds: of inputs, by name; others are normal numbers, or 0 and 1 for integers.
         constants: values of inputs that become constants, as JSON.
-        twin: the path of a file of the same wheel that computes the same by other operators: the reference where those of
-            the file are imprecise in ONNX Runtime.
+        twin: the path of a file of the same wheel that computes the same by other operators, which is the reference:
+            those of the file itself are imprecise in ONNX Runtime.
     """
 
     name: str

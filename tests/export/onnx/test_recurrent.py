@@ -1,12 +1,15 @@
-"""Recurrent layers that are scans: capture rejects inputs of a scan that share memory."""
+"""Recurrent layers: scans, whose inputs may not share memory, and dynamic lengths."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from aotpack.export import from_onnx
+import aotpack
+from aotpack.export import BuildOptions, build_archive, from_onnx
 from tests.export.onnx.one_node import by_onnxruntime, feed, imported, one_node, same
 
 pytestmark = pytest.mark.torch
@@ -23,3 +26,19 @@ def test_gru_with_lengths() -> None:
     result = by_onnxruntime(made, arrays)[0]
     same(imported(made, arrays)[0], result, 1e-5)
     assert from_onnx(made, list(arrays.values())).signature.outputs[0].shape == result.shape
+
+
+def test_length_of_an_lstm_is_dynamic(tmp_path: Path, cache_dir: Path) -> None:
+    random = np.random.default_rng(0)
+    x, w, r, b = (
+        random.standard_normal(shape).astype(np.float32) for shape in [(5, 1, 3), (2, 16, 3), (2, 16, 4), (2, 32)]
+    )
+    made = one_node("LSTM", [x, w, r, b], constants=(1, 2, 3), direction="bidirectional", hidden_size=4)
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "length"
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("o0", TensorProto.FLOAT, ["length", 2, 1, 4]))
+    path = tmp_path / "lstm.aotpack"
+    build_archive(from_onnx(made), path, options=BuildOptions(cache_dir=cache_dir))
+    archive = aotpack.load(path, num_threads=1)
+    for length in (1, 9):
+        x = random.standard_normal((length, 1, 3)).astype(np.float32)
+        np.testing.assert_allclose(np.asarray(archive(x)["o0"]), by_onnxruntime(made, {"i0": x})[0], atol=1e-5)

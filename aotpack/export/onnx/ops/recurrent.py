@@ -13,6 +13,7 @@ import torch
 from aotpack.export.onnx.base.graph import Node
 from aotpack.export.onnx.base.table import operator
 from aotpack.export.onnx.ops.activations import ACTIVATIONS
+from aotpack.export.ops import recurrent
 from aotpack.export.torch_compat.higher_order import scan_of
 
 Tensor = torch.Tensor
@@ -160,12 +161,13 @@ def _by_torch(layer: Layer) -> bool:
     return layer.is_usual and layer.lengths is None
 
 
-def _of_torch(layer: Layer, function: Any, states: Any, weights: list[Tensor]) -> tuple[Tensor, ...]:
+def _of_torch(layer: Layer, function: Any, states: list[Tensor], weights: list[Tensor]) -> tuple[Tensor, ...]:
     turned = layer.reverse == [True]
     x = layer.x.flip(0) if turned else layer.x
-    y, *final = function(x.contiguous(), states, weights, True, 1, 0.0, False, layer.directions == 2, False)
+    states = [state.contiguous() for state in states]
+    y, *final = function(x.contiguous(), *states, weights, True, 1, layer.directions == 2, False)
     y = y.flip(0) if turned else y
-    y = y.reshape([y.shape[0], y.shape[1], layer.directions, -1]).transpose(1, 2)
+    y = y.unflatten(-1, [layer.directions, layer.hidden]).transpose(1, 2)
     return layer.outputs(y, *final)
 
 
@@ -176,7 +178,7 @@ def lstm(node: Node, *inputs: Tensor | None) -> tuple[Tensor, ...]:
     states = [layer.state(layer.initial), layer.state(cells)]
     if _by_torch(layer) and peepholes is None and not node.get("input_forget", 0):
         weights = _torch_weights(layer, (0, 2, 3, 1))
-        return _of_torch(layer, torch.lstm, [s.contiguous() for s in states], weights)
+        return _of_torch(layer, recurrent.lstm, states, weights)
     if peepholes is None:
         peepholes = torch.zeros([layer.directions, 3 * layer.hidden], dtype=layer.x.dtype)
 
@@ -205,7 +207,7 @@ def gru(node: Node, *inputs: Tensor | None) -> tuple[Tensor, ...]:
     after = bool(node.get("linear_before_reset", 0))
     if _by_torch(layer) and after:
         weights = _torch_weights(layer, (1, 0, 2))
-        return _of_torch(layer, torch.gru, state.contiguous(), weights)
+        return _of_torch(layer, recurrent.gru, [state], weights)
 
     def step_of(direction: int) -> Step:
         f, g = layer.of(direction)
@@ -225,13 +227,18 @@ def gru(node: Node, *inputs: Tensor | None) -> tuple[Tensor, ...]:
     return layer.outputs(*layer.run(step_of, [state], [layer.w, layer.r, *layer.biases]))
 
 
+def _rnn(x: Tensor, h0: Tensor, weights: list[Tensor], *how: Any) -> tuple[Tensor, ...]:
+    has_biases, layers, both, first = how
+    return torch.rnn_tanh(x, h0, weights, has_biases, layers, 0.0, False, both, first)
+
+
 @operator("RNN")
 def rnn(node: Node, *inputs: Tensor | None) -> tuple[Tensor, ...]:
     layer = Layer(node, inputs, 1, ("tanh",))
     state = layer.state(layer.initial)
     if _by_torch(layer):
         weights = _torch_weights(layer, (0,))
-        return _of_torch(layer, torch.rnn_tanh, state.contiguous(), weights)
+        return _of_torch(layer, _rnn, [state], weights)
 
     def step_of(direction: int) -> Step:
         (f,) = layer.of(direction)
