@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import groupby
 
@@ -28,8 +29,8 @@ def table(outcomes: Mapping[str, Outcome]) -> str:
     ran = [(case, outcomes[case.name]) for case in CASES if case.name in outcomes]
     passed = sum(outcome.kind == OK for _, outcome in ran)
     lines = [
-        f"{passed} of {len(ran)} files pass with ONNX Runtime {onnxruntime.__version__}. The difference is the",
-        "greatest one, relative to the greatest magnitude of the output.",
+        f"{passed} of {len(ran)} files pass with ONNX Runtime {onnxruntime.__version__}; {len(CASES) - len(ran)} more were not run.",
+        "The difference is the greatest one, relative to the greatest magnitude of the output.",
         "",
         "| From | Files | Difference | Result |",
         "|---|---|---|---|",
@@ -43,6 +44,10 @@ def table(outcomes: Mapping[str, Outcome]) -> str:
             lines.append(f"| {source} | {', '.join(names[case.name] for case, _ in right)} | {worst:.0e} | pass |")
         for case, outcome in pairs:
             if outcome.kind != OK:
-                text = outcome.text.replace("|", "\\|")
+                text = (
+                    re.split(" hint: | at /| at torch/", outcome.text)[0]
+                    .removeprefix("error: ")
+                    .replace("|", "\\|")[:200]
+                )
                 lines.append(f"| {source} | {names[case.name]} | | {outcome.kind}: {text} |")
     return "\n".join(lines)
