@@ -29,7 +29,8 @@ def table(outcomes: Mapping[str, Outcome]) -> str:
     ran = [(case, outcomes[case.name]) for case in CASES if case.name in outcomes]
     passed = sum(outcome.kind == OK for _, outcome in ran)
     lines = [
-        f"{passed} of {len(ran)} files pass with ONNX Runtime {onnxruntime.__version__}; {len(CASES) - len(ran)} more were not run.",
+        f"{passed} of {len(ran)} files pass with ONNX Runtime {onnxruntime.__version__}; "
+        f"{len(CASES) - len(ran)} more were not run.",
         "The difference is the greatest one, relative to the greatest magnitude of the output.",
         "",
         "| From | Files | Difference | Result |",
