@@ -27,6 +27,8 @@ CUDA_QUERIES = (
     ("set_rng_state", "new_state, device"),
 )
 
+_WHILE_LOOP = "mode, cond_fn, body_fn, carried_inputs, additional_inputs, stack_output, mutated_arg_indices"
+
 ENTRIES: tuple[Patch, ...] = (
     # ---- CUDA without a GPU
     *(
@@ -91,6 +93,18 @@ ENTRIES: tuple[Patch, ...] = (
         "torch._inductor.codegen.cpp_wrapper_cpu:CppWrapperCpu.codegen_while_loop",
         f"reuses the memory of a result that a loop writes into twice at a time; {_NO_OPTION}",
         "self, while_loop, stack_output",
+    ),
+    *(
+        Patch(
+            place,
+            "takes a counter that begins with a constant for a constant after the loop; no option of torch changes it",
+            parameters,
+        )
+        for place, parameters in (
+            (places.WHILE_LOOP_SIZES, _WHILE_LOOP),
+            (places.WHILE_LOOP_STACK_SIZES, None),
+            (places.SCAN_SIZES, None),
+        )
     ),
     # ---- input and output of code generation
     Patch(

@@ -29,6 +29,7 @@ RUN_SCAN = "torch._higher_order_ops.scan:_maybe_compile_and_run_fn"
 SCAN = "torch._higher_order_ops.scan:scan_op"
 SCAN_GRADIENTS = "torch._higher_order_ops.scan:ScanAutogradOp"
 SCAN_PARTITIONER = "torch._higher_order_ops.scan:HopGraphMinCutPartitioner"
+SCAN_SIZES = "torch._higher_order_ops.scan:scan_op.python_key_table[torch._subclasses.fake_tensor.FakeTensorMode]"
 SELECT_DECOMPOSITIONS = "torch._inductor.compile_fx:select_decomp_table"
 SYMFLOAT_POW = "torch:SymFloat.__pow__"
 SYMINT_REQUIRES_GRAD = "torch:SymInt.requires_grad"
@@ -37,3 +38,10 @@ VERIFIER_BUILTINS = "torch._export.verifier:Verifier.allowed_builtin_ops"
 VERIFIER_TYPES = "torch._export.verifier:Verifier.allowed_op_types"
 VF_OF_RNN = "torch.nn.modules.rnn:_VF"
 WHILE_LOOP = "torch._higher_order_ops.while_loop:while_loop_op"
+WHILE_LOOP_SIZES = (
+    "torch._higher_order_ops.while_loop:while_loop_op.python_key_table[torch._subclasses.fake_tensor.FakeTensorMode]"
+)
+WHILE_LOOP_STACK_SIZES = (
+    "torch._higher_order_ops.while_loop:while_loop_stack_output_op.python_key_table"
+    "[torch._subclasses.fake_tensor.FakeTensorMode]"
+)

@@ -130,6 +130,22 @@ class ConvolutionLoop(nn.Module):
         return self.inner(y), i
 
 
+class Counted(nn.Module):
+    """Reads how many steps a loop made, from a counter that begins with a constant, and takes so many rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps = while_loop(lambda i, y: i < y.shape[0] - 1, lambda i, y: (i + 1, y * 1.5), (torch.tensor(0), x))[0]
+        count = steps.item()
+        torch._check(count >= 0)
+        torch._check(count <= x.shape[0])
+        # In memory the rows are not first: strides have the size as a factor.
+        return self.linear(x[:count].transpose(0, 1).contiguous())
+
+
 LOOPS = {
     "repeated": case(Repeated(), *((n(i), torch.randn(2, 4)) for i in (3, 0, 1, 9))),
     "branch": case(branch_in_a_loop, *((n(i), torch.randn(4)) for i in (5, 0, 31))),
@@ -139,6 +155,7 @@ LOOPS = {
     "rows": case(over_rows_of, *((torch.randn(i, 4),) for i in (6, 1, 11)), dims=[{0: batch(11)}]),
     "caches": case(Caches(), *((n(i), torch.randn(2, 4), torch.randn(2, 8, 4)) for i in (3, 0, 8))),
     "cached": case(Cached(), *((torch.randn(2, 1, 8), n(i)) for i in (4, 1, 7))),
+    "counted": case(Counted(), *((torch.randn(i, 3, 8),) for i in (6, 1, 11)), dims=[{0: batch(11)}]),
     "convolutions": case(ConvolutionLoop(), *((torch.randn(2, 3, 8, 8), n(i)) for i in (3, 0, 5))),
 }
 

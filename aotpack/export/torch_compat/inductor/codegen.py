@@ -40,6 +40,7 @@ from aotpack.export.torch_compat.inductor.fallbacks import Fallback, fallbacks
 from aotpack.export.torch_compat.inductor.functional_graphs import functional_graphs_kept
 from aotpack.export.torch_compat.inductor.functions import accurate_functions
 from aotpack.export.torch_compat.inductor.layout import chosen_layouts
+from aotpack.export.torch_compat.inductor.loop_constants import loops_without_constants
 from aotpack.export.torch_compat.inductor.loop_results import loop_results_reused_once
 from aotpack.export.torch_compat.inductor.numbers import numbers_allowed
 from aotpack.export.torch_compat.inductor.private_cache import private_cache
@@ -301,6 +302,7 @@ def adapted_everywhere() -> Iterator[None]:
         for adapter in (
             carried_values_updated_in_place,
             loop_results_reused_once,
+            loops_without_constants,
             open_sizes,
             our_decompositions,
             checks_without_tokens,
