@@ -1,0 +1,358 @@
+// Bytes of a window are multiplied where they lie, in a copy of x that has its padding around it; x itself serves where
+// it needs neither padding nor a change of sign. A tile is a few output pixels, whose bytes are broadcast in fours, by
+// one or two panels of output channels.
+#include "conv_int8.h"
+
+#include <array>
+#include <utility>
+
+#include "int8_dot.h"
+#include "int8_requantize.h"
+#include "parallel.h"
+
+namespace aotpack::kernels {
+namespace {
+
+constexpr int kVectors = static_cast<int>(kPanel) / kWidth;  // of a panel
+#if defined(__AVX512F__)
+constexpr int kRows = 6;
+#elif defined(__AVX2__)
+constexpr int kRows = 4;
+#else
+constexpr int kRows = 3;
+#endif
+constexpr int64_t kSlack = 64;  // bytes that a vector may read beyond the end
+
+// Sizes in bytes of the x that tiles read, padded or as it is.
+struct Source {
+  const uint8_t* data;
+  int64_t size[3];  // of the spatial dims
+  int64_t pixel, row, plane, image;
+
+  void set(const uint8_t* at, const int64_t* sizes, int64_t c) {
+    data = at;
+    for (int d = 0; d < 3; ++d) size[d] = sizes[d];
+    pixel = c;
+    row = size[2] * pixel;
+    plane = size[1] * row;
+    image = size[0] * plane;
+  }
+};
+
+struct Plan {
+  bool depthwise, copied, weight_zeros;
+  int64_t cg, og, panels, columns, pixels, taps;
+  Int8Runs runs;
+  int64_t padded[3];
+  uint8_t* copy;
+  int64_t* tap_offsets;
+  uint8_t* ones;  // 1 for each byte of a window that counts, as packed
+  size_t bytes;
+};
+
+Plan plan_of(const Int8ConvArgs& a, void* scratch) {
+  Plan p{};
+  p.depthwise = int8_depthwise(a.c, a.oc, a.groups);
+  p.weight_zeros = a.weight_zero != nullptr;
+  p.cg = a.c / a.groups;
+  p.og = a.oc / a.groups;
+  p.panels = ceil_div(p.og, kPanel);
+  p.columns = int8_columns(a.c, a.oc, a.groups);
+  p.runs = int8_runs(p.cg, a.groups, a.kernel, a.dilation);
+  p.pixels = a.n * a.out[0] * a.out[1] * a.out[2];
+  p.taps = a.kernel[0] * a.kernel[1] * a.kernel[2];
+  bool padding = false;
+  for (int d = 0; d < 3; ++d) {
+    p.padded[d] = a.in[d] + 2 * a.padding[d];
+    padding |= a.padding[d] != 0;
+  }
+  // Fours and vectors read beyond the end of a run, and so of x, where they do not divide it.
+  p.copied = padding || a.x_signed || (p.depthwise ? a.c % kWidth : p.runs.run % 4) != 0;
+  Scratch from(scratch);
+  p.copy = from.take<uint8_t>(p.copied ? a.n * p.padded[0] * p.padded[1] * p.padded[2] * a.c + kSlack : 0);
+  p.tap_offsets = from.take<int64_t>(round_up(p.taps, 4));
+  p.ones = from.take<uint8_t>(p.depthwise ? 0 : p.runs.outer * p.runs.steps() * 4);
+  p.bytes = from.bytes();
+  return p;
+}
+
+// One row of the padded copy. x may be null where it has no elements.
+void copy_row(const Int8ConvArgs& a, const Plan& p, int64_t row) {
+  const int64_t bytes = p.padded[2] * a.c;
+  uint8_t* to = p.copy + row * bytes;
+  const int64_t h = row % p.padded[1] - a.padding[1];
+  const int64_t d = row / p.padded[1] % p.padded[0] - a.padding[0];
+  const int64_t n = row / p.padded[1] / p.padded[0];
+  const int fill = a.x_zero & 0xff;
+  if (h < 0 || h >= a.in[1] || d < 0 || d >= a.in[0] || a.in[2] == 0) {
+    std::memset(to, fill, static_cast<size_t>(bytes));
+    return;
+  }
+  const int64_t side = a.padding[2] * a.c, inside = a.in[2] * a.c;
+  const uint8_t* from = static_cast<const uint8_t*>(a.x) + ((n * a.in[0] + d) * a.in[1] + h) * inside;
+  std::memset(to, fill, static_cast<size_t>(side));
+  if (a.x_signed) {
+    for (int64_t i = 0; i < inside; ++i) to[side + i] = from[i] ^ 0x80u;
+  } else {
+    std::memcpy(to + side, from, static_cast<size_t>(inside));
+  }
+  std::memset(to + side + inside, fill, static_cast<size_t>(side));
+}
+
+// Where the taps, or the runs of taps, of a window lie.
+void lay_taps(const Int8ConvArgs& a, const Plan& p, const Source& x) {
+  const int64_t across = p.depthwise ? a.kernel[2] : p.runs.outer / (a.kernel[0] * a.kernel[1]);
+  int64_t* to = p.tap_offsets;
+  for (int64_t d = 0; d < a.kernel[0]; ++d) {
+    for (int64_t h = 0; h < a.kernel[1]; ++h) {
+      for (int64_t w = 0; w < across; ++w) {
+        *to++ = d * a.dilation[0] * x.plane + h * a.dilation[1] * x.row + w * a.dilation[2] * x.pixel;
+      }
+    }
+  }
+  for (int64_t t = p.taps; p.depthwise && t < round_up(p.taps, 4); ++t) *to++ = -1;
+  if (p.depthwise || !p.weight_zeros) return;
+  for (int64_t t = 0; t < p.runs.outer; ++t) {
+    for (int64_t i = 0; i < p.runs.steps() * 4; ++i) p.ones[t * p.runs.steps() * 4 + i] = i < p.runs.run ? 1 : 0;
+  }
+}
+
+// Walks over output pixels and tells where their windows begin.
+class Windows {
+ public:
+  Windows(const Int8ConvArgs& a, const Source& x, int64_t pixel) : a_(a), x_(x) {
+    w_ = pixel % a.out[2];
+    h_ = pixel / a.out[2] % a.out[1];
+    d_ = pixel / a.out[2] / a.out[1] % a.out[0];
+    n_ = pixel / a.out[2] / a.out[1] / a.out[0];
+    place();
+  }
+  const uint8_t* next() {
+    const uint8_t* at = at_;
+    at_ += a_.stride[2] * x_.pixel;
+    if (++w_ == a_.out[2]) {
+      w_ = 0;
+      if (++h_ == a_.out[1]) {
+        h_ = 0;
+        if (++d_ == a_.out[0]) {
+          d_ = 0;
+          ++n_;
+        }
+      }
+      place();
+    }
+    return at;
+  }
+
+ private:
+  void place() {
+    at_ = x_.data + n_ * x_.image + d_ * a_.stride[0] * x_.plane + h_ * a_.stride[1] * x_.row +
+          w_ * a_.stride[2] * x_.pixel;
+  }
+  const Int8ConvArgs& a_;
+  const Source& x_;
+  int64_t n_, d_, h_, w_;
+  const uint8_t* at_;
+};
+
+// Operands of a tile, which are the same for all rows.
+struct TileArgs {
+  const int64_t* taps;  // offsets
+  int64_t outer, steps;
+  const int8_t* w;      // [outer * steps][32][4]
+  int64_t panel_bytes;  // from one panel to the next
+  const int32_t* init;
+  const int32_t* weight_zero;
+  const uint8_t* ones;
+};
+
+// sums[r][column] for `rows` windows and all columns of `panels` panels.
+template <bool fused, bool zeros, int rows, int panels>
+void tile(const TileArgs& t, const uint8_t* const* windows, int32_t* sums) {
+  using Dot = Int8Dot<fused>;
+  using Four = typename Dot::Four;
+  constexpr int kAll = kVectors * panels;
+  constexpr int kAtOnce = fused ? kAll : kAll < 2 ? kAll : 2;
+  const uint8_t* x[rows];
+  for (int r = 0; r < rows; ++r) x[r] = windows[r];
+  for (int first = 0; first < kAll; first += kAtOnce) {
+    vi sum[rows][kAtOnce], ones[rows];
+    AOTPACK_UNROLL
+    for (int v = 0; v < kAtOnce; ++v) {
+      const vi init = load_lanes(t.init + (first + v) * kWidth);
+      AOTPACK_UNROLL
+      for (int r = 0; r < rows; ++r) sum[r][v] = init;
+    }
+    if constexpr (zeros) {
+      AOTPACK_UNROLL
+      for (int r = 0; r < rows; ++r) ones[r] = vi{};
+    }
+    const auto place = [&](int v) {
+      return (first + v) / kVectors * t.panel_bytes + (first + v) % kVectors * kWidth * 4;
+    };
+    const int8_t* w = t.w;
+    const uint8_t* counted = t.ones;
+    for (int64_t tap = 0; tap < t.outer; ++tap) {
+      const int64_t begin = t.taps[tap], end = begin + t.steps * 4;
+      for (int64_t i = begin; i < end; i += 4, w += kPanel * 4) {
+        Four weights[kAtOnce];
+        AOTPACK_UNROLL
+        for (int v = 0; v < kAtOnce; ++v) weights[v] = Dot::signed_four(load_lanes(w + place(v)));
+        Four count;
+        if constexpr (zeros) {
+          count = Dot::signed_four(broadcast_four(counted));
+          counted += 4;
+        }
+        AOTPACK_UNROLL
+        for (int r = 0; r < rows; ++r) {
+          const Four bytes = Dot::unsigned_four(broadcast_four(x[r] + i));
+          AOTPACK_UNROLL
+          for (int v = 0; v < kAtOnce; ++v) sum[r][v] = Dot::add(sum[r][v], bytes, weights[v]);
+          if constexpr (zeros) ones[r] = Dot::add(ones[r], bytes, count);
+        }
+      }
+    }
+    AOTPACK_UNROLL
+    for (int v = 0; v < kAtOnce; ++v) {
+      vi zero{};
+      if constexpr (zeros) zero = load_lanes(t.weight_zero + (first + v) * kWidth);
+      AOTPACK_UNROLL
+      for (int r = 0; r < rows; ++r) {
+        if constexpr (zeros)
+          sum[r][v] = reinterpret_cast<vi>(reinterpret_cast<vu>(sum[r][v]) -
+                                           reinterpret_cast<vu>(ones[r]) * reinterpret_cast<vu>(zero));
+        store_lanes(sums + r * kAll * kWidth + (first + v) * kWidth, sum[r][v]);
+      }
+    }
+  }
+}
+
+using Tile = void (*)(const TileArgs&, const uint8_t* const*, int32_t*);
+template <bool fused, bool zeros, int panels, int... row>
+constexpr std::array<Tile, sizeof...(row)> tiles(std::integer_sequence<int, row...>) {
+  return {tile<fused, zeros, row + 1, panels>...};
+}
+
+// Output pixels and columns that a thread computes, a block of `panels` panels at a time.
+template <bool fused, bool zeros>
+void dense(const Int8ConvArgs& a, const Plan& p, const Source& x, int thread, int threads) {
+  constexpr int kWide = fused && !zeros ? 2 : 1;
+  constexpr auto kRowNumbers = std::make_integer_sequence<int, kRows>();
+  static constexpr std::array<Tile, kRows> kTiles[2] = {tiles<fused, zeros, 1>(kRowNumbers),
+                                                        tiles<fused, zeros, kWide>(kRowNumbers)};
+  const int64_t steps = p.runs.outer * p.runs.steps();
+  TileArgs t{p.tap_offsets, p.runs.outer, p.runs.steps(), nullptr, steps * kPanel * 4, nullptr, nullptr, p.ones};
+  const int64_t per_group = ceil_div(p.panels, kWide), row_tiles = ceil_div(p.pixels, kRows);
+  const Rectangle mine = share_grid(row_tiles, a.groups * per_group, static_cast<double>(steps * 4 * kRows),
+                                    static_cast<double>(steps * kPanel * 4 * kWide), thread, threads);
+  alignas(64) int32_t sums[kRows * kPanel * kWide];
+  for (int64_t block = mine.columns.begin; block < mine.columns.end; ++block) {
+    const int64_t group = block / per_group, panel = block % per_group * kWide;
+    const int panels = p.panels - panel < kWide ? 1 : kWide;
+    const int64_t column = (group * p.panels + panel) * kPanel, channel = group * p.og + panel * kPanel;
+    t.w = a.w_packed + column * steps * 4;
+    t.init = a.init + column;
+    t.weight_zero = zeros ? a.weight_zero + column : nullptr;
+    // As even as possible: a tile of one row waits for each product.
+    const Range pixels{share(p.pixels, mine.rows.begin, row_tiles).begin,
+                       mine.rows.end > mine.rows.begin ? share(p.pixels, mine.rows.end - 1, row_tiles).end : 0};
+    Windows windows(a, x, pixels.begin);
+    for (int64_t each = mine.rows.begin; each < mine.rows.end; ++each) {
+      const Range range = share(p.pixels, each, row_tiles);
+      const int rows = static_cast<int>(range.end - range.begin);
+      const uint8_t* at[kRows];
+      for (int r = 0; r < rows; ++r) at[r] = windows.next() + group * p.cg;
+      kTiles[panels - 1][static_cast<size_t>(rows - 1)](t, at, sums);
+      requantize(a, {sums, panels * kPanel, rows, range.begin, channel, column,
+                     min64(panels * kPanel, p.og - panel * kPanel)});
+    }
+  }
+}
+
+// A vector of channels of one window: four taps in each lane.
+template <bool fused, bool zeros>
+AOTPACK_INLINE vi depthwise_sums(const Int8ConvArgs& a, const Plan& p, const uint8_t* window, int64_t c) {
+  using Dot = Int8Dot<fused>;
+  typedef uint8_t bytes __attribute__((vector_size(kWidth)));
+  const auto load_bytes = [](const uint8_t* at) {
+    bytes x;
+    std::memcpy(&x, at, sizeof x);
+    return __builtin_convertvector(x, vu);
+  };
+  vi sum = load_lanes(a.init + c), counted{};
+  const int8_t* w = a.w_packed + c * 4;
+  for (int64_t t = 0; t < p.taps; t += 4, w += p.columns * 4) {
+    const int64_t* at = p.tap_offsets + t;
+    vu four = load_bytes(window + at[0]);
+    if (at[1] >= 0) four |= load_bytes(window + at[1]) << 8;
+    if (at[2] >= 0) four |= load_bytes(window + at[2]) << 16;
+    if (at[3] >= 0) four |= load_bytes(window + at[3]) << 24;
+    const auto x = Dot::unsigned_four(reinterpret_cast<vi>(four));
+    sum = Dot::add(sum, x, Dot::signed_four(load_lanes(w)));
+    if constexpr (zeros) counted = Dot::add(counted, x, Dot::signed_four(vi{} + 0x01010101));
+  }
+  if constexpr (zeros) {
+    const vu zero = reinterpret_cast<vu>(load_lanes(a.weight_zero + c));
+    sum = reinterpret_cast<vi>(reinterpret_cast<vu>(sum) - reinterpret_cast<vu>(counted) * zero);
+  }
+  return sum;
+}
+
+template <bool fused, bool zeros>
+void depthwise(const Int8ConvArgs& a, const Plan& p, const Source& x, int thread, int threads) {
+  constexpr int64_t kBlock = 256;
+  alignas(64) int32_t sums[kBlock];
+  const Range pixels = share(p.pixels, thread, threads);
+  Windows windows(a, x, pixels.begin);
+  for (int64_t pixel = pixels.begin; pixel < pixels.end; ++pixel) {
+    const uint8_t* window = windows.next();
+    for (int64_t first = 0; first < a.c; first += kBlock) {
+      const int64_t columns = min64(kBlock, a.c - first);
+      for (int64_t c = 0; c < columns; c += kWidth) {
+        store_lanes(sums + c, depthwise_sums<fused, zeros>(a, p, window + first + c, first + c));
+      }
+      requantize(a, {sums, kBlock, 1, pixel, first, first, columns});
+    }
+  }
+}
+
+template <bool fused, bool zeros>
+void run(const Int8ConvArgs& a) {
+  const Plan p = plan_of(a, a.scratch);
+  const double macs = static_cast<double>(p.pixels) * static_cast<double>(a.oc * p.cg) * static_cast<double>(p.taps);
+  const double bytes = static_cast<double>(p.pixels) * static_cast<double>(a.oc);
+  const int team = worth_threads(macs / (fused ? 100e3 : 25e3) + bytes / 2e3, a.num_threads);
+  Source x;
+  if (p.copied) {
+    x.set(p.copy, p.padded, a.c);
+  } else {
+    x.set(static_cast<const uint8_t*>(a.x), a.in, a.c);
+  }
+  lay_taps(a, p, x);
+  parallel(team, [&](int thread, int threads) {
+    if (p.copied) {
+      const Range rows = share(a.n * p.padded[0] * p.padded[1], thread, threads);
+      for (int64_t row = rows.begin; row < rows.end; ++row) copy_row(a, p, row);
+      if (thread == 0) std::memset(p.copy + a.n * x.image, 0, kSlack);
+      team_barrier(threads);
+    }
+    p.depthwise ? depthwise<fused, zeros>(a, p, x, thread, threads) : dense<fused, zeros>(a, p, x, thread, threads);
+  });
+}
+
+}  // namespace
+
+size_t conv_int8_scratch_bytes(const Int8ConvArgs& args) {
+  return plan_of(args, reinterpret_cast<void*>(uintptr_t{64})).bytes;
+}
+
+void conv_int8(const Int8ConvArgs& args) {
+  if (args.n * args.out[0] * args.out[1] * args.out[2] * args.oc <= 0) return;
+  const bool zeros = args.weight_zero != nullptr;
+#if defined(__AVX512BW__)
+  if (!args.plain && has_int8_dot()) return zeros ? run<true, true>(args) : run<true, false>(args);
+#endif
+  zeros ? run<false, true>(args) : run<false, false>(args);
+}
+
+}  // namespace aotpack::kernels
