@@ -63,8 +63,8 @@ Plan plan_of(const Int8ConvArgs& a, void* scratch) {
   p.taps = a.kernel[0] * a.kernel[1] * a.kernel[2];
   bool padding = false;
   for (int d = 0; d < 3; ++d) {
-    p.padded[d] = a.in[d] + 2 * a.padding[d];
-    padding |= a.padding[d] != 0;
+    p.padded[d] = a.in[d] + a.before[d] + a.after[d];
+    padding |= a.before[d] != 0 || a.after[d] != 0;
   }
   // Fours and vectors read beyond the end of a run, and so of x, where they do not divide it.
   p.copied = padding || a.x_signed || (p.depthwise ? a.c % kWidth : p.runs.run % 4) != 0;
@@ -80,23 +80,23 @@ Plan plan_of(const Int8ConvArgs& a, void* scratch) {
 void copy_row(const Int8ConvArgs& a, const Plan& p, int64_t row) {
   const int64_t bytes = p.padded[2] * a.c;
   uint8_t* to = p.copy + row * bytes;
-  const int64_t h = row % p.padded[1] - a.padding[1];
-  const int64_t d = row / p.padded[1] % p.padded[0] - a.padding[0];
+  const int64_t h = row % p.padded[1] - a.before[1];
+  const int64_t d = row / p.padded[1] % p.padded[0] - a.before[0];
   const int64_t n = row / p.padded[1] / p.padded[0];
   const int fill = a.x_zero & 0xff;
   if (h < 0 || h >= a.in[1] || d < 0 || d >= a.in[0] || a.in[2] == 0) {
     std::memset(to, fill, static_cast<size_t>(bytes));
     return;
   }
-  const int64_t side = a.padding[2] * a.c, inside = a.in[2] * a.c;
+  const int64_t before = a.before[2] * a.c, after = a.after[2] * a.c, inside = a.in[2] * a.c;
   const uint8_t* from = static_cast<const uint8_t*>(a.x) + ((n * a.in[0] + d) * a.in[1] + h) * inside;
-  std::memset(to, fill, static_cast<size_t>(side));
+  std::memset(to, fill, static_cast<size_t>(before));
   if (a.x_signed) {
-    for (int64_t i = 0; i < inside; ++i) to[side + i] = from[i] ^ 0x80u;
+    for (int64_t i = 0; i < inside; ++i) to[before + i] = from[i] ^ 0x80u;
   } else {
-    std::memcpy(to + side, from, static_cast<size_t>(inside));
+    std::memcpy(to + before, from, static_cast<size_t>(inside));
   }
-  std::memset(to + side + inside, fill, static_cast<size_t>(side));
+  std::memset(to + before + inside, fill, static_cast<size_t>(after));
 }
 
 // Where the taps, or the runs of taps, of a window lie.

@@ -27,7 +27,8 @@ enum class Int8Result : int32_t { f32 = 0, u8 = 1, s8 = 2 };
 //   y   = v, or round_to_even(v) + y_zero as a byte: limits must keep that in its range.
 struct Int8ConvArgs {
   int64_t n, c, oc, groups;
-  int64_t in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
+  int64_t in[3], out[3], kernel[3], stride[3], dilation[3];
+  int64_t before[3], after[3];  // padding
   bool x_signed, residual_signed;
   Int8Result result;
   const void* x;

@@ -10,6 +10,7 @@ namespace {
 struct Shape {
   int64_t n, c, oc, groups;
   std::array<int64_t, 3> in, kernel, stride, padding, dilation;
+  std::array<int64_t, 3> more{};  // padding behind, beyond that before
 };
 
 enum class Values { random, extreme };
@@ -28,7 +29,7 @@ struct Case {
 std::array<int64_t, 3> output_of(const Shape& s) {
   std::array<int64_t, 3> out;
   for (size_t d = 0; d < 3; ++d) {
-    const int64_t room = s.in[d] + 2 * s.padding[d] - s.dilation[d] * (s.kernel[d] - 1) - 1;
+    const int64_t room = s.in[d] + 2 * s.padding[d] + s.more[d] - s.dilation[d] * (s.kernel[d] - 1) - 1;
     out[d] = room < 0 ? 0 : room / s.stride[d] + 1;
   }
   return out;
@@ -118,7 +119,7 @@ void check(const Case& test) {
   a.n = s.n, a.c = s.c, a.oc = s.oc, a.groups = s.groups;
   for (size_t d = 0; d < 3; ++d) {
     a.in[d] = s.in[d], a.out[d] = out[d], a.kernel[d] = s.kernel[d], a.stride[d] = s.stride[d];
-    a.padding[d] = s.padding[d], a.dilation[d] = s.dilation[d];
+    a.before[d] = s.padding[d], a.after[d] = s.padding[d] + s.more[d], a.dilation[d] = s.dilation[d];
   }
   const bool floats = test.result == Int8Result::f32;
   const int low = test.result == Int8Result::s8 ? -128 : 0, y_zero = static_cast<int>(pick_in(low, low + 255));
@@ -229,6 +230,7 @@ const Shape kShapes[] = {
     {1, 4, 8, 1, {3, 4, 5}, {2, 3, 3}, {1, 1, 1}, {1, 0, 1}, {1, 1, 1}},
     {3, 8, 12, 1, {1, 1, 1}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
     {1, 8, 12, 1, {1, 2, 2}, {1, 1, 1}, {1, 3, 3}, {0, 2, 2}, {1, 1, 1}},
+    {1, 5, 9, 1, {1, 6, 7}, {1, 3, 3}, {1, 2, 2}, {0, 0, 0}, {1, 1, 1}, {0, 1, 2}},
     {0, 8, 12, 1, {1, 4, 4}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
     {1, 4, 6, 2, {1, 0, 3}, {1, 1, 1}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
 };

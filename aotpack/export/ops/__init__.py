@@ -5,8 +5,10 @@ from aotpack.export.ops.attention import attention, attention_with_lse
 from aotpack.export.ops.conv import conv_sizes, packed_conv
 from aotpack.export.ops.embedding_bag import embedding_bag
 from aotpack.export.ops.grouped import grouped_mm, grouped_outer
+from aotpack.export.ops.int8 import int8_conv, int8_linear
 from aotpack.export.ops.layout import channels_last_strides, dense_strides, to_layout
 from aotpack.export.ops.linear import pack_conv, pack_linear, packed_embedding, packed_linear
+from aotpack.export.ops.quantization import dequantize, quantize
 from aotpack.export.ops.registry import C_SHIMS
 from aotpack.export.ops.rnn import gru_layer, lstm_layer
 
@@ -18,15 +20,19 @@ __all__ = [
     "channels_last_strides",
     "conv_sizes",
     "dense_strides",
+    "dequantize",
     "embedding_bag",
     "grouped_mm",
     "grouped_outer",
     "gru_layer",
+    "int8_conv",
+    "int8_linear",
     "lstm_layer",
     "pack_conv",
     "pack_linear",
     "packed_conv",
     "packed_embedding",
     "packed_linear",
+    "quantize",
     "to_layout",
 ]

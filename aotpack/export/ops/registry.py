@@ -28,6 +28,7 @@ def define(
     fake: Callable[..., object],
     *,
     tags: tuple[torch.Tag, ...] = (),
+    kernel: bool = True,
 ) -> OpOverload:
     """A new operator.
 
@@ -37,13 +38,15 @@ def define(
         reference: computes it by torch's operators; results share no memory with arguments (`unaliased`).
         fake: results of the right sizes, strides and dtype, without values.
         tags: beyond those that all have, e.g. `torch.Tag.nondeterministic_seeded`.
+        kernel: whether there is a C function; without, passes replace the operator before code is generated.
     """
     name = schema.partition("(")[0]
     _library.define(schema, tags=(*_TAGS, *tags))
     _library.impl(name, reference, "CompositeExplicitAutograd")
     torch.library.register_fake(f"aotpack::{name}", fake, lib=_library)
     operator: OpOverload = getattr(torch.ops.aotpack, name).default
-    C_SHIMS[operator] = f"aoti_torch_cpu_{name}"
+    if kernel:
+        C_SHIMS[operator] = f"aoti_torch_cpu_{name}"
     return operator
 
 
