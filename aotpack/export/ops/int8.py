@@ -77,9 +77,9 @@ def _conv(
     centred = torch.constant_pad_nd(_unsigned(x) - limits[X_ZERO], outside)
     zero = own[3].to(torch.float64).reshape(-1, 1, *([1] * rank))
     correction = limits[X_ZERO] * (dense - zero).flatten(1).sum(1)
-    sums = torch.convolution(
-        centred, dense - zero, None, stride, [0] * rank, dilation, False, [0] * rank, groups
-    ) + (own[0] + correction).reshape(1, -1, *([1] * rank))
+    sums = torch.convolution(centred, dense - zero, None, stride, [0] * rank, dilation, False, [0] * rank, groups) + (
+        own[0] + correction
+    ).reshape(1, -1, *([1] * rank))
     y = _finished(sums, own, limits, residual, result)
     return torch.empty_strided(y.shape, channels_last_strides(y.shape), dtype=y.dtype).copy_(y)
 

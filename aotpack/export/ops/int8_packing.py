@@ -1,4 +1,4 @@
-"""int8 weights in the layout that csrc/kernels/conv_int8.h states, as torch tensors. It is the same for every target."""
+"""int8 weights in the layout of csrc/kernels/conv_int8.h, as torch tensors. It is the same for every target."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from onnx import TensorProto
 
+from aotpack.export import ops
 from aotpack.export.onnx.base import dtypes
 from aotpack.export.onnx.base.graph import Node
 from aotpack.export.onnx.base.table import CONTRIB, operator
@@ -74,12 +75,29 @@ def quantized(x: Tensor, scale: Tensor, zero: Tensor | None, code: int, *, satur
     return rounded.clamp(*limits).to(dtypes.torch_dtype(code))
 
 
+_BYTES = (TensorProto.UINT8, TensorProto.INT8)
+
+
+def _is_plain(node: Node, x: Tensor | None, scale: Tensor) -> bool:
+    """Whether numbers are of fp32, with a scale for all or for each of an axis."""
+    float32 = scale.dtype == torch.float32 and (x is None or x.dtype == torch.float32)
+    types = node.get("precision", 0) in (0, TensorProto.FLOAT) and node.get("output_dtype", 0) in (
+        0,
+        TensorProto.FLOAT,
+        *_BYTES,
+    )
+    return float32 and types and not node.get("block_size", 0)
+
+
 @operator("QuantizeLinear", since=10)
 @operator("QuantizeLinear", domain=CONTRIB)
 def quantize_linear(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     code = node.get("output_dtype", 0) or TensorProto.UINT8
     if zero is not None:
         code = node.type_of(2) or dtypes.code_of(zero.dtype)
+    if _is_plain(node, x, scale) and code in _BYTES:
+        zeros = None if zero is None else scale_of(node, x, zero)
+        return ops.quantize(x, scale_of(node, x, scale), zeros, dtypes.torch_dtype(code))
     factors = scale_of(node, x, scale)
     zeros = None if zero is None or zero.dtype.is_floating_point else scale_of(node, x, zero)
     precision = node.get("precision", 0)
@@ -100,6 +118,9 @@ def quantize_linear(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = 
 def dequantize_linear(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
     output = node.get("output_dtype", 0)
     dtype = dtypes.torch_dtype(output) if output else scale.dtype
+    if _is_plain(node, None, scale) and x.dtype in (torch.uint8, torch.int8) and node.type_of(0) in (0, *_BYTES):
+        zeros = None if zero is None else scale_of(node, x, zero)
+        return ops.dequantize(x, scale_of(node, x, scale), zeros)
     exact = torch.float64 if scale.dtype == torch.float64 else torch.float32
     numbers = wide(x).to(exact)
     if zero is not None and not zero.dtype.is_floating_point:

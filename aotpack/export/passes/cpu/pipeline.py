@@ -6,6 +6,8 @@ They run after those of `passes/common/pipeline.py`.
 from __future__ import annotations
 
 from aotpack.export.passes.common.convolution_weight_gradient import lower_convolution_weight_gradient
+from aotpack.export.passes.common.fold_constants import fold_constants
+from aotpack.export.passes.common.lower_quantization import lower_quantization
 from aotpack.export.passes.common.views_to_reshapes import views_to_reshapes
 from aotpack.export.passes.cpu.assign_layouts import assign_layouts
 from aotpack.export.passes.cpu.fuse_epilogue import fuse_epilogue
@@ -16,10 +18,17 @@ from aotpack.export.passes.cpu.pack_embedding_bag import pack_embedding_bag
 from aotpack.export.passes.cpu.pack_flex_attention import pack_flex_attention
 from aotpack.export.passes.cpu.pack_linear import pack_linear
 from aotpack.export.passes.cpu.pack_rnn import pack_rnn
+from aotpack.export.passes.cpu.use_int8 import use_int8
 from aotpack.export.passes.cpu.winograd import use_winograd
 from aotpack.export.passes.runner import Pass
 
 CPU: tuple[Pass, ...] = (
+    # While operands and results of products say how they are quantized.
+    Pass(use_int8),
+    # All others, here and in code generation, know arithmetic alone.
+    Pass(lower_quantization, always=True),
+    # Weights whose quantization is arithmetic now.
+    Pass(fold_constants, part_of="fold-constants"),
     # First: the others see products.
     Pass(lower_convolution_weight_gradient, always=True),
     # Packed convolutions change strides: views over them must not depend on strides.

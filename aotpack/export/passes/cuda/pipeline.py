@@ -6,6 +6,8 @@ They run after those of `passes/common/pipeline.py`.
 from __future__ import annotations
 
 from aotpack.export.passes.common.convolution_weight_gradient import lower_convolution_weight_gradient
+from aotpack.export.passes.common.fold_constants import fold_constants
+from aotpack.export.passes.common.lower_quantization import lower_quantization
 from aotpack.export.passes.common.views_to_reshapes import views_to_reshapes
 from aotpack.export.passes.cuda.fuse_activation import fuse_activation
 from aotpack.export.passes.cuda.fuse_residual import fuse_residual
@@ -23,7 +25,10 @@ from aotpack.export.passes.cuda.use_recurrent import use_recurrent
 from aotpack.export.passes.runner import Pass
 
 CUDA: tuple[Pass, ...] = (
-    # First: attentions and convolutions have results in layouts of their own.
+    # All others know arithmetic alone.
+    Pass(lower_quantization, always=True),
+    Pass(fold_constants, part_of="fold-constants"),
+    # Attentions and convolutions have results in layouts of their own.
     Pass(views_to_reshapes, always=True),
     Pass(use_attention_backward),
     # What that leaves: the forward becomes an attention like others, the backward products.

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.fx
 
-from aotpack.export import ops
 from aotpack.export.passes.cpu.layouts.min_cut import Assignment
-from aotpack.export.passes.cpu.layouts.operators import rule_of
+from aotpack.export.passes.cpu.layouts.operators import convolutions, rule_of
 from aotpack.export.passes.cpu.layouts.orders import (
     Order,
     bytes_of,
@@ -135,7 +134,7 @@ class LayoutModel:
             self.pairs[node] = (first, second)
             queue.append(node)
 
-        for node in self._graph.find_nodes(op="call_function", target=ops.packed_conv):
+        for node in convolutions(self._graph):
             for end in (node, *(demand.source for demand in self.rules[node].demands)):
                 rank = tensor_of(end).dim()  # type: ignore[union-attr]
                 give(end, (contiguous(rank), channels_last(rank)))

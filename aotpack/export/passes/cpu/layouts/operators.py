@@ -194,6 +194,15 @@ def _packed_conv(node: torch.fx.Node) -> Rule:
     return Rule(Kind.FIXED, demands=tuple(Demand(source, order, Need.DENSE) for source in read))
 
 
+def convolutions(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    """The calls that read and write channels-last."""
+    return [
+        node
+        for target in (ops.packed_conv, ops.int8_conv)
+        for node in graph.find_nodes(op="call_function", target=target)
+    ]
+
+
 def _attention(node: torch.fx.Node) -> Rule:
     demands = [Demand(s, contiguous(len(_sizes(s))), Need.ROWS) for s in _tensor_operands(node)]
     return Rule(Kind.FIXED, demands=tuple(demands))
@@ -218,6 +227,7 @@ _BLIND = (aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default, aten.s
 _HANDLERS: dict[Any, Handler] = {
     operator.getitem: _getitem,
     ops.packed_conv: _packed_conv,
+    ops.int8_conv: _packed_conv,
     ops.attention: _attention,
     ops.to_layout: _fixed,
     aten.as_strided.default: _as_strided,
