@@ -56,9 +56,9 @@ int32_t dtype_of(int64_t result) {
 void read(const Tensor* weight, const Tensor* channels, const Tensor* limits, kernels::Int8ConvArgs* args) {
   const int64_t columns = kernels::int8_columns(args->c, args->oc, args->groups);
   if (channels->sizes[1] != columns || limits->numel() != 11) throw_invalid("int8: constants of other sizes");
-  const int32_t* rows = static_cast<const int32_t*>(channels->data);
-  const float* numbers = static_cast<const float*>(limits->data);
-  args->w_packed = static_cast<const int8_t*>(weight->data);
+  const int32_t* rows = reinterpret_cast<const int32_t*>(channels->data);
+  const float* numbers = reinterpret_cast<const float*>(limits->data);
+  args->w_packed = reinterpret_cast<const int8_t*>(weight->data);
   args->init = rows;
   args->factor = reinterpret_cast<const float*>(rows + columns);
   args->offset = reinterpret_cast<const float*>(rows + 2 * columns);

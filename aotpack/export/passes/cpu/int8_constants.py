@@ -98,15 +98,20 @@ class Int8Product:
             else self._limits(self.limits, last, _zero(tensors, "result_zero"), self.result)
         )
         after = self._limits(self.limits_after, last, _zero(tensors, "result_zero"), self.result)
-        gain = tensors["residual_scale"].reshape(()) / last if self.residual is not None else last
+        gain = tensors["residual_scale"].reshape(()) / last if self.residual is not None else torch.ones(())
+        keep, residual_zero = torch.ones(()), _zero(tensors, "residual_zero")
+        if self.middle is not None:
+            keep = tensors["kept_scale"].reshape(()) / last
+            # The two zero points of what is in the middle are the same, as a rule.
+            residual_zero = residual_zero - (_zero(tensors, "middle_zero") - _zero(tensors, "kept_zero")) * keep / gain
         values = (
             self._x_zero(tensors).to(torch.float32),
             _zero(tensors, "result_zero"),
             *before,
             torch.full((), float(self.middle is not None)),
-            middle / last,
+            keep,
             gain,
-            _zero(tensors, "residual_zero"),
+            residual_zero,
             *after,
             (self.dense(tensors)[1] != 0).any().to(torch.float32),
         )

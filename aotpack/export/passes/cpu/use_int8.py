@@ -42,7 +42,6 @@ class _Operands:
 def use_int8(program: Program) -> Program:
     """Replaces dequantized convolutions and linears, with what follows up to the next quantization, by int8 kernels."""
     rewriter = Rewriter(program)
-    first = next(iter(rewriter.graph.nodes))
     for node in rewriter.nodes(*CONVOLUTIONS, *PRODUCTS):
         operands = _convolution(rewriter, node) if node.target in CONVOLUTIONS else _linear(rewriter, node)
         if operands is None:
@@ -51,13 +50,14 @@ def use_int8(program: Program) -> Program:
         may_add = operands.bias is None and node.target not in CONVOLUTIONS
         rest = quantized.rest(rewriter, node, channels, bias=may_add)
         residual = None if rest.residual is None else rest.residual.numbers
-        weight, by_channel, numbers = _constants(rewriter, operands, rest, first)
+        weight, by_channel, numbers = _constants(rewriter, operands, rest)
         result = torch.float32 if rest.result is None else rest.result.dtype
         arguments = (operands.x, weight, by_channel, numbers, residual, *operands.geometry, RESULTS.index(result))
         made = rewriter.call(operands.operator, arguments, rest.last)
         rewriter.report(node, f"int8 with the weight {list(shape_of(operands.weight.numbers))}")
         rewriter.replace(rest.last, made)
-        rewriter.graph.eliminate_dead_code()
+        # What is left of the chain would count as readers.
+        rewriter.remove_dead_code()
     return rewriter.finish("use-int8", f"{rewriter.changed} products are of int8")
 
 
@@ -87,11 +87,12 @@ def _convolution(rewriter: Rewriter, node: torch.fx.Node) -> _Operands | None:
 def _unpadded(x: torch.fx.Node, padding: list[int]) -> tuple[torch.fx.Node, list[int]]:
     """What is padded with zeros, and the padding before and after each dim."""
     before, after = list(padding), list(padding)
-    if x.target is not aten.constant_pad_nd.default:
+    if x.target not in (aten.pad.default, aten.constant_pad_nd.default):
         return x, before + after
     arguments = bound_arguments(x)
     pads, rank = list(arguments["pad"]), len(padding)
-    if arguments["value"] != 0 or len(pads) > 2 * rank or not all(isinstance(p, int) and p >= 0 for p in pads):
+    zeros = arguments.get("mode", "constant") == "constant" and arguments["value"] in (None, 0)
+    if not zeros or len(pads) > 2 * rank or not all(isinstance(p, int) and p >= 0 for p in pads):
         return x, before + after
     for d in range(len(pads) // 2):  # the last dim comes first
         before[rank - 1 - d] += pads[2 * d]
@@ -135,9 +136,7 @@ def _float_or_none(rewriter: Rewriter, bias: Any) -> bool:
     return bias is None or (rewriter.constant(bias) is not None and dtype_of(bias) == torch.float32)
 
 
-def _constants(
-    rewriter: Rewriter, operands: _Operands, rest: quantized.Rest, first: torch.fx.Node
-) -> tuple[torch.fx.Node, ...]:
+def _constants(rewriter: Rewriter, operands: _Operands, rest: quantized.Rest) -> tuple[torch.fx.Node, ...]:
     """The packed weight, what there is by channel, and the numbers of the whole."""
 
     product = Int8Product(
@@ -160,11 +159,13 @@ def _constants(
         "bias": bias,
     }
     residual = None if rest.residual is None else rest.residual.scale
-    scales = {"middle": rest.middle, "residual": residual, "result": rest.result}
+    scales = {"middle": rest.middle, "kept": rest.kept, "residual": residual, "result": rest.result}
     for name, scale in scales.items():
         if scale is not None:
             named |= {f"{name}_scale": scale.scale, f"{name}_zero": scale.zero}
     given = {name: node for name, node in named.items() if node is not None}
+
+    first = next(iter(rewriter.graph.nodes))
 
     def made(which: str, names: tuple[str, ...]) -> torch.fx.Node:
         present = tuple(name for name in names if name in given)

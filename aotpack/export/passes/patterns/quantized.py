@@ -85,6 +85,7 @@ class Rest:
         bias: a constant that is added first.
         limits: before the sum with a residual if there is one.
         middle: how the product is quantized before that sum; None where it is not.
+        kept: how it is dequantized again.
         residual: what is added.
         limits_after: after that sum.
         result: how the end is quantized; None for floats.
@@ -94,6 +95,7 @@ class Rest:
     bias: torch.fx.Node | None = None
     limits: Limits = Limits()
     middle: Scale | None = None
+    kept: Scale | None = None
     residual: Activation | None = None
     limits_after: Limits = Limits()
     result: Scale | None = None
@@ -233,10 +235,10 @@ def _limits(node: torch.fx.Node) -> Limits | None:
 
 def _added(rewriter: Rewriter, found: Rest) -> Rest | None:
     """With the sum of the product, quantized or not, and another quantized value."""
-    last = found.last
+    last, kept = found.last, None
     if found.result is not None:
         user = _only_user(last)
-        if user is None or user.target is not ops.dequantize or _scale_of(rewriter, user) != found.result:
+        if user is None or user.target is not ops.dequantize or (kept := _scale_of(rewriter, user)) is None:
             return None
         last = user
     add = _only_user(last)
@@ -252,4 +254,4 @@ def _added(rewriter: Rewriter, found: Rest) -> Rest | None:
     if quantize is not None and quantize.target is ops.quantize and _is_byte(quantize):
         result = _scale_of(rewriter, quantize)
         end = quantize if result is not None else end
-    return Rest(end, found.bias, found.limits, found.result, residual, limits, result)
+    return Rest(end, found.bias, found.limits, found.result, kept, residual, limits, result)
