@@ -224,7 +224,6 @@ def _network(dtype: Any) -> tuple[onnx.ModelProto, Array]:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 def test_an_archive_computes_by_the_kernels(dtype: Any, tmp_path: Path) -> None:
     import aotpack.runtime
