@@ -14,9 +14,9 @@ from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, dtype_of, shape_of
 from aotpack.export.ops.int8 import RESULTS
 from aotpack.export.ops.int8_packing import Runs
-from aotpack.export.passes.cpu.int8_constants import Int8Product, Recipe
 from aotpack.export.passes.patterns import quantized
 from aotpack.export.passes.patterns.convolutions import convolution
+from aotpack.export.passes.patterns.int8_constants import Int8Product, Recipe
 from aotpack.export.passes.patterns.producers import CONVOLUTIONS
 from aotpack.export.passes.patterns.products import PRODUCTS
 
