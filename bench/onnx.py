@@ -38,13 +38,13 @@ _WARM_UP = 0.3
 # ---- models ---------------------------------------------------------------------------------------------------------
 
 
-def _exported(name: str, path: Path) -> Arrays:
-    """A model of bench.models."""
+def _exported(name: str, path: Path, *, external: bool = True) -> Arrays:
+    """A model of bench.models; whether its weights are in a file of their own."""
     import torch
 
     module, args = models.build(name)
     with torch.no_grad():
-        torch.onnx.export(module, args, str(path), dynamo=True, external_data=True, verbose=False)
+        torch.onnx.export(module, args, str(path), dynamo=True, external_data=external, verbose=False)
     return [arg.numpy() for arg in args]
 
 
@@ -54,7 +54,8 @@ def _quantized(name: str, path: Path) -> Arrays:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     plain, prepared = path.with_name("plain.onnx"), path.with_name("prepared.onnx")
-    (image,) = _exported(name, plain)
+    # ONNX Runtime links to the file of weights while it prepares a model, and onnx reads no links.
+    (image,) = _exported(name, plain, external=False)
     quant_pre_process(str(plain), str(prepared), skip_symbolic_shape=True)
     generator = np.random.default_rng(0)
 
