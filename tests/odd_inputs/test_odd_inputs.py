@@ -15,6 +15,7 @@ import pytest
 from aotpack.building.cache import BuildCache
 from tests.odd_inputs import (
     cases_elements,
+    cases_int8,
     cases_linalg,
     cases_products,
     cases_random,
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.torch
 
 TOPICS: dict[str, Callable[[], Iterator[Case]]] = {
     "elements": cases_elements.cases,
+    "int8": cases_int8.cases,
     "linalg": cases_linalg.cases,
     "products": cases_products.cases,
     "random": cases_random.cases,
