@@ -1,13 +1,15 @@
-"""A step of training: archives against eager PyTorch and torch.compile.
+"""A step of training: archives against eager PyTorch, torch.compile and ONNX Runtime's training API.
 
 python -m bench.train [--models mlp,cnn,…] [--engines eager,compile,aotpack] [--threads 2] [--rounds 8] [--json FILE]
-    [--device cuda:0 --target cuda-sm_90] [--archives FOLDER]
+    [--device cuda:0 --target cuda-sm_90] [--archives FOLDER] [--onnxruntime ort/bin/python]
 
 Each engine runs in a process of its own, and the processes make steps in turn, never two at once. `first step` is the
 time from the start of a fresh process to its first loss; torch.compile finds its caches filled. `peak` is the greatest
 resident memory of the process, with mapped weights. The optimizer is AdamW: torch's default in eager, torch's fused
 one beside torch.compile. The losses of the first steps must agree. `--archives` keeps archives: FOLDER/MODEL with what
-`--build MODEL FOLDER/MODEL` writes is not built again.
+`--build MODEL FOLDER/MODEL` writes is not built again. `--onnxruntime` is the interpreter of an environment with ONNX
+Runtime's training package (bench/train_onnxruntime.py), which trains the models whose loss is the cross entropy of
+their logits.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench import train_onnxruntime
 from bench.process import ROOT, environment
 
 ENGINES = ("eager", "compile", "aotpack")
+ONNXRUNTIME = "onnxruntime"
 RATE = 1e-4
 # Steps after which losses are compared.
 CHECKED = 5
@@ -196,6 +200,8 @@ def worker(engine: str, name: str, folder: Path, threads: int, device: str, star
     """Answers each line of standard input, a number of steps, by their seconds and the last loss."""
     if engine == "aotpack":
         step = _archive_step(folder, threads, device)
+    elif engine == ONNXRUNTIME:
+        step = train_onnxruntime.step(folder / ONNXRUNTIME, threads, RATE)
     else:
         step = _torch_step(name, threads, device, compiled=engine == "compile")
     loss = step()
@@ -214,8 +220,8 @@ def worker(engine: str, name: str, folder: Path, threads: int, device: str, star
 
 
 class _Engine:
-    def __init__(self, engine: str, name: str, folder: Path, threads: int, device: str) -> None:
-        command = [sys.executable, "-c", "from bench.train import main; main()"]
+    def __init__(self, engine: str, name: str, folder: Path, threads: int, device: str, python: str) -> None:
+        command = [python, "-c", "from bench.train import main; main()"]
         command += ["--threads", str(threads), "--device", device, "--worker"]
         self.process = subprocess.Popen(
             [*command, engine, name, str(folder), str(time.monotonic_ns())],
@@ -246,7 +252,14 @@ class _Engine:
 
 
 def measured(
-    name: str, engines: list[str], threads: int, rounds: int, device: str, target: str, archives: Path | None
+    name: str,
+    engines: list[str],
+    threads: int,
+    rounds: int,
+    device: str,
+    target: str,
+    archives: Path | None,
+    onnxruntime: Path | None,
 ) -> dict[str, dict[str, float]]:
     """For each engine: milliseconds of a step, MB at the peak, seconds to the first step.
 
@@ -259,8 +272,14 @@ def measured(
             command = [sys.executable, "-m", "bench.train", "--target", target, "--build", name, str(folder)]
             subprocess.run(command, cwd=ROOT, check=True)
         if "compile" in engines:
-            _Engine("compile", name, folder, threads, device).close()
-        running = {engine: _Engine(engine, name, folder, threads, device) for engine in engines}
+            _Engine("compile", name, folder, threads, device, sys.executable).close()
+        pythons = dict.fromkeys(engines, sys.executable)
+        if onnxruntime is not None:
+            made = task(name)
+            if made.loss is not _next_token_loss:
+                train_onnxruntime.build(made.model, made.args, made.targets, folder / ONNXRUNTIME, onnxruntime)
+                pythons[ONNXRUNTIME] = str(onnxruntime)
+        running = {engine: _Engine(engine, name, folder, threads, device, each) for engine, each in pythons.items()}
         try:
             # Rounding makes trainings part by and by: torch.compile and eager do too.
             first = {engine: each.start["loss"] for engine, each in running.items()}
@@ -300,6 +319,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--target", default="native")
     parser.add_argument("--archives", type=Path)
+    parser.add_argument("--onnxruntime", type=Path, metavar="PYTHON")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--build", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
@@ -312,7 +332,7 @@ def main() -> None:
         worker(engine, name, Path(folder), options.threads, options.device, int(started))
         return
     results = {}
-    print(f"{'model':10} {'engine':8} {'step, ms':>10} {'peak, MB':>10} {'first step, s':>14}")
+    print(f"{'model':10} {'engine':11} {'step, ms':>10} {'peak, MB':>10} {'first step, s':>14}")
     for name in options.models.split(","):
         results[name] = measured(
             name,
@@ -322,10 +342,12 @@ def main() -> None:
             options.device,
             options.target,
             options.archives,
+            options.onnxruntime,
         )
         for engine, row in results[name].items():
             print(
-                f"{name:10} {engine:8} {row['step_ms']:10.2f} {row['peak_mb']:10.0f} {row['first_s']:14.2f}", flush=True
+                f"{name:10} {engine:11} {row['step_ms']:10.2f} {row['peak_mb']:10.0f} {row['first_s']:14.2f}",
+                flush=True,
             )
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))

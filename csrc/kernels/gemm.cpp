@@ -113,14 +113,18 @@ void write(const GemmArgs& g, int64_t item, int64_t row, int64_t column, int64_t
   }
 }
 
-// One tile of y from its last piece of k, straight into place where nothing but an addition is asked for.
+// One tile of y from its last piece of k, straight into place where nothing but one addition is asked for: of the sums
+// of earlier pieces, which are `m.residual`, or of the bias.
 void last_tile(const GemmArgs& g, int64_t item, int64_t row, int64_t column, int count, DType b_dtype, MicroArgs m) {
   const bool biased = has_bias(g);
-  if (g.dtype == DType::f32 && g.y_col == 1 && g.alpha == 1.0f && (!biased || (g.beta == 1.0f && g.bias_col == 1))) {
+  const bool addable = m.residual == nullptr && g.beta == 1.0f && g.bias_col == 1;
+  if (g.dtype == DType::f32 && g.y_col == 1 && g.alpha == 1.0f && (!biased || addable)) {
     m.y = static_cast<float*>(g.y) + item * g.y_batch + row * g.y_row + column;
     m.y_stride = g.y_row;
-    if (biased) m.residual = static_cast<const float*>(g.bias) + item * g.bias_batch + row * g.bias_row + column;
-    m.residual_stride = g.bias_row;
+    if (biased) {
+      m.residual = static_cast<const float*>(g.bias) + item * g.bias_batch + row * g.bias_row + column;
+      m.residual_stride = g.bias_row;
+    }
     micro(b_dtype, count, m);
     return;
   }
@@ -170,8 +174,9 @@ void rectangle(const GemmArgs& g, const Plan& p, const Buffers& buffers, int64_t
             m.b = in_place(j) ? b_of(j) : packed(j);
             m.b_stride = in_place(j) ? g.b_row : kPanel;
             m.b_ahead = in_place(j) ? 8 * kPanel : 0;  // along the rows
-            m.init = chunk == 0 ? nullptr : sums;
-            m.init_stride = kPanel;
+            // Each piece begins at zero: rounding grows with the length of a piece and their number, not with k.
+            m.residual = chunk == 0 ? nullptr : sums;
+            m.residual_stride = kPanel;
             if (chunk + 1 < p.chunks) {
               m.columns = static_cast<int>(kPanel);
               m.y = sums;
