@@ -4,7 +4,8 @@ python -m bench.train [--models mlp,cnn,…] [--engines eager,compile,aotpack] [
     [--device cuda:0 --target cuda-sm_90] [--archives FOLDER] [--onnxruntime ort/bin/python]
 
 Each engine runs in a process of its own, and the processes make steps in turn, never two at once. `first step` is the
-time from the start of a fresh process to its first loss; torch.compile finds its caches filled. `peak` is the greatest
+time from the start of a fresh process to its first loss, the median of three, in turn; torch.compile finds its caches
+filled, and archives are in the page cache. `peak` is the greatest
 resident memory of the process, with mapped weights. The optimizer is AdamW: torch's default in eager, torch's fused
 one beside torch.compile. The losses of the first steps must agree. `--archives` keeps archives: FOLDER/MODEL with what
 `--build MODEL FOLDER/MODEL` writes is not built again. `--onnxruntime` is the interpreter of an environment with ONNX
@@ -31,6 +32,8 @@ from bench.process import ROOT, environment
 ENGINES = ("eager", "compile", "aotpack")
 ONNXRUNTIME = "onnxruntime"
 RATE = 1e-4
+# Processes of each engine whose start is measured.
+STARTS = 3
 # Steps after which losses are compared.
 CHECKED = 5
 
@@ -279,13 +282,20 @@ def measured(
             if made.loss is not _next_token_loss:
                 train_onnxruntime.build(made.model, made.args, made.targets, folder / ONNXRUNTIME, onnxruntime)
                 pythons[ONNXRUNTIME] = str(onnxruntime)
-        running = {engine: _Engine(engine, name, folder, threads, device, each) for engine, each in pythons.items()}
+        starts: dict[str, list[float]] = {engine: [] for engine in pythons}
+        for turn in range(STARTS):
+            running = {}
+            for engine, python in pythons.items():
+                running[engine] = _Engine(engine, name, folder, threads, device, python)
+                starts[engine].append(running[engine].start["first"])
+                if turn + 1 < STARTS:
+                    running[engine].close()
         try:
             # Rounding makes trainings part by and by: torch.compile and eager do too.
             first = {engine: each.start["loss"] for engine, each in running.items()}
             _compare(name, first, 1e-4 * max(first.values()))
             _compare(name, {e: each.steps(CHECKED)["loss"] for e, each in running.items()}, 2e-2 * max(first.values()))
-            seconds: dict[str, list[float]] = {engine: [] for engine in engines}
+            seconds: dict[str, list[float]] = {engine: [] for engine in running}
             peaks: dict[str, float] = {}
             for _ in range(rounds):
                 for engine, each in running.items():
@@ -299,9 +309,9 @@ def measured(
             engine: {
                 "step_ms": statistics.median(seconds[engine]) * 1e3,
                 "peak_mb": peaks[engine],
-                "first_s": each.start["first"],
+                "first_s": statistics.median(starts[engine]),
             }
-            for engine, each in running.items()
+            for engine in running
         }
 
 
