@@ -47,3 +47,17 @@ g (float[2, 64] x) => (float[2, 4, 9, 2] y)
     (found,) = imported(made, {"x": x.numpy()})
     expected = torch.view_as_real(torch.fft.rfft(x.unfold(1, 16, 16)))
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, -(2**63)), (2**63 - 1, -(2**63)), (-1, -(2**31) + 5)])
+def test_slices_from_the_end_to_the_beginning(start: int, end: int) -> None:
+    made = model(
+        "g (float[n, 2] x) => (float[m, 2] y) "
+        f"<int64[1] a = {{{start}}}, int64[1] b = {{{end}}}, int64[1] c = {{0}}, int64[1] d = {{-1}}> "
+        "{ y = Slice(x, a, b, c, d) }"
+    )
+    program = from_onnx(made)
+    assert len(program.signature.dims) == 1
+    for rows in (1, 2, 7):
+        x = torch.randn(rows, 2)
+        assert torch.equal(program.runnable()(x)[0], x.flip(0))

@@ -183,8 +183,9 @@ def _sliced(x: Tensor, starts: Any, ends: Any, axes: Any, steps: Any) -> Tensor:
             x = torch.ops.aten.slice.Tensor(x, axis, start, end, step)
             continue
         # torch has no negative steps: the elements from behind, turned.
-        first = torch.sym_min(start + size if _negative(start) else start, size - 1)
-        last = torch.sym_max(end + size if _negative(end) else end, -1)
+        # Numbers that mean "from the end" and "to the beginning" stay out of conditions on the size.
+        first = size - 1 if _far(start) else torch.sym_min(start + size if _negative(start) else start, size - 1)
+        last = -1 if _far(-end) else torch.sym_max(end + size if _negative(end) else end, -1)
         x = torch.ops.aten.slice.Tensor(x.flip(axis), axis, size - 1 - first, size - 1 - last, -step)
     return x
 
@@ -209,6 +210,11 @@ def _sliced_by_tensors(x: Tensor, starts: Tensor, ends: Tensor, axes: Any, steps
 
 def _negative(value: Any) -> bool:
     return isinstance(value, int) and value < 0
+
+
+def _far(value: Any) -> bool:
+    """Whether it is beyond the end of any tensor."""
+    return isinstance(value, int) and value >= 2**31
 
 
 @operator("Trilu", known=(1,))
