@@ -7,7 +7,7 @@ namespace aotpack::kernels {
 namespace {
 
 constexpr int64_t kWholeDepth = 1024;               // of k: up to here sums stay in registers from beginning to end
-constexpr int64_t kPieceDepth = 768;                // otherwise k is cut into pieces of about this
+constexpr int64_t kPieceDepth = 768;                // otherwise k is cut into pieces of about this; each begins at zero
 constexpr int64_t kStageStride = kWholeDepth + 16;  // not a multiple of a page: rows fall into different cache sets
 constexpr int64_t kMaxPanels = 12;                  // panels that share a staged tile of rows
 constexpr int64_t kPartialPanels = 8;               // the same where partial sums are kept on the stack
@@ -26,11 +26,11 @@ Plan plan(const LinearArgs& g, DType y_dtype, int64_t tiles, int64_t panels) {
   // Rows a multiple of 2 KiB apart evict each other from a set-associative cache.
   const bool aliasing = g.m > 6 && g.k >= 256 && (g.x_stride * 4) % 2048 == 0;
   p.stage = g.dtype != DType::f32 || aliasing;
-  // A single tile passes over B only once: no reason for pieces but the room for staging.
-  const bool whole = g.k <= kWholeDepth || (tiles == 1 && !p.stage);
-  p.depth = max64(1, whole ? g.k : round_up(ceil_div(g.k, ceil_div(g.k, kPieceDepth)), 16));
+  p.depth = max64(1, g.k <= kWholeDepth ? g.k : round_up(ceil_div(g.k, ceil_div(g.k, kPieceDepth)), 16));
   const int64_t bytes = p.depth * kPanel * static_cast<int64_t>(dtype_size(g.dtype));
   p.panels = max64(1, min64(min64(panels, kMaxPanels), kPanelBytes / bytes));
+  // A single tile passes over B only once: panel by panel, as it lies in memory.
+  if (tiles == 1 && !p.stage && p.depth < g.k) p.panels = 1;
   p.tiles = tiles;
   if (p.depth < g.k) {
     p.tiles = min64(tiles, y_dtype == DType::f32 ? kReuse : kReuse / 4);
@@ -97,18 +97,20 @@ class Block {
                      last ? g_.act : Act::none, y, g_.y_stride);
         continue;
       }
-      float* sums = partial_ + (slot * kPartialPanels + panel - panels.begin) * kMaxRows * kPanel;
-      if (k > 0) {
-        m.init = sums;
-        m.init_stride = kPanel;
-      }
-      if (k + depth >= g_.k) {
+      if (depth >= g_.k) {
         micro_finish(g_.dtype, count, m, y_dtype_, residual, g_.residual_stride, g_.act, y, g_.y_stride);
-      } else {
-        m.columns = static_cast<int>(kPanel);
-        m.y = sums;
-        m.y_stride = kPanel;
-        micro(g_.dtype, count, m);
+        continue;
+      }
+      float* sums = partial_ + (slot * kPartialPanels + panel - panels.begin) * kMaxRows * kPanel;
+      const int64_t columns = m.columns;
+      m.columns = static_cast<int>(kPanel);
+      m.residual = k == 0 ? nullptr : sums;
+      m.residual_stride = kPanel;
+      m.y = sums;
+      m.y_stride = kPanel;
+      micro(g_.dtype, count, m);
+      if (k + depth >= g_.k) {
+        finish(sums, kPanel, count, columns, y_dtype_, residual, g_.residual_stride, g_.act, y, g_.y_stride);
       }
     }
   }

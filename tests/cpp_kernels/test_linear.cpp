@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "linear.h"
 #include "util.h"
 
@@ -86,6 +88,29 @@ TEST_CASE("linear: long sums, rows that alias in the cache, many threads") {
     check({dtype, 40, 300, 4500, Act::none, true, true, 0, 0, 0, 4});
     check({dtype, 1, 257, 5000, Act::silu, true, false, 0, 0, 0, 4});
     check({dtype, 300, 10, 700, Act::tanh, true, false, 0, 0, 0, 5});
+  }
+}
+
+TEST_CASE("linear: rounding does not grow with the depth") {
+  for (const DType dtype : {DType::f32, DType::f16}) {
+    for (const int64_t m : {1, 14, 40}) {
+      const int64_t n = 48, k = 50000;
+      const Buffer x = Buffer::random(dtype, m * k), b = Buffer::random(dtype, k * n);
+      const Buffer packed = pack(b, k, n);
+      Buffer y = Buffer::filled(DType::f32, m * n, -77.0f);
+      linear_to_float({dtype, m, n, k, x.data(), k, packed.data(), nullptr, nullptr, 0, Act::none, y.data(), n, 2});
+      double squares = 0, errors = 0;
+      for (int64_t r = 0; r < m; ++r) {
+        for (int64_t j = 0; j < n; ++j) {
+          double sum = 0;
+          for (int64_t p = 0; p < k; ++p) sum += static_cast<double>(x.get(r * k + p)) * b.get(p * n + j);
+          squares += sum * sum;
+          errors += (y.get(r * n + j) - sum) * (y.get(r * n + j) - sum);
+        }
+      }
+      CAPTURE(m);
+      CHECK(std::sqrt(errors / squares) < 1.5e-6);
+    }
   }
 }
 
