@@ -5,17 +5,18 @@ python -m bench.train [--models mlp,cnn,…] [--engines eager,compile,aotpack] [
 
 Each engine runs in a process of its own, and the processes make steps in turn, never two at once. `first step` is the
 time from the start of a fresh process to its first loss, the median of three, in turn; torch.compile finds its caches
-filled, and archives are in the page cache. `peak` is the greatest
-resident memory of the process, with mapped weights. The optimizer is AdamW: torch's default in eager, torch's fused
-one beside torch.compile. The losses of the first steps must agree. `--archives` keeps archives: FOLDER/MODEL with what
-`--build MODEL FOLDER/MODEL` writes is not built again. `--onnxruntime` is the interpreter of an environment with ONNX
-Runtime's training package (bench/train_onnxruntime.py), which trains the models whose loss is the cross entropy of
-their logits.
+filled, archives are in the page cache, and the system holds enough free memory (bench.process.free_memory). `peak` is
+the greatest resident memory of the process, with mapped weights. The optimizer is AdamW: torch's default in eager,
+torch's fused one beside torch.compile. The losses of the first steps must agree. `--archives` keeps archives:
+FOLDER/MODEL with what `--build MODEL FOLDER/MODEL` writes is not built again. `--onnxruntime` is the interpreter of an
+environment with ONNX Runtime's training package (bench/train_onnxruntime.py), which trains the models whose loss is the
+cross entropy of their logits.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
 import subprocess
@@ -27,13 +28,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import train_onnxruntime
-from bench.process import ROOT, environment
+from bench.process import ROOT, environment, free_memory
 
 ENGINES = ("eager", "compile", "aotpack")
 ONNXRUNTIME = "onnxruntime"
 RATE = 1e-4
 # Processes of each engine whose start is measured.
 STARTS = 3
+# Bytes of memory that are free before each start: more than any engine takes.
+NEEDED = 2 << 30
 # Steps after which losses are compared.
 CHECKED = 5
 
@@ -222,14 +225,28 @@ def worker(engine: str, name: str, folder: Path, threads: int, device: str, star
 # ---- measuring ------------------------------------------------------------------------------------------------------
 
 
+class Setup(NamedTuple):
+    """What all models of a run have in common."""
+
+    engines: list[str]
+    threads: int
+    rounds: int
+    device: str
+    target: str
+    archives: Path | None
+    onnxruntime: Path | None
+
+
 class _Engine:
-    def __init__(self, engine: str, name: str, folder: Path, threads: int, device: str, python: str) -> None:
-        command = [python, "-c", "from bench.train import main; main()"]
-        command += ["--threads", str(threads), "--device", device, "--worker"]
+    def __init__(self, engine: str, name: str, folder: Path, setup: Setup) -> None:
+        python = setup.onnxruntime if engine == ONNXRUNTIME else sys.executable
+        command = [str(python), "-c", "from bench.train import main; main()"]
+        command += ["--threads", str(setup.threads), "--device", setup.device, "--worker"]
+        free_memory(NEEDED)
         self.process = subprocess.Popen(
             [*command, engine, name, str(folder), str(time.monotonic_ns())],
             cwd=ROOT,
-            env=environment(threads, folder / engine),
+            env=environment(setup.threads, folder / engine),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -254,65 +271,62 @@ class _Engine:
         raise RuntimeError(f"a process ended with {self.process.wait()}: {self.process.args}")
 
 
-def measured(
-    name: str,
-    engines: list[str],
-    threads: int,
-    rounds: int,
-    device: str,
-    target: str,
-    archives: Path | None,
-    onnxruntime: Path | None,
-) -> dict[str, dict[str, float]]:
+def measured(name: str, setup: Setup) -> dict[str, dict[str, float]]:
     """For each engine: milliseconds of a step, MB at the peak, seconds to the first step.
 
     Raises:
         RuntimeError: losses differ.
     """
-    with tempfile.TemporaryDirectory() as text:
-        folder = (archives or Path(text)) / name
-        if "aotpack" in engines and not (folder / "call.npz").exists():
-            command = [sys.executable, "-m", "bench.train", "--target", target, "--build", name, str(folder)]
-            subprocess.run(command, cwd=ROOT, check=True)
-        if "compile" in engines:
-            _Engine("compile", name, folder, threads, device, sys.executable).close()
-        pythons = dict.fromkeys(engines, sys.executable)
-        if onnxruntime is not None:
-            made = task(name)
-            if made.loss is not _next_token_loss:
-                train_onnxruntime.build(made.model, made.args, made.targets, folder / ONNXRUNTIME, onnxruntime)
-                pythons[ONNXRUNTIME] = str(onnxruntime)
-        starts: dict[str, list[float]] = {engine: [] for engine in pythons}
-        for turn in range(STARTS):
-            running = {}
-            for engine, python in pythons.items():
-                running[engine] = _Engine(engine, name, folder, threads, device, python)
-                starts[engine].append(running[engine].start["first"])
-                if turn + 1 < STARTS:
-                    running[engine].close()
-        try:
-            # Rounding makes trainings part by and by: torch.compile and eager do too.
-            first = {engine: each.start["loss"] for engine, each in running.items()}
-            _compare(name, first, 1e-4 * max(first.values()))
-            _compare(name, {e: each.steps(CHECKED)["loss"] for e, each in running.items()}, 2e-2 * max(first.values()))
-            seconds: dict[str, list[float]] = {engine: [] for engine in running}
-            peaks: dict[str, float] = {}
-            for _ in range(rounds):
-                for engine, each in running.items():
-                    answer = each.steps(max(2, min(100, int(0.5 / statistics.median(seconds[engine] or [0.1])))))
-                    seconds[engine] += answer["seconds"]
-                    peaks[engine] = answer["peak"]
-        finally:
-            for each in running.values():
-                each.close()
+    with tempfile.TemporaryDirectory() as text, contextlib.ExitStack() as open_processes:
+        folder = (setup.archives or Path(text)) / name
+        engines = _prepare(name, folder, setup)
+        starts: dict[str, list[float]] = {engine: [] for engine in engines}
+        for _ in range(STARTS - 1):
+            for engine in engines:
+                process = _Engine(engine, name, folder, setup)
+                process.close()
+                starts[engine].append(process.start["first"])
+        running = {}
+        for engine in engines:
+            running[engine] = _Engine(engine, name, folder, setup)
+            open_processes.callback(running[engine].close)
+            starts[engine].append(running[engine].start["first"])
         return {
-            engine: {
-                "step_ms": statistics.median(seconds[engine]) * 1e3,
-                "peak_mb": peaks[engine],
-                "first_s": statistics.median(starts[engine]),
-            }
-            for engine in running
+            engine: {**steps, "first_s": statistics.median(starts[engine])}
+            for engine, steps in _steps(name, running, setup.rounds).items()
         }
+
+
+def _prepare(name: str, folder: Path, setup: Setup) -> list[str]:
+    """Builds what the engines start from, and returns those that train this model."""
+    engines = list(setup.engines)
+    if "aotpack" in engines and not (folder / "call.npz").exists():
+        command = [sys.executable, "-m", "bench.train", "--target", setup.target, "--build", name, str(folder)]
+        subprocess.run(command, cwd=ROOT, check=True)
+    if "compile" in engines:
+        _Engine("compile", name, folder, setup).close()
+    if setup.onnxruntime is not None:
+        made = task(name)
+        if made.loss is not _next_token_loss:
+            train_onnxruntime.build(made.model, made.args, made.targets, folder / ONNXRUNTIME, setup.onnxruntime)
+            engines.append(ONNXRUNTIME)
+    return engines
+
+
+def _steps(name: str, running: dict[str, _Engine], rounds: int) -> dict[str, dict[str, float]]:
+    """For each engine: milliseconds of a step, MB at the peak."""
+    # Rounding makes trainings part by and by: torch.compile and eager do too.
+    first = {engine: each.start["loss"] for engine, each in running.items()}
+    _compare(name, first, 1e-4 * max(first.values()))
+    _compare(name, {e: each.steps(CHECKED)["loss"] for e, each in running.items()}, 2e-2 * max(first.values()))
+    seconds: dict[str, list[float]] = {engine: [] for engine in running}
+    peaks: dict[str, float] = {}
+    for _ in range(rounds):
+        for engine, each in running.items():
+            answer = each.steps(max(2, min(100, int(0.5 / statistics.median(seconds[engine] or [0.1])))))
+            seconds[engine] += answer["seconds"]
+            peaks[engine] = answer["peak"]
+    return {e: {"step_ms": statistics.median(seconds[e]) * 1e3, "peak_mb": peaks[e]} for e in running}
 
 
 def _compare(name: str, losses: dict[str, float], tolerance: float) -> None:
@@ -341,19 +355,19 @@ def main() -> None:
         engine, name, folder, started = options.worker
         worker(engine, name, Path(folder), options.threads, options.device, int(started))
         return
+    setup = Setup(
+        options.engines.split(","),
+        options.threads,
+        options.rounds,
+        options.device,
+        options.target,
+        options.archives,
+        options.onnxruntime,
+    )
     results = {}
     print(f"{'model':10} {'engine':11} {'step, ms':>10} {'peak, MB':>10} {'first step, s':>14}")
     for name in options.models.split(","):
-        results[name] = measured(
-            name,
-            options.engines.split(","),
-            options.threads,
-            options.rounds,
-            options.device,
-            options.target,
-            options.archives,
-            options.onnxruntime,
-        )
+        results[name] = measured(name, setup)
         for engine, row in results[name].items():
             print(
                 f"{name:10} {engine:11} {row['step_ms']:10.2f} {row['peak_mb']:10.0f} {row['first_s']:14.2f}",
