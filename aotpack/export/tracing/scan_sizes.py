@@ -6,6 +6,7 @@ these among the numbers that the operator gets; a trace passes those alone that 
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -44,13 +45,18 @@ def _pass_sizes(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> None
 def _size(
     graph_module: torch.fx.GraphModule, before: torch.fx.Node, operands: list[torch.fx.Node], symbol: Any
 ) -> torch.fx.Node:
-    """A node for the value of a symbol, which is a size of one of the operands."""
-    for operand in operands:
-        value = operand.meta["val"]
+    """A node for the value of a symbol: a number or a size of one of the operands, or of any value before.
+
+    An operand may have sizes that only depend on the symbol, such as the number of frames of a signal.
+    """
+    for node in (*operands, *itertools.takewhile(lambda node: node is not before, graph_module.graph.nodes)):
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt) and expression(value) == symbol:
+            return node
         for axis, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
             if expression(size) == symbol:
                 with graph_module.graph.inserting_before(before):
-                    node = graph_module.graph.call_function(torch.ops.aten.sym_size.int, (operand, axis))
-                node.meta["val"] = size
-                return node
+                    found = graph_module.graph.call_function(torch.ops.aten.sym_size.int, (node, axis))
+                found.meta["val"] = size
+                return found
     raise KeyError(symbol)

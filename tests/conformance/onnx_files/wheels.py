@@ -58,8 +58,10 @@ def _asr() -> list[FileCase]:
     ]
 
 
-def _silero(path: str, batches: tuple[int, int] = (2, 3), prefix: tuple[str, str] = ("batch", "sequence")) -> FileCase:
-    return _file(path, *({prefix[0]: b, prefix[1]: 512, "state_1": b} for b in batches), kinds=_SILERO)
+def _silero(
+    path: str, batches: tuple[int, int] = (2, 3), prefix: tuple[str, str] = ("batch", "sequence"), samples: int = 512
+) -> FileCase:
+    return _file(path, *({prefix[0]: b, prefix[1]: samples, "state_1": b} for b in batches), kinds=_SILERO)
 
 
 CASES: tuple[FileCase, ...] = (
@@ -152,7 +154,7 @@ CASES: tuple[FileCase, ...] = (
     *_in_wheel(
         "silero_vad==6.2.3",
         "silero_vad/data/",
-        _silero("silero_vad.onnx", prefix=("input_0", "input_1")),
+        _silero("silero_vad.onnx", prefix=("input_0", "input_1"), samples=576),
         _file("silero_vad_16k_sequence.onnx", {"sequence_length": 5}, {"sequence_length": 11}, kinds=_SILERO),
         *(
             _file(f"silero_vad_{name}.onnx", *({"batch": b, "sequence": 576} for b in (2, 3)), kinds=_SILERO)

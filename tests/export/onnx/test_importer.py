@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import aotpack
+from aotpack.errors import AotpackError
 from aotpack.export import BuildOptions, build_archive, from_onnx
 from aotpack.export.onnx.base.errors import NotConstantError, OnnxError
 from aotpack.export.onnx.importer import load_onnx
@@ -18,9 +20,9 @@ from tests.export.onnx.models import CONTROL_FLOW, SHAPES, model
 pytestmark = pytest.mark.torch
 
 
-def built(proto: onnx.ModelProto, folder: Path) -> aotpack.Model:
+def built(proto: onnx.ModelProto, folder: Path, *args: Any) -> aotpack.Model:
     path = folder / "model.aotpack"
-    build_archive(from_onnx(proto), path, options=BuildOptions(opt_level=1, jobs=1))
+    build_archive(from_onnx(proto, args or None), path, options=BuildOptions(opt_level=1, jobs=1))
     return aotpack.load(path)
 
 
@@ -46,6 +48,30 @@ def test_control_flow_of_the_call(tmp_path: Path) -> None:
         np.testing.assert_allclose(found["y"], value, rtol=1e-6)
         np.testing.assert_allclose(found["rows"], rows, rtol=1e-6)
         assert np.array_equal(found["z"], x + w if flag else x - 7)
+
+
+def test_a_loop_may_carry_what_it_only_writes(tmp_path: Path) -> None:
+    """Its rank before the first step does not matter, if there is one."""
+    proto = model("""
+    g (float[3, 4] x, int64 n) => (float[3, 4] y, float[m, k] last)
+    <float nothing = {0.0}>
+    {
+      goes_on = Constant<value = bool {1}>()
+      y, last = Loop<
+        body = body (int64 i, bool c, float[3, 4] v, float[r, s] w) => (bool c2, float[3, 4] v2, float[4, 3] w2) {
+        c2 = Identity(c)
+        v2 = Add(v, v)
+        w2 = Transpose(v)
+      }>(n, goes_on, x, nothing)
+    }""")
+    x = np.random.rand(3, 4).astype(np.float32)
+    loaded = built(proto, tmp_path, x, np.array(2))
+    for steps in (1, 3, 40):
+        found = loaded(x, np.array(steps))
+        np.testing.assert_array_equal(found["y"], x * np.float32(2.0) ** steps)
+        np.testing.assert_array_equal(found["last"], x.T * np.float32(2.0) ** (steps - 1))
+    with pytest.raises(AotpackError, match="makes no step"):
+        loaded(x, np.array(0))
 
 
 def test_a_dim_that_the_model_fixes_becomes_static() -> None:

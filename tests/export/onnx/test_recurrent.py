@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from onnx import TensorProto, helper
 
 import aotpack
 from aotpack.export import BuildOptions, build_archive, from_onnx
-from tests.export.onnx.one_node import by_onnxruntime, feed, imported, one_node, same
+from tests.export.onnx.one_node import CONTRIB, agree, by_onnxruntime, feed, imported, one_node, same
 
 pytestmark = pytest.mark.torch
 
@@ -42,3 +43,20 @@ def test_length_of_an_lstm_is_dynamic(tmp_path: Path, cache_dir: Path) -> None:
     for length in (1, 9):
         x = random.standard_normal((length, 1, 3)).astype(np.float32)
         np.testing.assert_allclose(np.asarray(archive(x)["o0"]), by_onnxruntime(made, {"i0": x})[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [False, True])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_lstm_in_8_bits(direction: str, channels: bool) -> None:
+    random = np.random.default_rng(0)
+    directions, hidden = 1 + (direction == "bidirectional"), 8
+    w, r = (random.integers(-99, 99, (directions, size, 4 * hidden)).astype(np.int8) for size in (6, hidden))
+    scales = [directions, 4 * hidden] if channels else [directions]
+    scale = random.uniform(0.005, 0.01, scales).astype(np.float32)
+    zero = np.zeros(scales, np.int8)
+    bias = random.standard_normal((directions, 8 * hidden)).astype(np.float32)
+    state = random.standard_normal((directions, 1, hidden)).astype(np.float32)
+    x = random.standard_normal((5, 1, 6)).astype(np.float32)
+    inputs = [x, w, r, bias, None, state, state, None, scale, zero, scale, zero]
+    how: dict[str, Any] = {"outputs": 3, "direction": direction, "hidden_size": hidden, "domain": CONTRIB}
+    agree("DynamicQuantizeLSTM", inputs, constants=(1, 2, 3, 8, 9, 10, 11), **how)

@@ -109,6 +109,13 @@ class Graph:
                 yield from graph.all_nodes()
 
     @cached_property
+    def read(self) -> frozenset[str]:
+        """Names of all values that its nodes read, and those that it returns."""
+        names = {name for node in self.nodes for name in node.inputs}
+        names.update(name for node in self.nodes for graph in node.subgraphs() for name in graph.free)
+        return frozenset(names | {*self.outputs, *self.bound.values()})
+
+    @cached_property
     def free(self) -> tuple[str, ...]:
         """Names of values from outside that the graph reads, in order."""
         made = {*self.inputs, *self.initializers, *self.bound}

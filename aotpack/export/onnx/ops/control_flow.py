@@ -75,6 +75,14 @@ def _pred(value: Any) -> Any:
     return value.reshape([])
 
 
+def _of_rank(value: Any, shape: torch.Size) -> Any:
+    """A value, with this shape where both are of a single number: files often have a dim of 1 too many there."""
+    now = as_tensor(value)
+    if isinstance(now, list) or now.dim() == len(shape):
+        return now
+    return now.reshape(shape) if all(isinstance(s, int) and s == 1 for s in (*now.shape, *shape)) else now
+
+
 @operator("If", known=(0,))
 def if_(node: Node, condition: Any) -> tuple[Any, ...]:
     branches: list[Graph] = [node.require("then_branch"), node.require("else_branch")]
@@ -84,7 +92,9 @@ def if_(node: Node, condition: Any) -> tuple[Any, ...]:
         return tuple(Runner(branches[0 if decided else 1])(outer))
     read = {name: outer[name] for graph in branches for name in graph.free}
     operands = Operands(read)
-    shapes: list[Any] = []
+    # What the first branch returned.
+    first: list[torch.Size] = []
+    dtypes: list[torch.dtype] = []
 
     def function(graph: Graph) -> Callable[..., tuple[Tensor, ...]]:
         def run(*flat: Any) -> tuple[Tensor, ...]:
@@ -94,9 +104,13 @@ def if_(node: Node, condition: Any) -> tuple[Any, ...]:
                     f"node {node.title}: its condition is not constant, and its branches return sequences or optionals"
                 )
             tensors = tuple(as_tensor(value).clone() for value in results)
-            shapes.append([(value.dim(), value.dtype) for value in tensors])
-            if shapes[0] != shapes[-1]:
-                raise NotConstantError(
+            if not first:
+                first.extend(value.shape for value in tensors)
+                dtypes.extend(value.dtype for value in tensors)
+            tensors = tuple(_of_rank(value, shape) for value, shape in zip(tensors, first, strict=True))
+            ranks = [value.dim() for value in tensors]
+            if ranks != [len(shape) for shape in first] or [value.dtype for value in tensors] != dtypes:
+                raise _DifferentRanksError(
                     f"node {node.title}: its condition is not constant, and its branches return tensors of different "
                     "ranks or dtypes"
                 )
@@ -104,7 +118,17 @@ def if_(node: Node, condition: Any) -> tuple[Any, ...]:
 
         return run
 
-    return tuple(cond_of(_pred(condition), function(branches[0]), function(branches[1]), operands.flat))
+    try:
+        return tuple(cond_of(_pred(condition), function(branches[0]), function(branches[1]), operands.flat))
+    except _DifferentRanksError:
+        if not isinstance(condition, Known):
+            raise
+        # A question about sizes: the archive is for those with the answer that the example gives.
+        return tuple(Runner(branches[0 if bool(_pred(condition)) else 1])(outer))
+
+
+class _DifferentRanksError(NotConstantError):
+    """What the branches of an If return cannot be the results of one operator."""
 
 
 class _Loop:
@@ -185,10 +209,19 @@ def _looped(body: _Loop, limit: Any, trips: Any, condition: Any, carried: Sequen
     first = Known.of(0)
     marker = start.clone()
     goes_on, new, found = body.step(first.tensor(), marker, tensors, body.outer)
-    for old, value in zip(tensors, new, strict=True):
-        now = as_tensor(value)
-        if isinstance(value, list) or (now.dtype, now.dim()) != (old.dtype, old.dim()):
-            raise node.error("what it carries changes its rank or dtype")
+    replaced = False
+    for at, value in enumerate(new):
+        now, old = _of_rank(value, tensors[at].shape), tensors[at]
+        if not isinstance(now, list) and (now.dtype, now.dim()) == (old.dtype, old.dim()):
+            continue
+        name = body.body.inputs[2 + at]
+        if isinstance(now, list):
+            raise node.error(f"{name} becomes a sequence in a step")
+        if name in body.body.read:
+            changed = f"from {old.dim()} dims of {old.dtype} to {now.dim()} dims of {now.dtype}"
+            raise node.error(f"{name} changes in a step: {changed}")
+        # No step reads what it was before.
+        tensors[at], replaced = torch.zeros_like(now), True
     kept = goes_on is marker or _decided(goes_on) is True
     rows = [as_tensor(each) for each in found]
     if limit == "tensor":
@@ -213,11 +246,16 @@ def _looped(body: _Loop, limit: Any, trips: Any, condition: Any, carried: Sequen
             for each, row in zip(saved, found, strict=True)
         ]
         going = as_tensor(again).reshape([]).to(torch.bool)
-        return (i + 1, going.clone(), *(as_tensor(v).clone() for v in new), *filled)
+        carried = [_of_rank(value, each.shape).clone() for value, each in zip(new, old, strict=True)]
+        return (i + 1, going.clone(), *carried, *filled)
 
     begin = [torch.tensor(0, dtype=torch.int64), start, *tensors, *buffers]
     end = while_loop_of(continues, step, begin, [*operands.flat, *bound])
     steps, _, *values = end
+    if replaced:
+        torch._check(
+            steps.item() >= 1, lambda: f"node {node.title}: it makes no step, and its results have other ranks"
+        )
     results = values[len(tensors) :]
     if results and not (kept and condition is None):
         done = steps.item()
@@ -238,7 +276,8 @@ def _counted(body: _Loop, operands: Operands, start: Tensor, tensors: Sequence[T
         old, flat = rest[: len(tensors)], rest[len(tensors) :]
         again, new, _ = body.step(i, goes_on, old, operands.unpacked(flat))
         going = as_tensor(again).reshape([]).to(torch.bool)
-        return (i + 1, going.clone(), *(as_tensor(v).clone() for v in new))
+        carried = [_of_rank(value, each.shape).clone() for value, each in zip(new, old, strict=True)]
+        return (i + 1, going.clone(), *carried)
 
     begin = [torch.tensor(0, dtype=torch.int64), start, *tensors]
     return while_loop_of(continues, step, begin, operands.flat)[0].item()

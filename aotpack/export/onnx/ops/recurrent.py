@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from aotpack.export.onnx.base.graph import Node
-from aotpack.export.onnx.base.table import operator
+from aotpack.export.onnx.base.table import CONTRIB, operator
 from aotpack.export.onnx.ops.activations import ACTIVATIONS
+from aotpack.export.onnx.ops.quantization import dynamic_quantize_linear
 from aotpack.export.ops import recurrent
 from aotpack.export.torch_compat.higher_order import scan_of
 
@@ -42,6 +43,8 @@ class Layer:
         x, w, r, bias, lengths, self.initial = [*inputs, None, None, None][:6]
         if x is None or w is None or r is None:
             raise node.error("it has no input, or no weights")
+        if x.dim() != 3:
+            raise node.error(f"its input has {x.dim()} dims, not 3")
         self.node = node
         self.w, self.r, self.hidden = w, r, r.shape[-1]
         self.biases = _split_bias(bias, w, gates, self.hidden)
@@ -173,10 +176,19 @@ def _of_torch(layer: Layer, function: Any, states: list[Tensor], weights: list[T
 
 @operator("LSTM")
 def lstm(node: Node, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+    return _lstm(node, inputs, None)
+
+
+def _lstm(
+    node: Node, inputs: Sequence[Tensor | None], rounded: Callable[[Tensor], Tensor] | None
+) -> tuple[Tensor, ...]:
+    """`rounded` is what the products see of the input, and of the state in each step; None: both as they are."""
     layer = Layer(node, inputs[:6], 4, ("sigmoid", "tanh", "tanh"))
     cells, peepholes = [*inputs[6:], None, None][:2]
     states = [layer.state(layer.initial), layer.state(cells)]
-    if _by_torch(layer) and peepholes is None and not node.get("input_forget", 0):
+    if rounded is not None:
+        layer.x = rounded(layer.x)
+    elif _by_torch(layer) and peepholes is None and not node.get("input_forget", 0):
         weights = _torch_weights(layer, (0, 2, 3, 1))
         return _of_torch(layer, recurrent.lstm, states, weights)
     if peepholes is None:
@@ -187,7 +199,8 @@ def lstm(node: Node, *inputs: Tensor | None) -> tuple[Tensor, ...]:
 
         def step(x: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
             w, r, b, p = weights
-            i, o, forget, cell = (x @ w.t() + h @ r.t() + b).chunk(4, -1)
+            seen = h if rounded is None else rounded(h)
+            i, o, forget, cell = (x @ w.t() + seen @ r.t() + b).chunk(4, -1)
             pi, po, pf = p.chunk(3, -1)
             i = f(layer.clipped(i + pi * c))
             forget = 1 - i if node.get("input_forget", 0) else f(layer.clipped(forget + pf * c))
@@ -198,6 +211,34 @@ def lstm(node: Node, *inputs: Tensor | None) -> tuple[Tensor, ...]:
         return step
 
     return layer.outputs(*layer.run(step_of, states, [layer.w, layer.r, layer.bias, peepholes]))
+
+
+@operator("DynamicQuantizeLSTM", domain=CONTRIB)
+def dynamic_quantize_lstm(node: Node, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+    """An LSTM with weights in 8 bits, of which columns are gates; the input and each state are rounded to 8 bits."""
+    x, w, r, *rest = inputs
+    if w is None or r is None or len(rest) < 8:
+        raise node.error("it has no weights, or no scales")
+    w, r = (_columns(q, *rest[at : at + 2]) for q, at in ((w, 5), (r, 7)))
+
+    def rounded(x: Tensor) -> Tensor:
+        q, scale, zero = dynamic_quantize_linear(node, x)
+        return (q.to(torch.float32) - zero.to(torch.float32)) * scale
+
+    return _lstm(node, [x, w, r, *rest[:5]], rounded)
+
+
+def _columns(q: Tensor, scale: Tensor | None, zero: Tensor | None) -> Tensor:
+    """Weights [directions, gates * hidden, inputs] from those in 8 bits, [directions, inputs, gates * hidden].
+
+    `scale` and `zero` are of directions, or [directions, gates * hidden].
+    """
+    values = q.to(torch.float32)
+    if zero is not None:
+        values = values - zero.to(torch.float32).reshape(zero.shape[0], 1, -1)
+    if scale is not None:
+        values = values * scale.reshape(scale.shape[0], 1, -1)
+    return values.transpose(1, 2)
 
 
 @operator("GRU")
