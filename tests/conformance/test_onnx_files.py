@@ -24,6 +24,10 @@ def test_a_pipeline_agrees_with_onnxruntime(tmp_path: Path) -> None:
 def test_differences_are_wrong() -> None:
     calls = [{"error": 0.0, "problem": ""}, {"error": 2e-4, "problem": ""}]
     assert judge("case", {"signature": "", "calls": calls}, 0, 0).kind == WRONG
+    calls[1]["noise"] = 3e-4
+    noisy = judge("case", {"signature": "", "calls": calls}, 0, 0)
+    assert noisy.kind == OK
+    assert "move by 3e-04" in noisy.text
 
 
 def test_names_are_unique() -> None:

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Kind = Callable[[np.random.Generator, tuple[int, ...], str], Array]
 Sizes = Mapping[str, int]
+# Relative change of inputs, which shows how far rounding moves ONNX Runtime's own results.
+NEARBY = 1e-6
 
 
 @dataclass(frozen=True)

@@ -39,12 +39,14 @@ def table(outcomes: Mapping[str, Outcome]) -> str:
     for source, group in groupby(ran, key=lambda pair: pair[0].source):
         pairs = list(group)
         names = {case.name: f"`{case.path.rpartition('/')[2] or case.name.partition('/')[2]}`" for case, _ in pairs}
-        right = [(case, outcome) for case, outcome in pairs if outcome.kind == OK]
+        right = [(case, outcome) for case, outcome in pairs if outcome.kind == OK and not outcome.text]
         if right:
             worst = max(outcome.error for _, outcome in right)
             lines.append(f"| {source} | {', '.join(names[case.name] for case, _ in right)} | {worst:.0e} | pass |")
         for case, outcome in pairs:
-            if outcome.kind != OK:
+            if outcome.kind == OK and outcome.text:
+                lines.append(f"| {source} | {names[case.name]} | {outcome.error:.0e} | pass: {outcome.text} |")
+            elif outcome.kind != OK:
                 text = (
                     re.split(" hint: | at /| at torch/", outcome.text)[0]
                     .removeprefix("error: ")

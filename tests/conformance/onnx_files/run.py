@@ -17,7 +17,7 @@ import onnxruntime
 import aotpack
 from aotpack.errors import AotpackError
 from aotpack.spec import DimRef, Signature
-from tests.conformance.onnx_files.case import Array, FileCase, Sizes, default
+from tests.conformance.onnx_files.case import NEARBY, Array, FileCase, Sizes, default
 from tests.conformance.onnx_files.cases import find
 
 _SHAPE = tuple[int, ...]
@@ -98,7 +98,17 @@ def compare(case: FileCase, file: str, archive: str) -> dict[str, Any]:
         seconds = time.perf_counter() - start
         errors = [_error(results[name], value) for name, value in zip(names, wanted, strict=True)]
         problem = next((f"{name}: {text}" for name, (_, text) in zip(names, errors, strict=True) if text), "")
-        calls.append({"shapes": shapes, "error": max(e for e, _ in errors), "problem": problem, "seconds": seconds})
+        near = {k: v * np.float32(1 + NEARBY) if v.dtype == np.float32 else v for k, v in inputs.items()}
+        moved = [_error(a, b)[0] for a, b in zip(session.run(None, {**near, **fixed}), wanted, strict=True)]
+        calls.append(
+            {
+                "shapes": shapes,
+                "error": max(e for e, _ in errors),
+                "noise": max(moved),
+                "problem": problem,
+                "seconds": seconds,
+            }
+        )
     assert "torch" not in sys.modules, "the runtime imported torch"
     return {"signature": str(model.signature), "calls": calls}
 

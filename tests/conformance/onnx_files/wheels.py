@@ -59,9 +59,14 @@ def _asr() -> list[FileCase]:
 
 
 def _silero(
-    path: str, batches: tuple[int, int] = (2, 3), prefix: tuple[str, str] = ("batch", "sequence"), samples: int = 512
+    path: str,
+    batches: tuple[int, int] = (2, 3),
+    prefix: tuple[str, str] = ("batch", "sequence"),
+    samples: int = 512,
+    constants: dict[str, str] | None = None,
 ) -> FileCase:
-    return _file(path, *({prefix[0]: b, prefix[1]: samples, "state_1": b} for b in batches), kinds=_SILERO)
+    sizes = ({prefix[0]: b, prefix[1]: samples, "state_1": b} for b in batches)
+    return _file(path, *sizes, kinds=_SILERO, constants=constants)
 
 
 CASES: tuple[FileCase, ...] = (
@@ -154,7 +159,8 @@ CASES: tuple[FileCase, ...] = (
     *_in_wheel(
         "silero_vad==6.2.3",
         "silero_vad/data/",
-        _silero("silero_vad.onnx", prefix=("input_0", "input_1"), samples=576),
+        # Each rate has a branch of its own, with sizes of its own.
+        _silero("silero_vad.onnx", prefix=("input_0", "input_1"), samples=576, constants={"sr": "16000"}),
         _file("silero_vad_16k_sequence.onnx", {"sequence_length": 5}, {"sequence_length": 11}, kinds=_SILERO),
         *(
             _file(f"silero_vad_{name}.onnx", *({"batch": b, "sequence": 576} for b in (2, 3)), kinds=_SILERO)
