@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import aotpack
+from aotpack.errors import AotpackError
 from aotpack.export import BuildOptions, build_archive, from_onnx
 from tests.export.onnx.one_node import CONTRIB, agree, by_onnxruntime, feed, imported, one_node, same
 
@@ -43,6 +44,25 @@ def test_length_of_an_lstm_is_dynamic(tmp_path: Path, cache_dir: Path) -> None:
     for length in (1, 9):
         x = random.standard_normal((length, 1, 3)).astype(np.float32)
         np.testing.assert_allclose(np.asarray(archive(x)["o0"]), by_onnxruntime(made, {"i0": x})[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+def test_batch_of_the_state_is_that_of_the_input(op: str) -> None:
+    """torch's layers do not compare them, and read beyond the state."""
+    gates = 4 if op == "LSTM" else 3
+    shapes = [(5, 2, 3), (1, gates * 4, 3), (1, gates * 4, 4), (1, gates * 8), (1, 2, 4)]
+    x, w, r, b, state = (np.zeros(shape, np.float32) for shape in shapes)
+    inputs = [x, w, r, b, None, state, *([state] if op == "LSTM" else [])]
+    how = {"linear_before_reset": 1} if op == "GRU" else {}
+    made = one_node(op, inputs, constants=(1, 2, 3), hidden_size=4, **how)
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("o0", TensorProto.FLOAT, list("abcd")))
+    names = "nmk"[: len(made.graph.input)]
+    for value, name in zip(made.graph.input, names, strict=True):
+        value.type.tensor_type.shape.dim[1].dim_param = name
+    signature = from_onnx(made, sizes=dict.fromkeys(names, 2)).signature
+    assert [dim.name for dim in signature.dims] == ["n"], str(signature)
+    with pytest.raises(AotpackError, match="batch of the state"):
+        from_onnx(made)
 
 
 @pytest.mark.parametrize("channels", [False, True])
