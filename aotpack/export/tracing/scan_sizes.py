@@ -49,7 +49,9 @@ def _size(
 
     An operand may have sizes that only depend on the symbol, such as the number of frames of a signal.
     """
-    for node in (*operands, *itertools.takewhile(lambda node: node is not before, graph_module.graph.nodes)):
+    earlier = list(itertools.takewhile(lambda node: node is not before, graph_module.graph.nodes))
+    node: torch.fx.Node
+    for node in [*operands, *earlier]:
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt) and expression(value) == symbol:
             return node

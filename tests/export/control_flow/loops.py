@@ -12,6 +12,7 @@ from torch._higher_order_ops.map import map as over_rows
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 
+from aotpack import Dim
 from tests.export.control_flow.cases import Linears, batch, case
 
 
@@ -183,6 +184,11 @@ def backwards(x: Tensor) -> Any:
     return scan(lambda c, x: (c + x, c * x), x.new_zeros(3), x, dim=1, reverse=True)
 
 
+def windows(x: Tensor, steps: Tensor) -> Any:
+    """What it carries has a size that depends on one of the input's, which is itself no size of its arguments."""
+    return scan(lambda c, _: (c * 0.5, c + 1), x[:, 2:].contiguous(), steps)
+
+
 class Mapped(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -213,6 +219,11 @@ SCANS = {
         ScannedCell(),
         *((torch.randn(t, b, 3), torch.randn(b, 4)) for t, b in ((5, 2), (1, 1), (12, 5))),
         dims=[{0: _TIME, 1: _BATCH}, {0: _BATCH}],
+    ),
+    "windows": case(
+        windows,
+        *((torch.randn(2, length), torch.randn(3)) for length in (7, 4, 40)),
+        dims=[{1: Dim("length", min=3, max=64)}, None],
     ),
     "backwards": case(backwards, (torch.randn(3, 6),), (torch.randn(3, 6),)),
     "map": case(Mapped(), *((torch.randn(i, 3),) for i in (4, 1, 6)), dims=[{0: batch(6)}]),
