@@ -74,6 +74,29 @@ def test_a_loop_may_carry_what_it_only_writes(tmp_path: Path) -> None:
         loaded(x, np.array(0))
 
 
+@pytest.mark.parametrize("columns", [1, 3])
+def test_a_branch_on_sizes_with_results_of_other_ranks(columns: int, tmp_path: Path) -> None:
+    """As torch.onnx writes `squeeze`: the example decides."""
+    proto = model("""
+    g (float[n, k] x) => (int64[r] y)
+    <int64 one = {1}, int64[1] axis = {1}>
+    {
+      s = Shape(x)
+      k = Gather(s, one)
+      single = Equal(k, one)
+      z = If<
+        then_branch = yes () => (float[a] a) { a = Squeeze(x, axis) },
+        else_branch = no () => (float[b, c] b) { b = Identity(x) }
+      >(single)
+      y = Shape(z)
+    }""")
+    x = np.random.rand(4, columns).astype(np.float32)
+    loaded = built(proto, tmp_path, x)
+    assert np.asarray(loaded(x)["y"]).tolist() == ([4] if columns == 1 else [4, 3])
+    with pytest.raises(AotpackError, match="x"):
+        loaded(np.zeros((4, 2 if columns == 1 else 1), np.float32))
+
+
 def test_a_dim_that_the_model_fixes_becomes_static() -> None:
     proto = model("""g (float[batch, n] x) => (float[batch, n] y)
     <float[5] w = {1.0, 2.0, 3.0, 4.0, 5.0}> { y = Add(x, w) }""")
