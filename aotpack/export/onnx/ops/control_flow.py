@@ -83,6 +83,10 @@ def _of_rank(value: Any, shape: torch.Size) -> Any:
     return now.reshape(shape) if all(isinstance(s, int) and s == 1 for s in (*now.shape, *shape)) else now
 
 
+class _DifferentRanksError(NotConstantError):
+    """What the branches of an If return cannot be the results of one operator."""
+
+
 @operator("If", known=(0,))
 def if_(node: Node, condition: Any) -> tuple[Any, ...]:
     branches: list[Graph] = [node.require("then_branch"), node.require("else_branch")]
@@ -125,10 +129,6 @@ def if_(node: Node, condition: Any) -> tuple[Any, ...]:
             raise
         # A question about sizes: the archive is for those with the answer that the example gives.
         return tuple(Runner(branches[0 if bool(_pred(condition)) else 1])(outer))
-
-
-class _DifferentRanksError(NotConstantError):
-    """What the branches of an If return cannot be the results of one operator."""
 
 
 class _Loop:
