@@ -4,8 +4,8 @@ Its package replaces the module `onnxruntime`, so it needs an environment of its
 
     python3.11 -m venv ort && ort/bin/pip install onnxruntime-training==1.19.2 onnx==1.16.2 'numpy<2' torch
 
-where `torch` may be any that is installed fast: the training package imports it. The loss is the cross
-entropy of logits.
+where `torch` may be any that is installed fast: the training package imports it. The loss is the cross entropy of
+logits.
 """
 
 from __future__ import annotations

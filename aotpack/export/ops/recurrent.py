@@ -26,7 +26,7 @@ _library.define(f"gru(Tensor input, Tensor h0, {_ARGUMENTS}) -> (Tensor, Tensor)
 def _lstm(
     input: Tensor, h0: Tensor, c0: Tensor, params: list[Tensor], has_biases: bool, layers: int, both: bool, first: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    _check(input, [h0, c0], layers, both, first)
+    _check(input, [h0, c0], params, layers, both, first)
     y, h, c = torch.lstm(input, [h0, c0], params, has_biases, layers, 0.0, False, both, first)
     return _by_steps(y, first), h.contiguous(), c.contiguous()
 
@@ -34,21 +34,22 @@ def _lstm(
 def _gru(
     input: Tensor, h0: Tensor, params: list[Tensor], has_biases: bool, layers: int, both: bool, first: bool
 ) -> tuple[Tensor, Tensor]:
-    _check(input, [h0], layers, both, first)
+    _check(input, [h0], params, layers, both, first)
     y, h = torch.gru(input, h0, params, has_biases, layers, 0.0, False, both, first)
     return _by_steps(y, first), h.contiguous()
 
 
-def _check(input: Tensor, states: list[Tensor], layers: int, both: bool, first: bool) -> None:
-    """torch itself reads beyond states of other sizes; nn.LSTM and nn.GRU compare them before the call."""
-    rows, batch = layers * (2 if both else 1), input.shape[0 if first else 1]
+def _check(input: Tensor, states: list[Tensor], params: list[Tensor], layers: int, both: bool, first: bool) -> None:
+    """torch itself reads beyond inputs and states of other sizes; nn.LSTM and nn.GRU compare them before the call."""
+    _check_size("features of the input", input.shape[2], params[0].shape[1])
     for state in states:
-        _check_size("layers and directions", state.shape[0], rows)
-        _check_size("batch", state.shape[1], batch)
+        _check_size("layers and directions of the state", state.shape[0], layers * (2 if both else 1))
+        _check_size("batch of the state", state.shape[1], input.shape[0 if first else 1])
+        _check_size("features of the state", state.shape[2], params[1].shape[1])
 
 
 def _check_size(what: str, found: int, wanted: int) -> None:
-    torch._check(found == wanted, lambda: f"{what} of the state: {found}, not {wanted}")
+    torch._check(found == wanted, lambda: f"{what}: {found}, not {wanted}")
 
 
 def _by_steps(y: Tensor, first: bool) -> Tensor:
@@ -66,14 +67,14 @@ def _output(input: Tensor, state: Tensor, both: bool, first: bool) -> Tensor:
 def _lstm_fake(
     input: Tensor, h0: Tensor, c0: Tensor, params: list[Tensor], has_biases: bool, layers: int, both: bool, first: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    _check(input, [h0, c0], layers, both, first)
+    _check(input, [h0, c0], params, layers, both, first)
     return _output(input, h0, both, first), torch.empty_like(h0), torch.empty_like(c0)
 
 
 def _gru_fake(
     input: Tensor, h0: Tensor, params: list[Tensor], has_biases: bool, layers: int, both: bool, first: bool
 ) -> tuple[Tensor, Tensor]:
-    _check(input, [h0], layers, both, first)
+    _check(input, [h0], params, layers, both, first)
     return _output(input, h0, both, first), torch.empty_like(h0)
 
 

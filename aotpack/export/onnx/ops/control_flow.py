@@ -75,12 +75,17 @@ def _pred(value: Any) -> Any:
     return value.reshape([])
 
 
-def _of_rank(value: Any, shape: torch.Size) -> Any:
-    """A value, with this shape where both are of a single number: files often have a dim of 1 too many there."""
+def _of_rank(value: Any, like: Tensor) -> Any:
+    """A value, shaped as `like` where both are a single number: files often have a dim of 1 too many there."""
     now = as_tensor(value)
-    if isinstance(now, list) or now.dim() == len(shape):
+    if isinstance(now, list) or now.dim() == like.dim():
         return now
-    return now.reshape(shape) if all(isinstance(s, int) and s == 1 for s in (*now.shape, *shape)) else now
+    return now.reshape(like.shape) if all(isinstance(s, int) and s == 1 for s in (*now.shape, *like.shape)) else now
+
+
+def _carried_on(new: Sequence[Any], old: Sequence[Tensor]) -> list[Tensor]:
+    """What a step of a loop hands to the next."""
+    return [_of_rank(value, like).clone() for value, like in zip(new, old, strict=True)]
 
 
 class _DifferentRanksError(NotConstantError):
@@ -97,8 +102,7 @@ def if_(node: Node, condition: Any) -> tuple[Any, ...]:
     read = {name: outer[name] for graph in branches for name in graph.free}
     operands = Operands(read)
     # What the first branch returned.
-    first: list[torch.Size] = []
-    dtypes: list[torch.dtype] = []
+    first: list[Tensor] = []
 
     def function(graph: Graph) -> Callable[..., tuple[Tensor, ...]]:
         def run(*flat: Any) -> tuple[Tensor, ...]:
@@ -109,11 +113,9 @@ def if_(node: Node, condition: Any) -> tuple[Any, ...]:
                 )
             tensors = tuple(as_tensor(value).clone() for value in results)
             if not first:
-                first.extend(value.shape for value in tensors)
-                dtypes.extend(value.dtype for value in tensors)
-            tensors = tuple(_of_rank(value, shape) for value, shape in zip(tensors, first, strict=True))
-            ranks = [value.dim() for value in tensors]
-            if ranks != [len(shape) for shape in first] or [value.dtype for value in tensors] != dtypes:
+                first.extend(tensors)
+            tensors = tuple(_of_rank(value, like) for value, like in zip(tensors, first, strict=True))
+            if [(value.dim(), value.dtype) for value in tensors] != [(like.dim(), like.dtype) for like in first]:
                 raise _DifferentRanksError(
                     f"node {node.title}: its condition is not constant, and its branches return tensors of different "
                     "ranks or dtypes"
@@ -211,7 +213,7 @@ def _looped(body: _Loop, limit: Any, trips: Any, condition: Any, carried: Sequen
     goes_on, new, found = body.step(first.tensor(), marker, tensors, body.outer)
     replaced = False
     for at, value in enumerate(new):
-        now, old = _of_rank(value, tensors[at].shape), tensors[at]
+        now, old = _of_rank(value, tensors[at]), tensors[at]
         if not isinstance(now, list) and (now.dtype, now.dim()) == (old.dtype, old.dim()):
             continue
         name = body.body.inputs[2 + at]
@@ -246,8 +248,7 @@ def _looped(body: _Loop, limit: Any, trips: Any, condition: Any, carried: Sequen
             for each, row in zip(saved, found, strict=True)
         ]
         going = as_tensor(again).reshape([]).to(torch.bool)
-        carried = [_of_rank(value, each.shape).clone() for value, each in zip(new, old, strict=True)]
-        return (i + 1, going.clone(), *carried, *filled)
+        return (i + 1, going.clone(), *_carried_on(new, old), *filled)
 
     begin = [torch.tensor(0, dtype=torch.int64), start, *tensors, *buffers]
     end = while_loop_of(continues, step, begin, [*operands.flat, *bound])
@@ -276,8 +277,7 @@ def _counted(body: _Loop, operands: Operands, start: Tensor, tensors: Sequence[T
         old, flat = rest[: len(tensors)], rest[len(tensors) :]
         again, new, _ = body.step(i, goes_on, old, operands.unpacked(flat))
         going = as_tensor(again).reshape([]).to(torch.bool)
-        carried = [_of_rank(value, each.shape).clone() for value, each in zip(new, old, strict=True)]
-        return (i + 1, going.clone(), *carried)
+        return (i + 1, going.clone(), *_carried_on(new, old))
 
     begin = [torch.tensor(0, dtype=torch.int64), start, *tensors]
     return while_loop_of(continues, step, begin, operands.flat)[0].item()

@@ -319,7 +319,8 @@ def dynamic_quantize_mat_mul(
     return mat_mul_integer_to_float(node, q, b, scale, b_scale, zero, b_zero, bias)
 
 
-def _value(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+    """The numbers that integers stand for; `scale` and `zero` are broadcast to `x`."""
     numbers = x.to(torch.float32)
     return (numbers if zero is None else numbers - zero.to(torch.float32)) * scale
 
@@ -341,7 +342,7 @@ def _q_binary(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
         y_scale: Tensor,
         y_zero: Tensor | None = None,
     ) -> Tensor:
-        return _stored(function(_value(a, a_scale, a_zero), _value(b, b_scale, b_zero)), y_scale, y_zero, a)
+        return _stored(function(dequantized(a, a_scale, a_zero), dequantized(b, b_scale, b_zero)), y_scale, y_zero, a)
 
 
 _q_binary("QLinearAdd", torch.add)
@@ -353,7 +354,7 @@ def _q_unary(name: str, function: Callable[[Node, Tensor], Tensor]) -> None:
     def compute(
         node: Node, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None
     ) -> Tensor:
-        return _stored(function(node, _value(x, x_scale, x_zero)), y_scale, y_zero, x)
+        return _stored(function(node, dequantized(x, x_scale, x_zero)), y_scale, y_zero, x)
 
 
 def _mean_over_images(node: Node, x: Tensor) -> Tensor:
@@ -370,7 +371,7 @@ _q_unary("QLinearGlobalAveragePool", _mean_over_images)
 def q_linear_softmax(
     node: Node, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None
 ) -> Tensor:
-    value, axis = _value(x, x_scale, x_zero), node.get("axis", -1)
+    value, axis = dequantized(x, x_scale, x_zero), node.get("axis", -1)
     if node.get("opset", 13) < 13:
         axis = axis % x.dim()
         rows = value.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
@@ -383,13 +384,13 @@ def q_linear_reduce_mean(
     node: Node, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None
 ) -> Tensor:
     axes = node.get("axes", list(range(x.dim())))
-    mean = _value(x, x_scale, x_zero).mean(axes, keepdim=bool(node.get("keepdims", 1)))
+    mean = dequantized(x, x_scale, x_zero).mean(axes, keepdim=bool(node.get("keepdims", 1)))
     return _stored(mean, y_scale, y_zero, x)
 
 
 @operator("QLinearConcat", domain=CONTRIB)
 def q_linear_concat(node: Node, y_scale: Tensor, y_zero: Tensor, *inputs: Tensor) -> Tensor:
-    parts = [_value(*inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
+    parts = [dequantized(*inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
     return _stored(torch.cat(parts, node.require("axis")), y_scale, y_zero, inputs[0])
 
 
@@ -397,7 +398,7 @@ def q_linear_concat(node: Node, y_scale: Tensor, y_zero: Tensor, *inputs: Tensor
 def q_linear_average_pool(
     node: Node, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None
 ) -> Tensor:
-    value = _value(x, x_scale, x_zero)
+    value = dequantized(x, x_scale, x_zero)
     if node.get("channels_last", 0):
         return _stored(average_pool(node, value.movedim(-1, 1)).movedim(1, -1), y_scale, y_zero, x)
     return _stored(average_pool(node, value), y_scale, y_zero, x)

@@ -13,7 +13,7 @@ import torch
 from aotpack.export.onnx.base.graph import Node
 from aotpack.export.onnx.base.table import CONTRIB, operator
 from aotpack.export.onnx.ops.activations import ACTIVATIONS
-from aotpack.export.onnx.ops.quantization import dynamic_quantize_linear
+from aotpack.export.onnx.ops.quantization import dequantized, dynamic_quantize_linear
 from aotpack.export.ops import recurrent
 from aotpack.export.torch_compat.higher_order import scan_of
 
@@ -217,27 +217,20 @@ def _lstm(
 def dynamic_quantize_lstm(node: Node, *inputs: Tensor | None) -> tuple[Tensor, ...]:
     """An LSTM with weights in 8 bits, of which columns are gates; the input and each state are rounded to 8 bits."""
     x, w, r, *rest = inputs
-    if w is None or r is None or len(rest) < 8:
+    w_scale, w_zero, r_scale, r_zero = [*rest, *[None] * 9][5:9]
+    if w is None or r is None or w_scale is None or r_scale is None:
         raise node.error("it has no weights, or no scales")
-    w, r = (_columns(q, *rest[at : at + 2]) for q, at in ((w, 5), (r, 7)))
-
-    def rounded(x: Tensor) -> Tensor:
-        q, scale, zero = dynamic_quantize_linear(node, x)
-        return (q.to(torch.float32) - zero.to(torch.float32)) * scale
-
-    return _lstm(node, [x, w, r, *rest[:5]], rounded)
+    weights = [_columns(w, w_scale, w_zero), _columns(r, r_scale, r_zero)]
+    return _lstm(node, [x, *weights, *rest[:5]], lambda values: dequantized(*dynamic_quantize_linear(node, values)))
 
 
-def _columns(q: Tensor, scale: Tensor | None, zero: Tensor | None) -> Tensor:
+def _columns(q: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
     """Weights [directions, gates * hidden, inputs] from those in 8 bits, [directions, inputs, gates * hidden].
 
     `scale` and `zero` are of directions, or [directions, gates * hidden].
     """
-    values = q.to(torch.float32)
-    if zero is not None:
-        values = values - zero.to(torch.float32).reshape(zero.shape[0], 1, -1)
-    if scale is not None:
-        values = values * scale.reshape(scale.shape[0], 1, -1)
+    shape = [scale.shape[0], 1, -1]
+    values = dequantized(q, scale.reshape(shape), None if zero is None else zero.reshape(shape))
     return values.transpose(1, 2)
 
 
