@@ -30,11 +30,23 @@ class Interruption:
 
     def __init__(self) -> None:
         self._arrived: type[BaseException] | None = None
+        self._held = False
 
     def arrive(self, number: int, frame: FrameType | None) -> None:
         """Handles a signal: raises `Interrupted` or `Terminated`."""
         self._arrived = Terminated if number == signal.SIGTERM else Interrupted
-        raise self._arrived
+        if not self._held:
+            raise self._arrived
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """While active, a signal waits; it is raised at the end. For what has to be done whole or not at all."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        self.check()
 
     def check(self) -> None:
         """Raises the exception of a signal that has arrived again."""

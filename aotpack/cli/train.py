@@ -96,8 +96,10 @@ def train(
     context = model.context(seed=seed, check_finite=True)
     saved = None if checkpoints is None else Checkpoints(checkpoints, save_every or samples.batches, keep)
     first = 0 if saved is None else saved.restore(context, resume=resume)
-    with terminated_in_order():
-        result = run_steps(context.entry(ENTRY), signature, samples, values, range(first, total), saved, context)
+    with terminated_in_order() as interruption:
+        result = run_steps(
+            context.entry(ENTRY), signature, samples, values, range(first, total), saved, context, interruption
+        )
     if plot is not None:
         draw(plot, first, result.losses)
     if as_json:

@@ -14,6 +14,7 @@ from aotpack.cli.common import stderr_console
 
 if TYPE_CHECKING:
     from aotpack.cli.checkpoints import Checkpoints
+    from aotpack.cli.signals import Interruption
     from aotpack.cli.training_data import Samples
     from aotpack.runtime import Context, Entry
     from aotpack.spec import Signature
@@ -39,6 +40,7 @@ def run_steps(
     steps: range,
     checkpoints: Checkpoints | None,
     context: Context,
+    interruption: Interruption,
 ) -> Result:
     """Runs the steps. Where they are interrupted, there is a checkpoint of the last whole step."""
     loss_at = next(i for i, output in enumerate(signature.outputs) if output.name.rpartition(".")[2] == "loss")
@@ -58,8 +60,11 @@ def run_steps(
             for step in steps:
                 rows = iter(samples.of_step(step))
                 arrays = [next(rows) if v.number is None else values[v.name] for v in signature.inputs]
-                result.losses.append(float(np.asarray(entry.run(arrays)[loss_at])))
-                done = step + 1
+                # The state and the number of its steps change together.
+                with interruption.held():
+                    loss_value = entry.run(arrays)[loss_at]
+                    done = step + 1
+                result.losses.append(float(np.asarray(loss_value)))
                 result.seconds = time.perf_counter() - began
                 result.samples_per_second = len(result.losses) * samples.batch / max(result.seconds, 1e-9)
                 loss, rate = f"{np.mean(result.losses[-_RECENT:]):.4g}", f"{result.samples_per_second:.0f}"

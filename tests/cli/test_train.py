@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import aotpack
+from aotpack.cli.checkpoints import Checkpoints
+from aotpack.cli.signals import Terminated, terminated_in_order
+from aotpack.cli.training_data import read_samples
+from aotpack.cli.training_loop import run_steps
+from aotpack.runtime import Entry
 from tests.cli.test_commands import invoke, invoke_json
 
 pytestmark = pytest.mark.torch
@@ -110,6 +117,33 @@ def test_a_run_that_is_stopped_leaves_its_last_step(archive: Path, data: Path, t
     same = invoke_json("train", archive, "--data", data, "--steps", steps, "--lr", 0.01, "-o", tmp_path / "again")
     (newest,) = (path for path in out.iterdir() if path.name == Path(same["checkpoint"]).name)
     assert state(newest) == state(Path(same["checkpoint"]))
+
+
+def test_a_signal_right_after_a_step_waits_for_its_number(archive: Path, data: Path, tmp_path: Path) -> None:
+    """The checkpoint has the state of as many steps as its name says."""
+
+    class Signalled:
+        def __init__(self, entry: Entry) -> None:
+            self.entry, self.runs = entry, 0
+
+        def run(self, arrays: Any) -> Any:
+            outputs, self.runs = self.entry.run(arrays), self.runs + 1
+            if self.runs == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return outputs
+
+    model = aotpack.load(archive)
+    (signature,) = (entry.signature for entry in model.manifest.entries if entry.name == "train_step")
+    samples, context = read_samples(data, signature, 8, 0), model.context(seed=0)
+    entry, saved = context.entry("train_step"), Checkpoints(tmp_path / "out", 100, 1)
+    with pytest.raises(Terminated), terminated_in_order() as interruption:
+        signalled = cast("Entry", Signalled(entry))
+        run_steps(signalled, signature, samples, {"lr": 0.1}, range(9), saved, context, interruption)
+    settings = ("--data", data, "--lr", 0.1, "--batch", 8, "--steps", 3)
+    same = invoke_json("train", archive, *settings, "-o", tmp_path / "again")
+    (stopped,) = (tmp_path / "out").iterdir()
+    assert stopped.name == Path(same["checkpoint"]).name
+    assert state(stopped) == state(Path(same["checkpoint"]))
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(archive: Path, data: Path, tmp_path: Path) -> None:
