@@ -135,10 +135,9 @@ def test_a_signal_right_after_a_step_waits_for_its_number(archive: Path, data: P
     model = aotpack.load(archive)
     (signature,) = (entry.signature for entry in model.manifest.entries if entry.name == "train_step")
     samples, context = read_samples(data, signature, 8, 0), model.context(seed=0)
-    entry, saved = context.entry("train_step"), Checkpoints(tmp_path / "out", 100, 1)
-    with pytest.raises(Terminated), terminated_in_order() as interruption:
-        signalled = cast("Entry", Signalled(entry))
-        run_steps(signalled, signature, samples, {"lr": 0.1}, range(9), saved, context, interruption)
+    entry, saved = cast("Entry", Signalled(context.entry("train_step"))), Checkpoints(tmp_path / "out", 100, 1)
+    with terminated_in_order() as interruption, pytest.raises(Terminated):
+        run_steps(entry, signature, samples, {"lr": 0.1}, range(9), saved, context, interruption)
     settings = ("--data", data, "--lr", 0.1, "--batch", 8, "--steps", 3)
     same = invoke_json("train", archive, *settings, "-o", tmp_path / "again")
     (stopped,) = (tmp_path / "out").iterdir()
