@@ -14,6 +14,7 @@ from pathlib import Path
 from aotpack.building.cache import BuildCache, digest_of
 from aotpack.building.compiler import Compiler
 from aotpack.building.module_sources import EXPORT_MAP, SourceUnit
+from aotpack.building.objects import Made
 from aotpack.building.temporary import private_folder
 from aotpack.errors import CompileError
 from aotpack.export.backends.precompiled import Precompiled, include_flags
@@ -21,7 +22,10 @@ from aotpack.export.backends.precompiled import Precompiled, include_flags
 
 @dataclass(frozen=True)
 class Unit:
-    """One compiler call: a source text or file, its flags, what it includes at its top, what to do when it fails."""
+    """One compiler call: a source text or file, its flags, what it includes at its top, what to do when it fails.
+
+    `made` is its object where it has been compiled already.
+    """
 
     name: str
     flags: tuple[str, ...]
@@ -30,6 +34,7 @@ class Unit:
     path: Path | None = None
     header: Precompiled | None = None
     hint: str | None = None
+    made: Made | None = None
 
     @property
     def source(self) -> SourceUnit:
@@ -54,7 +59,10 @@ def build_units(
     """
 
     def build(unit: Unit) -> bytes:
-        content = cache.content(unit.key, ".o", partial(_compile_with_header, compiler, unit, cache))
+        if unit.made is not None:
+            content = unit.made.path.read_bytes()
+        else:
+            content = cache.content(unit.key, ".o", partial(_compile_with_header, compiler, unit, cache))
         if progress is not None:
             progress(unit.name)
         return content
@@ -77,19 +85,6 @@ def _all_or_none(build: Callable[[Unit], bytes], units: Sequence[Unit], compiler
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def portable(flags: Sequence[str]) -> list[str]:
-    """`flags` without include folders: where a tree lies does not change what is compiled."""
-    kept, skip = [], False
-    for flag in flags:
-        if skip or flag.startswith("-ffile-prefix-map"):
-            skip = False
-        elif flag in ("-I", "-isystem"):
-            skip = True
-        else:
-            kept.append(flag)
-    return kept
 
 
 def _file_digest(path: Path) -> str:

@@ -9,15 +9,16 @@ from functools import partial
 
 import torch
 
-from aotpack.building import native_sources
+from aotpack.building import native_sources, objects
 from aotpack.building.cache import digest_of
+from aotpack.building.flags import optimization, portable
 from aotpack.building.module_sources import ModuleSources
 from aotpack.building.temporary import private_folder
 from aotpack.export.backends.backend import Tools
 from aotpack.export.backends.cpu import custom_units, kernel_source, score_source, toolchain, wrapper_source
 from aotpack.export.backends.cpu.lower import Lowered
 from aotpack.export.backends.cpu.toolchain import Compiler
-from aotpack.export.backends.native import Unit, build_units, compile_unit, portable
+from aotpack.export.backends.native import Unit, build_units, compile_unit
 from aotpack.export.backends.precompiled import Precompiled, compile_ahead, in_background, precompiled
 
 # Beyond this, optimising the wrapper costs minutes and gains nothing: its work is calls.
@@ -72,6 +73,8 @@ def kernels_ahead(
     with in_background() as pool:
         for target in targets:
             for unit in library_units(target, shims, compiler, halves=halves):
+                if unit.made is not None:
+                    continue
                 # What fails here fails again, and is reported, when the module is compiled.
                 pool.submit(tools.cache.get, unit.key, ".o", partial(compile_unit, compiler, unit))
             headers = (_kernel_header(target, compiler, tools.opt_level), _wrapper_header(target, compiler))
@@ -146,19 +149,17 @@ def library_units(
     target: str, shims: Iterable[str], compiler: Compiler, *, halves: frozenset[str], custom: bool = False
 ) -> list[Unit]:
     """Our sources of a module that calls `shims`."""
-    kernels = native_sources.source_root() / "kernels"
     units = []
     for source in [
         *native_sources.sources_for(shims),
         *([native_sources.module_folder() / "custom.cpp"] if custom else []),
     ]:
         name = str(source.relative_to(native_sources.source_root()))
-        # Outside the kernels little time is spent: -O3 would cost more to build than it gains.
-        optimize = "-O3" if kernels in source.parents else "-O2"
-        flags = tuple(toolchain.library_flags(target, halves=halves, optimize=optimize, source=source))
-        content = native_sources.content_hash(source)
+        flags = tuple(toolchain.library_flags(target, halves=halves, optimize=optimization(source), source=source))
         of_torch = [torch.__version__] if toolchain.includes_torch(source) else []
-        key = digest_of([compiler.identity, *portable(flags), name, content, *of_torch])
-        units.append(Unit(name, flags, key, path=source))
+        object_key = objects.key_of(source, flags)
+        made = None if of_torch else objects.find(object_key, compiler)
+        key = digest_of([compiler.identity if made is None else made.compiler, object_key, *of_torch])
+        units.append(Unit(name, flags, key, path=source, made=made))
     # The longest first, so that it does not run alone at the end.
     return sorted(units, key=lambda unit: -unit.path.stat().st_size if unit.path else 0)

@@ -9,6 +9,7 @@ import torch
 from aotpack.building import native_sources
 from aotpack.building.cache import digest_of
 from aotpack.building.compiler import Compiler
+from aotpack.building.flags import portable
 from aotpack.building.module_sources import ModuleSources
 from aotpack.export.backends.backend import Tools
 from aotpack.export.backends.cpu import toolchain
@@ -16,7 +17,7 @@ from aotpack.export.backends.cpu.compile import library_units
 from aotpack.export.backends.cuda.lower import LoweredCuda
 from aotpack.export.backends.cuda.providers import sources as provider_sources
 from aotpack.export.backends.cuda.wrapper_source import DEVICE_HEADER
-from aotpack.export.backends.native import Unit, build_units, portable
+from aotpack.export.backends.native import Unit, build_units
 from aotpack.export.backends.precompiled import Precompiled, precompiled
 from aotpack.targets import BY_NAME
 
