@@ -7,7 +7,7 @@ import os
 import tempfile
 import zlib
 from collections.abc import Hashable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
@@ -60,8 +60,8 @@ def layout_constants(
         TypeError: a buffer is not C-contiguous.
         OSError: the temporary file cannot be written.
     """
-    layout: _Layout[Key] = _Layout(_Spool(folder), segment_limit)
-    with ThreadPoolExecutor(1) as placing:
+    with ThreadPoolExecutor(1) as placing, ThreadPoolExecutor(1) as hashing:
+        layout: _Layout[Key] = _Layout(_Spool(folder), segment_limit, hashing)
         placed: Future[None] | None = None
         for key, buffer in tensors:
             data = as_bytes(buffer)
@@ -78,8 +78,9 @@ def layout_constants(
 class _Layout(Generic[Key]):
     """Placements so far."""
 
-    def __init__(self, spool: _Spool, segment_limit: int) -> None:
+    def __init__(self, spool: _Spool, segment_limit: int, hashing: Executor) -> None:
         self.spool = spool
+        self._hashing = hashing
         self.segments: list[_Segment] = []
         self.placements: dict[Key, Placement] = {}
         self._known: dict[tuple[str, int], Placement] = {}
@@ -88,21 +89,30 @@ class _Layout(Generic[Key]):
     def place(self, key: Key, data: memoryview) -> None:
         if key in self.placements:
             raise ValueError(f"the key {key!r} appears twice")
+        # The segment's hash takes as long as the tensor's own; rarely is it in vain, as these bytes are there already.
+        segment = self._segment_for(data.nbytes)
+        longer = self._hashing.submit(segment.with_tensor, data)
         sha256 = hashlib.sha256(data).hexdigest()
+        grown = longer.result()
         placement = self._known.get((sha256, data.nbytes))
         if placement is None:
-            placement = self._known[sha256, data.nbytes] = self._append(data, sha256)
+            placement = self._known[sha256, data.nbytes] = self._append(segment, grown, data, sha256)
         self.placements[key] = placement
 
-    def _append(self, data: memoryview, sha256: str) -> Placement:
-        full = self.segments and self.segments[-1].size
-        if not self.segments or (full and _align(full) + data.nbytes > self._limit):
-            self.segments.append(_Segment(self.spool.size))
-        segment = self.segments[-1]
+    def _segment_for(self, nbytes: int) -> _Segment:
+        """The segment that a tensor goes to: the last one, or a new one."""
+        last = self.segments[-1] if self.segments else None
+        if last is None or (last.size and _align(last.size) + nbytes > self._limit):
+            return _Segment(self.spool.size)
+        return last
+
+    def _append(self, segment: _Segment, grown: _Segment, data: memoryview, sha256: str) -> Placement:
+        if not self.segments or segment is not self.segments[-1]:
+            self.segments.append(segment)
         offset = _align(segment.size)
         for part in (memoryview(bytes(offset - segment.size)), data):
-            segment.update(part)
             self.spool.append(part)
+        self.segments[-1] = grown
         return Placement(len(self.segments) - 1, offset, data.nbytes, sha256)
 
 
@@ -113,10 +123,14 @@ class _Segment:
     crc32: int = 0
     sha256: hashlib._Hash = field(default_factory=hashlib.sha256)
 
-    def update(self, part: memoryview) -> None:
-        self.sha256.update(part)
-        self.crc32 = zlib.crc32(part, self.crc32)
-        self.size += part.nbytes
+    def with_tensor(self, data: memoryview) -> _Segment:
+        """This one and a tensor at its end."""
+        grown = _Segment(self.start, self.size, self.crc32, self.sha256.copy())
+        for part in (memoryview(bytes(_align(self.size) - self.size)), data):
+            grown.sha256.update(part)
+            grown.crc32 = zlib.crc32(part, grown.crc32)
+            grown.size += part.nbytes
+        return grown
 
     def source(self, spool: _Spool) -> FileSource:
         digest = self.sha256.hexdigest()

@@ -12,6 +12,8 @@ A model larger than memory is captured without its weights. The build reads them
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from aotpack.export.capture.exported import load_exported
 from aotpack.export.capture.generation import Generator
 from aotpack.export.capture.models import aot_export
@@ -23,7 +25,6 @@ from aotpack.export.driver.options import BuildOptions
 from aotpack.export.driver.report import BuildReport
 from aotpack.export.driver.stage_folder import build_stages
 from aotpack.export.ir.program import Program
-from aotpack.export.onnx.importer import from_onnx
 from aotpack.export.partition.devices import Device, Link, Topology
 from aotpack.export.partition.mapping import Part
 from aotpack.export.partition.partitioner import partition
@@ -31,6 +32,9 @@ from aotpack.export.partition.result import Partitioning
 from aotpack.export.rewriting.match import Match
 from aotpack.export.rewriting.rewrite import Rewrite, rewrite_pattern
 from aotpack.export.training.options import TrainingOptions
+
+if TYPE_CHECKING:
+    from aotpack.export.onnx.importer import from_onnx
 
 __all__ = [
     "BuildOptions",
@@ -58,3 +62,13 @@ __all__ = [
     "rewrite_pattern",
     "without_weights",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # With its operators and the package `onnx`: who builds from torch needs none of that.
+    if name == "from_onnx":
+        from aotpack.export.onnx.importer import from_onnx
+
+        globals()[name] = from_onnx
+        return from_onnx
+    raise AttributeError(f"module 'aotpack.export' has no attribute {name!r}")

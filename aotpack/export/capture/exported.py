@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch.export import ExportedProgram
 
+from aotpack.building.collector import rare_collections
 from aotpack.building.frames import roomy
 from aotpack.errors import CaptureError
 from aotpack.export.capture.forward import forward_program
@@ -29,6 +30,7 @@ from aotpack.export.tracing.quiet import torch_quiet
 
 
 @reported("capture")
+@rare_collections()
 @roomy
 @exclusive
 @launches_traced()

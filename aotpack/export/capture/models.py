@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from aotpack.building.collector import rare_collections
 from aotpack.building.frames import roomy
 from aotpack.errors import CaptureError
 from aotpack.export.capture.absent import AbsentWeights, named_tensors
@@ -67,6 +68,7 @@ class _Function(torch.nn.Module):
 
 
 @reported("capture")
+@rare_collections()
 @roomy
 @exclusive
 @launches_traced()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aotpack.archive import check_output
 from aotpack.building.cache import BuildCache
+from aotpack.building.collector import rare_collections
 from aotpack.building.compiler import find_compiler
 from aotpack.building.frames import roomy
 from aotpack.building.processes import ProcessGroup
@@ -40,6 +41,7 @@ from aotpack.targets import Target
 
 
 @reported("build")
+@rare_collections()
 @roomy
 def build_archive(
     program: Program | Sequence[Program],

@@ -6,7 +6,6 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import networkx as nx  # type: ignore[import-untyped]
 import torch
 import torch.fx
 
@@ -168,13 +167,16 @@ def _weight_key(program: Program, attribute: str) -> object:
 
 def _blocks(roles: NodeRoles) -> list[list[torch.fx.Node]]:
     """The computing nodes in groups that no cut may separate, in an order in which they can run."""
+    from networkx import DiGraph, strongly_connected_components
+    from networkx.utils import UnionFind
+
     nodes = list(roles.computing())
     position = {node: index for index, node in enumerate(nodes)}
-    union = nx.utils.UnionFind(range(len(nodes)))
+    union = UnionFind(range(len(nodes)))
     for one, other in roles.inseparable():
         union.union(position[one], position[other])
     group = [union[index] for index in range(len(nodes))]
-    graph = nx.DiGraph()
+    graph = DiGraph()
     graph.add_nodes_from(group)
     for index, node in enumerate(nodes):
         for argument in _tensors_read(node, roles):
@@ -182,7 +184,7 @@ def _blocks(roles: NodeRoles) -> list[list[torch.fx.Node]]:
                 graph.add_edge(group[position[argument]], group[index])
     # Groups that need results of each other become one.
     component = {
-        member: number for number, members in enumerate(nx.strongly_connected_components(graph)) for member in members
+        member: number for number, members in enumerate(strongly_connected_components(graph)) for member in members
     }
     members: dict[int, list[int]] = {}
     for index in range(len(nodes)):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import networkx as nx  # type: ignore[import-untyped]
-
 from aotpack.errors import DeviceMemoryError, NodeTooLargeError, StageCycleError
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import layer_of, operator_name
@@ -227,7 +225,9 @@ def _transfers(problem: Problem, stage_of: Sequence[int], devices: Sequence[Devi
 
 def _refuse_cycle(problem: Problem, plan: Plan, stages: set[int]) -> None:
     """Raises StageCycleError with nodes on the way."""
-    graph = nx.DiGraph()
+    from networkx import DiGraph, find_cycle
+
+    graph = DiGraph()
     for index, stage in enumerate(plan.stage_of):
         for other in problem.graph.before[index]:
             source = plan.stage_of[other]
@@ -235,7 +235,7 @@ def _refuse_cycle(problem: Problem, plan: Plan, stages: set[int]) -> None:
                 graph.add_edge(source, stage, ends=(other, index))
     names: list[str] = []
     shown: list[str] = []
-    for source, target in nx.find_cycle(graph):
+    for source, target in find_cycle(graph):
         for block, stage in zip(graph.edges[source, target]["ends"], (source, target), strict=True):
             name = problem.graph.blocks[block].name
             if not names or names[-1] != name:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-import networkx as nx  # type: ignore[import-untyped]
-
 _ZERO, _ONE = "zero", "one"  # the terminals; variables are wrapped, so that no name of theirs collides
 
 
@@ -17,7 +15,10 @@ class Assignment:
     """A problem under construction. Costs are whole numbers of at least 0; None is a cost that nothing is worth."""
 
     def __init__(self) -> None:
-        self._graph = nx.DiGraph()
+        # Half a second to import, which builds without convolutions save.
+        import networkx
+
+        self._graph = networkx.DiGraph()
         self._graph.add_nodes_from((_ZERO, _ONE))
         self._auxiliary = 0
 
@@ -48,7 +49,9 @@ class Assignment:
 
     def solve(self) -> tuple[dict[Hashable, int], int]:
         """The labels and their cost. Among equally good ones the one with the most zeros."""
-        cost, (zeros, _) = nx.minimum_cut(self._graph, _ZERO, _ONE)
+        from networkx import minimum_cut
+
+        cost, (zeros, _) = minimum_cut(self._graph, _ZERO, _ONE)
         labels = {n[1]: int(n not in zeros) for n in self._graph if isinstance(n, tuple) and n[0] == "variable"}
         return labels, int(cost)
 
