@@ -113,7 +113,7 @@ def without_generated_code(lowered: Lowered, cold: BuildCache, folder: Path) -> 
     """A cache that has the objects of our own sources alone."""
     cache = BuildCache(folder)
     for unit in compile._units(lowered, tools(cache)):
-        if unit.path is not None:
+        if unit.path is not None and unit.made is None:
             cache.aside(unit.key, ".o", lambda path, key=unit.key: os.link(cold.path(key, ".o"), path))  # type: ignore[misc]
     return cache
 
