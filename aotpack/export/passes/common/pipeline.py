@@ -15,6 +15,7 @@ from aotpack.export.passes.common.noops import remove_noops
 from aotpack.export.passes.common.norm_scales import scale_batch_norm
 from aotpack.export.passes.common.padding import fold_padding
 from aotpack.export.passes.common.scales import fold_scales
+from aotpack.export.passes.common.slices import cut_at_bounds
 from aotpack.export.passes.common.tied import merge_tied
 from aotpack.export.passes.runner import Pass
 
@@ -44,4 +45,6 @@ COMMON: tuple[Pass, ...] = (
     Pass(fold_scales),
     # Weights and biases have their final values.
     Pass(fuse_linears),
+    # Last: the others know slices.
+    Pass(cut_at_bounds, always=True),
 )
