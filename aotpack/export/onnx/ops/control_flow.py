@@ -233,10 +233,12 @@ def _looped(body: _Loop, limit: Any, trips: Any, condition: Any, carried: Sequen
     if rows and not isinstance(limit, int):
         limit = torch.sym_max(limit, 0)
     buffers = [torch.zeros([limit, *row.shape], dtype=row.dtype) for row in rows]
-    bound = () if limit is None else (limit,)
+    fixed = limit if isinstance(limit, int) else None
+    # A number that the file states is part of the condition: operands are tensors and sizes of the call.
+    bound = () if limit is None or fixed is not None else (limit,)
 
     def continues(i: Tensor, goes_on: Tensor, *rest: Any) -> Tensor:
-        last = rest[-1] if bound else None
+        last = rest[-1] if bound else fixed
         return goes_on if last is None else goes_on & (i < last)
 
     def step(i: Tensor, goes_on: Tensor, *rest: Any) -> tuple[Tensor, ...]:
