@@ -166,6 +166,7 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
             objects_put_back(module),
             captures_mended(),
             sym_functions_allowed(),
+            shape_env.unsolved_relations_allowed(),
             followed,
             gradients.watched() as seen,
         ):

@@ -50,6 +50,28 @@ def test_control_flow_of_the_call(tmp_path: Path) -> None:
         assert np.array_equal(found["z"], x + w if flag else x - 7)
 
 
+def test_a_loop_with_a_stated_number_of_steps_and_a_condition(tmp_path: Path) -> None:
+    """More steps than are written one after the other."""
+    proto = model("""
+    g (float[n, 4] x, float top) => (float[n, 4] y)
+    <int64 steps = {40}>
+    {
+      goes_on = Constant<value = bool {1}>()
+      y = Loop<body = body (int64 i, bool c, float[n, 4] v) => (bool c2, float[n, 4] v2) {
+        v2 = Add(v, v)
+        m = ReduceMax<keepdims = 0>(v2)
+        c2 = Less(m, top)
+      }>(steps, goes_on, x)
+    }""")
+    loaded = built(proto, tmp_path)
+    x = np.random.rand(3, 4).astype(np.float32)
+    for top in (0.0, 100.0, np.inf):
+        y, left = x, 40
+        while left and (left == 40 or y.max() < top):
+            y, left = y + y, left - 1
+        np.testing.assert_array_equal(loaded(x, np.float32(top))["y"], y)
+
+
 def test_a_loop_may_carry_what_it_only_writes(tmp_path: Path) -> None:
     """Its rank before the first step does not matter, if there is one."""
     proto = model("""

@@ -231,6 +231,20 @@ def test_without_bounds_they_are_a_note_or_an_error(name: str) -> None:
     assert program.notes
 
 
+def halved_and_doubled(x: torch.Tensor) -> torch.Tensor:
+    half = F.avg_pool1d(x, 3, 2, 1)
+    return half + F.interpolate(F.max_pool1d(half, 2), scale_factor=2)
+
+
+def test_sizes_that_sympy_does_not_find_are_a_condition() -> None:
+    program = aot_export(halved_and_doubled, (randn(2, 1, 32),), dynamic_shapes=({2: Dim("n")},))
+    (check,) = program.checks
+    assert "//" in check.text
+    for size in (4, 16, 31):
+        x = randn(2, 1, size)
+        assert_close(program.runnable()(x)[0], halved_and_doubled(x))
+
+
 def chunked(x: torch.Tensor) -> torch.Tensor:
     """As models with chunked scans write it."""
     missing = (4 - x.shape[1] % 4) % 4
