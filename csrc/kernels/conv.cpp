@@ -48,7 +48,7 @@ Source plan(const ConvArgs& g) {
     const bool inside = g.padding[2] == 0 && reach <= g.in[2];
     if (inside || g.c <= kThinChannels) {
       s.merged = true;
-      s.copy = widen || !inside;
+      s.copy = widen || !inside || g.planar;
       s.left = g.padding[2];
       s.width = inside ? g.in[2] : max64(g.padding[2] + g.in[2], reach);
       s.k = g.kernel[2] * g.c;
@@ -79,13 +79,50 @@ Buffers carve(const ConvArgs& g, const Source& s, void* scratch) {
   return b;
 }
 
+// Elements of the planes of an image at the same places, from there on, side by side.
+template <int kChannels>
+void interleave(const float* const* planes, int64_t channels, int64_t count, float* to) {
+  const int64_t c = kChannels > 0 ? kChannels : channels;
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t j = 0; j < c; ++j) to[i * c + j] = planes[j][i];
+  }
+}
+
+// One row of x, which is planar: `count` pixels of which `at` is the first.
+void gather_planes(const ConvArgs& g, int64_t at, int64_t plane, int64_t count, float* to) {
+  constexpr int64_t kPiece = 64;
+  alignas(64) float pieces[kThinChannels][kPiece];
+  const float* planes[kThinChannels];
+  for (int64_t i = 0; i < count; i += kPiece) {
+    const int64_t some = min64(kPiece, count - i);
+    for (int64_t j = 0; j < g.c; ++j) {
+      const void* from = advance(g.x, at + j * plane + i, g.dtype);
+      planes[j] = static_cast<const float*>(from);
+      if (g.dtype == DType::f32) continue;
+      widen(from, g.dtype, some, pieces[j]);
+      planes[j] = pieces[j];
+    }
+    float* const out = to + i * g.c;
+    if (g.c == 3) {
+      interleave<3>(planes, 3, some, out);
+    } else {
+      interleave<0>(planes, g.c, some, out);
+    }
+  }
+}
+
 void copy_source(const ConvArgs& g, const Source& s, float* to, int thread, int threads) {
   const int64_t row = g.in[2] * g.c, left = s.left * g.c, padded = s.width * g.c;
   const Range mine = share(g.n * g.in[0] * g.in[1], thread, threads);
   for (int64_t r = mine.begin; r < mine.end; ++r) {
     float* at = to + r * padded;
     for (int64_t i = 0; i < left; ++i) at[i] = 0.0f;
-    widen(advance(g.x, r * row, g.dtype), g.dtype, row, at + left);
+    if (g.planar) {
+      const int64_t rows = g.in[0] * g.in[1], plane = rows * g.in[2];
+      gather_planes(g, r / rows * g.c * plane + r % rows * g.in[2], plane, g.in[2], at + left);
+    } else {
+      widen(advance(g.x, r * row, g.dtype), g.dtype, row, at + left);
+    }
     for (int64_t i = left + row; i < padded; ++i) at[i] = 0.0f;
   }
 }
@@ -283,6 +320,10 @@ bool takes_winograd(const ConvArgs& g) {
     takes = takes && g.kernel[d] == (d == 0 ? 1 : 3) && g.stride[d] == 1 && g.dilation[d] == 1;
   }
   return takes;
+}
+
+bool takes_planar(const ConvArgs& g) {
+  return g.c <= kThinChannels && !g.winograd && layout_of(g) == ConvLayout::panels && plan(g).merged;
 }
 
 size_t conv_scratch_bytes(const ConvArgs& g) {

@@ -26,6 +26,7 @@ struct ConvArgs {
   int64_t in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
   bool transposed;
   bool winograd;  // w_packed is transformed
+  bool planar;    // x is [n, c, in..] instead, which takes_planar
   const void* x;
   const void* w_packed;
   const void* bias;      // [oc] or null
@@ -41,7 +42,11 @@ struct ConvArgs {
 // computed together with one that reads it.
 bool takes_winograd(const ConvArgs& args);
 
-// Depends on the dtype, the sizes and num_threads; the pointers are not looked at.
+// Whether x may be planar: where it has few channels and is copied in any case, or is worth it (as in the first layer
+// of a network for images). The same rule is in aotpack/export/passes/cpu/layouts/operators.py.
+bool takes_planar(const ConvArgs& args);
+
+// Depends on the dtype, the sizes, the flags and num_threads; the pointers are not looked at.
 size_t conv_scratch_bytes(const ConvArgs& args);
 void conv(const ConvArgs& args);
 

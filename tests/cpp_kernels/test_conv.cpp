@@ -20,7 +20,7 @@ std::array<int64_t, 3> output_of(const Shape& s) {
     if (s.transposed) {
       out[d] = (s.in[d] - 1) * s.stride[d] - 2 * s.padding[d] + reach + s.output_padding[d];
     } else {
-      const int64_t room = s.in[d] + 2 * s.padding[d] - reach;
+      const int64_t room = s.in[d] + 2 * s.padding[d] + s.output_padding[d] - reach;
       out[d] = room < 0 ? 0 : room / s.stride[d] + 1;
     }
   }
@@ -193,6 +193,22 @@ void check(const Shape& s, DType dtype, Act act = Act::none, bool bias = true, b
     wrong += !close(y.get(i), value, tolerance(dtype, value, static_cast<double>(taps * (s.c / s.groups))));
   }
   CHECK(wrong == 0);
+  if (takes_planar(a)) {
+    Buffer planes = Buffer::filled(dtype, s.n * s.in[0] * s.in[1] * s.in[2] * s.c, 0.0f, offset);
+    const int64_t pixels = s.in[0] * s.in[1] * s.in[2];
+    for (int64_t i = 0; i < s.n * pixels * s.c; ++i) {
+      planes.set((i / s.c / pixels * s.c + i % s.c) * pixels + i / s.c % pixels, x.get(i));
+    }
+    Buffer again = Buffer::filled(dtype, outputs, -77.0f, offset);
+    a.planar = true;
+    a.x = planes.data();
+    a.y = again.data();
+    std::vector<unsigned char> more(conv_scratch_bytes(a), 0xff);
+    a.scratch = more.data();
+    conv(a);
+    for (int64_t i = 0; i < outputs; ++i) wrong += again.get(i) != y.get(i);
+    CHECK(wrong == 0);
+  }
 }
 
 Shape conv2d(int64_t c, int64_t oc, int64_t groups, int64_t h, int64_t w, int64_t k, int64_t s, int64_t p,
@@ -216,6 +232,24 @@ TEST_CASE("conv: the layers that networks are made of") {
     check(conv2d(24, 64, 4, 10, 10, 3, 1, 1), dtype, Act::relu6);    // grouped
     check(conv2d(24, 8, 8, 7, 7, 3, 1, 1), dtype);
     check(conv2d(6, 12, 6, 7, 7, 3, 1, 1), dtype);  // groups of one channel, two outputs
+  }
+}
+
+TEST_CASE("conv: planes of few channels, and more padding after than before") {
+  for (const DType dtype : kDTypes) {
+    for (const int64_t c : {1, 2, 3, 4, 16}) {
+      for (const int64_t width : {1, 63, 64, 65, 200}) {
+        check(conv2d(c, 33, 1, 5, width, 3, 2, 1), dtype, Act::relu);
+        check(conv2d(c, 8, 1, 5, width, 3, 2, 0, 1, false, 1), dtype, Act::none, true, true, 3);
+        check(conv2d(c, 8, 1, 7, width + 6, 7, 1, 0), dtype);
+      }
+      check({2, c, 9, 1, {4, 5, 6}, {2, 3, 3}, {1, 2, 1}, {1, 0, 1}, {1, 1, 1}, {0, 0, 2}, false}, dtype);
+    }
+    check(conv2d(32, 40, 1, 12, 11, 3, 2, 0, 1, false, 1), dtype, Act::relu6);
+    check(conv2d(32, 32, 32, 12, 11, 3, 2, 0, 1, false, 1), dtype, Act::relu6);
+    check(conv2d(32, 32, 32, 12, 11, 5, 2, 1, 1, false, 1), dtype, Act::relu6, true, true);
+    check(conv2d(24, 12, 4, 12, 11, 3, 2, 0, 1, false, 1), dtype, Act::relu6);
+    check(conv2d(24, 12, 1, 6, 5, 1, 1, 0, 1, false, 2), dtype);
   }
 }
 

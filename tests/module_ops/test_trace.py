@@ -52,6 +52,9 @@ def packed_conv(driver: Driver, x: torch.Tensor, residual: torch.Tensor | None =
 def test_convolution_lays_out_what_is_not_channels_last(kernel_driver: Driver, notes: Notes) -> None:
     plain = torch.randn(2, 5, 6, 7)
     packed_conv(kernel_driver, plain)
+    assert relaid(notes.one()) == {"weight": 0, "x": 0, "bias": 0}  # few channels are read from their planes
+    strided = torch.randn(2, 5, 6, 14)[..., ::2]
+    packed_conv(kernel_driver, strided)
     call = notes.one()
     assert call["op"] == "packed_conv"
     assert relaid(call) == {"weight": 0, "x": 1, "bias": 0}
@@ -60,7 +63,7 @@ def test_convolution_lays_out_what_is_not_channels_last(kernel_driver: Driver, n
         "role": "x",
         "dtype": "float32",
         "sizes": [2, 5, 6, 7],
-        "strides": [5 * 6 * 7, 6 * 7, 7, 1],
+        "strides": [5 * 6 * 14, 6 * 14, 14, 2],
         "relaid": 1,
     }
     last = plain.to(memory_format=torch.channels_last).bfloat16()
@@ -71,7 +74,7 @@ def test_convolution_lays_out_what_is_not_channels_last(kernel_driver: Driver, n
 
 
 def test_a_computed_weight_is_packed_on_every_call(kernel_driver: Driver, notes: Notes) -> None:
-    x, weight = torch.randn(1, 4, 6, 6), torch.randn(8, 4, 3, 3)
+    x, weight = torch.randn(1, 17, 6, 6), torch.randn(8, 17, 3, 3)
     kernel_driver("convolution", [x, weight], [0, 1, 1, 1, 1, 1, 1, 1, 0, 0])
     assert relaid(notes.one()) == {"weight": 1, "x": 1, "result": 1}
     last = x.to(memory_format=torch.channels_last)

@@ -108,6 +108,12 @@ def _conv() -> Iterator[Case]:
                     packed = weight_packing.pack_conv(weight, groups, transposed)
                     arguments = (x, packed, bias, None, cout, list(kernel), *how, 1)
                     yield Case(f"{_CPU}packed_conv", ops.packed_conv, arguments, packed=(1,), tolerance=_loose(dtype))
+                    if not transposed:
+                        uneven = [*padding, *(p + 1 - d % 2 for d, p in enumerate(padding))]
+                        arguments = (x, packed, bias, None, cout, list(kernel), list(stride), uneven, *how[2:], 1)
+                        yield Case(
+                            f"{_CPU}packed_conv", ops.packed_conv, arguments, packed=(1,), tolerance=_loose(dtype)
+                        )
                     if batch == 2:
                         one = ([stride[0]], [padding[0]], [dilation[0]], transposed, [0], groups)  # for all dims
                         yield Case(

@@ -23,15 +23,24 @@ def conv_sizes(
     transposed: bool,
     output_padding: Sequence[int],
 ) -> list[int | torch.SymInt]:
-    """The result's sizes; torch.nn.Conv2d and ConvTranspose2d state the formulas."""
+    """The result's sizes; torch.nn.Conv2d and ConvTranspose2d state the formulas.
+
+    `padding` has a number per dim, or, for a plain convolution, what is before each dim and then what is after each.
+    """
+    before, after = _sides(padding, len(kernel))
     sizes: list[int | torch.SymInt] = [x.shape[0], out_channels]
     for d, size in enumerate(x.shape[2:]):
         reach = dilation[d] * (kernel[d] - 1) + 1
         if transposed:
-            sizes.append((size - 1) * stride[d] - 2 * padding[d] + reach + output_padding[d])
+            sizes.append((size - 1) * stride[d] - before[d] - after[d] + reach + output_padding[d])
         else:
-            sizes.append((size + 2 * padding[d] - reach) // stride[d] + 1)
+            sizes.append((size + before[d] + after[d] - reach) // stride[d] + 1)
     return sizes
+
+
+def _sides(padding: Sequence[int], rank: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Before each dim, and after each."""
+    return (padding[:rank], padding[rank:]) if len(padding) == 2 * rank else (padding, padding)
 
 
 def _conv(
@@ -50,6 +59,11 @@ def _conv(
     act: int,
 ) -> Tensor:
     dense = unpack_conv(weight, out_channels, groups, kernel, transposed)
+    before, after = _sides(padding, len(kernel))
+    if before != after:
+        # `pad` counts from the last dim.
+        pads = [n for sides in zip(reversed(before), reversed(after), strict=True) for n in sides]
+        x, padding = torch.constant_pad_nd(x, pads), [0] * len(kernel)
     y = torch.convolution(x, dense, bias, stride, padding, dilation, transposed, output_padding, groups)
     y = BY_NUMBER[act](y if residual is None else y + residual)
     return torch.empty_strided(y.shape, channels_last_strides(y.shape), dtype=y.dtype).copy_(y)

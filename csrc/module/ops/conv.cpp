@@ -33,6 +33,12 @@ bool has_strides(const Tensor* t, const int64_t* strides) {
   return true;
 }
 
+bool is_channels_last(const Tensor* t) {
+  int64_t strides[AOTPACK_MAX_RANK];
+  channels_last_strides(t->rank, t->sizes, strides);
+  return has_strides(t, strides);
+}
+
 Tensor* channels_last(Tensor* source) {
   int64_t strides[AOTPACK_MAX_RANK];
   channels_last_strides(source->rank, source->sizes, strides);
@@ -55,6 +61,14 @@ struct PerDim {
   }
 };
 
+// Of `padding` what is after each dim: as much as before, unless there are twice as many numbers.
+PerDim padding_after(const PerDim& padding, int spatial) {
+  return padding.count == 2 * spatial ? PerDim{padding.values + spatial, spatial} : padding;
+}
+PerDim padding_before(const PerDim& padding, int spatial) {
+  return padding.count == 2 * spatial ? PerDim{padding.values, spatial} : padding;
+}
+
 struct Shape {
   const int64_t* kernel;
   PerDim stride, padding, dilation, output_padding;
@@ -73,6 +87,7 @@ template <class Args>
 void fit(const Tensor* x, const Shape& shape, Args* args, int64_t* sizes) {
   const int spatial = x->rank - 2;
   if (spatial < 1 || spatial > 3) throw_invalid("convolution of a tensor of rank " + std::to_string(x->rank));
+  const PerDim before = padding_before(shape.padding, spatial), after = padding_after(shape.padding, spatial);
   sizes[0] = x->sizes[0];
   sizes[1] = shape.out_channels;
   for (int d = 0; d < 3; ++d) {
@@ -80,7 +95,7 @@ void fit(const Tensor* x, const Shape& shape, Args* args, int64_t* sizes) {
     args->in[d] = s < 0 ? 1 : x->sizes[2 + s];
     args->kernel[d] = s < 0 ? 1 : shape.kernel[s];
     args->stride[d] = s < 0 ? 1 : shape.stride.at(s, spatial);
-    args->padding[d] = s < 0 ? 0 : shape.padding.at(s, spatial);
+    args->padding[d] = s < 0 ? 0 : before.at(s, spatial);
     args->dilation[d] = s < 0 ? 1 : shape.dilation.at(s, spatial);
     const int64_t reach = args->dilation[d] * (args->kernel[d] - 1) + 1;
     if (s < 0) {
@@ -89,9 +104,8 @@ void fit(const Tensor* x, const Shape& shape, Args* args, int64_t* sizes) {
       args->out[d] =
           (args->in[d] - 1) * args->stride[d] - 2 * args->padding[d] + reach + shape.output_padding.at(s, spatial);
     } else {
-      args->out[d] = args->in[d] + 2 * args->padding[d] < reach
-                         ? -1
-                         : (args->in[d] + 2 * args->padding[d] - reach) / args->stride[d] + 1;
+      const int64_t padded = args->in[d] + args->padding[d] + after.at(s, spatial);
+      args->out[d] = padded < reach ? -1 : (padded - reach) / args->stride[d] + 1;
     }
     if (args->out[d] < 0) throw_invalid("convolution: the kernel is larger than the padded input");
     if (s >= 0) sizes[2 + s] = args->out[d];
@@ -101,7 +115,6 @@ void fit(const Tensor* x, const Shape& shape, Args* args, int64_t* sizes) {
 Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, const Shape& shape, kernels::Act act,
                  Trace& trace) {
   Call& call = Call::current();
-  Owned source(channels_last(x));
   kernels::ConvArgs args{};
   args.dtype = kernel_dtype(x, "convolution");
   args.n = x->sizes[0];
@@ -115,6 +128,8 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
   if (args.winograd && !kernels::takes_winograd(args)) {
     throw_invalid("packed_conv: the weight is transformed, which only a dense fp32 convolution of stride 1 can have");
   }
+  args.planar = x->is_contiguous() && !is_channels_last(x) && kernels::takes_planar(args);
+  Owned source(args.planar ? call.retain(x) : channels_last(x));
   int64_t strides[AOTPACK_MAX_RANK];
   channels_last_strides(x->rank, sizes, strides);
   Owned y(call.empty(x->rank, sizes, strides, x->dtype));

@@ -58,5 +58,4 @@ class TestRunner:
             "fuse-epilogue",
             "assign-layouts",
         ]
-        layout = "aotpack.to_layout.default"
-        assert operators(after) == [layout, "aotpack.packed_conv.default", layout]
+        assert operators(after) == ["aotpack.packed_conv.default", "aotpack.to_layout.default"]

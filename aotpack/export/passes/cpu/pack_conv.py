@@ -9,7 +9,7 @@ import torch
 from aotpack.export import ops
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, bound_arguments, dtype_of
-from aotpack.export.passes.patterns.convolutions import convolution
+from aotpack.export.passes.patterns.convolutions import Convolution, convolution, unpadded
 from aotpack.export.passes.patterns.producers import CONVOLUTIONS
 
 aten = torch.ops.aten
@@ -35,17 +35,18 @@ def pack_conv(program: Program) -> Program:
         if key not in packed:
             layout = partial(_pack, conv.groups, conv.transposed)
             packed[key] = rewriter.derive(f"packed_{source}", "packed", layout, [conv.weight], first)
+        x, padding = (conv.x, conv.padding) if conv.transposed else _unpadded(conv)
         result = rewriter.call(
             ops.packed_conv,
             (
-                conv.x,
+                x,
                 packed[key],
                 conv.bias,
                 None,
                 conv.out_channels,
                 conv.kernel,
                 conv.stride,
-                conv.padding,
+                padding,
                 conv.dilation,
                 conv.transposed,
                 conv.output_padding,
@@ -59,6 +60,13 @@ def pack_conv(program: Program) -> Program:
         rewriter.report(node, f"packed the weight {list(weight.shape)}")
         rewriter.replace(node, result)
     return rewriter.finish("pack-conv", f"packed the weights of {rewriter.changed} convolutions")
+
+
+def _unpadded(conv: Convolution) -> tuple[torch.fx.Node, list[int]]:
+    """A padding in front of the call becomes its own: the kernel reads zeros without a copy."""
+    x, sides = unpadded(conv.x, conv.padding)
+    before, after = sides[: len(conv.kernel)], sides[len(conv.kernel) :]
+    return x, before if before == after else sides
 
 
 def _pack(groups: int, transposed: bool, weight: torch.Tensor) -> torch.Tensor:

@@ -11,11 +11,11 @@ import torch.fx
 
 from aotpack.export import ops
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, dtype_of, shape_of
+from aotpack.export.ir.rewriter import Rewriter, bound_arguments, dtype_of, shape_of
 from aotpack.export.ops.int8 import RESULTS
 from aotpack.export.ops.int8_packing import Runs
 from aotpack.export.passes.patterns import quantized
-from aotpack.export.passes.patterns.convolutions import convolution
+from aotpack.export.passes.patterns.convolutions import convolution, unpadded
 from aotpack.export.passes.patterns.int8_constants import Int8Product, Recipe
 from aotpack.export.passes.patterns.producers import CONVOLUTIONS
 from aotpack.export.passes.patterns.products import PRODUCTS
@@ -74,7 +74,7 @@ def _convolution(rewriter: Rewriter, node: torch.fx.Node) -> _Operands | None:
     conv = convolution(rewriter, node)
     if conv is None or conv.transposed or not conv.batched:
         return None
-    x, padding = _unpadded(conv.x, conv.padding)
+    x, padding = unpadded(conv.x, conv.padding)
     source = quantized.activation(rewriter, x)
     if source is None or math.prod(shape_of(weight.numbers)[1:]) > _DEEPEST:
         return None
@@ -82,22 +82,6 @@ def _convolution(rewriter: Rewriter, node: torch.fx.Node) -> _Operands | None:
     geometry = (conv.out_channels, conv.kernel, conv.stride, padding, conv.dilation, conv.groups)
     numbers = source.moved(rewriter, node)
     return _Operands(numbers, source.scale, weight, conv.bias, runs, ops.int8_conv, geometry)
-
-
-def _unpadded(x: torch.fx.Node, padding: list[int]) -> tuple[torch.fx.Node, list[int]]:
-    """What is padded with zeros, and the padding before and after each dim."""
-    before, after = list(padding), list(padding)
-    if x.target not in (aten.pad.default, aten.constant_pad_nd.default):
-        return x, before + after
-    arguments = bound_arguments(x)
-    pads, rank = list(arguments["pad"]), len(padding)
-    zeros = arguments.get("mode", "constant") == "constant" and arguments["value"] in (None, 0)
-    if not zeros or len(pads) > 2 * rank or not all(isinstance(p, int) and p >= 0 for p in pads):
-        return x, before + after
-    for d in range(len(pads) // 2):  # the last dim comes first
-        before[rank - 1 - d] += pads[2 * d]
-        after[rank - 1 - d] += pads[2 * d + 1]
-    return as_node(arguments["self"]), before + after
 
 
 def _linear(rewriter: Rewriter, node: torch.fx.Node) -> _Operands | None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from aotpack.export.ir.rewriter import Rewriter, bound_arguments, schema_of, shape_of
+from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, schema_of, shape_of
 
 aten = torch.ops.aten
 
@@ -74,6 +74,22 @@ def convolution(rewriter: Rewriter, node: torch.fx.Node) -> Convolution | None:
         groups=arguments["groups"],
         batched=batched,
     )
+
+
+def unpadded(x: torch.fx.Node, padding: list[int]) -> tuple[torch.fx.Node, list[int]]:
+    """What is padded with zeros, and the padding before each dim, then that after each."""
+    before, after = list(padding), list(padding)
+    if x.target not in (aten.pad.default, aten.constant_pad_nd.default):
+        return x, before + after
+    arguments = bound_arguments(x)
+    pads, rank = list(arguments["pad"]), len(padding)
+    zeros = arguments.get("mode", "constant") == "constant" and arguments["value"] in (None, 0)
+    if not zeros or len(pads) > 2 * rank or not all(isinstance(p, int) and p >= 0 for p in pads):
+        return x, before + after
+    for d in range(len(pads) // 2):  # the last dim comes first
+        before[rank - 1 - d] += pads[2 * d]
+        after[rank - 1 - d] += pads[2 * d + 1]
+    return as_node(arguments["self"]), before + after
 
 
 def _spread(value: Any, count: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from aotpack.export import aot_export, ops
 from aotpack.export.driver.pipeline import PASSES
 from aotpack.export.ir.program import Program
 from aotpack.export.passes.cpu.assign_layouts import assign_layouts
+from aotpack.export.passes.cpu.layouts import operators
 from aotpack.export.passes.cpu.layouts.orders import (
     order_of,
 )
@@ -23,6 +25,14 @@ from tests.export.random_graphs import RandomModel, models
 from tests.export.wrapper_layouts import traffic
 
 BATCH = torch.export.Dim("batch", min=1, max=64)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_planes() -> Iterator[None]:
+    """Models here have few channels, so as to be small; as many as these are converted as if they were more."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operators, "THIN", 0)
+        yield
 
 
 def conversions(program: Program) -> list[tuple[tuple[int, ...], list[int]]]:

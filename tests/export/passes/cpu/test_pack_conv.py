@@ -15,6 +15,15 @@ from tests.export.pass_checks import Weights, calls, count, operators, run
 aten = torch.ops.aten
 
 
+class _Pad(nn.Module):
+    def __init__(self, pads: tuple[int, ...], mode: str = "constant", value: float | None = None) -> None:
+        super().__init__()
+        self.pads, self.mode, self.value = pads, mode, value
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pad(input, self.pads, self.mode, self.value)
+
+
 class TestConv:
     @pytest.mark.parametrize(
         ("model", "sizes"),
@@ -40,10 +49,70 @@ class TestConv:
         # What is promised of strides is what the reference does.
         assert after.graph_module(torch.randn(sizes))[0].stride() == call.meta["val"].stride()
 
-    def test_uneven_same_padding_is_made_explicit(self) -> None:
+    def test_uneven_same_padding(self) -> None:
         model = nn.Conv2d(3, 4, (2, 5), padding="same", dilation=(3, 1)).eval()
         after = run(model, (torch.randn(1, 3, 7, 8),), pack_conv)
-        assert operators(after) == ["aten.constant_pad_nd.default", "aotpack.packed_conv.default"]
+        assert operators(after) == ["aotpack.packed_conv.default"]
+
+    @pytest.mark.parametrize(
+        ("conv", "pads", "sizes"),
+        [
+            (nn.Conv1d(3, 4, 3, stride=2), (0, 1), (2, 3, 9)),
+            (nn.Conv2d(3, 4, 3, stride=2), (0, 1, 0, 1), (2, 3, 8, 9)),
+            (nn.Conv2d(3, 4, 3, padding=1), (2, 0, 0, 3), (1, 3, 8, 9)),
+            (nn.Conv2d(3, 4, 1), (0, 2), (1, 3, 5, 6)),
+            (nn.Conv2d(4, 4, 5, stride=2, groups=4), (1, 2, 1, 2), (1, 4, 8, 8)),
+            (nn.Conv2d(8, 12, 3, groups=4), (1, 1, 0, 1), (2, 8, 5, 6)),
+            (nn.Conv3d(3, 4, (1, 3, 2)), (1, 0, 0, 0, 2, 1), (1, 3, 4, 5, 3)),
+            (nn.Conv2d(3, 40, 3), (1, 2, 2, 1, 0, 0, 0, 0), (1, 3, 9, 9)),
+        ],
+    )
+    def test_zeros_in_front_are_padding_of_its_own(
+        self, conv: nn.Module, pads: tuple[int, ...], sizes: tuple[int, ...]
+    ) -> None:
+        after = run(nn.Sequential(_Pad(pads), conv).eval(), (torch.randn(sizes),), pack_conv)
+        folded = len(pads) <= 2 * (len(sizes) - 2)
+        assert operators(after) == [*([] if folded else ["aten.pad.default"]), "aotpack.packed_conv.default"]
+
+    def test_a_padding_that_others_read_too(self) -> None:
+        conv = nn.Conv2d(3, 4, 3, stride=2).eval()
+
+        def function(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+            padded = F.pad(x, (0, 1, 0, 1))
+            return F.conv2d(padded, w, stride=2), padded.relu()
+
+        after = run(Weights(function, conv.weight.detach()), (torch.randn(1, 3, 8, 8),), pack_conv)
+        (call,) = calls(after, ops.packed_conv)
+        (x,) = after.graph.find_nodes(op="placeholder")
+        assert call.args[0] is x
+
+    @pytest.mark.parametrize(
+        ("pads", "mode", "value"),
+        [
+            ((0, 1, 0, 1), "constant", 1.0),
+            ((0, -1, 0, 1), "constant", 0.0),
+            ((0, 1, 0, 1), "replicate", None),
+            ((0, 0, 0, 1, 0, 1), "constant", 0.0),
+        ],
+    )
+    def test_other_paddings_stay(self, pads: tuple[int, ...], mode: str, value: float | None) -> None:
+        channels = 4 if len(pads) == 6 else 3
+        model = nn.Sequential(_Pad(pads, mode, value), nn.Conv2d(channels, 4, 3)).eval()
+        after = run(model, (torch.randn(1, 3, 7, 8),), pack_conv)
+        assert len(operators(after)) > 1
+
+    def test_a_transposed_convolution_keeps_the_padding_in_front(self) -> None:
+        model = nn.Sequential(_Pad((0, 1, 0, 1)), nn.ConvTranspose2d(3, 4, 3)).eval()
+        after = run(model, (torch.randn(1, 3, 5, 6),), pack_conv)
+        assert operators(after) == ["aten.pad.default", "aotpack.packed_conv.default"]
+
+    def test_uneven_padding_of_dynamic_sizes(self) -> None:
+        model = nn.Sequential(_Pad((0, 1, 2, 1)), nn.Conv2d(3, 4, 3, stride=2)).eval()
+        shapes = {"input": {0: Dim("n"), 2: Dim("h"), 3: Dim("w")}}
+        x, other = torch.randn(2, 3, 5, 6), torch.randn(3, 3, 4, 9)
+        after = run(model, (x,), pack_conv, dynamic_shapes=shapes, other_args=(other,))
+        assert operators(after)[-1] == "aotpack.packed_conv.default"
+        assert "aten.pad.default" not in operators(after)
 
     def test_unbatched_inputs(self) -> None:
         after = run(nn.Conv2d(3, 4, 3).eval(), (torch.randn(3, 6, 7),), pack_conv)

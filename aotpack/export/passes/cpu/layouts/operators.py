@@ -22,6 +22,9 @@ from aotpack.export.torch_compat.operators import OpOverload
 
 aten = torch.ops.aten
 
+# kThinChannels in csrc/kernels/conv.cpp.
+THIN = 16
+
 
 def rule_of(node: torch.fx.Node) -> Rule:
     """The rule for a node of a graph."""
@@ -191,7 +194,26 @@ def _packed_conv(node: torch.fx.Node) -> Rule:
     arguments = bound_arguments(node)
     order = channels_last(len(_sizes(node)))
     read = [s for s in (arguments["x"], arguments["residual"]) if isinstance(s, torch.fx.Node)]
+    if node.target is ops.packed_conv and _reads_planes(arguments):
+        read.remove(arguments["x"])
     return Rule(Kind.FIXED, demands=tuple(Demand(source, order, Need.DENSE) for source in read))
+
+
+def _reads_planes(arguments: dict[str, Any]) -> bool:
+    """Whether the kernel reads a contiguous input as well: takes_planar in csrc/kernels/conv.cpp."""
+    channels, packed = _sizes(arguments["x"])[1], _sizes(arguments["weight"])
+    transformed = len(packed) == 5 and list(arguments["kernel"]) == [3, 3] and packed[2] == 16
+    depthwise = channels == 1 and arguments["out_channels"] == 1
+    return (
+        isinstance(channels, int)
+        and channels <= THIN
+        and arguments["groups"] == 1
+        and not arguments["transposed"]
+        and not transformed
+        and not depthwise
+        and arguments["kernel"][-1] > 1
+        and arguments["dilation"][-1] == 1
+    )
 
 
 def convolutions(graph: torch.fx.Graph) -> list[torch.fx.Node]:
