@@ -3,9 +3,9 @@
     python -m bench.onnx [--models resnet50,bert] [--seconds 1] [--json FILE]
 
 Files are made by torch's exporter (the networks), by ONNX Runtime's static quantization (the quantized ResNet-50, with
-QuantizeLinear and DequantizeLinear around each operator) and by skl2onnx (the boosted trees). An archive is built by
-`aotpack build FILE`, in a process and with a cache of its own. Then the two engines take turns: fresh processes for the
-start, which is that to the first output, then rounds of calls.
+QuantizeLinear and DequantizeLinear around each operator, or of QLinearConv and its like) and by skl2onnx (the boosted
+trees). An archive is built by `aotpack build FILE`, in a process and with a cache of its own. Then the two engines take
+turns: fresh processes for the start, which is that to the first output, then rounds of calls.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ def _exported(name: str, path: Path, *, external: bool = True) -> Arrays:
     return [arg.numpy() for arg in args]
 
 
-def _quantized(name: str, path: Path) -> Arrays:
-    """A convolution network in int8: weights per channel, activations by calibration with random images."""
+def _quantized(name: str, path: Path, how: str) -> Arrays:
+    """A convolution network in int8: weights per channel, activations by calibration with random images. `how` is the
+    name of a format of ONNX Runtime: QDQ or QOperator.
+    """
     from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -77,7 +79,7 @@ def _quantized(name: str, path: Path) -> Arrays:
         str(prepared),
         str(path),
         Images(),
-        quant_format=quantization.QuantFormat.QDQ,
+        quant_format=quantization.QuantFormat[how],
         per_channel=True,
         weight_type=quantization.QuantType.QInt8,
         activation_type=quantization.QuantType.QUInt8,
@@ -103,7 +105,8 @@ MODELS: dict[str, Callable[[Path], Arrays]] = {
     "mobilenetv2": lambda path: _exported("mobilenetv2", path),
     "bert": lambda path: _exported("bert", path),
     "gpt2": lambda path: _exported("gpt2", path),
-    "resnet50-int8": lambda path: _quantized("resnet50", path),
+    "resnet50-int8": lambda path: _quantized("resnet50", path, "QDQ"),
+    "resnet50-qlinear": lambda path: _quantized("resnet50", path, "QOperator"),
     "boosted-trees": _boosted_trees,
 }
 

@@ -187,11 +187,12 @@ def max_pool(node: Node, x: Tensor) -> Any:
     y = x
     small = all(isinstance(b, int) and 2 * b <= k for b, k in zip(window.before, window.kernel, strict=True))
     padding: Any = window.before
-    if not (window.is_even and small and dtype.is_floating_point):
-        y = window.padded(x if dtype.is_floating_point else x.to(torch.int32), least)
-        padding = 0
     if not dtype.is_floating_point:
-        y = y.to(torch.float32)
+        # Bytes: kernels for floats find the same.
+        y = x.to(torch.float32)
+    if not (window.is_even and small):
+        y = window.padded(y, least)
+        padding = 0
     if not node.wants(1):
         return _MAX_POOLS[rank](y, window.kernel, window.strides, padding, window.dilations).to(dtype)
     return _with_indices(node, x, y, window, padding)

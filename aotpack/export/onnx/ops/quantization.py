@@ -214,9 +214,55 @@ def q_linear_mat_mul(
     y_scale: Tensor,
     y_zero: Tensor,
 ) -> Tensor:
+    if b.dim() == 2 and _is_single(a_scale, a_zero, y_scale, y_zero) and _have_kernels((a, a_scale), (b, b_scale)):
+        y = torch.matmul(dequantized(a, a_scale, a_zero), dequantized(b, b_scale, b_zero))
+        return stored(y, y_scale, y_zero, y_zero.dtype)
     product = integer_product(a, b, _by_rows(node, a_zero), _by_columns(b_zero))
     factor = _scale_of_rows(a_scale).float() * b_scale.float() / _scale_of_rows(y_scale).float()
     return requantized(product, factor, _scale_of_rows(y_zero))
+
+
+# ---- integers as the numbers that they stand for ---------------------------------------------------------------------
+#
+# On CPUs, products between `quantize` and `dequantize` are computed on the integers.
+
+
+def _have_kernels(*operands: tuple[Tensor, Tensor]) -> bool:
+    """Whether all are bytes with scales of fp32."""
+    return all(x.dtype in (torch.uint8, torch.int8) and scale.dtype == torch.float32 for x, scale in operands)
+
+
+def _is_single(*values: Tensor | None) -> bool:
+    """Whether each is a number for the whole tensor."""
+    return all(value is None or all(size == 1 for size in value.shape) for value in values)
+
+
+def _spread(value: Tensor, x: Tensor, axis: int) -> Tensor:
+    """A scale or zero point of all, or of each element of an axis, in a shape that broadcasts with `x`; other shapes do
+    already.
+    """
+    if _is_single(value):
+        return value.reshape([])
+    return value if value.dim() != 1 else value.reshape([-1 if i == axis % x.dim() else 1 for i in range(x.dim())])
+
+
+def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None, axis: int = -1) -> Tensor:
+    """The numbers that integers stand for."""
+    scale = _spread(scale, x, axis)
+    zero = None if zero is None else _spread(zero, x, axis)
+    if _have_kernels((x, scale)):
+        return ops.dequantize(x, scale, zero)
+    numbers = x.to(torch.float32)
+    return (numbers if zero is None else numbers - zero.to(torch.float32)) * scale
+
+
+def stored(y: Tensor, scale: Tensor, zero: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Numbers as integers of `dtype`, with one scale for all."""
+    scale = scale.reshape([])
+    zero = None if zero is None else zero.reshape([])
+    if dtype in (torch.uint8, torch.int8) and y.dtype == scale.dtype == torch.float32:
+        return ops.quantize(y, scale, zero, dtype)
+    return quantized(y, scale, zero, dtypes.code_of(dtype))
 
 
 def requantized(sums: Tensor, factor: Tensor, zero: Tensor) -> Tensor:
@@ -276,13 +322,9 @@ def q_linear_conv(
     y_zero: Tensor,
     bias: Tensor | None = None,
 ) -> Tensor:
-    shape = [-1] + [1] * (x.dim() - 2)
-    # Sums of floats: they are rounded to 8 bits, and differ from those of integers where these need more than 24 bits.
-    sums = conv(node, _centred(x, x_zero, 1, torch.float32), _centred(w, w_zero, 0, torch.float32))
-    if bias is not None:
-        sums = sums + bias.to(torch.float32).reshape(shape)
-    factor = x_scale * w_scale / y_scale
-    return requantized(sums, factor.reshape(shape) if factor.dim() else factor, y_zero)
+    added = None if bias is None else bias.to(torch.float32) * (x_scale * w_scale).reshape([-1])
+    y = conv(node, dequantized(x, x_scale, x_zero), dequantized(w, w_scale, w_zero, 0), added)
+    return stored(y, y_scale, y_zero, y_zero.dtype)
 
 
 @operator("QLinearConv", domain=CONTRIB)
@@ -319,14 +361,8 @@ def dynamic_quantize_mat_mul(
     return mat_mul_integer_to_float(node, q, b, scale, b_scale, zero, b_zero, bias)
 
 
-def dequantized(x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    """The numbers that integers stand for; `scale` and `zero` are broadcast to `x`."""
-    numbers = x.to(torch.float32)
-    return (numbers if zero is None else numbers - zero.to(torch.float32)) * scale
-
-
 def _stored(y: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
-    return quantized(y, scale, zero, dtypes.code_of(like.dtype))
+    return stored(y, scale, zero, like.dtype)
 
 
 def _q_binary(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
@@ -390,7 +426,7 @@ def q_linear_reduce_mean(
 
 @operator("QLinearConcat", domain=CONTRIB)
 def q_linear_concat(node: Node, y_scale: Tensor, y_zero: Tensor, *inputs: Tensor) -> Tensor:
-    parts = [dequantized(*inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
+    parts = [dequantized(inputs[i], inputs[i + 1], inputs[i + 2]) for i in range(0, len(inputs), 3)]
     return _stored(torch.cat(parts, node.require("axis")), y_scale, y_zero, inputs[0])
 
 
@@ -419,10 +455,14 @@ def q_gemm(
 ) -> Tensor:
     a = a.t() if node.get("transA", 0) else a
     b = b.t() if node.get("transB", 0) else b
+    factor = a_scale * b_scale * node.get("alpha", 1.0)
+    if _is_single(a_scale) and _have_kernels((a, a_scale), (b, b_scale)):
+        y = torch.matmul(dequantized(a, a_scale, a_zero), dequantized(b, b_scale * node.get("alpha", 1.0), b_zero))
+        y = y if c is None else y + c.to(torch.float32) * factor
+        return y if y_scale is None else stored(y, y_scale, y_zero, a.dtype if y_zero is None else y_zero.dtype)
     sums = integer_product(a, b, a_zero.to(torch.int32).reshape([]), _by_columns(b_zero))
     if c is not None:
         sums = sums + c
-    factor = a_scale * b_scale * node.get("alpha", 1.0)
     if y_scale is None:
         return sums.to(torch.float32) * factor
     zero = torch.zeros([], dtype=a.dtype) if y_zero is None else y_zero
