@@ -203,24 +203,36 @@ void point_run(const Job& job, const float* base, int64_t d0, int64_t h0, int64_
   }
 }
 
-// rows[t * count + r] for `count` pixels of the phase from `pixel` on, reading channels from `channel` on.
-void point(const Job& job, int64_t pixel, int count, int64_t channel, const float** rows) {
+// Where a pixel of a phase lies: counted on from one to the next, as divisions take longer than a small tile.
+struct Position {
+  int64_t image, d, h, w;
+};
+
+Position position_of(const Job& job, int64_t pixel) {
+  const Phase &d = job.phase[0], &h = job.phase[1], &w = job.phase[2];
+  const int64_t row = pixel / w.count, slice = row / h.count;
+  return {slice / d.count, slice % d.count, row % h.count, pixel % w.count};
+}
+
+// rows[t * count + r] for `count` pixels of the phase from `at` on, reading channels from `channel` on. Moves `at`
+// behind them.
+void point(const Job& job, Position& at, int count, int64_t channel, const float** rows) {
   const ConvArgs& g = job.g;
   const Phase &d = job.phase[0], &h = job.phase[1], &w = job.phase[2];
-  int64_t ow = pixel % w.count, oh = pixel / w.count % h.count;
-  int64_t od = pixel / w.count / h.count % d.count, image = pixel / w.count / h.count / d.count;
   for (int64_t r = 0; r < count;) {
-    const int64_t run = min64(count - r, w.count - ow);
-    const float* const base = job.source + image * g.in[0] * g.in[1] * job.s.width * g.c + channel;
-    point_run(job, base, od * d.stride + d.offset0, oh * h.stride + h.offset0, ow * w.stride + w.offset0, run, count,
-              rows + r);
+    const int64_t run = min64(count - r, w.count - at.w);
+    const float* const base = job.source + at.image * g.in[0] * g.in[1] * job.s.width * g.c + channel;
+    point_run(job, base, at.d * d.stride + d.offset0, at.h * h.stride + h.offset0, at.w * w.stride + w.offset0, run,
+              count, rows + r);
     r += run;
-    ow = 0;
-    if (++oh == h.count) {
-      oh = 0;
-      if (++od == d.count) {
-        od = 0;
-        ++image;
+    at.w += run;
+    if (at.w < w.count) break;
+    at.w = 0;
+    if (++at.h == h.count) {
+      at.h = 0;
+      if (++at.d == d.count) {
+        at.d = 0;
+        ++at.image;
       }
     }
   }
@@ -238,15 +250,10 @@ Tiling tiling(const ConvArgs& g, const Phase phase[3]) {
   return {lines, length, row_tiles(length)};
 }
 
-int64_t output_pixel(const Job& job, int64_t pixel) {
+int64_t output_pixel(const Job& job, const Position& at) {
   const Phase &d = job.phase[0], &h = job.phase[1], &w = job.phase[2];
-  const int64_t ow = w.first + pixel % w.count * w.step;
-  pixel /= w.count;
-  const int64_t oh = h.first + pixel % h.count * h.step;
-  pixel /= h.count;
-  const int64_t od = d.first + pixel % d.count * d.step;
-  const int64_t image = pixel / d.count;
-  return ((image * job.g.out[0] + od) * job.g.out[1] + oh) * job.g.out[2] + ow;
+  const int64_t od = d.first + at.d * d.step, oh = h.first + at.h * h.step, ow = w.first + at.w * w.step;
+  return ((at.image * job.g.out[0] + od) * job.g.out[1] + oh) * job.g.out[2] + ow;
 }
 
 void rectangle(const Job& job, const Tiling& tiles, Range tile_range, Range panel_range, const float** pointers) {
@@ -256,6 +263,11 @@ void rectangle(const Job& job, const Tiling& tiles, Range tile_range, Range pane
   const int64_t at_once =
       max64(1, min64(kMaxPanels, kPanelBytes / max64(1, panel_size * static_cast<int64_t>(dtype_size(g.dtype)))));
   alignas(64) float bias[kMaxPanels][kPanel];
+  // As `share` cuts a line: the first pieces are longer by one.
+  const int64_t pixels_each = tiles.length / tiles.pieces, longer = tiles.length % tiles.pieces;
+  const int64_t first_piece = tile_range.begin % tiles.pieces;
+  const Position first = position_of(
+      job, tile_range.begin / tiles.pieces * tiles.length + share(tiles.length, first_piece, tiles.pieces).begin);
   int64_t group_end = 0;
   for (int64_t panel = panel_range.begin; panel < panel_range.end; panel = group_end) {
     const int64_t group = panel / panels_per_group;
@@ -264,12 +276,13 @@ void rectangle(const Job& job, const Tiling& tiles, Range tile_range, Range pane
     for (int64_t p = panel; p < group_end; ++p) {
       panel_bias(advance(g.bias, group * og + column_of(p), g.dtype), g.dtype, og - column_of(p), bias[p - panel]);
     }
+    Position position = first;
+    int64_t piece = first_piece;
     for (int64_t tile = tile_range.begin; tile < tile_range.end; ++tile) {
-      const Range piece = share(tiles.length, tile % tiles.pieces, tiles.pieces);
-      const int64_t pixel = tile / tiles.pieces * tiles.length + piece.begin;
-      const int count = static_cast<int>(piece.end - piece.begin);
-      point(job, pixel, count, group * cg, pointers);
-      const int64_t y_at = output_pixel(job, pixel) * g.oc + group * og;
+      const int count = static_cast<int>(pixels_each + (piece < longer ? 1 : 0));
+      if (++piece == tiles.pieces) piece = 0;
+      const int64_t y_at = output_pixel(job, position) * g.oc + group * og;
+      point(job, position, count, group * cg, pointers);
       for (int64_t p = panel; p < group_end; ++p) {
         MicroArgs m = {};
         m.rows = pointers;
