@@ -55,7 +55,7 @@ export CMAKE_C_COMPILER_LAUNCHER = $(CMAKE_CXX_COMPILER_LAUNCHER)
 test-py: export AOTPACK_TEST_CACHE := $(abspath $(TEST_CACHE))/build-cache
 endif
 
-.PHONY: help tools sanitized setup demo test test-native test-py test-cpp test-asan test-tsan test-fuzz fuzz lint format bench clean doctest ccache
+.PHONY: help tools sanitized setup demo test test-native test-py test-cpp test-asan test-tsan test-fuzz fuzz lint format bench wheel clean doctest ccache
 .NOTPARALLEL:
 
 help:
@@ -68,6 +68,7 @@ help:
 	@echo "make lint       ruff, mypy, clang-format"
 	@echo "make format     formats the sources with ruff and clang-format"
 	@echo "make bench      compares aotpack with eager, AOTInductor and ONNX Runtime; BENCH_FLAGS='--quick --models mlp'"
+	@echo "make wheel      dist/*.whl with the compiled kernels of every CPU target (minutes)"
 	@echo "make clean      removes build outputs; keeps $(VENV)"
 
 # ---- set-up ---------------------------------------------------------------------------------------------------------
@@ -128,6 +129,11 @@ ccache:
 
 demo: setup
 	$(PY) examples/digits/demo.py
+
+# Not from build/python, which is configured for an editable installation.
+wheel: $(DEPS)
+	$(PY) -m pip --disable-pip-version-check wheel $(PIP_FLAGS) --no-deps --no-build-isolation -w dist \
+	  --config-settings=cmake.define.AOTPACK_OBJECTS=ON .
 
 bench: setup
 	$(PY) -m bench.overhead

@@ -156,14 +156,15 @@ _COMPARISONS = {
 
 
 def _reached(node: Node, trees: Trees, x: Tensor) -> Tensor:
-    """The leaf of each row in each tree: int64[rows, trees]."""
+    """The leaf of each row in each tree: int64[trees, rows], so that the nodes of one tree are in the nearest cache."""
     features = x.shape[1]
     if isinstance(features, int) and not (trees.feature.min() >= 0 and trees.feature.max() < features):
         raise node.error(f"a node looks at column {trees.feature.max()}, the input has {features}")
     feature, yes, no = torch.tensor(trees.feature), torch.tensor(trees.yes), torch.tensor(trees.no)
-    places = torch.tensor(trees.roots).unsqueeze(0).expand(x.shape[0], -1)
+    places = torch.tensor(trees.roots).unsqueeze(1).expand(-1, x.shape[0])
+    rows = torch.arange(x.shape[0]).unsqueeze(0)
     for _ in range(_depth(node, trees)):
-        places = torch.where(_holds(trees, x.gather(1, feature[places]), places), yes[places], no[places])
+        places = torch.where(_holds(trees, x[rows, feature[places]], places), yes[places], no[places])
     return places
 
 
@@ -184,7 +185,7 @@ def _scores(node: Node, trees: Trees, x: Tensor, targets: int, aggregate: str) -
         weights = np.zeros(len(trees.yes))
         np.add.at(weights, trees.leaves, trees.weights)
         found = torch.tensor(weights, dtype=x.dtype)[_reached(node, trees, x)]
-        total = torch.stack([part.sum(1) for part in found.split(counts, 1)], 1)
+        total = torch.stack([part.sum(0) for part in found.split(counts)], 1)
     else:
         empty = {"MIN": np.inf, "MAX": -np.inf}.get(aggregate, 0.0)
         table = np.full((len(trees.yes), targets), empty)
@@ -192,11 +193,11 @@ def _scores(node: Node, trees: Trees, x: Tensor, targets: int, aggregate: str) -
         function.at(table, (trees.leaves, trees.targets), trees.weights)
         found = torch.tensor(table, dtype=x.dtype)[_reached(node, trees, x)]
         if aggregate == "MIN":
-            total = found.amin(1)
+            total = found.amin(0)
         elif aggregate == "MAX":
-            total = found.amax(1)
+            total = found.amax(0)
         else:
-            total = found.sum(1)
+            total = found.sum(0)
         if aggregate in ("MIN", "MAX"):
             total = torch.where(total.isinf(), torch.zeros_like(total), total)
     return total / len(trees.roots) if aggregate == "AVERAGE" else total
