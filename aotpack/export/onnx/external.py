@@ -31,8 +31,8 @@ class TensorReader:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
-    def __call__(self, proto: onnx.TensorProto) -> torch.Tensor:
-        """The tensor.
+    def __call__(self, proto: onnx.TensorProto, raw: memoryview | None = None) -> torch.Tensor:
+        """The tensor; `raw` are its elements where these are not in the message.
 
         Raises:
             OnnxError: its type is not supported, its data is missing or of another size, or lies outside of the folder
@@ -46,8 +46,8 @@ class TensorReader:
         if proto.data_location == TensorProto.EXTERNAL:
             return self._external(proto, what)
         try:
-            if proto.HasField("raw_data"):
-                return self._raw(proto, what)
+            if raw is not None or proto.HasField("raw_data"):
+                return self._raw(proto, proto.raw_data if raw is None else raw, what)
             array = numpy_helper.to_array(proto)
         except OnnxError:
             raise
@@ -55,11 +55,11 @@ class TensorReader:
             raise OnnxError(f"{what} cannot be read: {error}") from error
         return _shared(np.array(array))
 
-    def _raw(self, proto: onnx.TensorProto, what: str) -> torch.Tensor:
+    def _raw(self, proto: onnx.TensorProto, data: bytes | memoryview, what: str) -> torch.Tensor:
         if proto.data_type not in _PLAIN:
-            return _shared(np.array(numpy_helper.to_array(proto)))
+            plain = TensorProto(data_type=proto.data_type, dims=proto.dims, raw_data=bytes(data))
+            return _shared(np.array(numpy_helper.to_array(plain)))
         dtype = dtypes.torch_dtype(proto.data_type)
-        data = proto.raw_data
         needed = math.prod(proto.dims) * dtype.itemsize
         if len(data) != needed:
             raise OnnxError(f"{what} of {list(proto.dims)} needs {needed} bytes, the file has {len(data)}")
@@ -135,7 +135,7 @@ def _shared(array: np.ndarray[Any, Any]) -> torch.Tensor:
     return dtypes.from_numpy(array)
 
 
-def _frombuffer(data: bytes, dtype: torch.dtype) -> torch.Tensor:
+def _frombuffer(data: bytes | memoryview, dtype: torch.dtype) -> torch.Tensor:
     with warnings.catch_warnings():
         # That the memory is not to be written to.
         warnings.simplefilter("ignore", UserWarning)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
+from aotpack.export.onnx import inline
 from aotpack.export.onnx.base import dtypes
 from aotpack.export.onnx.base.errors import OnnxError
 from aotpack.export.onnx.base.graph import Graph, GraphReader
@@ -30,6 +31,7 @@ _LARGE = 1024
 _MOST_NODES = 1_000_000
 _OLDEST = 1
 
+Data = Callable[[int], memoryview | None]
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
@@ -57,10 +59,10 @@ def read_model(source: ModelLike) -> OnnxModel:
         OnnxError: it is malformed, or its data is not where it says; see `TensorReader`.
         OSError: the file cannot be read.
     """
-    proto, folder, name = _parsed(source)
+    proto, data, folder, name = _parsed(source)
     tensor = TensorReader(folder)
     versions = _versions(proto)
-    large = _taken_apart(proto, tensor)
+    large = _taken_apart(proto, tensor, data)
     _check(proto)
     proto = _inlined(proto)
     versions |= _versions(proto)
@@ -76,19 +78,22 @@ def read_model(source: ModelLike) -> OnnxModel:
     return OnnxModel(name or graph.name or "model", graph, versions, metadata)
 
 
-def _parsed(source: ModelLike) -> tuple[onnx.ModelProto, Path | None, str]:
+def _parsed(source: ModelLike) -> tuple[onnx.ModelProto, Data, Path | None, str]:
+    """The model, the data of initializers that it lacks, its folder and its name."""
     if isinstance(source, onnx.ModelProto):
         copy = onnx.ModelProto()
         copy.CopyFrom(source)
-        return copy, None, ""
+        return copy, lambda place: None, None, ""
     if isinstance(source, bytes):
-        return _decoded(source, "the model"), None, ""
+        whole = inline.of_bytes(source)
+        return _decoded(whole.message, "the model"), whole.data, None, ""
     if not isinstance(source, (str, os.PathLike)):
         raise OnnxError(
             f"the model is a {type(source).__name__}", hint="pass the path of an .onnx file or an onnx.ModelProto"
         )
     path = Path(source)
-    return _decoded(path.read_bytes(), os.fspath(path)), path.resolve().parent, path.stem
+    whole = inline.of_file(path)
+    return _decoded(whole.message, os.fspath(path)), whole.data, path.resolve().parent, path.stem
 
 
 def _decoded(data: bytes, what: str) -> onnx.ModelProto:
@@ -117,19 +122,20 @@ def _versions(proto: onnx.ModelProto) -> dict[str, int]:
     return versions
 
 
-def _taken_apart(proto: onnx.ModelProto, read: TensorReader) -> dict[str, torch.Tensor]:
+def _taken_apart(proto: onnx.ModelProto, read: TensorReader, data: Data) -> dict[str, torch.Tensor]:
     """Takes large constants out of the graph, which has inputs instead; small ones of other files are put in."""
     large: dict[str, torch.Tensor] = {}
     kept: list[onnx.TensorProto] = []
     inputs = {value.name for value in proto.graph.input}
-    for tensor in proto.graph.initializer:
+    for place, tensor in enumerate(proto.graph.initializer):
+        raw = data(place)
         external = tensor.data_location == TensorProto.EXTERNAL
-        if not external and tensor.ByteSize() < _LARGE:
+        if raw is None and not external and tensor.ByteSize() < _LARGE:
             kept.append(tensor)
             continue
         if tensor.name in large:
             raise OnnxError(f"the initializer {tensor.name!r} is defined twice")
-        large[tensor.name] = read(tensor)
+        large[tensor.name] = read(tensor, raw)
         tensor.ClearField("raw_data")
         if tensor.name not in inputs:
             info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
@@ -142,10 +148,10 @@ def _taken_apart(proto: onnx.ModelProto, read: TensorReader) -> dict[str, torch.
             value = read(tensor)
             if value.dtype in (torch.bfloat16,) or not dtypes.is_supported(tensor.data_type):
                 raise OnnxError(f"the tensor {tensor.name!r} of an attribute is in another file")
-            data = value.contiguous().numpy().tobytes()
+            inner = value.contiguous().numpy().tobytes()
             del tensor.external_data[:]
             tensor.data_location = TensorProto.DEFAULT
-            tensor.raw_data = data
+            tensor.raw_data = inner
     return large
 
 
