@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -26,6 +27,8 @@ from aotpack.building.compiler import Compiler, find_compiler
 from aotpack.errors import CompileError
 
 _INDEX = "compiler.json"
+# What there is beside it; other files in the folder are left alone.
+_OURS = re.compile(r"[0-9a-f]{64}\.(o|partial)")
 
 # A model has one half precision, if any; what has both is compiled by its build.
 _HALVES = (frozenset[str](), frozenset(["bf16"]), frozenset(["f16"]))
@@ -82,7 +85,7 @@ def compile_objects(folder: Path, sources: Iterable[Path], targets: Sequence[str
     (folder / _INDEX).unlink(missing_ok=True)
     _index.cache_clear()
     for path in list(folder.iterdir()):
-        if path.suffix != ".o" or path.stem not in kept:
+        if _OURS.fullmatch(path.name) and (path.suffix != ".o" or path.stem not in kept):
             path.unlink()
     missing = [item for key, item in items.items() if not (folder / f"{key}.o").is_file()]
     # The longest first, so that none of them runs alone at the end.

@@ -70,8 +70,10 @@ def test_only_what_is_missing_is_compiled(folder: Path, compiler: Compiler) -> N
     (kept,) = folder.glob("*.o")
     before = kept.stat().st_mtime_ns
     (folder / f"{'0' * 64}.o").write_bytes(b"of an older source")
+    (folder / f"{'1' * 64}.partial").write_bytes(b"of a run that was killed")
+    (folder / "notes.o").write_bytes(b"of the user")
     assert objects.compile_objects(folder, [SOURCE], [TARGET], compiler) == 1
-    assert list(folder.glob("*.o")) == [kept]
+    assert {path.name for path in folder.iterdir()} == {kept.name, "compiler.json", "notes.o"}
     assert kept.stat().st_mtime_ns == before
 
 
