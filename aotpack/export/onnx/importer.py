@@ -12,7 +12,7 @@ import torch
 from aotpack.errors import CaptureError, UnsupportedOperatorError
 from aotpack.export.capture.models import aot_export
 from aotpack.export.capture.variants import Variant, Variants
-from aotpack.export.ir.program import Program
+from aotpack.export.ir.program import Change, PassReport, Program
 from aotpack.export.onnx import operators
 from aotpack.export.onnx.base import dtypes
 from aotpack.export.onnx.base.errors import OnnxError
@@ -118,7 +118,20 @@ def capture_onnx(
         program = aot_export(source.module, source.args, dynamic_shapes=dynamic_shapes, **how)
     if source.made_up:
         program = with_sensitivity(program, source.module, source.args)
-    return replace(program, name=source.model.name)
+    return replace(program, name=source.model.name, reports=(_report(source), *program.reports))
+
+
+def _report(source: OnnxSource) -> PassReport:
+    """What the file says of itself, and the names of its inputs that are other names in Python."""
+    model, module = source.model, source.module
+    renamed = [
+        (name, given) for name, given in zip(module.inputs, module.parameter_names, strict=True) if name != given
+    ]
+    opsets = [f"{domain} {version}".strip() for domain, version in sorted(model.versions.items())]
+    summary = f"{model.metadata.get('producer_name') or 'an unknown producer'}, opset {', '.join(opsets)}"
+    return PassReport(
+        "import-onnx", summary, tuple(Change(given, f"is {name!r} in the file") for name, given in renamed)
+    )
 
 
 def _with_the_dims_of_the_file(source: OnnxSource, how: Mapping[str, Any]) -> Program:

@@ -9,8 +9,10 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import aotpack
+from aotpack.cli.app import app
 from aotpack.errors import AotpackError
 from aotpack.export import BuildOptions, build_archive, from_onnx
 from aotpack.export.onnx.base.errors import NotConstantError, OnnxError
@@ -145,6 +147,18 @@ def test_names_of_constants_are_those_of_the_file() -> None:
     proto.graph.initializer[0].name = proto.graph.node[1].input[1] = "block.0.w"
     source = load_onnx(proto)
     assert set(source.module.state_dict()) == {"block.0.w", "scale"}
+
+
+def test_archives_know_the_names_of_inputs_in_the_file(tmp_path: Path) -> None:
+    proto = model("g (float[2] x, float[2] z) => (float[2] y) { y = Add(x, z) }")
+    proto.graph.input[0].name = proto.graph.node[0].input[0] = "input.1"
+    proto.producer_name = "maker"
+    program = from_onnx(proto)
+    assert [spec.name for spec in program.signature.inputs] == ["input_1", "z"]
+    build_archive(program, tmp_path / "m.aotpack", options=BuildOptions(opt_level=1, jobs=1))
+    shown = CliRunner().invoke(app, ["inspect", str(tmp_path / "m.aotpack"), "--passes"]).output
+    assert "maker, opset 18" in shown
+    assert "input_1  is 'input.1' in the file" in shown
 
 
 def test_errors_name_the_node() -> None:
