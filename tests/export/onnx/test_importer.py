@@ -52,6 +52,18 @@ def test_control_flow_of_the_call(tmp_path: Path) -> None:
         assert np.array_equal(found["z"], x + w if flag else x - 7)
 
 
+def test_a_scan_of_no_steps(tmp_path: Path) -> None:
+    proto = model("""
+    g (float[0, 3] x, float[3] s) => (float[3] last, float[0, 3] rows)
+    { last, rows = Scan<num_scan_inputs = 1, body = b (float[3] v, float[3] r) => (float[3] v2, float[3] o) {
+      v2 = Add(v, r)
+      o = Neg(v2)
+    }>(s, x) }""")
+    found = built(proto, tmp_path)(np.zeros((0, 3), np.float32), np.arange(3, dtype=np.float32))
+    assert np.asarray(found["last"]).tolist() == [0, 1, 2]
+    assert np.asarray(found["rows"]).shape == (0, 3)
+
+
 def test_a_loop_with_a_stated_number_of_steps_and_a_condition(tmp_path: Path) -> None:
     """More steps than are written one after the other."""
     proto = model("""

@@ -322,7 +322,9 @@ def _scanned(node: Node, inputs: Sequence[Any], axes: Sequence[int] | None) -> t
         return [as_tensor(value).clone() for value in results]
 
     length = xs[0].shape[0]
-    if isinstance(length, int) and 0 < length <= _UNROLLED:
+    if isinstance(length, int) and length == 0:
+        found = _no_steps(combine, states, xs, operands.flat)
+    elif isinstance(length, int) and length <= _UNROLLED:
         found = _steps(combine, states, xs, operands.flat)
     else:
         found = list(scan_of(combine, [s.clone() for s in states], xs, operands.flat))
@@ -332,6 +334,12 @@ def _scanned(node: Node, inputs: Sequence[Any], axes: Sequence[int] | None) -> t
     places = node.get("scan_output_axes")
     results = [y.movedim(0, places[i]) if places else y for i, y in enumerate(results)]
     return (*found[: len(states)], *results)
+
+
+def _no_steps(combine: Any, states: Sequence[Tensor], xs: Sequence[Tensor], flat: Sequence[Any]) -> list[Tensor]:
+    """A scan of no steps: what it returns of steps has the shape of what a step would return."""
+    rows = combine(*states, *(x.new_zeros(x.shape[1:]) for x in xs), *flat)[len(states) :]
+    return [*states, *(row.new_empty([0, *row.shape]) for row in rows)]
 
 
 def _steps(combine: Any, states: Sequence[Tensor], xs: Sequence[Tensor], flat: Sequence[Any]) -> list[Tensor]:
