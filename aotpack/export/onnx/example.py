@@ -64,8 +64,8 @@ def example_call(graph: Graph, names: Sequence[str], sizes: Mapping[str, int]) -
 
 
 def is_symbolic(dim: onnx.TensorShapeProto.Dimension) -> bool:
-    """Whether a dim has no size in the file. Some tools write -1 for that."""
-    return not dim.HasField("dim_value") or dim.dim_value == -1
+    """Whether a dim has no size in the file."""
+    return not dim.HasField("dim_value")
 
 
 def _random(shape: Sequence[int], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -178,11 +179,49 @@ def _with_types(proto: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         OnnxError: a node has inputs of types that its operator does not take.
     """
+    _check_dims(proto)
     _check_ranks(proto)
+    _check_equations(proto)
     try:
         return onnx.shape_inference.infer_shapes(proto, check_type=True)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
         raise OnnxError(f"the types of the model are wrong: {_brief(error)}") from error
+
+
+def _check_dims(proto: onnx.ModelProto) -> None:
+    """Makes dims of -1 unknown ones, as some tools mean them, and refuses other negative ones.
+
+    Type inference would read memory by them.
+    """
+    for graph in graphs(proto.graph):
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            for dim in (dim for shape in _shapes(value.type) for dim in shape.dim):
+                if dim.dim_value < -1:
+                    raise OnnxError(f"the value {value.name!r} has a dim of {dim.dim_value}")
+                if dim.dim_value == -1:
+                    dim.ClearField("dim_value")
+
+
+def _shapes(of: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto]:
+    kind = of.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        yield getattr(of, kind).shape
+    elif kind in ("sequence_type", "optional_type"):
+        yield from _shapes(getattr(of, kind).elem_type)
+
+
+_EQUATION = re.compile(r"[A-Za-z.,\s]*(->[A-Za-z.\s]*)?")
+
+
+def _check_equations(proto: onnx.ModelProto) -> None:
+    """Refuses equations of Einsum with other characters: type inference does not end with them."""
+    for node in nodes(proto.graph):
+        if node.op_type != "Einsum":
+            continue
+        for attribute in node.attribute:
+            text = attribute.s.decode(errors="replace")
+            if attribute.name == "equation" and not _EQUATION.fullmatch(text):
+                raise OnnxError(f"the node {node.name or node.op_type!r} has the equation {text!r}")
 
 
 # Operators with an input that is a shape, for whose result onnx makes as many dims as the shape has elements.
@@ -218,7 +257,7 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
         _check_growth(proto)
         try:
             proto = onnx.inliner.inline_local_functions(proto, convert_version=False)
-        except (RuntimeError, ValueError) as error:
+        except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
             raise OnnxError(f"the functions of the model cannot be inlined: {_brief(error)}") from error
     versions = _versions(proto)
     for _ in range(8):
@@ -228,7 +267,7 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
         _state_defaults(proto, set(missing), versions)
         try:
             proto = onnx.inliner.inline_selected_functions(proto, missing, inline_schema_functions=True)
-        except (RuntimeError, ValueError) as error:
+        except (onnx.checker.ValidationError, RuntimeError, ValueError) as error:
             raise OnnxError(f"the functions of the model cannot be inlined: {_brief(error)}") from error
     return proto
 

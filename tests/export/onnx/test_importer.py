@@ -188,7 +188,7 @@ def test_dims_of_minus_one_are_those_of_the_call() -> None:
     assert str(from_onnx(proto).signature).startswith("forward(x: float32[x_0, 3])")
 
 
-@pytest.mark.parametrize("size", [-2, 1 << 40, 1 << 62])
+@pytest.mark.parametrize("size", [1 << 40, 1 << 62])
 def test_sizes_of_which_no_example_can_be_made(size: int) -> None:
     proto = model("g (float[batch, 3] x) => (float[batch, 3] y) { y = Neg(x) }")
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = size

@@ -146,3 +146,51 @@ def test_results_have_dims_that_memory_holds() -> None:
     proto.graph.input[1].type.tensor_type.shape.dim[0].dim_value = 1 << 40
     with pytest.raises(OnnxError, match="too many dims"):
         read_model(proto)
+
+
+def _with_dim(proto: onnx.ModelProto, where: str, size: int) -> onnx.ModelProto:
+    values = {"input": proto.graph.input, "output": proto.graph.output, "value_info": proto.graph.value_info}[where]
+    if where == "value_info":
+        values.append(helper.make_tensor_value_info("t", TensorProto.FLOAT, [2]))
+    values[-1].type.tensor_type.shape.dim[-1].dim_value = size
+    return proto
+
+
+@pytest.mark.parametrize("size", [-2, -(2**31), -(2**63)])
+@pytest.mark.parametrize("where", ["input", "output", "value_info"])
+def test_negative_dims(where: str, size: int) -> None:
+    """The type inference of onnx reads beyond its memory by some of them."""
+    proto = model("g (float[2, 2] x, int64[2, 1] i) => (float[2, 2] y) { t = GatherND(x, i)\n y = Relu(t) }")
+    with pytest.raises(OnnxError, match=f"has a dim of {size}"):
+        read_model(_with_dim(proto, where, size))
+
+
+@pytest.mark.parametrize("where", ["input", "output", "value_info"])
+def test_dims_of_minus_one_are_unknown(where: str) -> None:
+    proto = model("g (float[2, 2] x, float[2] z) => (float[2, 2] y) { t = Neg(z)\n y = Add(x, t) }")
+    graph = read_model(_with_dim(proto, where, -1)).graph
+    assert list(graph.inputs) == ["x", "z"]
+
+
+@pytest.mark.parametrize("equation", ["ij-", "i*j->i", "ij->i->j", "ij-i", "i1->i"])
+def test_equations_of_other_characters(equation: str) -> None:
+    """With some of them the type inference of onnx does not end."""
+    text = f'g (float[2, 3] x) => (float[2] y) {{ y = Einsum<equation = "{equation}">(x) }}'
+    with pytest.raises(OnnxError, match="has the equation"):
+        read_model(model(text))
+
+
+@pytest.mark.parametrize(
+    ("equation", "rank"), [("ij->i", 1), ("ij", 2), ("... j -> ...", 1), ("Ij->I", 1), ("ij ->", 0)]
+)
+def test_equations(equation: str, rank: int) -> None:
+    sizes = ", ".join("ab"[:rank])
+    text = f'g (float[2, 3] x) => (float[{sizes}] y) {{ y = Einsum<equation = "{equation}">(x) }}'
+    assert [node.op for node in read_model(model(text)).graph.nodes] == ["Einsum"]
+
+
+def test_functions_of_one_name() -> None:
+    head = '<ir_version: 9, opset_import: ["" : 18, "local" : 1]>\n'
+    function = '<opset_import: ["" : 18], domain: "local"> f (a) => (b) { b = Neg(a) }\n'
+    with pytest.raises(OnnxError, match=r"cannot be inlined|invalid"):
+        read_model(model(f"g (float[2] x) => (float[2] y) {{ y = local.f(x) }}\n{function}{function}", head))
