@@ -54,12 +54,17 @@ def example_call(graph: Graph, names: Sequence[str], sizes: Mapping[str, int]) -
                 chosen[key] = pool.pop(0) if pool else 29 + len(chosen)
             shape.append(chosen[key])
         dtype = dtypes.torch_dtype(proto.tensor_type.elem_type)
+        refusal = OnnxError(
+            f"the input {name!r} is {type_text(proto)} in the file, of which no example can be made",
+            hint="pass an example call as `args`",
+        )
         if any(size < 0 for size in shape) or math.prod(max(size, 1) for size in shape) * dtype.itemsize > _MOST_BYTES:
-            raise OnnxError(
-                f"the input {name!r} is {type_text(proto)} in the file, of which no example can be made",
-                hint="pass an example call as `args`",
-            )
-        made.append(_random(shape, dtype, generator))
+            raise refusal
+        try:
+            made.append(_random(shape, dtype, generator))
+        except RuntimeError as error:
+            # torch's allocator has no class of its own for errors.
+            raise refusal from error
     return tuple(made)
 
 

@@ -25,6 +25,7 @@ from aotpack.export.onnx.base.graph import Graph, GraphReader
 from aotpack.export.onnx.base.table import CONTRIB, find
 from aotpack.export.onnx.external import TensorReader
 from aotpack.export.onnx.messages import graphs, inner_tensors, nodes, texts
+from aotpack.export.onnx.trial import bytes_from_fork
 
 # Bytes of a constant from which it is kept out of what onnx's checker and inliner copy.
 _LARGE = 1024
@@ -64,10 +65,8 @@ def read_model(source: ModelLike) -> OnnxModel:
     tensor = TensorReader(folder)
     versions = _versions(proto)
     large = _taken_apart(proto, tensor, data)
-    _check(proto)
-    proto = _inlined(proto)
+    proto = onnx.ModelProto.FromString(bytes_from_fork(lambda: _typed(proto), "the check of onnx"))
     versions |= _versions(proto)
-    proto = _with_types(proto)
     graph = GraphReader(versions, tensor).read_model(proto.graph, frozenset(large))
     inputs = tuple(name for name in graph.inputs if name not in large)
     initializers = {**large, **graph.initializers}
@@ -160,7 +159,8 @@ def _taken_apart(proto: onnx.ModelProto, read: TensorReader, data: Data) -> dict
 _WITHOUT_DOMAIN = ("SimplifiedLayerNormalization",)
 
 
-def _check(proto: onnx.ModelProto) -> None:
+def _checked(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, with domains where some tools leave them out."""
     for node in proto.graph.node:
         if not node.domain and node.op_type in _WITHOUT_DOMAIN:
             node.domain = CONTRIB
@@ -171,6 +171,13 @@ def _check(proto: onnx.ModelProto) -> None:
         onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError, RuntimeError, RecursionError) as error:
         raise OnnxError(f"the model is invalid: {_brief(error)}") from error
+    return proto
+
+
+def _typed(proto: onnx.ModelProto) -> bytes:
+    """The checked model without functions, with the types of its values."""
+    data: bytes = _with_types(_inlined(_checked(proto))).SerializeToString()
+    return data
 
 
 def _with_types(proto: onnx.ModelProto) -> onnx.ModelProto:

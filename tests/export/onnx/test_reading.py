@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +15,7 @@ import torch
 from onnx import TensorProto, helper
 
 from aotpack.errors import UnsupportedOperatorError
+from aotpack.export.onnx import trial
 from aotpack.export.onnx.base.errors import OnnxError
 from aotpack.export.onnx.importer import load_onnx
 from aotpack.export.onnx.reading import read_model
@@ -192,3 +197,40 @@ def test_functions_of_one_name() -> None:
     function = '<opset_import: ["" : 18], domain: "local"> f (a) => (b) { b = Neg(a) }\n'
     with pytest.raises(OnnxError, match=r"cannot be inlined|invalid"):
         read_model(model(f"g (float[2] x) => (float[2] y) {{ y = local.f(x) }}\n{function}{function}", head))
+
+
+@pytest.mark.parametrize("axis", [2**63 - 1, -(2**63), 7])
+def test_what_ends_the_type_inference_of_onnx_does_not_end_the_process(axis: int) -> None:
+    proto = model(
+        "g (float[2, 3] x, float[3] w) => (float[2, 3] y, float[2, 1] m, float[2, 1] d)"
+        " { y, m, d = LayerNormalization<axis = 1>(x, w) }"
+    )
+    proto.graph.node[0].attribute[0].i = axis
+    # Some are only seen when the model is called.
+    with contextlib.suppress(OnnxError):
+        load_onnx(proto)
+
+
+def test_a_fork_that_is_killed_or_has_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed() -> bytes:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return b""
+
+    def endless() -> bytes:
+        time.sleep(60)
+        return b""
+
+    def refused() -> bytes:
+        raise OnnxError("no", hint="yes")
+
+    with pytest.raises(OnnxError, match="the check ends with SIGSEGV"):
+        trial.bytes_from_fork(killed, "the check")
+    with pytest.raises(OnnxError, match="no") as caught:
+        trial.bytes_from_fork(refused, "the check")
+    assert caught.value.hint == "yes"
+    with pytest.raises(ZeroDivisionError):
+        trial.bytes_from_fork(lambda: bytes(1 // 0), "the check")
+    assert trial.bytes_from_fork(lambda: b"x" * (3 << 20), "the check") == b"x" * (3 << 20)
+    monkeypatch.setattr(trial, "_SECONDS", 0.2)
+    with pytest.raises(OnnxError, match="the check has no end"):
+        trial.bytes_from_fork(endless, "the check")

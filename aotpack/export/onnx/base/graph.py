@@ -131,6 +131,11 @@ class Graph:
         return tuple(found)
 
 
+def _array(value: torch.Tensor) -> Any:
+    """As a numpy array, which has no bfloat16."""
+    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+
+
 class GraphReader:
     """Makes graphs of protos.
 
@@ -215,7 +220,7 @@ class GraphReader:
         attributes = {a.name: self._attribute(a, known) for a in proto.attribute}
         version = self._versions.get(domain, 1)
         types = tuple(self._types[n].tensor_type.elem_type if n in self._types else 0 for n in proto.input)
-        arrays = {n: v.numpy() for n, v in attributes.items() if domain == ML and isinstance(v, torch.Tensor)}
+        arrays = {n: _array(v) for n, v in attributes.items() if domain == ML and isinstance(v, torch.Tensor)}
         inputs, outputs = tuple(proto.input), tuple(proto.output)
         return Node(name, domain, proto.op_type, version, inputs, outputs, attributes, types, arrays)
 
