@@ -13,6 +13,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable
+from os import _exit
 
 from aotpack.export.onnx.base.errors import OnnxError
 
@@ -67,7 +68,7 @@ def _call_and_exit(call: Callable[[], bytes], to: int) -> None:
             except OnnxError as error:
                 file.write(b"-" + pickle.dumps((str(error.args[0]), error.hint)))
     finally:
-        os._exit(0)
+        _exit(0)
 
 
 def _read(end: int) -> bytes | None:
