@@ -20,7 +20,7 @@ Calls = Mapping[str, tuple[onnx.ModelProto, list[Array]]]
 
 
 class JoinedArchive:
-    """The archive of models with their inputs, by name."""
+    """One archive of several models. Each has a name and the inputs of its call."""
 
     def __init__(self, calls: Calls, folder: Path) -> None:
         self._names = list(calls)

@@ -361,10 +361,6 @@ def dynamic_quantize_mat_mul(
     return mat_mul_integer_to_float(node, q, b, scale, b_scale, zero, b_zero, bias)
 
 
-def _stored(y: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
-    return stored(y, scale, zero, like.dtype)
-
-
 def _q_binary(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
     @operator(name, domain=CONTRIB)
     def compute(
@@ -378,7 +374,9 @@ def _q_binary(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
         y_scale: Tensor,
         y_zero: Tensor | None = None,
     ) -> Tensor:
-        return _stored(function(dequantized(a, a_scale, a_zero), dequantized(b, b_scale, b_zero)), y_scale, y_zero, a)
+        return stored(
+            function(dequantized(a, a_scale, a_zero), dequantized(b, b_scale, b_zero)), y_scale, y_zero, a.dtype
+        )
 
 
 _q_binary("QLinearAdd", torch.add)
@@ -390,7 +388,7 @@ def _q_unary(name: str, function: Callable[[Node, Tensor], Tensor]) -> None:
     def compute(
         node: Node, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None
     ) -> Tensor:
-        return _stored(function(node, dequantized(x, x_scale, x_zero)), y_scale, y_zero, x)
+        return stored(function(node, dequantized(x, x_scale, x_zero)), y_scale, y_zero, x.dtype)
 
 
 def _mean_over_images(node: Node, x: Tensor) -> Tensor:
@@ -411,8 +409,8 @@ def q_linear_softmax(
     if node.get("opset", 13) < 13:
         axis = axis % x.dim()
         rows = value.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
-        return _stored(torch.softmax(rows, 1).reshape(x.shape), y_scale, y_zero, x)
-    return _stored(torch.softmax(value, axis), y_scale, y_zero, x)
+        return stored(torch.softmax(rows, 1).reshape(x.shape), y_scale, y_zero, x.dtype)
+    return stored(torch.softmax(value, axis), y_scale, y_zero, x.dtype)
 
 
 @operator("QLinearReduceMean", domain=CONTRIB)
@@ -421,13 +419,13 @@ def q_linear_reduce_mean(
 ) -> Tensor:
     axes = node.get("axes", list(range(x.dim())))
     mean = dequantized(x, x_scale, x_zero).mean(axes, keepdim=bool(node.get("keepdims", 1)))
-    return _stored(mean, y_scale, y_zero, x)
+    return stored(mean, y_scale, y_zero, x.dtype)
 
 
 @operator("QLinearConcat", domain=CONTRIB)
 def q_linear_concat(node: Node, y_scale: Tensor, y_zero: Tensor, *inputs: Tensor) -> Tensor:
     parts = [dequantized(inputs[i], inputs[i + 1], inputs[i + 2]) for i in range(0, len(inputs), 3)]
-    return _stored(torch.cat(parts, node.require("axis")), y_scale, y_zero, inputs[0])
+    return stored(torch.cat(parts, node.require("axis")), y_scale, y_zero, inputs[0].dtype)
 
 
 @operator("QLinearAveragePool", domain=CONTRIB)
@@ -436,8 +434,8 @@ def q_linear_average_pool(
 ) -> Tensor:
     value = dequantized(x, x_scale, x_zero)
     if node.get("channels_last", 0):
-        return _stored(average_pool(node, value.movedim(-1, 1)).movedim(1, -1), y_scale, y_zero, x)
-    return _stored(average_pool(node, value), y_scale, y_zero, x)
+        return stored(average_pool(node, value.movedim(-1, 1)).movedim(1, -1), y_scale, y_zero, x.dtype)
+    return stored(average_pool(node, value), y_scale, y_zero, x.dtype)
 
 
 @operator("QGemm", domain=CONTRIB)

@@ -64,9 +64,8 @@ def pack_conv(program: Program) -> Program:
 
 def _unpadded(conv: Convolution) -> tuple[torch.fx.Node, list[int]]:
     """A padding in front of the call becomes its own: the kernel reads zeros without a copy."""
-    x, sides = unpadded(conv.x, conv.padding)
-    before, after = sides[: len(conv.kernel)], sides[len(conv.kernel) :]
-    return x, before if before == after else sides
+    x, before, after = unpadded(conv.x, conv.padding)
+    return x, before if before == after else before + after
 
 
 def _pack(groups: int, transposed: bool, weight: torch.Tensor) -> torch.Tensor:

@@ -74,12 +74,12 @@ def _convolution(rewriter: Rewriter, node: torch.fx.Node) -> _Operands | None:
     conv = convolution(rewriter, node)
     if conv is None or conv.transposed or not conv.batched:
         return None
-    x, padding = unpadded(conv.x, conv.padding)
+    x, before, after = unpadded(conv.x, conv.padding)
     source = quantized.activation(rewriter, x)
     if source is None or math.prod(shape_of(weight.numbers)[1:]) > _DEEPEST:
         return None
     runs = Runs.of(shape_of(conv.weight)[1] * conv.groups, conv.out_channels, conv.groups, conv.kernel, conv.dilation)
-    geometry = (conv.out_channels, conv.kernel, conv.stride, padding, conv.dilation, conv.groups)
+    geometry = (conv.out_channels, conv.kernel, conv.stride, before + after, conv.dilation, conv.groups)
     numbers = source.moved(rewriter, node)
     return _Operands(numbers, source.scale, weight, conv.bias, runs, ops.int8_conv, geometry)
 

@@ -76,20 +76,20 @@ def convolution(rewriter: Rewriter, node: torch.fx.Node) -> Convolution | None:
     )
 
 
-def unpadded(x: torch.fx.Node, padding: list[int]) -> tuple[torch.fx.Node, list[int]]:
-    """What is padded with zeros, and the padding before each dim, then that after each."""
+def unpadded(x: torch.fx.Node, padding: list[int]) -> tuple[torch.fx.Node, list[int], list[int]]:
+    """What is padded with zeros, and the whole padding before and after each dim; `padding` itself is on both sides."""
     before, after = list(padding), list(padding)
     if x.target not in (aten.pad.default, aten.constant_pad_nd.default):
-        return x, before + after
+        return x, before, after
     arguments = bound_arguments(x)
     pads, rank = list(arguments["pad"]), len(padding)
     zeros = arguments.get("mode", "constant") == "constant" and arguments["value"] in (None, 0)
     if not zeros or len(pads) > 2 * rank or not all(isinstance(p, int) and p >= 0 for p in pads):
-        return x, before + after
+        return x, before, after
     for d in range(len(pads) // 2):  # the last dim comes first
         before[rank - 1 - d] += pads[2 * d]
         after[rank - 1 - d] += pads[2 * d + 1]
-    return as_node(arguments["self"]), before + after
+    return as_node(arguments["self"]), before, after
 
 
 def _spread(value: Any, count: int) -> list[int]:
