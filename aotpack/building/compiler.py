@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +18,8 @@ from aotpack.building.temporary import private_folder
 from aotpack.errors import CompileError
 
 _CANDIDATES = ("g++", "clang++", "c++")
+# x86_64-linux-gnu-g++-12, say.
+_GCC = re.compile(r"(?:^|-)(?:g|c)\+\+(?:-[\d.]+)?$")
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,20 @@ class Compiler:
     def is_clang(self) -> bool:
         return "clang" in self.version
 
+    @property
+    def can_wait(self) -> bool:
+        """Whether it reads a source piece by piece: GCC itself. A launcher reads it twice."""
+        program = os.path.basename(os.path.realpath(self.path))
+        return _GCC.search(program) is not None and not self.is_clang and all(a.startswith("-") for a in self.arguments)
+
     def within(self, group: ProcessGroup) -> Compiler:
         """This compiler, with its processes in `group`."""
         return replace(self, group=group)
 
-    def run(self, arguments: Sequence[str], *, cwd: str | Path) -> subprocess.CompletedProcess[str]:
-        """Runs it to its end in a folder, with a temporary folder of its own.
+    def run(
+        self, arguments: Sequence[str], *, cwd: str | Path, source: Callable[[], str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs it to its end in a folder, with a temporary folder of its own; `source` as `ProcessGroup.run` has it.
 
         Raises:
             CompileError: the group was killed.
@@ -63,7 +74,8 @@ class Compiler:
         # A compiler that is killed leaves its temporary files.
         with private_folder() as temporary:
             environment = {"TMPDIR": str(temporary)}
-            return (self.group or ProcessGroup()).run([*self.command, *arguments], cwd=cwd, environment=environment)
+            command = [*self.command, *arguments]
+            return (self.group or ProcessGroup()).run(command, cwd=cwd, environment=environment, source=source)
 
 
 def find_compiler(requested: str | None = None) -> Compiler:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -49,17 +49,24 @@ class ProcessGroup:
             self.kill()
 
     def run(
-        self, command: Sequence[str], *, cwd: str | Path, environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        cwd: str | Path,
+        environment: Mapping[str, str] | None = None,
+        source: Callable[[], str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command to its end, without standard input.
+        """Runs a command to its end.
+
+        Its standard input is what `source` returns, which is called when the command runs already; without, none.
 
         Raises:
             CompileError: the group was killed.
             OSError: the command cannot be started.
         """
-        process = self._start(command, cwd, environment)
+        process = self._start(command, cwd, environment, subprocess.DEVNULL if source is None else subprocess.PIPE)
         try:
-            output, errors = process.communicate()
+            output, errors = process.communicate(None if source is None else source())
         finally:
             if process.poll() is None:
                 process.kill()
@@ -76,7 +83,7 @@ class ProcessGroup:
             self._dismiss()
 
     def _start(
-        self, command: Sequence[str], cwd: str | Path, environment: Mapping[str, str] | None
+        self, command: Sequence[str], cwd: str | Path, environment: Mapping[str, str] | None, standard_input: int
     ) -> subprocess.Popen[str]:
         with self._lock:
             if self._killed:
@@ -95,7 +102,7 @@ class ProcessGroup:
                 command,
                 cwd=cwd,
                 env=None if environment is None else {**os.environ, **environment},
-                stdin=subprocess.DEVNULL,
+                stdin=standard_input,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -17,6 +17,8 @@ import torch
 from aotpack.building.cache import BuildCache
 from aotpack.building.compiler import Compiler
 from aotpack.building.module_sources import ModuleSources
+from aotpack.building.waiting import WaitingCompiler
+from aotpack.export.backends.precompiled import Precompiled
 from aotpack.export.ir.program import ConstantInfo, Program
 from aotpack.export.passes.runner import Pass
 from aotpack.spec import Check
@@ -160,14 +162,15 @@ class CompiledCode:
 
 @dataclass(frozen=True)
 class Tools:
-    """What builds share: the cache, the C++ compiler of the host, the number of compiler processes at a time, and the
-    optimization level (1 to 3) of generated C++.
+    """What builds share: the cache, the C++ compiler of the host, the number of compiler processes at a time, the
+    optimization level (1 to 3) of generated C++, and compilers that wait for generated code.
     """
 
     cache: BuildCache
     compiler: Compiler
     jobs: int | None = None
     opt_level: int = 3
+    waiting: tuple[WaitingCompiler, ...] = ()
 
 
 class Backend(Protocol):
@@ -180,6 +183,9 @@ class Backend(Protocol):
     @property
     def passes(self) -> tuple[Pass, ...]:
         """What chooses kernels and layouts, in order; they run after those of `passes/common`."""
+
+    def headers(self, target: str, tools: Tools) -> tuple[Precompiled, ...]:
+        """What generated sources begin with, that which takes longest first."""
 
     def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> AbstractContextManager[None]:
         """Compiles, while active, what is known before code is generated."""

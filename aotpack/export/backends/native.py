@@ -16,8 +16,9 @@ from aotpack.building.compiler import Compiler
 from aotpack.building.module_sources import EXPORT_MAP, SourceUnit
 from aotpack.building.objects import Made
 from aotpack.building.temporary import private_folder
+from aotpack.building.waiting import WaitingCompiler
 from aotpack.errors import CompileError
-from aotpack.export.backends.precompiled import Precompiled, include_flags
+from aotpack.export.backends.precompiled import Precompiled, compiled_by, include_flags
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ def build_units(
     *,
     link_flags: Sequence[str],
     given: Sequence[Path] = (),
+    waiting: Sequence[WaitingCompiler] = (),
     jobs: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> bytes:
@@ -62,7 +64,7 @@ def build_units(
         if unit.made is not None:
             content = unit.made.path.read_bytes()
         else:
-            content = cache.content(unit.key, ".o", partial(_compile_with_header, compiler, unit, cache))
+            content = cache.content(unit.key, ".o", partial(_compile_with_header, compiler, unit, cache, waiting))
         if progress is not None:
             progress(unit.name)
         return content
@@ -91,8 +93,15 @@ def _file_digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _compile_with_header(compiler: Compiler, unit: Unit, cache: BuildCache, output: Path) -> None:
+def _compile_with_header(
+    compiler: Compiler, unit: Unit, cache: BuildCache, waiting: Sequence[WaitingCompiler], output: Path
+) -> None:
     include = include_flags(unit.header, cache) if unit.header is not None else ()
+    if unit.header is not None and unit.text is not None and not include:
+        content = compiled_by(waiting, unit.header, unit.name, unit.text)
+        if content is not None:
+            output.write_bytes(content)
+            return
     if include:
         try:
             return compile_unit(compiler, replace(unit, flags=(*unit.flags, *include)), output)

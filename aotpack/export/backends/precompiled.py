@@ -4,7 +4,7 @@ most kernels.
 They only save time: an object is the same without, as long as the header has nothing that a source does not include
 itself (c10's element types, say, bring a constructor of iostream's along). So no build waits for them. The first
 with a compiler and target leaves a note in the build cache; the next makes them in the background. Each takes 50 to
-150 MB there.
+150 MB there. As long as they are missing, compilers read the headers while code is generated, and wait for it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from aotpack.building import native_sources
 from aotpack.building.cache import BuildCache, digest_of
 from aotpack.building.compiler import Compiler
 from aotpack.building.temporary import private_folder
+from aotpack.building.waiting import WaitingCompiler
 from aotpack.errors import BuildError
 
 _HEADER, _COMPILED, _NOTE = ".h", ".h.gch", ".wanted"
@@ -28,14 +29,18 @@ _HEADER, _COMPILED, _NOTE = ".h", ".h.gch", ".wanted"
 
 @dataclass(frozen=True)
 class Precompiled:
-    """A line that all sources with these `flags` include. `key` is its name in the build cache."""
+    """A line that all sources with these `flags` include. `key` is its name in the build cache.
 
+    `source` is what the first of them is called.
+    """
+
+    source: str
     line: str
     flags: tuple[str, ...]
     key: str
 
 
-def precompiled(line: str, flags: Iterable[str], compiler: Compiler) -> Precompiled | None:
+def precompiled(source: str, line: str, flags: Iterable[str], compiler: Compiler) -> Precompiled | None:
     """The header that includes by `line`. None for clang: its own depend on files' times."""
     if compiler.is_clang:
         return None
@@ -43,13 +48,32 @@ def precompiled(line: str, flags: Iterable[str], compiler: Compiler) -> Precompi
     key = digest_of(
         [*compiler.command, compiler.version, torch.__version__, native_sources.headers_hash(), line, *flags]
     )
-    return Precompiled(line, tuple(flags), key)
+    return Precompiled(source, line, tuple(flags), key)
 
 
 def include_flags(header: Precompiled, cache: BuildCache) -> tuple[str, ...]:
     """For the compiler, where `header` has been compiled and is whole; else none."""
     text, compiled = cache.find(header.key, _HEADER), cache.find(header.key, _COMPILED)
     return ("-include", str(text)) if text and compiled else ()
+
+
+@contextlib.contextmanager
+def compilers_waiting(
+    headers: Iterable[Precompiled], cache: BuildCache, compiler: Compiler
+) -> Iterator[tuple[WaitingCompiler, ...]]:
+    """Compilers that read the headers meanwhile, of those that are not compiled."""
+    with contextlib.ExitStack() as stack:
+        absent = [each for each in headers if not cache.path(each.key, _COMPILED).exists()] if compiler.can_wait else []
+        yield tuple(
+            stack.enter_context(WaitingCompiler(compiler, each.flags, each.source, each.line)) for each in absent
+        )
+
+
+def compiled_by(waiting: Iterable[WaitingCompiler], header: Precompiled, name: str, text: str) -> bytes | None:
+    """The object of the source `name`, where one of the compilers waits for it."""
+    wanted = (name, header.flags, header.line)
+    made = (each.compile(text) for each in waiting if (each.name, each.flags, each.line) == wanted)
+    return next((content for content in made if content is not None), None)
 
 
 @contextlib.contextmanager
@@ -63,11 +87,9 @@ def in_background() -> Iterator[Executor]:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def compile_ahead(headers: Iterable[Precompiled | None], cache: BuildCache, compiler: Compiler, pool: Executor) -> None:
+def compile_ahead(headers: Iterable[Precompiled], cache: BuildCache, compiler: Compiler, pool: Executor) -> None:
     """Leaves a note of each header, or compiles it in `pool` where an earlier build has left one."""
     for header in headers:
-        if header is None:
-            continue
         if cache.find(header.key, _NOTE) is None:
             cache.aside(header.key, _NOTE, Path.touch)
         else:

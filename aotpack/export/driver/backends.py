@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
-from aotpack.export.backends.backend import Backend
+from aotpack.export.backends.backend import Backend, Tools
 from aotpack.export.backends.cpu.backend import CpuBackend
 from aotpack.export.backends.cuda.backend import CudaBackend
+from aotpack.export.backends.precompiled import compilers_waiting
 from aotpack.targets import BY_NAME
 
 BACKENDS: tuple[Backend, ...] = (CpuBackend(), CudaBackend())
@@ -26,3 +29,11 @@ def on_host(targets: Sequence[str]) -> list[tuple[Backend, tuple[str, ...]]]:
     one beside them.
     """
     return by_backend(list(dict.fromkeys(BY_NAME[target].companion or target for target in targets)))
+
+
+@contextmanager
+def ready(targets: Sequence[str], tools: Tools) -> Iterator[Tools]:
+    """The tools, with compilers that wait for the code of the first target: that is compiled first."""
+    backend, group = by_backend(targets)[0]
+    with compilers_waiting(backend.headers(group[0], tools), tools.cache, tools.compiler) as waiting:
+        yield replace(tools, waiting=waiting)

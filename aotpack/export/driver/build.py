@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from aotpack.export.backends.backend import HostStep, Tools
 from aotpack.export.backends.cuda.providers import checked as checked_providers
 from aotpack.export.diagnostics.internal_errors import reported
 from aotpack.export.driver import self_check
+from aotpack.export.driver.backends import ready
 from aotpack.export.driver.clock import Clock, Progress
 from aotpack.export.driver.compile import Lowered, compile_modules
 from aotpack.export.driver.compiled import CompiledModule, CompiledUnit
@@ -101,8 +103,9 @@ def build_archive(
     clock = Clock(progress)
     identities = Identities()
     # An error, or Ctrl-C, kills every compiler of this build.
-    with ProcessGroup() as group, no_autocast():
+    with ProcessGroup() as group, no_autocast(), ExitStack() as waiting:
         tools = Tools(cache, find_compiler(options.compiler).within(group), options.jobs, opt_level)
+        tools = waiting.enter_context(ready(names, tools))
         units, weights = prepare(program, names, options, partitioning, tuple(passes), identities, clock)
         if options.check:
             self_check.prepare()

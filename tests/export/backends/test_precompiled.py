@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from aotpack.building.cache import BuildCache
 from aotpack.building.processes import ProcessGroup
+from aotpack.building.waiting import WaitingCompiler
 from aotpack.export import aot_export
 from aotpack.export.backends import precompiled
 from aotpack.export.backends.backend import Tools
@@ -22,7 +26,7 @@ from aotpack.targets import Target
 
 TARGET = Target.host().name
 COMPILER = toolchain.find_compiler().within(ProcessGroup())
-HEADERS = [compile._kernel_header(TARGET, COMPILER, 3), compile._wrapper_header(TARGET, COMPILER)]
+HEADERS = compile.headers(TARGET, Tools(BuildCache(None), COMPILER))
 
 pytestmark = pytest.mark.skipif(COMPILER.is_clang, reason="clang compiles without")
 
@@ -41,7 +45,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def has_all(cache: BuildCache) -> bool:
-    return all(header is not None and precompiled.include_flags(header, cache) for header in HEADERS)
+    return all(precompiled.include_flags(header, cache) for header in HEADERS)
 
 
 @pytest.fixture(scope="module")
@@ -89,19 +93,19 @@ def cold(lowered: Lowered, shared: BuildCache, tmp_path_factory: pytest.TempPath
     return cache
 
 
-def compiled(lowered: Lowered, cache: BuildCache) -> list[list[str]]:
+def compiled(lowered: Lowered, cache: BuildCache, waiting: Sequence[WaitingCompiler] = ()) -> list[list[str]]:
     """Compiles the module; the commands that compile generated code."""
     commands: list[list[str]] = []
     run = Compiler.run
 
-    def noting(self: Compiler, arguments: list[str], *, cwd: Path) -> object:
+    def noting(self: Compiler, arguments: list[str], **options: Any) -> object:
         if "-c" in arguments and arguments[arguments.index("-c") + 1].startswith(("kernels", "wrapper")):
             commands.append(arguments)
-        return run(self, arguments, cwd=cwd)
+        return run(self, arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Compiler, "run", noting)
-        compile.compile_module(lowered, tools(cache))
+        compile.compile_module(lowered, replace(tools(cache), waiting=tuple(waiting)))
     return commands
 
 
@@ -129,10 +133,23 @@ def test_objects_are_the_same_without(lowered: Lowered, cold: BuildCache, warm: 
     assert objects_of_generated_code(lowered, cache) == objects_of_generated_code(lowered, cold)
 
 
+def test_compilers_wait_where_there_are_none(lowered: Lowered, cold: BuildCache, tmp_path: Path) -> None:
+    cache = without_generated_code(lowered, cold, tmp_path)
+    with precompiled.compilers_waiting(HEADERS, cache, COMPILER) as waiting:
+        assert len(waiting) == 2
+        commands = compiled(lowered, cache, waiting)
+    assert len(commands) == len(lowered.units) - 1, "one compiler of kernels waits"
+    assert objects_of_generated_code(lowered, cache) == objects_of_generated_code(lowered, cold)
+
+
+def test_none_waits_where_there_are_some(warm: Path) -> None:
+    with precompiled.compilers_waiting(HEADERS, BuildCache(warm), COMPILER) as waiting:
+        assert not waiting
+
+
 def test_the_compiler_takes_them(lowered: Lowered, warm: Path, tmp_path: Path) -> None:
     # GCC says by -H which files it reads: "! path" is a precompiled header that it uses, "x path" one that it does not.
     for header, text in zip(HEADERS, [lowered.units[0], lowered.wrapper], strict=True):
-        assert header is not None
         source = tmp_path / "source.cpp"
         source.write_text(text)
         include = precompiled.include_flags(header, BuildCache(warm))
@@ -145,7 +162,6 @@ def test_the_compiler_takes_them(lowered: Lowered, warm: Path, tmp_path: Path) -
 def test_a_damaged_header_costs_time_alone(lowered: Lowered, cold: BuildCache, warm: Path, tmp_path: Path) -> None:
     cache = without_generated_code(lowered, cold, tmp_path)
     for header in HEADERS:
-        assert header is not None
         cache.aside(header.key, ".h", lambda path: _write(path, b"#error not to be read\n"))
         part = BuildCache(warm).path(header.key, ".h.gch").read_bytes()[:100_000]
         cache.aside(header.key, ".h.gch", lambda path, part=part: _write(path, part))  # type: ignore[misc]
@@ -157,7 +173,6 @@ def test_a_damaged_header_costs_time_alone(lowered: Lowered, cold: BuildCache, w
 
 def test_a_flipped_bit_makes_it_again(warm: Path, tmp_path: Path) -> None:
     source, cache, header = BuildCache(warm), BuildCache(tmp_path), HEADERS[1]
-    assert header is not None
     for suffix in (".h", ".h.gch", ".wanted"):
         cache.aside(header.key, suffix, lambda path, suffix=suffix: _write(path, _content(source, header, suffix)))  # type: ignore[misc]
     good = _content(cache, header, ".h.gch")
@@ -175,7 +190,7 @@ def _content(cache: BuildCache, header: precompiled.Precompiled, suffix: str) ->
 
 def test_other_headers_compilers_and_flags_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     def key(compiler: Compiler = COMPILER, flags: tuple[str, ...] = ("-O1",), line: str = "#include <a.h>") -> str:
-        header = precompiled.precompiled(line, flags, compiler)
+        header = precompiled.precompiled("a.cpp", line, flags, compiler)
         assert header is not None
         return header.key
 
@@ -185,4 +200,4 @@ def test_other_headers_compilers_and_flags_are_told_apart(monkeypatch: pytest.Mo
         patch.setattr(precompiled.native_sources, "headers_hash", lambda: "changed")
         keys.add(key())
     assert len(keys) == 6
-    assert precompiled.precompiled("", (), Compiler("clang++", "Debian clang version 19.1")) is None
+    assert precompiled.precompiled("", "", (), Compiler("clang++", "Debian clang version 19.1")) is None

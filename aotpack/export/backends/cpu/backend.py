@@ -9,9 +9,10 @@ from aotpack.building.module_sources import ModuleSources
 from aotpack.building.native_sources import module_imports, profile_imports
 from aotpack.export.backends.backend import CompiledCode, Tools
 from aotpack.export.backends.cpu import custom_units
-from aotpack.export.backends.cpu.compile import compile_module, kernels_ahead, module_sources
+from aotpack.export.backends.cpu.compile import compile_module, headers, kernels_ahead, module_sources
 from aotpack.export.backends.cpu.lower import Lowered, kernel_shims, lower
 from aotpack.export.backends.halves import used_halves
+from aotpack.export.backends.precompiled import Precompiled
 from aotpack.export.ir.program import Program
 from aotpack.export.passes.cpu.pipeline import CPU
 from aotpack.export.passes.runner import Pass
@@ -25,6 +26,9 @@ class CpuBackend:
     @property
     def passes(self) -> tuple[Pass, ...]:
         return CPU
+
+    def headers(self, target: str, tools: Tools) -> tuple[Precompiled, ...]:
+        return headers(target, tools)
 
     def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> AbstractContextManager[None]:
         return kernels_ahead(kernel_shims(program), targets, tools, halves=used_halves(program))

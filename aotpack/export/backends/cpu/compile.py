@@ -45,9 +45,16 @@ def compile_module(lowered: Lowered, tools: Tools, *, progress: Callable[[str], 
         tools.cache,
         link_flags=toolchain.link_flags(),
         given=given,
+        waiting=tools.waiting,
         jobs=tools.jobs,
         progress=progress,
     )
+
+
+def headers(target: str, tools: Tools) -> tuple[Precompiled, ...]:
+    """What kernels and wrappers begin with."""
+    found = (_kernel_header(target, tools.compiler, tools.opt_level), _wrapper_header(target, tools.compiler))
+    return tuple(header for header in found if header is not None)
 
 
 def module_sources(lowered: Lowered, tools: Tools) -> ModuleSources:
@@ -77,8 +84,7 @@ def kernels_ahead(
                     continue
                 # What fails here fails again, and is reported, when the module is compiled.
                 pool.submit(tools.cache.get, unit.key, ".o", partial(compile_unit, compiler, unit))
-            headers = (_kernel_header(target, compiler, tools.opt_level), _wrapper_header(target, compiler))
-            compile_ahead(headers, tools.cache, compiler, pool)
+            compile_ahead(headers(target, tools), tools.cache, compiler, pool)
         yield
 
 
@@ -129,11 +135,11 @@ def _wrapper_flags(target: str) -> tuple[str, ...]:
 
 
 def _kernel_header(target: str, compiler: Compiler, opt_level: int) -> Precompiled | None:
-    return precompiled(kernel_source.PREFIX, _kernel_flags(target, opt_level), compiler)
+    return precompiled("kernels0.cpp", kernel_source.PREFIX, _kernel_flags(target, opt_level), compiler)
 
 
 def _wrapper_header(target: str, compiler: Compiler) -> Precompiled | None:
-    return precompiled(wrapper_source.DEVICE_HEADER, _wrapper_flags(target), compiler)
+    return precompiled("wrapper.cpp", wrapper_source.DEVICE_HEADER, _wrapper_flags(target), compiler)
 
 
 def _custom_unit(unit: custom_units.CustomUnit, compiler: Compiler) -> Unit:

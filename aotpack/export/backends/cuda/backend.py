@@ -12,7 +12,7 @@ from aotpack.errors import BuildError
 from aotpack.export.backends.backend import CompiledAsset, CompiledCode, Tools
 from aotpack.export.backends.cuda.compile import compile_host_code, host_header, host_sources
 from aotpack.export.backends.cuda.lower import LoweredCuda, lower
-from aotpack.export.backends.precompiled import compile_ahead, in_background
+from aotpack.export.backends.precompiled import Precompiled, compile_ahead, in_background
 from aotpack.export.ir.program import Program
 from aotpack.export.passes.cuda.pipeline import CUDA
 from aotpack.export.passes.runner import Pass
@@ -29,9 +29,13 @@ class CudaBackend:
     def passes(self) -> tuple[Pass, ...]:
         return CUDA
 
+    def headers(self, target: str, tools: Tools) -> tuple[Precompiled, ...]:
+        header = host_header(target, tools.compiler)
+        return () if header is None else (header,)
+
     @contextmanager
     def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> Iterator[None]:
-        headers = {host_header(target, tools.compiler) for target in targets}
+        headers = {header for target in targets for header in self.headers(target, tools)}
         with cuda_device_guard(tools.cache, tools.compiler), in_background() as pool:
             compile_ahead(headers, tools.cache, tools.compiler, pool)
             yield

@@ -64,7 +64,15 @@ def compile_host_code(module: LoweredCuda, tools: Tools, *, progress: Callable[[
     """
     link_flags = _link_flags(module)
     units = _units(module, tools)
-    return build_units(units, tools.compiler, tools.cache, link_flags=link_flags, jobs=tools.jobs, progress=progress)
+    return build_units(
+        units,
+        tools.compiler,
+        tools.cache,
+        link_flags=link_flags,
+        waiting=tools.waiting,
+        jobs=tools.jobs,
+        progress=progress,
+    )
 
 
 def host_sources(module: LoweredCuda, tools: Tools) -> ModuleSources:
@@ -121,4 +129,4 @@ def host_kernel_flags(target: str) -> tuple[str, ...]:
 
 def host_header(target: str, compiler: Compiler) -> Precompiled | None:
     """What host code includes first, to be precompiled."""
-    return precompiled(DEVICE_HEADER, host_flags(target), compiler)
+    return precompiled("wrapper.cpp", DEVICE_HEADER, host_flags(target), compiler)
