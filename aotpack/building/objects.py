@@ -30,6 +30,9 @@ _INDEX = "compiler.json"
 # What there is beside it; other files in the folder are left alone.
 _OURS = re.compile(r"[0-9a-f]{64}\.(o|partial)")
 
+# What most hosts are. Objects for others would make the package larger for few, and some need another compiler.
+_TARGETS = ("x86-64-v3", "x86-64-v4")
+
 # A model has one half precision, if any; what has both is compiled by its build.
 _HALVES = (frozenset[str](), frozenset(["bf16"]), frozenset(["f16"]))
 
@@ -150,10 +153,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m aotpack.building.objects", description=compile_objects.__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--compiler", help="a command; default: $CXX, else the first of g++ and c++ on the path")
-    parser.add_argument("--target", action="append", choices=flags.compile_targets(), help="default: all")
+    parser.add_argument("--target", action="append", choices=flags.compile_targets(), help="default: most hosts' own")
     arguments = parser.parse_args()
     sources = native_sources.sources_for(native_sources.operator_groups())
-    targets = arguments.target or flags.compile_targets()
+    targets = arguments.target or _TARGETS
     try:
         count = compile_objects(arguments.folder, sources, targets, find_compiler(arguments.compiler))
     except CompileError as error:

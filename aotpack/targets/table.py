@@ -24,7 +24,7 @@ class TargetInfo:
         cpu_flags: what `flags` of /proc/cpuinfo lists, beyond those of the lower levels.
         march: flags for GCC and clang that choose the instruction set, for GPUs that of the code on the host; empty
             where this version compiles nothing.
-        vector_isa: TorchInductor's class of the instruction set, and its vectors' bits.
+        vector_isa: TorchInductor's class of the instruction set, and its vectors' bits; 0 bits for scalar code.
         torch_capability: the name by which torch's vector headers know the instruction set.
         gpu: what is assumed of the GPU; None for CPUs.
         companion: for GPUs, the CPU target of modules that run on the host beside those of the GPU.
@@ -49,6 +49,17 @@ class TargetInfo:
 
 # Levels of x86-64: the psABI, section 3.1.1.
 TABLE: tuple[TargetInfo, ...] = (
+    TargetInfo(
+        "x86-64-v2",
+        backend="cpu",
+        arch="x86-64",
+        level=2,
+        cpu_flags=frozenset(["pni", "ssse3", "cx16", "sse4_1", "sse4_2", "popcnt", "lahf_lm"]),
+        march=("-march=x86-64-v2",),
+        # Torch has no vectors for it: generated loops are scalar, and the compiler vectorizes what it can.
+        vector_isa=("InvalidVecISA", 0),
+        torch_capability="DEFAULT",
+    ),
     TargetInfo(
         "x86-64-v3",
         backend="cpu",

@@ -17,7 +17,7 @@ GROUPS = {"cuda": tuple(info.name for info in TABLE if info.backend == "cuda")}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A kind of machine that modules are compiled for: `x86-64-v3`, `x86-64-v4`, `aarch64`, `cuda-sm_90`."""
+    """A kind of machine that modules are compiled for: `x86-64-v2`, `x86-64-v3`, `aarch64`, `cuda-sm_90`."""
 
     name: str
 
@@ -93,7 +93,7 @@ class Target:
                     best = info.name
             if best is not None:
                 return cls(best)
-            raise UnsupportedTargetError("this processor lacks AVX2 and FMA, which the target x86-64-v3 requires")
+            raise UnsupportedTargetError("this processor lacks SSE4.2, which the target x86-64-v2 requires")
         raise UnsupportedTargetError(f"the machine {machine!r} is not supported")
 
     @property

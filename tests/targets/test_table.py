@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = next((ROOT / "csrc" / "runtime").rglob("target.cpp")).read_text()
 
 # The names of features in /proc/cpuinfo, where they are not those of the manual.
-CPUINFO = {"lzcnt": "abm"}
+CPUINFO = {"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "lahf": "lahf_lm", "lzcnt": "abm"}
 
 
 def runtime_targets() -> dict[str, tuple[str, int]]:

@@ -145,8 +145,8 @@ def _fixed_isa(target: str) -> Iterator[int]:
 
     name, bits = _vector_isa(target)
     # Taken to be there: for AVX-512 torch otherwise compiles and loads a library to see what this host has besides.
-    isa = type(name, (getattr(cpu_vec_isa, name),), {"__bool__": lambda _: True})()
-    with replaced(cpu_vec_isa, "valid_vec_isa_list", lambda: [isa]):
+    isas = [type(name, (getattr(cpu_vec_isa, name),), {"__bool__": lambda _: True})()] if bits else []
+    with replaced(cpu_vec_isa, "valid_vec_isa_list", lambda: isas):
         yield bits
 
 
