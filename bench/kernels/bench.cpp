@@ -12,6 +12,7 @@
 
 #include "attention.h"
 #include "conv.h"
+#include "depthwise_block.h"
 #include "embedding_bag.h"
 #include "gemm.h"
 #include "linear.h"
@@ -135,6 +136,76 @@ void bench_conv(DType dtype, int64_t n, int64_t c, int64_t oc, int64_t size, int
   const double macs =
       double(n * oc * kernel * kernel) * double(c / groups) * double(transposed ? size * size : out * out);
   report(name, 2.0 * macs, double(dtype_size(dtype)) * double(x.size() + y.size()), [&] { conv(a); });
+}
+
+// Square images; without c no expansion, without oc no projection. In parts: each convolution by itself.
+void bench_depthwise_block(DType dtype, int64_t c, int64_t channels, int64_t oc, int64_t size, int64_t kernel,
+                           int64_t stride) {
+  const std::string name = "block " + std::string(dtype_name(dtype)) + " " + std::to_string(c) + "-" +
+                           std::to_string(channels) + "-" + std::to_string(oc) + "x" + std::to_string(size) + " k" +
+                           std::to_string(kernel) + " s" + std::to_string(stride);
+  const int64_t out = (size - 1) / stride + 1, in_pixels = size * size, out_pixels = out * out;
+  const int64_t from = c > 0 ? c : channels, to = oc > 0 ? oc : channels;
+  const auto x = floats(in_pixels * from), w = floats(kernel * kernel * channels), bias = floats(channels + to);
+  const auto expand = floats(round_up(channels, 32) * from), project = floats(round_up(to, 32) * channels);
+  Floats y(static_cast<size_t>(out_pixels * to)), between(static_cast<size_t>(in_pixels * channels)),
+      reduced(static_cast<size_t>(out_pixels * channels));
+  DepthwiseBlockArgs a = {};
+  a.dtype = dtype;
+  a.n = 1;
+  a.c = from;
+  a.channels = channels;
+  a.oc = to;
+  for (int d = 0; d < 2; ++d) {
+    a.in[d] = size;
+    a.out[d] = out;
+    a.kernel[d] = kernel;
+    a.stride[d] = stride;
+    a.padding[d] = kernel / 2;
+    a.dilation[d] = 1;
+  }
+  a.x = x.data();
+  if (c > 0) a.expand = {expand.data(), bias.data(), Act::relu6};
+  a.depthwise = {w.data(), bias.data(), Act::relu6};
+  if (oc > 0) a.project = {project.data(), bias.data(), Act::none};
+  a.y = y.data();
+  a.num_threads = threads;
+  std::vector<char> scratch(depthwise_block_scratch_bytes(a));
+  a.scratch = scratch.data();
+  const double flops = 2.0 * double(channels) * (double(c * in_pixels) + double((oc + kernel * kernel) * out_pixels));
+  const double bytes = double(dtype_size(dtype)) * double(x.size() + y.size());
+  report(name, flops, bytes, [&] { depthwise_block(a); });
+  ConvArgs d = {};
+  d.dtype = dtype;
+  d.n = 1;
+  d.c = d.oc = d.groups = channels;
+  for (int i = 0; i < 3; ++i) {
+    d.in[i] = i == 0 ? 1 : size;
+    d.out[i] = i == 0 ? 1 : out;
+    d.kernel[i] = i == 0 ? 1 : kernel;
+    d.stride[i] = i == 0 ? 1 : stride;
+    d.padding[i] = i == 0 ? 0 : kernel / 2;
+    d.dilation[i] = 1;
+  }
+  d.w_packed = w.data();
+  d.bias = bias.data();
+  d.act = Act::relu6;
+  d.num_threads = threads;
+  d.x = c > 0 ? between.data() : x.data();
+  d.y = oc > 0 ? reduced.data() : y.data();
+  std::vector<char> more(conv_scratch_bytes(d));
+  d.scratch = more.data();
+  report(name + " in parts", flops, bytes, [&] {
+    if (c > 0) {
+      linear({dtype, in_pixels, channels, c, x.data(), c, expand.data(), bias.data(), nullptr, 0, Act::relu6,
+              between.data(), channels, threads});
+    }
+    conv(d);
+    if (oc > 0) {
+      linear({dtype, out_pixels, oc, channels, reduced.data(), channels, project.data(), bias.data(), nullptr, 0,
+              Act::none, y.data(), oc, threads});
+    }
+  });
 }
 
 void bench_gemm(int64_t batch, int64_t m, int64_t n, int64_t k, bool ta, bool tb) {
@@ -288,6 +359,17 @@ int main(int argc, char** argv) {
     for (const int64_t m : {1, 2, 4, 8, 16}) bench_linear(dtype, m, 4096, 4096);
     bench_linear(dtype, 1, 768, 768);
     bench_linear(dtype, 1, 50257, 768);
+    // MobileNetV2, layer by layer, and EfficientNet's.
+    bench_depthwise_block(dtype, 0, 32, 16, 112, 3, 1);
+    bench_depthwise_block(dtype, 16, 96, 24, 112, 3, 2);
+    bench_depthwise_block(dtype, 24, 144, 24, 56, 3, 1);
+    bench_depthwise_block(dtype, 24, 144, 32, 56, 3, 2);
+    bench_depthwise_block(dtype, 32, 192, 32, 28, 3, 1);
+    bench_depthwise_block(dtype, 32, 192, 64, 28, 3, 2);
+    bench_depthwise_block(dtype, 64, 384, 64, 14, 3, 1);
+    bench_depthwise_block(dtype, 96, 576, 96, 14, 3, 1);
+    bench_depthwise_block(dtype, 160, 960, 160, 7, 3, 1);
+    bench_depthwise_block(dtype, 24, 144, 0, 56, 5, 2);
     // VGG and ResNet, direct and transformed in turns.
     if (dtype == DType::f32) {
       const int64_t layers[][3] = {{64, 64, 224},  {64, 128, 112}, {128, 128, 112}, {128, 256, 56},

@@ -21,6 +21,7 @@ def cases() -> Iterator[Case]:
     yield from _grouped()
     yield from _linear()
     yield from _conv()
+    yield from _depthwise_blocks()
     yield from _recurrent()
     yield from _attention()
 
@@ -125,6 +126,35 @@ def _conv() -> Iterator[Case]:
 def _loose(dtype: torch.dtype) -> float | None:
     """Sums of many products of halves."""
     return {torch.bfloat16: 5e-2, torch.float16: 8e-3}.get(dtype)
+
+
+def _depthwise_blocks() -> Iterator[Case]:
+    for dtype in KERNEL_DTYPES:
+        # The last is large enough to be computed in bands of rows.
+        for batch, c, wide, out, size in [(0, 3, 4, 5, 6), (2, 3, 17, 5, 9), (1, 1, 1, 1, 1), (1, 8, 130, 9, 33)]:
+            expand, project = (
+                weight_packing.pack_conv(values(*shape, 1, 1, dtype=dtype), 1, False)
+                for shape in ((wide, c), (out, wide))
+            )
+            weight = weight_packing.pack_conv(values(wide, 1, 3, 3, dtype=dtype), wide, False)
+            first, second, third = (values(n, dtype=dtype) for n in (wide, wide, out))
+            x, thin = values(batch, wide, size, size, dtype=dtype), values(batch, c, size, size, dtype=dtype)
+            how = ([3, 3], [1, 1], [1, 1], [1, 1], [1, 8, 0])
+            residuals = values(batch, out, size, size, dtype=dtype), values(batch, wide, size, size, dtype=dtype)
+            for arguments in (
+                (thin, expand, first, weight, second, project, third, residuals[0], out, *how),
+                (thin, expand, None, weight, None, None, None, residuals[1], wide, *how),
+                (x, None, None, weight, second, project, None, None, out, *how),
+            ):
+                # One channel is packed as a depthwise weight.
+                if all(each is None or each.dim() == 5 for each in (arguments[1], arguments[5])):
+                    yield Case(
+                        f"{_CPU}depthwise_block",
+                        ops.depthwise_block,
+                        arguments,
+                        packed=(1, 3, 5),
+                        tolerance=_loose(dtype),
+                    )
 
 
 def _recurrent() -> Iterator[Case]:

@@ -2,7 +2,7 @@
 
 from aotpack.export.ops.activations import ACTIVATIONS
 from aotpack.export.ops.attention import attention, attention_with_lse
-from aotpack.export.ops.conv import conv_sizes, packed_conv
+from aotpack.export.ops.conv import conv_sizes, depthwise_block, packed_conv
 from aotpack.export.ops.embedding_bag import embedding_bag
 from aotpack.export.ops.grouped import grouped_mm, grouped_outer
 from aotpack.export.ops.int8 import int8_conv, int8_linear
@@ -20,6 +20,7 @@ __all__ = [
     "channels_last_strides",
     "conv_sizes",
     "dense_strides",
+    "depthwise_block",
     "dequantize",
     "embedding_bag",
     "grouped_mm",

@@ -95,3 +95,61 @@ packed_conv = define(
     _conv,
     _conv_fake,
 )
+
+
+def _depthwise_block(
+    x: Tensor,
+    expand_weight: Tensor | None,
+    expand_bias: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    project_weight: Tensor | None,
+    project_bias: Tensor | None,
+    residual: Tensor | None,
+    out_channels: int,
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    acts: list[int],
+) -> Tensor:
+    channels, one, none = weight.shape[1], [1, 1], [0, 0]
+    if expand_weight is not None:
+        x = _conv(x, expand_weight, expand_bias, None, channels, one, one, none, one, False, none, 1, acts[0])
+    added = residual if project_weight is None else None
+    x = _conv(x, weight, bias, added, channels, kernel, stride, padding, dilation, False, none, channels, acts[1])
+    if project_weight is None:
+        return x
+    return _conv(x, project_weight, project_bias, residual, out_channels, one, one, none, one, False, none, 1, acts[2])
+
+
+def _depthwise_block_fake(
+    x: Tensor,
+    expand_weight: Tensor | None,
+    expand_bias: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    project_weight: Tensor | None,
+    project_bias: Tensor | None,
+    residual: Tensor | None,
+    out_channels: int,
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    acts: list[int],
+) -> Tensor:
+    sizes = conv_sizes(x, out_channels, kernel, stride, padding, dilation, False, [0, 0])
+    return x.new_empty_strided(sizes, channels_last_strides(sizes))
+
+
+depthwise_block = define(
+    "depthwise_block(Tensor x, Tensor? expand_weight, Tensor? expand_bias, Tensor weight, Tensor? bias, "
+    "Tensor? project_weight, Tensor? project_bias, Tensor? residual, int out_channels, int[] kernel, int[] stride, "
+    "int[] padding, int[] dilation, int[] acts) -> Tensor",
+    _depthwise_block,
+    _depthwise_block_fake,
+)
+"""A depthwise 2-d convolution with the pointwise ones before and after it that there are weights for: what
+`packed_conv` one after the other computes. `residual` is added by the last of them. `acts` are the three activations.
+"""

@@ -1,10 +1,9 @@
 // Convolutions: brings activations into channels-last and calls the kernel.
 #include "kernels/conv.h"
 
-#include <algorithm>
-
 #include "declare/conv.h"
 #include "kernels/conv_plain.h"
+#include "ops/channels_last.h"
 #include "ops/common.h"
 #include "ops/pack.h"
 #include "trace.h"
@@ -13,40 +12,6 @@ using namespace aotpack::module;
 namespace kernels = aotpack::kernels;
 
 namespace {
-
-// Strides of [n, c, *spatial] that lies as [n, *spatial, c].
-void channels_last_strides(int32_t rank, const int64_t* sizes, int64_t* strides) {
-  int64_t step = 1;
-  auto take = [&](int32_t d) {
-    strides[d] = step;
-    step *= std::max<int64_t>(sizes[d], 1);
-  };
-  take(1);
-  for (int32_t d = rank - 1; d >= 2; --d) take(d);
-  take(0);
-}
-
-bool has_strides(const Tensor* t, const int64_t* strides) {
-  for (int32_t d = 0; d < t->rank; ++d) {
-    if (t->sizes[d] > 1 && t->strides[d] != strides[d]) return false;
-  }
-  return true;
-}
-
-bool is_channels_last(const Tensor* t) {
-  int64_t strides[AOTPACK_MAX_RANK];
-  channels_last_strides(t->rank, t->sizes, strides);
-  return has_strides(t, strides);
-}
-
-Tensor* channels_last(Tensor* source) {
-  int64_t strides[AOTPACK_MAX_RANK];
-  channels_last_strides(source->rank, source->sizes, strides);
-  if (has_strides(source, strides)) return Call::current().retain(source);
-  Owned copy(Call::current().empty(source->rank, source->sizes, strides, source->dtype));
-  copy_strided(copy.get(), source);
-  return copy.release();
-}
 
 // A number for each spatial dim, or one for all of them, as torch takes both.
 struct PerDim {

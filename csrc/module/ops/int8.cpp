@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/conv_int8.h"
+#include "ops/channels_last.h"
 #include "ops/common.h"
 #include "trace.h"
 
@@ -11,29 +12,6 @@ using namespace aotpack::module;
 namespace kernels = aotpack::kernels;
 
 namespace {
-
-// [n, c, *spatial] that lies as [n, *spatial, c].
-void channels_last_strides(const Tensor* x, const int64_t* sizes, int64_t* strides) {
-  int64_t step = 1;
-  const auto take = [&](int32_t d) {
-    strides[d] = step;
-    step *= std::max<int64_t>(sizes[d], 1);
-  };
-  take(1);
-  for (int32_t d = x->rank - 1; d >= 2; --d) take(d);
-  take(0);
-}
-
-Tensor* channels_last(Tensor* source) {
-  int64_t strides[AOTPACK_MAX_RANK];
-  channels_last_strides(source, source->sizes, strides);
-  bool same = true;
-  for (int32_t d = 0; d < source->rank; ++d) same &= source->sizes[d] <= 1 || source->strides[d] == strides[d];
-  if (same) return Call::current().retain(source);
-  Owned copy(Call::current().empty(source->rank, source->sizes, strides, source->dtype));
-  copy_strided(copy.get(), source);
-  return copy.release();
-}
 
 bool is_signed(const Tensor* x) {
   if (x->dtype == AOTPACK_DTYPE_INT8) return true;
@@ -117,7 +95,7 @@ void aoti_torch_cpu_int8_conv(AotpackTensor x, AotpackTensor weight, AotpackTens
   }
   read(weight, channels, limits, &args);
   int64_t strides[AOTPACK_MAX_RANK];
-  channels_last_strides(x, sizes, strides);
+  channels_last_strides(x->rank, sizes, strides);
   Owned y(call.empty(x->rank, sizes, strides, dtype_of(result)));
   Tensor* other = optional(residual);
   Owned source(channels_last(x)), added(other == nullptr ? nullptr : channels_last(other));

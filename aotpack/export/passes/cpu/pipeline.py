@@ -10,6 +10,7 @@ from aotpack.export.passes.common.fold_constants import fold_constants
 from aotpack.export.passes.common.lower_quantization import lower_quantization
 from aotpack.export.passes.common.views_to_reshapes import views_to_reshapes
 from aotpack.export.passes.cpu.assign_layouts import assign_layouts
+from aotpack.export.passes.cpu.fuse_depthwise import fuse_depthwise
 from aotpack.export.passes.cpu.fuse_epilogue import fuse_epilogue
 from aotpack.export.passes.cpu.keep_output_layout import keep_output_layout
 from aotpack.export.passes.cpu.pack_attention import pack_attention
@@ -46,6 +47,8 @@ CPU: tuple[Pass, ...] = (
     Pass(fuse_epilogue),
     # A conversion between a convolution and its epilogue would keep them apart.
     Pass(assign_layouts),
+    # Convolutions with all of their epilogues, and nothing between them.
+    Pass(fuse_depthwise),
     # Last: it compares the strides of the results with the captured ones.
     Pass(keep_output_layout, always=True),
 )

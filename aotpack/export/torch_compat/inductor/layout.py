@@ -30,7 +30,7 @@ def chosen_layouts(gm: torch.fx.GraphModule) -> Iterator[None]:
 
     A loop whose only reader is a `to_layout` writes in that order; other loops follow what they read.
     """
-    convolutions = (ops.packed_conv, ops.int8_conv)
+    convolutions = (ops.packed_conv, ops.int8_conv, ops.depthwise_block)
     if not any(gm.graph.find_nodes(op="call_function", target=operator) for operator in convolutions):
         yield
         return

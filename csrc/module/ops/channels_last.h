@@ -1,0 +1,40 @@
+// Tensors [n, c, *spatial] that lie as [n, *spatial, c], as the convolutions read and write them.
+#pragma once
+
+#include <algorithm>
+
+#include "tensor.h"
+
+namespace aotpack::module {
+
+inline void channels_last_strides(int32_t rank, const int64_t* sizes, int64_t* strides) {
+  int64_t step = 1;
+  const auto take = [&](int32_t d) {
+    strides[d] = step;
+    step *= std::max<int64_t>(sizes[d], 1);
+  };
+  take(1);
+  for (int32_t d = rank - 1; d >= 2; --d) take(d);
+  take(0);
+}
+
+inline bool is_channels_last(const Tensor* t) {
+  int64_t strides[AOTPACK_MAX_RANK];
+  channels_last_strides(t->rank, t->sizes, strides);
+  for (int32_t d = 0; d < t->rank; ++d) {
+    if (t->sizes[d] > 1 && t->strides[d] != strides[d]) return false;
+  }
+  return true;
+}
+
+// `source` retained where it lies so, else a copy.
+inline Tensor* channels_last(Tensor* source) {
+  if (is_channels_last(source)) return Call::current().retain(source);
+  int64_t strides[AOTPACK_MAX_RANK];
+  channels_last_strides(source->rank, source->sizes, strides);
+  Owned copy(Call::current().empty(source->rank, source->sizes, strides, source->dtype));
+  copy_strided(copy.get(), source);
+  return copy.release();
+}
+
+}  // namespace aotpack::module
