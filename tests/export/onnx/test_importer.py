@@ -14,9 +14,13 @@ from typer.testing import CliRunner
 import aotpack
 from aotpack.cli.app import app
 from aotpack.errors import AotpackError
-from aotpack.export import BuildOptions, build_archive, from_onnx
+from aotpack.export import BuildOptions, build_archive, from_onnx, ops
+from aotpack.export.ir.rewriter import bound_arguments
 from aotpack.export.onnx.base.errors import NotConstantError, OnnxError
 from aotpack.export.onnx.importer import load_onnx
+from aotpack.export.passes.common.pipeline import COMMON
+from aotpack.export.passes.cpu.pipeline import CPU
+from aotpack.export.passes.runner import run_passes
 from tests.export.onnx.models import CONTROL_FLOW, SHAPES, model
 
 pytestmark = pytest.mark.torch
@@ -194,3 +198,31 @@ def test_sizes_of_which_no_example_can_be_made(size: int) -> None:
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = size
     with pytest.raises(OnnxError, match=rf"'x' is FLOAT\[{size}, 3\] in the file, of which no example"):
         load_onnx(proto)
+
+
+@pytest.mark.parametrize(
+    ("node", "act"),
+    [
+        ("y = Relu(c)", "relu"),
+        ("y = Clip(c, zero, six)", "relu6"),
+        ("y = Clip(c, zero)", "relu"),
+        ("r = Relu(c) y = Clip(r, , six)", "relu6"),
+        ("y = HardSwish(c)", "hardswish"),
+        ("s = HardSigmoid<alpha = 0.16666667, beta = 0.5>(c) y = Mul(c, s)", "hardswish"),
+        ("a = Add(c, three) r = Clip(a, zero, six) m = Mul(c, r) y = Div(m, six)", "hardswish"),
+        ("s = Sigmoid(c) y = Mul(c, s)", "silu"),
+        ("d = Div(c, root) e = Erf(d) a = Add(e, one) m = Mul(c, a) y = Mul(m, half)", "gelu"),
+        ("y = Gelu(c)", "gelu"),
+    ],
+)
+def test_activations_are_part_of_the_convolution(node: str, act: str) -> None:
+    proto = model(
+        f"""g (float[1, 2, 5, 5] x, float[3, 2, 3, 3] w) => (float[1, 3, 3, 3] y)
+    <float zero = {{0.0}}, float six = {{6.0}}, float three = {{3.0}}, float one = {{1.0}}, float half = {{0.5}},
+     float root = {{1.4142135}}> {{ c = Conv(x, w) {node} }}""",
+        '<ir_version: 10, opset_import: ["" : 20]>\n',
+    )
+    weight = np.random.default_rng(1).normal(size=(3, 2, 3, 3)).astype(np.float32)
+    program = run_passes(from_onnx(proto, constants={"w": weight.tolist()}), (*COMMON, *CPU))
+    (call,) = program.graph.find_nodes(op="call_function", target=ops.packed_conv)
+    assert bound_arguments(call)["act"] == ops.ACTIVATIONS[act][0]

@@ -11,7 +11,7 @@ import torch
 
 from aotpack.export.onnx.base.graph import Node
 from aotpack.export.onnx.base.table import operator
-from aotpack.export.onnx.base.values import Known
+from aotpack.export.onnx.base.values import Known, as_tensor
 
 Tensor = torch.Tensor
 
@@ -47,16 +47,32 @@ def _binary(name: str, function: Callable[[Tensor, Tensor], Tensor]) -> None:
         return in_wide(function, a, aligned(node, a, b))
 
 
-def _divide(a: Tensor, b: Tensor) -> Tensor:
+def _divide(a: Tensor, b: Any) -> Tensor:
     if a.dtype.is_floating_point or a.dtype.is_complex:
         return a / b
     return torch.div(a, b, rounding_mode="trunc")
 
 
-_binary("Add", torch.add)
-_binary("Sub", torch.sub)
-_binary("Mul", torch.mul)
-_binary("Div", _divide)
+def _number(value: Tensor | Known | None) -> float | None:
+    """The value of a constant number: code computes with it, and passes recognize formulas that have it."""
+    if isinstance(value, Known) and value.dtype.is_floating_point and not value.shape and value.is_plain():
+        return float(value.values.item())
+    return None
+
+
+def _arithmetic(name: str, function: Callable[[Tensor, Any], Tensor], *, commutes: bool = False) -> None:
+    @operator(name, known=(0, 1))
+    def compute(node: Node, a: Tensor | Known, b: Tensor | Known) -> Tensor:
+        if commutes and _number(a) is not None:
+            a, b = b, a
+        x, number = as_tensor(a), _number(b)
+        return in_wide(function, x, aligned(node, x, as_tensor(b))) if number is None else function(x, number)
+
+
+_arithmetic("Add", torch.add, commutes=True)
+_arithmetic("Sub", torch.sub)
+_arithmetic("Mul", torch.mul, commutes=True)
+_arithmetic("Div", _divide)
 _binary("And", torch.logical_and)
 _binary("Or", torch.logical_or)
 _binary("Xor", torch.logical_xor)
@@ -89,9 +105,12 @@ def mod(node: Node, a: Tensor, b: Tensor) -> Tensor:
     return in_wide(function, a, b)
 
 
-@operator("Pow")
-def pow_(node: Node, a: Tensor, b: Tensor) -> Tensor:
-    b = aligned(node, a, b)
+@operator("Pow", known=(1,))
+def pow_(node: Node, a: Tensor, b: Tensor | Known) -> Tensor:
+    number = _number(b)
+    if number is not None and a.dtype.is_floating_point:
+        return torch.pow(a, number)
+    b = aligned(node, a, as_tensor(b))
     if a.dtype == b.dtype and not a.dtype.is_floating_point:
         return in_wide(torch.pow, a, b)
     if not a.dtype.is_floating_point:
@@ -263,7 +282,11 @@ def thresholded_relu(node: Node, x: Tensor) -> Tensor:
 
 @operator("HardSigmoid")
 def hard_sigmoid(node: Node, x: Tensor) -> Tensor:
-    return (x * node.get("alpha", 0.2) + node.get("beta", 0.5)).clamp(0, 1)
+    alpha, beta = node.get("alpha", 0.2), node.get("beta", 0.5)
+    if math.isclose(alpha, 1 / 6, rel_tol=1e-7) and beta == 0.5:
+        # As torch exports its own, which is recognized as an activation.
+        return torch.nn.functional.hardsigmoid(x)
+    return (x * alpha + beta).clamp(0, 1)
 
 
 @operator("Shrink")
@@ -292,10 +315,12 @@ def swish(node: Node, x: Tensor) -> Tensor:
 def clip(node: Node, x: Tensor, low: Any = None, high: Any = None) -> Tensor:
     low = node.get("min") if low is None else low
     high = node.get("max") if high is None else high
+    low, high = (limit.values.item() if isinstance(limit, Known) else limit for limit in (low, high))
     dtype, x = x.dtype, wide(x)
+    if not isinstance(low, torch.Tensor) and not isinstance(high, torch.Tensor):
+        # In one call, as activations are recognized.
+        return (x if low is None and high is None else torch.clamp(x, low, high)).to(dtype)
     for limit, number, tensor in ((low, torch.clamp_min, torch.maximum), (high, torch.clamp_max, torch.minimum)):
-        if isinstance(limit, Known):
-            limit = limit.values.item()
         if isinstance(limit, torch.Tensor):
             x = tensor(x, wide(limit).to(x.dtype))
         elif limit is not None:

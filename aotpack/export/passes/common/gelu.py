@@ -13,7 +13,8 @@ import torch
 import torch.fx
 
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import Rewriter, bound_arguments, dtype_of
+from aotpack.export.ir.rewriter import Rewriter, dtype_of
+from aotpack.export.passes.patterns.formulas import is_number, operands
 
 aten = torch.ops.aten
 
@@ -34,7 +35,7 @@ def recompose_gelu(program: Program) -> Program:
 def _gelu(node: torch.fx.Node) -> tuple[torch.fx.Node, str] | None:
     """(x, approximation) of 0.5 * x * (1 + f(x)), its factors in any order."""
     factors = _factors(node)
-    half = [f for f in factors if _is(f, 0.5)]
+    half = [f for f in factors if is_number(f, 0.5)]
     gates = [(f, inner) for f in factors if (inner := _one_plus(f)) is not None]
     rest = [f for f in factors if isinstance(f, torch.fx.Node) and all(f is not gate for gate, _ in gates)]
     if len(factors) != 3 or len(half) != 1 or len(gates) != 1 or len(rest) != 1:
@@ -49,14 +50,14 @@ def _gelu(node: torch.fx.Node) -> tuple[torch.fx.Node, str] | None:
 
 def _factors(value: Any) -> list[Any]:
     """A product of three as its factors, whichever two were multiplied first."""
-    parts: list[Any] = list(_operands(value, aten.mul.Tensor) or ())
+    parts: list[Any] = list(operands(value, aten.mul.Tensor) or ())
     for index, part in enumerate(parts):
-        inner = _operands(part, aten.mul.Tensor)
-        if inner is not None and any(_is(p, 0.5) for p in inner):
+        inner = operands(part, aten.mul.Tensor)
+        if inner is not None and any(is_number(p, 0.5) for p in inner):
             return [*inner, parts[1 - index]]
-    if any(_is(part, 0.5) for part in parts):
+    if any(is_number(part, 0.5) for part in parts):
         for index, part in enumerate(parts):
-            inner = _operands(part, aten.mul.Tensor)
+            inner = operands(part, aten.mul.Tensor)
             if inner is not None:
                 return [*inner, parts[1 - index]]
     return parts
@@ -64,54 +65,43 @@ def _factors(value: Any) -> list[Any]:
 
 def _is_cubic(value: Any, x: torch.fx.Node) -> bool:
     """Whether a value is sqrt(2/pi) * (x + 0.044715 * x^3)."""
-    parts = _operands(value, aten.mul.Tensor)
+    parts = operands(value, aten.mul.Tensor)
     if parts is None:
         return False
     for total, factor in (parts, parts[::-1]):
-        terms = _operands(total, aten.add.Tensor)
-        if not _is(factor, math.sqrt(2 / math.pi)) or terms is None:
+        terms = operands(total, aten.add.Tensor)
+        if not is_number(factor, math.sqrt(2 / math.pi)) or terms is None:
             continue
         return any(one is x and _is_scaled_cube(other, x) for one, other in (terms, terms[::-1]))
     return False
 
 
 def _is_scaled_cube(value: Any, x: torch.fx.Node) -> bool:
-    parts = _operands(value, aten.mul.Tensor)
+    parts = operands(value, aten.mul.Tensor)
     if parts is None:
         return False
-    return any(_is(factor, 0.044715) and _is_cube(cube, x) for cube, factor in (parts, parts[::-1]))
+    return any(is_number(factor, 0.044715) and _is_cube(cube, x) for cube, factor in (parts, parts[::-1]))
 
 
 def _is_cube(value: Any, x: torch.fx.Node) -> bool:
     if not isinstance(value, torch.fx.Node) or value.target is not aten.pow.Tensor_Scalar:
         return False
-    return value.args[0] is x and _is(value.args[1], 3)
+    return value.args[0] is x and is_number(value.args[1], 3)
 
 
 def _is_scaled(value: Any, x: torch.fx.Node, factor: float) -> bool:
     """Whether a value is x * factor, or x / (1/factor)."""
     if isinstance(value, torch.fx.Node) and value.target is aten.div.Tensor:
-        return value.args[0] is x and _is(value.args[1], 1 / factor)
-    parts = _operands(value, aten.mul.Tensor)
-    return parts is not None and any(one is x and _is(other, factor) for one, other in (parts, parts[::-1]))
+        return value.args[0] is x and is_number(value.args[1], 1 / factor)
+    parts = operands(value, aten.mul.Tensor)
+    return parts is not None and any(one is x and is_number(other, factor) for one, other in (parts, parts[::-1]))
 
 
 def _one_plus(value: Any) -> torch.fx.Node | None:
-    parts = _operands(value, aten.add.Tensor)
+    parts = operands(value, aten.add.Tensor)
     if parts is None:
         return None
     for one, other in (parts, parts[::-1]):
-        if _is(one, 1) and isinstance(other, torch.fx.Node):
+        if is_number(one, 1) and isinstance(other, torch.fx.Node):
             return other
     return None
-
-
-def _operands(value: Any, op: Any) -> tuple[Any, Any] | None:
-    if not isinstance(value, torch.fx.Node) or value.op != "call_function" or value.target is not op:
-        return None
-    arguments = bound_arguments(value)
-    return None if arguments.get("alpha", 1) != 1 else (arguments["self"], arguments["other"])
-
-
-def _is(value: Any, number: float) -> bool:
-    return isinstance(value, (int, float)) and math.isclose(value, number, rel_tol=1e-7)

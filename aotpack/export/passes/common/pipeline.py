@@ -9,6 +9,7 @@ from aotpack.export.passes.common.dropout import remove_dropout
 from aotpack.export.passes.common.flat_products import unflatten_products
 from aotpack.export.passes.common.fold_constants import fold_constants
 from aotpack.export.passes.common.fuse_linears import fuse_linears
+from aotpack.export.passes.common.gates import recompose_gates
 from aotpack.export.passes.common.gelu import recompose_gelu
 from aotpack.export.passes.common.linalg_transposes import settle_factors
 from aotpack.export.passes.common.noops import remove_noops
@@ -33,10 +34,11 @@ COMMON: tuple[Pass, ...] = (
     Pass(fold_constants),
     # Weights that were cast are constants now, so that those of backward convolutions are packed like any other.
     Pass(lower_convolution_backward, always=True),
-    # What models spell out becomes the operator: padded convolutions, linears over sequences, GELU.
+    # What models spell out becomes the operator: padded convolutions, linears over sequences, activations.
     Pass(fold_padding),
     Pass(unflatten_products),
     Pass(recompose_gelu),
+    Pass(recompose_gates),
     # While convolutions are still torch's and their weights plain.
     Pass(fold_batch_norm),
     # The norms that are left behind values of other kinds, or behind convolutions that something else reads too.

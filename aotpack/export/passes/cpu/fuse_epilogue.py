@@ -14,6 +14,7 @@ from aotpack.export.passes.patterns.activations import ACTIVATION_CALLS, activat
 aten = torch.ops.aten
 
 _PACKED = (ops.packed_linear, ops.packed_conv)
+_NAMES = {number: name for name, (number, _) in ops.ACTIVATIONS.items()}
 
 
 def fuse_epilogue(program: Program) -> Program:
@@ -29,12 +30,16 @@ def fuse_epilogue(program: Program) -> Program:
     return rewriter.finish("fuse-epilogue", f"fused {adds} additions and {activations} activations")
 
 
-def _open(node: object, *, residual: bool) -> TypeGuard[torch.fx.Node]:
-    """Whether `node` is a packed call that can still take an epilogue."""
-    if not isinstance(node, torch.fx.Node) or node.target not in _PACKED or len(node.users) != 1:
+def _is_read_once(node: object) -> TypeGuard[torch.fx.Node]:
+    """Whether `node` is a packed call with one reader."""
+    return isinstance(node, torch.fx.Node) and node.target in _PACKED and len(node.users) == 1
+
+
+def _takes_residual(node: object) -> TypeGuard[torch.fx.Node]:
+    if not _is_read_once(node):
         return False
     arguments = bound_arguments(node)
-    return arguments["act"] == 0 and (not residual or arguments["residual"] is None)
+    return arguments["act"] == 0 and arguments["residual"] is None
 
 
 def _with(node: torch.fx.Node, **changes: Any) -> None:
@@ -49,7 +54,7 @@ def _fuse_add(rewriter: Rewriter, node: torch.fx.Node, order: dict[torch.fx.Node
     # The later one of two packed operands takes the other as its residual: its inputs are ready then.
     pairs.sort(key=lambda pair: -order.get(pair[0], -1) if isinstance(pair[0], torch.fx.Node) else 1)
     for packed, other in pairs:
-        if not _open(packed, residual=True) or not isinstance(other, torch.fx.Node) or packed is other:
+        if not _takes_residual(packed) or not isinstance(other, torch.fx.Node) or packed is other:
             continue
         if not isinstance(other.meta.get("val"), torch.Tensor) or not same_shape(packed, other):
             continue
@@ -66,8 +71,10 @@ def _fuse_add(rewriter: Rewriter, node: torch.fx.Node, order: dict[torch.fx.Node
 
 def _fuse_activation(node: torch.fx.Node, rewriter: Rewriter) -> int:
     source = node.args[0]
-    name = activation_name(node)
-    if name is None or not _open(source, residual=False):
+    if not _is_read_once(source):
+        return 0
+    name = activation_name(node, after=_NAMES[bound_arguments(source)["act"]])
+    if name is None:
         return 0
     rewriter.report(node, f"{name} fused into {source.name}")
     _with(source, act=ops.ACTIVATIONS[name][0])

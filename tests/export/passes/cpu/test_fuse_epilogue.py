@@ -60,6 +60,11 @@ class TestEpilogue:
             (F.hardswish, "hardswish"),
             (F.relu6, "relu6"),
             (lambda y: y.clamp(0, 6), "relu6"),
+            (lambda y: y.clamp_(0, 6), "relu6"),
+            (lambda y: y.clamp_min(0), "relu"),
+            (lambda y: y.clamp_min(0).clamp_max(6), "relu6"),
+            (lambda y: F.relu(y).clamp(max=6), "relu6"),
+            (lambda y: F.relu(y).clamp(0, 6), "relu6"),
             (lambda y: F.hardtanh(y, 0.0, 6.0), "relu6"),
             (F.hardsigmoid, "hardsigmoid"),
         ],
@@ -71,7 +76,17 @@ class TestEpilogue:
             assert act_of(call) == name
             assert len(operators(after)) == 1
 
-    @pytest.mark.parametrize("function", [lambda y: y.clamp(0, 5), lambda y: y.clamp(-1, 6), F.hardtanh, F.elu])
+    @pytest.mark.parametrize(
+        "function",
+        [
+            lambda y: y.clamp(0, 5),
+            lambda y: y.clamp(-1, 6),
+            lambda y: y.clamp_max(6),
+            lambda y: F.relu(y).clamp(1, 6),
+            F.hardtanh,
+            F.elu,
+        ],
+    )
     def test_other_functions_stay(self, function: Callable[[Tensor], Tensor]) -> None:
         after = fused(lambda m, x: function(m.first(x)))
         assert len(operators(after)) == 2
