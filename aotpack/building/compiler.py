@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,8 +16,12 @@ from pathlib import Path
 from aotpack.building.processes import ProcessGroup
 from aotpack.building.temporary import private_folder
 from aotpack.errors import CompileError
+from aotpack.targets import BY_NAME
 
 _CANDIDATES = ("g++", "clang++", "c++")
+
+# By architecture of targets, what `uname -m` says.
+_MACHINES = {"x86-64": "x86_64", "aarch64": "aarch64"}
 # x86_64-linux-gnu-g++-12, say.
 _GCC = re.compile(r"(?:^|-)(?:g|c)\+\+(?:-[\d.]+)?$")
 
@@ -99,6 +103,40 @@ def _find(wanted: str | None, path: str | None, folder: str) -> Compiler:
         f"no C++ compiler found (looked for {', '.join((wanted,) if wanted else _CANDIDATES)})",
         hint="install g++ or clang++ (Debian: apt-get install g++), or set CXX",
     )
+
+
+def cross_compilers(targets: Iterable[str]) -> dict[str, Compiler]:
+    """The compilers for targets that are CPUs of other architectures than this machine's, by architecture.
+
+    Raises:
+        CompileError: there is none for one of them, or it does not run.
+    """
+    archs = dict.fromkeys(BY_NAME[target].arch for target in targets if BY_NAME[target].backend == "cpu")
+    found = {arch: find_cross_compiler(arch) for arch in archs}
+    return {arch: compiler for arch, compiler in found.items() if compiler is not None}
+
+
+def find_cross_compiler(arch: str) -> Compiler | None:
+    """The compiler for an architecture that is not this machine's; None where it is this machine's.
+
+    $AOTPACK_CXX_AARCH64 (for aarch64; it may be a command with arguments, such as `clang++ --target=…`), else
+    aarch64-linux-gnu-g++ on the path.
+
+    Raises:
+        CompileError: there is none, or it does not run.
+    """
+    machine = _MACHINES[arch]
+    if os.uname().machine == machine:
+        return None
+    variable, usual = f"AOTPACK_CXX_{machine.upper()}", f"{machine}-linux-gnu-g++"
+    wanted = os.environ.get(variable) or usual
+    command = _command(wanted)
+    if command is None:
+        raise CompileError(
+            f"no C++ compiler for {arch} found (looked for {wanted})",
+            hint=f"install one (Debian: apt-get install g++-{machine.replace('_', '-')}-linux-gnu), or set {variable}",
+        )
+    return Compiler(command[0], _version(command), tuple(command[1:]))
 
 
 def _command(text: str) -> list[str] | None:

@@ -80,7 +80,15 @@ TABLE: tuple[TargetInfo, ...] = (
         vector_isa=("VecAVX512", 512),
         torch_capability="AVX512",
     ),
-    TargetInfo("aarch64", backend="cpu", arch="aarch64", level=1, vector_isa=("VecNEON", 128)),
+    TargetInfo(
+        "aarch64",
+        backend="cpu",
+        arch="aarch64",
+        level=1,
+        march=("-march=armv8-a",),
+        vector_isa=("VecNEON", 128),
+        torch_capability="NEON",
+    ),
     *(
         TargetInfo(
             name,

@@ -7,9 +7,9 @@ line in `driver/backends.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +22,7 @@ from aotpack.export.backends.precompiled import Precompiled
 from aotpack.export.ir.program import ConstantInfo, Program
 from aotpack.export.passes.runner import Pass
 from aotpack.spec import Check
+from aotpack.targets import BY_NAME
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,8 @@ class CompiledCode:
 @dataclass(frozen=True)
 class Tools:
     """What builds share: the cache, the C++ compiler of the host, the number of compiler processes at a time, the
-    optimization level (1 to 3) of generated C++, and compilers that wait for generated code.
+    optimization level (1 to 3) of generated C++, compilers that wait for generated code, and compilers for CPUs of
+    other architectures, by architecture.
     """
 
     cache: BuildCache
@@ -171,6 +173,11 @@ class Tools:
     jobs: int | None = None
     opt_level: int = 3
     waiting: tuple[WaitingCompiler, ...] = ()
+    cross: Mapping[str, Compiler] = field(default_factory=dict)
+
+    def for_target(self, target: str) -> Tools:
+        """These, with the compiler for a target's architecture."""
+        return replace(self, compiler=self.cross.get(BY_NAME[target].arch, self.compiler))
 
 
 class Backend(Protocol):

@@ -35,5 +35,6 @@ def on_host(targets: Sequence[str]) -> list[tuple[Backend, tuple[str, ...]]]:
 def ready(targets: Sequence[str], tools: Tools) -> Iterator[Tools]:
     """The tools, with compilers that wait for the code of the first target: that is compiled first."""
     backend, group = by_backend(targets)[0]
-    with compilers_waiting(backend.headers(group[0], tools), tools.cache, tools.compiler) as waiting:
+    compiler = tools.for_target(group[0]).compiler
+    with compilers_waiting(backend.headers(group[0], tools), tools.cache, compiler) as waiting:
         yield replace(tools, waiting=waiting)

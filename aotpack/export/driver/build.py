@@ -11,7 +11,7 @@ from pathlib import Path
 from aotpack.archive import check_output
 from aotpack.building.cache import BuildCache
 from aotpack.building.collector import rare_collections
-from aotpack.building.compiler import find_compiler
+from aotpack.building.compiler import cross_compilers, find_compiler
 from aotpack.building.frames import roomy
 from aotpack.building.processes import ProcessGroup
 from aotpack.errors import BuildError, UnsupportedTargetError
@@ -104,7 +104,8 @@ def build_archive(
     identities = Identities()
     # An error, or Ctrl-C, kills every compiler of this build.
     with ProcessGroup() as group, no_autocast(), ExitStack() as waiting:
-        tools = Tools(cache, find_compiler(options.compiler).within(group), options.jobs, opt_level)
+        cross = {arch: found.within(group) for arch, found in cross_compilers(names).items()}
+        tools = Tools(cache, find_compiler(options.compiler).within(group), options.jobs, opt_level, cross=cross)
         tools = waiting.enter_context(ready(names, tools))
         units, weights = prepare(program, names, options, partitioning, tuple(passes), identities, clock)
         if options.check:

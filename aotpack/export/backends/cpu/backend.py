@@ -19,7 +19,9 @@ from aotpack.export.passes.runner import Pass
 
 
 class CpuBackend:
-    """TorchInductor's C++ with the kernels of csrc/kernels, compiled by the C++ compiler of the build machine."""
+    """TorchInductor's C++ with the kernels of csrc/kernels, compiled by the build machine's C++ compiler or a cross
+    compiler.
+    """
 
     name = "cpu"
 
@@ -28,7 +30,7 @@ class CpuBackend:
         return CPU
 
     def headers(self, target: str, tools: Tools) -> tuple[Precompiled, ...]:
-        return headers(target, tools)
+        return headers(target, tools.for_target(target))
 
     def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> AbstractContextManager[None]:
         return kernels_ahead(kernel_shims(program), targets, tools, halves=used_halves(program))
@@ -46,11 +48,11 @@ class CpuBackend:
         return lower(program, target, weights_known=weights_known and not shared, hooks=hooks)
 
     def compile(self, module: Lowered, tools: Tools, *, progress: Callable[[str], None] | None = None) -> CompiledCode:
-        code = compile_module(module, tools, progress=progress)
+        code = compile_module(module, tools.for_target(module.target), progress=progress)
         return CompiledCode(code, (*module_imports(), *(profile_imports() if module.hooks else ())))
 
     def sources(self, module: Lowered, tools: Tools) -> ModuleSources:
-        return module_sources(module, tools)
+        return module_sources(module, tools.for_target(module.target))
 
     def provenance(self, modules: Sequence[Lowered], tools: Tools) -> dict[str, str]:
         return {

@@ -76,15 +76,16 @@ def kernels_ahead(
     shims: Iterable[str], targets: Sequence[str], tools: Tools, *, halves: frozenset[str]
 ) -> Iterator[None]:
     """Compiles our kernels for `shims`, and headers, into the cache in the background."""
-    compiler = tools.compiler
     with in_background() as pool:
         for target in targets:
+            own = tools.for_target(target)
+            compiler = own.compiler
             for unit in library_units(target, shims, compiler, halves=halves):
                 if unit.made is not None:
                     continue
                 # What fails here fails again, and is reported, when the module is compiled.
                 pool.submit(tools.cache.get, unit.key, ".o", partial(compile_unit, compiler, unit))
-            compile_ahead(headers(target, tools), tools.cache, compiler, pool)
+            compile_ahead(headers(target, own), tools.cache, compiler, pool)
         yield
 
 
