@@ -6,6 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from aotpack.archive import ArchiveReader
 from aotpack.export import BuildOptions, aot_export, build_archive
 from aotpack.runtime import load
 from aotpack.targets import Target
+from tests.support import emulated
 from tests.support.building import Build, assert_close
 
 pytestmark = pytest.mark.skipif(Target.host().arch != "x86-64", reason="this machine runs no x86-64 code")
@@ -110,3 +112,23 @@ def test_the_best_target_is_chosen(cache_dir: Path, tmp_path: Path) -> None:
         options=BuildOptions(cache_dir=cache_dir),
     )
     assert report.check.target == load(output).target == targets[-1]
+
+
+@pytest.mark.skipif(emulated.X86_64 is None, reason="there is no qemu-x86_64")
+@pytest.mark.parametrize("cpu", ["Nehalem", "Opteron_G4"])
+def test_an_old_processor(cache_dir: Path, tmp_path: Path, cpu: str) -> None:
+    model, x = Convolutions().eval(), torch.randn(2, 3, 17, 19)
+    output = tmp_path / "model.aotpack"
+    targets = [TARGET, "x86-64-v3", "x86-64-v4"]
+    options = BuildOptions(cache_dir=cache_dir)
+    build_archive(aot_export(model, (x,)), output, targets=targets, options=options)
+    processor = emulated.old_x86_64(tmp_path, cpu)
+    done = processor.run(output, tmp_path, x.numpy())
+    assert (done.returncode, done.stdout.strip()) == (0, TARGET), done.stderr
+    with torch.no_grad():
+        expected = model(x)
+    assert_close(torch.from_numpy(np.fromfile(tmp_path / "out0", np.float32)).reshape(expected.shape), expected)
+    build_archive(aot_export(model, (x,)), output, targets=targets[1:], options=options)
+    refused = processor.run(output, tmp_path, x.numpy())
+    assert refused.returncode == 1
+    assert "x86-64-v3 needs" in refused.stderr
