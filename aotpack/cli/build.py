@@ -48,7 +48,11 @@ def build(
     target: Annotated[
         list[str] | None,
         typer.Option(
-            "--target", "-t", metavar="TARGET", help="Target to compile for. Default: this machine. Repeatable."
+            "--target",
+            "-t",
+            metavar="TARGET",
+            help="Target to compile for: x86-64-v2, -v3, -v4, aarch64 (by a cross compiler), cuda-sm_90 and other GPUs. "
+            "Default: this machine. Repeatable.",
         ),
     ] = None,
     dim: Annotated[

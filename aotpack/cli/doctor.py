@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import typer
 
 from aotpack.cli.common import AsJson, reports_errors
+
+if TYPE_CHECKING:
+    from aotpack.building.compiler import Compiler
+    from aotpack.targets import TargetInfo
 
 # The torch versions that `aotpack.export` is tested with: from the first up to, but not including, the second.
 _TORCH = ((2, 11), (2, 14))
@@ -141,15 +146,28 @@ def _compiler() -> list[Check]:
     except CompileError as error:
         return [Check("compiler", "warning", str(error), _COMPILER_HINT)]
     path = " ".join(found.command)
-    targets = [info.name for info in TABLE if info.buildable and _compiles(found.command, info.march)]
+    targets = [info.name for info in TABLE if info.buildable and _compiles(_command_for(info, found), info.march)]
     if not targets:
         return [Check("compiler", "warning", f"{path} cannot compile C++20 with OpenMP", _COMPILER_HINT)]
     return [Check("compiler", "ok", f"{path} ({found.version}); targets {', '.join(targets)}")]
 
 
+def _command_for(info: TargetInfo, host: Compiler) -> tuple[str, ...]:
+    """How the compiler for a target is called; empty if there is none."""
+    from aotpack.building.compiler import cross_compilers
+    from aotpack.errors import CompileError
+
+    try:
+        return cross_compilers([info.name]).get(info.arch, host).command
+    except CompileError:
+        return ()
+
+
 def _compiles(compiler: tuple[str, ...], march: tuple[str, ...]) -> bool:
     import subprocess
 
+    if not compiler:
+        return False
     command = [*compiler, "-std=c++20", "-fopenmp", *march, "-x", "c++", "-", "-c", "-o", os.devnull]
     try:
         return subprocess.run(command, input=_PROBE, capture_output=True, text=True, timeout=60).returncode == 0

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from aotpack.building import compiler as compilers
+from aotpack.building.compiler import cross_compilers
 from aotpack.errors import CompileError
 from aotpack.export.backends.cpu import toolchain
+from aotpack.targets import Target
 
 
 @pytest.fixture
@@ -59,10 +61,26 @@ class TestCompiler:
 
     def test_targets(self) -> None:
         for target in toolchain.compile_targets():
-            assert f"-march={target}" in toolchain.target_flags(target)
+            assert f"-march={'armv8-a' if target == 'aarch64' else target}" in toolchain.target_flags(target)
         with pytest.raises(CompileError, match="cannot compile for the target 'z80'") as caught:
             toolchain.target_flags("z80")
         assert "x86-64-v3" in str(caught.value.hint)
+
+    def test_other_architectures(self, bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        other = "aarch64" if Target.host().arch == "x86-64" else "x86-64-v3"
+        machine = "aarch64" if other == "aarch64" else "x86_64"
+        variable = f"AOTPACK_CXX_{machine.upper()}"
+        monkeypatch.delenv(variable, raising=False)
+        with pytest.raises(CompileError, match=f"looked for {machine}-linux-gnu-g") as caught:
+            cross_compilers([Target.host().name, other])
+        assert variable in str(caught.value.hint)
+        program(bin_folder / f"{machine}-linux-gnu-g++", "echo cross 1")
+        (found,) = cross_compilers([Target.host().name, other]).values()
+        assert found.version == "cross 1"
+        monkeypatch.setenv(variable, str(program(bin_folder / "mine", "echo mine 2")) + " --target=some")
+        (found,) = cross_compilers([other]).values()
+        assert (found.version, found.arguments) == ("mine 2", ("--target=some",))
+        assert not cross_compilers([Target.host().name])
 
     def test_a_launcher_before_the_compiler(self, bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         launcher = program(bin_folder / "ccache", 'exec "$@"')
