@@ -51,7 +51,7 @@ def build(
             "--target",
             "-t",
             metavar="TARGET",
-            help="Target to compile for: x86-64-v2, -v3, -v4, aarch64 (by a cross compiler), cuda-sm_90 and other GPUs. "
+            help="Target to compile for: x86-64-v2, -v3, -v4, aarch64 (by a cross compiler), cuda-sm_90, …. "
             "Default: this machine. Repeatable.",
         ),
     ] = None,
