@@ -242,8 +242,7 @@ void run_block(const QuantizedLinearArgs& g, const Buffers& b, Range rows, Range
 void run_many(const QuantizedLinearArgs& g, int thread, int threads) {
   const int64_t tiles = row_tiles(g.m);
   const double k = static_cast<double>(g.k);
-  const Rectangle mine =
-      share_grid(tiles, ceil_div(g.n, kPanel), 4 * k * kMaxRows, 4 * k * kPanel, thread, threads);
+  const Rectangle mine = share_grid(tiles, ceil_div(g.n, kPanel), 4 * k * kMaxRows, 4 * k * kPanel, thread, threads);
   if (mine.rows.begin >= mine.rows.end || mine.columns.begin >= mine.columns.end) return;
   const Buffers b = carve(g, thread);
   const Range rows = {share(g.m, mine.rows.begin, tiles).begin, share(g.m, mine.rows.end - 1, tiles).end};

@@ -22,8 +22,7 @@ AOTPACK_INLINE vf signed_bytes(const uint8_t* p) {
 // The permutation reads the low four bits of each lane alone.
 AOTPACK_INLINE void halves(const uint8_t* p, vf* low, vf* high) {
   const vf table = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-  const __m512i both =
-      _mm512_maskz_cvtepu8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m512i both = _mm512_maskz_cvtepu8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   const __m512i upper = reinterpret_cast<__m512i>(reinterpret_cast<vu>(both) >> 4);
   *low = reinterpret_cast<vf>(_mm512_maskz_permutexvar_ps(0xffff, both, reinterpret_cast<__m512>(table)));
   *high = reinterpret_cast<vf>(_mm512_maskz_permutexvar_ps(0xffff, upper, reinterpret_cast<__m512>(table)));

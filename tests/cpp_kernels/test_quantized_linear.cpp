@@ -1,0 +1,135 @@
+#include "quantized_linear.h"
+#include "util.h"
+
+namespace aotpack::kernels::test {
+namespace {
+
+struct Case {
+  DType dtype;
+  int bits;
+  int64_t m, n, k, group;
+  Act act = Act::none;
+  bool offset = true, bias = false, residual = false;
+  int64_t x_pad = 0, y_pad = 0, shift = 0;
+  int threads = 2;
+};
+
+void check(const Case& c) {
+  CAPTURE(c.m);
+  CAPTURE(c.n);
+  CAPTURE(c.k);
+  CAPTURE(c.bits);
+  CAPTURE(c.group);
+  CAPTURE(static_cast<int>(c.dtype));
+  const int64_t panels = ceil_div(c.n, kPanel), groups = ceil_div(c.k, c.group);
+  const int64_t x_stride = c.k + c.x_pad, y_stride = c.n + c.y_pad;
+  const auto extent = [](int64_t rows, int64_t stride, int64_t columns) {
+    return rows == 0 ? 0 : (rows - 1) * stride + columns;
+  };
+  const Buffer x = Buffer::random(c.dtype, extent(c.m, x_stride, c.k), c.shift);
+  const Buffer bias = Buffer::random(c.dtype, c.n, c.shift);
+  const Buffer residual = Buffer::random(c.dtype, extent(c.m, y_stride, c.n), c.shift);
+  const float unit = c.bits == 4 ? 1 / 8.0f : 1 / 128.0f;
+  const Buffer scale = Buffer::random(DType::f32, panels * groups * kPanel, 0, -unit, unit);
+  const Buffer offset = Buffer::random(DType::f32, panels * groups * kPanel);
+  const int64_t row = kPanel * c.bits / 8;
+  std::vector<uint8_t> packed(static_cast<size_t>(panels * c.k * row));
+  for (uint8_t& byte : packed) byte = static_cast<uint8_t>(pick_in(0, 255));
+  const auto number = [&](int64_t i, int64_t j) {
+    const size_t at = static_cast<size_t>((j / kPanel * c.k + i) * row);
+    const size_t column = static_cast<size_t>(j % kPanel);
+    if (c.bits == 8) return static_cast<double>(static_cast<int8_t>(packed[at + column]));
+    const int byte = packed[at + column % 16];
+    return static_cast<double>((column < 16 ? byte & 15 : byte >> 4) - 8);
+  };
+  std::vector<double> dense(static_cast<size_t>(c.k * c.n));
+  for (int64_t i = 0; i < c.k; ++i) {
+    for (int64_t j = 0; j < c.n; ++j) {
+      const int64_t at = (j / kPanel * groups + i / c.group) * kPanel + j % kPanel;
+      dense[static_cast<size_t>(i * c.n + j)] = number(i, j) * scale.get(at) + (c.offset ? offset.get(at) : 0.0f);
+    }
+  }
+  Buffer y = Buffer::filled(c.dtype, extent(c.m, y_stride, c.n), std::nanf(""), c.shift);
+  QuantizedLinearArgs g = {};
+  g.dtype = c.dtype;
+  g.m = c.m;
+  g.n = c.n;
+  g.k = c.k;
+  g.x = x.data();
+  g.x_stride = x_stride;
+  g.bits = c.bits;
+  g.group = c.group;
+  g.w_packed = packed.data();
+  g.scale = static_cast<const float*>(scale.data());
+  g.offset = c.offset ? static_cast<const float*>(offset.data()) : nullptr;
+  g.bias = c.bias ? bias.data() : nullptr;
+  g.residual = c.residual ? residual.data() : nullptr;
+  g.residual_stride = y_stride;
+  g.act = c.act;
+  g.y = y.data();
+  g.y_stride = y_stride;
+  g.num_threads = c.threads;
+  std::vector<char> scratch(quantized_linear_scratch_bytes(g), '\xff');
+  g.scratch = scratch.data();
+  quantized_linear(g);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < c.m; ++i) {
+    for (int64_t j = 0; j < c.n; ++j) {
+      double sum = c.bias ? bias.get(j) : 0.0;
+      for (int64_t p = 0; p < c.k; ++p) {
+        sum += static_cast<double>(x.get(i * x_stride + p)) * dense[static_cast<size_t>(p * c.n + j)];
+      }
+      if (c.residual) sum += residual.get(i * y_stride + j);
+      const double expected = reference_act(c.act, sum);
+      wrong += !close(y.get(i * y_stride + j), expected, tolerance(c.dtype, expected, 2 * static_cast<double>(c.k)));
+    }
+    for (int64_t j = c.n; j < y_stride && i + 1 < c.m; ++j) wrong += !std::isnan(y.get(i * y_stride + j));
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("quantized linear: every number of rows and every activation") {
+  for (const DType dtype : kDTypes) {
+    for (const int bits : {4, 8}) {
+      for (int64_t m = 1; m <= 70; ++m) {
+        check({dtype, bits, m, 40, 19, 8, static_cast<Act>(m % 10), m % 3 != 0, true, m % 2 == 0});
+      }
+      for (int act = 0; act <= 9; ++act) {
+        for (const int64_t m : {1, 3, 9}) check({dtype, bits, m, 33, 8, 8, static_cast<Act>(act), act % 2 == 0});
+      }
+    }
+  }
+}
+
+TEST_CASE("quantized linear: every number of columns, odd depths and groups that do not divide them") {
+  for (const DType dtype : kDTypes) {
+    for (const int bits : {4, 8}) {
+      for (int64_t n = 1; n <= 70; ++n) {
+        check({dtype, bits, pick_in(1, 15), n, pick_in(1, 99), pick_in(1, 40), Act::relu, coin(), coin(), coin(), 3, 1,
+               1, 1});
+      }
+    }
+  }
+}
+
+TEST_CASE("quantized linear: several pieces of the depth, blocks of rows and panels") {
+  for (const DType dtype : kDTypes) {
+    for (const int bits : {4, 8}) {
+      for (const int64_t m : {1, 2, 3, 4, 5, 17, 150}) {
+        check({dtype, bits, m, 197, 1100, 128, random_act(), coin(), coin(), coin(), pick({0, 4}), pick({0, 5}), 1});
+      }
+      for (const int64_t group : {96, 1030}) check({dtype, bits, 20, 70, 1030, group, Act::none, true});
+    }
+  }
+}
+
+TEST_CASE("quantized linear: nothing to do, nothing to sum") {
+  for (const int bits : {4, 8}) {
+    check({DType::f32, bits, 0, 5, 4, 4});
+    check({DType::f32, bits, 5, 0, 4, 4});
+    for (const int64_t m : {1, 5}) check({DType::f32, bits, m, 7, 0, 32, Act::relu, true, true, true});
+  }
+}
+
+}  // namespace
+}  // namespace aotpack::kernels::test
