@@ -9,6 +9,7 @@ from aotpack.export.ops.int8 import int8_conv, int8_linear
 from aotpack.export.ops.layout import channels_last_strides, dense_strides, to_layout
 from aotpack.export.ops.linear import pack_conv, pack_linear, packed_embedding, packed_linear
 from aotpack.export.ops.quantization import dequantize, quantize
+from aotpack.export.ops.quantized_linear import quantized_linear
 from aotpack.export.ops.registry import C_SHIMS
 from aotpack.export.ops.rnn import gru_layer, lstm_layer
 
@@ -35,5 +36,6 @@ __all__ = [
     "packed_embedding",
     "packed_linear",
     "quantize",
+    "quantized_linear",
     "to_layout",
 ]

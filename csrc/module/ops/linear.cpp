@@ -3,32 +3,11 @@
 
 #include "declare/linear.h"
 #include "ops/common.h"
+#include "ops/strided_rows.h"
 #include "trace.h"
 
 using namespace aotpack::module;
 namespace kernels = aotpack::kernels;
-
-namespace {
-
-// Rows of a [..., k] tensor as one strided dim: true when the leading dims are one run of a single stride.
-bool rows_are_strided(const Tensor* t, int64_t* stride) {
-  if (!inner_dense(t)) return false;
-  const int32_t last = t->rank - 1;
-  *stride = last > 0 ? t->strides[last - 1] : t->sizes[last];
-  int64_t expected = -1;
-  for (int32_t d = last - 1; d >= 0; --d) {
-    if (t->sizes[d] == 1) continue;
-    if (expected < 0) {
-      *stride = t->strides[d];
-    } else if (t->strides[d] != expected) {
-      return false;
-    }
-    expected = t->strides[d] * t->sizes[d];
-  }
-  return true;
-}
-
-}  // namespace
 
 void aoti_torch_cpu_packed_linear(AotpackTensor x, AotpackTensor weight, AotpackTensor* bias, AotpackTensor* residual,
                                   int64_t out_features, int64_t act, AotpackTensor* ret0) {

@@ -13,7 +13,7 @@ from aotpack.export.passes.patterns.activations import ACTIVATION_CALLS, activat
 
 aten = torch.ops.aten
 
-_PACKED = (ops.packed_linear, ops.packed_conv)
+_PACKED = (ops.packed_linear, ops.packed_conv, ops.quantized_linear)
 _NAMES = {number: name for name, (number, _) in ops.ACTIVATIONS.items()}
 
 
