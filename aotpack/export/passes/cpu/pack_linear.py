@@ -9,8 +9,9 @@ import torch.fx
 
 from aotpack.export import ops
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import Rewriter, dtype_of, same_shape, shape_of
-from aotpack.export.passes.patterns.products import PRODUCTS, Product, lies_along, product_of
+from aotpack.export.ir.rewriter import Rewriter, dtype_of, shape_of
+from aotpack.export.passes.patterns.added import added_to
+from aotpack.export.passes.patterns.products import PRODUCTS, product_of
 
 aten = torch.ops.aten
 
@@ -29,7 +30,7 @@ def pack_linear(program: Program) -> Program:
         product = product_of(rewriter, node)
         if product is None or dtype_of(product.weight) not in _DTYPES:
             continue
-        added = _added(rewriter, product)
+        added = added_to(rewriter, product)
         if added is None:
             continue
         bias, residual = added
@@ -64,29 +65,3 @@ def _pack(rows: bool, alpha: float, weight: torch.Tensor) -> torch.Tensor:
         weight = (weight.double() * alpha).to(weight.dtype)
     packed: torch.Tensor = ops.pack_linear(weight if rows else weight.t())
     return packed
-
-
-def _added(rewriter: Rewriter, product: Product) -> tuple[torch.fx.Node | None, torch.fx.Node | None] | None:
-    """(bias of [n], residual) for the kernel out of what a product adds; None where the kernel cannot add it."""
-    bias, node = product.bias, product.node
-    if bias is None:
-        return None, None
-    if dtype_of(bias) != dtype_of(node):
-        return None
-    shape, rank, outputs = shape_of(bias), len(shape_of(node)), product.outputs
-    if rewriter.constant(bias) is not None and lies_along(shape, rank, rank - 1, outputs):
-        if len(shape) == 1 and shape[0] == outputs and product.beta == 1:
-            return bias, None
-        name = str(bias.target).lstrip("_")
-        row = partial(_row, outputs, product.beta)
-        return rewriter.derive(f"{name}_row", "folded", row, [bias], node), None
-    if product.beta != 1:
-        return None
-    if lies_along(shape, rank, rank - 1, outputs) and shape and shape[-1] == outputs:
-        return (bias if len(shape) == 1 else rewriter.call(aten.reshape.default, (bias, [outputs]), node)), None
-    return (None, bias) if same_shape(bias, node) else None
-
-
-def _row(outputs: int, beta: float, bias: torch.Tensor) -> torch.Tensor:
-    """A bias of one value for all or in more dims as [n]."""
-    return (bias.double() * beta).to(bias.dtype).reshape(-1).expand(outputs).contiguous()

@@ -20,6 +20,7 @@ from aotpack.export.passes.cpu.pack_flex_attention import pack_flex_attention
 from aotpack.export.passes.cpu.pack_linear import pack_linear
 from aotpack.export.passes.cpu.pack_rnn import pack_rnn
 from aotpack.export.passes.cpu.use_int8 import use_int8
+from aotpack.export.passes.cpu.use_quantized_weight import use_quantized_weight
 from aotpack.export.passes.cpu.winograd import use_winograd
 from aotpack.export.passes.runner import Pass
 
@@ -28,6 +29,8 @@ CPU: tuple[Pass, ...] = (
     Pass(use_int8),
     # All others, here and in code generation, know arithmetic alone.
     Pass(lower_quantization, always=True),
+    # Quantization is arithmetic now, of which small weights are folded next.
+    Pass(use_quantized_weight),
     # Weights whose quantization is arithmetic now.
     Pass(fold_constants, part_of="fold-constants"),
     # First: the others see products.

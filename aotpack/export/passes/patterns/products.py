@@ -23,7 +23,7 @@ class Product:
     Attributes:
         node: the call.
         x: its argument that is not a constant.
-        weight: the `get_attr` node of the matrix, behind any transpositions.
+        weight: the node of the matrix, behind any transpositions; for `product_of`, a `get_attr`.
         rows: whether the matrix lies as [n, k], as torch.nn.Linear holds it, and not as [k, n].
         bias: of any shape that can be added to the result; None where there is none.
     """
@@ -45,6 +45,12 @@ class Product:
 
 def product_of(rewriter: Rewriter, node: torch.fx.Node) -> Product | None:
     """The product with a constant matrix that a call computes; None where it computes something else."""
+    product = operands_of(node)
+    return product if product is not None and rewriter.constant(product.weight) is not None else None
+
+
+def operands_of(node: torch.fx.Node) -> Product | None:
+    """The product with a matrix that a call computes, which may be any value."""
     if node.op != "call_function" or node.target not in PRODUCTS:
         return None
     arguments = bound_arguments(node)
@@ -63,10 +69,9 @@ def product_of(rewriter: Rewriter, node: torch.fx.Node) -> Product | None:
     else:
         x, matrix = arguments["self"], arguments["mat2" if node.target is aten.mm.default else "other"]
     weight, flipped = _behind_transpositions(matrix)
-    value = rewriter.constant(weight)
-    if value is None or value.dim() != 2 or not value.is_floating_point():
+    if not isinstance(weight, torch.fx.Node) or len(shape_of(weight)) != 2 or not dtype_of(weight).is_floating_point:
         return None
-    if dtype_of(x) != value.dtype or len(shape_of(x)) == 0 or len(shape_of(x)) != len(shape_of(node)):
+    if dtype_of(x) != dtype_of(weight) or len(shape_of(x)) == 0 or len(shape_of(x)) != len(shape_of(node)):
         return None
     return Product(node, x, weight, rows != flipped, bias, alpha, beta)
 

@@ -1,0 +1,65 @@
+"""Products with constant matrices of 4 or 8 bits read these, in place of dequantized copies."""
+
+from __future__ import annotations
+
+import torch
+import torch.fx
+
+from aotpack.export import ops
+from aotpack.export.ir.program import Program
+from aotpack.export.ir.rewriter import Rewriter, dtype_of, shape_of
+from aotpack.export.passes.patterns.added import added_to
+from aotpack.export.passes.patterns.products import PRODUCTS, operands_of
+from aotpack.export.passes.patterns.quantized_constants import recipes
+from aotpack.export.passes.patterns.quantized_matrix import quantized_matrix
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def use_quantized_weight(program: Program) -> Program:
+    """Replaces products with dequantized constants by `aotpack::quantized_linear`."""
+    rewriter = Rewriter(program)
+    packed: dict[tuple[torch.fx.Node, bool], tuple[torch.fx.Node | None, ...] | None] = {}
+    groups: dict[tuple[torch.fx.Node, bool], int] = {}
+    for node in rewriter.nodes(*PRODUCTS):
+        product = operands_of(node)
+        if product is None or product.alpha != 1 or dtype_of(product.x) not in _DTYPES:
+            continue
+        if not isinstance(product.weight, torch.fx.Node) or len(shape_of(product.weight)) != 2:
+            continue
+        key = (product.weight, product.rows)
+        if key not in packed:
+            found = quantized_matrix(rewriter, product.weight, 1 if product.rows else 0)
+            packed[key] = None
+            if found is not None:
+                roots = _roots(product.weight)
+                recipe = recipes(found, product.rows, roots)
+                name = str(roots[0].target).lstrip("_")
+                first = next(iter(rewriter.graph.nodes))
+                kinds = ("numbers", "scale") if found.centred else ("numbers", "scale", "offset")
+                made = [rewriter.derive(f"{kind}_{name}", "packed", recipe(kind), roots, first) for kind in kinds]
+                packed[key] = (*made, *[None] * (3 - len(made)))
+                groups[key] = found.group
+        constants = packed[key]
+        added = None if constants is None else added_to(rewriter, product)
+        if constants is None or added is None:
+            continue
+        arguments = (product.x, *constants, *added, product.outputs, groups[key], 0)
+        rewriter.report(node, f"reads the quantized weight {list(shape_of(product.weight))}")
+        rewriter.replace(node, rewriter.call(ops.quantized_linear, arguments, node))
+    return rewriter.finish("use-quantized-weight", f"{rewriter.changed} products read quantized weights")
+
+
+def _roots(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The constants that a value is made of, in order of the graph."""
+    found, pending = dict[torch.fx.Node, None](), [node]
+    seen = set[torch.fx.Node]()
+    while pending:
+        current = pending.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        if current.op == "get_attr":
+            found[current] = None
+        pending += reversed(current.all_input_nodes)
+    return list(found)

@@ -1,0 +1,199 @@
+"""Constant matrices that are integers of 4 or 8 bits with scales and zero points of groups, however that is written.
+
+Such a matrix is the end of a path of calls that begins at the integers. Calls on it move elements, convert them, or
+multiply or add other constants: together they are `q * scale + offset`. What repeats in scale and offset is read off
+the calls, by running those that move elements on their positions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+
+from aotpack.export.ir.rewriter import Rewriter, bound_arguments, dtype_of, shape_of
+from aotpack.export.passes.patterns.integer_ranges import dtype_range, integer_range, sum_range
+from aotpack.export.passes.patterns.moves import CASTS, MOVES, RESHAPES
+from aotpack.export.torch_compat.operators import OpOverload, operator_schema
+
+aten = torch.ops.aten
+
+PRODUCTS = (aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.div.Scalar)
+SUMS = (aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar)
+
+# Scales of fewer numbers would be more bytes than these.
+_SMALLEST_GROUP = 8
+
+
+@dataclass(frozen=True)
+class QuantizedMatrix:
+    """Attributes:
+    matrix: the end of the path.
+    numbers: its beginning, integers in [low, low + 2**bits).
+    path: calls behind `numbers`, the last one is `matrix`, each with the position of the argument on the path.
+    group: how many numbers along k share scale and offset.
+    centred: whether `offset` is zero.
+    """
+
+    matrix: torch.fx.Node
+    numbers: torch.fx.Node
+    path: tuple[tuple[torch.fx.Node, int], ...]
+    low: int
+    bits: int
+    group: int
+    centred: bool
+
+
+def quantized_matrix(rewriter: Rewriter, matrix: Any, k_axis: int) -> QuantizedMatrix | None:
+    """What a constant matrix was made of; None where it was made in another way.
+
+    Args:
+        rewriter: of the graph.
+        matrix: a node.
+        k_axis: the dim of the matrix along which products sum.
+    """
+    if not isinstance(matrix, torch.fx.Node) or matrix.op != "call_function" or not _is_constant(rewriter, matrix):
+        return None
+    path, numbers = _path(matrix)
+    if dtype_of(numbers).is_floating_point or dtype_of(numbers) == torch.bool or dtype_of(numbers).is_complex:
+        return None
+    low, high = integer_range(numbers)
+    bits = 4 if high - low < 16 else 8
+    if high - low > 255 or not _never_wraps(path, (low, high)):
+        return None
+    group = _group(matrix, numbers, k_axis)
+    if group is None or (group < _SMALLEST_GROUP and group < shape_of(matrix)[k_axis]):
+        return None
+    sums = any(node.target in SUMS for node, _ in path)
+    return QuantizedMatrix(matrix, numbers, path, low, bits, group, not sums and low + (1 << (bits - 1)) == 0)
+
+
+def _is_constant(rewriter: Rewriter, node: torch.fx.Node) -> bool:
+    """Whether a value of static sizes depends on constants alone."""
+    pending, seen = [node], set()
+    while pending:
+        current = pending.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        if rewriter.constant(current) is not None:
+            continue
+        value = current.meta.get("val")
+        if current.op != "call_function" or not isinstance(value, torch.Tensor) or not _is_pure(current):
+            return False
+        if any(not isinstance(size, int) for size in value.shape):
+            return False
+        pending += current.all_input_nodes
+    return True
+
+
+def _is_pure(node: torch.fx.Node) -> bool:
+    if not isinstance(node.target, OpOverload) or node.target.namespace not in ("aten", "prims"):
+        return False
+    random = torch.Tag.nondeterministic_seeded in node.target.tags
+    return not random and not operator_schema(node.target).is_mutable
+
+
+def _path(matrix: torch.fx.Node) -> tuple[tuple[tuple[torch.fx.Node, int], ...], torch.fx.Node]:
+    path: list[tuple[torch.fx.Node, int]] = []
+    node = matrix
+    while node.op == "call_function":
+        if node.target in (*MOVES, *CASTS):
+            position = 0
+        elif node.target in (*PRODUCTS, *SUMS) and bound_arguments(node).get("alpha", 1) == 1:
+            first, second = node.args[:2]
+            position = 0
+            if isinstance(first, torch.fx.Node) and isinstance(second, torch.fx.Node):
+                position = 0 if _content(first) >= _content(second) else 1
+            if position == 1 and node.target in (aten.div.Tensor, aten.div.Scalar):
+                break
+        else:
+            break
+        source = node.args[position]
+        if not isinstance(source, torch.fx.Node):
+            break
+        path.append((node, position))
+        node = source
+    path.reverse()
+    return tuple(path), node
+
+
+def _content(node: torch.fx.Node) -> int:
+    """How many elements a value has that are not repetitions of others."""
+    own = math.prod(shape_of(node))
+    if node.op == "call_function" and node.target in (*MOVES, *CASTS, *PRODUCTS, *SUMS, aten.index.Tensor):
+        return min(own, max([_content(source) for source in node.all_input_nodes], default=1))
+    return own
+
+
+def _never_wraps(path: tuple[tuple[torch.fx.Node, int], ...], bounds: tuple[int, int]) -> bool:
+    """Whether integers on the path stay within their dtypes, so that arithmetic on them is that of numbers."""
+    for node, position in path:
+        dtype = dtype_of(node)
+        if dtype.is_floating_point:
+            return True
+        if node.target in SUMS:
+            if position != 0:
+                return False
+            bounds = sum_range(node, bounds)
+        elif node.target in PRODUCTS:
+            return False
+        low, high = dtype_range(dtype)
+        if bounds[0] < low or bounds[1] > high:
+            return False
+    return True
+
+
+class _Unknown(Exception):
+    pass
+
+
+def _group(matrix: torch.fx.Node, numbers: torch.fx.Node, k_axis: int) -> int | None:
+    """The largest number of neighbours along k that have scale and offset in common; None where that is unknown."""
+    depth: int = shape_of(matrix)[k_axis]
+    try:
+        places = _places(matrix, numbers)
+    except _Unknown:
+        return None
+    group = 0
+    for place in places:
+        rows = place.expand(shape_of(matrix))
+        rows = rows if k_axis == 1 else rows.t()
+        borders = (rows[:, 1:] != rows[:, :-1]).any(0).nonzero().flatten() + 1
+        group = math.gcd(group, *borders.tolist())
+    return group or max(depth, 1)
+
+
+def _places(node: torch.fx.Node, numbers: torch.fx.Node) -> list[torch.Tensor]:
+    """For each constant that an element is made of, the numbers aside, which of its elements it is."""
+    if node is numbers:
+        return []
+    size = math.prod(shape_of(node))
+    if node.op == "call_function":
+        if node.target in MOVES:
+            (source, *rest) = node.args
+            target: Any = aten.reshape.default if node.target in RESHAPES[:3] else node.target
+            if not isinstance(source, torch.fx.Node):
+                raise _Unknown
+            whole = shape_of(source)
+            return [target(place.expand(whole), *rest, **node.kwargs) for place in _places(source, numbers)]
+        if node.target in (*CASTS, *PRODUCTS, *SUMS):
+            return [place for source in node.all_input_nodes for place in _places(source, numbers)]
+        if numbers in _above(node):
+            raise _Unknown
+    if size == 1:
+        return []
+    return [torch.arange(size, dtype=torch.int32).reshape(shape_of(node))]
+
+
+def _above(node: torch.fx.Node) -> set[torch.fx.Node]:
+    found, pending = set[torch.fx.Node](), [node]
+    while pending:
+        current = pending.pop()
+        if current not in found:
+            found.add(current)
+            pending += current.all_input_nodes
+    return found
