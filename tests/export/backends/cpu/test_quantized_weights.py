@@ -1,0 +1,43 @@
+"""Archives with quantized weights: as large as these, and as exact as products with dequantized copies."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.export import Dim
+
+import aotpack.runtime
+from aotpack.export import BuildOptions, aot_export, build_archive
+from tests.export.quantized_weights import FORMS
+
+N, K, GROUP = 200, 512, 64
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_archives_hold_and_read_the_stored_numbers(form: str, tmp_path: Path, cache_dir: Path) -> None:
+    make, bits = FORMS[form]
+    model = make(N, K, GROUP)
+    program = aot_export(model, (torch.randn(3, K),), dynamic_shapes=({0: Dim("rows", min=0, max=80)},))
+    path = tmp_path / "m.aotpack"
+    build_archive(program, path, options=BuildOptions(cache_dir=cache_dir))
+    archive = aotpack.runtime.load(path)
+    matrix = model.matrix(torch.empty(0, dtype=torch.float64)).detach().numpy()
+    bias = 0.0 if model.bias is None else model.bias.double().numpy()
+    for rows in (0, 1, 2, 3, 4, 5, 33, 80):
+        x = torch.randn(rows, K)
+        found = np.asarray(archive(x.numpy()))
+        expected = x.double().numpy() @ matrix.T + bias
+        scale = np.abs(x.double().numpy()) @ np.abs(matrix.T) + 1
+        assert found.shape == (rows, N)
+        assert np.all(np.abs(found - expected) <= 4e-6 * scale)
+    # Numbers, and fp32 scales and offsets of groups, in panels of 32 columns.
+    panels = -(-N // 32) * 32
+    groups = 1 if form in ("int8 by channel", "uint8 with zero points") else K // GROUP
+    stored = panels * K * bits // 8 + 2 * 4 * panels * groups
+    with zipfile.ZipFile(path) as entries:
+        weights = sum(info.file_size for info in entries.infolist() if info.filename.startswith("weights/"))
+    assert stored / 2 <= weights <= stored + 4 * N + 4096 * 4
