@@ -9,7 +9,6 @@ import torch
 
 from aotpack.export import ops
 from aotpack.export.ops import weight_packing
-from aotpack.export.ops.quantized_linear import pack_numbers
 from tests.odd_inputs.harness import Case
 from tests.odd_inputs.tensors import KERNEL_DTYPES, around, indices, values
 
@@ -21,7 +20,6 @@ def cases() -> Iterator[Case]:
     yield from _gemm()
     yield from _grouped()
     yield from _linear()
-    yield from _quantized_linear()
     yield from _conv()
     yield from _depthwise_blocks()
     yield from _recurrent()
@@ -93,20 +91,6 @@ _SHAPES = [
     (5, 33, (20,), (4,), (3,), (2,), (1,), 1),
     (3, 4, (4, 5, 6), (2, 3, 2), (1, 2, 1), (1, 1, 0), (1, 1, 2), 1),
 ]
-
-
-def _quantized_linear() -> Iterator[Case]:
-    for dtype in KERNEL_DTYPES:
-        for rows, k, n in around(7, 40, 45, zeros=(0,)):
-            x, bias, residual = values(rows, k, dtype=dtype), values(n, dtype=dtype), values(rows, n, dtype=dtype)
-            for bits, group in ((4, 16), (8, 40), (4, 7)):
-                packed = pack_numbers(torch.randint(-8, 1 << (bits - 1), (n, k)).clamp(max=7), -8, bits)
-                scale, offset = (
-                    weight_packing.pack_linear(torch.randint(1, 5, (n, -(-k // group))).float() / 4) for _ in range(2)
-                )
-                for more in ((None, None, None), (offset, bias, None), (offset, None, residual)):
-                    arguments = (x, packed, scale, *more, n, group, 1)
-                    yield Case(f"{_CPU}quantized_linear", ops.quantized_linear, arguments, packed=(1, 2, 3))
 
 
 def _conv() -> Iterator[Case]:

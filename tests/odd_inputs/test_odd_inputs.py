@@ -18,6 +18,7 @@ from tests.odd_inputs import (
     cases_int8,
     cases_linalg,
     cases_products,
+    cases_quantized,
     cases_random,
     cases_scores,
     cases_spectra,
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.torch
 TOPICS: dict[str, Callable[[], Iterator[Case]]] = {
     "elements": cases_elements.cases,
     "int8": cases_int8.cases,
+    "quantized": cases_quantized.cases,
     "linalg": cases_linalg.cases,
     "products": cases_products.cases,
     "random": cases_random.cases,

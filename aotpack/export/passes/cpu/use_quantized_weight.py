@@ -10,7 +10,7 @@ from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, dtype_of, shape_of
 from aotpack.export.passes.patterns.added import added_to
 from aotpack.export.passes.patterns.products import PRODUCTS, operands_of
-from aotpack.export.passes.patterns.quantized_constants import recipes
+from aotpack.export.passes.patterns.quantized_constants import Kind, recipes
 from aotpack.export.passes.patterns.quantized_matrix import quantized_matrix
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -36,7 +36,7 @@ def use_quantized_weight(program: Program) -> Program:
                 recipe = recipes(found, product.rows, roots)
                 name = str(roots[0].target).lstrip("_")
                 first = next(iter(rewriter.graph.nodes))
-                kinds = ("numbers", "scale") if found.centred else ("numbers", "scale", "offset")
+                kinds: tuple[Kind, ...] = ("numbers", "scale") if found.centred else ("numbers", "scale", "offset")
                 made = [rewriter.derive(f"{kind}_{name}", "packed", recipe(kind), roots, first) for kind in kinds]
                 packed[key] = (*made, *[None] * (3 - len(made)))
                 groups[key] = found.group

@@ -123,9 +123,9 @@ def _path(matrix: torch.fx.Node) -> tuple[tuple[tuple[torch.fx.Node, int], ...],
 
 def _content(node: torch.fx.Node) -> int:
     """How many elements a value has that are not repetitions of others."""
-    own = math.prod(shape_of(node))
+    own: int = math.prod(shape_of(node))
     if node.op == "call_function" and node.target in (*MOVES, *CASTS, *PRODUCTS, *SUMS, aten.index.Tensor):
-        return min(own, max([_content(source) for source in node.all_input_nodes], default=1))
+        return min(own, max((_content(source) for source in node.all_input_nodes), default=1))
     return own
 
 
