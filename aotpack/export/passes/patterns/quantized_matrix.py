@@ -67,8 +67,20 @@ def quantized_matrix(rewriter: Rewriter, matrix: Any, k_axis: int) -> QuantizedM
     group = _group(matrix, numbers, k_axis)
     if group is None or (group < _SMALLEST_GROUP and group < shape_of(matrix)[k_axis]):
         return None
-    sums = any(node.target in SUMS for node, _ in path)
-    return QuantizedMatrix(matrix, numbers, path, low, bits, group, not sums and low + (1 << (bits - 1)) == 0)
+    return QuantizedMatrix(matrix, numbers, path, low, bits, group, _is_centred(path, low + (1 << (bits - 1))))
+
+
+def _is_centred(path: tuple[tuple[torch.fx.Node, int], ...], middle: float) -> bool:
+    """Whether what `middle` becomes on the path is known, and zero."""
+    for node, position in path:
+        if node.target in SUMS:
+            number = node.args[1]
+            if position != 0 or not isinstance(number, (int, float)):
+                return False
+            middle += -number if node.target in SUMS[2:] else number
+        elif node.target in PRODUCTS and middle != 0:
+            return False
+    return middle == 0
 
 
 def _is_constant(rewriter: Rewriter, node: torch.fx.Node) -> bool:
