@@ -50,10 +50,12 @@ def old_x86_64(folder: Path, cpu: str = "Nehalem") -> Emulated:
     return Emulated((X86_64, "-cpu", cpu, str(program)))
 
 
-def aarch64(folder: Path) -> Emulated:
-    """An ARM processor. The runtime is compiled into `folder`, unless it is there."""
+def aarch64() -> Emulated:
+    """An ARM processor. The runtime is compiled beside the other builds of this source tree, unless it is there."""
     assert AARCH64 is not None
     assert AARCH64_CXX is not None
+    folder = _ROOT / "build" / "aarch64"
+    folder.mkdir(parents=True, exist_ok=True)
     build = folder / "runtime"
     configure = [
         *("cmake", "-S", str(_ROOT), "-B", str(build), "-DAOTPACK_BUILD_PYTHON=OFF"),

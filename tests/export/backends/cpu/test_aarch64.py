@@ -26,10 +26,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def processor(cache_dir: Path) -> Emulated:
-    folder = cache_dir.parent / "emulated-aarch64"
-    folder.mkdir(exist_ok=True)
-    return emulated.aarch64(folder)
+def processor() -> Emulated:
+    return emulated.aarch64()
 
 
 class Mlp(nn.Module):
