@@ -283,7 +283,7 @@ ENTRIES: tuple[Patch, ...] = (
             f"rounds or overflows otherwise than Python; {_NO_PRINTER}",
             "self, expr",
         )
-        for name in ("FloatPow", "IntTrueDiv", "PowByNatural")
+        for name in ("FloatPow", "IntTrueDiv", "Max", "Min", "PowByNatural")
     ),
     *(
         Patch(

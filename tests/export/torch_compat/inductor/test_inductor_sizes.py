@@ -13,6 +13,8 @@ from torch.utils._sympy.functions import (
     FloatPow,
     FloorDiv,
     IntTrueDiv,
+    Max,
+    Min,
     OpaqueUnaryFn_exp,
     OpaqueUnaryFn_sin,
     PowByNatural,
@@ -80,8 +82,11 @@ def test_conditions_have_one_key() -> None:
         (lambda n: PowByNatural(3, n), "static_cast<uint64_t>(3L), n)"),
         (lambda n: FloatPow(ToFloat(n), 1.5), "std::pow("),
         (lambda n: FloorDiv(n, 3), "c10::div_floor_integer("),
+        (lambda n: Min(IntTrueDiv(7, n), IntTrueDiv(n, 5)), "std::min<double>("),
+        (lambda n: Max(IntTrueDiv(7, n), 2), "std::max<double>("),
+        (lambda n: Max(FloorDiv(n, 5), 2), "std::max(static_cast<int64_t>("),
     ],
-    ids=["true_division", "sin", "exp", "power", "float_power", "floor_division"],
+    ids=["true_division", "sin", "exp", "power", "float_power", "floor_division", "min", "max", "max of integers"],
 )
 def test_sizes_are_printed(make: Any, expected: str) -> None:
     from torch.utils._sympy.printers import CppPrinter
@@ -109,3 +114,21 @@ def test_a_result_whose_sizes_are_differences_of_sizes(tmp_path: Path, cache_dir
     for batch, length in ((1, 40), (3, 60), (8, 399)):
         x = torch.randn(batch, 1, length)
         assert torch.equal(archive(x), model(x))
+
+
+def test_a_size_by_the_smaller_of_two_ratios(tmp_path: Path, cache_dir: Path) -> None:
+    """As an image is scaled to fit: the ratio is a fraction."""
+
+    def fitted(x: torch.Tensor) -> torch.Tensor:
+        high, wide = x.shape
+        scale = torch.sym_min(15 / high, 20 / wide)  # type: ignore[no-untyped-call]
+        return x.new_ones(torch.sym_int(scale * high + 0.5), torch.sym_int(scale * wide + 0.5))
+
+    shapes = {"x": {0: Dim("high", 2, 40), 1: Dim("wide", 2, 40)}}
+    path = tmp_path / "fitted.aotpack"
+    program = aot_export(fitted, (torch.randn(10, 12),), dynamic_shapes=shapes)
+    build_archive(program, path, options=BuildOptions(cache_dir=cache_dir))
+    archive = aotpack.load(path)
+    for sizes in ((10, 12), (40, 13), (7, 40), (2, 2)):
+        x = torch.randn(sizes)
+        assert torch.equal(torch.from_dlpack(archive(x)), fitted(x))
