@@ -33,8 +33,10 @@ def on_host(targets: Sequence[str]) -> list[tuple[Backend, tuple[str, ...]]]:
 
 @contextmanager
 def ready(targets: Sequence[str], tools: Tools) -> Iterator[Tools]:
-    """The tools, with compilers that wait for the code of the first target: that is compiled first."""
+    """The tools, with compilers that wait for the code of the first target, which is compiled first: at most as many
+    as may run.
+    """
     backend, group = by_backend(targets)[0]
     compiler = tools.for_target(group[0]).compiler
-    with compilers_waiting(backend.headers(group[0], tools), tools.cache, compiler) as waiting:
+    with compilers_waiting(backend.headers(group[0], tools)[: tools.jobs], tools.cache, compiler) as waiting:
         yield replace(tools, waiting=waiting)

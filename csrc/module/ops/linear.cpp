@@ -19,30 +19,24 @@ void aoti_torch_cpu_packed_linear(AotpackTensor x, AotpackTensor weight, Aotpack
   int64_t rows = 1;
   for (int32_t d = 0; d + 1 < x->rank; ++d) rows *= sizes[d] = x->sizes[d];
   sizes[x->rank - 1] = out_features;
-  int64_t x_stride = k, residual_stride = out_features;
-  Owned source(rows_are_strided(x, &x_stride) ? call.retain(x) : contiguous(x));
-  if (source->data != x->data) x_stride = k;
   Tensor* added = optional(residual);
-  Owned added_owned(added == nullptr                            ? nullptr
-                    : rows_are_strided(added, &residual_stride) ? call.retain(added)
-                                                                : contiguous(added));
-  if (added != nullptr && added_owned->data != added->data) residual_stride = out_features;
+  const StridedRows source(x, k), added_rows(added, out_features);
   Owned y(call.empty_contiguous(x->rank, sizes, x->dtype));
   Owned bias_owned(optional(bias) == nullptr ? nullptr : contiguous(optional(bias)));
   Trace trace("packed_linear");
   trace.tensor("x", x, source.get());
   trace.in_place("weight", weight);
   trace.tensor("bias", optional(bias), bias_owned.get());
-  trace.tensor("residual", added, added_owned.get());
+  trace.tensor("residual", added, added_rows.get());
   args.m = rows;
   args.n = out_features;
   args.k = k;
-  args.x = source->data;
-  args.x_stride = x_stride;
+  args.x = source.data();
+  args.x_stride = source.stride();
   args.w_packed = weight->data;
   args.bias = bias_owned.get() == nullptr ? nullptr : bias_owned->data;
-  args.residual = added == nullptr ? nullptr : added_owned->data;
-  args.residual_stride = residual_stride;
+  args.residual = added_rows.data();
+  args.residual_stride = added_rows.stride();
   args.act = static_cast<kernels::Act>(act);
   args.y = y->data;
   args.y_stride = out_features;

@@ -23,4 +23,23 @@ inline bool rows_are_strided(const Tensor* t, int64_t* stride) {
   return true;
 }
 
+// A tensor [..., k] as rows that lie a stride apart: itself where they do, else a copy. Null stays null.
+class StridedRows {
+ public:
+  StridedRows(Tensor* tensor, int64_t k)
+      : stride_(k),
+        rows_(tensor == nullptr                    ? nullptr
+              : rows_are_strided(tensor, &stride_) ? Call::current().retain(tensor)
+                                                   : contiguous(tensor)) {
+    if (tensor != nullptr && rows_->data != tensor->data) stride_ = k;
+  }
+  const Tensor* get() const { return rows_.get(); }
+  const void* data() const { return rows_.get() == nullptr ? nullptr : rows_->data; }
+  int64_t stride() const { return stride_; }
+
+ private:
+  int64_t stride_;  // before `rows_`, which sets it
+  Owned rows_;
+};
+
 }  // namespace aotpack::module

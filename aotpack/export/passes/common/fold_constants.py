@@ -19,6 +19,7 @@ from torch.fx.node import map_arg
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.random_operators import is_random
 from aotpack.export.ir.rewriter import Rewriter, is_dense
+from aotpack.export.ir.slots import Slot, filled
 from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 
 _GROWTH = 1.0
@@ -72,13 +73,6 @@ def _afford(node: torch.fx.Node, roots: Sequence[torch.fx.Node], credit: dict[to
 
 
 @dataclass(frozen=True)
-class _Slot:
-    """A value of `_Steps` by its number: the arguments first, then the results of the steps."""
-
-    number: int
-
-
-@dataclass(frozen=True)
 class _Steps:
     """A recipe: calls of operators one after another. The result of the last one is made dense."""
 
@@ -86,7 +80,7 @@ class _Steps:
 
     @staticmethod
     def of(node: torch.fx.Node, roots: Sequence[torch.fx.Node]) -> _Steps:
-        slots = {root: _Slot(number) for number, root in enumerate(roots)}
+        slots = {root: Slot(number) for number, root in enumerate(roots)}
         calls: list[tuple[Callable[..., Any], Any, Any]] = []
 
         def visit(current: torch.fx.Node) -> None:
@@ -96,7 +90,7 @@ class _Steps:
                 visit(source)
             args, kwargs = map_arg((current.args, current.kwargs), slots.__getitem__)  # type: ignore[arg-type]
             calls.append((_function(current), args, kwargs))
-            slots[current] = _Slot(len(slots))
+            slots[current] = Slot(len(slots))
 
         visit(node)
         return _Steps(tuple(calls))
@@ -104,19 +98,9 @@ class _Steps:
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
         values: list[Any] = list(tensors)
         for function, args, kwargs in self.calls:
-            values.append(function(*_filled(args, values), **_filled(kwargs, values)))
+            values.append(function(*filled(args, values), **filled(kwargs, values)))
         result: torch.Tensor = values[-1]
         return result if is_dense(result) else result.contiguous()
-
-
-def _filled(value: Any, values: Sequence[Any]) -> Any:
-    if isinstance(value, _Slot):
-        return values[value.number]
-    if isinstance(value, (list, tuple)):
-        return type(value)(_filled(item, values) for item in value)
-    if isinstance(value, dict):
-        return {key: _filled(item, values) for key, item in value.items()}
-    return value
 
 
 def _foldable(node: torch.fx.Node) -> bool:

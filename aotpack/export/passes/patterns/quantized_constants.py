@@ -10,6 +10,7 @@ import torch
 import torch.fx
 from torch.fx.node import map_arg
 
+from aotpack.export.ir.slots import Slot, filled
 from aotpack.export.ops.quantized_linear import pack_numbers
 from aotpack.export.ops.weight_packing import pack_linear
 from aotpack.export.passes.patterns.moves import MOVES, RESHAPES
@@ -18,11 +19,6 @@ from aotpack.export.passes.patterns.quantized_matrix import PRODUCTS, QuantizedM
 aten = torch.ops.aten
 
 Kind = Literal["numbers", "scale", "offset"]
-
-
-@dataclass(frozen=True)
-class _Slot:
-    number: int
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class Recipe:
         path: torch.Tensor | None = None
         for call in self.calls:
             if call.position is None:
-                values.append(call.function(*_filled(call.args, values), **_filled(call.kwargs, values)))
+                values.append(call.function(*filled(call.args, values), **filled(call.kwargs, values)))
                 continue
             if path is None:
                 path = self._beginning(values[self.numbers])
@@ -80,12 +76,12 @@ class Recipe:
         return torch.full(numbers.shape, 1 if self.kind == "scale" else middle, dtype=torch.float32)
 
     def _step(self, call: _Call, path: torch.Tensor, values: Sequence[Any]) -> torch.Tensor:
-        arguments: list[Any] = list(_filled(call.args, values))
+        arguments: list[Any] = list(filled(call.args, values))
         arguments[call.position or 0] = path
         if call.function in MOVES:
             # Ones and zeros may have other strides than what they stand for.
             function: Any = aten.reshape.default if call.function in RESHAPES[:3] else call.function
-            moved: torch.Tensor = function(*arguments, **_filled(call.kwargs, values))
+            moved: torch.Tensor = function(*arguments, **filled(call.kwargs, values))
             return moved
         if self.kind == "numbers" or len(arguments) < 2 or isinstance(arguments[1], torch.dtype):
             return path
@@ -103,7 +99,7 @@ class Recipe:
 
 def recipes(found: QuantizedMatrix, rows: bool, roots: Sequence[torch.fx.Node]) -> Callable[[Kind], Recipe]:
     """The recipes, of the constants `roots`."""
-    slots = {root: _Slot(number) for number, root in enumerate(roots)}
+    slots = {root: Slot(number) for number, root in enumerate(roots)}
     on_path = dict(found.path)
     beside: list[_Call] = []
 
@@ -113,7 +109,7 @@ def recipes(found: QuantizedMatrix, rows: bool, roots: Sequence[torch.fx.Node]) 
         for source in node.all_input_nodes:
             visit(source)
         beside.append(_call(node, None, slots))
-        slots[node] = _Slot(len(slots))
+        slots[node] = Slot(len(slots))
 
     visit(found.numbers)
     for node, position in on_path.items():
@@ -123,23 +119,13 @@ def recipes(found: QuantizedMatrix, rows: bool, roots: Sequence[torch.fx.Node]) 
     calls = list(beside)
     for node, position in on_path.items():
         calls.append(_call(node, position, slots))
-        slots[node] = _Slot(len(slots))
+        slots[node] = Slot(len(slots))
     numbers = slots[found.numbers].number
     return lambda kind: Recipe(kind, tuple(calls), numbers, rows, found.low, found.bits, found.group)
 
 
-def _call(node: torch.fx.Node, position: int | None, slots: dict[torch.fx.Node, _Slot]) -> _Call:
+def _call(node: torch.fx.Node, position: int | None, slots: dict[torch.fx.Node, Slot]) -> _Call:
     if not callable(node.target):
         raise TypeError(f"{node.name} calls {node.target}, which is not a function")
     args, kwargs = map_arg((node.args, node.kwargs), slots.__getitem__)  # type: ignore[arg-type]
     return _Call(node.target, args, kwargs, position)
-
-
-def _filled(value: Any, values: Sequence[Any]) -> Any:
-    if isinstance(value, _Slot):
-        return values[value.number]
-    if isinstance(value, (list, tuple)):
-        return type(value)(_filled(item, values) for item in value)
-    if isinstance(value, dict):
-        return {key: _filled(item, values) for key, item in value.items()}
-    return value
