@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from aotpack.export.ir.rewriter import Rewriter, bound_arguments, dtype_of, shape_of
+from aotpack.export.ir.rewriter import Rewriter, ancestors, bound_arguments, dtype_of, shape_of
 from aotpack.export.passes.patterns.integer_ranges import dtype_range, integer_range, sum_range
 from aotpack.export.passes.patterns.moves import CASTS, MOVES, RESHAPES
 from aotpack.export.torch_compat.operators import OpOverload, operator_schema
@@ -194,18 +194,8 @@ def _places(node: torch.fx.Node, numbers: torch.fx.Node) -> list[torch.Tensor]:
             return [target(place.expand(whole), *rest, **node.kwargs) for place in _places(source, numbers)]
         if node.target in (*CASTS, *PRODUCTS, *SUMS):
             return [place for source in node.all_input_nodes for place in _places(source, numbers)]
-        if numbers in _above(node):
+        if numbers in ancestors([node]):
             raise _Unknown
     if size == 1:
         return []
     return [torch.arange(size, dtype=torch.int32).reshape(shape_of(node))]
-
-
-def _above(node: torch.fx.Node) -> set[torch.fx.Node]:
-    found, pending = set[torch.fx.Node](), [node]
-    while pending:
-        current = pending.pop()
-        if current not in found:
-            found.add(current)
-            pending += current.all_input_nodes
-    return found
