@@ -1,4 +1,5 @@
-// Throughput of the kernels on one machine. kernel_bench_<march> [filter] [threads]
+// Throughput of the kernels on one machine. kernel_bench_<march> [filter] [threads] [knobs]
+// With `knobs`, linear, conv and gemm also run at every position of each knob (knobs.h), in turns with position 0.
 #include <time.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@ using namespace aotpack::kernels;
 namespace {
 
 int threads = 2;
+bool turns_knobs = false;
 std::string filter;
 
 // Processor time where one thread does the work, so that other load on the machine counts less; else wall time.
@@ -58,6 +60,29 @@ void report(const std::string& name, double flops, double bytes, const std::func
   std::fflush(stdout);
 }
 
+// Every position of every knob, each in turns with position 0 of all: the share of the time that it takes.
+void report_knobs(const KnobSizes& sizes, const std::function<void(Knobs)>& run) {
+  if (!turns_knobs) return;
+  std::vector<Knobs> all = {Knobs{}};
+  for (size_t knob = 0; knob < sizes.size(); ++knob) {
+    for (uint32_t at = 1; at < sizes[knob]; ++at) all.push_back(Knobs{at << (4 * knob)});
+  }
+  std::vector<double> best(all.size(), 1e9);
+  double total = 0;
+  for (int round = 0; round < 400 && (total < 1.0 || round < 7); ++round) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      const double start = now();
+      run(all[i]);
+      const double seconds = now() - start;
+      best[i] = std::min(best[i], seconds);
+      total += seconds;
+    }
+  }
+  for (size_t i = 1; i < all.size(); ++i) std::printf("  %x:%.3f", all[i].bits, best[i] / best[0]);
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
 // Memory as the runtime hands it out: aligned to 64 bytes.
 template <class T>
 struct Aligned {
@@ -87,6 +112,11 @@ void bench_linear(DType dtype, int64_t m, int64_t n, int64_t k, Act act = Act::n
   Floats y(static_cast<size_t>(m * n));
   report(name, 2.0 * double(m) * double(n) * double(k), double(n * k) * double(dtype_size(dtype)),
          [&] { linear({dtype, m, n, k, x.data(), k, w.data(), bias.data(), nullptr, 0, act, y.data(), n, threads}); });
+  LinearArgs a = {dtype, m, n, k, x.data(), k, w.data(), bias.data(), nullptr, 0, act, y.data(), n, threads};
+  report_knobs(linear_knobs(a), [&](Knobs knobs) {
+    a.knobs = knobs;
+    linear(a);
+  });
 }
 
 // Square images, kernels and strides; c == groups is depthwise.
@@ -136,6 +166,12 @@ void bench_conv(DType dtype, int64_t n, int64_t c, int64_t oc, int64_t size, int
   const double macs =
       double(n * oc * kernel * kernel) * double(c / groups) * double(transposed ? size * size : out * out);
   report(name, 2.0 * macs, double(dtype_size(dtype)) * double(x.size() + y.size()), [&] { conv(a); });
+  report_knobs(conv_knobs(a), [&](Knobs knobs) {
+    a.knobs = knobs;
+    scratch.resize(std::max(scratch.size(), conv_scratch_bytes(a)));
+    a.scratch = scratch.data();
+    conv(a);
+  });
 }
 
 // Square images; without c no expansion, without oc no projection. In parts: each convolution by itself.
@@ -220,6 +256,12 @@ void bench_gemm(int64_t batch, int64_t m, int64_t n, int64_t k, bool ta, bool tb
   std::vector<char> scratch(gemm_scratch_bytes(g));
   g.scratch = scratch.data();
   report(name, 2.0 * double(batch * m) * double(n * k), 4.0 * double(a.size() + b.size() + y.size()), [&] { gemm(g); });
+  report_knobs(gemm_knobs(g), [&](Knobs knobs) {
+    g.knobs = knobs;
+    scratch.resize(std::max(scratch.size(), gemm_scratch_bytes(g)));
+    g.scratch = scratch.data();
+    gemm(g);
+  });
 }
 
 void bench_attention(DType dtype, int64_t batch, int64_t heads, int64_t kv_heads, int64_t q_len, int64_t kv_len,
@@ -338,6 +380,7 @@ void bench_peak() {
 int main(int argc, char** argv) {
   if (argc > 1) filter = argv[1];
   if (argc > 2) threads = std::atoi(argv[2]);
+  turns_knobs = argc > 3 && std::string(argv[3]) == "knobs";
   bench_peak();
   for (const DType dtype : {DType::f32, DType::bf16}) {
     bench_linear(dtype, 2048, 2048, 2048);

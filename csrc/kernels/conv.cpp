@@ -14,6 +14,7 @@ namespace aotpack::kernels {
 namespace {
 
 constexpr int64_t kPanelBytes = 512 << 10;  // of weights used together, so that they stay in the second-level cache
+constexpr std::array<int64_t, 4> kTurnedPanelBytes = {128 << 10, 256 << 10, 1024 << 10, 2048 << 10};
 constexpr int64_t kMaxPanels = 16;
 constexpr int64_t kThinChannels = 16;  // up to here a padded copy of x pays for itself with longer rows
 
@@ -261,7 +262,8 @@ void rectangle(const Job& job, const Tiling& tiles, Range tile_range, Range pane
   const int64_t cg = g.c / g.groups, og = g.oc / g.groups, panels_per_group = ceil_div(og, kPanel);
   const int64_t panel_size = spatial(g.kernel) * cg * kPanel;
   const int64_t at_once =
-      max64(1, min64(kMaxPanels, kPanelBytes / max64(1, panel_size * static_cast<int64_t>(dtype_size(g.dtype)))));
+      max64(1, min64(kMaxPanels, turned(g.knobs, kConvBytes, kTurnedPanelBytes, kPanelBytes) /
+                                     max64(1, panel_size * static_cast<int64_t>(dtype_size(g.dtype)))));
   alignas(64) float bias[kMaxPanels][kPanel];
   // As `share` cuts a line: the first pieces are longer by one.
   const int64_t pixels_each = tiles.length / tiles.pieces, longer = tiles.length % tiles.pieces;
@@ -320,9 +322,9 @@ ConvLayout layout_of(const ConvArgs& g) {
   return conv_layout(groups, g.c / groups, g.oc / groups, g.transposed);
 }
 
-void as_linear(const ConvArgs& g) {
-  linear({g.dtype, g.n * spatial(g.in), g.oc, g.c, g.x, g.c, g.w_packed, g.bias, g.residual, g.oc, g.act, g.y, g.oc,
-          g.num_threads});
+LinearArgs as_linear(const ConvArgs& g) {
+  return {g.dtype, g.n * spatial(g.in), g.oc,   g.c, g.x, g.c, g.w_packed, g.bias, g.residual, g.oc, g.act, g.y,
+          g.oc,    g.num_threads,       g.knobs};
 }
 
 }  // namespace
@@ -337,6 +339,17 @@ bool takes_winograd(const ConvArgs& g) {
 
 bool takes_planar(const ConvArgs& g) {
   return g.c <= kThinChannels && !g.winograd && layout_of(g) == ConvLayout::panels && plan(g).merged;
+}
+
+KnobSizes conv_knobs(const ConvArgs& g) {
+  if (g.groups <= 0) return {};
+  if (!g.winograd) {
+    if (layout_of(g) != ConvLayout::panels) return {};
+    if (plan(g).linear) return linear_knobs(as_linear(g));
+  }
+  const bool is_shared = g.num_threads > 1;
+  return {static_cast<uint8_t>(kTurnedPanelBytes.size() + 1), is_shared ? kGridPositions : uint8_t{1},
+          is_shared ? kThreadPositions : uint8_t{1}};
 }
 
 size_t conv_scratch_bytes(const ConvArgs& g) {
@@ -358,7 +371,7 @@ void conv(const ConvArgs& g) {
   if (layout == ConvLayout::depthwise) return conv_depthwise(g);
   if (layout == ConvLayout::grouped) return conv_grouped(g);
   const Source s = plan(g);
-  if (s.linear) return as_linear(g);
+  if (s.linear) return linear(as_linear(g));
   const Buffers buffers = carve(g, s, g.scratch);
   const int64_t all_taps = g.kernel[0] * g.kernel[1] * s.w_taps;
   const int64_t panels = g.groups * ceil_div(g.oc / g.groups, kPanel);
@@ -367,7 +380,8 @@ void conv(const ConvArgs& g) {
   const double terms = static_cast<double>(all_taps) * static_cast<double>(s.k);
   const double flops = 2.0 * terms * static_cast<double>(pixels) * static_cast<double>(panels * kPanel);
   const int64_t phase_count = phases(g, 0) * phases(g, 1) * phases(g, 2);
-  const int threads = worth_threads(flops / static_cast<double>(phase_count) / 200e3, g.num_threads);
+  const int worth = worth_threads(flops / static_cast<double>(phase_count) / 200e3, g.num_threads);
+  const int threads = turned_threads(g.knobs, kConvThreads, g.num_threads, worth);
   parallel(threads, [&](int thread, int count) {
     if (s.copy) {
       copy_source(g, s, buffers.source, thread, count);
@@ -392,8 +406,8 @@ void conv(const ConvArgs& g) {
       }
       const Tiling tiles = tiling(g, job.phase);
       const double row_bytes = 4.0 * static_cast<double>(g.c * g.stride[1] * g.stride[2]) * kMaxRows;
-      const Rectangle mine =
-          share_grid(tiles.lines * tiles.pieces, panels, row_bytes, 4.0 * terms * kPanel, thread, count);
+      const Rectangle mine = turned_grid(g.knobs, kConvGrid, tiles.lines * tiles.pieces, panels, row_bytes,
+                                         4.0 * terms * kPanel, thread, count);
       if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
         rectangle(job, tiles, mine.rows, mine.columns, pointers);
       }

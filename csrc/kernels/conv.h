@@ -3,6 +3,7 @@
 #pragma once
 
 #include "conv_layout.h"
+#include "knobs.h"
 #include "transpose_copy.h"
 #include "types.h"
 
@@ -35,6 +36,7 @@ struct ConvArgs {
   void* y;  // must not overlap x
   int num_threads;
   void* scratch;  // conv_scratch_bytes of it, any alignment
+  Knobs knobs = {};
 };
 
 // Whether the arguments may have a transformed weight: 3 x 3 in two dims, f32, one group, stride 1, not dilated.
@@ -46,7 +48,12 @@ bool takes_winograd(const ConvArgs& args);
 // of a network for images). The same rule is in aotpack/export/passes/cpu/layouts/operators.py.
 bool takes_planar(const ConvArgs& args);
 
-// Depends on the dtype, the sizes, the flags and num_threads; the pointers are not looked at.
+// What is turned: bytes of weights used together (direct) or of transformed inputs in a block (Winograd), how the grid
+// is shared, threads; those of linear where the convolution is a plain matrix product. None for grouped and depthwise.
+enum ConvKnob : int { kConvBytes, kConvGrid, kConvThreads };
+KnobSizes conv_knobs(const ConvArgs& args);
+
+// Depends on the dtype, the sizes, the flags, num_threads and the knobs; the pointers are not looked at.
 size_t conv_scratch_bytes(const ConvArgs& args);
 void conv(const ConvArgs& args);
 

@@ -15,8 +15,9 @@
 namespace aotpack::kernels {
 namespace {
 
-constexpr int kElements = 16;                  // of a transformed tile
-constexpr int64_t kBlockBytes = 448 << 10;     // of transformed inputs at a time
+constexpr int kElements = 16;               // of a transformed tile
+constexpr int64_t kBlockBytes = 448 << 10;  // of transformed inputs at a time
+constexpr std::array<int64_t, 4> kTurnedBlockBytes = {112 << 10, 224 << 10, 896 << 10, 1792 << 10};
 constexpr int64_t kBlockTiles = 8 * kMaxRows;  // at most so many tiles in a block
 
 // Sizes of what a block takes, in floats.
@@ -36,7 +37,8 @@ Plan plan(const ConvArgs& g) {
   p.row_tiles = row_tiles(p.tiles);
   // A cache line more than whole vectors: rows, and planes, fall into different cache sets.
   p.row = round_up(g.c, 16) + 16;
-  const int64_t fit = kBlockBytes / (kElements * p.row * static_cast<int64_t>(sizeof(float)));
+  const int64_t fit = turned(g.knobs, kConvBytes, kTurnedBlockBytes, kBlockBytes) /
+                      (kElements * p.row * static_cast<int64_t>(sizeof(float)));
   p.block = max64(1, min64(min64(fit, kBlockTiles) / kMaxRows, p.row_tiles));
   p.plane = p.block * kMaxRows * p.row + 16;
   return p;
@@ -251,8 +253,10 @@ void conv_winograd(const ConvArgs& g) {
   const int64_t panels = ceil_div(g.oc, kPanel);
   const double depth = static_cast<double>(kElements * g.c);
   const double flops = 2.0 * depth * static_cast<double>(p.tiles) * static_cast<double>(panels * kPanel);
-  parallel(worth_threads(flops / 200e3, g.num_threads), [&](int thread, int count) {
-    const Rectangle mine = share_grid(p.row_tiles, panels, 4.0 * depth * kMaxRows, 4.0 * depth * kPanel, thread, count);
+  const int worth = worth_threads(flops / 200e3, g.num_threads);
+  parallel(turned_threads(g.knobs, kConvThreads, g.num_threads, worth), [&](int thread, int count) {
+    const Rectangle mine = turned_grid(g.knobs, kConvGrid, p.row_tiles, panels, 4.0 * depth * kMaxRows,
+                                       4.0 * depth * kPanel, thread, count);
     if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
       Part(g, p, b, thread).run(mine.rows, mine.columns);
     }

@@ -14,6 +14,9 @@ constexpr int64_t kWholeDepth = 1024;  // of k: up to here in one piece
 constexpr int64_t kPieceDepth = 384;   // otherwise in pieces of about this
 constexpr int64_t kMaxPanels = 12;     // of b at a time, and no more than fit into the second-level cache:
 constexpr int64_t kPanelBytes = 640 << 10;
+constexpr int64_t kMostPanels = 32;  // the same where the knobs say so
+constexpr std::array<int64_t, 4> kTurnedDepths = {192, 256, 512, 1024};
+constexpr std::array<int64_t, 4> kTurnedPanelBytes = {128 << 10, 320 << 10, 1280 << 10, 2560 << 10};
 constexpr int64_t kTileBlocks = 16;  // row tiles that share a packed piece of b when k comes in several pieces
 constexpr int64_t kFewRows = 4;      // b is not packed for so few
 constexpr int kDotColumns = 4;
@@ -50,10 +53,13 @@ Plan plan(const GemmArgs& g) {
   p.direct = g.m <= kFewRows && g.b_col == 1;
   const bool aliasing = g.m > 4 && g.k >= 256 && (g.a_row * 4) % 2048 == 0;
   p.stage = g.dtype != DType::f32 || g.a_col != 1 || aliasing;
-  p.chunks = g.k <= kWholeDepth ? 1 : ceil_div(g.k, kPieceDepth);
+  const int64_t piece = turned(g.knobs, kGemmDepth, kTurnedDepths, g.k <= kWholeDepth ? kWholeDepth : kPieceDepth);
+  p.chunks = max64(1, ceil_div(g.k, piece));
   p.depth = max64(1, p.chunks == 1 ? g.k : round_up(ceil_div(g.k, p.chunks), 16));
   p.chunks = max64(1, ceil_div(g.k, p.depth));
-  p.panels = max64(1, min64(min64(kMaxPanels, ceil_div(g.n, kPanel)), kPanelBytes / (p.depth * kPanel * 4)));
+  const int64_t bytes = turned(g.knobs, kGemmBytes, kTurnedPanelBytes, kPanelBytes);
+  const int64_t most = g.knobs.at(kGemmBytes) != 0 ? kMostPanels : kMaxPanels;
+  p.panels = max64(1, min64(min64(most, ceil_div(g.n, kPanel)), bytes / (p.depth * kPanel * 4)));
   if (p.direct) {  // along the rows, as memory likes it; the sums are few
     p.depth = max64(1, min64(g.k, kDirectDepth));
     p.chunks = max64(1, ceil_div(g.k, p.depth));
@@ -248,6 +254,15 @@ void dot_columns(const GemmArgs& g, const Plan& p, const Buffers& buffers, int64
 
 }  // namespace
 
+KnobSizes gemm_knobs(const GemmArgs& args) {
+  const GemmArgs g = orient(args);
+  const Plan p = plan(g);
+  const bool is_shared = g.num_threads > 1, is_blocked = !p.dots && !p.direct;
+  return {static_cast<uint8_t>(is_blocked && g.k > kTurnedDepths.front() ? kTurnedDepths.size() + 1 : 1),
+          static_cast<uint8_t>(is_blocked && g.n > kPanel ? kTurnedPanelBytes.size() + 1 : 1),
+          is_shared ? kGridPositions : uint8_t{1}, is_shared ? kThreadPositions : uint8_t{1}};
+}
+
 size_t gemm_scratch_bytes(const GemmArgs& args) {
   const Plan p = plan(orient(args));
   return carve(p, reinterpret_cast<void*>(uintptr_t{64})).bytes * static_cast<size_t>(max64(args.num_threads, 1));
@@ -262,7 +277,8 @@ void gemm(const GemmArgs& args) {
   const double items = static_cast<double>(g.batch), depth = static_cast<double>(max64(g.k, 1));
   const double flops = 2.0 * items * static_cast<double>(g.m) * static_cast<double>(g.n) * depth;
   const double elements = items * depth * static_cast<double>(g.m + g.n);
-  const int threads = worth_threads(flops / 150e3 + elements * 4.0 / 40e3, g.num_threads);
+  const int worth = worth_threads(flops / 150e3 + elements * 4.0 / 40e3, g.num_threads);
+  const int threads = turned_threads(g.knobs, kGemmThreads, g.num_threads, worth);
   parallel(threads, [&](int thread, int count) {
     const Buffers buffers = carve(p, static_cast<char*>(g.scratch) + each * static_cast<size_t>(thread));
     const auto run = [&](int64_t item, Range rows, Range columns) {
@@ -280,7 +296,8 @@ void gemm(const GemmArgs& args) {
       return;
     }
     const double row_bytes = 4.0 * depth * kMaxRows, column_bytes = 4.0 * depth * kPanel;
-    const Rectangle mine = share_grid(p.dots ? 1 : p.blocks, panels, row_bytes, column_bytes, thread, count);
+    const Rectangle mine =
+        turned_grid(g.knobs, kGemmGrid, p.dots ? 1 : p.blocks, panels, row_bytes, column_bytes, thread, count);
     for (int64_t item = 0; item < g.batch; ++item) run(item, mine.rows, mine.columns);
   });
 }

@@ -1,6 +1,7 @@
 // Batched matrix products of two operands that are only known at run time.
 #pragma once
 
+#include "knobs.h"
 #include "types.h"
 
 namespace aotpack::kernels {
@@ -22,9 +23,14 @@ struct GemmArgs {
   int64_t y_batch, y_row, y_col;
   int num_threads;
   void* scratch;  // gemm_scratch_bytes of it, any alignment
+  Knobs knobs = {};
 };
 
-// Depends on the sizes, the strides, the dtype and num_threads; the pointers are not looked at.
+// What is turned: depth, bytes of b at a time, how the grid is shared, threads.
+enum GemmKnob : int { kGemmDepth, kGemmBytes, kGemmGrid, kGemmThreads };
+KnobSizes gemm_knobs(const GemmArgs& args);
+
+// Depends on the sizes, the strides, the dtype, num_threads and the knobs; the pointers are not looked at.
 size_t gemm_scratch_bytes(const GemmArgs& args);
 void gemm(const GemmArgs& args);
 

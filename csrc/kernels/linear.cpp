@@ -1,43 +1,13 @@
 #include "linear.h"
 
 #include "epilogue.h"
+#include "linear_plan.h"
 #include "parallel.h"
 
 namespace aotpack::kernels {
 namespace {
 
-constexpr int64_t kWholeDepth = 1024;               // of k: up to here sums stay in registers from beginning to end
-constexpr int64_t kPieceDepth = 768;                // otherwise k is cut into pieces of about this; each begins at zero
 constexpr int64_t kStageStride = kWholeDepth + 16;  // not a multiple of a page: rows fall into different cache sets
-constexpr int64_t kMaxPanels = 12;                  // panels that share a staged tile of rows
-constexpr int64_t kPartialPanels = 8;               // the same where partial sums are kept on the stack
-constexpr int64_t kPanelBytes = 640 << 10;          // of B at a time, so that it stays in the second-level cache
-constexpr int64_t kReuse = 16;                      // row tiles that go by before the next piece of k
-
-struct Plan {
-  bool stage;      // rows are copied (and widened) before use
-  int64_t depth;   // of k at a time
-  int64_t panels;  // at a time
-  int64_t tiles;   // at a time
-};
-
-Plan plan(const LinearArgs& g, DType y_dtype, int64_t tiles, int64_t panels) {
-  Plan p;
-  // Rows a multiple of 2 KiB apart evict each other from a set-associative cache.
-  const bool aliasing = g.m > 6 && g.k >= 256 && (g.x_stride * 4) % 2048 == 0;
-  p.stage = g.dtype != DType::f32 || aliasing;
-  p.depth = max64(1, g.k <= kWholeDepth ? g.k : round_up(ceil_div(g.k, ceil_div(g.k, kPieceDepth)), 16));
-  const int64_t bytes = p.depth * kPanel * static_cast<int64_t>(dtype_size(g.dtype));
-  p.panels = max64(1, min64(min64(panels, kMaxPanels), kPanelBytes / bytes));
-  // A single tile passes over B only once: panel by panel, as it lies in memory.
-  if (tiles == 1 && !p.stage && p.depth < g.k) p.panels = 1;
-  p.tiles = tiles;
-  if (p.depth < g.k) {
-    p.tiles = min64(tiles, y_dtype == DType::f32 ? kReuse : kReuse / 4);
-    if (y_dtype != DType::f32) p.panels = min64(p.panels, kPartialPanels);
-  }
-  return p;
-}
 
 // The tiles of one thread.
 class Block {
@@ -47,7 +17,7 @@ class Block {
         y_dtype_(y_dtype),
         all_tiles_(all_tiles),
         mine_(mine),
-        p_(plan(g, y_dtype, mine.rows.end - mine.rows.begin, mine.columns.end - mine.columns.begin)) {}
+        p_(linear_plan(g, y_dtype, mine.rows.end - mine.rows.begin, mine.columns.end - mine.columns.begin)) {}
 
   void run() {
     for (int64_t panel = mine_.columns.begin; panel < mine_.columns.end; panel += p_.panels) {
@@ -119,8 +89,8 @@ class Block {
   const DType y_dtype_;
   const int64_t all_tiles_;
   const Rectangle mine_;
-  const Plan p_;
-  alignas(64) float bias_[kMaxPanels][kPanel];
+  const LinearPlan p_;
+  alignas(64) float bias_[kMostPanels][kPanel];
   alignas(64) float staged_[kMaxRows * kStageStride];
   alignas(64) float partial_[kReuse / 4 * kMaxRows * kPartialPanels * kPanel];
 };
@@ -129,11 +99,12 @@ void run(const LinearArgs& g, DType y_dtype) {
   if (g.m <= 0 || g.n <= 0) return;
   const double element = static_cast<double>(dtype_size(g.dtype)), depth = static_cast<double>(max64(g.k, 1));
   const double columns = static_cast<double>(g.n), mnk = static_cast<double>(g.m) * columns * depth;
-  const int threads = worth_threads(2.0 * mnk / 200e3 + columns * depth * element / 40e3, g.num_threads);
+  const int worth = worth_threads(2.0 * mnk / 200e3 + columns * depth * element / 40e3, g.num_threads);
+  const int threads = turned_threads(g.knobs, kLinearThreads, g.num_threads, worth);
   const int64_t tiles = row_tiles(g.m), panels = ceil_div(g.n, kPanel);
   parallel(threads, [&](int thread, int count) {
-    const Rectangle mine =
-        share_grid(tiles, panels, element * depth * kMaxRows, element * depth * kPanel, thread, count);
+    const Rectangle mine = turned_grid(g.knobs, kLinearGrid, tiles, panels, element * depth * kMaxRows,
+                                       element * depth * kPanel, thread, count);
     if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
       Block(g, y_dtype, tiles, mine).run();
     }
@@ -141,6 +112,14 @@ void run(const LinearArgs& g, DType y_dtype) {
 }
 
 }  // namespace
+
+KnobSizes linear_knobs(const LinearArgs& g) {
+  const bool is_shared = g.num_threads > 1;
+  return {static_cast<uint8_t>(g.k > kLinearDepths.front() ? kLinearDepths.size() + 1 : 1),
+          static_cast<uint8_t>(g.n > kPanel ? kLinearPanelBytes.size() + 1 : 1),
+          is_shared ? kGridPositions : uint8_t{1}, static_cast<uint8_t>(g.dtype == DType::f32 ? 2 : 1),
+          is_shared ? kThreadPositions : uint8_t{1}};
+}
 
 void linear(const LinearArgs& args) { run(args, args.dtype); }
 void linear_to_float(const LinearArgs& args) { run(args, DType::f32); }

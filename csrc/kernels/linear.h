@@ -1,6 +1,7 @@
 // Y = act(x @ B + bias + residual) with a constant B that was packed at build time.
 #pragma once
 
+#include "knobs.h"
 #include "types.h"
 
 namespace aotpack::kernels {
@@ -19,7 +20,11 @@ struct LinearArgs {
   void* y;  // [m, n]; must not overlap x
   int64_t y_stride;
   int num_threads;  // at most so many are used
+  Knobs knobs = {};
 };
+
+// Depth, bytes of B at a time, how the grid is shared, staging, threads (linear_plan.h).
+KnobSizes linear_knobs(const LinearArgs& args);
 
 void linear(const LinearArgs& args);
 // The same with y in float whatever dtype is; there must be no residual.

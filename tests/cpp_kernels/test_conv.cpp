@@ -1,6 +1,7 @@
 #include <array>
 
 #include "conv.h"
+#include "turns.h"
 #include "util.h"
 
 namespace aotpack::kernels::test {
@@ -156,7 +157,7 @@ ConvArgs arguments(const Shape& s, DType dtype) {
 }
 
 void check(const Shape& s, DType dtype, Act act = Act::none, bool bias = true, bool residual = false, int threads = 2,
-           int64_t offset = 0) {
+           int64_t offset = 0, Knobs knobs = {}) {
   const auto out = output_of(s);
   if (out[0] < 0 || out[1] < 0 || out[2] < 0) return;
   const int64_t taps = s.kernel[0] * s.kernel[1] * s.kernel[2], outputs = s.n * out[0] * out[1] * out[2] * s.oc;
@@ -168,6 +169,7 @@ void check(const Shape& s, DType dtype, Act act = Act::none, bool bias = true, b
                            std::to_string(s.padding[2]) + " dilation " + std::to_string(s.dilation[2]) +
                            (s.transposed ? " transposed" : "") + (s.winograd ? " winograd" : "") + dtype_name(dtype);
   CAPTURE(what);
+  CAPTURE(knobs.bits);
   const Buffer x = Buffer::random(dtype, s.n * s.in[0] * s.in[1] * s.in[2] * s.c, offset);
   const Buffer w = Buffer::random(dtype, s.oc * (s.c / s.groups) * taps);
   const Buffer packed = pack(s, w);
@@ -181,6 +183,7 @@ void check(const Shape& s, DType dtype, Act act = Act::none, bool bias = true, b
   a.act = act;
   a.y = y.data();
   a.num_threads = threads;
+  a.knobs = knobs;
   // Whatever was in the scratch must not matter.
   std::vector<unsigned char> scratch(conv_scratch_bytes(a), 0xff);
   a.scratch = scratch.data();
@@ -402,6 +405,24 @@ TEST_CASE("conv: Winograd keeps the digits, and gives the same ones with any num
     CHECK(error <= 2e-6 * greatest);
     CHECK(results[0] == results[1]);
     CHECK(results[0] == results[2]);
+  }
+}
+
+TEST_CASE("conv: every position of every knob") {
+  Shape winograd = conv2d(40, 70, 1, 19, 15, 3, 1, 1);
+  winograd.winograd = true;
+  const Shape shapes[] = {conv2d(40, 170, 1, 9, 11, 3, 1, 1),        conv2d(3, 70, 1, 13, 19, 7, 2, 3),
+                          conv2d(300, 70, 1, 5, 7, 1, 1, 0),         conv2d(24, 80, 2, 9, 7, 3, 2, 1),
+                          conv2d(16, 40, 1, 5, 7, 4, 2, 1, 1, true), winograd};
+  for (const Shape& s : shapes) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      if (s.winograd && dtype != DType::f32) continue;
+      ConvArgs a = arguments(s, dtype);
+      a.num_threads = dtype == DType::f32 ? 4 : 3;
+      for (const Knobs knobs : turns_of(conv_knobs(a))) {
+        check(s, dtype, Act::relu, true, true, a.num_threads, 1, knobs);
+      }
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include "gemm.h"
 #include "gemm_plain.h"
 #include "rounding.h"
+#include "turns.h"
 #include "util.h"
 
 namespace aotpack::kernels::test {
@@ -33,6 +34,7 @@ struct Case {
   int64_t pad = 0, step = 1, offset = 0;
   bool repeat_a = false, repeat_b = false;
   int threads = 2;
+  Knobs knobs = {};
 };
 
 void check(const Case& c) {
@@ -46,6 +48,7 @@ void check(const Case& c) {
   CAPTURE(c.bias);
   CAPTURE(c.step);
   CAPTURE(static_cast<int>(c.dtype));
+  CAPTURE(c.knobs.bits);
   const Matrix ma = layout(c.batch, c.m, c.k, c.ta, c.pad, c.repeat_a, c.step);
   const Matrix mb = layout(c.batch, c.k, c.n, c.tb, c.pad, c.repeat_b, c.step);
   const Matrix my = layout(c.batch, c.m, c.n, c.ty, c.pad, false, c.step);
@@ -59,7 +62,7 @@ void check(const Case& c) {
   GemmArgs g = {c.dtype,  c.batch, c.m,       c.n,      c.k,    a.data(), ma.batch,
                 ma.row,   ma.col,  b.data(),  mb.batch, mb.row, mb.col,   c.bias == 0 ? nullptr : bias.data(),
                 mi.batch, mi.row,  mi.col,    c.alpha,  c.beta, y.data(), my.batch,
-                my.row,   my.col,  c.threads, nullptr};
+                my.row,   my.col,  c.threads, nullptr,  c.knobs};
   std::vector<unsigned char> scratch(gemm_scratch_bytes(g), 0xff);
   g.scratch = scratch.data();
   gemm(g);
@@ -114,6 +117,30 @@ TEST_CASE("gemm: several pieces of k, aliasing rows, many threads") {
 }
 
 // Of the sums of 50000 products, of their root mean square: one after the other they are off by 4e-6.
+TEST_CASE("gemm: every position of every knob") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const Case& c :
+         {Case{dtype, 1, 17, 67, 1100}, Case{dtype, 3, 15, 70, 200, true, false, false, 0.5f, 2.0f, 1},
+          Case{dtype, 1, 3, 140, 230, false, true}, Case{dtype, 2, 2, 300, 40, false, false, false, 1, 1, 2},
+          Case{dtype, 1, 29, 420, 40, false, true, true, 1, 0, 0, 1, 1, 1}}) {
+      const int threads = c.batch == 1 ? 4 : 3;
+      GemmArgs g = {};
+      g.dtype = dtype;
+      g.batch = c.batch;
+      g.m = c.m;
+      g.n = c.n;
+      g.k = c.k;
+      g.num_threads = threads;
+      for (const Knobs knobs : turns_of(gemm_knobs(g))) {
+        Case turned = c;
+        turned.knobs = knobs;
+        turned.threads = threads;
+        check(turned);
+      }
+    }
+  }
+}
+
 TEST_CASE("gemm: rounding does not grow with the depth") {
   for (const int64_t m : {2, 14, 40}) {
     const int64_t n = 48, k = 50000;

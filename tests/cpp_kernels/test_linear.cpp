@@ -1,5 +1,6 @@
 #include "linear.h"
 #include "rounding.h"
+#include "turns.h"
 #include "util.h"
 
 namespace aotpack::kernels::test {
@@ -12,6 +13,7 @@ struct Case {
   bool bias, residual;
   int64_t x_pad = 0, y_pad = 0, offset = 0;
   int threads = 2;
+  Knobs knobs = {};
 };
 
 Buffer pack(const Buffer& b, int64_t k, int64_t n) {
@@ -29,6 +31,7 @@ void check(const Case& c) {
   CAPTURE(c.k);
   CAPTURE(static_cast<int>(c.dtype));
   CAPTURE(static_cast<int>(c.act));
+  CAPTURE(c.knobs.bits);
   const int64_t x_stride = c.k + c.x_pad, y_stride = c.n + c.y_pad, r_stride = c.n + 2 * c.y_pad;
   const auto extent = [](int64_t rows, int64_t stride, int64_t columns) {
     return rows == 0 ? 0 : (rows - 1) * stride + columns;
@@ -40,7 +43,7 @@ void check(const Case& c) {
   const Buffer residual = Buffer::random(c.dtype, extent(c.m, r_stride, c.n), c.offset);
   Buffer y = Buffer::filled(c.dtype, extent(c.m, y_stride, c.n), -77.0f, c.offset);
   linear({c.dtype, c.m, c.n, c.k, x.data(), x_stride, packed.data(), c.bias ? bias.data() : nullptr,
-          c.residual ? residual.data() : nullptr, r_stride, c.act, y.data(), y_stride, c.threads});
+          c.residual ? residual.data() : nullptr, r_stride, c.act, y.data(), y_stride, c.threads, c.knobs});
   int64_t wrong = 0;
   for (int64_t i = 0; i < c.m; ++i) {
     for (int64_t j = 0; j < c.n; ++j) {
@@ -87,6 +90,24 @@ TEST_CASE("linear: long sums, rows that alias in the cache, many threads") {
     check({dtype, 40, 300, 4500, Act::none, true, true, 0, 0, 0, 4});
     check({dtype, 1, 257, 5000, Act::silu, true, false, 0, 0, 0, 4});
     check({dtype, 300, 10, 700, Act::tanh, true, false, 0, 0, 0, 5});
+  }
+}
+
+TEST_CASE("linear: every position of every knob") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const Case& c :
+         {Case{dtype, 1, 65, 700, Act::relu, true, true}, Case{dtype, 17, 67, 1100, Act::none, true, true},
+          Case{dtype, 31, 450, 40, Act::gelu, true, false, 3, 1, 1, 3},
+          Case{dtype, 15, 70, 1536, Act::none, false, true, 0, 0, 0, 4},
+          Case{dtype, 0, 5, 4, Act::none, true, false}}) {
+      const KnobSizes sizes =
+          linear_knobs({dtype, c.m, c.n, c.k, nullptr, 0, nullptr, nullptr, nullptr, 0, c.act, nullptr, 0, c.threads});
+      for (const Knobs knobs : turns_of(sizes)) {
+        Case turned = c;
+        turned.knobs = knobs;
+        check(turned);
+      }
+    }
   }
 }
 
