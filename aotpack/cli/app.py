@@ -16,6 +16,7 @@ from aotpack.cli.pack import pack
 from aotpack.cli.run import run
 from aotpack.cli.split import split
 from aotpack.cli.train import train
+from aotpack.cli.tune import tune
 from aotpack.cli.unpack import unpack
 from aotpack.cli.verify import verify
 
@@ -30,7 +31,7 @@ app = typer.Typer(
     "Exit codes: 0 success, 1 failure, 2 usage error. With `--json` a command prints exactly one JSON object.",
 )
 
-for _command in (build, pack, unpack, export_weights, train, split, run, bench, inspect, verify, doctor):
+for _command in (build, pack, unpack, export_weights, train, split, tune, run, bench, inspect, verify, doctor):
     app.command(name=_command.__name__.replace("_", "-"), no_args_is_help=_command is not doctor)(_command)
 app.add_typer(cache)
 

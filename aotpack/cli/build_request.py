@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import os
 import sys
@@ -51,12 +52,16 @@ class BuildRequest:
     sources: bool
     jobs: int | None
     opt_level: int | None
+    tune: str = "none"
 
     def __post_init__(self) -> None:
         if self.select not in ("declared", "tightest"):
             raise typer.BadParameter(f"{self.select!r} is invalid: use declared or tightest", param_hint="'--select'")
         if self.code_only and self.weights:
             raise typer.BadParameter("a code-only archive contains no weights", param_hint="'--weights'")
+        if self.code_only and self.tune != "none":
+            text = "a code-only archive cannot run: tune what `aotpack pack` makes of it, with `aotpack tune`"
+            raise typer.BadParameter(text, param_hint="'--tune'")
         if self.source.endswith(".onnx"):
             if self.weights:
                 raise typer.BadParameter("the ONNX model already contains its weights", param_hint="'--weights'")
@@ -99,6 +104,7 @@ class BuildResult:
         seconds: how long the capture took.
         checked: whether the check was asked for.
         code_only: whether the archive has no weights.
+        tuning: what tuning did (`tune_built`); None: it was not asked for.
     """
 
     report: BuildReport
@@ -106,16 +112,19 @@ class BuildResult:
     seconds: float
     checked: bool
     code_only: bool = False
+    tuning: dict[str, Any] | None = None
 
     def print_json(self) -> None:
         """Prints one JSON object on stdout."""
         from aotpack.cli.common import print_json
 
         result = self.report.to_dict()
-        print_json(result | {"seconds": {"capture": self.seconds} | dict(result["seconds"]), "notes": self.notes})
+        seconds = {"capture": self.seconds} | dict(result["seconds"])
+        print_json(result | {"seconds": seconds, "notes": self.notes, "tuning": self.tuning})
 
     def print_text(self, *, explain: bool) -> None:
         """Prints the notes on stderr and the archive on stdout; `explain` adds what each pass changed."""
+        from aotpack.cli.build_tuning import print_tuning
         from aotpack.cli.common import format_bytes, format_seconds, stderr_console, stdout_console
         from aotpack.cli.notes import print_choices, print_code_only, print_host_steps, print_notes, print_unchecked
         from aotpack.cli.passes import print_passes
@@ -126,6 +135,8 @@ class BuildResult:
         print_choices(stderr_console(), report.triton_configs)
         if self.checked:
             print_unchecked(stderr_console(), report.check.skipped, report.check.open)
+        if self.tuning is not None:
+            print_tuning(stderr_console(), self.tuning)
         if explain:
             print_passes(stdout_console(), report.to_dict()["passes"])
         total = format_seconds(self.seconds + sum(report.seconds.values()))
@@ -143,6 +154,7 @@ def execute(request: BuildRequest) -> BuildResult:
         AotpackError: the capture or the build failed.
         OSError: the output cannot be written.
     """
+    from aotpack.cli.build_tuning import tune_built
     from aotpack.cli.common import stderr_console
     from aotpack.cli.kernels import kernels_registered
     from aotpack.cli.notes import notes_of
@@ -193,7 +205,15 @@ def execute(request: BuildRequest) -> BuildResult:
             ),
             progress=phases,
         )
-    return BuildResult(report, notes, seconds, request.check or request.code_only, request.code_only)
+        tuning = None
+        if request.tune != "none":
+            began = time.perf_counter()
+            phases("tune", None, request.tune)
+            tuning = tune_built(report.path, request.tune, seconds + sum(report.seconds.values()))
+            report.seconds["tune"] = time.perf_counter() - began
+            phases("tune", report.seconds["tune"], request.tune)
+            report = dataclasses.replace(report, size=report.path.stat().st_size)
+    return BuildResult(report, notes, seconds, request.check or request.code_only, request.code_only, tuning)
 
 
 def _captured_onnx(request: BuildRequest, path: Path, variants: Any) -> Any:

@@ -149,6 +149,7 @@ def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
 
     from aotpack.archive import encode_manifest
     from aotpack.archive.description import read_description
+    from aotpack.archive.tuning import read_tunings
     from aotpack.cli.kept import kept_for_backwards
 
     manifest = json.loads(encode_manifest(reader.manifest))
@@ -167,6 +168,7 @@ def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
         "module_bytes": _bytes_below(reader.manifest, "modules/"),
         "source_bytes": _bytes_below(reader.manifest, "sources/"),
         "kept_for_backward": {name: kept.to_dict() for name, kept in kept_for_backwards(reader.manifest).items()},
+        "tuning": [dataclasses.asdict(tuning) for tuning in read_tunings(reader)],
         "passes": _passes(reader),
         "programs": None if description is None else programs,
         **manifest,
@@ -218,6 +220,7 @@ def _print_head(console: Console, reader: ArchiveReader) -> None:
     table.add_row("targets", ", ".join(manifest.targets))
     if len(manifest.devices) > 1:
         table.add_row("devices", ", ".join(manifest.devices))
+    table.add_row("tuned", _tuned(reader))
     table.add_row("format", f"version {manifest.format_version}")
     for key, value in manifest.producer.items():
         table.add_row(key, value)
@@ -229,6 +232,17 @@ def _updatable(manifest: Manifest) -> str:
         return "no: frozen"
     folded = len(manifest.weights.fold.results) if manifest.weights.fold is not None else 0
     return f"yes: {len(manifest.weights.tensors)} tensors, {folded} constants folded from them"
+
+
+def _tuned(reader: ArchiveReader) -> str:
+    from aotpack.archive.tuning import read_tunings
+
+    found = [
+        f"{len(tuning.choices)} kernels for {tuning.threads} thread{'s' if tuning.threads > 1 else ''} of "
+        f"{tuning.target} on {tuning.processor}"
+        for tuning in read_tunings(reader)
+    ]
+    return "; ".join(found) or "no"
 
 
 def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:

@@ -6,7 +6,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <iterator>
 #include <new>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -136,6 +138,39 @@ std::vector<std::tuple<uint32_t, uint32_t, uint64_t, uint64_t>> profile(const Ru
   return events;
 }
 
+// Site, kernel, target, numbers, choice, positions and nanoseconds of what the last call recorded.
+using Site =
+    std::tuple<uint64_t, std::string, std::string, std::vector<int64_t>, uint32_t, std::vector<uint32_t>, uint64_t>;
+std::vector<Site> sites(const Runner& self) {
+  std::vector<Site> found;
+  const bool ok = self.with_context([&](aotpack_context* context) -> aotpack_status* {
+    for (size_t i = 0; i < aotpack_context_site_count(context); ++i) {
+      const aotpack_site& site = *aotpack_context_site(context, i);
+      found.emplace_back(site.site, site.kernel, site.target,
+                         std::vector<int64_t>(site.numbers, site.numbers + site.num_numbers), site.choice,
+                         std::vector<uint32_t>(std::begin(site.positions), std::end(site.positions)), site.nanoseconds);
+    }
+    return nullptr;
+  });
+  if (!ok) throw nb::python_error();
+  return found;
+}
+
+void set_choices(const Runner& self, const std::vector<std::pair<uint64_t, uint32_t>>& choices, bool record) {
+  std::vector<aotpack_choice> given;
+  for (const auto& [site, choice] : choices) given.push_back({site, choice, 0});
+  const bool ok = self.with_context([&](aotpack_context* context) {
+    return aotpack_context_set_choices(context, given.data(), given.size(), record);
+  });
+  if (!ok) throw nb::python_error();
+}
+
+void clear_choices(const Runner& self) {
+  if (!self.with_context([](aotpack_context* context) { return aotpack_context_clear_choices(context); })) {
+    throw nb::python_error();
+  }
+}
+
 nb::bytes manifest(const Runner& self) {
   size_t length = 0;
   const char* text = aotpack_model_manifest(self.loaded()->model(), &length);
@@ -177,6 +212,9 @@ void bind_runner(nb::module_& module) {
           },
           "enabled"_a)
       .def("_profile", profile)
+      .def("_set_choices", set_choices, "choices"_a, "record"_a)
+      .def("_clear_choices", clear_choices)
+      .def("_sites", sites)
       .def_prop_ro("_num_stages",
                    [](const Runner& self) { return aotpack_model_stage_count(self.loaded()->model(), self.entry()); })
       .def("_set_seed",
@@ -233,5 +271,6 @@ NB_MODULE(_native, module) {
   aotpack::python::bind_pipeline(module);
   module.def("abi_version", &aotpack_abi_version, "The version of the C ABI.");
   module.def("version", &aotpack_version, "The version of the runtime library.");
+  module.def("host_processor", &aotpack_host_processor, "The processor of this host, as tuned archives name it.");
   module.def("host_target", &aotpack_host_target, "The best target that this host supports.");
 }

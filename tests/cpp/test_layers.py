@@ -22,7 +22,7 @@ LAYERS: dict[str, set[str]] = {
     "hal": {"base", "host", "manifest"},
     "hal/cpu": {"base", "hal", "host"},
     "hal/cuda": {"base", "hal", "host"},
-    "model": {"archive", "base", "hal", "hal/cpu", "hal/cuda", "manifest"},
+    "model": {"archive", "base", "hal", "hal/cpu", "hal/cuda", "host", "manifest"},
     "call": {"base", "hal", "host", "manifest", "model", "safetensors"},
     "update": {"base", "call", "hal", "manifest", "model"},
     "pipeline": {"base", "call", "host", "model"},

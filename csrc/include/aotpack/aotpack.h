@@ -298,6 +298,46 @@ AOTPACK_API size_t aotpack_context_profile_count(const aotpack_context* context)
 /* Valid until the next call; NULL for an index out of range. */
 AOTPACK_API const aotpack_profile_event* aotpack_context_profile_event(const aotpack_context* context, size_t index);
 
+/* ---- tuning ---------------------------------------------------------------------------------------------------- */
+
+/* Kernels may have several ways to do the same work; an archive says which one each takes on a processor, where it has
+ * been tuned there (docs/tuning.md). These are the functions with which `aotpack tune` finds out. */
+
+/* The way that a site, all calls of a kernel with the same sizes, goes. */
+typedef struct aotpack_choice {
+  uint64_t site;
+  uint32_t choice; /* 0: what the kernel chooses by itself */
+  uint32_t reserved;
+} aotpack_choice;
+
+/* One call of a kernel that has several ways. */
+typedef struct aotpack_site {
+  size_t struct_size;
+  uint64_t site;
+  const char* kernel;     /* its name */
+  const char* target;     /* of the module */
+  const int64_t* numbers; /* num_numbers: sizes and the like, for people */
+  uint32_t num_numbers;
+  uint32_t choice;      /* the way that it went */
+  uint8_t positions[8]; /* for each four bits of a choice, the lowest first: how many values there are to try; 0: 1 */
+  uint64_t nanoseconds;
+} aotpack_site;
+
+/* The processor of this host, as archives name the one on which they were tuned: "GenuineIntel-6-207-2". Empty where
+ * the system does not tell. */
+AOTPACK_API const char* aotpack_host_processor(void);
+/* From now on, calls of this context on the CPU go these ways instead of the archive's; sites that are not among
+ * `choices` go as 0. With `record`, they record how long each kernel took. INVALID_ARGUMENT for a site that is there
+ * twice. */
+AOTPACK_API aotpack_status* aotpack_context_set_choices(aotpack_context* context, const aotpack_choice* choices,
+                                                        size_t count, bool record);
+/* Back to the archive's choices. */
+AOTPACK_API aotpack_status* aotpack_context_clear_choices(aotpack_context* context);
+/* What the last call recorded, in the order of the kernels; at most 65,536. */
+AOTPACK_API size_t aotpack_context_site_count(const aotpack_context* context);
+/* Valid until the next call; NULL for an index out of range. */
+AOTPACK_API const aotpack_site* aotpack_context_site(const aotpack_context* context, size_t index);
+
 /* Copies a tensor into another of the same dtype and sizes, with any strides that do not overlap; each may be on the
  * CPU or on a device. Returns when the copy is complete. Work of other streams on the tensors must have ended before.
  */

@@ -1,6 +1,6 @@
 /* The structs of DLPack 1.0 (major 1, minor 0), declared here so that the runtime needs no third-party header.
- * Layout per https://github.com/dmlc/dlpack (Apache-2.0); csrc/runtime/base/dlpack_layout.cpp freezes it by static_assert.
- * Skipped when the real header is already included. */
+ * Layout per https://github.com/dmlc/dlpack (Apache-2.0); csrc/runtime/base/dlpack_layout.cpp freezes it by
+ * static_assert. Skipped when the real header is already included. */
 #pragma once
 
 #ifndef DLPACK_DLPACK_H_

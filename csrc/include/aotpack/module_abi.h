@@ -194,6 +194,40 @@ typedef int32_t (*aotpack_import_provide_fn)(void* runtime, const aotpack_module
  * list, too. */
 #define AOTPACK_PROVIDER_IMPORTS(X) X(provide)
 
+/* Kernels may have several ways to do the same work, of which the fastest depends on the processor, the sizes and the
+ * number of threads. A *site* stands for all calls of a kernel with the same sizes in modules of one target. Its number
+ * and the meaning of its choices are the module's: the runtime hands back what the module has recorded. */
+
+/* The way that a site goes. Any choice is valid; 0 is what the kernel chooses by itself, as at sites without one. */
+typedef struct aotpack_module_choice {
+  uint64_t site;
+  uint32_t choice;
+  uint32_t reserved; /* 0 */
+} aotpack_module_choice;
+
+/* What a module records of one call of a kernel. */
+typedef struct aotpack_module_site {
+  size_t struct_size;
+  uint64_t site;
+  const char* kernel;     /* its name */
+  const int64_t* numbers; /* num_numbers: the sizes and the like that the site is about; for people */
+  uint32_t num_numbers;
+  uint32_t choice;      /* the way that it went */
+  uint8_t positions[8]; /* for each four bits of a choice, the lowest first: how many values there are to try; 0: 1 */
+  uint64_t nanoseconds;
+} aotpack_module_site;
+
+/* "record" of a tuning: called after a kernel, on the thread that called `run`, outside of parallel regions. */
+typedef void (*aotpack_module_record_fn)(void* recorder, const aotpack_module_site* site);
+
+typedef struct aotpack_module_tuning {
+  size_t struct_size;
+  const aotpack_module_choice* choices; /* by ascending site, each once */
+  uint64_t num_choices;
+  aotpack_module_record_fn record; /* NULL: nothing is recorded */
+  void* recorder;
+} aotpack_module_tuning;
+
 typedef struct aotpack_module_call {
   size_t struct_size;
   void* runtime;                          /* passed back as the first argument of every import */
@@ -212,6 +246,10 @@ typedef struct aotpack_module_call {
   aotpack_module_device device;                  /* where the module runs; `alloc` gives memory of this device */
   const aotpack_module_asset* assets;            /* num_assets, in the order of asset_names */
   uint64_t features;                             /* AOTPACK_MODULE_FEATURE_* that the runtime provides */
+
+  /* Of runtimes since 2026-11-27; `struct_size` says whether it is there. */
+
+  const aotpack_module_tuning* tuning; /* NULL: every kernel chooses by itself */
 } aotpack_module_call;
 
 typedef struct aotpack_module {

@@ -7,6 +7,7 @@
 #include "ops/common.h"
 #include "ops/pack.h"
 #include "trace.h"
+#include "tuned.h"
 
 using namespace aotpack::module;
 namespace kernels = aotpack::kernels;
@@ -110,6 +111,34 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
   args.act = act;
   args.y = y->data;
   args.num_threads = call.num_threads();
+  const TunedCall tuned("conv",
+                        {static_cast<int64_t>(args.dtype),
+                         args.n,
+                         args.c,
+                         args.oc,
+                         args.groups,
+                         args.in[0],
+                         args.in[1],
+                         args.in[2],
+                         args.out[0],
+                         args.out[1],
+                         args.out[2],
+                         args.kernel[0],
+                         args.kernel[1],
+                         args.kernel[2],
+                         args.stride[0],
+                         args.stride[1],
+                         args.stride[2],
+                         args.dilation[0],
+                         args.dilation[1],
+                         args.dilation[2],
+                         args.transposed,
+                         args.winograd,
+                         args.planar,
+                         static_cast<int64_t>(act),
+                         residual != nullptr},
+                        [&] { return kernels::conv_knobs(args); });
+  args.knobs = tuned.knobs();
   Scratch scratch(static_cast<int64_t>(kernels::conv_scratch_bytes(args)));
   args.scratch = scratch.get();
   kernels::conv(args);

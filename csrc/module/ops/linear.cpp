@@ -5,6 +5,7 @@
 #include "ops/common.h"
 #include "ops/strided_rows.h"
 #include "trace.h"
+#include "tuned.h"
 
 using namespace aotpack::module;
 namespace kernels = aotpack::kernels;
@@ -41,6 +42,11 @@ void aoti_torch_cpu_packed_linear(AotpackTensor x, AotpackTensor weight, Aotpack
   args.y = y->data;
   args.y_stride = out_features;
   args.num_threads = call.num_threads();
+  const TunedCall tuned("linear",
+                        {static_cast<int64_t>(args.dtype), args.m, args.n, args.k, args.x_stride == args.k, act,
+                         args.residual != nullptr},
+                        [&] { return kernels::linear_knobs(args); });
+  args.knobs = tuned.knobs();
   kernels::linear(args);
   *ret0 = y.release();
 }

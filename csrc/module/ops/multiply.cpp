@@ -7,6 +7,7 @@
 #include "kernels/gemm_plain.h"
 #include "ops/common.h"
 #include "shim.h"
+#include "tuned.h"
 
 namespace aotpack::module {
 namespace {
@@ -132,6 +133,13 @@ void multiply(Tensor* out, Tensor* added, Tensor* first, Tensor* second, double 
   fill<kernels::GemmArgs, void, void>(&args, y, bias, a, b);
   args.alpha = static_cast<float>(alpha);
   args.beta = static_cast<float>(beta);
+  // Of strides, what decides how operands are read.
+  const TunedCall tuned(
+      "gemm",
+      {static_cast<int64_t>(args.dtype), args.batch, args.m, args.n, args.k, args.a_row == 1, args.a_col == 1,
+       args.b_row == 1, args.b_col == 1, args.y_row == 1, args.y_col == 1, added != nullptr},
+      [&] { return kernels::gemm_knobs(args); });
+  args.knobs = tuned.knobs();
   Scratch scratch(static_cast<int64_t>(kernels::gemm_scratch_bytes(args)));
   args.scratch = scratch.get();
   kernels::gemm(args);

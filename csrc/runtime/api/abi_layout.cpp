@@ -35,7 +35,7 @@ static_assert(offsetof(aotpack_module_library_call, num_numbers) == 36);
 static_assert(AOTPACK_MODULE_FEATURE_ASYNC == 1);
 static_assert(AOTPACK_MODULE_FEATURE_HOST_STEPS == 2);
 
-static_assert(sizeof(aotpack_module_call) == 112);
+static_assert(sizeof(aotpack_module_call) == 120);
 static_assert(offsetof(aotpack_module_call, struct_size) == 0);
 static_assert(offsetof(aotpack_module_call, runtime) == 8);
 static_assert(offsetof(aotpack_module_call, imports) == 16);
@@ -51,6 +51,30 @@ static_assert(offsetof(aotpack_module_call, stream) == 80);
 static_assert(offsetof(aotpack_module_call, device) == 88);
 static_assert(offsetof(aotpack_module_call, assets) == 96);
 static_assert(offsetof(aotpack_module_call, features) == 104);
+// The first version 2 had 112 bytes.
+static_assert(offsetof(aotpack_module_call, tuning) == 112);
+
+static_assert(sizeof(aotpack_module_choice) == 16);
+static_assert(offsetof(aotpack_module_choice, site) == 0);
+static_assert(offsetof(aotpack_module_choice, choice) == 8);
+static_assert(offsetof(aotpack_module_choice, reserved) == 12);
+
+static_assert(sizeof(aotpack_module_site) == 56);
+static_assert(offsetof(aotpack_module_site, struct_size) == 0);
+static_assert(offsetof(aotpack_module_site, site) == 8);
+static_assert(offsetof(aotpack_module_site, kernel) == 16);
+static_assert(offsetof(aotpack_module_site, numbers) == 24);
+static_assert(offsetof(aotpack_module_site, num_numbers) == 32);
+static_assert(offsetof(aotpack_module_site, choice) == 36);
+static_assert(offsetof(aotpack_module_site, positions) == 40);
+static_assert(offsetof(aotpack_module_site, nanoseconds) == 48);
+
+static_assert(sizeof(aotpack_module_tuning) == 40);
+static_assert(offsetof(aotpack_module_tuning, struct_size) == 0);
+static_assert(offsetof(aotpack_module_tuning, choices) == 8);
+static_assert(offsetof(aotpack_module_tuning, num_choices) == 16);
+static_assert(offsetof(aotpack_module_tuning, record) == 24);
+static_assert(offsetof(aotpack_module_tuning, recorder) == 32);
 
 static_assert(sizeof(aotpack_module) == 72);
 static_assert(offsetof(aotpack_module, abi_version) == 0);
@@ -106,6 +130,20 @@ static_assert(offsetof(aotpack_profile_event, step) == 8);
 static_assert(offsetof(aotpack_profile_event, kernel) == 12);
 static_assert(offsetof(aotpack_profile_event, begin_ns) == 16);
 static_assert(offsetof(aotpack_profile_event, end_ns) == 24);
+static_assert(sizeof(aotpack_choice) == 16);
+static_assert(offsetof(aotpack_choice, site) == 0);
+static_assert(offsetof(aotpack_choice, choice) == 8);
+static_assert(offsetof(aotpack_choice, reserved) == 12);
+static_assert(sizeof(aotpack_site) == 64);
+static_assert(offsetof(aotpack_site, struct_size) == 0);
+static_assert(offsetof(aotpack_site, site) == 8);
+static_assert(offsetof(aotpack_site, kernel) == 16);
+static_assert(offsetof(aotpack_site, target) == 24);
+static_assert(offsetof(aotpack_site, numbers) == 32);
+static_assert(offsetof(aotpack_site, num_numbers) == 40);
+static_assert(offsetof(aotpack_site, choice) == 44);
+static_assert(offsetof(aotpack_site, positions) == 48);
+static_assert(offsetof(aotpack_site, nanoseconds) == 56);
 static_assert(sizeof(aotpack_backward_info) == 40);
 static_assert(offsetof(aotpack_backward_info, struct_size) == 0);
 static_assert(offsetof(aotpack_backward_info, entry) == 8);

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "call/context.h"
 #include "call/tensor_copy.h"
+#include "host/processor.h"
 #include "model/devices.h"
 #include "model/model.h"
 #include "update/update.h"
@@ -338,6 +339,34 @@ size_t aotpack_context_profile_count(const aotpack_context* context) {
 const aotpack_profile_event* aotpack_context_profile_event(const aotpack_context* context, size_t index) {
   if (index >= aotpack_context_profile_count(context)) return nullptr;
   return &unwrap(context)->profile()->events()[index];
+}
+
+const char* aotpack_host_processor(void) { return aotpack::runtime::processor().c_str(); }
+
+aotpack_status* aotpack_context_set_choices(aotpack_context* context, const aotpack_choice* choices, size_t count,
+                                            bool record) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    require(choices != nullptr || count == 0, "choices is NULL");
+    unwrap(context)->set_choices(choices, count, record);
+  });
+}
+
+aotpack_status* aotpack_context_clear_choices(aotpack_context* context) {
+  return guarded([&] {
+    require(context != nullptr, "context is NULL");
+    unwrap(context)->clear_choices();
+  });
+}
+
+size_t aotpack_context_site_count(const aotpack_context* context) {
+  const auto* trial = context != nullptr ? unwrap(context)->trial() : nullptr;
+  return trial != nullptr ? trial->sites().size() : 0;
+}
+
+const aotpack_site* aotpack_context_site(const aotpack_context* context, size_t index) {
+  if (index >= aotpack_context_site_count(context)) return nullptr;
+  return &unwrap(context)->trial()->sites()[index];
 }
 
 aotpack_status* aotpack_context_to_device(aotpack_context* context, const DLTensor* from,

@@ -71,6 +71,19 @@ SealedFile Archive::code(size_t index) const {
   });
 }
 
+std::string Archive::text(size_t index) const {
+  return with_path(path_.c_str(), [&] {
+    const ContainerEntry& entry = container_.entries[index + 1];
+    if (entry.size > kMaxManifest) malformed(entry.name + " is too large");
+    std::string text(entry.size, 0);
+    map_.read(entry.data_offset, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
+    // Of the copy, which stays what it is if the file changes.
+    const Bytes bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+    check_hashes(index, {sha256(bytes), crc32(bytes)});
+    return text;
+  });
+}
+
 void Archive::check_code(const std::vector<bool>& verified) const {
   if (verify_ == AOTPACK_VERIFY_FULL) return;  // with all other files
   with_path(path_.c_str(), [&] {

@@ -21,6 +21,9 @@ class Archive {
   // The bytes of files[index] of the manifest, below modules/, in memory that cannot change, verified there. Throws
   // TAMPERED_ARCHIVE or what reading throws.
   SealedFile code(size_t index) const;
+  // A copy of files[index], verified. Throws TAMPERED_ARCHIVE, what reading throws, or MALFORMED_ARCHIVE for a file
+  // that is larger than any manifest.
+  std::string text(size_t index) const;
   // That the files below modules/ are what the manifest says, but for those that code() has verified.
   void check_code(const std::vector<bool>& verified) const;
   // After the last of these.

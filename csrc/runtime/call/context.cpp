@@ -130,6 +130,16 @@ void Context::set_profiling(bool enabled) {
   call_.profile = profile_.get();
 }
 
+void Context::set_choices(const aotpack_choice* choices, size_t count, bool records) {
+  const Busy busy(&busy_);
+  trial_ = std::make_unique<Trial>(choices, count, records);
+}
+
+void Context::clear_choices() {
+  const Busy busy(&busy_);
+  trial_ = nullptr;
+}
+
 void Context::set_atomic(bool enabled) {
   const Busy busy(&busy_);
   atomic_ = enabled;
@@ -185,6 +195,7 @@ void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weig
   if (atomic_ || check_finite_) undo.keep(*model_, variant);
   VariantScratch& kept = scratch.variants[index];
   call_.reset();
+  if (trial_ != nullptr) trial_->begin();
   const int32_t num_threads = begin_team(num_threads_);
   if (variant.is_direct) [[likely]] {
     const Step& step = variant.steps.front();
@@ -229,10 +240,22 @@ void Context::launch(const EntryRecord& entry, const Variant& variant, const Ste
                      StepTable* table, uint64_t weights_id, int32_t num_threads) {
   call->runtime = &call_;
   call->num_threads = num_threads;
+  call->tuning = tuning_of(step, num_threads);
   call->output_devices = table->output_devices.data();
   call_.stream = &workspace_.stream();
   if (replays_.run(step, *call, weights_id, table->state_version, &call_, workspace_)) return;
   run_module(entry, variant, step, call, &call_);
+}
+
+const aotpack_module_tuning* Context::tuning_of(const Step& step, int32_t num_threads) {
+  if (trial_ != nullptr && (workspace_.is_host() || step.on_host)) {
+    trial_->begin_step(step.module->target.c_str());
+    return trial_->tuning();
+  }
+  for (const TargetTuning* each : step.tunings) {
+    if (each->threads == num_threads) return &each->tuning;
+  }
+  return nullptr;
 }
 
 void Context::finish(Undo& undo, Cleanup& cleanup) {

@@ -11,6 +11,7 @@
 #include "call/replays.h"
 #include "call/state.h"
 #include "call/steps.h"
+#include "call/trial.h"
 #include "call/undo.h"
 #include "call/workspace.h"
 #include "hal/imports.h"
@@ -48,6 +49,11 @@ class Context {
   // See aotpack_context_set_atomic and aotpack_context_set_check_finite. Refused while a call is running.
   void set_atomic(bool enabled);
   void set_check_finite(bool enabled);
+  // See aotpack_context_set_choices and aotpack_context_clear_choices. Refused while a call is running.
+  void set_choices(const aotpack_choice* choices, size_t count, bool records);
+  void clear_choices();
+  // Of choices that were set; NULL otherwise.
+  const Trial* trial() const noexcept { return trial_.get(); }
   // The events of the last call; NULL where calls are not profiled.
   const Profile* profile() const noexcept { return profile_.get(); }
 
@@ -103,6 +109,8 @@ class Context {
   void finish(Undo& undo, Cleanup& cleanup);
   // Keeps the weights of a call that the caller records: what is recorded reads them whenever it runs.
   void keep_if_captured(const WeightsInUse& weights);
+  // The ways that the kernels of a step go; NULL: as they choose.
+  const aotpack_module_tuning* tuning_of(const Step& step, int32_t num_threads);
   // Calls a module with what all of its calls have.
   void launch(const EntryRecord& entry, const Variant& variant, const Step& step, aotpack_module_call* call,
               StepTable* table, uint64_t weights_id, int32_t num_threads);
@@ -116,6 +124,7 @@ class Context {
   Workspace workspace_;
   Replays replays_;
   std::unique_ptr<Profile> profile_;
+  std::unique_ptr<Trial> trial_;
   CallState call_;
   std::vector<std::unique_ptr<EntryScratch>> scratch_;  // by entry, made at its first call
   State state_;

@@ -56,6 +56,12 @@ Model::Model(const char* path, aotpack_verify verify, FileMap::Mode mode, Device
   entries_.reserve(manifest.entries.size());
   for (const EntryRecord& record : manifest.entries) add_entry(record);
   load_modules();
+  if (device_.is_host()) tunings_ = Tunings(archive_);
+  for (ModelEntry& entry : entries_) {
+    for (Variant& variant : entry.variants) {
+      for (Step& step : variant.steps) step.tunings = tunings_.of(step.module->target);
+    }
+  }
   place_state();
   find_readers();
   archive_.end_loading();

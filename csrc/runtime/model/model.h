@@ -16,6 +16,7 @@
 #include "model/devices.h"
 #include "model/infos.h"
 #include "model/plan.h"
+#include "model/tunings.h"
 #include "model/variant.h"
 #include "model/weights.h"
 
@@ -106,6 +107,7 @@ class Model {
   Archive archive_;
   Assets assets_;  // of the executables
   std::map<ExecutableKey, std::unique_ptr<Executable>> executables_;
+  Tunings tunings_;
   std::vector<ModelEntry> entries_;
   std::vector<aotpack_weight_info> weight_infos_;
   std::vector<uint32_t> state_;

@@ -10,6 +10,7 @@
 #include "manifest/manifest.h"
 #include "model/module_call.h"
 #include "model/plan.h"
+#include "model/tunings.h"
 
 namespace aotpack::runtime {
 
@@ -25,6 +26,8 @@ struct Step {
   std::vector<uint32_t> last_uses;  // values that no later step reads
 
   std::vector<bool> numbers;  // by input: whether it is a number, which modules read in memory of the host
+  std::vector<const TargetTuning*> tunings;  // of its module, on the host
+
   size_t num_inputs = 0;
   size_t num_outputs = 0;
   bool mutates_constants = false;  // then every context needs copies of its own
