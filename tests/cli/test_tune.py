@@ -23,7 +23,9 @@ from aotpack.cli.tuning_search import Known
 from aotpack.runtime._native import host_processor
 from aotpack.spec import CallSpec, TensorLeaf
 from tests.cli.test_commands import invoke, invoke_json
+from tests.runtime.packing.test_pack import weights
 from tests.support.archives import CompileC, Recipe, make_archive, tensor
+from tests.support.safetensors import write_safetensors
 
 # y = x + the choice of site 7. It takes 400 us, which position 2 of the first knob makes 200 and position 1 of the
 # second 280; both together 140. Position 1 of the first takes 600 us.
@@ -216,7 +218,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, cache_dir: Path) -> Path:
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("built")
     (folder / "source.py").write_text(SOURCE)
-    result = invoke("build", folder / "source.py", "-o", folder / "model.aotpack")
+    result = invoke("build", folder / "source.py", "-o", folder / "model.aotpack", "--sources")
     assert result.exit_code == 0, result.output
     return folder / "model.aotpack"
 
@@ -260,6 +262,22 @@ def test_a_build_that_is_not_tuned_says_nothing_of_it(built: Path) -> None:
     assert invoke_json("inspect", built)["tuning"] == []
     with ArchiveReader(built) as reader:
         assert not any("tuning" in file.path for file in reader.manifest.files)
+
+
+def test_unpacking_and_packing_keep_it(built: Path, archive: Callable[[str], Path], tmp_path: Path) -> None:
+    site = Choice(f"{7:016x}", 1, "spin", (8, 8), 1.5)
+    given = (Tuning("x86-64-v3", "another", 1, (site,)),)
+    path = tmp_path / "model.aotpack"
+    path.write_bytes(built.read_bytes())
+    replace_tunings(path, given)
+    assert invoke("unpack", path, "-o", tmp_path / "folder").exit_code == 0
+    assert invoke("pack", tmp_path / "folder", "-o", tmp_path / "packed.aotpack").exit_code == 0
+    assert (tmp_path / "packed.aotpack").read_bytes() == path.read_bytes()
+    path.write_bytes(archive("updatable").read_bytes())
+    replace_tunings(path, given)
+    file = write_safetensors(tmp_path / "w.safetensors", weights())
+    assert invoke("pack", path, "--weights", file, "-o", tmp_path / "again.aotpack").exit_code == 0
+    assert tunings(tmp_path / "again.aotpack") == given
 
 
 def test_what_cannot_run_cannot_be_tuned(tmp_path: Path) -> None:

@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "fixtures.h"
 #include "manifest/tuning.h"
 
 using namespace aotpack::tests;
 using aotpack::Context;
-using aotpack::ContextOptions;
 using aotpack::Model;
 using aotpack::TensorView;
 

@@ -15,7 +15,7 @@ README = "README.md"
 CHECKSUMS = "checksums.json"
 WEIGHTS = "weights/weights.safetensors"
 # Files of an archive that the folder has as they are; modules have code for devices in folders of their own.
-KEPT = ("modules/", "goldens/", "reports/")
+KEPT = ("modules/", "goldens/", "reports/", "tuning/")
 _WIDTH = 100
 
 

@@ -66,6 +66,8 @@ def readme(manifest: Manifest, modules: Sequence[str], sources: Collection[str])
         rows.append(("goldens/", "example calls with their answers"))
     if "reports" in folders:
         rows.append(("reports/", "what the passes of the build changed"))
+    if any(file.path.startswith("tuning/") for file in manifest.files):
+        rows.append(("tuning/", "which ways kernels go on hosts where `aotpack tune` measured them"))
     listed = "\n".join(f"| `{path}` | {text} |" for path, text in rows)
     signatures = "\n".join(f"    {entry.signature}" for entry in manifest.entries)
     name = " ".join(manifest.name.split()) or "model"

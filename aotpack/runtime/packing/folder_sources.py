@@ -28,7 +28,7 @@ class FolderFiles:
         folder: the folder.
         sources: all sources, by path.
         changed: the paths of those that are new or differ from what was unpacked.
-        others: the paths of the files below modules/, goldens/ and reports/.
+        others: the paths of the files below modules/, goldens/, reports/ and tuning/.
     """
 
     folder: Path
