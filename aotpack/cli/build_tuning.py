@@ -68,11 +68,10 @@ def print_tuning(console: Console, tuning: Mapping[str, Any]) -> None:
         return
     for result in tuning["results"]:
         about = f"{result['entry']}, {result['threads']} threads"
-        if result["problem"]:
+        if result["choices"]:
+            found = f"{len(result['choices'])} of {result['sites']} kernels go another way"
+            console.print(f"tuned ({about}): {found}", soft_wrap=True)
+        elif result["problem"]:
             console.print(f"not tuned ({about}): {result['problem']}", soft_wrap=True)
-        elif result["choices"]:
-            gain = result["before_seconds"] / result["after_seconds"]
-            found = f"{len(result['choices'])} of {result['sites']} kernels"
-            console.print(f"tuned ({about}): {found}, calls {gain:.3f} times as fast", soft_wrap=True)
         else:
             console.print(f"tuned ({about}): kernels go as they choose by themselves", soft_wrap=True)

@@ -126,10 +126,9 @@ def _print(result: Tuned) -> None:
     counts = f"{len(search.sites)} kernels and sizes, {len(search.measured)} measured, {result.reused} known"
     console.print(f"{counts}; each way ran {search.rounds} times", style="dim", soft_wrap=True)
     if search.problem:
-        console.print(f"nothing taken: {search.problem}", soft_wrap=True)
-    elif search.found:
-        gain = search.before / search.after
-        times = f"{format_seconds(search.before)} before, {format_seconds(search.after)} after"
-        console.print(f"a call takes {times}: {gain:.3f} times as fast", soft_wrap=True)
-    else:
+        console.print(f"nothing {'more' if search.found else 'taken'}: {search.problem}", soft_wrap=True)
+    if search.found:
+        times = f"a call takes {format_seconds(search.before)} before, {format_seconds(search.after)} after"
+        console.print(f"{times}; by their own times, kernels save {format_seconds(search.saved)}", soft_wrap=True)
+    elif not search.problem:
         console.print("no way is faster than what the kernels choose by themselves", soft_wrap=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotpack.archive.tuning import Choice, Tuning, read_tunings, replace_tunings
 from aotpack.cli.tuning_run import Runs, Site
-from aotpack.cli.tuning_search import BUSY, Effort, Known, Search, search
+from aotpack.cli.tuning_search import BUSY, SHORT, Effort, Known, Search, search
 from aotpack.errors import AotpackError
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Tuned:
             "rounds": self.search.rounds,
             "before_seconds": self.search.before or None,
             "after_seconds": self.search.after or None,
+            "saved_seconds": self.search.saved,
             "problem": self.failure or self.search.problem,
             "choices": [
                 {
@@ -164,11 +165,13 @@ def merged(before: Iterable[Tuning], results: Iterable[Tuned], processor: str) -
     """The tunings of an archive after these results. Of sites that were not called now, what is known stays."""
     tunings = {tuning.key: {choice.site: choice for choice in tuning.choices} for tuning in before}
     for result in results:
-        if result.failure is not None or result.search.problem == BUSY:
+        if result.failure is not None or (result.search.problem in (BUSY, SHORT) and not result.search.found):
             continue
         for site in result.search.sites.values():
             choices = tunings.setdefault((site.target, processor, result.threads), {})
             found = result.search.found.get(site.number)
+            if found is None and result.search.problem == SHORT:
+                continue
             number = f"{site.number:016x}"
             choices.pop(number, None)
             if found is not None:

@@ -61,13 +61,12 @@ class Runs:
         self.sites: dict[int, Site] = {}
 
     def find_sites(self) -> None:
-        """Calls twice, and notes the sites that kernels report.
+        """Calls once, and notes the sites that kernels report.
 
         Raises:
             AotpackError: the call fails.
         """
         self._context._set_choices([], True)
-        self._entry.run(self._inputs)
         self._entry.run(self._inputs)
         for number, kernel, target, numbers, _, positions, _ in self._context._sites():
             self.sites[number] = Site(number, kernel, tuple(numbers), target, tuple(positions))

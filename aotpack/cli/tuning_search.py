@@ -29,7 +29,11 @@ _QUIET = 0.3
 # would show how well threads find a processor instead of how fast kernels are.
 _MOST_NOISE = 1.35
 _LEAST_ROUNDS = 4
+_LEAST_ROUNDS_AGAIN = 3
+# Fewer ways are not worth a search.
+_LEAST_WAYS = 2
 BUSY = "the machine is busy: calls of several threads vary too much to compare ways"
+SHORT = "a call takes too long for the time that there is to measure"
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,11 @@ class Search:
     rounds: int = 0
     problem: str | None = None
 
+    @property
+    def saved(self) -> float:
+        """Seconds of a call that the sites which were measured now save: calls as a whole vary by more than that."""
+        return sum(each.seconds * (1 - 1 / each.speedup) for each in self.found.values() if each.seconds is not None)
+
 
 def quiet(samples: Sequence[float]) -> float:
     """The mean of the least of the samples."""
@@ -106,9 +115,12 @@ def search(runs: Runs, effort: Effort, *, known: Mapping[int, Known], threads: i
         AotpackError: a call fails.
     """
     until = time.perf_counter() + effort.seconds
-    runs.find_sites()
+    if not runs.sites:
+        runs.find_sites()
     result = Search(sites=dict(runs.sites))
-    first = [runs.record({}) for _ in range(3)]
+    began = time.perf_counter()
+    first = [runs.record({}) for _ in range(2)]
+    cost = (time.perf_counter() - began) / len(first)
     whole = min(timed.seconds for timed in first)
     spent = {site: min(timed.sites.get(site, 0.0) for timed in first) for site in runs.sites}
     open_sites = [
@@ -119,8 +131,13 @@ def search(runs: Runs, effort: Effort, *, known: Mapping[int, Known], threads: i
     for number, (choice, speedup) in known.items():
         if choice and number in runs.sites:
             result.found[number] = Found(runs.sites[number], choice, speedup, None)
-    if open_sites:
-        samples = _try(runs, {s.number: (0, *s.turns) for s in open_sites}, effort, time.perf_counter(), until, result)
+    # In half of the time each way runs often enough, beside the kernel's own, which has two turns.
+    most = int((until - time.perf_counter()) / 2 / max(cost, 1e-9) / _LEAST_ROUNDS) - 2
+    if open_sites and most < min(_LEAST_WAYS, max(len(site.turns) for site in open_sites)):
+        result.problem = SHORT
+    elif open_sites:
+        ways = {site.number: (0, *_in_order(site)[:most]) for site in open_sites}
+        samples = _try(runs, ways, effort, _LEAST_ROUNDS, until, result)
         if threads > 1 and _is_busy(samples.calls):
             result.problem = BUSY
             result.found.clear()
@@ -128,7 +145,8 @@ def search(runs: Runs, effort: Effort, *, known: Mapping[int, Known], threads: i
         better = {s.number: _better(s, samples) for s in open_sites}
         combined = {number: choices for number, choices in better.items() if choices}
         if combined:
-            again = _try(runs, {n: (0, *c) for n, c in combined.items()}, effort, time.perf_counter(), until, result)
+            ways = {number: (0, *choices) for number, choices in combined.items()}
+            again = _try(runs, ways, effort, _LEAST_ROUNDS_AGAIN, until, result)
             for number, choices in combined.items():
                 # By new samples: what was best by chance in the first ones is not in these.
                 best = _best(number, choices, again)
@@ -136,8 +154,14 @@ def search(runs: Runs, effort: Effort, *, known: Mapping[int, Known], threads: i
                     result.found[number] = _found(runs.sites[number], best, again)
         result.measured = tuple(site.number for site in open_sites)
     if result.found:
-        _compare(runs, {number: found.choice for number, found in result.found.items()}, whole, result)
+        pairs = max(4, min(60, int((until - time.perf_counter()) / 2 / max(cost, 1e-9))))
+        _compare(runs, {number: found.choice for number, found in result.found.items()}, pairs, result)
     return result
+
+
+def _in_order(site: Site) -> list[int]:
+    """The turns of a site, in which every knob has its first one before any has its second."""
+    return sorted(site.turns, key=lambda choice: (choice >> (4 * knob_of(choice)), knob_of(choice)))
 
 
 @dataclass
@@ -152,17 +176,20 @@ def _try(
     runs: Runs,
     ways: Mapping[int, Sequence[int]],
     effort: Effort,
-    began: float,
+    rounds: int,
     until: float,
     result: Search,
 ) -> _Samples:
-    """Tries ways in turns until the time is up. Way 0, the first of each site, has two turns in a round."""
+    """Tries ways in turns until the time is up, but at least in so many rounds. Way 0, the first of each site, has two
+    turns in a round.
+    """
     samples = _Samples(defaultdict(lambda: defaultdict(list)), [])
     turns = max(len(each) for each in ways.values())
     # A phase has half of what is left, so that the last one has time, too.
+    began = time.perf_counter()
     deadline = began + (until - began) / 2
     for number in range(effort.rounds):
-        if number >= _LEAST_ROUNDS and time.perf_counter() > deadline:
+        if number >= rounds and time.perf_counter() > deadline:
             break
         for turn in (*range(turns), 0):
             # Sites with fewer ways than others go their own way in the turns that are left.
@@ -205,7 +232,7 @@ def _better(site: Site, samples: _Samples) -> tuple[int, ...]:
         knob = knob_of(choice)
         if knob not in by_knob or quiet(of[choice]) < quiet(of[by_knob[knob]]):
             by_knob[knob] = choice
-    ways = sorted(by_knob.values(), key=lambda choice: quiet(of[choice]))[:3]
+    ways = sorted(by_knob.values(), key=lambda choice: quiet(of[choice]))[:2]
     if len(by_knob) > 1:
         ways.append(sum(by_knob.values()))
     return tuple(ways)
@@ -223,9 +250,8 @@ def _found(site: Site, choice: int, samples: _Samples) -> Found:
     return Found(site, choice, own / other if other > 0 else 1.0, own)
 
 
-def _compare(runs: Runs, chosen: Mapping[int, int], whole: float, result: Search) -> None:
+def _compare(runs: Runs, chosen: Mapping[int, int], pairs: int, result: Search) -> None:
     """Whether calls are faster with the chosen ways; else nothing is found."""
-    pairs = max(6, min(60, round(0.5 / max(whole, 1e-6))))
     before: list[float] = []
     after: list[float] = []
     for number in range(pairs):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping
 
 import pytest
 
 from aotpack.cli import tuning_search
 from aotpack.cli.tuning_run import Site, Timed, knob_of
-from aotpack.cli.tuning_search import BUSY, Effort, Known, search
+from aotpack.cli.tuning_search import BUSY, SHORT, Effort, Known, search
 
 Cost = Callable[[int], float]
 
@@ -25,12 +26,17 @@ class MadeUp:
         self._random = random.Random(7)
         self._noise = noise
         self.sites: dict[int, Site] = {}
+        self.calls = 0
         self.tried: dict[int, set[int]] = {site: set() for site in costs}
+
+    seconds = 0.0  # that a call really takes
 
     def find_sites(self) -> None:
         self.sites = {number: Site(number, "kernel", (number,), "target", (4, 3, 1, 2)) for number in self._costs}
 
     def record(self, choices: Mapping[int, int]) -> Timed:
+        time.sleep(self.seconds)
+        self.calls += 1
         spent = {}
         for site, cost in self._costs.items():
             self.tried[site].add(choices.get(site, 0))
@@ -106,6 +112,22 @@ def test_a_busy_machine() -> None:
     runs = MadeUp({1: lambda way: (0.5 if way else 1.0) * wild.choice([1, 1, 10, 12, 14])})
     result = found(runs)
     assert (result.found, result.problem) == ({}, BUSY)
+
+
+def test_time_is_kept() -> None:
+    runs = MadeUp({1: lambda way: 0.5 if way == 2 else 1.0})
+    runs.seconds = 0.02
+    # Room for some of the ways: the first position of each knob.
+    began = time.perf_counter()
+    result = search(runs, Effort(0.9), known={}, threads=1)  # type: ignore[arg-type]
+    assert time.perf_counter() - began < 1.5
+    assert runs.tried[1] >= {0, 0x1, 0x10, 0x1000}
+    assert result.problem is None
+    # Room for none.
+    runs.calls = 0
+    result = search(runs, Effort(0.2), known={}, threads=1)  # type: ignore[arg-type]
+    assert (result.found, result.problem, result.measured) == ({}, SHORT, ())
+    assert runs.calls <= 2
 
 
 def test_what_is_known_is_not_tried() -> None:
