@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 
 from bench import engines
+from bench.int8 import write_int8
+from bench.precision import precision_of
 
 
 def write_reference(model: str, directory: Path) -> None:
@@ -38,6 +40,9 @@ def build(engine: str, model: str, directory: Path) -> None:
     from bench import models
 
     module, args = models.build(model)
+    if precision_of(model) == "int8":
+        # The same quantizer makes the file for every engine.
+        module = write_int8(module, args, directory / "int8")
     present = set(directory.iterdir())
     began = time.perf_counter()
     artifact = engines.get(engine).build(module, args, directory)

@@ -68,7 +68,7 @@ class LlamaBlock(nn.Module):
 
     def __init__(self, width: int, inner: int, heads: int, key_heads: int, length: int) -> None:
         super().__init__()
-        self.heads, self.key_heads, self.dim = heads, key_heads, width // heads
+        self.heads, self.key_heads, self.dim, self.inner = heads, key_heads, width // heads, inner
         self.norm_1, self.norm_2 = nn.RMSNorm(width, eps=1e-5), nn.RMSNorm(width, eps=1e-5)
         self.qkv = nn.Linear(width, (heads + 2 * key_heads) * self.dim, bias=False)
         self.out = nn.Linear(width, width, bias=False)
@@ -86,7 +86,10 @@ class LlamaBlock(nn.Module):
 
 
 class LlamaStep(nn.Module):
-    """A Llama with 1.04e9 parameters that a step reads, and a cache of 1024 positions."""
+    """A Llama with 1.04e9 parameters that a step reads, and a cache of 1024 positions.
+
+    It also takes several tokens at a time, [1, n], with their positions, [n].
+    """
 
     angles: Tensor
 
@@ -113,7 +116,7 @@ class LlamaStep(nn.Module):
         x = self.tokens(token)
         angles = self.angles[position]
         cos, sin = angles.cos(), angles.sin()
-        mask = (torch.arange(self.length, device=token.device) <= position)[None, None, None]
+        mask = (torch.arange(self.length, device=token.device) <= position[:, None])[None, None]
         for block in self.blocks:
             x = block(x, position, mask, cos, sin)
         return self.head(self.norm(x))

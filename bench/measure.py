@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bench import engines
-from bench.process import Worker, WorkerError, build
+from bench.precision import TOLERANCES, precision_of
+from bench.process import THIS, Checkout, Worker, WorkerError, build
 
 Log = Callable[[str], None]
 Results = dict[str, Any]
@@ -24,15 +25,18 @@ class Settings:
     Attributes:
         threads: of a call.
         starts: timed starts of each engine after a first one; with 0 the first one is timed.
+        slow_start: seconds. An engine whose first start takes longer is started once.
         rounds, seconds, most_calls: of calls. A round has calls for so many seconds, and so many at most.
-        tolerance: of results, relative to the greatest magnitude.
+        tolerance: of results, relative to the greatest magnitude; that of the model's precision where it has one.
         jobs: builds at a time, and starts of engines whose start is not compared.
         build_limit: seconds after which a build is stopped; None for no limit.
         start_limit: the same for a start, and for each answer of a measured process.
+        pythons: interpreters of engines that are not installed in this one.
     """
 
     threads: int = 2
     starts: int = 5
+    slow_start: float = 5.0
     rounds: int = 10
     seconds: float = 1.0
     most_calls: int = 20_000
@@ -40,6 +44,7 @@ class Settings:
     jobs: int = 1
     build_limit: float | None = None
     start_limit: float | None = None
+    pythons: Mapping[str, str] = field(default_factory=dict)
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -50,9 +55,20 @@ def quantile(values: list[float], share: float) -> float:
 class Measurement:
     """One model's. `builds` begins first, `open_together` next, `measure` last."""
 
-    def __init__(self, model: str, names: list[str], folder: Path, settings: Settings, log: Log) -> None:
+    def __init__(
+        self,
+        model: str,
+        names: list[str],
+        folder: Path,
+        settings: Settings,
+        log: Log,
+        builds_of: Measurement | None = None,
+    ) -> None:
+        """`builds_of`: one of the same model and engines with another number of threads, whose builds this one uses."""
         self.model, self.names, self.folder, self.settings, self.log = model, names, folder, settings, log
         self.results: Results = {name: {} for name in names}
+        self.built: Results = {}
+        self._builds_of = builds_of
         self._processes: dict[str, Worker] = {}
 
     def builds(self, pool: Executor) -> dict[str, Future[None]]:
@@ -60,9 +76,9 @@ class Measurement:
 
         An engine's result is {"error": …} when it cannot build.
         """
-        futures = {"reference": pool.submit(self._reference)}
+        futures = {} if self._builds_of else {"reference": pool.submit(self._reference)}
         for name in self.names:
-            if self._original(name) == name:
+            if self._original(name) == name and not self._has_build(name):
                 futures[name] = pool.submit(self._build, name)
         return futures
 
@@ -70,6 +86,17 @@ class Measurement:
         """The engine whose artifact it runs."""
         other = getattr(engines.get(name), "SHARES_BUILD", name)
         return other if other in self.names else name
+
+    def _has_build(self, name: str) -> bool:
+        """Whether the build for another number of threads is good for this one."""
+        return self._builds_of is not None and not getattr(engines.get(name), "THREADS_IN_BUILD", False)
+
+    def _directory(self, name: str) -> Path:
+        return self.folder / (f"{name}-{self.settings.threads}" if self._builds_of else name)
+
+    def _checkout(self, name: str) -> Checkout:
+        python = self.settings.pythons.get(name)
+        return THIS if python is None else Checkout(THIS.root, Path(python))
 
     def _reference(self) -> None:
         try:
@@ -79,19 +106,19 @@ class Measurement:
 
     def _build(self, name: str) -> None:
         result = self.results[name]
-        if reason := engines.get(name).missing():
+        if name not in self.settings.pythons and (reason := engines.get(name).missing()):
             result["error"] = reason
             return
         try:
             wall = build(
-                name, self.model, self.folder / name, self.settings.threads, limit=self.settings.build_limit,
-                jobs=self.settings.jobs,
+                name, self.model, self._directory(name), self.settings.threads, limit=self.settings.build_limit,
+                jobs=self.settings.jobs, checkout=self._checkout(name),
             )  # fmt: skip
         except WorkerError as error:
             result["error"] = str(error)
             self.log(f"{self.model}: {name}: {_last_line(error)}")
             return
-        made = json.loads((self.folder / name / "build.json").read_text())
+        made = json.loads((self._directory(name) / "build.json").read_text())
         result |= {
             "artifact": made["artifact"],
             "build_s": made["seconds"],
@@ -101,10 +128,16 @@ class Measurement:
         self.log(f"{self.model}: built with {name} in {made['seconds']:.1f} s")
 
     def share_builds(self) -> None:
-        """When all builds have ended: gives engines that share a build its figures."""
+        """When all builds have ended: gives engines that use another's build its figures."""
+        if self._builds_of is not None:
+            without_reference = not (self.folder / "reference" / "expected.npy").exists()
+            for name in self.names:
+                if self._has_build(name) or without_reference:
+                    self.results[name] = dict(self._builds_of.built[name])
         for name in self.names:
             if self._original(name) != name:
                 self.results[name] = dict(self.results[self._original(name)])
+        self.built = {name: dict(figures) for name, figures in self.results.items()}
 
     def open_together(self, pool: Executor) -> list[Future[None]]:
         """Starts engines whose start is not compared with others'."""
@@ -130,8 +163,9 @@ class Measurement:
 
     def _worker(self, name: str) -> Worker:
         inputs = sorted(str(path) for path in (self.folder / "reference").glob("input_*.npy"))
-        artifact, cache = self.results[name]["artifact"], self.folder / name / "run-cache"
-        return Worker(name, artifact, inputs, self.settings.threads, cache, limit=self.settings.start_limit)
+        artifact, cache = self.results[name]["artifact"], self._directory(name) / "run-cache"
+        limit, checkout = self.settings.start_limit, self._checkout(name)
+        return Worker(name, artifact, inputs, self.settings.threads, cache, checkout, limit=limit)
 
     def _open(self, name: str) -> None:
         """A first start. It warms the page cache and the engine's own caches."""
@@ -143,12 +177,14 @@ class Measurement:
             self.results[name] = {"error": str(error)}
 
     def _time_starts(self) -> None:
-        for process in self._processes.values():
-            process.close()
-        self._processes = {}
+        slow = [name for name in self._live() if self.results[name]["start_s"] > self.settings.slow_start]
+        for name in set(self._processes) - set(slow):
+            self._processes.pop(name).close()
         starts: dict[str, list[float]] = {name: [] for name in self.names}
         for turn in range(self.settings.starts + 1):
             for name in self._live():
+                if name in slow:
+                    continue
                 try:
                     process = self._worker(name)
                     if turn < self.settings.starts:
@@ -160,7 +196,8 @@ class Measurement:
                 except WorkerError as error:
                     self.results[name] = {"error": str(error)}
         for name in self._live():
-            self.results[name]["start_s"] = statistics.median(starts[name])
+            if name not in slow:
+                self.results[name]["start_s"] = statistics.median(starts[name])
 
     def _time_calls(self) -> None:
         latencies: dict[str, list[int]] = {name: [] for name in self.names}
@@ -191,6 +228,7 @@ class Measurement:
                 p90_s=quantile(latencies[name], 0.9) / 1e9,
                 rounds_p50_s=rounds[name],
                 calls=len(latencies[name]),
+                tolerance=TOLERANCES.get(precision_of(self.model), self.settings.tolerance),
                 peak_rss=memory["peak"],
                 rss=memory["resident"],
             )

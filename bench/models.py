@@ -228,6 +228,26 @@ def _llama() -> Built:
     return CausalText(LlamaForCausalLM(config)), (torch.randint(0, 32000, (1, 128)),)
 
 
+def _narrow(build: Callable[[], Built]) -> Built:
+    """A model in bf16, with the inputs and the output of the one in fp32."""
+    from bench.narrow import Narrow
+
+    module, args = build()
+    return Narrow(module.bfloat16()), args
+
+
+def _llama_step(bits: int = 32) -> Built:
+    from bench import quantized
+
+    return quantized.llama_step(bits), (torch.tensor([[7]]), torch.tensor([quantized.PREFIX]))
+
+
+def _yolo() -> Built:
+    from bench import detection
+
+    return detection.Yolo(), (torch.randn(1, 3, 640, 640),)
+
+
 def _step(name: str) -> Built:
     from bench import decoding
 
@@ -252,6 +272,21 @@ def _whisper_tiny() -> Built:
     heads = {"encoder_attention_heads": 6, "decoder_attention_heads": 6}
     model = WhisperModel(WhisperConfig(d_model=384, encoder_ffn_dim=1536, decoder_ffn_dim=1536, **heads))
     return Speech(model), (torch.randn(1, 80, 3000), torch.randint(0, 50000, (1, 8)))
+
+
+class Encoder(nn.Module):
+    """Features [1, 80, 3000] -> states of the encoder [1, 1500, width]."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return self.model(features, return_dict=False)[0]
+
+
+def _whisper_encoder() -> Built:
+    return Encoder(_whisper_tiny()[0].model.encoder), (torch.randn(1, 80, 3000),)
 
 
 def _unet() -> Built:
@@ -288,6 +323,20 @@ MODELS = {
     "shufflenet": BenchModel(partial(_plain, "ShuffleNetV2"), "ShuffleNetV2 1.0x, 224x224"),
     "mnasnet": BenchModel(partial(_plain, "MnasNet"), "MNASNet 1.0, 224x224"),
     "resnext50": BenchModel(partial(_plain, "ResNeXt50"), "ResNeXt-50 32x4d, 224x224"),
+    "resnet50-b8": BenchModel(partial(_at, _resnet50, torch.float32, 8), "ResNet-50, batch 8"),
+    "whisper-encoder": BenchModel(_whisper_encoder, "Whisper-tiny's encoder, 30 s"),
+    "yolo": BenchModel(_yolo, "YOLOv8n-like detector, 640x640"),
+    "llama1b-decode": BenchModel(_llama_step, "Llama-like, 1B, one token, cache of 256"),
+    "resnet50-bf16": BenchModel(partial(_narrow, _resnet50), "ResNet-50, bf16"),
+    "bert-bf16": BenchModel(partial(_narrow, _bert_base), "BERT-base, 128 tokens, bf16"),
+    "vit-bf16": BenchModel(partial(_narrow, _vit_base), "ViT-B/16, bf16"),
+    "minilm-bf16": BenchModel(partial(_narrow, _minilm), "all-MiniLM-L6-v2, 128 tokens, bf16"),
+    "llama1b-decode-bf16": BenchModel(partial(_narrow, _llama_step), "Llama-like, 1B, one token, bf16"),
+    "resnet50-int8": BenchModel(_resnet50, "ResNet-50, int8"),
+    "mobilenetv2-int8": BenchModel(_mobilenetv2, "MobileNetV2, int8"),
+    "bert-int8": BenchModel(_bert_base, "BERT-base, 128 tokens, int8"),
+    "llama1b-decode-w8": BenchModel(partial(_llama_step, 8), "Llama-like, 1B, one token, weights of 8 bits"),
+    "llama1b-decode-w4": BenchModel(partial(_llama_step, 4), "Llama-like, 1B, one token, weights of 4 bits"),
 }
 # Weights are in the model's precision; the reference is eager's on the CPU in float32.
 GPU_MODELS = {

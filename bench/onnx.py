@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import models
+from bench.int8 import quantize
 from bench.process import ROOT, Worker, environment
 
 Arrays = list[np.ndarray[Any, Any]]
@@ -52,38 +53,10 @@ def _quantized(name: str, path: Path, how: str) -> Arrays:
     """A convolution network in int8: weights per channel, activations by calibration with random images. `how` is the
     name of a format of ONNX Runtime: QDQ or QOperator.
     """
-    from onnxruntime import quantization
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    plain, prepared = path.with_name("plain.onnx"), path.with_name("prepared.onnx")
+    plain = path.with_name("plain.onnx")
     # ONNX Runtime links to the file of weights while it prepares a model, and onnx reads no links.
     (image,) = _exported(name, plain, external=False)
-    quant_pre_process(str(plain), str(prepared), skip_symbolic_shape=True)
-    generator = np.random.default_rng(0)
-
-    class Images(quantization.CalibrationDataReader):  # type: ignore[misc]
-        """Random images under the name of the input."""
-
-        def __init__(self) -> None:
-            import onnx
-
-            name = onnx.load(prepared, load_external_data=False).graph.input[0].name
-            self._left: Iterator[dict[str, Any]] = iter(
-                [{name: generator.standard_normal(image.shape, dtype=np.float32)} for _ in range(4)]
-            )
-
-        def get_next(self) -> dict[str, Any] | None:
-            return next(self._left, None)
-
-    quantization.quantize_static(
-        str(prepared),
-        str(path),
-        Images(),
-        quant_format=quantization.QuantFormat[how],
-        per_channel=True,
-        weight_type=quantization.QuantType.QInt8,
-        activation_type=quantization.QuantType.QUInt8,
-    )
+    quantize(plain, path, [image], how)
     return [image]
 
 

@@ -1,6 +1,8 @@
 """Renders what bench.run wrote.
 
 python -m bench.report build/bench/results.json [--baseline aoti] [--markdown]
+python -m bench.report RESULTS... --roof build/bench/roof.json --performance docs/performance.md \
+    --plot docs/images/performance.png
 """
 
 import argparse
@@ -11,13 +13,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import engines
+from bench import engines, peers
 
 HEADINGS = ("build s", "size MB", "start ms", "peak MB", "p50 ms", "p90 ms", "error")
 # Which figures have a ratio to the baseline's behind them.
 FIGURES = ("build_s", "bytes", "start_s", "peak_rss", "p50_s", "p90_s")
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 SCALES = {"build_s": 1.0, "bytes": 1e-6, "start_s": 1e3, "peak_rss": 1e-6, "p50_s": 1e3, "p90_s": 1e3}
+
+
+def row_name(model: str, threads: int, most: int) -> str:
+    """What a document calls a model with so many threads: its name, and the number where it is not the most."""
+    return model if threads == most else f"{model}@{threads}"
 
 
 def number(value: float, significant: int = 3) -> str:
@@ -138,6 +145,35 @@ def summary(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def merged(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """One document of several runs on one machine; where they have a model twice, the later engines count."""
+    first = documents[0]
+    models: dict[str, Any] = {}
+    for document in documents:
+        if document["machine"] != first["machine"]:
+            raise ValueError("the results are of different machines or versions")
+        for model, results in document["models"].items():
+            models.setdefault(model, {}).update(results)
+    return {**first, "models": models}
+
+
+def performance(document: dict[str, Any], roof: dict[str, Any] | None) -> str:
+    """What docs/performance.md has between its markers."""
+    machine, settings = document["machine"], document["settings"]
+    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    parts = [
+        f"{machine['cpu']}, {machine['cores']} cores, {settings['threads']} threads unless a name ends in @ and "
+        f"another number. Python {machine['python']}, {versions}. {document.get('date', 'Date unknown')}.",
+        "### Latency",
+        peers.table(document),
+        "### Start and build",
+        peers.starts(document),
+    ]
+    if roof is not None:
+        parts += ["### Shares of the roof", peers.roof_table(roof)]
+    return "\n\n".join(parts)
+
+
 def replace_table(text: str, table: str) -> str:
     """`text` with what is between the bench markers replaced; ValueError when a marker is missing."""
     before, opening, rest = text.partition(BEGIN)
@@ -157,20 +193,31 @@ def failures(document: dict[str, Any]) -> list[str]:
             error = figures.get("error", "")
             if error and not error.endswith("not installed"):
                 lines.append(f"{model}: {name}: {error}")
-            elif not error and figures["max_error"] > document["settings"]["tolerance"]:
+            elif not error and figures["max_error"] > figures.get("tolerance", document["settings"]["tolerance"]):
                 lines.append(f"{model}: {name}: wrong by {figures['max_error']:.1e} of the output's scale")
     return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("results", type=Path)
+    parser.add_argument("results", type=Path, nargs="+", help="those of several runs count as one")
     parser.add_argument("--baseline", default="aoti")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--into", type=Path, help="a Markdown file with markers; gets the short table")
+    parser.add_argument("--performance", type=Path, help="the same, gets tables of aotpack and the best of the others")
+    parser.add_argument("--roof", type=Path, help="what bench.roof wrote, for --performance")
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="write a plot; needs matplotlib")
     options = parser.parse_args()
-    document = json.loads(options.results.read_text())
-    if options.into:
+    document = merged([json.loads(path.read_text()) for path in options.results])
+    if options.plot:
+        peers.plot(document, options.plot)
+    if options.performance:
+        roof = json.loads(options.roof.read_text()) if options.roof else None
+        text = options.performance.read_text()
+        options.performance.write_text(replace_table(text, performance(document, roof)))
+    elif options.plot:
+        pass
+    elif options.into:
         options.into.write_text(replace_table(options.into.read_text(), summary(document)))
     elif options.markdown:
         print(markdown(document, options.baseline))

@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, replace
+from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -33,11 +34,18 @@ from bench.measure import Measurement, Settings
 MODELS = [
     "resnet18", "resnet50", "mobilenetv2", "convnext", "vit", "bert", "gpt2", "minilm", "lstm", "dlrm", "mlp",
     "vgg16", "densenet121", "shufflenet", "mnasnet", "resnext50",
+    "resnet50-b8", "whisper-encoder", "yolo", "llama1b-decode",
+    "resnet50-bf16", "bert-bf16", "vit-bf16", "minilm-bf16", "llama1b-decode-bf16",
+    "resnet50-int8", "mobilenetv2-int8", "bert-int8", "llama1b-decode-w8", "llama1b-decode-w4",
 ]  # fmt: skip
 GPU_MODELS = [
     "mlp", "minilm-fp16", "bert-fp16", "bert-fp16-b32", "gpt2-decode", "llama-decode", "gpt2-bf16", "llama-bf16",
     "vit-fp16", "resnet50-fp16", "resnet50-fp16-b32", "lstm", "dlrm", "whisper-fp16", "unet-fp16", "dropout",
 ]  # fmt: skip
+
+PACKAGES = (
+    "torch", "triton", "onnxruntime", "openvino", "llama-cpp-python", "aotpack", "numpy", "transformers",
+)  # fmt: skip
 
 
 def machine(gpu: bool) -> dict[str, Any]:
@@ -45,7 +53,7 @@ def machine(gpu: bool) -> dict[str, Any]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     versions = {}
-    for package in ("torch", "triton", "onnxruntime", "aotpack", "numpy", "transformers"):
+    for package in PACKAGES:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
@@ -68,8 +76,15 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--engines", help=f"comma-separated; default: {', '.join(engines.ENGINES)}")
     parser.add_argument("--without", default="", help="comma-separated MODEL:ENGINE that are not measured")
     parser.add_argument("--baseline", help="the engine that the ratios refer to (aoti; gpu_aoti)")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--threads", default="2", help="comma-separated numbers, `all` for every core; models are built once"
+    )
+    parser.add_argument(
+        "--python", action="append", default=[], metavar="ENGINE=PYTHON", help="the interpreter that has an engine"
+    )
     parser.add_argument("--quick", action="store_true", help="few and short rounds: a look, not a measurement")
+    parser.add_argument("--rounds", type=int, help="of calls")
+    parser.add_argument("--starts", type=int, help="timed starts of an engine")
     parser.add_argument(
         "--jobs", type=int, default=1, help="builds at a time, all before anything is timed; build times are longer"
     )
@@ -90,12 +105,26 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         if unknown := sorted(set(getattr(options, kind)) - set(known)):
             parser.error(f"unknown {kind}: {', '.join(unknown)}; there are {', '.join(known)}")
     options.without = set(options.without.split(",")) - {""}
+    cores = len(os.sched_getaffinity(0))
+    try:
+        counts = [cores if word == "all" else int(word) for word in options.threads.split(",")]
+    except ValueError:
+        counts = []
+    if not counts or min(counts) < 1:
+        parser.error(f"--threads {options.threads}: expected numbers of at least 1, or all")
+    # Once each, the greatest first: the builds are for it.
+    options.threads = sorted(set(counts), reverse=True)
+    pythons = [word.partition("=") for word in options.python]
+    if not all(name in usual_engines and Path(path).is_file() for name, _, path in pythons):
+        parser.error(f"--python {' '.join(options.python)}: expected ENGINE=PYTHON, an interpreter")
+    options.python = {name: path for name, _, path in pythons}
     return options
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
     settings = Settings(
-        threads=options.threads,
+        threads=options.threads[0],
+        pythons=options.python,
         jobs=options.jobs,
         build_limit=options.build_limit,
         start_limit=options.start_limit,
@@ -105,13 +134,14 @@ def settings_of(options: argparse.Namespace) -> Settings:
     if options.gpu:
         # Of half precision. torch takes ten seconds to start with a GPU.
         settings = replace(settings, tolerance=3e-2, starts=0 if options.quick else 3)
-    return settings
+    chosen = {"rounds": options.rounds, "starts": options.starts}
+    return replace(settings, **{name: value for name, value in chosen.items() if value is not None})
 
 
 def measure_all(
-    models: list[Measurement], settings: Settings, keep: bool, done: Callable[[str, dict[str, Any]], None]
+    models: list[Measurement], settings: Settings, keep: bool, done: Callable[[Measurement, dict[str, Any]], None]
 ) -> None:
-    """Measures the models one after another; `done` gets the name and the results of each as soon as it is measured.
+    """Measures the models one after another; `done` gets each and its results as soon as it is measured.
 
     With several jobs all models are built first, and engines start together in groups of models.
     """
@@ -127,8 +157,8 @@ def measure_all(
                 m.share_builds()
             wait([future for m in group for future in m.open_together(pool)])
             for m in group:
-                done(m.model, m.measure())
-                if not keep:
+                done(m, m.measure())
+                if not keep and all(other.folder != m.folder for other in models[models.index(m) + 1 :]):
                     shutil.rmtree(m.folder, ignore_errors=True)
 
 
@@ -137,23 +167,39 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     settings = settings_of(options)
     log = Console(stderr=True, highlight=False)
-    document: dict[str, Any] = {"machine": machine(options.gpu), "settings": asdict(settings), "models": {}}
+    document: dict[str, Any] = {
+        "machine": machine(options.gpu),
+        "date": date.today().isoformat(),
+        "settings": asdict(settings),
+        "models": {},
+    }
     options.output.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="aotpack-bench-")) if options.keep is None else options.keep.resolve()
 
-    def done(model: str, results: dict[str, Any]) -> None:
+    def done(measured: Measurement, results: dict[str, Any]) -> None:
         # After every model, so that an interrupted run leaves what it had.
-        document["models"][model] = results
+        threads = measured.settings.threads
+        row = report.row_name(measured.model, threads, settings.threads)
+        document["models"][row] = results
         options.output.write_text(json.dumps(document, indent=1) + "\n")
-        for line in report.lines(model, results):
+        for line in report.lines(row, results):
             print(line, flush=True)
 
-    def measurement(model: str) -> Measurement:
-        names = [name for name in options.engines if f"{model}:{name}" not in options.without]
-        return Measurement(model, names, folder / model, settings, lambda text: log.print(f"[dim]{text}[/dim]"))
+    def measurements(model: str) -> list[Measurement]:
+        """One for each number of threads."""
+        names = [n for n in options.engines if f"{model}:{n}" not in options.without and engines.offers(n, model)]
+        found: list[Measurement] = []
+        for threads in options.threads if names else []:
+            with_threads = replace(settings, threads=threads)
+            first = found[0] if found else None
+            found.append(Measurement(model, names, folder / model, with_threads, say, first))
+        return found
+
+    def say(text: str) -> None:
+        log.print(f"[dim]{text}[/dim]")
 
     try:
-        models = [measurement(model) for model in options.models]
+        models = [measurement for model in options.models for measurement in measurements(model)]
         measure_all(models, settings, options.keep is not None, done)
     finally:
         if options.keep is None:

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 TITLE = "AOTInductor"
+PRECISIONS = ("fp32", "bf16")
+# Inductor writes the number of threads into its code.
+THREADS_IN_BUILD = True
 
 
 def missing() -> str | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.engines.aotpack_engine import build, missing, to_numpy
+from bench.engines.aotpack_engine import PRECISIONS, build, missing, to_numpy
 
 TITLE = "aotpack, bytes"
 # The archive is the same one.
 SHARES_BUILD = "aotpack"
 
-__all__ = ["SHARES_BUILD", "TITLE", "build", "missing", "open_session", "to_numpy"]
+__all__ = ["PRECISIONS", "SHARES_BUILD", "TITLE", "build", "missing", "open_session", "to_numpy"]
 
 
 def open_session(artifact: str, inputs: list[str], threads: int) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 TITLE = "aotpack"
+PRECISIONS = ("fp32", "bf16", "int8", "w8", "w4")
 
 
 def missing() -> str | None:
@@ -14,10 +15,10 @@ def missing() -> str | None:
 
 
 def build(module: Any, args: tuple[Any, ...], directory: Path) -> Path:
-    from aotpack.export import aot_export, build_archive
+    from aotpack.export import aot_export, build_archive, from_onnx
 
     path = directory / "model.aotpack"
-    build_archive(aot_export(module, args), path)
+    build_archive(from_onnx(module) if isinstance(module, Path) else aot_export(module, args), path)
     return path
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 TITLE = "eager"
+PRECISIONS = ("fp32", "bf16")
 
 
 def missing() -> str | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 TITLE = "ONNX Runtime"
+PRECISIONS = ("fp32", "int8")
 
 
 def missing() -> str | None:
@@ -15,9 +17,11 @@ def missing() -> str | None:
 
 
 def build(module: Any, args: tuple[Any, ...], directory: Path) -> Path:
+    path = directory / "model.onnx"
+    if isinstance(module, Path):
+        return Path(shutil.copy(module, path))
     import torch
 
-    path = directory / "model.onnx"
     with torch.no_grad():
         torch.onnx.export(module, args, str(path), dynamo=True, external_data=True, verbose=False)
     return path

@@ -1,5 +1,6 @@
 import json
 import mmap
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,28 @@ def test_an_unknown_engine_or_model_is_wrong_usage(capsys: pytest.CaptureFixture
         run.main(["--models", "mlp,alexnet"])
     assert status.value.code == 2
     assert "alexnet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "counts"), [("2", [2]), ("1,4,2", [4, 2, 1]), ("1,all", sorted({1, len(os.sched_getaffinity(0))})[::-1])]
+)
+def test_numbers_of_threads(words: str, counts: list[int]) -> None:
+    assert run.parse(["--threads", words]).threads == counts
+
+
+@pytest.mark.parametrize("words", ["0", "two", "1,,2", ""])
+def test_other_numbers_of_threads_are_wrong_usage(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run.parse(["--threads", words])
+    assert "--threads" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["python", f"theano={sys.executable}", "eager=", "eager=/none/python"])
+def test_interpreters_exist_and_belong_to_engines(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.parse(["--python", f"executorch={sys.executable}"]).python == {"executorch": sys.executable}
+    with pytest.raises(SystemExit):
+        run.parse(["--python", word])
+    assert "ENGINE=PYTHON" in capsys.readouterr().err
 
 
 def test_quantiles() -> None:
@@ -107,10 +130,14 @@ def test_a_short_run_from_start_to_table(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     output = tmp_path / "results.json"
     command = [sys.executable, "-m", "bench.run", "--quick", "--models", "mlp", "--engines", "eager"]
-    command += ["--jobs", "2", "--without", "resnet18:eager", "-o", str(output)]
+    command += ["--jobs", "2", "--without", "resnet18:eager", "--threads", "1,2", "-o", str(output)]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    figures = json.loads(output.read_text())["models"]["mlp"]["eager"]
+    models = json.loads(output.read_text())["models"]
+    assert list(models) == ["mlp", "mlp@1"]
+    figures = models["mlp"]["eager"]
+    assert models["mlp@1"]["eager"]["build_s"] == figures["build_s"]
+    assert models["mlp@1"]["eager"]["p50_s"] > 0
     assert figures["max_error"] == 0
     assert figures["calls"] >= 9
     assert 0 < figures["p50_s"] <= figures["p90_s"] < figures["start_s"]
