@@ -334,7 +334,6 @@ MODELS = {
     "llama1b-decode-bf16": BenchModel(partial(_narrow, _llama_step), "Llama-like, 1B, one token, bf16"),
     "resnet50-int8": BenchModel(_resnet50, "ResNet-50, int8"),
     "mobilenetv2-int8": BenchModel(_mobilenetv2, "MobileNetV2, int8"),
-    "bert-int8": BenchModel(_bert_base, "BERT-base, 128 tokens, int8"),
     "llama1b-decode-w8": BenchModel(partial(_llama_step, 8), "Llama-like, 1B, one token, weights of 8 bits"),
     "llama1b-decode-w4": BenchModel(partial(_llama_step, 4), "Llama-like, 1B, one token, weights of 4 bits"),
 }

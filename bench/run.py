@@ -36,7 +36,7 @@ MODELS = [
     "vgg16", "densenet121", "shufflenet", "mnasnet", "resnext50",
     "resnet50-b8", "whisper-encoder", "yolo", "llama1b-decode",
     "resnet50-bf16", "bert-bf16", "vit-bf16", "minilm-bf16", "llama1b-decode-bf16",
-    "resnet50-int8", "mobilenetv2-int8", "bert-int8", "llama1b-decode-w8", "llama1b-decode-w4",
+    "resnet50-int8", "mobilenetv2-int8", "llama1b-decode-w8", "llama1b-decode-w4",
 ]  # fmt: skip
 GPU_MODELS = [
     "mlp", "minilm-fp16", "bert-fp16", "bert-fp16-b32", "gpt2-decode", "llama-decode", "gpt2-bf16", "llama-bf16",
