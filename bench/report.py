@@ -7,6 +7,7 @@ python -m bench.report RESULTS... --roof build/bench/roof.json --performance doc
 
 import argparse
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +163,11 @@ def performance(document: dict[str, Any], roof: dict[str, Any] | None) -> str:
     machine, settings = document["machine"], document["settings"]
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
     parts = [
-        f"{machine['cpu']}, {machine['cores']} cores, {settings['threads']} threads unless a name ends in @ and "
-        f"another number. Python {machine['python']}, {versions}. {document.get('date', 'Date unknown')}.",
+        textwrap.fill(
+            f"{machine['cpu']}, {machine['cores']} cores, {settings['threads']} threads unless a name ends in @ and "
+            f"another number. Python {machine['python']}, {versions}. {document.get('date', 'Date unknown')}.",
+            width=100,
+        ),
         "### Latency",
         peers.table(document),
         "### Start and build",

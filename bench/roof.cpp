@@ -17,9 +17,7 @@ namespace {
 int threads = 1;
 volatile float sink;
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Operations a second of `work(rounds)`, which each thread does: the best of several runs, as other load only takes.
 template <class Work>
@@ -146,7 +144,8 @@ double reads() {
     const double start = now();
 #pragma omp parallel num_threads(threads)
     {
-      const size_t part = kCount / static_cast<size_t>(threads), from = part * static_cast<size_t>(omp_get_thread_num());
+      const size_t part = kCount / static_cast<size_t>(threads),
+                   from = part * static_cast<size_t>(omp_get_thread_num());
       constexpr size_t kStep = sizeof(Floats) / sizeof(float);
       Floats sums[8];
       for (Floats& sum : sums) sum = all(0);
