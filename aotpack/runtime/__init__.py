@@ -30,6 +30,7 @@ def load(
     device: str = "cpu",
     num_threads: int | None = None,
     graphs: int | None = None,
+    prefetch: bool = False,
 ) -> Model:
     """Maps an archive and loads its modules for the best target that this machine supports.
 
@@ -43,6 +44,9 @@ def load(
         device: the device on which the model runs: "cpu", or "cuda:0" and the like.
         num_threads: number of threads per call; None: one per core that is available to this process.
         graphs: number of CUDA graphs that a context keeps at most (docs/gpu.md); 0: none; None: 8. Ignored on the CPU.
+        prefetch: threads map the pages of the file while the model loads and after it, so that the first call does not
+            wait for page faults. All pages then count in the resident set, and what the page cache lacks is read.
+            Ignored where the file is copied.
 
     Raises:
         ValueError: the path contains a null character, or `device` is not the name of a device.
@@ -53,4 +57,12 @@ def load(
         MissingImportError: a module imports a function or library that is not available.
         MissingWeightsError: the archive is code-only; `aotpack pack` creates an archive with weights from it.
     """
-    return Model(path, verify=verify, copy=copy, device=device, num_threads=num_threads, graphs=graphs)
+    return Model(
+        path,
+        verify=verify,
+        copy=copy,
+        device=device,
+        num_threads=num_threads,
+        graphs=graphs,
+        prefetch=prefetch,
+    )

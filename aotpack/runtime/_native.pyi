@@ -54,6 +54,7 @@ class Runner:
         num_threads: int,
         graphs: int,
         provider_path: str,
+        prefetch: bool,
     ) -> None: ...
     @overload
     def __init__(self, parent: Runner, entry: str) -> None: ...

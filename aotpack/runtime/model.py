@@ -33,6 +33,7 @@ class Model(Entry):
         device: str = "cpu",
         num_threads: int | None = None,
         graphs: int | None = None,
+        prefetch: bool = False,
     ) -> None:
         if verify not in ("code", "full"):
             raise ValueError(f'verify must be "code" or "full", got {verify!r}')
@@ -44,6 +45,7 @@ class Model(Entry):
             num_threads=checked_threads(num_threads),
             graphs=checked_graphs(graphs),
             provider_path=provider_path(device),
+            prefetch=prefetch,
         )
 
     @property

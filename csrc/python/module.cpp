@@ -45,10 +45,10 @@ T require(T value) {
   return value;
 }
 
-// `device`: type and number as DLPack has them. `graphs`, `provider_path`: as in aotpack_load_options.
+// `device`: type and number as DLPack has them. `graphs`, `provider_path`, `prefetch`: as in aotpack_load_options.
 void init_load(Runner* self, const std::string& path, bool full, std::optional<bool> copy,
                std::pair<int32_t, int32_t> device, int32_t num_threads, int32_t graphs,
-               const std::string& provider_path) {
+               const std::string& provider_path, bool prefetch) {
   if (path.find('\0') != std::string::npos) throw nb::value_error("embedded null character in the path");
   aotpack_load_options options{};
   options.struct_size = sizeof(options);
@@ -57,6 +57,7 @@ void init_load(Runner* self, const std::string& path, bool full, std::optional<b
   options.device = {static_cast<DLDeviceType>(device.first), device.second};
   options.graphs = graphs;
   options.provider_path = provider_path.c_str();
+  options.prefetch = prefetch;
   auto loaded = require(LoadedModel::load(path.c_str(), options, num_threads));
   // "forward" is what a call of the model means; else the first entry.
   size_t entry = 0;
@@ -182,7 +183,7 @@ void bind_runner(nb::module_& module) {
                             "An entry of a model, ready to call; see aotpack.runtime.");
   runner
       .def("__init__", init_load, "path"_a, "full"_a, "copy"_a.none(), "device"_a, "num_threads"_a, "graphs"_a,
-           "provider_path"_a)
+           "provider_path"_a, "prefetch"_a)
       .def("__init__", init_entry, "parent"_a, "entry"_a)
       .def("__init__", init_context, "parent"_a, "num_threads"_a, "stream"_a)
       .def(

@@ -96,6 +96,10 @@ typedef struct aotpack_load_options {
    * the environment variable AOTPACK_PROVIDER_PATH and before those of the system. For all models of the process. May
    * be NULL. */
   const char* provider_path;
+  /* Not 0: threads map the pages of a file that is mapped while the model loads and after it, so that the first call
+   * does not wait for page faults. All pages count in the resident set then. Not read where the file is copied. */
+  int32_t prefetch;
+  int32_t reserved_2; /* not read */
 } aotpack_load_options;
 
 typedef struct aotpack_model aotpack_model;

@@ -24,6 +24,7 @@ struct LoadOptions {
   DLDevice device = {kDLCPU, 0};   // where the model runs
   std::optional<int> graphs;       // CUDA graphs that each context keeps at most; 0: none; default: 8
   std::string provider_path = {};  // folders with libraries such as cuFFT, separated by ':'
+  bool prefetch = false;           // threads map the pages of the file, so that the first call need not wait for them
 };
 
 // A low-rank update of a weight: adds scale * up * down. `down` is [rank, in...], `up` is [out, rank].
@@ -56,6 +57,7 @@ class Model {
     options.device = how.device;
     if (how.graphs) options.graphs = *how.graphs == 0 ? -1 : *how.graphs;
     options.provider_path = how.provider_path.c_str();
+    options.prefetch = how.prefetch;
     aotpack_model* handle = nullptr;
     detail::check(aotpack_model_load(path.c_str(), &options, &handle));
     return Model(handle);

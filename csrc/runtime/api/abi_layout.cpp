@@ -94,13 +94,14 @@ static_assert(offsetof(aotpack_module, asset_names) == 64);
 
 // Structs that can grow: the sizes are those of the first version 3, and of what was added to it.
 static_assert(sizeof(DLDevice) == 8);
-static_assert(sizeof(aotpack_load_options) == 40);
+static_assert(sizeof(aotpack_load_options) == 48);
 static_assert(offsetof(aotpack_load_options, struct_size) == 0);
 static_assert(offsetof(aotpack_load_options, verify) == 8);
 static_assert(offsetof(aotpack_load_options, mode) == 12);
 static_assert(offsetof(aotpack_load_options, device) == 16);
 static_assert(offsetof(aotpack_load_options, graphs) == 24);
 static_assert(offsetof(aotpack_load_options, provider_path) == 32);
+static_assert(offsetof(aotpack_load_options, prefetch) == 40);
 static_assert(sizeof(aotpack_context_options) == 16);
 static_assert(offsetof(aotpack_context_options, struct_size) == 0);
 static_assert(offsetof(aotpack_context_options, num_threads) == 8);

@@ -47,11 +47,12 @@ unsigned number_of(const Enum& value) {
   return number;
 }
 
-FileMap::Mode file_mode(aotpack_load_mode mode) {
-  if (mode != AOTPACK_LOAD_DEFAULT) return mode == AOTPACK_LOAD_COPY ? FileMap::Mode::kCopy : FileMap::Mode::kMap;
+FileMap::Mode file_mode(aotpack_load_mode mode, bool prefetch) {
+  const FileMap::Mode map = prefetch ? FileMap::Mode::kPrefetch : FileMap::Mode::kMap;
+  if (mode != AOTPACK_LOAD_DEFAULT) return mode == AOTPACK_LOAD_COPY ? FileMap::Mode::kCopy : map;
   const char* text = std::getenv("AOTPACK_LOAD");
   const std::string_view wanted = text != nullptr ? text : "";
-  if (wanted.empty() || wanted == "map") return FileMap::Mode::kMap;
+  if (wanted.empty() || wanted == "map") return map;
   if (wanted != "copy") fail(AOTPACK_INVALID_ARGUMENT, "AOTPACK_LOAD must be 'map' or 'copy', got '%s'", text);
   return FileMap::Mode::kCopy;
 }
@@ -122,7 +123,7 @@ aotpack_status* aotpack_model_load(const char* path, const aotpack_load_options*
               "aotpack_load_options.graphs must be in [-1, 4096]");
     }
     if (all.provider_path != nullptr) aotpack::runtime::add_library_folders(all.provider_path);
-    auto* model = new Model(path, all.verify, file_mode(all.mode), all.device);
+    auto* model = new Model(path, all.verify, file_mode(all.mode, all.prefetch != 0), all.device);
     if (all.graphs != 0) model->set_graphs(static_cast<size_t>(std::max(all.graphs, 0)));
     *out_model = reinterpret_cast<aotpack_model*>(model);
   });

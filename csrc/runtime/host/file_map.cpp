@@ -54,6 +54,7 @@ FileMap::FileMap(const char* path, Mode mode) : fd_(open_retrying(path)) {
     void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd_, 0);
     if (address == MAP_FAILED) fail(AOTPACK_IO_ERROR, "cannot map: %s", std::strerror(errno));
     data_ = static_cast<const uint8_t*>(address);
+    if (mode == Mode::kPrefetch) prefetch_.start(bytes());
   } catch (...) {
     close_descriptor();
     throw;
@@ -61,6 +62,7 @@ FileMap::FileMap(const char* path, Mode mode) : fd_(open_retrying(path)) {
 }
 
 FileMap::~FileMap() {
+  prefetch_.stop();
   if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), size_);
   close_descriptor();
 }

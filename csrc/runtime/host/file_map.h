@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "host/mapping.h"
+#include "host/prefetch.h"
 #include "host/sealed_file.h"
 #include "host/source.h"
 
@@ -16,7 +17,8 @@ namespace aotpack::runtime {
 // built on it do not touch the mapping, so a file that changes while it is loaded is an error at worst.
 class FileMap final : public Source {
  public:
-  enum class Mode : uint8_t { kMap, kCopy };  // kCopy: maps a sealed copy in memory, which no file is behind
+  // kPrefetch: maps, and has its pages ready soon. kCopy: maps a sealed copy in memory, which no file is behind.
+  enum class Mode : uint8_t { kMap, kPrefetch, kCopy };
 
   // Throws NOT_FOUND, IO_ERROR, TRUNCATED_ARCHIVE or OUT_OF_MEMORY.
   FileMap(const char* path, Mode mode);
@@ -52,6 +54,7 @@ class FileMap final : public Source {
   int fd_ = -1;
   const uint8_t* data_ = nullptr;
   size_t size_ = 0;
+  Prefetch prefetch_;
 };
 
 }  // namespace aotpack::runtime

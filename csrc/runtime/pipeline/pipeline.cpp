@@ -1,7 +1,6 @@
 #include "pipeline/pipeline.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "base/status.h"
 #include "call/context.h"
+#include "host/blocked_signals.h"
 #include "host/process.h"
 #include "host/team.h"
 
@@ -18,22 +18,6 @@ namespace {
 
 constexpr char kClosed[] = "the pipeline is closed";
 constexpr char kCancelled[] = "the call was cancelled: the pipeline was closed before it had ended";
-
-// Signals of the process are for the threads that the program made itself.
-class BlockedSignals {
- public:
-  BlockedSignals() noexcept {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 // splitmix64 (Steele, Lea, Flood 2014): seeds of neighbouring calls have nothing in common.
 uint64_t mixed(uint64_t value) noexcept {
