@@ -1,0 +1,258 @@
+#include "bf16_product.h"
+
+#include <array>
+#include <utility>
+
+#include "simd.h"
+
+namespace aotpack::kernels {
+
+#if defined(__AVX512BF16__)
+
+namespace {
+
+using halves = uint16_t __attribute__((vector_size(64)));
+
+AOTPACK_INLINE halves load_halves(const bf16* p) {
+  halves x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
+AOTPACK_INLINE void store_halves(bf16* p, halves x) { std::memcpy(p, &x, sizeof x); }
+
+// Elements of a panel that are asked for ahead of time: the hardware stops looking ahead at the end of a page.
+constexpr int64_t kAhead = 64 * kPanel;
+
+// Two rows of a panel as pairs, columns 0 to 15 and 16 to 31.
+struct Pairs {
+  halves low, high;
+};
+AOTPACK_INLINE Pairs pair(halves even, halves odd) {
+  return {__builtin_shufflevector(even, odd, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10,
+                                  42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47),
+          __builtin_shufflevector(even, odd, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25,
+                                  57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63)};
+}
+
+AOTPACK_INLINE vf dot(vf sum, vf pairs, halves b) {
+  return reinterpret_cast<vf>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sum), reinterpret_cast<__m512bh>(pairs),
+                                               reinterpret_cast<__m512bh>(b)));
+}
+// The pair of elements at p, in every lane.
+AOTPACK_INLINE vf repeat_pair(const bf16* p) {
+  float both;
+  std::memcpy(&both, p, sizeof both);
+  return vset(both);
+}
+
+// The lanes of a vector of pairs without a shuffle across them: what `unpack` leaves where.
+AOTPACK_INLINE Pairs pair_quickly(halves even, halves odd) {
+  const __m512i a = reinterpret_cast<__m512i>(even), b = reinterpret_cast<__m512i>(odd);
+  return {reinterpret_cast<halves>(_mm512_unpacklo_epi16(a, b)), reinterpret_cast<halves>(_mm512_unpackhi_epi16(a, b))};
+}
+
+template <int kRows>
+void few_rows(const bf16* rows, int64_t stride, int64_t k, const bf16* panel, const float* init, float* sums) {
+  vf low[2][kRows] = {}, high[2][kRows] = {};
+  int64_t i = 0;
+  const auto step = [&](int chain, halves even, halves odd, const vf* a) __attribute__((always_inline)) {
+    const Pairs b = pair_quickly(even, odd);
+    AOTPACK_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      low[chain][r] = dot(low[chain][r], a[r], b.low);
+      high[chain][r] = dot(high[chain][r], a[r], b.high);
+    }
+  };
+  for (; i + 4 <= k; i += 4, panel += 4 * kPanel) {
+    AOTPACK_UNROLL
+    for (int c = 0; c < 4; ++c) __builtin_prefetch(panel + kAhead + c * kPanel);
+    AOTPACK_UNROLL
+    for (int chain = 0; chain < 2; ++chain) {
+      vf a[kRows];
+      AOTPACK_UNROLL
+      for (int r = 0; r < kRows; ++r) a[r] = repeat_pair(rows + r * stride + i + 2 * chain);
+      step(chain, load_halves(panel + 2 * chain * kPanel), load_halves(panel + (2 * chain + 1) * kPanel), a);
+    }
+  }
+  for (; i < k; i += 2, panel += 2 * kPanel) {
+    vf a[kRows];
+    AOTPACK_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      bf16 both[2] = {rows[r * stride + i], {0}};
+      if (i + 1 < k) both[1] = rows[r * stride + i + 1];
+      a[r] = repeat_pair(both);
+    }
+    step(0, load_halves(panel), i + 1 < k ? load_halves(panel + kPanel) : halves{}, a);
+  }
+  AOTPACK_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    const vf l = low[0][r] + low[1][r], h = high[0][r] + high[1][r];
+    // Columns 0 to 3, 8 to 11, 16 to 19 and 24 to 27 are in one, those in between in the other.
+    const vf first = __builtin_shufflevector(l, h, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const vf second = __builtin_shufflevector(l, h, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+    store(sums + r * kPanel, first + load(init));
+    store(sums + r * kPanel + kWidth, second + load(init + kWidth));
+  }
+}
+
+#if defined(__AMX_BF16__)
+
+// What LDTILECFG reads: Intel's manual, volume 1, section 18.3.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
+// Tiles 0 and 1 sum up rows 0 to 15 of columns 0 to 15 and 16 to 31, tiles 2 and 3 rows 16 to 31; 4 and 5 are of b, 6
+// and 7 of a.
+void configure(int count) {
+  TileConfig config;
+  for (int tile = 0; tile < 8; ++tile) {
+    const bool later = tile == 2 || tile == 3 || tile == 7;
+    const int rows = tile == 4 || tile == 5 ? 16 : later ? count - 16 : count < 16 ? count : 16;
+    config.rows[tile] = static_cast<uint8_t>(rows > 0 ? rows : 0);
+    config.row_bytes[tile] = rows > 0 ? 64 : 0;
+  }
+  _tile_loadconfig(&config);
+}
+
+// The intrinsics do not say that they read and write memory.
+AOTPACK_INLINE void order_memory() { asm volatile("" : : : "memory"); }
+
+template <bool both>
+void multiply_tiles(const Bf16Args& g) {
+  constexpr int64_t kBytes = 2;
+  const int64_t a_stride = g.stride * kBytes, b_stride = 2 * kPanel * kBytes;
+  const int64_t init_stride = g.init_stride * 4, sums_stride = kPanel * 4;
+  const float* later = g.init + 16 * g.init_stride;
+  order_memory();
+  _tile_loadd(0, g.init, init_stride);
+  _tile_loadd(1, g.init + 16, init_stride);
+  if constexpr (both) {
+    _tile_loadd(2, later, init_stride);
+    _tile_loadd(3, later + 16, init_stride);
+  }
+  const bf16 *a = g.rows, *b = g.paired;
+  for (int64_t i = 0; i < g.k; i += kBf16Step, a += kBf16Step, b += kBf16Step * kPanel) {
+    _tile_loadd(4, b, b_stride);
+    _tile_loadd(6, a, a_stride);
+    _tile_loadd(5, b + kPanel, b_stride);
+    _tile_dpbf16ps(0, 6, 4);
+    if constexpr (both) _tile_loadd(7, a + 16 * g.stride, a_stride);
+    _tile_dpbf16ps(1, 6, 5);
+    if constexpr (both) {
+      _tile_dpbf16ps(2, 7, 4);
+      _tile_dpbf16ps(3, 7, 5);
+    }
+  }
+  _tile_stored(0, g.sums, sums_stride);
+  _tile_stored(1, g.sums + 16, sums_stride);
+  if constexpr (both) {
+    _tile_stored(2, g.sums + 16 * kPanel, sums_stride);
+    _tile_stored(3, g.sums + 16 * kPanel + 16, sums_stride);
+  }
+  order_memory();
+}
+
+#else
+
+template <int kRows>
+void multiply_rows(const Bf16Args& g) {
+  vf sums[kRows][2];
+  AOTPACK_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    AOTPACK_UNROLL
+    for (int v = 0; v < 2; ++v) sums[r][v] = load(g.init + r * g.init_stride + v * kWidth);
+  }
+  const bf16 *a = g.rows, *b = g.paired;
+  for (int64_t i = 0; i < g.k; i += 2, a += 2, b += 2 * kPanel) {
+    const halves low = load_halves(b), high = load_halves(b + kPanel);
+    AOTPACK_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const vf both = repeat_pair(a + r * g.stride);
+      sums[r][0] = dot(sums[r][0], both, low);
+      sums[r][1] = dot(sums[r][1], both, high);
+    }
+  }
+  AOTPACK_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    AOTPACK_UNROLL
+    for (int v = 0; v < 2; ++v) store(g.sums + r * kPanel + v * kWidth, sums[r][v]);
+  }
+}
+
+template <int... kRow>
+constexpr std::array<void (*)(const Bf16Args&), sizeof...(kRow)> row_kernels(std::integer_sequence<int, kRow...>) {
+  return {multiply_rows<kRow + 1>...};
+}
+
+#endif
+
+}  // namespace
+
+void bf16_pair_panel(const bf16* panel, int64_t k, bf16* paired) {
+  const int64_t padded = bf16_padded(k);
+  for (int64_t i = 0; i < padded; i += 2) {
+    __builtin_prefetch(panel + i * kPanel + kAhead);
+    __builtin_prefetch(panel + (i + 1) * kPanel + kAhead);
+    const halves even = i < k ? load_halves(panel + i * kPanel) : halves{};
+    const halves odd = i + 1 < k ? load_halves(panel + (i + 1) * kPanel) : halves{};
+    const Pairs pairs = pair(even, odd);
+    store_halves(paired + i * kPanel, pairs.low);
+    store_halves(paired + (i + 1) * kPanel, pairs.high);
+  }
+}
+
+void bf16_few_rows(int count, const bf16* rows, int64_t stride, int64_t k, const bf16* panel, const float* init,
+                   float* sums) {
+  switch (count) {
+    case 1:
+      return few_rows<1>(rows, stride, k, panel, init, sums);
+    case 2:
+      return few_rows<2>(rows, stride, k, panel, init, sums);
+    case 3:
+      return few_rows<3>(rows, stride, k, panel, init, sums);
+    default:
+      return few_rows<4>(rows, stride, k, panel, init, sums);
+  }
+}
+
+#if defined(__AMX_BF16__)
+
+Bf16Unit::~Bf16Unit() {
+  // The system then has no tiles to save when it switches threads.
+  if (count_ != 0) _tile_release();
+}
+
+void Bf16Unit::multiply(int count, const Bf16Args& args) {
+  if (count != count_) configure(count_ = count);
+  if (count > 16) {
+    multiply_tiles<true>(args);
+  } else {
+    multiply_tiles<false>(args);
+  }
+}
+
+#else
+
+Bf16Unit::~Bf16Unit() = default;
+
+void Bf16Unit::multiply(int count, const Bf16Args& args) {
+  static constexpr auto kKernels = row_kernels(std::make_integer_sequence<int, kBf16Rows>());
+  kKernels[static_cast<size_t>(count - 1)](args);
+}
+
+#endif
+
+#else
+
+// Never called: kBf16Rows is 0.
+void bf16_pair_panel(const bf16*, int64_t, bf16*) {}
+void bf16_few_rows(int, const bf16*, int64_t, int64_t, const bf16*, const float*, float*) {}
+Bf16Unit::~Bf16Unit() = default;
+void Bf16Unit::multiply(int, const Bf16Args&) {}
+
+#endif
+
+}  // namespace aotpack::kernels

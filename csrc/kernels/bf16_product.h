@@ -1,0 +1,61 @@
+// Tiles of products of bf16 with sums in float, by the processor's instructions for them: AMX's tiles or AVX-512's dot
+// products of pairs. Where the target has neither, bf16 is widened and multiplied as float (micro.h).
+//
+// The instructions round the same products and sums as a float multiply-add would, but in an order of their own, and
+// take numbers below the normal range for zero.
+#pragma once
+
+#include "element_types.h"
+
+namespace aotpack::kernels {
+
+// Rows of the largest tile; 0: the target has no such instructions, or the module no bf16. And the steps of k that
+// rows and panels are padded to.
+#if defined(__AMX_BF16__)
+inline constexpr int kBf16Rows = kHasBf16 ? 32 : 0, kBf16Step = 32;
+#elif defined(__AVX512BF16__)
+inline constexpr int kBf16Rows = kHasBf16 ? 14 : 0, kBf16Step = 2;
+#else
+inline constexpr int kBf16Rows = 0, kBf16Step = 1;
+#endif
+
+// Elements of a paired panel: [padded k / 2][32][2].
+inline constexpr int64_t bf16_padded(int64_t k) { return round_up(k, kBf16Step); }
+inline constexpr int64_t bf16_paired_size(int64_t k) { return bf16_padded(k) * kPanel; }
+
+// Pairs up the rows of a packed panel [k][32]. The padding is zero.
+void bf16_pair_panel(const bf16* panel, int64_t k, bf16* paired);
+
+// sums[r][j] = init[r * init_stride + j] + sum over i < k of rows[r * stride + i] * b[i][j] for r < count and j < 32.
+// k is a multiple of kBf16Step; init may be sums, init_stride 0 repeats one row.
+struct Bf16Args {
+  const bf16* rows;
+  int64_t stride, k;
+  const bf16* paired;
+  const float* init;
+  int64_t init_stride;
+  float* sums;  // [count][32]
+};
+
+// Between its construction and its end the thread may call bf16_product.
+class Bf16Unit {
+ public:
+  Bf16Unit() = default;
+  ~Bf16Unit();
+  Bf16Unit(const Bf16Unit&) = delete;
+  Bf16Unit& operator=(const Bf16Unit&) = delete;
+  // count in [1, kBf16Rows].
+  void multiply(int count, const Bf16Args& args);
+
+ private:
+  int count_ = 0;  // that the tiles are configured for
+};
+
+// Up to so many rows are multiplied with a panel as it lies in memory.
+inline constexpr int kBf16FewRows = kBf16Rows > 0 ? 4 : 0;
+
+// sums[r][j] = init[j] + sum over i < k of rows[r * stride + i] * panel[i][j] for r < count <= kBf16FewRows, j < 32.
+void bf16_few_rows(int count, const bf16* rows, int64_t stride, int64_t k, const bf16* panel, const float* init,
+                   float* sums);
+
+}  // namespace aotpack::kernels

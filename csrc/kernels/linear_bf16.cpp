@@ -1,0 +1,101 @@
+#include "linear_bf16.h"
+
+#include "epilogue.h"
+
+namespace aotpack::kernels {
+namespace {
+
+constexpr int64_t kDepth = 512;             // of k at a time: so much of a panel stays in the nearest cache
+constexpr int64_t kBlockRows = 512;         // that share a paired panel where sums or ends of rows are kept
+constexpr int64_t kBlockBytes = 768 << 10;  // of x that are read again for every panel, out of the second-level cache
+constexpr int64_t kEnd = kBf16Step > 1 ? kBf16Step : 2;
+
+class Part {
+ public:
+  Part(const LinearArgs& g, DType y_dtype) : g_(g), y_dtype_(y_dtype), whole_(g.k / kBf16Step * kBf16Step) {}
+
+  void run(Range rows, Range panels) {
+    if (rows.end - rows.begin <= kBf16FewRows) return few(rows, panels);
+    int64_t block = max64(kBf16Rows, kBlockBytes / max64(2 * g_.k, 1) / kBf16Rows * kBf16Rows);
+    if (g_.k > kDepth || whole_ < g_.k) block = min64(block, kBlockRows);
+    for (int64_t row = rows.begin; row < rows.end; row += block) {
+      const Range some = {row, min64(row + block, rows.end)};
+      copy_ends(some);
+      for (int64_t panel = panels.begin; panel < panels.end; ++panel) multiply(some, panel);
+    }
+  }
+
+ private:
+  const bf16* x(int64_t row) const { return static_cast<const bf16*>(g_.x) + row * g_.x_stride; }
+  const bf16* panel_at(int64_t panel) const { return static_cast<const bf16*>(g_.w_packed) + panel * g_.k * kPanel; }
+
+  // What exceeds whole steps, padded with zeros.
+  void copy_ends(Range rows) {
+    if (whole_ == g_.k) return;
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+      bf16* end = ends_ + (r - rows.begin) * kEnd;
+      std::memset(end, 0, kEnd * sizeof(bf16));
+      std::memcpy(end, x(r) + whole_, static_cast<size_t>(g_.k - whole_) * sizeof(bf16));
+    }
+  }
+
+  void multiply(Range rows, int64_t panel) {
+    panel_bias(advance(g_.bias, panel * kPanel, g_.dtype), g_.dtype, g_.n - panel * kPanel, bias_);
+    const bool together = g_.k <= kDepth && whole_ == g_.k;
+    int64_t k = 0;
+    do {
+      const bool ending = k == whole_;
+      const int64_t depth = ending ? g_.k - k : min64(kDepth, whole_ - k);
+      bf16_pair_panel(panel_at(panel) + k * kPanel, depth, paired_);
+      const bool last = k + depth >= g_.k;
+      for (int64_t row = rows.begin; row < rows.end; row += kBf16Rows) {
+        const int count = static_cast<int>(min64(kBf16Rows, rows.end - row));
+        float* sums = together ? sums_ : sums_ + (row - rows.begin) * kPanel;
+        Bf16Args a = {};
+        a.rows = ending ? ends_ + (row - rows.begin) * kEnd : x(row) + k;
+        a.stride = ending ? kEnd : g_.x_stride;
+        a.k = bf16_padded(depth);
+        a.paired = paired_;
+        a.init = k == 0 ? bias_ : sums;
+        a.init_stride = k == 0 ? 0 : kPanel;
+        a.sums = sums;
+        unit_.multiply(count, a);
+        if (last) end_tile(row, count, panel, sums);
+      }
+      k += depth;
+    } while (k < g_.k);
+  }
+
+  void few(Range rows, Range panels) {
+    const int count = static_cast<int>(rows.end - rows.begin);
+    for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+      panel_bias(advance(g_.bias, panel * kPanel, g_.dtype), g_.dtype, g_.n - panel * kPanel, bias_);
+      bf16_few_rows(count, x(rows.begin), g_.x_stride, g_.k, panel_at(panel), bias_, sums_);
+      end_tile(rows.begin, count, panel, sums_);
+    }
+  }
+
+  void end_tile(int64_t row, int count, int64_t panel, const float* sums) {
+    const int64_t column = panel * kPanel;
+    finish(sums, kPanel, count, min64(kPanel, g_.n - column), y_dtype_,
+           advance(g_.residual, row * g_.residual_stride + column, g_.dtype), g_.residual_stride, g_.act,
+           advance(g_.y, row * g_.y_stride + column, y_dtype_), g_.y_stride);
+  }
+
+  const LinearArgs& g_;
+  const DType y_dtype_;
+  const int64_t whole_;  // of k: a multiple of kBf16Step
+  Bf16Unit unit_;
+  alignas(64) float bias_[kPanel];
+  alignas(64) bf16 paired_[kDepth * kPanel];
+  alignas(64) bf16 ends_[kBlockRows * kEnd];
+  alignas(64) float sums_[kBlockRows * kPanel];
+};
+
+}  // namespace
+
+void linear_bf16_part(const LinearArgs& args, DType y_dtype, Range rows, Range panels) {
+  if constexpr (kBf16Rows > 0) Part(args, y_dtype).run(rows, panels);
+}
+
+}  // namespace aotpack::kernels
