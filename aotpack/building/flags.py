@@ -68,11 +68,22 @@ def library_flags(
     return [
         *COMMON,
         *target_flags(target),
+        *_extension_flags(target, halves, source),
         optimize,
         "-ffp-contract=fast",
         *(f"-D{macro}" for macro in macros if source is None or native_sources.mentions(source, macro)),
         *includes(native_sources.include_folders()),
     ]
+
+
+def _extension_flags(target: str, halves: frozenset[str], source: Path | None) -> list[str]:
+    """For instructions beyond the target's level, of those that `source` asks for."""
+    flags = []
+    for extension in BY_NAME[target].extensions:
+        wanted = extension.half is None or extension.half in halves
+        if wanted and (source is None or native_sources.mentions(source, extension.macro)):
+            flags += extension.flags
+    return flags
 
 
 def includes(folders: list[Path]) -> list[str]:

@@ -146,7 +146,7 @@ def _compiler() -> list[Check]:
     except CompileError as error:
         return [Check("compiler", "warning", str(error), _COMPILER_HINT)]
     path = " ".join(found.command)
-    targets = [info.name for info in TABLE if info.buildable and _compiles(_command_for(info, found), info.march)]
+    targets = [info.name for info in TABLE if info.buildable and _compiles(_command_for(info, found), _flags_of(info))]
     if not targets:
         return [Check("compiler", "warning", f"{path} cannot compile C++20 with OpenMP", _COMPILER_HINT)]
     return [Check("compiler", "ok", f"{path} ({found.version}); targets {', '.join(targets)}")]
@@ -161,6 +161,10 @@ def _command_for(info: TargetInfo, host: Compiler) -> tuple[str, ...]:
         return cross_compilers([info.name]).get(info.arch, host).command
     except CompileError:
         return ()
+
+
+def _flags_of(info: TargetInfo) -> tuple[str, ...]:
+    return (*info.march, *(flag for extension in info.extensions for flag in extension.flags))
 
 
 def _compiles(compiler: tuple[str, ...], march: tuple[str, ...]) -> bool:

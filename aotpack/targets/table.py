@@ -12,6 +12,26 @@ from aotpack.targets.gpus import GPUS, GpuInfo
 
 
 @dataclass(frozen=True, slots=True)
+class Extension:
+    """Instructions beyond a level. Only sources that ask for them by their macro are compiled with them, so that the
+    objects of all others are the level's own.
+
+    Attributes:
+        macro: what compilers define where the instructions may be used.
+        flags: for GCC and clang.
+        half: the half precision without which nothing asks for them, if any.
+    """
+
+    macro: str
+    flags: tuple[str, ...]
+    half: str | None = None
+
+
+_BF16_DOT = Extension("__AVX512BF16__", ("-mavx512bf16",), half="bf16")
+_BF16_TILES = Extension("__AMX_BF16__", ("-mamx-tile", "-mamx-bf16"), half="bf16")
+
+
+@dataclass(frozen=True, slots=True)
 class TargetInfo:
     """One target.
 
@@ -24,6 +44,7 @@ class TargetInfo:
         cpu_flags: what `flags` of /proc/cpuinfo lists, beyond those of the lower levels.
         march: flags for GCC and clang that choose the instruction set, for GPUs that of the code on the host; empty
             where this version compiles nothing.
+        extensions: instructions that our own kernels use beside it.
         vector_isa: TorchInductor's class of the instruction set, and its vectors' bits; 0 bits for scalar code.
         torch_capability: the name by which torch's vector headers know the instruction set.
         gpu: what is assumed of the GPU; None for CPUs.
@@ -36,6 +57,7 @@ class TargetInfo:
     level: int
     cpu_flags: frozenset[str] = frozenset()
     march: tuple[str, ...] = ()
+    extensions: tuple[Extension, ...] = ()
     vector_isa: tuple[str, int] | None = None
     torch_capability: str | None = None
     gpu: GpuInfo | None = None
@@ -77,6 +99,29 @@ TABLE: tuple[TargetInfo, ...] = (
         level=4,
         cpu_flags=frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
         march=("-march=x86-64-v4", "-mprefer-vector-width=512"),
+        vector_isa=("VecAVX512", 512),
+        torch_capability="AVX512",
+    ),
+    # Two more, which are no levels of the psABI: what computes in bf16 and int8.
+    TargetInfo(
+        "x86-64-v4-bf16",
+        backend="cpu",
+        arch="x86-64",
+        level=5,
+        cpu_flags=frozenset(["avx512_bf16", "avx512_vnni"]),
+        march=("-march=x86-64-v4", "-mprefer-vector-width=512"),
+        extensions=(_BF16_DOT,),
+        vector_isa=("VecAVX512", 512),
+        torch_capability="AVX512",
+    ),
+    TargetInfo(
+        "x86-64-v4-amx",
+        backend="cpu",
+        arch="x86-64",
+        level=6,
+        cpu_flags=frozenset(["amx_tile", "amx_bf16", "amx_int8"]),
+        march=("-march=x86-64-v4", "-mprefer-vector-width=512"),
+        extensions=(_BF16_DOT, _BF16_TILES),
         vector_isa=("VecAVX512", 512),
         torch_capability="AVX512",
     ),

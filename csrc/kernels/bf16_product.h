@@ -19,6 +19,9 @@ inline constexpr int kBf16Rows = kHasBf16 ? 14 : 0, kBf16Step = 2;
 inline constexpr int kBf16Rows = 0, kBf16Step = 1;
 #endif
 
+// Operations in a microsecond, about, to judge how many threads they deserve.
+inline constexpr double kBf16Speed = kBf16Rows > 16 ? 1200e3 : 300e3;
+
 // Elements of a paired panel: [padded k / 2][32][2].
 inline constexpr int64_t bf16_padded(int64_t k) { return round_up(k, kBf16Step); }
 inline constexpr int64_t bf16_paired_size(int64_t k) { return bf16_padded(k) * kPanel; }

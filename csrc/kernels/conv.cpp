@@ -3,6 +3,7 @@
 // zeros.
 #include "conv.h"
 
+#include "conv_bf16.h"
 #include "conv_depthwise.h"
 #include "conv_grouped.h"
 #include "conv_winograd.h"
@@ -358,6 +359,7 @@ size_t conv_scratch_bytes(const ConvArgs& g) {
   if (layout == ConvLayout::depthwise) return conv_depthwise_scratch_bytes(g);
   if (layout == ConvLayout::grouped) return conv_grouped_scratch_bytes(g);
   const Source s = plan(g);
+  if (!s.linear && takes_bf16(g)) return conv_bf16_scratch_bytes(g);
   ConvArgs counted = g;
   // Counting needs an address; it is not touched.
   return s.linear ? 0 : carve(counted, s, reinterpret_cast<void*>(uintptr_t{64})).bytes;
@@ -372,6 +374,7 @@ void conv(const ConvArgs& g) {
   if (layout == ConvLayout::grouped) return conv_grouped(g);
   const Source s = plan(g);
   if (s.linear) return linear(as_linear(g));
+  if (takes_bf16(g)) return conv_bf16(g);
   const Buffers buffers = carve(g, s, g.scratch);
   const int64_t all_taps = g.kernel[0] * g.kernel[1] * s.w_taps;
   const int64_t panels = g.groups * ceil_div(g.oc / g.groups, kPanel);

@@ -9,14 +9,16 @@ constexpr int64_t kDepth = 512;             // of k at a time: so much of a pane
 constexpr int64_t kBlockRows = 512;         // that share a paired panel where sums or ends of rows are kept
 constexpr int64_t kBlockBytes = 768 << 10;  // of x that are read again for every panel, out of the second-level cache
 constexpr int64_t kEnd = kBf16Step > 1 ? kBf16Step : 2;
+constexpr int64_t kRows = kBf16Rows > 0 ? kBf16Rows : 1;  // of a tile
 
 class Part {
  public:
-  Part(const LinearArgs& g, DType y_dtype) : g_(g), y_dtype_(y_dtype), whole_(g.k / kBf16Step * kBf16Step) {}
+  Part(const LinearArgs& g, DType y_dtype, bool padded)
+      : g_(g), y_dtype_(y_dtype), whole_(padded ? g.k : g.k / kBf16Step * kBf16Step) {}
 
   void run(Range rows, Range panels) {
     if (rows.end - rows.begin <= kBf16FewRows) return few(rows, panels);
-    int64_t block = max64(kBf16Rows, kBlockBytes / max64(2 * g_.k, 1) / kBf16Rows * kBf16Rows);
+    int64_t block = max64(kRows, kBlockBytes / max64(2 * g_.k, 1) / kRows * kRows);
     if (g_.k > kDepth || whole_ < g_.k) block = min64(block, kBlockRows);
     for (int64_t row = rows.begin; row < rows.end; row += block) {
       const Range some = {row, min64(row + block, rows.end)};
@@ -48,8 +50,8 @@ class Part {
       const int64_t depth = ending ? g_.k - k : min64(kDepth, whole_ - k);
       bf16_pair_panel(panel_at(panel) + k * kPanel, depth, paired_);
       const bool last = k + depth >= g_.k;
-      for (int64_t row = rows.begin; row < rows.end; row += kBf16Rows) {
-        const int count = static_cast<int>(min64(kBf16Rows, rows.end - row));
+      for (int64_t row = rows.begin; row < rows.end; row += kRows) {
+        const int count = static_cast<int>(min64(kRows, rows.end - row));
         float* sums = together ? sums_ : sums_ + (row - rows.begin) * kPanel;
         Bf16Args a = {};
         a.rows = ending ? ends_ + (row - rows.begin) * kEnd : x(row) + k;
@@ -84,7 +86,7 @@ class Part {
 
   const LinearArgs& g_;
   const DType y_dtype_;
-  const int64_t whole_;  // of k: a multiple of kBf16Step
+  const int64_t whole_;  // of k: what is read where it lies
   Bf16Unit unit_;
   alignas(64) float bias_[kPanel];
   alignas(64) bf16 paired_[kDepth * kPanel];
@@ -94,8 +96,8 @@ class Part {
 
 }  // namespace
 
-void linear_bf16_part(const LinearArgs& args, DType y_dtype, Range rows, Range panels) {
-  if constexpr (kBf16Rows > 0) Part(args, y_dtype).run(rows, panels);
+void linear_bf16_part(const LinearArgs& args, DType y_dtype, Range rows, Range panels, bool padded) {
+  if constexpr (kBf16Rows > 0) Part(args, y_dtype, padded).run(rows, panels);
 }
 
 }  // namespace aotpack::kernels

@@ -79,11 +79,8 @@ AOTPACK_INLINE H f16_narrow(V x) {
 }  // namespace detail
 
 AOTPACK_INLINE vf widen(vh bits, bf16) { return detail::bf16_widen<vf, vu>(bits); }
-#if defined(__AVX512BF16__)
-AOTPACK_INLINE vh narrow(vf x, bf16) { return reinterpret_cast<vh>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(x))); }
-#else
+// Not by AVX512-BF16's instruction, which takes what lies below the normal range for zero.
 AOTPACK_INLINE vh narrow(vf x, bf16) { return detail::bf16_narrow<vu, vh>(x); }
-#endif
 
 // By instructions where there are some: GCC 12 takes vectors of _Float16 apart instead.
 #if defined(__AVX512F__)

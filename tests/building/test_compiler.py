@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from aotpack.building import compiler as compilers
+from aotpack.building import native_sources
 from aotpack.building.compiler import cross_compilers
 from aotpack.errors import CompileError
 from aotpack.export.backends.cpu import toolchain
@@ -59,9 +61,21 @@ class TestCompiler:
         with pytest.raises(CompileError, match=r"g\+\+ does not run"):
             toolchain.find_compiler()
 
+    @pytest.mark.parametrize("target", ["x86-64-v4-bf16", "x86-64-v4-amx"])
+    def test_only_what_asks_for_more_than_the_level_is_compiled_with_it(self, target: str) -> None:
+        folder = native_sources.source_root() / "kernels"
+        linear, copy = folder / "linear.cpp", native_sources.module_folder() / "copy.cpp"
+        level = toolchain.library_flags("x86-64-v4", halves=frozenset(["bf16"]), source=linear)
+        assert "-mavx512bf16" in toolchain.library_flags(target, halves=frozenset(["bf16"]), source=linear)
+        for halves, source in ((frozenset[str](), linear), (frozenset(["bf16"]), copy)):
+            plain = toolchain.library_flags("x86-64-v4", halves=halves, source=source)
+            assert toolchain.library_flags(target, halves=halves, source=source) == plain
+        assert not any(flag.startswith(("-mavx512", "-mamx")) for flag in level)
+
     def test_targets(self) -> None:
         for target in toolchain.compile_targets():
-            assert f"-march={'armv8-a' if target == 'aarch64' else target}" in toolchain.target_flags(target)
+            level = "armv8-a" if target == "aarch64" else re.sub("-(bf16|amx)$", "", target)
+            assert f"-march={level}" in toolchain.target_flags(target)
         with pytest.raises(CompileError, match="cannot compile for the target 'z80'") as caught:
             toolchain.target_flags("z80")
         assert "x86-64-v3" in str(caught.value.hint)

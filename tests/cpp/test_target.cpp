@@ -12,12 +12,19 @@ using namespace aotpack::runtime;
 
 namespace {
 
-// All that x86-64-v4 asks for.
-HostFeatures v4_host() {
+// All that any target asks for.
+HostFeatures best_host() {
   HostFeatures host;
-  host.leaf1_ecx = 0xFFFFFFFF;
-  host.leaf7_ebx = 0xFFFFFFFF;
-  host.extended1_ecx = 0xFFFFFFFF;
+  host.leaf1_ecx = host.extended1_ecx = 0xFFFFFFFF;
+  host.leaf7_ebx = host.leaf7_ecx = host.leaf7_edx = host.leaf7_1_eax = 0xFFFFFFFF;
+  host.xcr0 = 0x600E7;
+  return host;
+}
+
+// All that x86-64-v4 asks for, and nothing more.
+HostFeatures v4_host() {
+  HostFeatures host = best_host();
+  host.leaf7_ecx = host.leaf7_edx = host.leaf7_1_eax = 0;
   host.xcr0 = 0xE7;
   return host;
 }
@@ -36,6 +43,18 @@ TEST_CASE("targets of a host, best first") {
   CHECK(missing_features("x86-64-v4", host) == "fma, avx512bw");
   CHECK(runnable_targets(host) == Targets{"x86-64-v2", "x86-64"});
   CHECK(runnable_targets(HostFeatures{}) == Targets{"x86-64"});
+}
+
+TEST_CASE("targets with instructions for bf16") {
+  const Targets all = {"x86-64-v4-amx", "x86-64-v4-bf16", "x86-64-v4", "x86-64-v3", "x86-64-v2", "x86-64"};
+  HostFeatures host = best_host();
+  CHECK(runnable_targets(host) == all);
+  host.xcr0 = 0xE7;
+  CHECK(missing_features("x86-64-v4-amx", host) == "AMX state saved by the operating system");
+  CHECK(runnable_targets(host) == Targets(all.begin() + 1, all.end()));
+  host.leaf7_1_eax = 0;
+  CHECK(missing_features("x86-64-v4-bf16", host) == "avx512_bf16");
+  CHECK(runnable_targets(host) == Targets(all.begin() + 2, all.end()));
 }
 
 TEST_CASE("the operating system has to save the registers") {

@@ -1,8 +1,10 @@
-// The levels are those of the x86-64 psABI, section 3.1.1.
+// The levels up to 4 are those of the x86-64 psABI, section 3.1.1; those above are ours.
 #include "hal/cpu/target.h"
 
 #include <algorithm>
 #include <iterator>
+
+#include "hal/cpu/tile_permission.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -11,10 +13,10 @@
 namespace aotpack::runtime {
 namespace {
 
-enum class Register : uint8_t { kLeaf1Ecx, kLeaf7Ebx, kExtended1Ecx, kXcr0 };
+enum class Register : uint8_t { kLeaf1Ecx, kLeaf7Ebx, kLeaf7Ecx, kLeaf7Edx, kLeaf7_1Eax, kExtended1Ecx, kXcr0 };
 
 struct Feature {
-  int level;  // of x86-64-v<level>, which includes the lower ones
+  int level;  // which includes the lower ones
   const char* name;
   Register where;
   uint32_t bits;  // all must be set
@@ -43,6 +45,12 @@ constexpr Feature kFeatures[] = {
     {4, "avx512bw", Register::kLeaf7Ebx, 1u << 30},
     {4, "avx512vl", Register::kLeaf7Ebx, 1u << 31},
     {4, "AVX-512 state saved by the operating system", Register::kXcr0, 0xE6},
+    {5, "avx512_vnni", Register::kLeaf7Ecx, 1u << 11},
+    {5, "avx512_bf16", Register::kLeaf7_1Eax, 1u << 5},
+    {6, "amx_tile", Register::kLeaf7Edx, 1u << 24},
+    {6, "amx_bf16", Register::kLeaf7Edx, 1u << 22},
+    {6, "amx_int8", Register::kLeaf7Edx, 1u << 25},
+    {6, "AMX state saved by the operating system", Register::kXcr0, 0x60000},
 };
 
 struct TargetName {
@@ -53,7 +61,7 @@ struct TargetName {
 
 // Best first.
 constexpr TargetName kTargets[] = {
-    {"x86-64-v4", "x86-64", 4}, {"x86-64-v3", "x86-64", 3}, {"x86-64-v2", "x86-64", 2},
+    {"x86-64-v4-amx", "x86-64", 6}, {"x86-64-v4-bf16", "x86-64", 5}, {"x86-64-v4", "x86-64", 4}, {"x86-64-v3", "x86-64", 3}, {"x86-64-v2", "x86-64", 2},
     {"x86-64", "x86-64", 1},    {"aarch64", "aarch64", 1},
 };
 
@@ -65,12 +73,28 @@ constexpr std::string_view kArchitecture = "aarch64";
 constexpr std::string_view kArchitecture = "unknown";
 #endif
 
+uint32_t value_of(const HostFeatures& host, Register where) noexcept {
+  switch (where) {
+    case Register::kLeaf1Ecx:
+      return host.leaf1_ecx;
+    case Register::kLeaf7Ebx:
+      return host.leaf7_ebx;
+    case Register::kLeaf7Ecx:
+      return host.leaf7_ecx;
+    case Register::kLeaf7Edx:
+      return host.leaf7_edx;
+    case Register::kLeaf7_1Eax:
+      return host.leaf7_1_eax;
+    case Register::kExtended1Ecx:
+      return host.extended1_ecx;
+    case Register::kXcr0:
+      return host.xcr0;
+  }
+  return 0;
+}
+
 bool has(const HostFeatures& host, const Feature& feature) noexcept {
-  const uint32_t value = feature.where == Register::kLeaf1Ecx       ? host.leaf1_ecx
-                         : feature.where == Register::kLeaf7Ebx     ? host.leaf7_ebx
-                         : feature.where == Register::kExtended1Ecx ? host.extended1_ecx
-                                                                    : host.xcr0;
-  return (value & feature.bits) == feature.bits;
+  return (value_of(host, feature.where) & feature.bits) == feature.bits;
 }
 
 }  // namespace
@@ -80,7 +104,14 @@ HostFeatures HostFeatures::read() noexcept {
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) != 0) host.leaf1_ecx = c;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0) host.leaf7_ebx = b;
+  uint32_t subleaves = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0) {
+    host.leaf7_ebx = b;
+    host.leaf7_ecx = c;
+    host.leaf7_edx = d;
+    subleaves = a;
+  }
+  if (subleaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) host.leaf7_1_eax = a;
   if (__get_cpuid(0x80000001, &a, &b, &c, &d) != 0) host.extended1_ecx = c;
   constexpr uint32_t kOsxsave = 1u << 27;  // without it the XGETBV instruction does not exist
   if ((host.leaf1_ecx & kOsxsave) != 0) {
@@ -115,6 +146,8 @@ std::vector<std::string_view> runnable_targets(const HostFeatures& host) {
   }
   return targets;
 }
+
+bool enable_target(std::string_view target) noexcept { return target != "x86-64-v4-amx" || request_tiles(); }
 
 const std::vector<std::string_view>& host_targets() {
   static const std::vector<std::string_view> targets = runnable_targets(HostFeatures::read());
