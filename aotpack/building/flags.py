@@ -78,7 +78,7 @@ def library_flags(
 
 def _extension_flags(target: str, halves: frozenset[str], source: Path | None) -> list[str]:
     """For instructions beyond the target's level, of those that `source` asks for."""
-    flags = []
+    flags: list[str] = []
     for extension in BY_NAME[target].extensions:
         wanted = extension.half is None or extension.half in halves
         if wanted and (source is None or native_sources.mentions(source, extension.macro)):

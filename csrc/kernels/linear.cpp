@@ -103,8 +103,8 @@ void run_bf16(const LinearArgs& g, DType y_dtype) {
   const int threads = turned_threads(g.knobs, kLinearThreads, g.num_threads, worth);
   const int64_t tiles = ceil_div(g.m, max64(kBf16Rows, 1)), panels = ceil_div(g.n, kPanel);
   parallel(threads, [&](int thread, int count) {
-    const Rectangle mine = turned_grid(g.knobs, kLinearGrid, tiles, panels, 2.0 * depth * kBf16Rows,
-                                       2.0 * depth * kPanel, thread, count);
+    const Rectangle mine =
+        turned_grid(g.knobs, kLinearGrid, tiles, panels, 2.0 * depth * kBf16Rows, 2.0 * depth * kPanel, thread, count);
     const Range rows = {mine.rows.begin * kBf16Rows, min64(mine.rows.end * kBf16Rows, g.m)};
     if (rows.begin < rows.end && mine.columns.begin < mine.columns.end) {
       linear_bf16_part(g, y_dtype, rows, mine.columns);

@@ -93,7 +93,7 @@ def test_models_match_eager(build: Build, name: str, target: str) -> None:
             expected = exact(given.float() if given.is_floating_point() else given)
         results = archive(given)
         for got, wanted in zip(_tuple(results), _tuple(expected), strict=True):
-            assert_close(got.float(), wanted, rtol=3e-2, atol=3e-2 * wanted.abs().max().item())
+            assert_close(got.float(), wanted, 3e-2)
 
 
 def _tuple(value: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -108,9 +108,8 @@ def test_the_instructions_are_used_by_bf16_alone(tmp_path: Path, target: str) ->
         path = tmp_path / f"{dtype}.aotpack"
         build_archive(aot_export(model.to(dtype), (torch.randn(4, 40, dtype=dtype),)), path, targets=[target])
         with ArchiveReader(path) as archive:
-            (module,) = [name for name in archive.names() if name.startswith("modules/")]
             code = tmp_path / "module.so"
-            code.write_bytes(archive.read(module))
+            code.write_bytes(archive.read(f"modules/{target}/forward.so"))
         text = subprocess.run(["objdump", "-d", str(code)], capture_output=True, text=True, check=True).stdout
         found[dtype] = re.search(INSTRUCTIONS[target], text) is not None
     assert found == {torch.float32: False, torch.bfloat16: True}
