@@ -8,7 +8,7 @@
 
 namespace aotpack::runtime {
 
-// For all threads of this process, for good. False where there are no tiles, or where the system does not let them be
+// For all threads of this process, until it ends. False where there are no tiles, or where the system does not let them be
 // used.
 inline bool request_tiles() noexcept {
 #if defined(__x86_64__) && defined(__linux__) && defined(SYS_arch_prctl)
