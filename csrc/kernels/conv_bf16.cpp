@@ -2,6 +2,7 @@
 // weights as a linear's. The copies stay in the second-level cache and are read once for every panel of outputs.
 #include "conv_bf16.h"
 
+#include "bf16_product.h"
 #include "linear_bf16.h"
 #include "parallel.h"
 #include "transpose_copy.h"

@@ -96,27 +96,9 @@ class Block {
   alignas(64) float partial_[kReuse / 4 * kMaxRows * kPartialPanels * kPanel];
 };
 
-void run_bf16(const LinearArgs& g, DType y_dtype) {
-  const double depth = static_cast<double>(max64(g.k, 1)), columns = static_cast<double>(g.n);
-  const double mnk = static_cast<double>(g.m) * columns * depth;
-  const int worth = worth_threads(2.0 * mnk / kBf16Speed + columns * depth * 2.0 / 40e3, g.num_threads);
-  const int threads = turned_threads(g.knobs, kLinearThreads, g.num_threads, worth);
-  const int64_t tiles = ceil_div(g.m, max64(kBf16Rows, 1)), panels = ceil_div(g.n, kPanel);
-  parallel(threads, [&](int thread, int count) {
-    const Rectangle mine =
-        turned_grid(g.knobs, kLinearGrid, tiles, panels, 2.0 * depth * kBf16Rows, 2.0 * depth * kPanel, thread, count);
-    const Range rows = {mine.rows.begin * kBf16Rows, min64(mine.rows.end * kBf16Rows, g.m)};
-    if (rows.begin < rows.end && mine.columns.begin < mine.columns.end) {
-      linear_bf16_part(g, y_dtype, rows, mine.columns);
-    }
-  });
-}
-
 void run(const LinearArgs& g, DType y_dtype) {
   if (g.m <= 0 || g.n <= 0) return;
-  if constexpr (kBf16Rows > 0) {
-    if (g.dtype == DType::bf16) return run_bf16(g, y_dtype);
-  }
+  if (linear_takes_bf16(g.dtype)) return linear_bf16(g, y_dtype);
   const double element = static_cast<double>(dtype_size(g.dtype)), depth = static_cast<double>(max64(g.k, 1));
   const double columns = static_cast<double>(g.n), mnk = static_cast<double>(g.m) * columns * depth;
   const int worth = worth_threads(2.0 * mnk / 200e3 + columns * depth * element / 40e3, g.num_threads);

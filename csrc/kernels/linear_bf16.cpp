@@ -1,6 +1,8 @@
 #include "linear_bf16.h"
 
+#include "bf16_product.h"
 #include "epilogue.h"
+#include "linear_plan.h"
 
 namespace aotpack::kernels {
 namespace {
@@ -95,6 +97,24 @@ class Part {
 };
 
 }  // namespace
+
+bool linear_takes_bf16(DType dtype) { return kBf16Rows > 0 && dtype == DType::bf16; }
+
+void linear_bf16(const LinearArgs& g, DType y_dtype) {
+  const double depth = static_cast<double>(max64(g.k, 1)), columns = static_cast<double>(g.n);
+  const double mnk = static_cast<double>(g.m) * columns * depth;
+  const int worth = worth_threads(2.0 * mnk / kBf16Speed + columns * depth * 2.0 / 40e3, g.num_threads);
+  const int threads = turned_threads(g.knobs, kLinearThreads, g.num_threads, worth);
+  const int64_t tiles = ceil_div(g.m, kRows), panels = ceil_div(g.n, kPanel);
+  parallel(threads, [&](int thread, int count) {
+    const Rectangle mine =
+        turned_grid(g.knobs, kLinearGrid, tiles, panels, 2.0 * depth * kRows, 2.0 * depth * kPanel, thread, count);
+    const Range rows = {mine.rows.begin * kRows, min64(mine.rows.end * kRows, g.m)};
+    if (rows.begin < rows.end && mine.columns.begin < mine.columns.end) {
+      linear_bf16_part(g, y_dtype, rows, mine.columns);
+    }
+  });
+}
 
 void linear_bf16_part(const LinearArgs& args, DType y_dtype, Range rows, Range panels, bool padded) {
   if constexpr (kBf16Rows > 0) Part(args, y_dtype, padded).run(rows, panels);

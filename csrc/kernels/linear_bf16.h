@@ -1,14 +1,18 @@
-// linear() for bf16 by the processor's instructions for it: called where kBf16Rows (bf16_product.h) is not 0.
+// linear() for bf16 by the processor's instructions for it (bf16_product.h).
 #pragma once
 
-#include "bf16_product.h"
 #include "linear.h"
 #include "parallel.h"
 
 namespace aotpack::kernels {
 
-// Part of linear(args) on this thread alone: these rows of y, and these panels of its columns. y_dtype is args.dtype or
-// f32, the latter without a residual. `padded`: zeros follow the rows of x up to whole steps (bf16_padded).
+// Whether the target has them, and the module bf16.
+bool linear_takes_bf16(DType dtype);
+// y_dtype is args.dtype or f32, the latter without a residual.
+void linear_bf16(const LinearArgs& args, DType y_dtype);
+
+// Part of it on this thread alone: these rows of y, and these panels of its columns. `padded`: zeros follow the rows of
+// x up to whole steps (bf16_padded).
 void linear_bf16_part(const LinearArgs& args, DType y_dtype, Range rows, Range panels, bool padded = false);
 
 }  // namespace aotpack::kernels

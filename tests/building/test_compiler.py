@@ -64,7 +64,7 @@ class TestCompiler:
     @pytest.mark.parametrize("target", ["x86-64-v4-bf16", "x86-64-v4-amx"])
     def test_only_what_asks_for_more_than_the_level_is_compiled_with_it(self, target: str) -> None:
         folder = native_sources.source_root() / "kernels"
-        linear, copy = folder / "linear.cpp", native_sources.module_folder() / "copy.cpp"
+        linear, copy = folder / "linear_bf16.cpp", native_sources.module_folder() / "copy.cpp"
         level = toolchain.library_flags("x86-64-v4", halves=frozenset(["bf16"]), source=linear)
         assert "-mavx512bf16" in toolchain.library_flags(target, halves=frozenset(["bf16"]), source=linear)
         for halves, source in ((frozenset[str](), linear), (frozenset(["bf16"]), copy)):

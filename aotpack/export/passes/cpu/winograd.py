@@ -1,7 +1,7 @@
 """Transforms weights of 3 x 3 convolutions, where the saved time is worth the additional bytes.
 
 Winograd's F(2 x 2, 3 x 3) takes 16 products for four outputs instead of 36, of weights that are 16/9 as large
-(csrc/kernels/conv_winograd.cpp). The archive may grow by little, so the layers are chosen that save most time for a
+(csrc/kernels/conv_winograd.cpp). The archive may grow by a tenth, so the layers are chosen that save most time for a
 byte: early ones, whose weights are small and whose images are large.
 """
 
@@ -19,7 +19,7 @@ from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, dtype
 from aotpack.export.ops.weight_packing import PANEL, transform_conv
 from aotpack.export.symbolic_shapes.hints import size_hint
 
-_GROWTH = 0.01  # of the bytes of all constants, at most
+_GROWTH = 0.1  # of the bytes of all constants, at most
 _LEAST_GAIN = 0.1  # of the convolution's time
 
 # What costs as much as how many multiply-adds, by measurement: transforming a tile of 4 x 4 for one channel, in or out,

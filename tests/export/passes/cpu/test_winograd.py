@@ -87,16 +87,16 @@ class TestChoice:
         net, args = Net(conv(32, 32)).eval().bfloat16(), tuple(x.bfloat16() for x in inputs(32, 40, 40))
         assert transformed(run(net, args, pack_conv, use_winograd, tolerance=2e-2)) == [False]
 
-    def test_the_archive_may_grow_by_a_hundredth(self) -> None:
+    def test_the_archive_may_grow_by_a_tenth(self) -> None:
         # 28 KB for each of the convolutions over large images, 448 KB for the one over a smaller.
         layers = [conv(32, 32), nn.ReLU(), conv(32, 32), nn.MaxPool2d(2), conv(32, 128), conv(128, 128)]
-        for head, wanted in ((400, [False] * 4), (1500, [True, True, False, False]), (4200, [True] * 4)):
+        for head, wanted in ((1, [True, True, False, False]), (600, [True, True, True, False]), (1300, [True] * 4)):
             net = Net(*layers, head=head).eval()
             after = run(net, inputs(32, 40, 40, head), pack_conv, use_winograd)
             assert transformed(after) == wanted
             before = sum(p.numel() for p in net.parameters())
             constants = {str(n.target): n.meta["val"].numel() for n in after.graph.find_nodes(op="get_attr")}
-            assert sum(constants.values()) <= 1.0101 * before
+            assert sum(constants.values()) <= 1.101 * before
 
     def test_a_weight_with_two_readers_is_transformed_once(self) -> None:
         def both(x: Tensor, w: Tensor, head: Tensor) -> tuple[Tensor, ...]:
