@@ -17,7 +17,6 @@
 #include "depthwise_block.h"
 #include "embedding_bag.h"
 #include "gemm.h"
-#include "hal/cpu/tile_permission.h"
 #include "linear.h"
 #include "rnn.h"
 #include "simd.h"
@@ -384,7 +383,6 @@ void bench_peak() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  aotpack::runtime::request_tiles();
   if (argc > 1) filter = argv[1];
   if (argc > 2) threads = std::atoi(argv[2]);
   turns_knobs = argc > 3 && std::string(argv[3]) == "knobs";

@@ -5,6 +5,13 @@
 
 #include "simd.h"
 
+#if defined(__AMX_BF16__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#elif defined(__AVX512BF16__)
+#include <cpuid.h>
+#endif
+
 namespace aotpack::kernels {
 
 #if defined(__AVX512BF16__)
@@ -220,6 +227,16 @@ void bf16_few_rows(int count, const bf16* rows, int64_t stride, int64_t k, const
 
 #if defined(__AMX_BF16__)
 
+bool bf16_works() {
+#if defined(SYS_arch_prctl)
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  static const bool allowed = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return allowed;
+#else
+  return false;
+#endif
+}
+
 Bf16Unit::~Bf16Unit() {
   // The system then has no tiles to save when it switches threads.
   if (count_ != 0) _tile_release();
@@ -236,6 +253,14 @@ void Bf16Unit::multiply(int count, const Bf16Args& args) {
 
 #else
 
+bool bf16_works() {
+  static const bool works = [] {
+    unsigned a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) == 0 || b != signature_INTEL_ebx;
+  }();
+  return works;
+}
+
 Bf16Unit::~Bf16Unit() = default;
 
 void Bf16Unit::multiply(int count, const Bf16Args& args) {
@@ -247,6 +272,7 @@ void Bf16Unit::multiply(int count, const Bf16Args& args) {
 
 #else
 
+bool bf16_works() { return false; }
 // Never called: kBf16Rows is 0.
 void bf16_pair_panel(const bf16*, int64_t, bf16*) {}
 void bf16_few_rows(int, const bf16*, int64_t, int64_t, const bf16*, const float*, float*) {}

@@ -19,6 +19,11 @@ inline constexpr int kBf16Rows = kHasBf16 ? 14 : 0, kBf16Step = 2;
 inline constexpr int kBf16Rows = 0, kBf16Step = 1;
 #endif
 
+// Whether they are used on this processor. AMX's tiles want the operating system's leave, which is asked for here and
+// not earlier, as it costs the process something: stacks for signal handlers have to be larger from then on. And
+// Intel's processors take four times as long for a dot product of pairs as for a multiply-add of floats.
+bool bf16_works();
+
 // Operations in a microsecond, about, to judge how many threads they deserve.
 inline constexpr double kBf16Speed = kBf16Rows > 16 ? 1200e3 : 300e3;
 

@@ -137,7 +137,7 @@ void part(const ConvArgs& g, const Plan& p, const bf16* x, bf16* copies, Range r
 
 }  // namespace
 
-bool takes_bf16(const ConvArgs& g) { return kBf16Rows > 0 && g.dtype == DType::bf16 && !g.transposed; }
+bool takes_bf16(const ConvArgs& g) { return linear_takes_bf16(g.dtype) && !g.transposed; }
 
 size_t conv_bf16_scratch_bytes(const ConvArgs& g) {
   // Counting needs an address; it is not touched.

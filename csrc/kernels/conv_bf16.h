@@ -5,7 +5,7 @@
 
 namespace aotpack::kernels {
 
-// Whether it is taken: the target has the instructions (bf16_product.h), and each output reads the same taps.
+// Whether it is taken: linear() would take the instructions, too, and each output reads the same taps.
 bool takes_bf16(const ConvArgs& args);
 
 size_t conv_bf16_scratch_bytes(const ConvArgs& args);

@@ -98,7 +98,7 @@ class Part {
 
 }  // namespace
 
-bool linear_takes_bf16(DType dtype) { return kBf16Rows > 0 && dtype == DType::bf16; }
+bool linear_takes_bf16(DType dtype) { return kBf16Rows > 0 && dtype == DType::bf16 && bf16_works(); }
 
 void linear_bf16(const LinearArgs& g, DType y_dtype) {
   const double depth = static_cast<double>(max64(g.k, 1)), columns = static_cast<double>(g.n);

@@ -6,7 +6,7 @@
 
 namespace aotpack::kernels {
 
-// Whether the target has them, and the module bf16.
+// Whether the target has them, they work on this processor (bf16_works), and the module has bf16.
 bool linear_takes_bf16(DType dtype);
 // y_dtype is args.dtype or f32, the latter without a residual.
 void linear_bf16(const LinearArgs& args, DType y_dtype);

@@ -1,4 +1,6 @@
+#include "bf16_product.h"
 #include "linear.h"
+#include "linear_bf16.h"
 #include "rounding.h"
 #include "turns.h"
 #include "util.h"
@@ -42,8 +44,28 @@ void check(const Case& c) {
   const Buffer bias = Buffer::random(c.dtype, c.n, c.offset);
   const Buffer residual = Buffer::random(c.dtype, extent(c.m, r_stride, c.n), c.offset);
   Buffer y = Buffer::filled(c.dtype, extent(c.m, y_stride, c.n), -77.0f, c.offset);
-  linear({c.dtype, c.m, c.n, c.k, x.data(), x_stride, packed.data(), c.bias ? bias.data() : nullptr,
-          c.residual ? residual.data() : nullptr, r_stride, c.act, y.data(), y_stride, c.threads, c.knobs});
+  const LinearArgs args = {c.dtype,
+                           c.m,
+                           c.n,
+                           c.k,
+                           x.data(),
+                           x_stride,
+                           packed.data(),
+                           c.bias ? bias.data() : nullptr,
+                           c.residual ? residual.data() : nullptr,
+                           r_stride,
+                           c.act,
+                           y.data(),
+                           y_stride,
+                           c.threads,
+                           c.knobs};
+  // Dot products also on processors where linear does without them; tiles only by leave of the system.
+  const bool tiles = kBf16Rows > 16;
+  if (kBf16Rows > 0 && !tiles && c.dtype == DType::bf16 && c.m > 0 && c.n > 0) {
+    linear_bf16(args, c.dtype);
+  } else {
+    linear(args);
+  }
   int64_t wrong = 0;
   for (int64_t i = 0; i < c.m; ++i) {
     for (int64_t j = 0; j < c.n; ++j) {

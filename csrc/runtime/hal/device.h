@@ -41,8 +41,6 @@ class Device {
   virtual const std::vector<std::string_view>& targets() const = 0;
   // The features of a target that the device lacks, e.g. "avx512f, avx512bw"; empty if it supports the target.
   virtual std::string missing(std::string_view target) const = 0;
-  // Before modules for one of its targets are loaded; false: the operating system does not allow it.
-  virtual bool enable(std::string_view) const { return true; }
 
   // Modules get inputs at multiples of this many bytes, or of an element if that is more.
   virtual size_t input_alignment() const noexcept { return 1; }

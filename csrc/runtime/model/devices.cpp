@@ -23,28 +23,19 @@ Device& find_device(DLDevice id) {
 
 void add_library_folders(const std::string& folders) { cuda::add_library_folders(folders); }
 
-namespace {
-
-std::string obstacle_of(const Candidate& candidate, const std::string& missing) {
-  if (!missing.empty()) return missing;
-  return candidate.obstacle.empty() ? "the operating system's leave" : candidate.obstacle;
-}
-
-}  // namespace
-
 size_t choose_target(const Device& device, const std::vector<Candidate>& available, const std::string& what) {
   for (const std::string_view target : device.targets()) {
     const auto at = std::find_if(available.begin(), available.end(), [&](const Candidate& candidate) {
       return candidate.target == target && candidate.obstacle.empty();
     });
-    if (at != available.end() && device.enable(target)) return static_cast<size_t>(at - available.begin());
+    if (at != available.end()) return static_cast<size_t>(at - available.begin());
   }
   const std::string runner = device.is_host() ? "this host" : device.description();
   std::string message = what + " has no module that " + runner + " runs:";
   for (const Candidate& candidate : available) {
     const std::string missing = device.missing(candidate.target);
     message += &available.front() == &candidate ? " " : "; ";
-    message += std::string(candidate.target) + " needs " + obstacle_of(candidate, missing);
+    message += std::string(candidate.target) + " needs " + (missing.empty() ? candidate.obstacle : missing);
   }
   message += device.is_host() ? " (the host's best target is " : " (the device's best target is ";
   message += device.targets().empty() ? "none" : std::string(device.targets().front());

@@ -43,7 +43,6 @@ class CpuDevice final : public Device {
 
   const std::vector<std::string_view>& targets() const override { return host_targets(); }
   std::string missing(std::string_view target) const override { return missing_features(target, HostFeatures::read()); }
-  bool enable(std::string_view target) const override { return enable_target(target); }
 
   void* allocate(size_t bytes, size_t alignment) noexcept override {
     const bool is_huge = bytes >= kFewestHugePages * kHugePage;

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "hal/cpu/tile_permission.h"
-
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -147,8 +145,6 @@ std::vector<std::string_view> runnable_targets(const HostFeatures& host) {
   }
   return targets;
 }
-
-bool enable_target(std::string_view target) noexcept { return target != "x86-64-v4-amx" || request_tiles(); }
 
 const std::vector<std::string_view>& host_targets() {
   static const std::vector<std::string_view> targets = runnable_targets(HostFeatures::read());

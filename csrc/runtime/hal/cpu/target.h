@@ -24,12 +24,7 @@ std::vector<std::string_view> runnable_targets(const HostFeatures& host);
 // architecture it names the architecture.
 std::string missing_features(std::string_view target, const HostFeatures& host);
 
-// Before code for one of those targets runs: asks the operating system for leave where it wants to be asked, as it does
-// for AMX's tiles. False: it refuses. Not asked for ahead of time, since it costs the process something: stacks for
-// signal handlers have to be larger from then on.
-bool enable_target(std::string_view target) noexcept;
-
-// The targets that this host runs, best first. The list is made once.
+// The same for this host. The list is made once.
 const std::vector<std::string_view>& host_targets();
 
 }  // namespace aotpack::runtime
