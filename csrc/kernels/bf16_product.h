@@ -56,7 +56,7 @@ class Bf16Unit {
   void multiply(int count, const Bf16Args& args);
 
  private:
-  int count_ = 0;  // that the tiles are configured for
+  [[maybe_unused]] int count_ = 0;  // that the tiles are configured for
 };
 
 // Up to so many rows are multiplied with a panel as it lies in memory.
