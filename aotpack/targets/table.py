@@ -6,7 +6,7 @@ it asks for; `tests/targets/test_table.py` compares the two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aotpack.targets.gpus import GPUS, GpuInfo
 
@@ -69,6 +69,17 @@ class TargetInfo:
         return bool(self.march)
 
 
+_V4 = TargetInfo(
+    "x86-64-v4",
+    backend="cpu",
+    arch="x86-64",
+    level=4,
+    cpu_flags=frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
+    march=("-march=x86-64-v4", "-mprefer-vector-width=512"),
+    vector_isa=("VecAVX512", 512),
+    torch_capability="AVX512",
+)
+
 # Levels of x86-64: the psABI, section 3.1.1.
 TABLE: tuple[TargetInfo, ...] = (
     TargetInfo(
@@ -92,38 +103,21 @@ TABLE: tuple[TargetInfo, ...] = (
         vector_isa=("VecAVX2", 256),
         torch_capability="AVX2",
     ),
-    TargetInfo(
-        "x86-64-v4",
-        backend="cpu",
-        arch="x86-64",
-        level=4,
-        cpu_flags=frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
-        march=("-march=x86-64-v4", "-mprefer-vector-width=512"),
-        vector_isa=("VecAVX512", 512),
-        torch_capability="AVX512",
-    ),
+    _V4,
     # Two more, which are no levels of the psABI: what computes in bf16 and int8.
-    TargetInfo(
-        "x86-64-v4-bf16",
-        backend="cpu",
-        arch="x86-64",
+    replace(
+        _V4,
+        name="x86-64-v4-bf16",
         level=5,
         cpu_flags=frozenset(["avx512_bf16", "avx512_vnni"]),
-        march=("-march=x86-64-v4", "-mprefer-vector-width=512"),
         extensions=(_BF16_DOT,),
-        vector_isa=("VecAVX512", 512),
-        torch_capability="AVX512",
     ),
-    TargetInfo(
-        "x86-64-v4-amx",
-        backend="cpu",
-        arch="x86-64",
+    replace(
+        _V4,
+        name="x86-64-v4-amx",
         level=6,
         cpu_flags=frozenset(["amx_tile", "amx_bf16", "amx_int8"]),
-        march=("-march=x86-64-v4", "-mprefer-vector-width=512"),
         extensions=(_BF16_DOT, _BF16_TILES),
-        vector_isa=("VecAVX512", 512),
-        torch_capability="AVX512",
     ),
     TargetInfo(
         "aarch64",

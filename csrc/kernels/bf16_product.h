@@ -18,6 +18,8 @@ inline constexpr int kBf16Rows = kHasBf16 ? 14 : 0, kBf16Step = 2;
 #else
 inline constexpr int kBf16Rows = 0, kBf16Step = 1;
 #endif
+// The same for arithmetic that is compiled without them, too.
+inline constexpr int64_t kBf16Tile = kBf16Rows > 0 ? kBf16Rows : 1;
 
 // Whether they are used on this processor. AMX's tiles want the operating system's leave, which is asked for here and
 // not earlier, as it costs the process something: stacks for signal handlers have to be larger from then on. And

@@ -12,7 +12,6 @@ namespace {
 
 constexpr int64_t kCopyBytes = 512 << 10;  // of copied rows at a time
 constexpr int64_t kFewestRows = 64;
-constexpr int64_t kRows = kBf16Rows > 0 ? kBf16Rows : 1;  // of a tile
 constexpr int64_t kSpace = 32;  // between copied rows: powers of two apart they would evict each other
 
 struct Plan {
@@ -31,7 +30,7 @@ Plan plan(const ConvArgs& g) {
   // Whole steps of the instructions, so that the ends of rows need no copies of their own.
   p.stride = bf16_padded(p.k) + kSpace;
   p.pixels = g.n * g.out[0] * g.out[1] * g.out[2];
-  p.rows = min64(p.pixels, max64(kFewestRows, kCopyBytes / (2 * p.stride) / kRows * kRows));
+  p.rows = min64(p.pixels, max64(kFewestRows, kCopyBytes / (2 * p.stride) / kBf16Tile * kBf16Tile));
   p.panels = ceil_div(p.og, kPanel);
   return p;
 }
@@ -146,7 +145,7 @@ size_t conv_bf16_scratch_bytes(const ConvArgs& g) {
 
 void conv_bf16(const ConvArgs& g) {
   const Plan p = plan(g);
-  const int64_t tiles = ceil_div(p.pixels, kRows), panels = g.groups * p.panels;
+  const int64_t tiles = ceil_div(p.pixels, kBf16Tile), panels = g.groups * p.panels;
   const double depth = static_cast<double>(p.k), outputs = static_cast<double>(p.pixels) * static_cast<double>(g.oc);
   const int worth = worth_threads(2.0 * outputs * depth / kBf16Speed, g.num_threads);
   const int threads = turned_threads(g.knobs, kConvThreads, g.num_threads, worth);
@@ -161,8 +160,8 @@ void conv_bf16(const ConvArgs& g) {
   parallel(threads, [&](int thread, int count) {
     // Rows are copied again by every thread that shares them.
     const Rectangle mine =
-        turned_grid(g.knobs, kConvGrid, tiles, panels, 6.0 * depth * kRows, 2.0 * depth * kPanel, thread, count);
-    const Range rows = {mine.rows.begin * kRows, min64(mine.rows.end * kRows, p.pixels)};
+        turned_grid(g.knobs, kConvGrid, tiles, panels, 6.0 * depth * kBf16Tile, 2.0 * depth * kPanel, thread, count);
+    const Range rows = {mine.rows.begin * kBf16Tile, min64(mine.rows.end * kBf16Tile, p.pixels)};
     if (rows.begin < rows.end && mine.columns.begin < mine.columns.end) {
       part(g, p, x, buffers.copies + p.rows * p.stride * thread, rows, mine.columns);
     }

@@ -11,7 +11,6 @@ constexpr int64_t kDepth = 512;             // of k at a time: so much of a pane
 constexpr int64_t kBlockRows = 512;         // that share a paired panel where sums or ends of rows are kept
 constexpr int64_t kBlockBytes = 768 << 10;  // of x that are read again for every panel, out of the second-level cache
 constexpr int64_t kEnd = kBf16Step > 1 ? kBf16Step : 2;
-constexpr int64_t kRows = kBf16Rows > 0 ? kBf16Rows : 1;  // of a tile
 
 class Part {
  public:
@@ -20,7 +19,7 @@ class Part {
 
   void run(Range rows, Range panels) {
     if (rows.end - rows.begin <= kBf16FewRows) return few(rows, panels);
-    int64_t block = max64(kRows, kBlockBytes / max64(2 * g_.k, 1) / kRows * kRows);
+    int64_t block = max64(kBf16Tile, kBlockBytes / max64(2 * g_.k, 1) / kBf16Tile * kBf16Tile);
     if (g_.k > kDepth || whole_ < g_.k) block = min64(block, kBlockRows);
     for (int64_t row = rows.begin; row < rows.end; row += block) {
       const Range some = {row, min64(row + block, rows.end)};
@@ -52,8 +51,8 @@ class Part {
       const int64_t depth = ending ? g_.k - k : min64(kDepth, whole_ - k);
       bf16_pair_panel(panel_at(panel) + k * kPanel, depth, paired_);
       const bool last = k + depth >= g_.k;
-      for (int64_t row = rows.begin; row < rows.end; row += kRows) {
-        const int count = static_cast<int>(min64(kRows, rows.end - row));
+      for (int64_t row = rows.begin; row < rows.end; row += kBf16Tile) {
+        const int count = static_cast<int>(min64(kBf16Tile, rows.end - row));
         float* sums = together ? sums_ : sums_ + (row - rows.begin) * kPanel;
         Bf16Args a = {};
         a.rows = ending ? ends_ + (row - rows.begin) * kEnd : x(row) + k;
@@ -105,11 +104,11 @@ void linear_bf16(const LinearArgs& g, DType y_dtype) {
   const double mnk = static_cast<double>(g.m) * columns * depth;
   const int worth = worth_threads(2.0 * mnk / kBf16Speed + columns * depth * 2.0 / 40e3, g.num_threads);
   const int threads = turned_threads(g.knobs, kLinearThreads, g.num_threads, worth);
-  const int64_t tiles = ceil_div(g.m, kRows), panels = ceil_div(g.n, kPanel);
+  const int64_t tiles = ceil_div(g.m, kBf16Tile), panels = ceil_div(g.n, kPanel);
   parallel(threads, [&](int thread, int count) {
     const Rectangle mine =
-        turned_grid(g.knobs, kLinearGrid, tiles, panels, 2.0 * depth * kRows, 2.0 * depth * kPanel, thread, count);
-    const Range rows = {mine.rows.begin * kRows, min64(mine.rows.end * kRows, g.m)};
+        turned_grid(g.knobs, kLinearGrid, tiles, panels, 2.0 * depth * kBf16Tile, 2.0 * depth * kPanel, thread, count);
+    const Range rows = {mine.rows.begin * kBf16Tile, min64(mine.rows.end * kBf16Tile, g.m)};
     if (rows.begin < rows.end && mine.columns.begin < mine.columns.end) {
       linear_bf16_part(g, y_dtype, rows, mine.columns);
     }
