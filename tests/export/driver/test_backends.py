@@ -113,7 +113,7 @@ def check_answers() -> Callable[..., None]:
     def check(archive: aotpack.Model | Path, model: nn.Module) -> None:
         if isinstance(archive, Path):
             archive = aotpack.load(archive, verify="full")
-        assert archive.target == Target.host().name
+        assert archive.target == max(target for target in TARGETS if Target(target).runs_on(Target.host()))
         context, double = archive.context(), copy.deepcopy(model).double()
         for size in (1, 9):
             index = torch.randint(0, 10, (size,))
