@@ -99,7 +99,9 @@ def compiled(lowered: Lowered, cache: BuildCache, waiting: Sequence[WaitingCompi
     run = Compiler.run
 
     def noting(self: Compiler, arguments: list[str], **options: Any) -> object:
-        if "-c" in arguments and arguments[arguments.index("-c") + 1].startswith(("kernels", "wrapper")):
+        # A compiler that waits may get here late, on a busy machine.
+        waits = options.get("source") is not None
+        if not waits and "-c" in arguments and arguments[arguments.index("-c") + 1].startswith(("kernels", "wrapper")):
             commands.append(arguments)
         return run(self, arguments, **options)
 
