@@ -58,48 +58,64 @@ AOTPACK_INLINE Pairs pair_quickly(halves even, halves odd) {
   return {reinterpret_cast<halves>(_mm512_unpacklo_epi16(a, b)), reinterpret_cast<halves>(_mm512_unpackhi_epi16(a, b))};
 }
 
+// Asks for elements [0, kBf16Ahead) in the second-level cache.
+AOTPACK_INLINE void ask_ahead(const bf16* p) {
+  AOTPACK_UNROLL
+  for (int64_t i = 0; i < kBf16Ahead; i += kPanel) __builtin_prefetch(p + i, 0, 2);
+}
+
 template <int kRows>
 void few_rows(const bf16* rows, int64_t stride, int64_t k, const bf16* panel, const float* init, float* sums) {
-  vf low[2][kRows] = {}, high[2][kRows] = {};
+  // Two sums side by side where one per element would wait for itself.
+  constexpr int kChains = kRows <= 4 ? 2 : 1;
+  vf low[kChains][kRows] = {}, high[kChains][kRows] = {};
   int64_t i = 0;
-  const auto step = [&](int chain, halves even, halves odd, const vf* a) __attribute__((always_inline)) {
+  const auto step = [&](int chain, halves even, halves odd, const bf16* a, int64_t a_stride)
+      __attribute__((always_inline)) {
     const Pairs b = pair_quickly(even, odd);
     AOTPACK_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      low[chain][r] = dot(low[chain][r], a[r], b.low);
-      high[chain][r] = dot(high[chain][r], a[r], b.high);
+      const vf both = repeat_pair(a + r * a_stride);
+      low[chain][r] = dot(low[chain][r], both, b.low);
+      high[chain][r] = dot(high[chain][r], both, b.high);
     }
   };
   for (; i + 4 <= k; i += 4, panel += 4 * kPanel) {
     AOTPACK_UNROLL
     for (int c = 0; c < 4; ++c) __builtin_prefetch(panel + kAhead + c * kPanel);
     AOTPACK_UNROLL
-    for (int chain = 0; chain < 2; ++chain) {
-      vf a[kRows];
-      AOTPACK_UNROLL
-      for (int r = 0; r < kRows; ++r) a[r] = repeat_pair(rows + r * stride + i + 2 * chain);
-      step(chain, load_halves(panel + 2 * chain * kPanel), load_halves(panel + (2 * chain + 1) * kPanel), a);
+    for (int pair = 0; pair < 2; ++pair) {
+      step(pair % kChains, load_halves(panel + 2 * pair * kPanel), load_halves(panel + (2 * pair + 1) * kPanel),
+           rows + i + 2 * pair, stride);
     }
   }
   for (; i < k; i += 2, panel += 2 * kPanel) {
-    vf a[kRows];
+    bf16 a[kRows][2] = {};
     AOTPACK_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      bf16 both[2] = {rows[r * stride + i], {0}};
-      if (i + 1 < k) both[1] = rows[r * stride + i + 1];
-      a[r] = repeat_pair(both);
+      a[r][0] = rows[r * stride + i];
+      if (i + 1 < k) a[r][1] = rows[r * stride + i + 1];
     }
-    step(0, load_halves(panel), i + 1 < k ? load_halves(panel + kPanel) : halves{}, a);
+    step(0, load_halves(panel), i + 1 < k ? load_halves(panel + kPanel) : halves{}, a[0], 2);
   }
   AOTPACK_UNROLL
   for (int r = 0; r < kRows; ++r) {
-    const vf l = low[0][r] + low[1][r], h = high[0][r] + high[1][r];
+    vf l = low[0][r], h = high[0][r];
+    if constexpr (kChains > 1) {
+      l += low[1][r];
+      h += high[1][r];
+    }
     // Columns 0 to 3, 8 to 11, 16 to 19 and 24 to 27 are in one, those in between in the other.
     const vf first = __builtin_shufflevector(l, h, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
     const vf second = __builtin_shufflevector(l, h, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
     store(sums + r * kPanel, first + load(init));
     store(sums + r * kPanel + kWidth, second + load(init + kWidth));
   }
+}
+
+template <int... kRow>
+constexpr std::array<decltype(&few_rows<1>), sizeof...(kRow)> few_row_kernels(std::integer_sequence<int, kRow...>) {
+  return {few_rows<kRow + 1>...};
 }
 
 #if defined(__AMX_BF16__)
@@ -140,8 +156,12 @@ void multiply_tiles(const Bf16Args& g) {
     _tile_loadd(2, later, init_stride);
     _tile_loadd(3, later + 16, init_stride);
   }
-  const bf16 *a = g.rows, *b = g.paired;
+  const bf16 *a = g.rows, *b = g.paired, *ahead = g.ahead;
   for (int64_t i = 0; i < g.k; i += kBf16Step, a += kBf16Step, b += kBf16Step * kPanel) {
+    if (ahead != nullptr) {
+      ask_ahead(ahead);
+      ahead += kBf16Ahead;
+    }
     _tile_loadd(4, b, b_stride);
     _tile_loadd(6, a, a_stride);
     _tile_loadd(5, b + kPanel, b_stride);
@@ -172,8 +192,9 @@ void multiply_rows(const Bf16Args& g) {
     AOTPACK_UNROLL
     for (int v = 0; v < 2; ++v) sums[r][v] = load(g.init + r * g.init_stride + v * kWidth);
   }
-  const bf16 *a = g.rows, *b = g.paired;
-  for (int64_t i = 0; i < g.k; i += 2, a += 2, b += 2 * kPanel) {
+  const bf16 *a = g.rows, *b = g.paired, *ahead = g.ahead != nullptr ? g.ahead : g.paired;
+  for (int64_t i = 0; i < g.k; i += 2, a += 2, b += 2 * kPanel, ahead += kBf16Ahead) {
+    ask_ahead(ahead);
     const halves low = load_halves(b), high = load_halves(b + kPanel);
     AOTPACK_UNROLL
     for (int r = 0; r < kRows; ++r) {
@@ -213,16 +234,8 @@ void bf16_pair_panel(const bf16* panel, int64_t k, bf16* paired) {
 
 void bf16_few_rows(int count, const bf16* rows, int64_t stride, int64_t k, const bf16* panel, const float* init,
                    float* sums) {
-  switch (count) {
-    case 1:
-      return few_rows<1>(rows, stride, k, panel, init, sums);
-    case 2:
-      return few_rows<2>(rows, stride, k, panel, init, sums);
-    case 3:
-      return few_rows<3>(rows, stride, k, panel, init, sums);
-    default:
-      return few_rows<4>(rows, stride, k, panel, init, sums);
-  }
+  static constexpr auto kKernels = few_row_kernels(std::make_integer_sequence<int, kBf16FewRows>());
+  kKernels[static_cast<size_t>(count - 1)](rows, stride, k, panel, init, sums);
 }
 
 #if defined(__AMX_BF16__)

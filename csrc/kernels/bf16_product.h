@@ -45,7 +45,10 @@ struct Bf16Args {
   const float* init;
   int64_t init_stride;
   float* sums;  // [count][32]
+  // What is read next, or null: every step asks memory for kBf16Ahead elements of it.
+  const bf16* ahead;
 };
+inline constexpr int64_t kBf16Ahead = kBf16Step > 2 ? 8 * kPanel : kPanel;
 
 // Between its construction and its end the thread may call bf16_product.
 class Bf16Unit {
@@ -61,8 +64,9 @@ class Bf16Unit {
   [[maybe_unused]] int count_ = 0;  // that the tiles are configured for
 };
 
-// Up to so many rows are multiplied with a panel as it lies in memory.
-inline constexpr int kBf16FewRows = kBf16Rows > 0 ? 4 : 0;
+// Up to so many rows at a time are multiplied with a panel as it lies in memory, by dot products. From there on AMX's
+// tiles are faster, though they cannot.
+inline constexpr int kBf16FewRows = kBf16Rows > 16 ? 4 : kBf16Rows;
 
 // sums[r][j] = init[j] + sum over i < k of rows[r * stride + i] * panel[i][j] for r < count <= kBf16FewRows, j < 32.
 void bf16_few_rows(int count, const bf16* rows, int64_t stride, int64_t k, const bf16* panel, const float* init,

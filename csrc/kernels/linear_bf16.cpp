@@ -10,6 +10,7 @@ namespace {
 constexpr int64_t kDepth = 512;             // of k at a time: so much of a panel stays in the nearest cache
 constexpr int64_t kBlockRows = 512;         // that share a paired panel where sums or ends of rows are kept
 constexpr int64_t kBlockBytes = 768 << 10;  // of x that are read again for every panel, out of the second-level cache
+constexpr int64_t kFewTiles = kBf16FewRows == kBf16Rows ? 2 : 1;  // up to so many go without paired panels
 constexpr int64_t kEnd = kBf16Step > 1 ? kBf16Step : 2;
 
 class Part {
@@ -18,7 +19,7 @@ class Part {
       : g_(g), y_dtype_(y_dtype), whole_(padded ? g.k : g.k / kBf16Step * kBf16Step) {}
 
   void run(Range rows, Range panels) {
-    if (rows.end - rows.begin <= kBf16FewRows) return few(rows, panels);
+    if (rows.end - rows.begin <= kFewTiles * kBf16FewRows) return few(rows, panels);
     int64_t block = max64(kBf16Tile, kBlockBytes / max64(2 * g_.k, 1) / kBf16Tile * kBf16Tile);
     if (g_.k > kDepth || whole_ < g_.k) block = min64(block, kBlockRows);
     for (int64_t row = rows.begin; row < rows.end; row += block) {
@@ -51,6 +52,8 @@ class Part {
       const int64_t depth = ending ? g_.k - k : min64(kDepth, whole_ - k);
       bf16_pair_panel(panel_at(panel) + k * kPanel, depth, paired_);
       const bool last = k + depth >= g_.k;
+      // The next piece lies behind this one.
+      const bf16 *ahead = panel_at(panel) + (k + depth) * kPanel, *const enough = ahead + depth * kPanel;
       for (int64_t row = rows.begin; row < rows.end; row += kBf16Tile) {
         const int count = static_cast<int>(min64(kBf16Tile, rows.end - row));
         float* sums = together ? sums_ : sums_ + (row - rows.begin) * kPanel;
@@ -62,7 +65,9 @@ class Part {
         a.init = k == 0 ? bias_ : sums;
         a.init_stride = k == 0 ? 0 : kPanel;
         a.sums = sums;
+        a.ahead = ahead < enough ? ahead : nullptr;
         unit_.multiply(count, a);
+        ahead += a.k / kBf16Step * kBf16Ahead;
         if (last) end_tile(row, count, panel, sums);
       }
       k += depth;
@@ -70,11 +75,16 @@ class Part {
   }
 
   void few(Range rows, Range panels) {
-    const int count = static_cast<int>(rows.end - rows.begin);
+    const int64_t all = rows.end - rows.begin, tiles = ceil_div(all, kBf16FewRows);
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
       panel_bias(advance(g_.bias, panel * kPanel, g_.dtype), g_.dtype, g_.n - panel * kPanel, bias_);
-      bf16_few_rows(count, x(rows.begin), g_.x_stride, g_.k, panel_at(panel), bias_, sums_);
-      end_tile(rows.begin, count, panel, sums_);
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        const Range some = share(all, tile, tiles);
+        const int64_t row = rows.begin + some.begin;
+        const int count = static_cast<int>(some.end - some.begin);
+        bf16_few_rows(count, x(row), g_.x_stride, g_.k, panel_at(panel), bias_, sums_);
+        end_tile(row, count, panel, sums_);
+      }
     }
   }
 
