@@ -6,7 +6,9 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
+#include "attention_bf16.h"
 #include "block_states.h"
 #include "element_types.h"
 #include "epilogue.h"
@@ -18,6 +20,7 @@ namespace {
 
 constexpr int64_t kKeys = 256;                // keys of a block
 constexpr int64_t kMostRows = 16 * kMaxRows;  // query rows of a task: enough to pay for packing the keys
+constexpr int64_t kTileRows = kMaxBf16Rows > kMaxRows ? kMaxBf16Rows : kMaxRows;
 constexpr int64_t kFewRows = 4;               // up to here keys and values are read where they lie
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
@@ -27,7 +30,9 @@ struct Plan {
   int64_t rows;    // of one key head: its query heads x q_len, in this order
   int64_t blocks;  // tasks per key head
   int64_t most;    // rows of the largest task
+  int64_t tile;    // rows that are multiplied at a time
   int64_t v_padded;
+  bool bf16;
 };
 
 Plan plan(const AttentionArgs& g) {
@@ -37,6 +42,8 @@ Plan plan(const AttentionArgs& g) {
   const int64_t wanted = max64(ceil_div(p.rows, kMostRows), ceil_div(2 * max64(g.num_threads, 1), pairs));
   p.blocks = max64(1, min64(wanted, row_tiles(p.rows)));
   p.most = ceil_div(p.rows, p.blocks);
+  p.bf16 = p.rows > kFewRows && attention_takes_bf16(g);
+  p.tile = p.bf16 ? attention_bf16_rows() : kMaxRows;
   p.v_padded = round_up(g.v_dim, kPanel);
   return p;
 }
@@ -44,6 +51,7 @@ Plan plan(const AttentionArgs& g) {
 // What one thread works in.
 struct Buffers {
   float *q, *k, *v, *scores, *sums, *top, *total;
+  char* bf16;
   uint8_t* states;
   int32_t* states_of;
   size_t bytes;
@@ -54,10 +62,11 @@ Buffers carve(const AttentionArgs& g, const Plan& p, void* scratch) {
   b.q = from.take<float>(p.most * g.head_dim);
   b.k = from.take<float>(kKeys * g.head_dim);
   b.v = from.take<float>(kKeys * p.v_padded);
-  b.scores = from.take<float>(kMaxRows * kKeys);
+  b.scores = from.take<float>(p.tile * kKeys);
   b.sums = from.take<float>(p.most * p.v_padded);
   b.top = from.take<float>(p.most);
   b.total = from.take<float>(p.most);
+  b.bf16 = from.take<char>(p.bf16 ? static_cast<int64_t>(AttentionBf16::scratch_bytes(g, p.most, kKeys)) : 0);
   b.states = from.take<uint8_t>(BlockStates::bytes(g.rules, p.most, g.q_len, g.kv_len));
   b.states_of = from.take<int32_t>(BlockStates::places(g.rules, p.most));
   b.bytes = from.bytes();
@@ -163,21 +172,21 @@ class Task {
     k_ = advance(g.k, item_ * g.k_strides[0] + kv_head_ * g.k_strides[1], g.dtype);
     v_ = advance(g.v, item_ * g.v_strides[0] + kv_head_ * g.v_strides[1], g.dtype);
     few_ = rows_.end - rows_.begin <= kFewRows;
+    if (p.bf16 && !few_) bf16_.emplace(g, rows_.end - rows_.begin, kKeys, b.bf16);
   }
 
   void run() {
     const int64_t count = rows_.end - rows_.begin;
     int64_t keys = 0;  // that any row looks at
     for (int64_t r = 0; r < count; ++r) {
-      widen(advance(g_.q, at(r, g_.q_strides), g_.dtype), g_.dtype, g_.head_dim, b_.q + r * g_.head_dim);
-      for (int64_t i = 0; i < g_.head_dim; ++i) b_.q[r * g_.head_dim + i] *= g_.scale;
+      set_query(r, advance(g_.q, at(r, g_.q_strides), g_.dtype));
       for (int64_t i = 0; i < p_.v_padded; ++i) b_.sums[r * p_.v_padded + i] = 0.0f;
       b_.top[r] = kNone;
       b_.total[r] = 0.0f;
       keys = max64(keys, limit(r));
       states_.add(r, item_, head(r), position(r));
     }
-    const int64_t tiles = row_tiles(count);
+    const int64_t tiles = ceil_div(count, p_.tile);
     for (int64_t j = 0; j < keys; j += kKeys) {
       const int64_t block = min64(kKeys, keys - j);
       if (!looked_at(count, j, block)) continue;
@@ -208,9 +217,19 @@ class Task {
     }
     return false;
   }
+  void set_query(int64_t r, const void* q) {
+    if (bf16_) return bf16_->set_query(r, q);
+    widen(q, g_.dtype, g_.head_dim, b_.q + r * g_.head_dim);
+    for (int64_t i = 0; i < g_.head_dim; ++i) b_.q[r * g_.head_dim + i] *= g_.scale;
+  }
+
   bool v_in_place(int64_t column) const { return few_ && column + kPanel <= g_.v_dim; }
 
   void pack(int64_t j, int64_t count) {
+    if (bf16_) {
+      return bf16_->set_block(advance(k_, j * g_.k_strides[2], g_.dtype), advance(v_, j * g_.v_strides[2], g_.dtype),
+                              count);
+    }
     if (!few_) {
       for (int64_t c = 0; c < count; c += kPanel) {
         pack_panel(advance(k_, (j + c) * g_.k_strides[2], g_.dtype), 1, g_.k_strides[2], g_.dtype, g_.head_dim,
@@ -227,6 +246,7 @@ class Task {
   // Of the keys [from, used) after j; from is a multiple of kPanel.
   void score(Range rows, int64_t j, int64_t from, int64_t used) {
     const int count = static_cast<int>(rows.end - rows.begin);
+    if (bf16_) return bf16_->score(rows.begin, count, from, used, b_.scores);
     if (few_) {
       const void* keys = advance(k_, (j + from) * g_.k_strides[2], g_.dtype);
       const float* q = b_.q + rows.begin * g_.head_dim;
@@ -252,7 +272,7 @@ class Task {
   }
 
   void tile(Range rows, int64_t j, int64_t block) {
-    Range parts[kMaxRows];
+    Range parts[kTileRows];
     int64_t from = block, used = 0;
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       const Range mine = parts[r - rows.begin] = part(r, j, block);
@@ -263,11 +283,9 @@ class Task {
     if (used <= 0) return;
     score(rows, j, from, used);
     const int count = static_cast<int>(rows.end - rows.begin);
-    const float* pointers[kMaxRows];
     for (int t = 0; t < count; ++t) {
       const int64_t r = rows.begin + t;
       float* scores = b_.scores + t * kKeys;
-      pointers[t] = scores + from;
       const Range mine = parts[t];
       const int64_t padded = round_up(used, kWidth);
       if (g_.mask != nullptr && g_.mask_kind != 0) apply_mask(g_, item_, head(r), position(r), j, mine.end, scores);
@@ -279,6 +297,14 @@ class Task {
       for (int64_t c = max64(mine.end, from); c < padded; ++c) scores[c] = kNone;
       soften(scores + from, padded - from, b_.top[r], b_.total[r], b_.sums + r * p_.v_padded, p_.v_padded);
     }
+    float* sums = b_.sums + rows.begin * p_.v_padded;
+    if (bf16_) return bf16_->weigh(count, from, used, b_.scores, sums, p_.v_padded);
+    weigh(count, j, from, used, sums);
+  }
+
+  void weigh(int count, int64_t j, int64_t from, int64_t used, float* sums) {
+    const float* pointers[kMaxRows];
+    for (int t = 0; t < count; ++t) pointers[t] = b_.scores + t * kKeys + from;
     MicroArgs m = {};
     m.rows = pointers;
     m.taps = 1;
@@ -291,7 +317,7 @@ class Task {
                      : b_.v + column * kKeys + from * kPanel;
       m.b_stride = in_place ? g_.v_strides[2] : kPanel;
       m.b_ahead = in_place ? 16 * m.b_stride : 0;
-      m.y = b_.sums + rows.begin * p_.v_padded + column;
+      m.y = sums + column;
       m.init = m.y;
       micro(in_place ? g_.dtype : DType::f32, count, m);
     }
@@ -317,6 +343,7 @@ class Task {
   BlockStates states_;
   const void *k_, *v_;
   bool few_;
+  std::optional<AttentionBf16> bf16_;
 };
 
 }  // namespace

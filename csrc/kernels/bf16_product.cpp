@@ -147,7 +147,7 @@ template <bool both>
 void multiply_tiles(const Bf16Args& g) {
   constexpr int64_t kBytes = 2;
   const int64_t a_stride = g.stride * kBytes, b_stride = 2 * kPanel * kBytes;
-  const int64_t init_stride = g.init_stride * 4, sums_stride = kPanel * 4;
+  const int64_t init_stride = g.init_stride * 4, sums_stride = g.sums_stride * 4;
   const float* later = g.init + 16 * g.init_stride;
   order_memory();
   _tile_loadd(0, g.init, init_stride);
@@ -176,8 +176,8 @@ void multiply_tiles(const Bf16Args& g) {
   _tile_stored(0, g.sums, sums_stride);
   _tile_stored(1, g.sums + 16, sums_stride);
   if constexpr (both) {
-    _tile_stored(2, g.sums + 16 * kPanel, sums_stride);
-    _tile_stored(3, g.sums + 16 * kPanel + 16, sums_stride);
+    _tile_stored(2, g.sums + 16 * g.sums_stride, sums_stride);
+    _tile_stored(3, g.sums + 16 * g.sums_stride + 16, sums_stride);
   }
   order_memory();
 }
@@ -206,7 +206,7 @@ void multiply_rows(const Bf16Args& g) {
   AOTPACK_UNROLL
   for (int r = 0; r < kRows; ++r) {
     AOTPACK_UNROLL
-    for (int v = 0; v < 2; ++v) store(g.sums + r * kPanel + v * kWidth, sums[r][v]);
+    for (int v = 0; v < 2; ++v) store(g.sums + r * g.sums_stride + v * kWidth, sums[r][v]);
   }
 }
 
@@ -219,13 +219,18 @@ constexpr std::array<void (*)(const Bf16Args&), sizeof...(kRow)> row_kernels(std
 
 }  // namespace
 
-void bf16_pair_panel(const bf16* panel, int64_t k, bf16* paired) {
+void bf16_pair_panel(const bf16* panel, int64_t stride, int64_t columns, int64_t k, bf16* paired) {
   const int64_t padded = bf16_padded(k);
+  const uint32_t some = columns >= kPanel ? ~uint32_t{0} : (uint32_t{1} << columns) - 1;
+  const auto row = [&](int64_t i) {
+    return i < k ? reinterpret_cast<halves>(_mm512_maskz_loadu_epi16(some, panel + i * stride)) : halves{};
+  };
   for (int64_t i = 0; i < padded; i += 2) {
-    __builtin_prefetch(panel + i * kPanel + kAhead);
-    __builtin_prefetch(panel + (i + 1) * kPanel + kAhead);
-    const halves even = i < k ? load_halves(panel + i * kPanel) : halves{};
-    const halves odd = i + 1 < k ? load_halves(panel + (i + 1) * kPanel) : halves{};
+    if (stride == kPanel) {
+      __builtin_prefetch(panel + i * kPanel + kAhead);
+      __builtin_prefetch(panel + (i + 1) * kPanel + kAhead);
+    }
+    const halves even = row(i), odd = row(i + 1);
     const Pairs pairs = pair(even, odd);
     store_halves(paired + i * kPanel, pairs.low);
     store_halves(paired + (i + 1) * kPanel, pairs.high);
@@ -287,7 +292,7 @@ void Bf16Unit::multiply(int count, const Bf16Args& args) {
 
 bool bf16_works() { return false; }
 // Never called: kBf16Rows is 0.
-void bf16_pair_panel(const bf16*, int64_t, bf16*) {}
+void bf16_pair_panel(const bf16*, int64_t, int64_t, int64_t, bf16*) {}
 void bf16_few_rows(int, const bf16*, int64_t, int64_t, const bf16*, const float*, float*) {}
 Bf16Unit::~Bf16Unit() = default;
 void Bf16Unit::multiply(int, const Bf16Args&) {}

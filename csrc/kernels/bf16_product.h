@@ -33,18 +33,19 @@ inline constexpr double kBf16Speed = kBf16Rows > 16 ? 1200e3 : 300e3;
 inline constexpr int64_t bf16_padded(int64_t k) { return round_up(k, kBf16Step); }
 inline constexpr int64_t bf16_paired_size(int64_t k) { return bf16_padded(k) * kPanel; }
 
-// Pairs up the rows of a packed panel [k][32]. The padding is zero.
-void bf16_pair_panel(const bf16* panel, int64_t k, bf16* paired);
+// Pairs up the rows of a panel: k of them, `stride` apart, of `columns` <= 32. The padding is zero.
+void bf16_pair_panel(const bf16* panel, int64_t stride, int64_t columns, int64_t k, bf16* paired);
 
-// sums[r][j] = init[r * init_stride + j] + sum over i < k of rows[r * stride + i] * b[i][j] for r < count and j < 32.
-// k is a multiple of kBf16Step; init may be sums, init_stride 0 repeats one row.
+// sums[r * sums_stride + j] = init[r * init_stride + j] + sum over i < k of rows[r * stride + i] * b[i][j] for r < count
+// and j < 32. k is a multiple of kBf16Step; init may be sums, init_stride 0 repeats one row.
 struct Bf16Args {
   const bf16* rows;
   int64_t stride, k;
   const bf16* paired;
   const float* init;
   int64_t init_stride;
-  float* sums;  // [count][32]
+  float* sums;
+  int64_t sums_stride;
   // What is read next, or null: every step asks memory for kBf16Ahead elements of it.
   const bf16* ahead;
 };

@@ -50,7 +50,7 @@ class Part {
     do {
       const bool ending = k == whole_;
       const int64_t depth = ending ? g_.k - k : min64(kDepth, whole_ - k);
-      bf16_pair_panel(panel_at(panel) + k * kPanel, depth, paired_);
+      bf16_pair_panel(panel_at(panel) + k * kPanel, kPanel, kPanel, depth, paired_);
       const bool last = k + depth >= g_.k;
       // The next piece lies behind this one.
       const bf16 *ahead = panel_at(panel) + (k + depth) * kPanel, *const enough = ahead + depth * kPanel;
@@ -65,6 +65,7 @@ class Part {
         a.init = k == 0 ? bias_ : sums;
         a.init_stride = k == 0 ? 0 : kPanel;
         a.sums = sums;
+        a.sums_stride = kPanel;
         a.ahead = ahead < enough ? ahead : nullptr;
         unit_.multiply(count, a);
         ahead += a.k / kBf16Step * kBf16Ahead;
