@@ -60,6 +60,9 @@ def cmake_text(name: str, modules: Sequence[CMakeModule]) -> str:
         # Libraries come last, behind what needs them.
         libraries = [*(f"${{ROOT}}/{path}" for path in module.given), *(f for f in module.link_flags if _is_library(f))]
         options = [flag for flag in module.link_flags if not _is_library(flag) and flag != "-shared"]
+        if "-fopenmp" not in options:
+            # csrc/module/openmp.cpp stands in for the OpenMP runtime of GCC alone.
+            options.append("$<$<CXX_COMPILER_ID:Clang>:-fopenmp>")
         options.append("-Wl,--version-script=${ROOT}/exports.map")
         lines += [
             f"add_library({target} MODULE\n{_lines(linked, quoted=False)})\n",

@@ -13,7 +13,7 @@ from aotpack.building import native_sources
 class TestSources:
     def test_what_every_module_links(self) -> None:
         names = {path.name for path in native_sources.sources_for([])}
-        assert {"tensor.cpp", "copy.cpp", "convert.cpp"} <= names
+        assert {"tensor.cpp", "copy.cpp", "convert.cpp", "openmp.cpp"} <= names
         assert not any(path.parent.name == "ops" for path in native_sources.sources_for([]))
 
     @pytest.mark.parametrize("shim", sorted(native_sources.operator_groups()))

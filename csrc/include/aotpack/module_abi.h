@@ -228,6 +228,21 @@ typedef struct aotpack_module_tuning {
   void* recorder;
 } aotpack_module_tuning;
 
+/* One part of a parallel region: `part` of `parts`. */
+typedef void (*aotpack_module_body_fn)(void* argument, int32_t part, int32_t parts);
+
+/* The threads of a call. */
+typedef struct aotpack_module_team {
+  size_t struct_size;
+  void* state; /* the first argument of both functions */
+  /* Calls body(argument, part, n) once for each part of 0 to n - 1, on any threads of the call, and returns when all
+   * have returned. n is `parts`, or less where the system has no more threads. Only on the thread that called `run` of
+   * the module, and outside of other regions. A body does not throw. */
+  void (*run)(void* state, aotpack_module_body_fn body, void* argument, int32_t parts);
+  /* In a body: waits until every part of the region is here. If one part calls it, all do, equally often. */
+  void (*meet)(void* state);
+} aotpack_module_team;
+
 typedef struct aotpack_module_call {
   size_t struct_size;
   void* runtime;                          /* passed back as the first argument of every import */
@@ -247,9 +262,10 @@ typedef struct aotpack_module_call {
   const aotpack_module_asset* assets;            /* num_assets, in the order of asset_names */
   uint64_t features;                             /* AOTPACK_MODULE_FEATURE_* that the runtime provides */
 
-  /* Of runtimes since 2026-11-27; `struct_size` says whether it is there. */
+  /* Of runtimes since 2026-11-27; `struct_size` says which are there. */
 
   const aotpack_module_tuning* tuning; /* NULL: every kernel chooses by itself */
+  const aotpack_module_team* team;     /* NULL: the module has threads of its own, or uses one */
 } aotpack_module_call;
 
 typedef struct aotpack_module {

@@ -35,7 +35,7 @@ static_assert(offsetof(aotpack_module_library_call, num_numbers) == 36);
 static_assert(AOTPACK_MODULE_FEATURE_ASYNC == 1);
 static_assert(AOTPACK_MODULE_FEATURE_HOST_STEPS == 2);
 
-static_assert(sizeof(aotpack_module_call) == 120);
+static_assert(sizeof(aotpack_module_call) == 128);
 static_assert(offsetof(aotpack_module_call, struct_size) == 0);
 static_assert(offsetof(aotpack_module_call, runtime) == 8);
 static_assert(offsetof(aotpack_module_call, imports) == 16);
@@ -53,6 +53,13 @@ static_assert(offsetof(aotpack_module_call, assets) == 96);
 static_assert(offsetof(aotpack_module_call, features) == 104);
 // The first version 2 had 112 bytes.
 static_assert(offsetof(aotpack_module_call, tuning) == 112);
+static_assert(offsetof(aotpack_module_call, team) == 120);
+
+static_assert(sizeof(aotpack_module_team) == 32);
+static_assert(offsetof(aotpack_module_team, struct_size) == 0);
+static_assert(offsetof(aotpack_module_team, state) == 8);
+static_assert(offsetof(aotpack_module_team, run) == 16);
+static_assert(offsetof(aotpack_module_team, meet) == 24);
 
 static_assert(sizeof(aotpack_module_choice) == 16);
 static_assert(offsetof(aotpack_module_choice, site) == 0);

@@ -12,6 +12,7 @@
 #include "call/tensor_copy.h"
 #include "host/process.h"
 #include "host/team.h"
+#include "host/thread_team.h"
 
 namespace aotpack::runtime {
 namespace {
@@ -240,6 +241,7 @@ void Context::launch(const EntryRecord& entry, const Variant& variant, const Ste
                      StepTable* table, uint64_t weights_id, int32_t num_threads) {
   call->runtime = &call_;
   call->num_threads = num_threads;
+  call->team = team_for(num_threads);
   call->tuning = tuning_of(step, num_threads);
   call->output_devices = table->output_devices.data();
   call_.stream = &workspace_.stream();

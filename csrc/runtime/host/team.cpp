@@ -57,6 +57,11 @@ void* wait_at(void* argument) {
 
 }  // namespace
 
+uint32_t count_forks() noexcept {
+  watch_forks();
+  return forks.load(std::memory_order_relaxed);
+}
+
 int32_t creatable_threads(int32_t wanted) noexcept {
   if (wanted <= 0) return 0;
   const std::unique_ptr<pthread_t[]> threads(new (std::nothrow) pthread_t[static_cast<size_t>(wanted)]);

@@ -19,6 +19,10 @@ int32_t possible_threads(int32_t wanted) noexcept;
 // before. Threads that are created in the child have all.
 int32_t begin_team(int32_t wanted) noexcept;
 
+// How many forks lie between the process that asked first and this one: threads that another process has made are not
+// here.
+uint32_t count_forks() noexcept;
+
 // How many threads besides the calling one can exist at once, up to `wanted`: creates and joins them.
 int32_t creatable_threads(int32_t wanted) noexcept;
 

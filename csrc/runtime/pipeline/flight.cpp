@@ -6,6 +6,7 @@
 #include "call/outputs.h"
 #include "call/tensor.h"
 #include "host/team.h"
+#include "host/thread_team.h"
 
 namespace aotpack::runtime {
 
@@ -80,6 +81,7 @@ void Flight::run_step(size_t index, StageTools* tools, const State& state) {
       step.mutates_constants ? constants_with_state(model_, step, weights, shared, state, &table) : shared.data();
   call.runtime = &state_of_call;
   call.num_threads = num_threads;
+  call.team = team_for(num_threads);
   call.output_devices = table.output_devices.data();
   if (variant.is_direct) {
     run_direct(step, &call, tools, &table);

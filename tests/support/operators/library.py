@@ -43,7 +43,9 @@ def link_library(
         return str(cache.get(digest.hexdigest(), ".o", run))
 
     # The longest first, so that none runs alone at the end.
-    sources = sorted([driver, *native_sources.sources_for(functions)], key=_length, reverse=True)
+    # Threads are OpenMP's: there is no runtime whose team they could be.
+    ours = [source for source in native_sources.sources_for(functions) if source.name != "openmp.cpp"]
+    sources = sorted([driver, *ours], key=_length, reverse=True)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         objects = list(pool.map(build, sources))
     subprocess.run([*compiler.command, *flags_for(driver), "-shared", *objects, "-o", str(output)], check=True)

@@ -43,7 +43,7 @@ def compile_module(lowered: Lowered, tools: Tools, *, progress: Callable[[str], 
         units,
         tools.compiler,
         tools.cache,
-        link_flags=toolchain.link_flags(),
+        link_flags=_link_flags(lowered, tools.compiler),
         given=given,
         waiting=tools.waiting,
         jobs=tools.jobs,
@@ -65,7 +65,7 @@ def module_sources(lowered: Lowered, tools: Tools) -> ModuleSources:
     """
     return ModuleSources(
         tuple(unit.source for unit in _units(lowered, tools)),
-        tuple(toolchain.link_flags()),
+        tuple(_link_flags(lowered, tools.compiler)),
         tuple(custom_units.objects(lowered.custom, lowered.target)),
         {"torch": toolchain.torch_include_folder()},
     )
@@ -87,6 +87,10 @@ def kernels_ahead(
                 pool.submit(tools.cache.get, unit.key, ".o", partial(compile_unit, compiler, unit))
             compile_ahead(headers(target, own), tools.cache, compiler, pool)
         yield
+
+
+def _link_flags(lowered: Lowered, compiler: Compiler) -> list[str]:
+    return toolchain.link_flags(openmp=compiler.is_clang or bool(lowered.custom))
 
 
 def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
@@ -157,10 +161,12 @@ def library_units(
 ) -> list[Unit]:
     """Our sources of a module that calls `shims`."""
     units = []
-    for source in [
-        *native_sources.sources_for(shims),
-        *([native_sources.module_folder() / "custom.cpp"] if custom else []),
-    ]:
+    sources = native_sources.sources_for(shims)
+    if custom:
+        folder = native_sources.module_folder()
+        # Kernels of the user may have any construct of OpenMP.
+        sources = [source for source in sources if source != folder / "openmp.cpp"] + [folder / "custom.cpp"]
+    for source in sources:
         name = str(source.relative_to(native_sources.source_root()))
         flags = tuple(toolchain.library_flags(target, halves=halves, optimize=optimization(source), source=source))
         of_torch = [torch.__version__] if toolchain.includes_torch(source) else []

@@ -26,6 +26,30 @@ _DIVISION_FLAG = re.compile(
 )
 _LOOP_HEAD = re.compile(r"\bfor\s*\([^{}]*\)\s*$")
 _PRAGMA_HEAD = re.compile(r"#pragma omp [^\n]*\n\s*$")
+# A region, and a loop that its threads share.
+_REGION = re.compile(r"#pragma omp parallel(?: num_threads\(\w+\))?[ \t]*\n\s*\{")
+_SHARED_LOOP = re.compile(r"#pragma omp for[^\n]*")
+
+
+def without_last_barriers(kernel: str) -> str:
+    """The kernel where no loop that ends a parallel region waits at its own end: the region's end waits already.
+
+    Compilers keep both. At a barrier each part of a region needs a thread of its own; without one, any thread computes
+    any part (csrc/runtime/host/thread_team.h).
+    """
+    blanked = blank_literals(kernel)
+    ends = []
+    for region in _REGION.finditer(blanked):
+        closing = closing_brace(blanked, region.end() - 1)
+        loops = list(_SHARED_LOOP.finditer(blanked, region.end(), closing))
+        if not loops or "nowait" in loops[-1].group():
+            continue
+        body = blanked.find("{", loops[-1].end(), closing)
+        if body >= 0 and not blanked[closing_brace(blanked, body) : closing].strip("} \t\n"):
+            ends.append(loops[-1].end())
+    for end in reversed(ends):
+        kernel = f"{kernel[:end].rstrip()} nowait{kernel[end:]}"
+    return kernel
 
 
 def guard(kernel: str) -> str:
@@ -87,7 +111,7 @@ def translation_units(kernels: Sequence[str], limit: int) -> list[str]:
         if current and size + len(piece) > limit:
             units.append(_unit(current))
             current, size = [], 0
-        current.append(guard(piece))
+        current.append(without_last_barriers(guard(piece)))
         size += len(piece)
     if current:
         units.append(_unit(current))

@@ -62,11 +62,14 @@ def custom_flags(target: str) -> list[str]:
     return [*COMMON, *target_flags(target), "-O2", "-ffp-contract=off"]
 
 
-def link_flags() -> list[str]:
-    """One exported symbol; libstdc++ and libgcc inside; nothing undefined beyond libc, libm and OpenMP."""
+def link_flags(*, openmp: bool = True) -> list[str]:
+    """One exported symbol; libstdc++ and libgcc inside; nothing undefined beyond libc and libm.
+
+    `openmp`: the module needs the compiler's OpenMP runtime, which csrc/module/openmp.cpp replaces otherwise.
+    """
     return [
         "-shared",
-        "-fopenmp",
+        *(["-fopenmp"] if openmp else []),
         "-static-libstdc++",
         "-static-libgcc",
         "-Wl,--exclude-libs,ALL",

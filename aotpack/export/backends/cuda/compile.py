@@ -62,7 +62,7 @@ def compile_host_code(module: LoweredCuda, tools: Tools, *, progress: Callable[[
     Raises:
         CompileError: the compiler failed; the message has its first errors.
     """
-    link_flags = _link_flags(module)
+    link_flags = _link_flags(module, tools.compiler)
     units = _units(module, tools)
     return build_units(
         units,
@@ -79,14 +79,14 @@ def host_sources(module: LoweredCuda, tools: Tools) -> ModuleSources:
     """What `compile_host_code` compiles, and the PTX of the kernels."""
     return ModuleSources(
         tuple(unit.source for unit in _units(module, tools)),
-        tuple(_link_flags(module)),
+        tuple(_link_flags(module, tools.compiler)),
         roots={"torch": toolchain.torch_include_folder()},
         texts={f"{kernel.name}.ptx": kernel.ptx for kernel in module.device_code},
     )
 
 
-def _link_flags(module: LoweredCuda) -> Sequence[str]:
-    return toolchain.link_flags() if module.host_shims else _LINK_FLAGS
+def _link_flags(module: LoweredCuda, compiler: Compiler) -> Sequence[str]:
+    return toolchain.link_flags(openmp=compiler.is_clang) if module.host_shims else _LINK_FLAGS
 
 
 def _units(module: LoweredCuda, tools: Tools) -> list[Unit]:

@@ -12,7 +12,7 @@ import pytest
 from aotpack.building import native_sources
 from aotpack.export.backends.cpp_text import blank_literals, closing_brace
 from aotpack.export.backends.cpu import toolchain
-from aotpack.export.backends.cpu.kernel_source import guard, translation_units
+from aotpack.export.backends.cpu.kernel_source import guard, translation_units, without_last_barriers
 
 _PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
 
@@ -195,3 +195,54 @@ def test_a_failing_check_in_a_parallel_region_is_an_exception_after_it(tmp_path:
         right
     """
     assert (result.returncode, result.stdout) == (0, textwrap.dedent(expected)), result.stderr
+
+
+_LOOPS = """
+void kernel(const float* in, float* out)
+{
+    #pragma omp parallel
+    {
+        int tid = omp_get_thread_num();
+        {
+            #pragma omp for
+            for(int64_t x0=0L; x0<10L; x0+=1L)
+            {
+                { out[x0] = in[x0]; }
+            }
+        }
+        {
+            #pragma omp for collapse(2)
+            for(int64_t x0=0L; x0<10L; x0+=1L)
+            {
+                for(int64_t x1=0L; x1<10L; x1+=1L)
+                {
+                    out[x0] += 1.0f;  // }
+                }
+            }
+        }
+    }
+    #pragma omp parallel num_threads(2)
+    {
+        #pragma omp for
+        for(int64_t x0=0L; x0<10L; x0+=1L)
+        {
+            out[x0] = in[x0];
+        }
+        tmp_arr[tid] = 1;
+    }
+    #pragma omp parallel for
+    for(int64_t x0=0L; x0<10L; x0+=1L) { out[x0] = 0; }
+}
+"""
+
+
+def test_the_last_loop_of_a_region_has_no_barrier_of_its_own() -> None:
+    found = without_last_barriers(_LOOPS)
+    assert [line.strip() for line in found.splitlines() if "omp for" in line or "parallel for" in line] == [
+        "#pragma omp for",
+        "#pragma omp for collapse(2) nowait",
+        "#pragma omp for",
+        "#pragma omp parallel for",
+    ]
+    assert found.replace(" nowait", "") == _LOOPS
+    assert without_last_barriers(found) == found
