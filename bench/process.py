@@ -42,9 +42,11 @@ class WorkerError(RuntimeError):
 
 
 def environment(threads: int, cache: Path) -> dict[str, str]:
-    """Ours, with `threads` OpenMP threads and every build cache in `cache`."""
+    """Ours, with `threads` OpenMP threads and every build cache in `cache`; bytecode of modules is kept, as it is for
+    users.
+    """
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),

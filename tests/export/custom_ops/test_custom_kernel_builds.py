@@ -136,7 +136,7 @@ def test_objects_and_archives_are_linked(folder: Path, archive: Any) -> None:
         "for (int64_t i = 0; i < x.numel(); ++i) y.mutable_data<float>()[i] = third(); return y; }\n"
     )
     (folder / "library.cpp").write_text("float third() { return 3; }\n")
-    target = aot_target()
+    target = Target.host().name
     compiler = toolchain.find_compiler().path
     for name in ("object", "library"):
         command = [compiler, *toolchain.custom_flags(target), "-I", include(), "-c", f"{name}.cpp", "-o", f"{name}.o"]
@@ -172,7 +172,7 @@ def test_objects_and_archives_are_linked(folder: Path, archive: Any) -> None:
 
 
 def test_an_object_without_a_header_has_the_signature_of_the_schema(folder: Path, archive: Any) -> None:
-    command = [toolchain.find_compiler().path, *toolchain.custom_flags(aot_target()), "-I", include()]
+    command = [toolchain.find_compiler().path, *toolchain.custom_flags(Target.host().name), "-I", include()]
     subprocess.run([*command, "-c", "scale.cpp", "-o", "scale.o"], cwd=folder, check=True)
     custom_kernel(OPERATOR, objects=[folder / "scale.o"])
     assert result(archive().path) == 2
