@@ -167,6 +167,17 @@ ENTRIES: tuple[Patch, ...] = (
         "self",
     ),
     Patch(
+        "torch._inductor.compile_fx:joint_graph_passes",
+        "patterns of attention are traced for graphs too that have no product; pattern_matcher switches all patterns "
+        "off",
+        "graph, input_device",
+    ),
+    Patch(
+        "torch._inductor.fx_passes.joint_graph:lazy_init",
+        "registers patterns that a graph cannot match; pattern_matcher switches all patterns off",
+        "input_device",
+    ),
+    Patch(
         "torch._inductor.codegen.cpp:stride_at_vec_range",
         f"simplifies every index, most of which are sums of products already; {_NO_OPTION}",
         "index, var, vec_length",

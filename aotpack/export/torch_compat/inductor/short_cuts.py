@@ -3,6 +3,7 @@
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codegen.cpp.stride_at_vec_range
   torch._inductor.dtype_propagation.DtypePropagationOpsHandler.__init__
+  torch._inductor.compile_fx.joint_graph_passes, torch._inductor.fx_passes.joint_graph.lazy_init
   sympy.simplify, as torch._inductor.sizevars calls it
 """
 
@@ -14,17 +15,39 @@ from collections.abc import Iterator
 from typing import Any
 
 import sympy
+import torch
 
 from aotpack.export.torch_compat.patches import replaced
 
 _PIECEWISE = ("Abs", "Max", "Min", "Where")
 
+aten = torch.ops.aten
+# Every pattern that `lazy_init` registers has one of them: attention and padding have products.
+IN_PATTERNS = (
+    aten.mm.default,
+    aten.addmm.default,
+    aten.bmm.default,
+    aten.baddbmm.default,
+    aten.randperm.default,
+)
+
 
 @contextlib.contextmanager
 def short_cuts() -> Iterator[None]:
     """While active, the same code is generated in less time."""
+    from torch._inductor import compile_fx
     from torch._inductor.codegen import cpp
     from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
+    from torch._inductor.fx_passes import joint_graph
+
+    joint_graph_passes: Any = compile_fx.joint_graph_passes
+
+    def joint_passes(graph: torch.fx.GraphModule, *args: Any, **options: Any) -> Any:
+        if any(graph.graph.find_nodes(op="call_function", target=op) for op in IN_PATTERNS):
+            return joint_graph_passes(graph, *args, **options)
+        # Patterns are traced, half a second of them, before the first graph is compared with any.
+        with replaced(joint_graph, "lazy_init", lambda *_: None):
+            return joint_graph_passes(graph, *args, **options)
 
     # Some versions define it there, others import it.
     simplified: Any = vars(cpp)["stride_at_vec_range"]
@@ -48,6 +71,7 @@ def short_cuts() -> Iterator[None]:
         return sympy.expand(expr) if piecewise(expr) else simplify(expr, *args, **options)
 
     with (
+        replaced(compile_fx, "joint_graph_passes", joint_passes),
         replaced(cpp, "stride_at_vec_range", stride),
         replaced(DtypePropagationOpsHandler, "__init__", fill_once),
         replaced(sympy, "simplify", simplified_in_part),

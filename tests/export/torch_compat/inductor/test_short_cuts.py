@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import pytest
 import sympy
-from torch._inductor import lowering, sizevars
+import torch
+from torch._inductor import compile_fx, lowering, sizevars
 from torch._inductor.codegen import cpp
 from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
+from torch._inductor.fx_passes import joint_graph
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._sympy.functions import FloorDiv, Max, Min, ModularIndexing, Where
 
-from aotpack.export.torch_compat.inductor.short_cuts import short_cuts, split
+from aotpack.export.torch_compat.inductor.short_cuts import IN_PATTERNS, short_cuts, split
 
 LOOPS = [sympy.Symbol(f"x{i}", integer=True, nonnegative=True) for i in range(3)]
 SIZES = [sympy.Symbol(f"s{i}", integer=True, positive=True) for i in range(2)]
@@ -88,3 +93,58 @@ def test_the_table_of_dtypes_is_whole() -> None:
     by_torch = set(dir(DtypePropagationOpsHandler()))
     with short_cuts():
         assert set(dir(DtypePropagationOpsHandler())) == by_torch
+
+
+def _calls(target: torch._ops.OpOverload, *shapes: tuple[int, ...]) -> torch.fx.GraphModule:
+    """A graph that calls an operator with tensors of these shapes."""
+    graph = torch.fx.Graph()
+    inputs = [graph.placeholder(f"x{i}") for i in range(len(shapes))]
+    with FakeTensorMode():
+        values = [torch.empty(shape) for shape in shapes]
+        for node, value in zip(inputs, values, strict=True):
+            node.meta["val"] = value
+        result = graph.call_function(target, tuple(inputs))
+        result.meta["val"] = target(*values)
+    graph.output((result,))
+    return torch.fx.GraphModule(torch.nn.Module(), graph)
+
+
+@pytest.mark.parametrize(
+    ("graph", "registered"),
+    [
+        (_calls(torch.ops.aten.relu.default, (4, 4)), 0),
+        (_calls(torch.ops.aten.mm.default, (4, 4), (4, 4)), 1),
+        (_calls(torch.ops.aten.bmm.default, (2, 4, 4), (2, 4, 4)), 1),
+    ],
+    ids=["no product", "mm", "bmm"],
+)
+def test_patterns_of_products_are_for_graphs_that_have_one(
+    graph: torch.fx.GraphModule, registered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[object] = []
+    monkeypatch.setattr(joint_graph, "lazy_init", lambda *device: called.append(device))
+    with short_cuts():
+        compile_fx.joint_graph_passes(graph)
+    assert len(called) == registered
+
+
+# In a process of its own: torch registers patterns once.
+_REGISTERED = """
+from torch._inductor.fx_passes import joint_graph
+
+def known():
+    passes = [joint_graph.early_patterns, joint_graph.patterns, *joint_graph.pass_patterns]
+    return {id(entry): entry for each in passes for entries in each.patterns.values() for entry in entries}
+
+before = known()
+joint_graph.lazy_init()
+print(*(repr(entry.pattern) for key, entry in known().items() if key not in before), sep=chr(0))
+"""
+
+
+def test_every_pattern_that_is_left_out_has_a_product_or_a_permutation() -> None:
+    command = [sys.executable, "-c", _REGISTERED]
+    patterns = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split(chr(0))
+    assert len(patterns) > 20
+    for pattern in patterns:
+        assert any(f"{operator}" in pattern for operator in IN_PATTERNS), pattern
