@@ -11,8 +11,7 @@ from aotpack.errors import LoweringError
 from aotpack.export.backends.backend import KernelCall
 from aotpack.export.backends.cuda.host_steps import definitions
 from aotpack.export.backends.cuda.providers import OF_KERNELS, ordered, provider_of, providers_of
-from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel
-from aotpack.export.torch_compat.inductor.cuda.wrapper import DESCRIPTOR
+from aotpack.export.torch_compat.inductor.cuda.kernels import DESCRIPTOR, CudaKernel
 from aotpack.export.torch_compat.inductor.fallbacks import key
 
 _OPS_COMMENT = re.compile(r"// Topologically Sorted Source Nodes: \[(.*?)\], Original ATen: \[(.*?)\]")

@@ -20,6 +20,9 @@ from typing import Any
 from aotpack.errors import AotpackError, LoweringError
 from aotpack.export.torch_compat.triton.early_starts import WAIT
 
+# The type, in generated code, of what kernels take that read blocks of a matrix.
+DESCRIPTOR = "StableTMADescriptor"
+
 _BLOCK = re.compile(r"tensordesc<\w+\[(\d+), (\d+)\].*>")
 _TF32 = re.compile(r"inputPrecision = tf32\b")
 

@@ -33,12 +33,9 @@ from torch._inductor.virtualized import V
 
 from aotpack.export.ops.cuda.attempts import Attempt, attempt
 from aotpack.export.ops.cuda.gpu import limits
-from aotpack.export.torch_compat.inductor.cuda.kernels import CudaKernel, KernelCompiler
+from aotpack.export.torch_compat.inductor.cuda.kernels import DESCRIPTOR, CudaKernel, KernelCompiler
 from aotpack.export.torch_compat.inductor.wrapper import RUN, ModuleParts
 from aotpack.export.torch_compat.patches import replaced
-
-# The type of what kernels take that read blocks of a matrix.
-DESCRIPTOR = "StableTMADescriptor"
 
 _NUMBER = re.compile(r"(\s*)(?:int64_t|float) (\w+)(,?)")
 
