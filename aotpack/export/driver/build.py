@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from aotpack.archive import check_output
@@ -27,6 +29,7 @@ from aotpack.export.driver.host_steps import refuse_host_steps
 from aotpack.export.driver.lower import lower_all
 from aotpack.export.driver.options import BuildOptions
 from aotpack.export.driver.pack import Draft, pack
+from aotpack.export.driver.placing import beside, place_constants
 from aotpack.export.driver.prepare import prepare
 from aotpack.export.driver.provenance import pass_reports
 from aotpack.export.driver.regions import check_regions
@@ -123,18 +126,29 @@ def build_archive(
             )
         if not options.host_steps:
             refuse_host_steps(each.module for modules in lowered for each in modules)
-        compiled = [
-            CompiledUnit(each.unit, _compile(modules, tools, clock, about=about[each.unit.label]), each.split)
-            for each, modules in zip(units, lowered, strict=True)
-        ]
+        lowered = [_by_target(modules) for modules in lowered]
+        place = partial(
+            place_constants,
+            [(each.unit, own.program, own.module) for each, made in zip(units, lowered, strict=True) for own in made],
+            output.parent,
+            identities=identities,
+            replaceable=weights,
+            free_source=options.free_source,
+            code_only=options.code_only,
+        )
+        # Compilers are other processes: meanwhile this one computes, hashes and writes constants.
+        with beside(lambda stopped: place(stopped=stopped)) as placed:
+            compiled = [
+                CompiledUnit(each.unit, _compile(modules, tools, clock, about=about[each.unit.label]), each.split)
+                for each, modules in zip(units, lowered, strict=True)
+            ]
         with clock.phase("pack"):
             draft = pack(
                 compiled,
                 name or compiled[0].unit.entry.name,
                 output,
-                identities=identities,
+                placed=placed.result(),
                 replaceable=weights,
-                free_source=options.free_source,
                 code_only=options.code_only,
                 sources=options.sources,
                 description=options.description,
@@ -167,11 +181,16 @@ def _opt_level(requested: int | None) -> int:
 
 def _compile(lowered: Sequence[Lowered], tools: Tools, clock: Clock, *, about: str) -> tuple[CompiledModule, ...]:
     compiled: list[CompiledModule] = []
-    for target in dict.fromkeys(each.module.target for each in lowered):
+    for target, own in groupby(lowered, lambda each: each.module.target):
         with clock.phase("compile", about + target):
-            own = [each for each in lowered if each.module.target == target]
-            compiled += compile_modules(own, tools, clock.unit)
+            compiled += compile_modules(list(own), tools, clock.unit)
     return tuple(compiled)
+
+
+def _by_target(lowered: Sequence[Lowered]) -> list[Lowered]:
+    """In the order in which they are compiled and packed."""
+    targets = list(dict.fromkeys(each.module.target for each in lowered))
+    return sorted(lowered, key=lambda each: targets.index(each.module.target))
 
 
 @exclusive

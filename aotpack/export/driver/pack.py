@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -19,7 +17,6 @@ from aotpack.archive import (
     StagedArchive,
     Weights,
     WeightTensor,
-    layout_constants,
     stage_archive,
 )
 from aotpack.archive.fields import extent
@@ -28,8 +25,9 @@ from aotpack.export.backends.backend import Tools
 from aotpack.export.driver.archive_files import ArchiveFiles, stem_of
 from aotpack.export.driver.compiled import CompiledUnit
 from aotpack.export.driver.describe import described_unit, encoded_descriptions
-from aotpack.export.driver.goldens import golden_file, tensor_bytes
+from aotpack.export.driver.goldens import golden_file
 from aotpack.export.driver.packed_entries import EntryPacker, refuse_state_on_devices
+from aotpack.export.driver.placing import PlacedConstants
 from aotpack.export.driver.provenance import encoded_pass_reports, producer
 from aotpack.export.driver.self_check import Example
 from aotpack.export.driver.sources import encoded_sources
@@ -37,12 +35,7 @@ from aotpack.export.driver.stages import device_names
 from aotpack.export.ir.units import Unit
 from aotpack.export.tracing.interface import manifest_dtype
 from aotpack.export.weights.constant_table import ConstantTable, Row
-from aotpack.export.weights.identity import Identities
-from aotpack.export.weights.source_module import SourceTensors
 from aotpack.export.weights.updatable import Replaceable
-
-# Memory goes back to the system after so many bytes of constants.
-_TRIM_BYTES = 32 << 20
 
 
 def pack(
@@ -50,9 +43,8 @@ def pack(
     name: str,
     output: Path,
     *,
-    identities: Identities,
+    placed: PlacedConstants,
     replaceable: Replaceable | None = None,
-    free_source: bool = False,
     code_only: bool = False,
     sources: bool = False,
     description: bool = True,
@@ -60,25 +52,13 @@ def pack(
 ) -> Draft:
     """Brings together what the archive consists of.
 
-    Constants are computed one at a time, each once, in the order in which the units read them. `code_only` leaves out
-    those that depend on replaceable weights, and the examples. `sources` adds what the modules are compiled from;
-    `description` stores a description of the programs.
+    `placed` are the constants of the units. `code_only` leaves out the examples. `sources` adds what the modules are
+    compiled from; `description` stores a description of the programs.
 
     Raises:
-        BuildError: two modules see state in different layouts, or the sources are too large.
-        OSError: a temporary file beside the output cannot be written.
+        BuildError: the sources are too large.
     """
-    modules = [(unit.unit, module.program, module.lowered) for unit in units for module in unit.modules]
-    table = ConstantTable(modules, identities, replaceable)
-    rows = [(key, row) for key, row in enumerate(table.rows) if not (code_only and table.is_replaced(key))]
-    freed = None
-    if free_source:
-        freed = SourceTensors(
-            [program for _, program, _ in modules],
-            [(row.of, row.constant.name) for _, row in rows if row.constant.literal is None],
-        )
-    layout = layout_constants(_values(rows, freed), folder=output.parent)
-    table.place(layout.placements)
+    table, layout = placed.table, placed.layout
     constants = tuple(_constant(name, row, layout.placements.get(key)) for name, key, row in table.named())
     tf32 = any(module.lowered.tf32 for unit in units for module in unit.modules)
     files = ArchiveFiles(list(layout.segments))
@@ -130,20 +110,6 @@ def _constant(name: str, row: Row, placement: Placement | None) -> Constant:
     )
 
 
-def _values(rows: Iterable[tuple[int, Row]], freed: SourceTensors | None) -> Iterator[tuple[int, memoryview]]:
-    packed = 0
-    for key, row in rows:
-        value = row.value()
-        packed += value.nbytes
-        yield key, tensor_bytes(value)
-        del value
-        if freed is not None and row.constant.literal is None:
-            freed.packed(row.of, row.constant.name)
-        if packed >= _TRIM_BYTES:
-            packed = 0
-            _return_memory()
-
-
 @dataclass(frozen=True)
 class Draft:
     """An archive that is complete but for its goldens.
@@ -193,12 +159,6 @@ class Draft:
         )
         manifest = dataclasses.replace(self.manifest, entries=entries)
         return stage_archive(self.output, manifest, files.sources), examples
-
-
-def _return_memory() -> None:
-    """Has glibc give freed memory back to the system, of which it keeps blocks below 32 MB."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _weights(replaceable: Replaceable, table: ConstantTable) -> Weights:

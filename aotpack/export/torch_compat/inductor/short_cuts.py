@@ -40,7 +40,7 @@ def short_cuts() -> Iterator[None]:
     from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
     from torch._inductor.fx_passes import joint_graph
 
-    joint_graph_passes: Any = compile_fx.joint_graph_passes
+    joint_graph_passes: Any = vars(compile_fx)["joint_graph_passes"]
 
     def joint_passes(graph: torch.fx.GraphModule, *args: Any, **options: Any) -> Any:
         if any(graph.graph.find_nodes(op="call_function", target=op) for op in IN_PATTERNS):
