@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kKeys = 256;                // keys of a block
 constexpr int64_t kMostRows = 16 * kMaxRows;  // query rows of a task: enough to pay for packing the keys
 constexpr int64_t kTileRows = kMaxBf16Rows > kMaxRows ? kMaxBf16Rows : kMaxRows;
-constexpr int64_t kFewRows = 4;               // up to here keys and values are read where they lie
+constexpr int64_t kFewRows = 4;  // up to here keys and values are read where they lie
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 int64_t heads_per_key(const AttentionArgs& g) { return g.q_heads / max64(g.kv_heads, 1); }

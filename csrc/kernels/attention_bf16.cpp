@@ -44,7 +44,7 @@ size_t AttentionBf16::scratch_bytes(const AttentionArgs& args, int64_t rows, int
 }
 
 AttentionBf16::AttentionBf16(const AttentionArgs& args, int64_t rows, int64_t keys, void* scratch)
-    : state_(new(Scratch(scratch).take<State>(1)) State(args, rows, keys, scratch)) {}
+    : state_(new (Scratch(scratch).take<State>(1)) State(args, rows, keys, scratch)) {}
 
 AttentionBf16::~AttentionBf16() { state_->~State(); }
 

@@ -71,15 +71,15 @@ void few_rows(const bf16* rows, int64_t stride, int64_t k, const bf16* panel, co
   vf low[kChains][kRows] = {}, high[kChains][kRows] = {};
   int64_t i = 0;
   const auto step = [&](int chain, halves even, halves odd, const bf16* a, int64_t a_stride)
-      __attribute__((always_inline)) {
-    const Pairs b = pair_quickly(even, odd);
-    AOTPACK_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      const vf both = repeat_pair(a + r * a_stride);
-      low[chain][r] = dot(low[chain][r], both, b.low);
-      high[chain][r] = dot(high[chain][r], both, b.high);
-    }
-  };
+                        __attribute__((always_inline)) {
+                          const Pairs b = pair_quickly(even, odd);
+                          AOTPACK_UNROLL
+                          for (int r = 0; r < kRows; ++r) {
+                            const vf both = repeat_pair(a + r * a_stride);
+                            low[chain][r] = dot(low[chain][r], both, b.low);
+                            high[chain][r] = dot(high[chain][r], both, b.high);
+                          }
+                        };
   for (; i + 4 <= k; i += 4, panel += 4 * kPanel) {
     AOTPACK_UNROLL
     for (int c = 0; c < 4; ++c) __builtin_prefetch(panel + kAhead + c * kPanel);

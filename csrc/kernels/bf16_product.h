@@ -36,8 +36,8 @@ inline constexpr int64_t bf16_paired_size(int64_t k) { return bf16_padded(k) * k
 // Pairs up the rows of a panel: k of them, `stride` apart, of `columns` <= 32. The padding is zero.
 void bf16_pair_panel(const bf16* panel, int64_t stride, int64_t columns, int64_t k, bf16* paired);
 
-// sums[r * sums_stride + j] = init[r * init_stride + j] + sum over i < k of rows[r * stride + i] * b[i][j] for r < count
-// and j < 32. k is a multiple of kBf16Step; init may be sums, init_stride 0 repeats one row.
+// sums[r * sums_stride + j] = init[r * init_stride + j] + sum over i < k of rows[r * stride + i] * b[i][j] for r <
+// count and j < 32. k is a multiple of kBf16Step; init may be sums, init_stride 0 repeats one row.
 struct Bf16Args {
   const bf16* rows;
   int64_t stride, k;

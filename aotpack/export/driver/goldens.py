@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,10 @@ _TOLERANCE = {
     torch.float16: 5e-3,
 }
 _DEFAULT_TOLERANCE = 1e-4
+# These are for so many results that are rounded to the dtype. Rounding errors of more of them add up as a random walk
+# does, in eager's answer as in the archive's; beyond some factor, an error of the archive could hide among them.
+_RESULTS = 100
+_MOST_GROWTH = 2.5
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
@@ -76,10 +81,15 @@ def _add(data: bytearray, value: torch.Tensor, step: int, file: int) -> GoldenTe
 def _tolerance(program: Program) -> float:
     nodes = _tensor_nodes(program)
     # What is given in float8 is exact; it is results that are rounded.
-    dtypes = {
+    dtypes = [
         node.meta["val"].dtype for node in nodes if node.op == "call_function" or node.meta["val"].element_size() > 1
-    }
-    return max([_DEFAULT_TOLERANCE, *(_TOLERANCE[dtype] for dtype in dtypes if dtype in _TOLERANCE)])
+    ]
+    found = {dtype: dtypes.count(dtype) for dtype in set(dtypes) & set(_TOLERANCE)}
+    return max([_DEFAULT_TOLERANCE, *(_TOLERANCE[dtype] * _growth(count) for dtype, count in found.items())])
+
+
+def _growth(results: int) -> float:
+    return min(_MOST_GROWTH, max(1.0, math.sqrt(results / _RESULTS)))
 
 
 def _tensor_nodes(program: Program) -> Sequence[torch.fx.Node]:
