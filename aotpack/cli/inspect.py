@@ -11,9 +11,12 @@ from aotpack.cli.common import ArchivePath, AsJson, EntryName, Threads, parse_si
 from aotpack.cli.devices import DeviceName
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
 
     from aotpack.archive import ArchiveReader, Entry, Manifest
+    from aotpack.archive.description import DescribedVariant
     from aotpack.cli.kept import Kept
     from aotpack.cli.profiling import ProfileResult
 
@@ -92,11 +95,12 @@ def inspect(
             return
         console = stdout_console()
         _print_head(console, reader)
-        description = read_description(reader) if kernels or graph else None
+        description = read_description(reader)
         for each in reader.manifest.entries:
-            _print_entry(console, each, reader.manifest)
+            described = (description or {}).get(each.name, {})
+            _print_entry(console, each, reader.manifest, described)
             if kernels:
-                print_kernels(console, each, (description or {}).get(each.name, {}))
+                print_kernels(console, each, described)
         if weights:
             _print_weights(console, reader.manifest)
         if passes:
@@ -151,6 +155,7 @@ def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
     from aotpack.archive.description import read_description
     from aotpack.archive.tuning import read_tunings
     from aotpack.cli.kept import kept_for_backwards
+    from aotpack.cli.memory import memory_of
 
     manifest = json.loads(encode_manifest(reader.manifest))
     description = read_description(reader)
@@ -168,6 +173,7 @@ def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
         "module_bytes": _bytes_below(reader.manifest, "modules/"),
         "source_bytes": _bytes_below(reader.manifest, "sources/"),
         "kept_for_backward": {name: kept.to_dict() for name, kept in kept_for_backwards(reader.manifest).items()},
+        "memory": None if description is None else memory_of(description),
         "tuning": [dataclasses.asdict(tuning) for tuning in read_tunings(reader)],
         "passes": _passes(reader),
         "programs": None if description is None else programs,
@@ -245,10 +251,11 @@ def _tuned(reader: ArchiveReader) -> str:
     return "; ".join(found) or "no"
 
 
-def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
+def _print_entry(console: Console, entry: Entry, manifest: Manifest, described: Mapping[str, DescribedVariant]) -> None:
     from aotpack.cli.common import format_bytes
     from aotpack.cli.device_code import NOTE, device_code
     from aotpack.cli.kept import kept_for_backwards
+    from aotpack.cli.memory import peak_of
     from aotpack.cli.steps import device_name, layout_of, print_steps, shape_of
     from aotpack.cli.terminal import make_table
 
@@ -277,17 +284,24 @@ def _print_entry(console: Console, entry: Entry, manifest: Manifest) -> None:
         console.print(table)
     implementations = [implementation for variant in entry.variants for implementation in variant.implementations]
     cuda = any(device_code(implementation.modules) for implementation in implementations)
-    columns = ["device code"] if cuda else []
+    peaks = {
+        (variant.name, each.target): peak_of(described.get(variant.name), each.target)
+        for variant in entry.variants
+        for each in variant.implementations
+    }
+    known = any(peak is not None for peak in peaks.values())
+    columns = [*(["peak memory"] if known else []), *(["device code"] if cuda else [])]
     table = make_table("variant", "target", "module", "kernels", *columns, "condition")
     for variant in entry.variants:
         for implementation in variant.implementations:
             files = {module.file for module in implementation.modules}
             size = format_bytes(sum(manifest.files[file].size for file in files))
             kernels = str(sum(len(module.kernels) for module in implementation.modules))
+            peak = peaks[variant.name, implementation.target]
+            memory = ["" if peak is None else format_bytes(peak)] if known else []
             code = [device_code(implementation.modules)] if cuda else []
-            table.add_row(
-                variant.name, implementation.target, size, kernels, *code, variant.when(entry.inputs) or "always"
-            )
+            when = variant.when(entry.inputs) or "always"
+            table.add_row(variant.name, implementation.target, size, kernels, *memory, *code, when)
     console.print(table)
     if cuda:
         console.print(NOTE, style="dim", soft_wrap=True)

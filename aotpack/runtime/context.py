@@ -13,7 +13,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from aotpack.runtime._native import Tensor
+    from aotpack.runtime.cpus import CpuGroup
     from aotpack.runtime.profile import ProfileEvent
+
+
+def _numbers(cpus: CpuGroup | None) -> tuple[int, ...]:
+    if cpus is None:
+        return ()
+    from aotpack.runtime.cpus import parse_cpus
+
+    return parse_cpus(cpus)
 
 
 class Context(Entry):
@@ -32,8 +41,11 @@ class Context(Entry):
         stream: int | None = None,
         atomic: bool = False,
         check_finite: bool = False,
+        cpus: CpuGroup | None = None,
     ) -> None:
-        super().__init__(parent, num_threads=checked_threads(num_threads), stream=stream_handle(stream))
+        super().__init__(
+            parent, num_threads=checked_threads(num_threads), stream=stream_handle(stream), cpus=_numbers(cpus)
+        )
         if atomic:
             self._set_atomic(True)
         if check_finite:

@@ -167,11 +167,13 @@ class Model(Entry):
         stream: int | None = None,
         atomic: bool = False,
         check_finite: bool = False,
+        cpus: CpuGroup | None = None,
     ) -> Context:
         """Creates a context.
 
         Args:
-            num_threads: number of threads per call; None: one per core that is available to this process.
+            num_threads: number of threads per call; None: one per core that is available to this process, or per CPU of
+                `cpus`.
             seed: the seed of random operators; None: a new seed from the operating system.
             stream: the CUDA stream of all calls, as an int such as `torch.cuda.Stream().cuda_stream`; 0 or 1 is the
                 legacy default stream and 2 that of the thread.
@@ -181,9 +183,12 @@ class Model(Entry):
                 runs, the tensors that it may write to are in memory twice.
             check_finite: a call fails with an `ExecutionError` if a floating-point output has a NaN or an infinite
                 element. Such calls are also atomic.
+            cpus: the CPUs that calls run on, such as "0-3,8", so that contexts do not share cores. The thread that
+                calls is bound to them during a call. Models on the CPU only. None: the CPUs of the thread that calls.
 
         Raises:
-            InputError: the stream is not one of the model's device.
+            InputError: the stream is not one of the model's device, or this process may not use one of the CPUs.
+            ValueError: `cpus` is not a group of CPUs.
         """
         return Context(
             self,
@@ -192,6 +197,7 @@ class Model(Entry):
             stream=stream,
             atomic=atomic,
             check_finite=check_finite,
+            cpus=cpus,
         )
 
     def pipeline(

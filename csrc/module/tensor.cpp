@@ -1,5 +1,6 @@
 #include "tensor.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "imports.h"
@@ -148,6 +149,7 @@ Call::~Call() {
     std::free(slabs_);
     slabs_ = next;
   }
+  if (arena_ != nullptr) release(arena_);
   current_call = outer_;
 }
 
@@ -221,7 +223,39 @@ static void set_shape(Tensor* tensor, int32_t rank, const int64_t* sizes, const 
 Tensor* Call::empty(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype) {
   if (rank > AOTPACK_MAX_RANK) throw_invalid("a tensor of rank " + std::to_string(rank) + " is not supported");
   const int64_t bytes = view_bytes(rank, sizes, strides, dtype);
+  if (Tensor* placed = empty_in_arena(bytes, rank, sizes, strides, dtype)) return placed;
   return over(allocate(bytes), bytes, rank, sizes, strides, dtype);
+}
+
+void Call::place(int64_t offset, int64_t bytes, int64_t arena_bytes) {
+  arena_bytes_ = arena_bytes;
+  places_[next_place_++ % kPlaces] = {offset, bytes};
+}
+
+// Null where no place is free.
+Tensor* Call::empty_in_arena(int64_t bytes, int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype) {
+  Place* const end = places_ + kPlaces;
+  Place* const place = std::find_if(places_, end, [&](const Place& each) { return each.bytes == bytes; });
+  if (place == end) return nullptr;
+  place->bytes = -1;
+  if (arena_ == nullptr) arena_ = static_cast<char*>(allocate(arena_bytes_));
+  char* const begin = arena_ + place->offset;
+  for (const Storage* other = placed_; other != nullptr; other = other->next_placed) {
+    if (begin < other->base + other->nbytes && other->base < begin + bytes) return nullptr;
+  }
+  Tensor* tensor = over(begin, bytes, rank, sizes, strides, dtype);
+  tensor->storage->block = nullptr;
+  tensor->storage->is_placed = true;
+  tensor->storage->next_placed = placed_;
+  placed_ = tensor->storage;
+  return tensor;
+}
+
+void Call::forget_place(Storage* storage) {
+  Storage** link = &placed_;
+  while (*link != storage) link = &(*link)->next_placed;
+  *link = storage->next_placed;
+  storage->is_placed = false;
 }
 
 Tensor* Call::empty_on_host(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype) {
@@ -292,6 +326,7 @@ Tensor* Call::retain(const Tensor* source) {
 void Call::drop(Tensor* tensor) {
   Storage* storage = tensor->storage;
   if (--storage->references == 0) {
+    if (storage->is_placed) forget_place(storage);
     if (storage->block != nullptr) release(*storage);
     storage->next_free = free_storages_;
     free_storages_ = storage;
@@ -300,7 +335,25 @@ void Call::drop(Tensor* tensor) {
   free_tensors_ = tensor;
 }
 
+// The arena goes with the call: results that are in it after all get memory of their own.
+void Call::leave_arena(Tensor* const* results, uint32_t count) {
+  for (uint32_t n = 0; n < count; ++n) {
+    Storage* storage = results[n]->storage;
+    if (!storage->is_placed) continue;
+    char* const before = storage->base;
+    char* const block = static_cast<char*>(allocate(storage->nbytes));
+    std::memcpy(block, before, static_cast<size_t>(storage->nbytes));
+    forget_place(storage);
+    storage->base = block;
+    storage->block = block;
+    for (uint32_t i = n; i < count; ++i) {
+      if (results[i]->storage == storage) results[i]->data = block + (results[i]->data - before);
+    }
+  }
+}
+
 void Call::give(Tensor* const* tensors, uint32_t count, aotpack_module_tensor* out) {
+  leave_arena(tensors, count);
   for (uint32_t n = 0; n < count; ++n) {
     const Tensor* tensor = tensors[n];
     out[n].data = tensor->data;

@@ -44,6 +44,9 @@ struct Storage {
   Storage* next_free;
   // In modules for devices: the memory is the host's. A block is from malloc then.
   bool on_host = false;
+  // In the arena: where, and the next one there. `block` is null then.
+  bool is_placed = false;
+  Storage* next_placed = nullptr;
 };
 
 // A strided view of a storage; `data` points at element (0, ..., 0). Sizes and strides count elements.
@@ -90,6 +93,10 @@ class Call {
   void* allocate(int64_t bytes);
   void release(void* block);
 
+  // The next tensor that `empty` makes of so many bytes may lie at an offset of the arena, which has `arena_bytes`.
+  // Does so unless another one is there.
+  void place(int64_t offset, int64_t bytes, int64_t arena_bytes);
+
   // A tensor with memory of its own. Sizes and strides are copied.
   Tensor* empty(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);
   // The same in memory of the host, in modules for devices; not for results.
@@ -111,6 +118,9 @@ class Call {
  private:
   Tensor* new_tensor();
   Storage* new_storage();
+  Tensor* empty_in_arena(int64_t bytes, int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);
+  void forget_place(Storage* storage);
+  void leave_arena(Tensor* const* results, uint32_t count);
   Tensor* over(void* block, int64_t bytes, int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);
   void release(const Storage& storage);
 
@@ -123,6 +133,17 @@ class Call {
   Storage* free_storages_ = nullptr;
   Slab* slabs_ = nullptr;
   int used_ = 0;
+  // The last calls of `place`: operators may make several results.
+  struct Place {
+    int64_t offset;
+    int64_t bytes = -1;  // no place
+  };
+  static constexpr unsigned kPlaces = 4;
+  Place places_[kPlaces];
+  unsigned next_place_ = 0;
+  int64_t arena_bytes_ = 0;
+  char* arena_ = nullptr;  // once a tensor is in it
+  Storage* placed_ = nullptr;
   Tensor tensors_[kInline];
   Storage storages_[kInline];
 };
@@ -175,3 +196,6 @@ void copy_strided(const Tensor* destination, const Tensor* source);
 void contiguous_strides(int32_t rank, const int64_t* sizes, int64_t* strides);
 
 }  // namespace aotpack::module
+
+// In generated code, where a tensor is declared that is made next: the place that builds have planned for it.
+#define AOTPACK_PLACE(offset, bytes, arena_bytes) aotpack::module::Call::current().place(offset, bytes, arena_bytes);

@@ -38,7 +38,9 @@ aotpack_status* LoadedModel::take(aotpack_context** out_context) {
       return nullptr;
     }
   }
-  const aotpack_context_options options{sizeof(options), num_threads_};
+  aotpack_context_options options{};
+  options.struct_size = sizeof options;
+  options.num_threads = num_threads_;
   return aotpack_context_create(model_, &options, out_context);
 }
 
@@ -51,9 +53,14 @@ void LoadedModel::give_back(aotpack_context* context) noexcept {
   }
 }
 
-std::shared_ptr<OwnContext> OwnContext::create(const LoadedModel& loaded, int32_t num_threads, void* stream) {
+std::shared_ptr<OwnContext> OwnContext::create(const LoadedModel& loaded, int32_t num_threads, void* stream,
+                                               const std::vector<int32_t>& cpus) {
   std::shared_ptr<OwnContext> own(new OwnContext);
-  const aotpack_context_options options{sizeof(options), num_threads};
+  aotpack_context_options options{};
+  options.struct_size = sizeof options;
+  options.num_threads = num_threads;
+  options.cpus = cpus.data();
+  options.cpu_count = cpus.size();
   if (!check(aotpack_context_create(loaded.model(), &options, &own->context_))) return nullptr;
   own->has_stream_ = stream != nullptr;
   if (stream != nullptr && !check(aotpack_context_set_stream(own->context_, stream))) return nullptr;

@@ -44,7 +44,9 @@ class OwnContext {
  public:
   // Null, with a Python exception set, on failure. Needs the GIL.
   // `stream`: of the caller's, for all calls; NULL: none.
-  static std::shared_ptr<OwnContext> create(const LoadedModel& loaded, int32_t num_threads, void* stream);
+  // `cpus`: those that calls run on; empty: those of the thread that calls.
+  static std::shared_ptr<OwnContext> create(const LoadedModel& loaded, int32_t num_threads, void* stream,
+                                            const std::vector<int32_t>& cpus);
   ~OwnContext() { aotpack_context_release(context_); }
   OwnContext(const OwnContext&) = delete;
   OwnContext& operator=(const OwnContext&) = delete;

@@ -81,8 +81,9 @@ void init_entry(Runner* self, const Runner& parent, const std::string& name) {
   new (self) Runner(parent.loaded(), parent.context(), entry);
 }
 
-void init_context(Runner* self, const Runner& parent, int32_t num_threads, uintptr_t stream) {
-  auto context = require(OwnContext::create(*parent.loaded(), num_threads, reinterpret_cast<void*>(stream)));
+void init_context(Runner* self, const Runner& parent, int32_t num_threads, uintptr_t stream,
+                  const std::vector<int32_t>& cpus) {
+  auto context = require(OwnContext::create(*parent.loaded(), num_threads, reinterpret_cast<void*>(stream), cpus));
   new (self) Runner(parent.loaded(), std::move(context), parent.entry());
 }
 
@@ -185,7 +186,7 @@ void bind_runner(nb::module_& module) {
       .def("__init__", init_load, "path"_a, "full"_a, "copy"_a.none(), "device"_a, "num_threads"_a, "graphs"_a,
            "provider_path"_a, "prefetch"_a)
       .def("__init__", init_entry, "parent"_a, "entry"_a)
-      .def("__init__", init_context, "parent"_a, "num_threads"_a, "stream"_a)
+      .def("__init__", init_context, "parent"_a, "num_threads"_a, "stream"_a, "cpus"_a)
       .def(
           "_run",
           [](const Runner& self, nb::object inputs, nb::object out) {

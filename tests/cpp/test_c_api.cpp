@@ -75,7 +75,7 @@ TEST_CASE("NULL arguments are refused or give nothing") {
   take(aotpack_context_create(nullptr, nullptr, &context), AOTPACK_INVALID_ARGUMENT);
   CHECK(context == nullptr);
   take(aotpack_context_create(model, nullptr, nullptr), AOTPACK_INVALID_ARGUMENT);
-  aotpack_context_options context_options = {4, 1};
+  aotpack_context_options context_options = {4, 1, 0, nullptr, 0};
   take(aotpack_context_create(model, &context_options, &context), AOTPACK_INVALID_ARGUMENT);
   context_options = {sizeof context_options, -3};
   take(aotpack_context_create(model, &context_options, &context), AOTPACK_INVALID_ARGUMENT);

@@ -15,6 +15,7 @@
 
 #include "fixtures.h"
 #include "host/cpu_quota.h"
+#include "host/cpus.h"
 #include "host/process.h"
 #include "host/team.h"
 
@@ -31,13 +32,17 @@ constexpr bool kSanitized = false;
 
 namespace {
 
-ArchiveWriter parallel_archive() {
+ArchiveWriter archive_of(const char* module_path, int64_t count) {
   ArchiveWriter writer;
-  writer.files = {{"modules/x86-64/forward", read_bytes(MODULE_parallel)}};
-  writer.manifest = manifest({}, {entry("forward", {}, {}, {value("threads", "int64", {2})},
+  writer.files = {{"modules/x86-64/forward", read_bytes(module_path)}};
+  writer.manifest = manifest({}, {entry("forward", {}, {}, {value("threads", "int64", {count})},
                                         {variant("default", {}, {module(0, {}, {"alloc"})})})});
   return writer;
 }
+
+// By OpenMP, and by the team of the call.
+ArchiveWriter parallel_archive() { return archive_of(MODULE_parallel, 2); }
+ArchiveWriter team_archive() { return archive_of(MODULE_team, 5); }
 
 struct Threads {
   int64_t allowed;
@@ -48,6 +53,11 @@ struct Threads {
 Threads threads_of(Context& context) {
   const auto outputs = context.run({});
   return {outputs[0].data<int64_t>()[0], outputs[0].data<int64_t>()[1]};
+}
+
+std::vector<int64_t> team_of(Context& context) {
+  const auto outputs = context.run({});
+  return {outputs[0].data<int64_t>(), outputs[0].data<int64_t>() + 5};
 }
 
 // Runs `body` in the child of a fork; its result, or -1 when it has none after a minute.
@@ -141,6 +151,57 @@ TEST_CASE("a context has the threads that it was made with") {
     CHECK(context.num_threads() == count);
     CHECK(threads_of(context) == Threads{count, count});
   }
+}
+
+TEST_CASE("a call shares its regions among the threads of the context") {
+  const TempFile file(team_archive());
+  const Model model = Model::load(file.path());
+  const auto cpus = aotpack::runtime::cpus_of_thread();
+  for (const int count : {1, 2, 4, 3, 1, 4}) {
+    Context context(model, count);
+    CHECK(team_of(context) == std::vector<int64_t>{count, count, count * (count - 1) / 2, cpus.front(), cpus.back()});
+  }
+  // Several threads at once, each with a team.
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      Context context(model, 3);
+      for (int round = 0; round < 20; ++round) CHECK(team_of(context)[1] == 3);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE("a context on chosen CPUs") {
+  const TempFile file(team_archive());
+  const Model model = Model::load(file.path());
+  const auto cpus = aotpack::runtime::cpus_of_thread();
+  for (const int32_t cpu : {cpus.front(), cpus.back()}) {
+    Context context(model, 3, {cpu, cpu});
+    CHECK(context.num_threads() == 3);
+    CHECK(team_of(context) == std::vector<int64_t>{3, 3, 3, cpu, cpu});
+    CHECK(aotpack::runtime::cpus_of_thread() == cpus);
+    // On another thread, too.
+    std::thread([&] { CHECK(team_of(context) == std::vector<int64_t>{3, 3, 3, cpu, cpu}); }).join();
+    Context as_many(model, 0, {cpu});
+    CHECK(as_many.num_threads() == 1);
+    CHECK(team_of(as_many) == std::vector<int64_t>{1, 1, 0, cpu, cpu});
+  }
+  for (const std::vector<int32_t>& wrong : {std::vector<int32_t>{-1}, {cpus.front(), 65000}, {1 << 30}}) {
+    CHECK_THROWS_WITH_AS(Context(model, 2, wrong), doctest::Contains("cannot run on the CPUs"), aotpack::Error);
+    CHECK(aotpack::runtime::cpus_of_thread() == cpus);
+  }
+  // Of a caller that knows no CPUs.
+  aotpack_context_options options{};
+  options.struct_size = offsetof(aotpack_context_options, reserved);
+  options.cpu_count = 77;
+  aotpack_context* context = nullptr;
+  REQUIRE(aotpack_context_create(model.handle(), &options, &context) == nullptr);
+  aotpack_context_release(context);
+  options.struct_size = sizeof options;
+  aotpack_status* status = aotpack_context_create(model.handle(), &options, &context);
+  CHECK(std::string(aotpack_status_message(status)) == "aotpack_context_options.cpus is NULL");
+  aotpack_status_release(status);
 }
 
 TEST_CASE("creatable_threads counts") {

@@ -199,7 +199,7 @@ void change_weights(aotpack_context* context, aotpack_model* model) {
 }
 
 void use(aotpack_model* model) {
-  const aotpack_context_options options = {sizeof options, 1};
+  const aotpack_context_options options = {sizeof options, 1, 0, nullptr, 0};
   aotpack_context* context = nullptr;
   if (!ok(aotpack_context_create(model, &options, &context))) {
     return;

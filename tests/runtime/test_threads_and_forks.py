@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import aotpack
+from aotpack.errors import InputError
+from aotpack.runtime.cpus import process_cpus
 from aotpack.spec import CallSpec, DType, TensorLeaf
 from tests.conftest import ROOT
 from tests.support.archives import Recipe, make_archive, tensor
@@ -111,3 +114,19 @@ def test_calls_in_children_of_a_fork(parallel: Path) -> None:
 
 def test_fewer_threads_where_the_system_has_no_more(parallel: Path) -> None:
     assert run(_LIMIT, parallel) == ["True True"]
+
+
+def test_contexts_on_chosen_cpus(parallel: Path) -> None:
+    model = aotpack.load(parallel)
+    x = memoryview(bytes(16)).cast("q")
+    cpus = process_cpus()
+    first, last = model.context(cpus=[cpus[0]]), model.context(cpus=str(cpus[-1]), num_threads=2)
+    assert (first.num_threads, last.num_threads) == (1, 2)
+    assert first(x).tolist() == [1, 1]
+    assert last(x).tolist() == [2, 2]
+    assert process_cpus() == cpus
+    with pytest.raises(InputError, match="cannot run on the CPUs 65000: this thread has"):
+        model.context(cpus=[65000])
+    for wrong in ("", "3-1", [], [-1]):
+        with pytest.raises(ValueError, match="a group of CPUs must"):
+            model.context(cpus=wrong)

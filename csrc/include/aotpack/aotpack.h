@@ -238,6 +238,11 @@ AOTPACK_API uint64_t aotpack_model_weight_generation(const aotpack_model* model)
 typedef struct aotpack_context_options {
   size_t struct_size;  /* sizeof(aotpack_context_options) */
   int32_t num_threads; /* threads per call; 0: one per core available to this process (affinity, CPU quotas) */
+  int32_t reserved;    /* not read */
+  /* cpu_count CPUs that calls run on: the threads of the context are bound to them, the thread that calls during a
+   * call. Models on the CPU only. None: the CPUs of the thread that calls. */
+  const int32_t* cpus;
+  size_t cpu_count;
 } aotpack_context_options;
 
 typedef struct aotpack_context aotpack_context;

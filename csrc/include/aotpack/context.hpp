@@ -48,11 +48,14 @@ class Saved {
 // The per-thread state for calls of a model. Movable.
 class Context {
  public:
-  // `num_threads` per call; 0: one per core available to this process.
-  explicit Context(const Model& model, int32_t num_threads = 0) : model_(model) {
+  // `num_threads` per call; 0: one per core available to this process. `cpus`: those that calls run on; empty: those of
+  // the thread that calls.
+  explicit Context(const Model& model, int32_t num_threads = 0, const std::vector<int32_t>& cpus = {}) : model_(model) {
     aotpack_context_options options{};
     options.struct_size = sizeof options;
     options.num_threads = num_threads;
+    options.cpus = cpus.data();
+    options.cpu_count = cpus.size();
     aotpack_context* handle = nullptr;
     detail::check(aotpack_context_create(model.handle(), &options, &handle));
     handle_.reset(handle);

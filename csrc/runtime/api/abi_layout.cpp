@@ -109,9 +109,13 @@ static_assert(offsetof(aotpack_load_options, device) == 16);
 static_assert(offsetof(aotpack_load_options, graphs) == 24);
 static_assert(offsetof(aotpack_load_options, provider_path) == 32);
 static_assert(offsetof(aotpack_load_options, prefetch) == 40);
-static_assert(sizeof(aotpack_context_options) == 16);
+static_assert(sizeof(aotpack_context_options) == 32);
 static_assert(offsetof(aotpack_context_options, struct_size) == 0);
 static_assert(offsetof(aotpack_context_options, num_threads) == 8);
+// The first version 3 had 16 bytes.
+static_assert(offsetof(aotpack_context_options, reserved) == 12);
+static_assert(offsetof(aotpack_context_options, cpus) == 16);
+static_assert(offsetof(aotpack_context_options, cpu_count) == 24);
 static_assert(sizeof(aotpack_dim_info) == 72);
 static_assert(offsetof(aotpack_dim_info, struct_size) == 0);
 static_assert(offsetof(aotpack_dim_info, name) == 8);

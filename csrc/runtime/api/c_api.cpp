@@ -260,12 +260,18 @@ aotpack_status* aotpack_context_create(aotpack_model* model, const aotpack_conte
     require(model != nullptr, "model is NULL");
     require(out_context != nullptr, "out_context is NULL");
     int32_t num_threads = 0;
+    aotpack::runtime::CpuSet cpus;
     if (options != nullptr) {
       require(options->struct_size >= offsetof(aotpack_context_options, num_threads) + sizeof options->num_threads,
               "aotpack_context_options.struct_size is not set");
       num_threads = options->num_threads;
+      if (options->struct_size >= sizeof *options) {
+        require(options->cpus != nullptr || options->cpu_count == 0, "aotpack_context_options.cpus is NULL");
+        cpus.assign(options->cpus, options->cpus + options->cpu_count);
+      }
     }
-    *out_context = reinterpret_cast<aotpack_context*>(new Context(unwrap(model), num_threads));
+    *out_context = reinterpret_cast<aotpack_context*>(
+        new Context(unwrap(model), num_threads, aotpack::runtime::Allocator::Keep::kFree, std::move(cpus)));
   });
 }
 

@@ -89,13 +89,14 @@ Context::EntryScratch::EntryScratch(const ModelEntry& entry)
   }
 }
 
-Context::Context(Model* model, int32_t num_threads, Allocator::Keep keep)
+Context::Context(Model* model, int32_t num_threads, Allocator::Keep keep, CpuSet cpus)
     : model_(model),
       id_(next_id()),
       workspace_(model->device(), keep),
       replays_(model->device(), keep == Allocator::Keep::kFree ? model->graphs() : 0),
       scratch_(model->entries().size()),
       state_(*model) {
+  if (!cpus.empty()) bind_to(std::move(cpus));
   set_num_threads(num_threads);
   call_.seed = random_seed();
   call_.allocator = workspace_.allocator();
@@ -112,7 +113,23 @@ void Context::set_num_threads(int32_t num_threads) {
   if (num_threads < 0 || num_threads > kMaxThreads) {
     fail(AOTPACK_INVALID_ARGUMENT, "num_threads must be in [0, %d], got %d", kMaxThreads, num_threads);
   }
-  num_threads_ = possible_threads(num_threads == 0 ? std::min(usable_cores(), kMaxThreads) : num_threads);
+  int32_t usable = usable_cores();
+  if (!cpus_.empty()) usable = std::min(usable, static_cast<int32_t>(cpus_.size()));
+  num_threads_ = possible_threads(num_threads == 0 ? std::min(usable, kMaxThreads) : num_threads);
+}
+
+void Context::bind_to(CpuSet cpus) {
+  if (!workspace_.is_host())
+    fail(AOTPACK_INVALID_ARGUMENT, "the model does not run on the CPU: it has no CPUs to choose");
+  std::sort(cpus.begin(), cpus.end());
+  cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
+  const BoundThread bound(cpus);
+  if (!bound.is_bound()) {
+    fail(AOTPACK_INVALID_ARGUMENT, "the context cannot run on the CPUs %s: this thread has %s", cpus_text(cpus).c_str(),
+         cpus_text(cpus_of_thread()).c_str());
+  }
+  team_ = std::make_unique<ThreadTeam>(cpus);
+  cpus_ = std::move(cpus);
 }
 
 void Context::set_stream(void* stream) {
@@ -197,6 +214,7 @@ void Context::execute(size_t entry, EntryScratch& scratch, const WeightSet& weig
   VariantScratch& kept = scratch.variants[index];
   call_.reset();
   if (trial_ != nullptr) trial_->begin();
+  const BoundThread bound(cpus_);
   const int32_t num_threads = begin_team(num_threads_);
   if (variant.is_direct) [[likely]] {
     const Step& step = variant.steps.front();
@@ -241,7 +259,7 @@ void Context::launch(const EntryRecord& entry, const Variant& variant, const Ste
                      StepTable* table, uint64_t weights_id, int32_t num_threads) {
   call->runtime = &call_;
   call->num_threads = num_threads;
-  call->team = team_for(num_threads);
+  call->team = team_ == nullptr ? team_for(num_threads) : num_threads > 1 ? team_->table() : nullptr;
   call->tuning = tuning_of(step, num_threads);
   call->output_devices = table->output_devices.data();
   call_.stream = &workspace_.stream();

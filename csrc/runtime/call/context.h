@@ -16,6 +16,8 @@
 #include "call/workspace.h"
 #include "hal/imports.h"
 #include "hal/profile.h"
+#include "host/bound_thread.h"
+#include "host/thread_team.h"
 #include "model/model.h"
 
 namespace aotpack::runtime {
@@ -25,9 +27,11 @@ class Context {
  public:
   static constexpr int32_t kMaxThreads = 4096;
 
-  // Throws INVALID_ARGUMENT for a number of threads outside [0, kMaxThreads].
+  // Throws INVALID_ARGUMENT for a number of threads outside [0, kMaxThreads], and for CPUs that the calling thread
+  // cannot be bound to.
   // `keep`: a context that runs once, for results that stay, need not hold on to scratch memory, and makes no graphs.
-  Context(Model* model, int32_t num_threads, Allocator::Keep keep = Allocator::Keep::kFree);
+  // `cpus`: where calls run; empty: where the calling thread does.
+  Context(Model* model, int32_t num_threads, Allocator::Keep keep = Allocator::Keep::kFree, CpuSet cpus = {});
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -98,6 +102,7 @@ class Context {
   class Cleanup;
 
   void check_state_index(size_t index) const;
+  void bind_to(CpuSet cpus);
   EntryScratch& prepare(size_t entry, size_t num_outputs);
   // `shared` is the table of the weights.
   const aotpack_module_tensor* constants_of(const Step& step, const WeightSet& weights,
@@ -120,6 +125,8 @@ class Context {
   Model* model_;
   const uint64_t id_;
   int32_t num_threads_ = 1;
+  CpuSet cpus_;
+  std::unique_ptr<ThreadTeam> team_;  // on those CPUs, where there are any
   std::atomic<bool> busy_{false};
   Workspace workspace_;
   Replays replays_;

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aotpack.archive.memory_plan import plan_memory
 from aotpack.export.backends.backend import KernelCall, MemoryBlock
 from aotpack.export.backends.cpp_text import blank_literals
 from aotpack.export.torch_compat.inductor.annotations import MARK
 
+_HANDLE = re.compile(r"^(\s*)AtenTensorHandle (\w+)_handle;$")
 _KERNEL_CALL = re.compile(r"^\s*(?:AOTI_TORCH_ERROR_CODE_CHECK\()?(cpp_\w+|aoti_torch_cpu_\w+)\(")
 _NOTE = re.compile(rf"[ \t]*{re.escape(MARK)}(.*)$")
 _ALIAS = re.compile(r"^\s*(?:auto|RAIIAtenTensorHandle)&? (\w+)(?: = |\()(.*)$")
@@ -38,12 +41,13 @@ class Calls:
     blocks: tuple[MemoryBlock, ...]
 
 
-def read_calls(generated: str, run: str, *, hooks: bool = False) -> Calls:
+def read_calls(generated: str, run: str, *, hooks: bool = False, arena: bool = False) -> Calls:
     """The calls of kernels from `run`, the head of the function, to the end of the code.
 
     Args:
         generated: the code with comments.
         run: what the function begins with.
+        arena: have values in the memory that is planned for them.
         hooks: put a hook around each call: AOTPACK_KERNEL(index) { … } of csrc/module/profile.h.
     """
     start = generated.index(run)
@@ -52,6 +56,7 @@ def read_calls(generated: str, run: str, *, hooks: bool = False) -> Calls:
     memory = _Memory()
     described: dict[str, Any] = {}
     open_hook = False
+    declared: dict[str, list[int]] = {}
     for line in generated[start:].splitlines():
         found = _NOTE.search(line)
         if found is not None:
@@ -76,11 +81,30 @@ def read_calls(generated: str, run: str, *, hooks: bool = False) -> Calls:
         else:
             memory.follow(line)
         lines.append(line)
+        handle = _HANDLE.match(line)
+        if handle is not None:
+            declared.setdefault(handle[2], []).append(len(lines) - 1)
         if open_hook and blank_literals(line).rstrip().endswith(";"):
             open_hook = False
             lines.append("AOTPACK_KERNEL_END")
-    text = generated[:start] + "\n".join(lines) + "\n"
-    return Calls(text, tuple(kernels), tuple(memory.blocks(len(kernels))))
+    blocks = tuple(memory.blocks(len(kernels)))
+    if arena:
+        _place(lines, blocks, declared)
+    return Calls(generated[:start] + "\n".join(lines) + "\n", tuple(kernels), blocks)
+
+
+def _place(lines: list[str], blocks: Sequence[MemoryBlock], declared: Mapping[str, Sequence[int]]) -> None:
+    """Has blocks come from the arena, at the offsets of the plan: Call::place in csrc/module/tensor.h.
+
+    The module takes the memory only while nothing is there. So what is not known here costs memory, not results.
+    """
+    names = Counter(block.name for block in blocks)
+    plan = plan_memory(blocks)
+    for block, offset in zip(blocks, plan.offsets, strict=True):
+        places = declared.get(block.name, ())
+        # A name in several branches stands for several blocks.
+        if offset is not None and names[block.name] == len(places) == 1:
+            lines[places[0]] += f" AOTPACK_PLACE({offset}, {block.nbytes}, {plan.nbytes})"
 
 
 class _Memory:

@@ -68,7 +68,7 @@ def assemble(
     """
     if _RUN not in generated:
         raise LoweringError("TorchInductor's generated wrapper has no run_impl: is this torch version supported?")
-    calls = read_calls(generated, _RUN, hooks=hooks)
+    calls = read_calls(generated, _RUN, hooks=hooks, arena=True)
     generated = calls.text
     shims = frozenset(_SHIM.findall(blank_literals(generated)))
     define = "AOTPACK_DEFINE_PROFILED_MODULE" if hooks else "AOTPACK_DEFINE_MODULE"

@@ -1,0 +1,169 @@
+"""Values of a module in one block of memory: Call::place of csrc/module/tensor.h, and where builds have it called."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from aotpack.archive.memory_plan import plan_memory
+from aotpack.building import native_sources
+from aotpack.export.backends.cpu import toolchain
+from aotpack.export.backends.cpu.calls import read_calls
+
+_MAIN = """
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+
+#include "tensor.h"
+
+using namespace aotpack::module;
+
+#define CHECK(condition) if (!(condition)) std::printf("line %d: %s\\n", __LINE__, #condition)
+
+namespace {
+
+std::multiset<size_t> live;
+int allocations = 0;
+void* allocate(void*, size_t bytes) {
+  ++allocations;
+  live.insert(bytes);
+  char* block = static_cast<char*>(std::aligned_alloc(64, (bytes + 64 + 63) / 64 * 64));
+  std::memcpy(block, &bytes, sizeof bytes);
+  return block + 64;
+}
+void release(void*, void* block) {
+  size_t bytes;
+  std::memcpy(&bytes, static_cast<char*>(block) - 64, sizeof bytes);
+  live.erase(live.find(bytes));
+  std::free(static_cast<char*>(block) - 64);
+}
+void failed(void*, int32_t, const char*, size_t) {}
+uint64_t seed(void*) { return 0; }
+
+Tensor* floats(Call& call, int64_t count) { return call.empty_contiguous(1, &count, AOTPACK_DTYPE_FLOAT32); }
+
+}  // namespace
+
+int main() {
+  void* imports[] = {reinterpret_cast<void*>(allocate), reinterpret_cast<void*>(release),
+                     reinterpret_cast<void*>(failed), reinterpret_cast<void*>(seed)};
+  aotpack_module_call arguments;
+  std::memset(&arguments, 0, sizeof arguments);
+  arguments.struct_size = sizeof arguments;
+  arguments.imports = imports;
+  arguments.num_threads = 1;
+  aotpack_module_tensor out[3];
+  {
+    Call call(&arguments);
+    CHECK(allocations == 0);
+    AOTPACK_PLACE(0, 400, 1024)
+    Tensor* a = floats(call, 100);
+    CHECK(allocations == 1 && live.count(1024) == 1);
+    AOTPACK_PLACE(448, 400, 1024)
+    Tensor* b = floats(call, 100);
+    CHECK(b->data == a->data + 448 && allocations == 1);
+    // Of other sizes, and without a place: memory of its own.
+    AOTPACK_PLACE(896, 100, 1024)
+    Tensor* c = floats(call, 30);
+    CHECK(live.count(120) == 1);
+    call.drop(c);
+    // The last place is still to be had, by who has that size.
+    Tensor* d = floats(call, 25);
+    CHECK(d->data == a->data + 896);
+    // Where a tensor is, or a view of it, no other comes.
+    const int64_t half = 50, one = 1;
+    Tensor* view = call.view(a, 1, &half, &one, 50);
+    call.drop(a);
+    AOTPACK_PLACE(64, 64, 1024)
+    Tensor* e = floats(call, 16);
+    CHECK(live.count(64) == 1);
+    call.drop(view);
+    AOTPACK_PLACE(0, 400, 1024)
+    Tensor* f = floats(call, 100);
+    CHECK(f->data == b->data - 448);
+    // Results that lie there after all are moved, once for all views.
+    for (int i = 0; i < 100; ++i) f->as<float>()[i] = static_cast<float>(i);
+    Tensor* tail = call.view(f, 1, &half, &one, 50);
+    Tensor* results[] = {f, tail, e};
+    call.give(results, 3, out);
+    CHECK(out[0].block != nullptr && out[0].block == out[1].block && out[0].data == out[0].block);
+    CHECK(static_cast<char*>(out[1].data) == static_cast<char*>(out[0].data) + 200);
+    CHECK(out[2].block != nullptr && out[2].block != out[0].block);
+    // A call that ends early, as after a failure, leaves b and d behind.
+  }
+  CHECK(live == (std::multiset<size_t>{64, 400}));
+  for (int i = 0; i < 100; ++i) CHECK(static_cast<float*>(out[0].data)[i] == static_cast<float>(i));
+  for (int i = 0; i < 50; ++i) CHECK(static_cast<float*>(out[1].data)[i] == static_cast<float>(i + 50));
+  release(nullptr, out[0].block);
+  release(nullptr, out[2].block);
+  {
+    // Many at once, in an order of their own.
+    Call call(&arguments);
+    Tensor* tensors[200];
+    for (int i = 0; i < 200; ++i) {
+      AOTPACK_PLACE(64 * i, 64, 64 * 200)
+      tensors[i] = floats(call, 16);
+      if (i % 3 == 2) call.drop(tensors[i - 1]);
+    }
+    CHECK(tensors[199]->data - tensors[0]->data == 64 * 199);
+    CHECK(live.size() == 1);
+  }
+  CHECK(live.empty());
+  std::puts("done");
+}
+"""
+
+
+def test_tensors_in_the_arena(tmp_path: Path) -> None:
+    compiler = toolchain.find_compiler()
+    (tmp_path / "main.cpp").write_text(_MAIN)
+    includes = [flag for each in native_sources.include_folders() for flag in ("-I", str(each))]
+    sources = ["main.cpp", *(str(native_sources.module_folder() / name) for name in ("tensor.cpp", "copy.cpp"))]
+    flags = ["-std=c++20", "-O1", "-g", "-fopenmp", "-fsanitize=address,undefined", "-w", *includes]
+    subprocess.run([*compiler.command, *flags, *sources, "-o", "main"], cwd=tmp_path, check=True)
+    result = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=False, timeout=60)
+    assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr
+
+
+_CODE = """\
+void run() {
+    AtenTensorHandle buf0_handle;
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(1, a, b, f32, cpu, 0, &buf0_handle));
+    RAIIAtenTensorHandle buf0(buf0_handle);  // aotpack {"makes": {"buf0": 400}}
+    cpp_first((float*)(buf0.data_ptr()));
+    // aotpack {"nodes": [], "operators": [], "makes": {"buf1": 100, "buf2": 64}}
+    AtenTensorHandle buf1_handle;
+    AtenTensorHandle buf2_handle;
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_second(buf0, &buf1_handle, &buf2_handle));
+    RAIIAtenTensorHandle buf1(buf1_handle);
+    RAIIAtenTensorHandle buf2(buf2_handle);
+    buf0.reset();
+    if (x) {
+    AtenTensorHandle buf3_handle;
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(1, a, b, f32, cpu, 0, &buf3_handle));
+    RAIIAtenTensorHandle buf3(buf3_handle);  // aotpack {"makes": {"buf3": 8}}
+    cpp_third((float*)(buf3.data_ptr()), (float*)(buf1.data_ptr()));
+    } else {
+    AtenTensorHandle buf3_handle;
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(1, a, b, f32, cpu, 0, &buf3_handle));
+    RAIIAtenTensorHandle buf3(buf3_handle);  // aotpack {"makes": {"buf3": 8}}
+    cpp_fourth((float*)(buf3.data_ptr()));
+    }
+    output_handles[0] = buf2.release();
+}
+"""
+
+
+def test_places_in_generated_code() -> None:
+    assert "AOTPACK_PLACE" not in read_calls(_CODE, "void run").text
+    calls = read_calls(_CODE, "void run", arena=True)
+    plan = plan_memory(calls.blocks)
+    # Neither the output, nor a name that stands for several blocks.
+    assert dict(re.findall(r"(\w+)_handle; AOTPACK_PLACE\((.*)\)", calls.text)) == {
+        "buf0": f"0, 400, {plan.nbytes}",
+        "buf1": f"448, 100, {plan.nbytes}",
+    }
+    assert read_calls(_CODE, "void run").blocks == calls.blocks
