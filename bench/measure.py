@@ -122,6 +122,7 @@ class Measurement:
         result |= {
             "artifact": made["artifact"],
             "build_s": made["seconds"],
+            "build_phases_s": made["phases"],
             "build_process_s": wall,
             "bytes": made["bytes"],
         }

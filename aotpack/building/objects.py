@@ -24,14 +24,17 @@ from typing import Any, cast
 from aotpack.building import flags, native_sources
 from aotpack.building.cache import digest_of
 from aotpack.building.compiler import Compiler, find_compiler
+from aotpack.building.temporary import private_folder
 from aotpack.errors import CompileError
+from aotpack.targets import BY_NAME
 
 _INDEX = "compiler.json"
 # What there is beside it; other files in the folder are left alone.
 _OURS = re.compile(r"[0-9a-f]{64}\.(o|partial)")
 
-# What most hosts are. Objects for others would make the package larger for few, and some need another compiler.
-_TARGETS = ("x86-64-v3", "x86-64-v4")
+# What most hosts are. Objects for others would make the package larger for few, and some need another compiler. Of the
+# last two, few differ from those of x86-64-v4: kernels for bf16.
+_TARGETS = ("x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "x86-64-v4-amx")
 
 # A model has one half precision, if any; what has both is compiled by its build.
 _HALVES = (frozenset[str](), frozenset(["bf16"]), frozenset(["f16"]))
@@ -103,6 +106,19 @@ def compile_objects(folder: Path, sources: Iterable[Path], targets: Sequence[str
     return len(items)
 
 
+def compilable(targets: Iterable[str], compiler: Compiler) -> tuple[str, ...]:
+    """Those of `targets` whose instructions the compiler knows."""
+    found = []
+    with private_folder() as folder:
+        (folder / "empty.cpp").touch()
+        for target in targets:
+            extensions = [flag for each in BY_NAME[target].extensions for flag in each.flags]
+            command = [*flags.target_flags(target), *extensions, "-c", "empty.cpp", "-o", "empty.o"]
+            if compiler.run(command, cwd=folder).returncode == 0:
+                found.append(target)
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Wanted:
     """A call of the compiler, and the key of its object."""
@@ -156,9 +172,10 @@ def main() -> None:
     parser.add_argument("--target", action="append", choices=flags.compile_targets(), help="default: most hosts' own")
     arguments = parser.parse_args()
     sources = native_sources.sources_for(native_sources.operator_groups())
-    targets = arguments.target or _TARGETS
     try:
-        count = compile_objects(arguments.folder, sources, targets, find_compiler(arguments.compiler))
+        compiler = find_compiler(arguments.compiler)
+        targets = arguments.target or compilable(_TARGETS, compiler)
+        count = compile_objects(arguments.folder, sources, targets, compiler)
     except CompileError as error:
         sys.exit(f"error: {error}")
     print(f"{count} objects for {', '.join(targets)}")

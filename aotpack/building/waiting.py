@@ -1,8 +1,9 @@
 """Compilers that are started before their source is there.
 
-Generated code includes torch's vector library, and parsing that takes longer than to compile most kernels. So a build
+Generated code includes torch's vector library, which takes longer to read than most kernels to compile. So a build
 starts the compiler at its begin, on that include and on one of standard input: GCC reads files in the order in which
-they are included, parses the first while code is still generated, and waits at the second.
+they are included, and waits at the second. It splits everything into tokens before it parses any: of some 1.6 s that
+the header costs, 0.2 to 0.4 s pass meanwhile, and the start of the processes.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,20 @@ def missing() -> str | None:
 
 
 def build(module: Any, args: tuple[Any, ...], directory: Path) -> Path:
+    return timed_build(module, args, directory)[0]
+
+
+def timed_build(module: Any, args: tuple[Any, ...], directory: Path) -> tuple[Path, dict[str, float]]:
+    """The archive, and the seconds of each phase."""
+    began = time.perf_counter()
     from aotpack.export import aot_export, build_archive, from_onnx
 
+    imported = time.perf_counter()
     path = directory / "model.aotpack"
-    build_archive(from_onnx(module) if isinstance(module, Path) else aot_export(module, args), path)
-    return path
+    program = from_onnx(module) if isinstance(module, Path) else aot_export(module, args)
+    captured = time.perf_counter()
+    report = build_archive(program, path)
+    return path, {"import": imported - began, "capture": captured - imported, **report.seconds}
 
 
 def open_session(artifact: str, inputs: list[str], threads: int) -> Any:

@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,3 +123,23 @@ def test_a_build_takes_them(tmp_path: Path, compiler: Compiler, monkeypatch: pyt
     assert set(compiled) <= {"wrapper.cpp", "kernels0.cpp"}
     assert (tmp_path / "a.aotpack").read_bytes() == (tmp_path / "b.aotpack").read_bytes()
     assert all(unit.made for unit in library_units(TARGET, [], compiler, halves=frozenset()))
+
+
+def test_targets_that_the_compiler_does_not_know_are_left_out(compiler: Compiler) -> None:
+    class Older(Compiler):
+        def run(self, arguments: Any, **options: Any) -> Any:
+            return super().run([*arguments, *(["-mno-such-thing"] if "-mamx-bf16" in arguments else [])], **options)
+
+    older = Older(compiler.path, compiler.version, compiler.arguments)
+    targets = ("x86-64-v3", "x86-64-v4-amx", "x86-64-v4-bf16")
+    assert set(objects.compilable(targets, older)) == set(objects.compilable(targets, compiler)) - {"x86-64-v4-amx"}
+    assert "x86-64-v3" in objects.compilable(targets, older)
+
+
+def test_few_objects_are_for_targets_with_bf16_alone() -> None:
+    sources = native_sources.sources_for(native_sources.operator_groups())
+    plain, more = (objects.wanted(sources, ["x86-64-v4", *others]) for others in ([], ["x86-64-v4-bf16"]))
+    added = [more[key] for key in more if key not in plain]
+    assert plain.keys() < more.keys()
+    assert all("-mavx512bf16" in each.flags for each in added)
+    assert len(added) < len(plain) / 10
