@@ -29,6 +29,7 @@ class Extension:
 
 _BF16_DOT = Extension("__AVX512BF16__", ("-mavx512bf16",), half="bf16")
 _BF16_TILES = Extension("__AMX_BF16__", ("-mamx-tile", "-mamx-bf16"), half="bf16")
+_INT8_TILES = Extension("__AMX_INT8__", ("-mamx-tile", "-mamx-int8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ TABLE: tuple[TargetInfo, ...] = (
         name="x86-64-v4-amx",
         level=6,
         cpu_flags=frozenset(["amx_tile", "amx_bf16", "amx_int8"]),
-        extensions=(_BF16_DOT, _BF16_TILES),
+        extensions=(_BF16_DOT, _BF16_TILES, _INT8_TILES),
     ),
     TargetInfo(
         "aarch64",

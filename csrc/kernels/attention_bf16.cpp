@@ -34,7 +34,7 @@ struct AttentionBf16::State {
   }
 };
 
-bool attention_takes_bf16(const AttentionArgs& g) { return linear_takes_bf16(g.dtype); }
+bool attention_takes_bf16(const AttentionArgs& g) { return g.head_dim > 0 && linear_takes_bf16(g.dtype); }
 
 int64_t attention_bf16_rows() { return kBf16Tile; }
 static_assert(kBf16Tile <= kMaxBf16Rows);

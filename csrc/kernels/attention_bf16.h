@@ -6,7 +6,7 @@
 
 namespace aotpack::kernels {
 
-// Whether the target has them, they work on this processor, and the module has bf16.
+// Whether the target has them, they work on this processor, the module has bf16, and there is something to multiply.
 bool attention_takes_bf16(const AttentionArgs& args);
 
 // Rows of a tile; at most kMaxBf16Rows.

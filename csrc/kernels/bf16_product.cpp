@@ -6,8 +6,7 @@
 #include "simd.h"
 
 #if defined(__AMX_BF16__)
-#include <sys/syscall.h>
-#include <unistd.h>
+#include "amx.h"
 #elif defined(__AVX512BF16__)
 #include <cpuid.h>
 #endif
@@ -120,29 +119,6 @@ constexpr std::array<decltype(&few_rows<1>), sizeof...(kRow)> few_row_kernels(st
 
 #if defined(__AMX_BF16__)
 
-// What LDTILECFG reads: Intel's manual, volume 1, section 18.3.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
-// Tiles 0 and 1 sum up rows 0 to 15 of columns 0 to 15 and 16 to 31, tiles 2 and 3 rows 16 to 31; 4 and 5 are of b, 6
-// and 7 of a.
-void configure(int count) {
-  TileConfig config;
-  for (int tile = 0; tile < 8; ++tile) {
-    const bool later = tile == 2 || tile == 3 || tile == 7;
-    const int rows = tile == 4 || tile == 5 ? 16 : later ? count - 16 : count < 16 ? count : 16;
-    config.rows[tile] = static_cast<uint8_t>(rows > 0 ? rows : 0);
-    config.row_bytes[tile] = rows > 0 ? 64 : 0;
-  }
-  _tile_loadconfig(&config);
-}
-
-// The intrinsics do not say that they read and write memory.
-AOTPACK_INLINE void order_memory() { asm volatile("" : : : "memory"); }
-
 template <bool both>
 void multiply_tiles(const Bf16Args& g) {
   constexpr int64_t kBytes = 2;
@@ -245,15 +221,7 @@ void bf16_few_rows(int count, const bf16* rows, int64_t stride, int64_t k, const
 
 #if defined(__AMX_BF16__)
 
-bool bf16_works() {
-#if defined(SYS_arch_prctl)
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  static const bool allowed = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-  return allowed;
-#else
-  return false;
-#endif
-}
+bool bf16_works() { return amx_allowed(); }
 
 Bf16Unit::~Bf16Unit() {
   // The system then has no tiles to save when it switches threads.
@@ -261,7 +229,7 @@ Bf16Unit::~Bf16Unit() {
 }
 
 void Bf16Unit::multiply(int count, const Bf16Args& args) {
-  if (count != count_) configure(count_ = count);
+  if (count != count_) amx_configure(count_ = count);
   if (count > 16) {
     multiply_tiles<true>(args);
   } else {

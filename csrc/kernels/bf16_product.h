@@ -21,9 +21,8 @@ inline constexpr int kBf16Rows = 0, kBf16Step = 1;
 // The same for arithmetic that is compiled without them, too.
 inline constexpr int64_t kBf16Tile = kBf16Rows > 0 ? kBf16Rows : 1;
 
-// Whether they are used on this processor. AMX's tiles want the operating system's leave, which is asked for here and
-// not earlier, as it costs the process something: stacks for signal handlers have to be larger from then on. And
-// Intel's processors take four times as long for a dot product of pairs as for a multiply-add of floats.
+// Whether they are used on this processor: AMX's tiles with the operating system's leave (amx.h). And Intel's
+// processors take four times as long for a dot product of pairs as for a multiply-add of floats.
 bool bf16_works();
 
 // Operations in a microsecond, about, to judge how many threads they deserve.

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "conv_int8_tiles.h"
 #include "int8_dot.h"
 #include "int8_requantize.h"
 #include "parallel.h"
@@ -23,31 +24,19 @@ constexpr int kRows = 3;
 #endif
 constexpr int64_t kSlack = 64;  // bytes that a vector may read beyond the end
 
-// Sizes in bytes of the x that tiles read, padded or as it is.
-struct Source {
-  const uint8_t* data;
-  int64_t size[3];  // of the spatial dims
-  int64_t pixel, row, plane, image;
-
-  void set(const uint8_t* at, const int64_t* sizes, int64_t c) {
-    data = at;
-    for (int d = 0; d < 3; ++d) size[d] = sizes[d];
-    pixel = c;
-    row = size[2] * pixel;
-    plane = size[1] * row;
-    image = size[0] * plane;
-  }
-};
-
 struct Plan {
   bool depthwise, copied, weight_zeros;
+  bool tiles;  // AMX's
   int64_t cg, og, panels, columns, pixels, taps;
   Int8Runs runs;
   int64_t padded[3];
   uint8_t* copy;
   int64_t* tap_offsets;
   uint8_t* ones;  // 1 for each byte of a window that counts, as packed
+  char* tile_scratch;
   size_t bytes;
+
+  Int8TileWork tile_work() const { return {cg, og, panels, pixels, runs.outer, runs.steps(), tap_offsets}; }
 };
 
 Plan plan_of(const Int8ConvArgs& a, void* scratch) {
@@ -72,6 +61,9 @@ Plan plan_of(const Int8ConvArgs& a, void* scratch) {
   p.copy = from.take<uint8_t>(p.copied ? a.n * p.padded[0] * p.padded[1] * p.padded[2] * a.c + kSlack : 0);
   p.tap_offsets = from.take<int64_t>(round_up(p.taps, 4));
   p.ones = from.take<uint8_t>(p.depthwise ? 0 : p.runs.outer * p.runs.steps() * 4);
+  p.tiles = !a.plain && !p.depthwise && int8_tiles_pay(p.pixels) && int8_tiles_work();
+  p.tile_scratch =
+      from.take<char>(p.tiles ? static_cast<int64_t>(int8_tiles_scratch_bytes(p.tile_work(), a.num_threads)) : 0);
   p.bytes = from.bytes();
   return p;
 }
@@ -100,7 +92,7 @@ void copy_row(const Int8ConvArgs& a, const Plan& p, int64_t row) {
 }
 
 // Where the taps, or the runs of taps, of a window lie.
-void lay_taps(const Int8ConvArgs& a, const Plan& p, const Source& x) {
+void lay_taps(const Int8ConvArgs& a, const Plan& p, const Int8Source& x) {
   const int64_t across = p.depthwise ? a.kernel[2] : p.runs.outer / (a.kernel[0] * a.kernel[1]);
   int64_t* to = p.tap_offsets;
   for (int64_t d = 0; d < a.kernel[0]; ++d) {
@@ -116,44 +108,6 @@ void lay_taps(const Int8ConvArgs& a, const Plan& p, const Source& x) {
     for (int64_t i = 0; i < p.runs.steps() * 4; ++i) p.ones[t * p.runs.steps() * 4 + i] = i < p.runs.run ? 1 : 0;
   }
 }
-
-// Walks over output pixels and tells where their windows begin.
-class Windows {
- public:
-  Windows(const Int8ConvArgs& a, const Source& x, int64_t pixel) : a_(a), x_(x) {
-    w_ = pixel % a.out[2];
-    h_ = pixel / a.out[2] % a.out[1];
-    d_ = pixel / a.out[2] / a.out[1] % a.out[0];
-    n_ = pixel / a.out[2] / a.out[1] / a.out[0];
-    place();
-  }
-  const uint8_t* next() {
-    const uint8_t* at = at_;
-    at_ += a_.stride[2] * x_.pixel;
-    if (++w_ == a_.out[2]) {
-      w_ = 0;
-      if (++h_ == a_.out[1]) {
-        h_ = 0;
-        if (++d_ == a_.out[0]) {
-          d_ = 0;
-          ++n_;
-        }
-      }
-      place();
-    }
-    return at;
-  }
-
- private:
-  void place() {
-    at_ = x_.data + n_ * x_.image + d_ * a_.stride[0] * x_.plane + h_ * a_.stride[1] * x_.row +
-          w_ * a_.stride[2] * x_.pixel;
-  }
-  const Int8ConvArgs& a_;
-  const Source& x_;
-  int64_t n_, d_, h_, w_;
-  const uint8_t* at_;
-};
 
 // Operands of a tile, which are the same for all rows.
 struct TileArgs {
@@ -235,7 +189,7 @@ constexpr std::array<Tile, sizeof...(row)> tiles(std::integer_sequence<int, row.
 
 // Output pixels and columns that a thread computes, a block of `panels` panels at a time.
 template <bool fused, bool zeros>
-void dense(const Int8ConvArgs& a, const Plan& p, const Source& x, int thread, int threads) {
+void dense(const Int8ConvArgs& a, const Plan& p, const Int8Source& x, int thread, int threads) {
   constexpr int kWide = fused && !zeros ? 2 : 1;
   constexpr auto kRowNumbers = std::make_integer_sequence<int, kRows>();
   static constexpr std::array<Tile, kRows> kTiles[2] = {tiles<fused, zeros, 1>(kRowNumbers),
@@ -256,7 +210,7 @@ void dense(const Int8ConvArgs& a, const Plan& p, const Source& x, int thread, in
     // As even as possible: a tile of one row waits for each product.
     const Range pixels{share(p.pixels, mine.rows.begin, row_tiles).begin,
                        mine.rows.end > mine.rows.begin ? share(p.pixels, mine.rows.end - 1, row_tiles).end : 0};
-    Windows windows(a, x, pixels.begin);
+    Int8Windows windows(a, x, pixels.begin);
     for (int64_t each = mine.rows.begin; each < mine.rows.end; ++each) {
       const Range range = share(p.pixels, each, row_tiles);
       const int rows = static_cast<int>(range.end - range.begin);
@@ -299,11 +253,11 @@ AOTPACK_INLINE vi depthwise_sums(const Int8ConvArgs& a, const Plan& p, const uin
 }
 
 template <bool fused, bool zeros>
-void depthwise(const Int8ConvArgs& a, const Plan& p, const Source& x, int thread, int threads) {
+void depthwise(const Int8ConvArgs& a, const Plan& p, const Int8Source& x, int thread, int threads) {
   constexpr int64_t kBlock = 256;
   alignas(64) int32_t sums[kBlock];
   const Range pixels = share(p.pixels, thread, threads);
-  Windows windows(a, x, pixels.begin);
+  Int8Windows windows(a, x, pixels.begin);
   for (int64_t pixel = pixels.begin; pixel < pixels.end; ++pixel) {
     const uint8_t* window = windows.next();
     for (int64_t first = 0; first < a.c; first += kBlock) {
@@ -321,8 +275,9 @@ void run(const Int8ConvArgs& a) {
   const Plan p = plan_of(a, a.scratch);
   const double macs = static_cast<double>(p.pixels) * static_cast<double>(a.oc * p.cg) * static_cast<double>(p.taps);
   const double bytes = static_cast<double>(p.pixels) * static_cast<double>(a.oc);
-  const int team = worth_threads(macs / (fused ? 100e3 : 25e3) + bytes / 2e3, a.num_threads);
-  Source x;
+  const double speed = p.tiles ? 600e3 : fused ? 100e3 : 25e3;  // multiply-adds in a microsecond
+  const int team = worth_threads(macs / speed + bytes / 2e3, a.num_threads);
+  Int8Source x;
   if (p.copied) {
     x.set(p.copy, p.padded, a.c);
   } else {
@@ -336,6 +291,7 @@ void run(const Int8ConvArgs& a) {
       if (thread == 0) std::memset(p.copy + a.n * x.image, 0, kSlack);
       team_barrier(threads);
     }
+    if (p.tiles) return int8_tiles(a, p.tile_work(), x, thread, threads, p.tile_scratch);
     p.depthwise ? depthwise<fused, zeros>(a, p, x, thread, threads) : dense<fused, zeros>(a, p, x, thread, threads);
   });
 }
