@@ -167,6 +167,11 @@ ENTRIES: tuple[Patch, ...] = (
         "self",
     ),
     Patch(
+        "torch._inductor.codegen.common:KernelTemplate._template_from_string",
+        f"compiles templates that are never rendered; {_NO_OPTION}",
+        "source",
+    ),
+    Patch(
         "torch._inductor.compile_fx:joint_graph_passes",
         "patterns of attention are traced for graphs too that have no product; pattern_matcher switches all patterns "
         "off",

@@ -40,6 +40,7 @@ from aotpack.export.torch_compat.inductor.fallbacks import Fallback, fallbacks
 from aotpack.export.torch_compat.inductor.functional_graphs import functional_graphs_kept
 from aotpack.export.torch_compat.inductor.functions import accurate_functions
 from aotpack.export.torch_compat.inductor.layout import chosen_layouts
+from aotpack.export.torch_compat.inductor.loading import load_lowerings
 from aotpack.export.torch_compat.inductor.loop_constants import loops_without_constants
 from aotpack.export.torch_compat.inductor.loop_results import loop_results_reused_once
 from aotpack.export.torch_compat.inductor.numbers import numbers_allowed
@@ -298,6 +299,7 @@ def run_inductor(
 @contextlib.contextmanager
 def adapted_everywhere() -> Iterator[None]:
     """While active, everything of TorchInductor is replaced that is replaced for programs for every device."""
+    load_lowerings()
     with contextlib.ExitStack() as stack:
         for adapter in (
             carried_values_updated_in_place,
