@@ -77,7 +77,7 @@ TEST_CASE("NULL arguments are refused or give nothing") {
   take(aotpack_context_create(model, nullptr, nullptr), AOTPACK_INVALID_ARGUMENT);
   aotpack_context_options context_options = {4, 1, 0, nullptr, 0};
   take(aotpack_context_create(model, &context_options, &context), AOTPACK_INVALID_ARGUMENT);
-  context_options = {sizeof context_options, -3};
+  context_options = {sizeof context_options, -3, 0, nullptr, 0};
   take(aotpack_context_create(model, &context_options, &context), AOTPACK_INVALID_ARGUMENT);
   REQUIRE(aotpack_context_create(model, nullptr, &context) == nullptr);
   aotpack_model_release(model);  // the context keeps it
