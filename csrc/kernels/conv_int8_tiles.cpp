@@ -13,6 +13,7 @@ constexpr int64_t kTileRows = 32;
 constexpr int64_t kStep = 64;   // bytes of a row that a tile holds
 constexpr int64_t kSpace = 64;  // between rows: powers of two apart they would evict each other
 constexpr int64_t kCopyBytes = 384 << 10;
+constexpr int64_t kWay = 4096;  // of the nearest cache: rows so far apart evict each other
 constexpr int64_t kMostRows = 512;
 constexpr int64_t kFourBytes = kPanel * 4;  // of a panel, for four bytes of a row
 
@@ -43,6 +44,13 @@ void copy_window(const Int8TileWork& p, const uint8_t* window, uint8_t* to) {
   const size_t run = static_cast<size_t>(p.steps * 4);
   for (int64_t t = 0; t < p.outer; ++t, to += run) std::memcpy(to, window + p.taps[t], run);
   std::memset(to, 0, static_cast<size_t>(end - to));
+}
+
+// Whether windows are rows that a tile can read where they lie: pixels side by side, of whole steps.
+bool lie_in_rows(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& x) {
+  bool same = p.outer == 1 && bytes_of(p) == p.cg && p.cg % kStep == 0 && x.pixel < kWay;
+  for (int d = 0; d < 3; ++d) same &= a.stride[d] == 1 && a.out[d] == x.size[d];
+  return same;
 }
 
 // The bytes that count: those of a run, not what follows it up to whole fours.
@@ -130,13 +138,14 @@ void int8_tiles(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& 
                 void* scratch) {
   const size_t each = carve(p, reinterpret_cast<void*>(uintptr_t{64})).bytes;
   const Buffers b = carve(p, static_cast<char*>(scratch) + each * static_cast<size_t>(thread));
-  const int64_t row_bytes = bytes_of(p), stride = stride_of(p), fours = p.outer * p.steps;
+  const bool in_place = lie_in_rows(a, p, x);
+  const int64_t row_bytes = bytes_of(p), stride = in_place ? x.pixel : stride_of(p), fours = p.outer * p.steps;
   const int64_t steps = ceil_div(row_bytes, kStep), whole = row_bytes / kStep;
   const int64_t run = int8_runs(p.cg, a.groups, a.kernel, a.dilation).run;
-  // Rows are copied by every thread that shares them.
-  const Rectangle mine =
-      share_grid(ceil_div(p.pixels, kTileRows), a.groups * p.panels, static_cast<double>(4 * row_bytes * kTileRows),
-                 static_cast<double>(row_bytes * kPanel), thread, threads);
+  // Rows are copied by every thread that shares them, where they are copied.
+  const Rectangle mine = share_grid(ceil_div(p.pixels, kTileRows), a.groups * p.panels,
+                                    static_cast<double>((in_place ? 1 : 4) * row_bytes * kTileRows),
+                                    static_cast<double>(row_bytes * kPanel), thread, threads);
   const Range pixels = {mine.rows.begin * kTileRows, min64(mine.rows.end * kTileRows, p.pixels)};
   Tiles tiles;
   Ending ending;
@@ -147,9 +156,10 @@ void int8_tiles(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& 
     Int8Windows windows(a, x, pixels.begin);
     for (int64_t first = pixels.begin; first < pixels.end; first += rows_of(p)) {
       const int64_t some = min64(rows_of(p), pixels.end - first);
+      const uint8_t* rows = in_place ? x.data + first * x.pixel + group * p.cg : b.rows;
       for (int64_t r = 0; r < some; ++r) {
-        copy_window(p, windows.next() + group * p.cg, b.rows + r * stride);
-        if (a.weight_zero != nullptr) b.counts[r] = count_bytes(p, run, b.rows + r * stride);
+        if (!in_place) copy_window(p, windows.next() + group * p.cg, b.rows + r * stride);
+        if (a.weight_zero != nullptr) b.counts[r] = count_bytes(p, run, rows + r * stride);
       }
       for (int64_t panel = begin; panel < end; ++panel) {
         const int64_t column = (group * p.panels + panel) * kPanel;
@@ -161,7 +171,7 @@ void int8_tiles(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& 
         }
         for (int64_t r = 0; r < some; r += kTileRows) {
           const int count = static_cast<int>(min64(kTileRows, some - r));
-          tiles.multiply(count, b.rows + r * stride, stride, steps, w, whole < steps ? ending.w : nullptr,
+          tiles.multiply(count, rows + r * stride, stride, steps, w, whole < steps ? ending.w : nullptr,
                          a.init + column, sums);
           if (a.weight_zero != nullptr) subtract_zeros(b.counts + r, a.weight_zero + column, count, sums);
           requantize(a, {sums, kPanel, count, first + r, group * p.og + panel * kPanel, column,
