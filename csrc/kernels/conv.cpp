@@ -385,36 +385,40 @@ void conv(const ConvArgs& g) {
   const int64_t phase_count = phases(g, 0) * phases(g, 1) * phases(g, 2);
   const int worth = worth_threads(flops / static_cast<double>(phase_count) / 200e3, g.num_threads);
   const int threads = turned_threads(g.knobs, kConvThreads, g.num_threads, worth);
+  if (s.copy) {
+    parallel(threads, [&](int thread, int count) { copy_source(g, s, buffers.source, thread, count); });
+  }
+  const double row_bytes = 4.0 * static_cast<double>(g.c * g.stride[1] * g.stride[2]) * kMaxRows;
+  const double column_bytes = 4.0 * terms * kPanel;
+  Pieces pieces(threads, phase_count == 1 ? flops / 100e3 : 0.0);
   parallel(threads, [&](int thread, int count) {
-    if (s.copy) {
-      copy_source(g, s, buffers.source, thread, count);
-      team_barrier(count);
-    }
     const float** pointers = buffers.pointers + thread * all_taps * kMaxRows;
     int64_t* offsets = buffers.offsets + thread * all_taps;
-    for (int64_t index = 0; index < phase_count; ++index) {
-      Job job = {g, s, s.copy ? buffers.source : static_cast<const float*>(g.x), buffers.zeros, {}, 0, nullptr};
-      job.phase[0] = phase_of(g, 0, index / (phases(g, 1) * phases(g, 2)));
-      job.phase[1] = phase_of(g, 1, index / phases(g, 2) % phases(g, 1));
-      job.phase[2] = phase_of(g, 2, index % phases(g, 2));
-      if (s.merged) {
-        job.phase[2].taps = 1;
-        job.phase[2].offset0 += s.left;
+    pieces.run(thread, count, [&](int part, int64_t piece, int64_t of) {
+      for (int64_t index = 0; index < phase_count; ++index) {
+        Job job = {g, s, s.copy ? buffers.source : static_cast<const float*>(g.x), buffers.zeros, {}, 0, nullptr};
+        job.phase[0] = phase_of(g, 0, index / (phases(g, 1) * phases(g, 2)));
+        job.phase[1] = phase_of(g, 1, index / phases(g, 2) % phases(g, 1));
+        job.phase[2] = phase_of(g, 2, index % phases(g, 2));
+        if (s.merged) {
+          job.phase[2].taps = 1;
+          job.phase[2].offset0 += s.left;
+        }
+        if (job.phase[0].count * job.phase[1].count * job.phase[2].count == 0) continue;
+        job.taps = job.phase[0].taps * job.phase[1].taps * job.phase[2].taps;
+        if (g.transposed) {
+          tap_offsets(g, s, job.phase, offsets);
+          job.offsets = offsets;
+        }
+        const Tiling tiles = tiling(g, job.phase);
+        const Rectangle all =
+            turned_grid(g.knobs, kConvGrid, tiles.lines * tiles.pieces, panels, row_bytes, column_bytes, part, count);
+        const Rectangle mine = piece_of(all, piece, of, row_bytes, column_bytes);
+        if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
+          rectangle(job, tiles, mine.rows, mine.columns, pointers);
+        }
       }
-      if (job.phase[0].count * job.phase[1].count * job.phase[2].count == 0) continue;
-      job.taps = job.phase[0].taps * job.phase[1].taps * job.phase[2].taps;
-      if (g.transposed) {
-        tap_offsets(g, s, job.phase, offsets);
-        job.offsets = offsets;
-      }
-      const Tiling tiles = tiling(g, job.phase);
-      const double row_bytes = 4.0 * static_cast<double>(g.c * g.stride[1] * g.stride[2]) * kMaxRows;
-      const Rectangle mine = turned_grid(g.knobs, kConvGrid, tiles.lines * tiles.pieces, panels, row_bytes,
-                                         4.0 * terms * kPanel, thread, count);
-      if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
-        rectangle(job, tiles, mine.rows, mine.columns, pointers);
-      }
-    }
+    });
   });
 }
 

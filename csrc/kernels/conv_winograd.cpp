@@ -254,12 +254,18 @@ void conv_winograd(const ConvArgs& g) {
   const double depth = static_cast<double>(kElements * g.c);
   const double flops = 2.0 * depth * static_cast<double>(p.tiles) * static_cast<double>(panels * kPanel);
   const int worth = worth_threads(flops / 200e3, g.num_threads);
-  parallel(turned_threads(g.knobs, kConvThreads, g.num_threads, worth), [&](int thread, int count) {
-    const Rectangle mine = turned_grid(g.knobs, kConvGrid, p.row_tiles, panels, 4.0 * depth * kMaxRows,
-                                       4.0 * depth * kPanel, thread, count);
-    if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
-      Part(g, p, b, thread).run(mine.rows, mine.columns);
-    }
+  const int threads = turned_threads(g.knobs, kConvThreads, g.num_threads, worth);
+  const double row_bytes = 4.0 * depth * kMaxRows, column_bytes = 4.0 * depth * kPanel;
+  Pieces pieces(threads, flops / 100e3);
+  parallel(threads, [&](int thread, int count) {
+    pieces.run(thread, count, [&](int part, int64_t piece, int64_t of) {
+      const Rectangle all = turned_grid(g.knobs, kConvGrid, p.row_tiles, panels, row_bytes, column_bytes, part, count);
+      // Along the rows, whose inputs are transformed for each piece.
+      const Rectangle mine = piece_of(all, piece, of, row_bytes, 0.0);
+      if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
+        Part(g, p, b, thread).run(mine.rows, mine.columns);
+      }
+    });
   });
 }
 

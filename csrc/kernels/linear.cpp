@@ -104,12 +104,16 @@ void run(const LinearArgs& g, DType y_dtype) {
   const int worth = worth_threads(2.0 * mnk / 200e3 + columns * depth * element / 40e3, g.num_threads);
   const int threads = turned_threads(g.knobs, kLinearThreads, g.num_threads, worth);
   const int64_t tiles = row_tiles(g.m), panels = ceil_div(g.n, kPanel);
+  const double row_bytes = element * depth * kMaxRows, column_bytes = element * depth * kPanel;
+  Pieces pieces(threads, 2.0 * mnk / 100e3);
   parallel(threads, [&](int thread, int count) {
-    const Rectangle mine = turned_grid(g.knobs, kLinearGrid, tiles, panels, element * depth * kMaxRows,
-                                       element * depth * kPanel, thread, count);
-    if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
-      Block(g, y_dtype, tiles, mine).run();
-    }
+    pieces.run(thread, count, [&](int part, int64_t piece, int64_t of) {
+      const Rectangle all = turned_grid(g.knobs, kLinearGrid, tiles, panels, row_bytes, column_bytes, part, count);
+      const Rectangle mine = piece_of(all, piece, of, row_bytes, column_bytes);
+      if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
+        Block(g, y_dtype, tiles, mine).run();
+      }
+    });
   });
 }
 

@@ -5,6 +5,8 @@
 #include <omp.h>
 #endif
 
+#include <atomic>
+
 #include "types.h"
 
 namespace aotpack::kernels {
@@ -63,6 +65,59 @@ inline Rectangle share_grid(int64_t rows, int64_t columns, double row_bytes, dou
   }
   const int column_cuts = threads / best;
   return {share(rows, thread / column_cuts, best), share(columns, thread % column_cuts, column_cuts)};
+}
+
+// Divides what the threads of a region share into smaller pieces, so that those who are early do what is left of a
+// thread whose processor is busy with something else.
+//
+//   Pieces pieces(threads, microseconds);
+//   parallel(threads, [&](int thread, int count) {
+//     pieces.run(thread, count, [&](int part, int64_t piece, int64_t of) { … });
+//   });
+class Pieces {
+ public:
+  // `microseconds`: what all of it takes one thread. A piece is worth the look at a counter.
+  Pieces(int threads, double microseconds) {
+    if (threads <= 1 || threads > kMostParts) return;
+    const double each = microseconds / (threads * 100.0);
+    each_ = each >= kMostPieces ? kMostPieces : each >= 2.0 ? static_cast<int64_t>(each) : 1;
+    for (int part = 0; part < threads && each_ > 1; ++part) next_[part].piece.store(0, std::memory_order_relaxed);
+  }
+
+  // Calls body(part, piece, of) for pieces that no thread has begun, the own part's first.
+  template <class Body>
+  void run(int thread, int threads, const Body& body) {
+    if (each_ == 1) return body(thread, int64_t{0}, int64_t{1});
+    for (int i = 0; i < threads; ++i) {
+      const int part = thread + i < threads ? thread + i : thread + i - threads;
+      std::atomic<int64_t>& next = next_[part].piece;
+      for (int64_t piece = 0; (piece = next.fetch_add(1, std::memory_order_relaxed)) < each_;) body(part, piece, each_);
+    }
+  }
+
+ private:
+  static constexpr int kMostParts = 64;
+  static constexpr int64_t kMostPieces = 8;
+  struct alignas(64) Next {
+    Next() {}
+    std::atomic<int64_t> piece;
+  };
+  int64_t each_ = 1;
+  Next next_[kMostParts];
+};
+
+// A piece of a rectangle of rows x columns tiles, cut along the side that lets less be read again: a row tile costs
+// row_bytes and a column tile column_bytes. Empty where there are too few tiles.
+inline Rectangle piece_of(const Rectangle& all, int64_t piece, int64_t of, double row_bytes, double column_bytes) {
+  const auto part = [&](const Range& range) {
+    const Range cut = share(range.end - range.begin, piece, of);
+    return Range{range.begin + cut.begin, range.begin + cut.end};
+  };
+  const int64_t rows = all.rows.end - all.rows.begin, columns = all.columns.end - all.columns.begin;
+  // Cut along the rows, all columns are read for each piece.
+  const bool by_rows = static_cast<double>(columns) * column_bytes <= static_cast<double>(rows) * row_bytes;
+  if (by_rows ? rows >= of || columns < of : rows >= of && columns < of) return {part(all.rows), all.columns};
+  return {all.rows, part(all.columns)};
 }
 
 // Waits for the whole team; only inside parallel(), by every thread of it.

@@ -57,6 +57,9 @@ uint64_t spin_of_environment() noexcept {
   return ::strcasecmp(policy, "active") == 0 ? kLongSpin : kSpin;
 }
 
+// Of the calling thread, where it is made already.
+thread_local ThreadTeam* team_here = nullptr;
+
 // Whether `is_over` becomes true within `ns`.
 template <typename Condition>
 bool spin_until(uint64_t ns, const Condition& is_over) noexcept {
@@ -311,14 +314,18 @@ void ThreadTeam::meet() noexcept {
 }
 
 ThreadTeam* ThreadTeam::of_thread() noexcept {
-  // NULL while it is not there, or the thread ends.
+  if (team_here != nullptr) [[likely]]
+    return team_here;
   thread_local struct Own {
-    ~Own() { is_over = true; }
+    ~Own() {
+      is_over = true;
+      team_here = nullptr;
+    }
     std::unique_ptr<ThreadTeam> team;
     bool is_over = false;
   } own;
-  if (own.team == nullptr && !own.is_over) own.team.reset(new (std::nothrow) ThreadTeam());
-  return own.team.get();
+  if (!own.is_over) own.team.reset(new (std::nothrow) ThreadTeam());
+  return team_here = own.team.get();
 }
 
 }  // namespace aotpack::runtime
