@@ -29,8 +29,8 @@ from aotpack.export.torch_compat.graphs import module_over
 from aotpack.export.torch_compat.inductor.codegen import GeneratedCode, generate
 from aotpack.export.torch_compat.operators import OpOverload
 
-# Characters of kernel source that one compiler process gets; about two seconds of work.
-_UNIT_SIZE = 60_000
+# Characters of kernel source that one compiler process gets; about two seconds of work, as long as it reads headers.
+_UNIT_SIZE = 120_000
 
 
 @dataclass(frozen=True, kw_only=True)
