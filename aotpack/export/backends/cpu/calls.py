@@ -99,8 +99,12 @@ def _place(lines: list[str], blocks: Sequence[MemoryBlock], declared: Mapping[st
     The module takes the memory only while nothing is there. So what is not known here costs memory, not results.
     """
     names = Counter(block.name for block in blocks)
-    plan = plan_memory(blocks)
-    for block, offset in zip(blocks, plan.offsets, strict=True):
+    # What is in use to the end has perhaps no end that is known here: without a place, its memory goes to others as
+    # soon as it is given back, as that of gradients does.
+    end = max((block.last for block in blocks), default=0)
+    ending = [block for block in blocks if block.output or block.last < end]
+    plan = plan_memory(ending)
+    for block, offset in zip(ending, plan.offsets, strict=True):
         places = declared.get(block.name, ())
         # A name in several branches stands for several blocks.
         if offset is not None and names[block.name] == len(places) == 1:
