@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 # As the module ABI aligns memory.
 _ALIGNMENT = 64
@@ -23,12 +23,23 @@ class Block(Protocol):
     def output(self) -> bool: ...
 
 
+_Block = TypeVar("_Block", bound=Block)
+
+
 @dataclass(frozen=True)
 class MemoryPlan:
     """The offset in the arena of each block, None for outputs, which are memory of their own; the arena's bytes."""
 
     offsets: tuple[int | None, ...]
     nbytes: int
+
+
+def with_known_end(blocks: Sequence[_Block]) -> list[_Block]:
+    """Those that have a place in the arena, and outputs. What is in use to the end has perhaps no end that is known:
+    without a place, its memory goes to others as soon as it is given back, as that of gradients does.
+    """
+    end = max((block.last for block in blocks), default=0)
+    return [block for block in blocks if block.output or block.last < end]
 
 
 def plan_memory(blocks: Sequence[Block]) -> MemoryPlan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aotpack.archive.memory_plan import peak_bytes, plan_memory
+from aotpack.archive.memory_plan import peak_bytes, plan_memory, with_known_end
 from aotpack.targets import BY_NAME
 
 if TYPE_CHECKING:
@@ -35,6 +35,6 @@ def _of_step(target: str, step: DescribedStep) -> dict[str, int | None]:
     known = BY_NAME.get(target)
     if not step.blocks or known is None or known.backend != "cpu":
         return {"arena_bytes": None, "peak_bytes": peak_bytes(step.blocks) if step.blocks else None}
-    arena = plan_memory(step.blocks).nbytes
+    arena = plan_memory(with_known_end(step.blocks)).nbytes
     outputs = [block for block in step.blocks if block.output]
     return {"arena_bytes": arena, "peak_bytes": arena + peak_bytes(outputs)}

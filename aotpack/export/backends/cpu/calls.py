@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aotpack.archive.memory_plan import plan_memory
+from aotpack.archive.memory_plan import plan_memory, with_known_end
 from aotpack.export.backends.backend import KernelCall, MemoryBlock
 from aotpack.export.backends.cpp_text import blank_literals
 from aotpack.export.torch_compat.inductor.annotations import MARK
@@ -99,10 +99,7 @@ def _place(lines: list[str], blocks: Sequence[MemoryBlock], declared: Mapping[st
     The module takes the memory only while nothing is there. So what is not known here costs memory, not results.
     """
     names = Counter(block.name for block in blocks)
-    # What is in use to the end has perhaps no end that is known here: without a place, its memory goes to others as
-    # soon as it is given back, as that of gradients does.
-    end = max((block.last for block in blocks), default=0)
-    ending = [block for block in blocks if block.output or block.last < end]
+    ending = with_known_end(blocks)
     plan = plan_memory(ending)
     for block, offset in zip(ending, plan.offsets, strict=True):
         places = declared.get(block.name, ())
