@@ -28,9 +28,8 @@ bool bf16_works();
 // Operations in a microsecond, about, to judge how many threads they deserve.
 inline constexpr double kBf16Speed = kBf16Rows > 16 ? 1200e3 : 300e3;
 
-// Elements of a paired panel: [padded k / 2][32][2].
+// What k is padded to in a paired panel, [padded k / 2][32][2].
 inline constexpr int64_t bf16_padded(int64_t k) { return round_up(k, kBf16Step); }
-inline constexpr int64_t bf16_paired_size(int64_t k) { return bf16_padded(k) * kPanel; }
 
 // Pairs up the rows of a panel: k of them, `stride` apart, of `columns` <= 32. The padding is zero.
 void bf16_pair_panel(const bf16* panel, int64_t stride, int64_t columns, int64_t k, bf16* paired);
