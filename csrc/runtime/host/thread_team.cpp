@@ -18,8 +18,11 @@ namespace {
 constexpr uint64_t kMicrosecond = 1000;
 constexpr uint64_t kMillisecond = 1000 * kMicrosecond;
 
-// How long a worker waits for the next region before it sleeps: enough for what runs in between on one thread.
-constexpr uint64_t kSpin = 10 * kMicrosecond;
+// How long a worker waits for the next region before it sleeps: enough for what runs in between on one thread, since
+// to wake it takes tens of microseconds. Time in which it waits counts as its share of the processor, so that a
+// neighbour there gets the processor when the worker has something to do: beside one, it sleeps soon.
+constexpr uint64_t kSpin = 200 * kMicrosecond;
+constexpr uint64_t kShortSpin = 10 * kMicrosecond;
 constexpr uint64_t kLongSpin = 100 * kMillisecond;
 // A worker that keeps the others waiting for longer than that, and for longer than they worked, has been stopped by the
 // system: a slice of another process's time is some milliseconds.
@@ -27,6 +30,8 @@ constexpr uint64_t kStopped = 200 * kMicrosecond;
 // For how long it gets no parts then. The time doubles while it is stopped again soon.
 constexpr uint64_t kFirstHold = 5 * kMillisecond;
 constexpr uint64_t kLastHold = 1000 * kMillisecond;
+// After so many times of these without another, there is no neighbour.
+constexpr uint64_t kCalmHolds = 10;
 
 constexpr uint64_t kPartsBits = 16;
 constexpr uint64_t kPartsMask = (uint64_t{1} << kPartsBits) - 1;
@@ -94,7 +99,8 @@ ThreadTeam::ThreadTeam(CpuSet cpus)
                static_cast<ThreadTeam*>(state)->run(body, argument, parts);
              },
              [](void* state) { static_cast<ThreadTeam*>(state)->meet(); }},
-      spin_ns_(spin_of_environment()),
+      most_spin_ns_(spin_of_environment()),
+      spin_ns_(most_spin_ns_),
       forks_(count_forks()) {}
 
 ThreadTeam::~ThreadTeam() {
@@ -175,7 +181,7 @@ uint64_t ThreadTeam::wait_for_region(Worker* self, uint64_t seen) const noexcept
     region = region_.load();
     return (region != seen && !self->is_benched.load()) || is_stopping_.load(std::memory_order_relaxed);
   };
-  if (spin_until(self->is_benched.load() ? 0 : spin_ns_, is_over)) return region;
+  if (spin_until(self->is_benched.load() ? 0 : spin_ns_.load(std::memory_order_relaxed), is_over)) return region;
   for (;;) {
     self->sleeps.store(1);
     if (is_over()) {
@@ -233,8 +239,8 @@ void ThreadTeam::run(aotpack_module_body_fn body, void* argument, int32_t parts)
     add_workers(wanted);
   parts_ = static_cast<int32_t>(std::min(workers_.size(), wanted)) + 1;
   if (parts_ == 1) return body(argument, 0, 1);
-  if (benched_ != 0) [[unlikely]]
-    unbench(now_ns());
+  if (is_beside_neighbour_) [[unlikely]]
+    look_for_neighbour(now_ns());
   inside_ = true;
   caller_ = ::pthread_self();
   is_published_ = false;
@@ -258,9 +264,10 @@ void ThreadTeam::run(aotpack_module_body_fn body, void* argument, int32_t parts)
 void ThreadTeam::wait_for_parts(uint32_t count, uint64_t own_ticks) noexcept {
   const auto is_over = [&] { return done_.load() == count; };
   const uint64_t began = ticks();
-  if (spin_until(std::min(spin_ns_, kSpin), is_over)) return;
+  const uint64_t spin = spin_ns_.load(std::memory_order_relaxed);
+  if (spin_until(std::min(spin, kShortSpin), is_over)) return;
   const uint64_t waited_from = now_ns();
-  if (spin_ns_ <= kSpin || !spin_until(spin_ns_, is_over)) {
+  if (spin <= kShortSpin || !spin_until(spin, is_over)) {
     caller_sleeps_.store(1);
     for (uint32_t done = done_.load(); done != count; done = done_.load()) futex_wait(&done_, done);
     caller_sleeps_.store(0);
@@ -277,9 +284,15 @@ void ThreadTeam::bench_last() noexcept {
   worker.until = now + hold_ns_;
   last_release_ = std::max(last_release_, worker.until);
   if (!worker.is_benched.exchange(true)) ++benched_;
+  is_beside_neighbour_ = true;
+  spin_ns_.store(std::min(most_spin_ns_, kShortSpin), std::memory_order_relaxed);
 }
 
-void ThreadTeam::unbench(uint64_t now) noexcept {
+void ThreadTeam::look_for_neighbour(uint64_t now) noexcept {
+  if (now > last_release_ + kCalmHolds * hold_ns_) {
+    is_beside_neighbour_ = false;
+    spin_ns_.store(most_spin_ns_, std::memory_order_relaxed);
+  }
   for (const std::unique_ptr<Worker>& worker : workers_) {
     if (!worker->is_benched.load(std::memory_order_relaxed) || worker->until > now) continue;
     worker->is_benched.store(false);
@@ -307,7 +320,7 @@ void ThreadTeam::meet() noexcept {
     return;
   }
   const auto is_over = [&] { return meetings_.load() != meeting; };
-  if (spin_until(spin_ns_, is_over)) return;
+  if (spin_until(spin_ns_.load(std::memory_order_relaxed), is_over)) return;
   sleepers_.fetch_add(1);
   while (!is_over()) futex_wait(&meetings_, meeting);
   sleepers_.fetch_sub(1);

@@ -20,8 +20,9 @@ namespace aotpack::runtime {
 // processor is busy with something else: the thread that calls computes that part itself. A worker that is interrupted
 // in the middle of a part, so that the others wait for longer than they worked, gets no parts for a while.
 //
-// Idle workers wait for the next region in a loop for some microseconds, then they sleep. OMP_WAIT_POLICY decides as it
-// does for OpenMP: `passive` for no loop, `active` for a long one.
+// Idle workers wait for the next region in a loop, then they sleep: after 200 microseconds, or after 10 for a while
+// once a worker has been interrupted. OMP_WAIT_POLICY decides as it does for OpenMP: `passive` for no loop, `active`
+// for a long one.
 class ThreadTeam {
  public:
   // Workers are bound to `cpus`; by default they have those of the thread that creates them.
@@ -62,7 +63,8 @@ class ThreadTeam {
   void let_all_work() noexcept;
   void wait_for_parts(uint32_t count, uint64_t own_ticks) noexcept;
   void bench_last() noexcept;
-  void unbench(uint64_t now) noexcept;
+  // Lets workers have parts again, and wait for longer, when their time is over.
+  void look_for_neighbour(uint64_t now) noexcept;
 
   bool claim(int32_t part, uint64_t region) noexcept;
   // Computes the parts that have not begun, from `first` on; how many they were.
@@ -70,9 +72,11 @@ class ThreadTeam {
 
   const CpuSet cpus_;
   const aotpack_module_team table_;
-  const uint64_t spin_ns_;
+  const uint64_t most_spin_ns_;
+  std::atomic<uint64_t> spin_ns_;
   uint32_t forks_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  bool is_beside_neighbour_ = false;
   size_t benched_ = 0;         // how many workers are
   uint64_t hold_ns_ = 0;       // for how long the last one that was benched is
   uint64_t last_release_ = 0;  // when its time was over
