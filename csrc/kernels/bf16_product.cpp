@@ -51,10 +51,16 @@ AOTPACK_INLINE vf repeat_pair(const bf16* p) {
   return vset(both);
 }
 
-// The lanes of a vector of pairs without a shuffle across them: what `unpack` leaves where.
-AOTPACK_INLINE Pairs pair_quickly(halves even, halves odd) {
-  const __m512i a = reinterpret_cast<__m512i>(even), b = reinterpret_cast<__m512i>(odd);
-  return {reinterpret_cast<halves>(_mm512_unpacklo_epi16(a, b)), reinterpret_cast<halves>(_mm512_unpackhi_epi16(a, b))};
+// The same as pairs of the even columns and of the odd ones: no lane is moved.
+AOTPACK_INLINE Pairs split(halves even, halves odd) {
+  using words = uint32_t __attribute__((vector_size(64)));
+  constexpr __mmask32 kUpper = 0xaaaaaaaa;
+  const auto a = reinterpret_cast<words>(even), b = reinterpret_cast<words>(odd);
+  const auto merge = [](words lower, words upper) __attribute__((always_inline)) {
+    return reinterpret_cast<halves>(
+        _mm512_mask_blend_epi16(kUpper, reinterpret_cast<__m512i>(lower), reinterpret_cast<__m512i>(upper)));
+  };
+  return {merge(a, b << 16), merge(a >> 16, b)};
 }
 
 // Asks for elements [0, kBf16Ahead) in the second-level cache.
@@ -71,7 +77,7 @@ void few_rows(const bf16* rows, int64_t stride, int64_t k, const bf16* panel, co
   int64_t i = 0;
   const auto step = [&](int chain, halves even, halves odd, const bf16* a, int64_t a_stride)
                         __attribute__((always_inline)) {
-                          const Pairs b = pair_quickly(even, odd);
+                          const Pairs b = split(even, odd);
                           AOTPACK_UNROLL
                           for (int r = 0; r < kRows; ++r) {
                             const vf both = repeat_pair(a + r * a_stride);
@@ -104,11 +110,8 @@ void few_rows(const bf16* rows, int64_t stride, int64_t k, const bf16* panel, co
       l += low[1][r];
       h += high[1][r];
     }
-    // Columns 0 to 3, 8 to 11, 16 to 19 and 24 to 27 are in one, those in between in the other.
-    const vf first = __builtin_shufflevector(l, h, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const vf second = __builtin_shufflevector(l, h, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-    store(sums + r * kPanel, first + load(init));
-    store(sums + r * kPanel + kWidth, second + load(init + kWidth));
+    store(sums + r * kPanel, l + load(init));
+    store(sums + r * kPanel + kWidth, h + load(init + kWidth));
   }
 }
 
@@ -202,15 +205,27 @@ void bf16_pair_panel(const bf16* panel, int64_t stride, int64_t columns, int64_t
     return i < k ? reinterpret_cast<halves>(_mm512_maskz_loadu_epi16(some, panel + i * stride)) : halves{};
   };
   for (int64_t i = 0; i < padded; i += 2) {
-    if (stride == kPanel) {
-      __builtin_prefetch(panel + i * kPanel + kAhead);
-      __builtin_prefetch(panel + (i + 1) * kPanel + kAhead);
-    }
     const halves even = row(i), odd = row(i + 1);
     const Pairs pairs = pair(even, odd);
     store_halves(paired + i * kPanel, pairs.low);
     store_halves(paired + (i + 1) * kPanel, pairs.high);
   }
+}
+
+void bf16_split_panel(const bf16* panel, int64_t k, bf16* paired) {
+  const int64_t padded = bf16_padded(k);
+  const auto put = [&](int64_t i, halves even, halves odd) __attribute__((always_inline)) {
+    const Pairs pairs = split(even, odd);
+    store_halves(paired + i * kPanel, pairs.low);
+    store_halves(paired + (i + 1) * kPanel, pairs.high);
+  };
+  int64_t i = 0;
+  for (; i + 2 <= k; i += 2) {
+    __builtin_prefetch(panel + i * kPanel + kAhead);
+    __builtin_prefetch(panel + (i + 1) * kPanel + kAhead);
+    put(i, load_halves(panel + i * kPanel), load_halves(panel + (i + 1) * kPanel));
+  }
+  for (; i < padded; i += 2) put(i, i < k ? load_halves(panel + i * kPanel) : halves{}, halves{});
 }
 
 void bf16_few_rows(int count, const bf16* rows, int64_t stride, int64_t k, const bf16* panel, const float* init,
@@ -261,6 +276,7 @@ void Bf16Unit::multiply(int count, const Bf16Args& args) {
 bool bf16_works() { return false; }
 // Never called: kBf16Rows is 0.
 void bf16_pair_panel(const bf16*, int64_t, int64_t, int64_t, bf16*) {}
+void bf16_split_panel(const bf16*, int64_t, bf16*) {}
 void bf16_few_rows(int, const bf16*, int64_t, int64_t, const bf16*, const float*, float*) {}
 Bf16Unit::~Bf16Unit() = default;
 void Bf16Unit::multiply(int, const Bf16Args&) {}

@@ -34,6 +34,10 @@ inline constexpr int64_t bf16_padded(int64_t k) { return round_up(k, kBf16Step);
 // Pairs up the rows of a panel: k of them, `stride` apart, of `columns` <= 32. The padding is zero.
 void bf16_pair_panel(const bf16* panel, int64_t stride, int64_t columns, int64_t k, bf16* paired);
 
+// The same for a panel of 32 columns, k rows one after the other, in an order that takes fewer instructions: what is
+// multiplied with it are columns 0, 2, ..., 30, 1, 3, ..., 31 (bf16_epilogue.h).
+void bf16_split_panel(const bf16* panel, int64_t k, bf16* paired);
+
 // sums[r * sums_stride + j] = init[r * init_stride + j] + sum over i < k of rows[r * stride + i] * b[i][j] for r <
 // count and j < 32. k is a multiple of kBf16Step; init may be sums, init_stride 0 repeats one row.
 struct Bf16Args {
@@ -67,7 +71,8 @@ class Bf16Unit {
 // tiles are faster, though they cannot.
 inline constexpr int kBf16FewRows = kBf16Rows > 16 ? 4 : kBf16Rows;
 
-// sums[r][j] = init[j] + sum over i < k of rows[r * stride + i] * panel[i][j] for r < count <= kBf16FewRows, j < 32.
+// sums[r][j] = init[j] + sum over i < k of rows[r * stride + i] * panel[i][column of j] for r < count <= kBf16FewRows
+// and j < 32, the columns in the order of bf16_split_panel.
 void bf16_few_rows(int count, const bf16* rows, int64_t stride, int64_t k, const bf16* panel, const float* init,
                    float* sums);
 

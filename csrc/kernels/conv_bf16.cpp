@@ -2,6 +2,7 @@
 // weights as a linear's. The copies stay in the second-level cache and are read once for every panel of outputs.
 #include "conv_bf16.h"
 
+#include "bf16_copy.h"
 #include "bf16_product.h"
 #include "linear_bf16.h"
 #include "parallel.h"
@@ -12,7 +13,8 @@ namespace {
 
 constexpr int64_t kCopyBytes = 512 << 10;  // of copied rows at a time
 constexpr int64_t kFewestRows = 64;
-constexpr int64_t kSpace = 32;  // between copied rows: powers of two apart they would evict each other
+// Between copied rows: powers of two apart they would evict each other. And what a copy writes behind its end.
+constexpr int64_t kSpace = 32;
 
 struct Plan {
   int64_t cg, og;          // channels of a group
@@ -45,53 +47,70 @@ Position position_of(const ConvArgs& g, int64_t pixel) {
   return {slice / g.out[0], slice % g.out[0], row % g.out[1], pixel % g.out[2]};
 }
 
-void next(const ConvArgs& g, Position& at) {
-  if (++at.w < g.out[2]) return;
-  at.w = 0;
-  if (++at.h < g.out[1]) return;
-  at.h = 0;
-  if (++at.d < g.out[0]) return;
-  at.d = 0;
-  ++at.image;
-}
+// One tap after the other for all pixels of a run, in ascending order: a copy may write zeros behind its end.
+class Copier {
+ public:
+  Copier(const ConvArgs& g, const Plan& p, const bf16* x) : g_(g), p_(p), x_(x) {}
 
-// The taps of one row of x: kernel[2] pixels of cg channels each, from column `left` on; what lies outside is zero.
-void copy_taps(const ConvArgs& g, const Plan& p, const bf16* line, int64_t left, bf16* to) {
-  const int64_t taps = g.kernel[2], dilation = g.dilation[2];
-  const size_t bytes = static_cast<size_t>(p.cg) * sizeof(bf16);
-  // Taps side by side are one piece of memory.
-  if (dilation == 1 && g.groups == 1 && left >= 0 && left + taps <= g.in[2]) {
-    std::memcpy(to, line + left * g.c, static_cast<size_t>(taps) * bytes);
-    return;
-  }
-  for (int64_t t = 0; t < taps; ++t, to += p.cg) {
-    const int64_t column = left + t * dilation;
-    if (column >= 0 && column < g.in[2]) {
-      std::memcpy(to, line + column * g.c, bytes);
-    } else {
-      std::memset(to, 0, bytes);
+  // What `count` output pixels from `pixel` on read, each to a row of `to`: in runs that lie in one row of outputs.
+  void run(int64_t pixel, int64_t count, bf16* to) const {
+    while (count > 0) {
+      const Position at = position_of(g_, pixel);
+      const int64_t some = min64(count, g_.out[2] - at.w);
+      copy_run(at, some, to);
+      pixel += some;
+      count -= some;
+      to += some * p_.stride;
     }
   }
-}
 
-// What the output at `at` reads of a group, and zeros up to whole steps.
-void copy_pixel(const ConvArgs& g, const Plan& p, const bf16* x, const Position& at, bf16* to) {
-  const int64_t image = at.image * g.in[0] * g.in[1] * g.in[2] * g.c, row = p.cg * g.kernel[2];
-  const int64_t left = at.w * g.stride[2] - g.padding[2];
-  bf16* const end = to + p.stride - kSpace;
-  for (int64_t i = 0; i < g.kernel[0]; ++i) {
-    const int64_t d = at.d * g.stride[0] - g.padding[0] + i * g.dilation[0];
-    for (int64_t j = 0; j < g.kernel[1]; ++j, to += row) {
-      const int64_t h = at.h * g.stride[1] - g.padding[1] + j * g.dilation[1];
-      if (d >= 0 && d < g.in[0] && h >= 0 && h < g.in[1]) {
-        copy_taps(g, p, x + image + (d * g.in[1] + h) * g.in[2] * g.c, left, to);
+ private:
+  void copy_run(const Position& at, int64_t count, bf16* to) const {
+    const int64_t image = at.image * g_.in[0] * g_.in[1] * g_.in[2] * g_.c, row = p_.cg * g_.kernel[2];
+    int64_t done = 0;
+    for (int64_t i = 0; i < g_.kernel[0]; ++i) {
+      const int64_t d = at.d * g_.stride[0] - g_.padding[0] + i * g_.dilation[0];
+      for (int64_t j = 0; j < g_.kernel[1]; ++j, done += row) {
+        const int64_t h = at.h * g_.stride[1] - g_.padding[1] + j * g_.dilation[1];
+        if (d >= 0 && d < g_.in[0] && h >= 0 && h < g_.in[1]) {
+          copy_lines(x_ + image + (d * g_.in[1] + h) * g_.in[2] * g_.c, at.w, count, to + done);
+        } else {
+          for (int64_t r = 0; r < count; ++r) copy_vectors(x_, 0, row, to + done + r * p_.stride);
+        }
+      }
+    }
+    const int64_t rest = p_.stride - kSpace - done;
+    for (int64_t r = 0; rest > 0 && r < count; ++r) copy_vectors(x_, 0, rest, to + done + r * p_.stride);
+  }
+
+  // The taps of one line of x, for the outputs from column `w` on: kernel[2] pixels of cg channels each. What lies
+  // outside is zero.
+  void copy_lines(const bf16* line, int64_t w, int64_t count, bf16* to) const {
+    const int64_t taps = g_.kernel[2], row = taps * p_.cg;
+    // Taps side by side are one piece of memory.
+    const bool together = (taps == 1 || g_.dilation[2] == 1) && (taps == 1 || g_.groups == 1);
+    for (int64_t r = 0; r < count; ++r, to += p_.stride) {
+      const int64_t left = (w + r) * g_.stride[2] - g_.padding[2];
+      if (together && left >= 0 && left + taps <= g_.in[2]) {
+        copy_vectors(line + left * g_.c, row, row, to);
       } else {
-        std::memset(to, 0, static_cast<size_t>(row) * sizeof(bf16));
+        copy_taps(line, left, to);
       }
     }
   }
-  if (to < end) std::memset(to, 0, static_cast<size_t>(end - to) * sizeof(bf16));
-}
+
+  void copy_taps(const bf16* line, int64_t left, bf16* to) const {
+    for (int64_t t = 0; t < g_.kernel[2]; ++t) {
+      const int64_t column = left + t * g_.dilation[2];
+      const bool inside = column >= 0 && column < g_.in[2];
+      copy_vectors(line + (inside ? column * g_.c : 0), inside ? p_.cg : 0, p_.cg, to + t * p_.cg);
+    }
+  }
+
+  const ConvArgs& g_;
+  const Plan& p_;
+  const bf16* const x_;
+};
 
 struct Buffers {
   bf16* copies;    // rows for each thread
@@ -123,10 +142,10 @@ void part(const ConvArgs& g, const Plan& p, const bf16* x, bf16* copies, Range r
     a.bias = advance(g.bias, column, g.dtype);
     a.residual_stride = a.y_stride = g.oc;
     a.act = g.act;
+    const Copier copier(g, p, x + group * p.cg);
     for (int64_t row = rows.begin; row < rows.end; row += p.rows) {
       a.m = min64(p.rows, rows.end - row);
-      Position at = position_of(g, row);
-      for (int64_t r = 0; r < a.m; ++r, next(g, at)) copy_pixel(g, p, x + group * p.cg, at, copies + r * p.stride);
+      copier.run(row, a.m, copies);
       a.residual = advance(g.residual, row * g.oc + column, g.dtype);
       a.y = advance(g.y, row * g.oc + column, g.dtype);
       linear_bf16_part(a, g.dtype, {0, a.m}, {0, last - first}, true);

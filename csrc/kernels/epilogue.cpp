@@ -29,31 +29,9 @@ void finish_as(const float* sums, int64_t sums_stride, int64_t rows, int64_t col
 template <class T>
 void finish_with(Act act, const float* sums, int64_t sums_stride, int64_t rows, int64_t columns, const T* residual,
                  int64_t residual_stride, T* y, int64_t y_stride) {
-  const auto run = [&]<Act kAct>() {
+  with_act(act, [&]<Act kAct>() {
     finish_as<kAct, T>(sums, sums_stride, rows, columns, residual, residual_stride, y, y_stride);
-  };
-  switch (act) {
-    case Act::none:
-      return run.template operator()<Act::none>();
-    case Act::relu:
-      return run.template operator()<Act::relu>();
-    case Act::gelu:
-      return run.template operator()<Act::gelu>();
-    case Act::gelu_tanh:
-      return run.template operator()<Act::gelu_tanh>();
-    case Act::silu:
-      return run.template operator()<Act::silu>();
-    case Act::sigmoid:
-      return run.template operator()<Act::sigmoid>();
-    case Act::tanh:
-      return run.template operator()<Act::tanh>();
-    case Act::hardswish:
-      return run.template operator()<Act::hardswish>();
-    case Act::relu6:
-      return run.template operator()<Act::relu6>();
-    case Act::hardsigmoid:
-      return run.template operator()<Act::hardsigmoid>();
-  }
+  });
 }
 
 template <class T>

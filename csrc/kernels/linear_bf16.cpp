@@ -1,15 +1,19 @@
 #include "linear_bf16.h"
 
+#include "bf16_copy.h"
+#include "bf16_epilogue.h"
 #include "bf16_product.h"
-#include "epilogue.h"
 #include "linear_plan.h"
 
 namespace aotpack::kernels {
 namespace {
 
-constexpr int64_t kDepth = 512;             // of k at a time: so much of a panel stays in the nearest cache
-constexpr int64_t kBlockRows = 512;         // that share a paired panel where sums or ends of rows are kept
-constexpr int64_t kBlockBytes = 768 << 10;  // of x that are read again for every panel, out of the second-level cache
+// Of k at a time: so much of a panel stays in the second-level cache, as do several panels of a smaller k.
+constexpr int64_t kDepth = kBf16Rows > 16 ? 2048 : 1024;
+constexpr int64_t kMostPanels = 64;
+constexpr int64_t kBlockBytes = 768 << 10;  // of x that are read again for every group of panels, out of that cache
+constexpr int64_t kBlockTiles = 8;          // at least, as panels are paired again for every block
+constexpr int64_t kSumRows = 256;           // whose sums are kept from one piece of k to the next
 constexpr int64_t kFewTiles = kBf16FewRows == kBf16Rows ? 2 : 1;  // up to so many go without paired panels
 constexpr int64_t kEnd = kBf16Step > 1 ? kBf16Step : 2;
 
@@ -19,13 +23,24 @@ class Part {
       : g_(g), y_dtype_(y_dtype), whole_(padded ? g.k : g.k / kBf16Step * kBf16Step) {}
 
   void run(Range rows, Range panels) {
+    end_ = panel_at(panels.end);
     if (rows.end - rows.begin <= kFewTiles * kBf16FewRows) return few(rows, panels);
-    int64_t block = max64(kBf16Tile, kBlockBytes / max64(2 * g_.k, 1) / kBf16Tile * kBf16Tile);
-    if (g_.k > kDepth || whole_ < g_.k) block = min64(block, kBlockRows);
+    const int64_t depth = max64(min64(g_.k, kDepth), 1);
+    const int64_t group = min64(kDepth / bf16_padded(depth), kMostPanels);
+    int64_t block = rows.end - rows.begin;
+    if (group < panels.end - panels.begin) {
+      block = max64(kBlockBytes / max64(2 * g_.k, 1) / kBf16Tile, kBlockTiles) * kBf16Tile;
+    }
+    if (depth < g_.k) block = min64(block, kSumRows / kBf16Tile * kBf16Tile);
     for (int64_t row = rows.begin; row < rows.end; row += block) {
       const Range some = {row, min64(row + block, rows.end)};
-      copy_ends(some);
-      for (int64_t panel = panels.begin; panel < panels.end; ++panel) multiply(some, panel);
+      for (int64_t panel = panels.begin; panel < panels.end; panel += group) {
+        int64_t k = 0;
+        do {
+          multiply(some, {panel, min64(panel + group, panels.end)}, k, min64(depth, g_.k - k));
+          k += depth;
+        } while (k < g_.k);
+      }
     }
   }
 
@@ -33,77 +48,91 @@ class Part {
   const bf16* x(int64_t row) const { return static_cast<const bf16*>(g_.x) + row * g_.x_stride; }
   const bf16* panel_at(int64_t panel) const { return static_cast<const bf16*>(g_.w_packed) + panel * g_.k * kPanel; }
 
-  // What exceeds whole steps, padded with zeros.
-  void copy_ends(Range rows) {
-    if (whole_ == g_.k) return;
-    for (int64_t r = rows.begin; r < rows.end; ++r) {
-      bf16* end = ends_ + (r - rows.begin) * kEnd;
-      std::memset(end, 0, kEnd * sizeof(bf16));
-      std::memcpy(end, x(r) + whole_, static_cast<size_t>(g_.k - whole_) * sizeof(bf16));
+  // Elements [k, k + depth) of x with those of the panels: of one panel, where that is not all of k.
+  void multiply(Range rows, Range panels, int64_t k, int64_t depth) {
+    const int64_t padded = bf16_padded(depth), whole = min64(depth, whole_ - k);
+    for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+      const int64_t i = panel - panels.begin;
+      bf16_split_panel(panel_at(panel) + k * kPanel, depth, paired_ + i * padded * kPanel);
+      split_bias(bias_of(panel), g_.n - panel * kPanel, biases_ + i * kPanel);
+    }
+    const bool begins = k == 0, ends = k + depth == g_.k;
+    // What is paired next lies behind.
+    const bf16* ahead = panel_at(panels.end - 1) + (k + depth) * kPanel;
+    const bf16* const enough = ahead + min64((panels.end - panels.begin) * depth * kPanel, end_ - ahead);
+    for (int64_t row = rows.begin; row < rows.end; row += kBf16Tile) {
+      const int count = static_cast<int>(min64(kBf16Tile, rows.end - row));
+      if (whole < depth) copy_ends(row, count, depth - whole);
+      float* const sums = begins && ends ? sums_ : sums_ + (row - rows.begin) * kPanel;
+      for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+        const int64_t i = panel - panels.begin;
+        Bf16Args a = {};
+        a.init = begins ? biases_ + i * kPanel : sums;
+        a.init_stride = begins ? 0 : kPanel;
+        a.sums = sums;
+        a.sums_stride = kPanel;
+        a.paired = paired_ + i * padded * kPanel;
+        if (whole > 0 || depth == 0) {
+          a.rows = x(row) + k;
+          a.stride = g_.x_stride;
+          a.k = bf16_padded(whole);
+          a.ahead = ahead < enough ? ahead : nullptr;
+          unit_.multiply(count, a);
+          ahead += a.k / kBf16Step * kBf16Ahead;
+          a.init = sums;
+          a.init_stride = kPanel;
+          a.paired += whole * kPanel;
+        }
+        if (whole < depth) {
+          a.rows = ends_;
+          a.stride = a.k = kEnd;
+          a.ahead = nullptr;
+          unit_.multiply(count, a);
+        }
+        if (ends) end_tile(row, count, panel, sums);
+      }
     }
   }
 
-  void multiply(Range rows, int64_t panel) {
-    panel_bias(advance(g_.bias, panel * kPanel, g_.dtype), g_.dtype, g_.n - panel * kPanel, bias_);
-    const bool together = g_.k <= kDepth && whole_ == g_.k;
-    int64_t k = 0;
-    do {
-      const bool ending = k == whole_;
-      const int64_t depth = ending ? g_.k - k : min64(kDepth, whole_ - k);
-      bf16_pair_panel(panel_at(panel) + k * kPanel, kPanel, kPanel, depth, paired_);
-      const bool last = k + depth >= g_.k;
-      // The next piece lies behind this one.
-      const bf16 *ahead = panel_at(panel) + (k + depth) * kPanel, *const enough = ahead + depth * kPanel;
-      for (int64_t row = rows.begin; row < rows.end; row += kBf16Tile) {
-        const int count = static_cast<int>(min64(kBf16Tile, rows.end - row));
-        float* sums = together ? sums_ : sums_ + (row - rows.begin) * kPanel;
-        Bf16Args a = {};
-        a.rows = ending ? ends_ + (row - rows.begin) * kEnd : x(row) + k;
-        a.stride = ending ? kEnd : g_.x_stride;
-        a.k = bf16_padded(depth);
-        a.paired = paired_;
-        a.init = k == 0 ? bias_ : sums;
-        a.init_stride = k == 0 ? 0 : kPanel;
-        a.sums = sums;
-        a.sums_stride = kPanel;
-        a.ahead = ahead < enough ? ahead : nullptr;
-        unit_.multiply(count, a);
-        ahead += a.k / kBf16Step * kBf16Ahead;
-        if (last) end_tile(row, count, panel, sums);
-      }
-      k += depth;
-    } while (k < g_.k);
+  // What exceeds whole steps, padded with zeros.
+  void copy_ends(int64_t row, int count, int64_t columns) {
+    for (int r = 0; r < count; ++r) copy_padded(x(row + r) + whole_, columns, kEnd, ends_ + r * kEnd);
   }
 
   void few(Range rows, Range panels) {
     const int64_t all = rows.end - rows.begin, tiles = ceil_div(all, kBf16FewRows);
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      panel_bias(advance(g_.bias, panel * kPanel, g_.dtype), g_.dtype, g_.n - panel * kPanel, bias_);
+      split_bias(bias_of(panel), g_.n - panel * kPanel, biases_);
       for (int64_t tile = 0; tile < tiles; ++tile) {
         const Range some = share(all, tile, tiles);
         const int64_t row = rows.begin + some.begin;
         const int count = static_cast<int>(some.end - some.begin);
-        bf16_few_rows(count, x(row), g_.x_stride, g_.k, panel_at(panel), bias_, sums_);
+        bf16_few_rows(count, x(row), g_.x_stride, g_.k, panel_at(panel), biases_, sums_);
         end_tile(row, count, panel, sums_);
       }
     }
   }
 
+  const bf16* bias_of(int64_t panel) const {
+    return g_.bias == nullptr ? nullptr : static_cast<const bf16*>(g_.bias) + panel * kPanel;
+  }
+
   void end_tile(int64_t row, int count, int64_t panel, const float* sums) {
     const int64_t column = panel * kPanel;
-    finish(sums, kPanel, count, min64(kPanel, g_.n - column), y_dtype_,
-           advance(g_.residual, row * g_.residual_stride + column, g_.dtype), g_.residual_stride, g_.act,
-           advance(g_.y, row * g_.y_stride + column, y_dtype_), g_.y_stride);
+    const void* residual = advance(g_.residual, row * g_.residual_stride + column, g_.dtype);
+    finish_split(sums, count, min64(kPanel, g_.n - column), static_cast<const bf16*>(residual), g_.residual_stride,
+                 g_.act, y_dtype_, advance(g_.y, row * g_.y_stride + column, y_dtype_), g_.y_stride);
   }
 
   const LinearArgs& g_;
   const DType y_dtype_;
-  const int64_t whole_;  // of k: what is read where it lies
+  const int64_t whole_;        // of k: what is read where it lies
+  const bf16* end_ = nullptr;  // of the panels of this part
   Bf16Unit unit_;
-  alignas(64) float bias_[kPanel];
+  alignas(64) float biases_[kMostPanels * kPanel];
   alignas(64) bf16 paired_[kDepth * kPanel];
-  alignas(64) bf16 ends_[kBlockRows * kEnd];
-  alignas(64) float sums_[kBlockRows * kPanel];
+  alignas(64) bf16 ends_[kBf16Tile * kEnd];
+  alignas(64) float sums_[kSumRows * kPanel];
 };
 
 }  // namespace

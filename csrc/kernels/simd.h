@@ -290,6 +290,33 @@ AOTPACK_INLINE vf vgelu_tanh(vf x) {
   return 0.5f * x * (1.0f + vtanh(0.79788456080286536f * (x + 0.044715f * (x * x * x))));
 }
 
+// body.operator()<kAct>() for the activation `act`.
+template <class Body>
+inline void with_act(Act act, const Body& body) {
+  switch (act) {
+    case Act::none:
+      return body.template operator()<Act::none>();
+    case Act::relu:
+      return body.template operator()<Act::relu>();
+    case Act::gelu:
+      return body.template operator()<Act::gelu>();
+    case Act::gelu_tanh:
+      return body.template operator()<Act::gelu_tanh>();
+    case Act::silu:
+      return body.template operator()<Act::silu>();
+    case Act::sigmoid:
+      return body.template operator()<Act::sigmoid>();
+    case Act::tanh:
+      return body.template operator()<Act::tanh>();
+    case Act::hardswish:
+      return body.template operator()<Act::hardswish>();
+    case Act::relu6:
+      return body.template operator()<Act::relu6>();
+    case Act::hardsigmoid:
+      return body.template operator()<Act::hardsigmoid>();
+  }
+}
+
 template <Act act>
 AOTPACK_INLINE vf apply(vf x) {
   const vf zero = vset(0.0f), six = vset(6.0f);
