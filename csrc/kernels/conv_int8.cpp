@@ -1,11 +1,12 @@
-// Bytes of a window are multiplied where they lie, in a copy of x that has its padding around it; x itself serves where
-// it needs neither padding nor a change of sign. A tile is a few output pixels, whose bytes are broadcast in fours, by
-// one or two panels of output channels.
+// Dense and grouped convolutions. Bytes of a window are multiplied where they lie, in a copy of x that has its padding
+// around it; x itself serves where it needs neither padding nor a change of sign. A tile is a few output pixels, whose
+// bytes are broadcast in fours, by one or two panels of output channels.
 #include "conv_int8.h"
 
 #include <array>
 #include <utility>
 
+#include "conv_int8_depthwise.h"
 #include "conv_int8_tiles.h"
 #include "int8_dot.h"
 #include "int8_requantize.h"
@@ -25,7 +26,7 @@ constexpr int kRows = 3;
 constexpr int64_t kSlack = 64;  // bytes that a vector may read beyond the end
 
 struct Plan {
-  bool depthwise, copied, weight_zeros;
+  bool copied, weight_zeros;
   bool tiles;  // AMX's
   int64_t cg, og, panels, columns, pixels, taps;
   Int8Runs runs;
@@ -41,7 +42,6 @@ struct Plan {
 
 Plan plan_of(const Int8ConvArgs& a, void* scratch) {
   Plan p{};
-  p.depthwise = int8_depthwise(a.c, a.oc, a.groups);
   p.weight_zeros = a.weight_zero != nullptr;
   p.cg = a.c / a.groups;
   p.og = a.oc / a.groups;
@@ -56,12 +56,12 @@ Plan plan_of(const Int8ConvArgs& a, void* scratch) {
     padding |= a.before[d] != 0 || a.after[d] != 0;
   }
   // Fours and vectors read beyond the end of a run, and so of x, where they do not divide it.
-  p.copied = padding || a.x_signed || (p.depthwise ? a.c % kWidth : p.runs.run % 4) != 0;
+  p.copied = padding || a.x_signed || p.runs.run % 4 != 0;
   Scratch from(scratch);
   p.copy = from.take<uint8_t>(p.copied ? a.n * p.padded[0] * p.padded[1] * p.padded[2] * a.c + kSlack : 0);
-  p.tap_offsets = from.take<int64_t>(round_up(p.taps, 4));
-  p.ones = from.take<uint8_t>(p.depthwise ? 0 : p.runs.outer * p.runs.steps() * 4);
-  p.tiles = !a.plain && !p.depthwise && int8_tiles_pay(p.pixels) && int8_tiles_work();
+  p.tap_offsets = from.take<int64_t>(p.taps);
+  p.ones = from.take<uint8_t>(p.runs.outer * p.runs.steps() * 4);
+  p.tiles = !a.plain && int8_tiles_pay(p.pixels) && int8_tiles_work();
   p.tile_scratch =
       from.take<char>(p.tiles ? static_cast<int64_t>(int8_tiles_scratch_bytes(p.tile_work(), a.num_threads)) : 0);
   p.bytes = from.bytes();
@@ -93,7 +93,7 @@ void copy_row(const Int8ConvArgs& a, const Plan& p, int64_t row) {
 
 // Where the taps, or the runs of taps, of a window lie.
 void lay_taps(const Int8ConvArgs& a, const Plan& p, const Int8Source& x) {
-  const int64_t across = p.depthwise ? a.kernel[2] : p.runs.outer / (a.kernel[0] * a.kernel[1]);
+  const int64_t across = p.runs.outer / (a.kernel[0] * a.kernel[1]);
   int64_t* to = p.tap_offsets;
   for (int64_t d = 0; d < a.kernel[0]; ++d) {
     for (int64_t h = 0; h < a.kernel[1]; ++h) {
@@ -102,8 +102,7 @@ void lay_taps(const Int8ConvArgs& a, const Plan& p, const Int8Source& x) {
       }
     }
   }
-  for (int64_t t = p.taps; p.depthwise && t < round_up(p.taps, 4); ++t) *to++ = -1;
-  if (p.depthwise || !p.weight_zeros) return;
+  if (!p.weight_zeros) return;
   for (int64_t t = 0; t < p.runs.outer; ++t) {
     for (int64_t i = 0; i < p.runs.steps() * 4; ++i) p.ones[t * p.runs.steps() * 4 + i] = i < p.runs.run ? 1 : 0;
   }
@@ -223,53 +222,6 @@ void dense(const Int8ConvArgs& a, const Plan& p, const Int8Source& x, int thread
   }
 }
 
-// A vector of channels of one window: four taps in each lane.
-template <bool fused, bool zeros>
-AOTPACK_INLINE vi depthwise_sums(const Int8ConvArgs& a, const Plan& p, const uint8_t* window, int64_t c) {
-  using Dot = Int8Dot<fused>;
-  typedef uint8_t bytes __attribute__((vector_size(kWidth)));
-  const auto load_bytes = [](const uint8_t* at) {
-    bytes x;
-    std::memcpy(&x, at, sizeof x);
-    return __builtin_convertvector(x, vu);
-  };
-  vi sum = load_lanes(a.init + c), counted{};
-  const int8_t* w = a.w_packed + c * 4;
-  for (int64_t t = 0; t < p.taps; t += 4, w += p.columns * 4) {
-    const int64_t* at = p.tap_offsets + t;
-    vu four = load_bytes(window + at[0]);
-    if (at[1] >= 0) four |= load_bytes(window + at[1]) << 8;
-    if (at[2] >= 0) four |= load_bytes(window + at[2]) << 16;
-    if (at[3] >= 0) four |= load_bytes(window + at[3]) << 24;
-    const auto x = Dot::unsigned_four(reinterpret_cast<vi>(four));
-    sum = Dot::add(sum, x, Dot::signed_four(load_lanes(w)));
-    if constexpr (zeros) counted = Dot::add(counted, x, Dot::signed_four(vi{} + 0x01010101));
-  }
-  if constexpr (zeros) {
-    const vu zero = reinterpret_cast<vu>(load_lanes(a.weight_zero + c));
-    sum = reinterpret_cast<vi>(reinterpret_cast<vu>(sum) - reinterpret_cast<vu>(counted) * zero);
-  }
-  return sum;
-}
-
-template <bool fused, bool zeros>
-void depthwise(const Int8ConvArgs& a, const Plan& p, const Int8Source& x, int thread, int threads) {
-  constexpr int64_t kBlock = 256;
-  alignas(64) int32_t sums[kBlock];
-  const Range pixels = share(p.pixels, thread, threads);
-  Int8Windows windows(a, x, pixels.begin);
-  for (int64_t pixel = pixels.begin; pixel < pixels.end; ++pixel) {
-    const uint8_t* window = windows.next();
-    for (int64_t first = 0; first < a.c; first += kBlock) {
-      const int64_t columns = min64(kBlock, a.c - first);
-      for (int64_t c = 0; c < columns; c += kWidth) {
-        store_lanes(sums + c, depthwise_sums<fused, zeros>(a, p, window + first + c, first + c));
-      }
-      requantize(a, {sums, kBlock, 1, pixel, first, first, columns});
-    }
-  }
-}
-
 template <bool fused, bool zeros>
 void run(const Int8ConvArgs& a) {
   const Plan p = plan_of(a, a.scratch);
@@ -292,18 +244,20 @@ void run(const Int8ConvArgs& a) {
       team_barrier(threads);
     }
     if (p.tiles) return int8_tiles(a, p.tile_work(), x, thread, threads, p.tile_scratch);
-    p.depthwise ? depthwise<fused, zeros>(a, p, x, thread, threads) : dense<fused, zeros>(a, p, x, thread, threads);
+    dense<fused, zeros>(a, p, x, thread, threads);
   });
 }
 
 }  // namespace
 
 size_t conv_int8_scratch_bytes(const Int8ConvArgs& args) {
+  if (int8_depthwise(args.c, args.oc, args.groups)) return conv_int8_depthwise_scratch_bytes(args);
   return plan_of(args, reinterpret_cast<void*>(uintptr_t{64})).bytes;
 }
 
 void conv_int8(const Int8ConvArgs& args) {
   if (args.n * args.out[0] * args.out[1] * args.out[2] * args.oc <= 0) return;
+  if (int8_depthwise(args.c, args.oc, args.groups)) return conv_int8_depthwise(args);
   const bool zeros = args.weight_zero != nullptr;
 #if defined(__AVX512BW__)
   if (!args.plain && has_int8_dot()) return zeros ? run<true, true>(args) : run<true, false>(args);

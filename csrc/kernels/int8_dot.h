@@ -6,6 +6,9 @@
 #if defined(__AVX512BW__)
 #include <cpuid.h>
 #endif
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace aotpack::kernels {
 
@@ -25,65 +28,74 @@ AOTPACK_INLINE vi broadcast_four(const uint8_t* p) {
 #define AOTPACK_INT8_PAIRS 1
 #endif
 
+// Products of pairs of halves, added, for each width of vectors that the target has.
 #if defined(__AVX512BW__)
-AOTPACK_INLINE vi multiply_pairs(vi a, vi b) {
-  return reinterpret_cast<vi>(_mm512_madd_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+template <class V>
+  requires(sizeof(V) == 64)
+AOTPACK_INLINE V multiply_pairs(V a, V b) {
+  return reinterpret_cast<V>(_mm512_madd_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 }
-#elif defined(__AVX2__)
-AOTPACK_INLINE vi multiply_pairs(vi a, vi b) {
-  return reinterpret_cast<vi>(_mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#endif
+#if defined(__AVX2__)
+template <class V>
+  requires(sizeof(V) == 32)
+AOTPACK_INLINE V multiply_pairs(V a, V b) {
+  return reinterpret_cast<V>(_mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
 }
-#elif defined(AOTPACK_INT8_PAIRS)
-AOTPACK_INLINE vi multiply_pairs(vi a, vi b) {
-  return reinterpret_cast<vi>(__builtin_ia32_pmaddwd128(reinterpret_cast<short __attribute__((vector_size(16)))>(a),
-                                                        reinterpret_cast<short __attribute__((vector_size(16)))>(b)));
+#endif
+#if defined(AOTPACK_INT8_PAIRS)
+template <class V>
+  requires(sizeof(V) == 16)
+AOTPACK_INLINE V multiply_pairs(V a, V b) {
+  return reinterpret_cast<V>(_mm_madd_epi16(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
 }
 #endif
 
 // Without the instruction. Bytes are widened to 16 bits, the even and the odd ones apart: products of unsigned with
 // signed bytes in pairs would saturate.
-template <bool fused>
+template <bool fused, class V = vi>
 struct Int8Dot {
+  typedef uint32_t Unsigned __attribute__((vector_size(sizeof(V))));
 #if defined(AOTPACK_INT8_PAIRS)
-  using halves = int16_t __attribute__((vector_size(sizeof(vi))));
+  typedef int16_t halves __attribute__((vector_size(sizeof(V))));
   struct Four {
-    vi even, odd;
+    V even, odd;
   };
-  static AOTPACK_INLINE Four unsigned_four(vi bytes) {
-    return {bytes & 0x00ff00ff, reinterpret_cast<vi>(reinterpret_cast<vu>(bytes) >> 8) & 0x00ff00ff};
+  static AOTPACK_INLINE Four unsigned_four(V bytes) {
+    return {bytes & 0x00ff00ff, reinterpret_cast<V>(reinterpret_cast<Unsigned>(bytes) >> 8) & 0x00ff00ff};
   }
-  static AOTPACK_INLINE Four signed_four(vi bytes) {
+  static AOTPACK_INLINE Four signed_four(V bytes) {
     const halves pairs = reinterpret_cast<halves>(bytes);
-    return {reinterpret_cast<vi>((pairs << 8) >> 8), reinterpret_cast<vi>(pairs >> 8)};
+    return {reinterpret_cast<V>((pairs << 8) >> 8), reinterpret_cast<V>(pairs >> 8)};
   }
-  static AOTPACK_INLINE vi add(vi sum, const Four& x, const Four& w) {
+  static AOTPACK_INLINE V add(V sum, const Four& x, const Four& w) {
     return sum + (multiply_pairs(x.even, w.even) + multiply_pairs(x.odd, w.odd));
   }
 #else
   struct Four {
-    vi each[4];
+    V each[4];
   };
-  static AOTPACK_INLINE Four unsigned_four(vi bytes) {
-    const vu bits = reinterpret_cast<vu>(bytes);
-    return {{reinterpret_cast<vi>(bits & 0xffu), reinterpret_cast<vi>((bits >> 8) & 0xffu),
-             reinterpret_cast<vi>((bits >> 16) & 0xffu), reinterpret_cast<vi>(bits >> 24)}};
+  static AOTPACK_INLINE Four unsigned_four(V bytes) {
+    const Unsigned bits = reinterpret_cast<Unsigned>(bytes);
+    return {{reinterpret_cast<V>(bits & 0xffu), reinterpret_cast<V>((bits >> 8) & 0xffu),
+             reinterpret_cast<V>((bits >> 16) & 0xffu), reinterpret_cast<V>(bits >> 24)}};
   }
-  static AOTPACK_INLINE Four signed_four(vi bytes) {
+  static AOTPACK_INLINE Four signed_four(V bytes) {
     return {{(bytes << 24) >> 24, (bytes << 16) >> 24, (bytes << 8) >> 24, bytes >> 24}};
   }
-  static AOTPACK_INLINE vi add(vi sum, const Four& x, const Four& w) {
+  static AOTPACK_INLINE V add(V sum, const Four& x, const Four& w) {
     return sum + (x.each[0] * w.each[0] + x.each[1] * w.each[1]) + (x.each[2] * w.each[2] + x.each[3] * w.each[3]);
   }
 #endif
 };
 
 #if defined(__AVX512BW__)
-template <>
-struct Int8Dot<true> {
-  using Four = vi;
-  static AOTPACK_INLINE vi unsigned_four(vi bytes) { return bytes; }
-  static AOTPACK_INLINE vi signed_four(vi bytes) { return bytes; }
-  static AOTPACK_INLINE vi add(vi sum, vi x, vi w) {
+template <class V>
+struct Int8Dot<true, V> {
+  using Four = V;
+  static AOTPACK_INLINE V unsigned_four(V bytes) { return bytes; }
+  static AOTPACK_INLINE V signed_four(V bytes) { return bytes; }
+  static AOTPACK_INLINE V add(V sum, V x, V w) {
     // Not through an intrinsic: the target at large does not have it, the processor was asked.
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
     return sum;

@@ -53,14 +53,18 @@ Weights make_weights(const Case& test) {
   const bool depthwise = int8_depthwise(s.c, s.oc, s.groups);
   const Int8Runs runs = int8_runs(cg, s.groups, s.kernel.data(), s.dilation.data());
   const int64_t columns = int8_columns(s.c, s.oc, s.groups), steps = runs.outer * runs.steps();
-  w.packed.assign(static_cast<size_t>(depthwise ? ceil_div(taps, 4) * columns * 4 : columns * steps * 4), 0);
+  const Int8DepthwiseFours fours = int8_depthwise_fours(s.kernel.data());
+  const int64_t copies = s.kernel[2] == 3 ? 2 : 1;
+  w.packed.assign(static_cast<size_t>(depthwise ? copies * fours.count * columns * 4 : columns * steps * 4), 0);
   for (int64_t o = 0; o < s.oc; ++o) {
     for (int64_t i = 0; i < cg; ++i) {
       for (int64_t t = 0; t < taps; ++t) {
         const int value = w.dense[static_cast<size_t>((o * cg + i) * taps + t)];
         int64_t at;
         if (depthwise) {
-          at = (t / 4 * columns + o) * 4 + t % 4;
+          at = (t / fours.taps * columns + int8_depthwise_column(o)) * 4 + t % fours.taps;
+          if (copies == 2)
+            w.packed[static_cast<size_t>(at + fours.count * columns * 4 + 1)] = static_cast<int8_t>(value);
         } else {
           const int64_t merged = taps / runs.outer;  // taps of a run
           const int64_t outer = t / merged, inside = t % merged * cg + i, panels = ceil_div(og, kPanel);
@@ -75,7 +79,7 @@ Weights make_weights(const Case& test) {
 }
 
 int64_t column_of(const Shape& s, int64_t o) {
-  if (int8_depthwise(s.c, s.oc, s.groups)) return o;
+  if (int8_depthwise(s.c, s.oc, s.groups)) return int8_depthwise_column(o);
   const int64_t og = s.oc / s.groups;
   return o / og * round_up(og, kPanel) + o % og;
 }
@@ -229,6 +233,15 @@ const Shape kShapes[] = {
     {1, 64, 64, 64, {1, 9, 9}, {1, 5, 5}, {1, 2, 2}, {0, 2, 2}, {1, 1, 1}},
     {1, 32, 32, 32, {1, 7, 7}, {1, 2, 2}, {1, 1, 1}, {0, 0, 0}, {1, 2, 2}},
     {1, 300, 300, 300, {1, 4, 3}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {2, 112, 112, 112, {1, 6, 9}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {1, 96, 96, 96, {1, 9, 10}, {1, 3, 3}, {1, 2, 2}, {0, 1, 0}, {1, 1, 1}, {0, 0, 1}},
+    {3, 5, 5, 5, {1, 7, 8}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {1, 47, 47, 47, {1, 6, 13}, {1, 5, 3}, {1, 1, 1}, {0, 4, 2}, {1, 2, 1}, {0, 1, 3}},
+    {1, 40, 40, 40, {1, 11, 6}, {1, 3, 5}, {1, 1, 1}, {0, 1, 2}, {1, 1, 1}},
+    {1, 80, 80, 80, {1, 13, 2}, {1, 3, 3}, {1, 1, 1}, {0, 2, 2}, {1, 2, 2}},
+    {1, 31, 31, 31, {4, 5, 6}, {2, 3, 3}, {1, 2, 1}, {1, 1, 1}, {2, 1, 1}},
+    {1, 64, 64, 64, {1, 5, 3}, {1, 3, 3}, {1, 1, 1}, {0, 1, 0}, {1, 1, 1}},
+    {1, 33, 33, 33, {1, 1, 40}, {1, 1, 7}, {1, 1, 3}, {0, 0, 9}, {1, 1, 1}},
     {1, 4, 8, 1, {3, 4, 5}, {2, 3, 3}, {1, 1, 1}, {1, 0, 1}, {1, 1, 1}},
     {3, 8, 12, 1, {1, 1, 1}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
     {1, 8, 12, 1, {1, 2, 2}, {1, 1, 1}, {1, 3, 3}, {0, 2, 2}, {1, 1, 1}},

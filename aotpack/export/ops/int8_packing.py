@@ -11,6 +11,7 @@ import torch
 from aotpack.export.ops.weight_packing import PANEL
 
 _FOUR = 4
+_BLOCK = 64
 
 
 @dataclass(frozen=True)
@@ -44,25 +45,36 @@ class Runs:
 
     @property
     def panels(self) -> int:
-        """Of a group, or of all channels if each is for itself."""
-        return -(-(self.groups if self.depthwise else self.outputs) // PANEL)
+        """Of a group."""
+        return -(-self.outputs // PANEL)
 
     @property
     def columns(self) -> int:
-        return self.panels * PANEL * (1 if self.depthwise else self.groups)
+        if self.depthwise:
+            return -(-self.groups // _BLOCK) * _BLOCK
+        return self.panels * PANEL * self.groups
 
     def by_column(self, values: torch.Tensor) -> torch.Tensor:
         """Values of output channels as the kernel reads them: [oc] into [columns], with zeros between groups."""
         if self.depthwise:
-            return torch.nn.functional.pad(values, (0, self.columns - self.groups))
+            return interleaved(torch.nn.functional.pad(values, (0, self.columns - self.groups)))
         rows = values.reshape(self.groups, self.outputs)
         return torch.nn.functional.pad(rows, (0, self.panels * PANEL - self.outputs)).reshape(-1)
 
     def own_columns(self, channels: torch.Tensor) -> torch.Tensor:
         """The inverse of `by_column`, for each row of [rows, columns]."""
         if self.depthwise:
-            return channels[:, : self.groups]
+            return torch.stack([separated(row) for row in channels])[:, : self.groups]
         return channels.reshape(channels.shape[0], self.groups, -1)[..., : self.outputs].reshape(channels.shape[0], -1)
+
+
+def interleaved(channels: torch.Tensor) -> torch.Tensor:
+    """Channels [columns, ...] of a depthwise convolution in the order of the kernel's vectors."""
+    return channels.reshape(-1, 4, 4, 4, *channels.shape[1:]).transpose(1, 2).reshape(channels.shape)
+
+
+# Its inverse is the same exchange.
+separated = interleaved
 
 
 def pack(weight: torch.Tensor, runs: Runs) -> torch.Tensor:
@@ -73,15 +85,20 @@ def pack(weight: torch.Tensor, runs: Runs) -> torch.Tensor:
         runs: of the convolution.
 
     Returns:
-        [ceil(taps/4), columns, 4] for depthwise, else [groups, panels, outer * ceil(run/4), 32, 4].
+        [fours, columns, 4] for depthwise, else [groups, panels, outer * ceil(run/4), 32, 4].
     """
     taps = math.prod(runs.kernel)
     if runs.depthwise:
-        fours = -(-taps // _FOUR)
+        each = _taps_of_four(runs)
+        fours = -(-taps // each)
         rows = torch.nn.functional.pad(
-            weight.reshape(runs.groups, taps), (0, fours * _FOUR - taps, 0, runs.columns - runs.groups)
-        )
-        return rows.reshape(runs.columns, fours, _FOUR).transpose(0, 1).contiguous()
+            weight.reshape(runs.groups, taps), (0, fours * each - taps, 0, runs.columns - runs.groups)
+        ).reshape(runs.columns, fours, each)
+        if each == _FOUR:
+            return interleaved(rows).transpose(0, 1).contiguous()
+        # For a pixel and the next one, which share four taps.
+        both = [torch.nn.functional.pad(rows, side) for side in ((0, 1), (1, 0))]
+        return interleaved(torch.cat(both, 1)).transpose(0, 1).contiguous()
     steps = -(-runs.run // _FOUR)
     # Inputs innermost: as the bytes of a window lie.
     inner = weight.reshape(runs.groups, runs.outputs, runs.inputs, taps).transpose(2, 3)
@@ -91,12 +108,19 @@ def pack(weight: torch.Tensor, runs: Runs) -> torch.Tensor:
     return split.transpose(2, 3).contiguous()
 
 
+def _taps_of_four(runs: Runs) -> int:
+    """Three taps along the width are a four of their own."""
+    return 3 if runs.kernel[-1] == 3 else _FOUR
+
+
 def unpack(packed: torch.Tensor, runs: Runs) -> torch.Tensor:
     """The inverse of `pack`, in double: [oc, cg, *kernel]."""
     wide = packed.to(torch.float64)
     taps = math.prod(runs.kernel)
     if runs.depthwise:
-        return wide.transpose(0, 1).reshape(runs.columns, -1)[: runs.groups, :taps].reshape(-1, 1, *runs.kernel)
+        each = _taps_of_four(runs)
+        fours = separated(wide.transpose(0, 1))[: runs.groups, : -(-taps // each), :each]
+        return fours.reshape(runs.groups, -1)[:, :taps].reshape(-1, 1, *runs.kernel)
     rows = wide.transpose(2, 3).reshape(runs.groups, runs.panels * PANEL, runs.outer, -1)
     rows = rows[:, : runs.outputs, :, : runs.run].reshape(runs.groups * runs.outputs, taps, runs.inputs)
     return rows.transpose(1, 2).reshape(-1, runs.inputs, *runs.kernel)
