@@ -23,6 +23,7 @@ constexpr int kRows = 4;
 #else
 constexpr int kRows = 3;
 #endif
+constexpr int64_t kChunkBytes = 128 << 10;
 constexpr int64_t kSlack = 64;  // bytes that a vector may read beyond the end
 
 struct Plan {
@@ -117,11 +118,13 @@ struct TileArgs {
   const int32_t* init;
   const int32_t* weight_zero;
   const uint8_t* ones;
+  const Int8End* end;  // null: the result is floats
 };
 
-// sums[r][column] for `rows` windows and all columns of `panels` panels.
+// `rows` windows by all columns of `panels` panels; into s.sums, which `requantize` then reads, or, where it returns
+// true, from registers into the result.
 template <bool fused, bool zeros, int rows, int panels>
-void tile(const TileArgs& t, const uint8_t* const* windows, int32_t* sums) {
+bool tile(const Int8ConvArgs& a, const TileArgs& t, const uint8_t* const* windows, int32_t* sums, const Int8Sums& s) {
   using Dot = Int8Dot<fused>;
   using Four = typename Dot::Four;
   constexpr int kAll = kVectors * panels;
@@ -165,6 +168,21 @@ void tile(const TileArgs& t, const uint8_t* const* windows, int32_t* sums) {
         }
       }
     }
+    if constexpr (fused && !zeros && kAll <= 4) {
+      if (t.end != nullptr) {
+        const Int8End e = *t.end;
+        const int64_t at = s.pixel * a.oc + s.channel, next = a.oc, column = s.column;
+        const detail::Columns columns(s.columns);
+        if (e.residual != nullptr) {
+          AOTPACK_UNROLL
+          for (int r = 0; r < rows; ++r) requantize_bytes<true, kAll>(e, sum[r], column, at + r * next, columns);
+        } else {
+          AOTPACK_UNROLL
+          for (int r = 0; r < rows; ++r) requantize_bytes<false, kAll>(e, sum[r], column, at + r * next, columns);
+        }
+        return true;
+      }
+    }
     AOTPACK_UNROLL
     for (int v = 0; v < kAtOnce; ++v) {
       vi zero{};
@@ -178,9 +196,10 @@ void tile(const TileArgs& t, const uint8_t* const* windows, int32_t* sums) {
       }
     }
   }
+  return false;
 }
 
-using Tile = void (*)(const TileArgs&, const uint8_t* const*, int32_t*);
+using Tile = bool (*)(const Int8ConvArgs&, const TileArgs&, const uint8_t* const*, int32_t*, const Int8Sums&);
 template <bool fused, bool zeros, int panels, int... row>
 constexpr std::array<Tile, sizeof...(row)> tiles(std::integer_sequence<int, row...>) {
   return {tile<fused, zeros, row + 1, panels>...};
@@ -194,30 +213,43 @@ void dense(const Int8ConvArgs& a, const Plan& p, const Int8Source& x, int thread
   static constexpr std::array<Tile, kRows> kTiles[2] = {tiles<fused, zeros, 1>(kRowNumbers),
                                                         tiles<fused, zeros, kWide>(kRowNumbers)};
   const int64_t steps = p.runs.outer * p.runs.steps();
-  TileArgs t{p.tap_offsets, p.runs.outer, p.runs.steps(), nullptr, steps * kPanel * 4, nullptr, nullptr, p.ones};
+  TileArgs t{p.tap_offsets, p.runs.outer, p.runs.steps(), nullptr, steps * kPanel * 4,
+             nullptr,       nullptr,      p.ones,         nullptr};
+  const Int8End end(a);
+  if (a.result != Int8Result::f32) t.end = &end;
   const int64_t per_group = ceil_div(p.panels, kWide), row_tiles = ceil_div(p.pixels, kRows);
   const Rectangle mine = share_grid(row_tiles, a.groups * per_group, static_cast<double>(steps * 4 * kRows),
                                     static_cast<double>(steps * kPanel * 4 * kWide), thread, threads);
   alignas(64) int32_t sums[kRows * kPanel * kWide];
-  for (int64_t block = mine.columns.begin; block < mine.columns.end; ++block) {
-    const int64_t group = block / per_group, panel = block % per_group * kWide;
-    const int panels = p.panels - panel < kWide ? 1 : kWide;
-    const int64_t column = (group * p.panels + panel) * kPanel, channel = group * p.og + panel * kPanel;
-    t.w = a.w_packed + column * steps * 4;
-    t.init = a.init + column;
-    t.weight_zero = zeros ? a.weight_zero + column : nullptr;
-    // As even as possible: a tile of one row waits for each product.
-    const Range pixels{share(p.pixels, mine.rows.begin, row_tiles).begin,
-                       mine.rows.end > mine.rows.begin ? share(p.pixels, mine.rows.end - 1, row_tiles).end : 0};
-    Int8Windows windows(a, x, pixels.begin);
-    for (int64_t each = mine.rows.begin; each < mine.rows.end; ++each) {
-      const Range range = share(p.pixels, each, row_tiles);
-      const int rows = static_cast<int>(range.end - range.begin);
-      const uint8_t* at[kRows];
-      for (int r = 0; r < rows; ++r) at[r] = windows.next() + group * p.cg;
-      kTiles[panels - 1][static_cast<size_t>(rows - 1)](t, at, sums);
-      requantize(a, {sums, panels * kPanel, rows, range.begin, channel, column,
-                     min64(panels * kPanel, p.og - panel * kPanel)});
+  // As even as possible: a tile of one row waits for each product.
+  const int64_t fewest = p.pixels / row_tiles, larger = p.pixels % row_tiles;
+  // So many tiles at a time that what they read and write stays in the cache over all columns, which write parts of the
+  // same lines; but for weights so large that these would have to be fetched again and again.
+  const int64_t weight_bytes = p.columns * steps * 4, row_bytes = kRows * (a.c * a.stride[2] + 2 * a.oc);
+  const int64_t some = max64(max64(kChunkBytes, 2 * weight_bytes) / row_bytes, 1);
+  for (int64_t first = mine.rows.begin; first < mine.rows.end; first += some) {
+    const int64_t last = min64(first + some, mine.rows.end);
+    for (int64_t block = mine.columns.begin; block < mine.columns.end; ++block) {
+      const int64_t group = block / per_group, panel = block % per_group * kWide;
+      const int panels = p.panels - panel < kWide ? 1 : kWide;
+      const int64_t column = (group * p.panels + panel) * kPanel, channel = group * p.og + panel * kPanel;
+      t.w = a.w_packed + column * steps * 4;
+      t.init = a.init + column;
+      t.weight_zero = zeros ? a.weight_zero + column : nullptr;
+      Int8Sums s{sums,
+                 panels * kPanel,
+                 0,
+                 first * fewest + min64(first, larger),
+                 channel,
+                 column,
+                 min64(panels * kPanel, p.og - panel * kPanel)};
+      Int8Windows windows(a, x, s.pixel);
+      for (int64_t each = first; each < last; ++each, s.pixel += s.rows) {
+        s.rows = static_cast<int>(fewest + (each < larger ? 1 : 0));
+        const uint8_t* at[kRows];
+        for (int r = 0; r < s.rows; ++r) at[r] = windows.next() + group * p.cg;
+        if (!kTiles[panels - 1][static_cast<size_t>(s.rows - 1)](a, t, at, sums, s)) requantize(a, s);
+      }
     }
   }
 }

@@ -217,20 +217,35 @@ void finish_other(const Work& k, const Channels<size>& c, typename ByteLanes<siz
   std::memcpy(static_cast<float*>(a.y) + at, natural, sizeof(float) * static_cast<size_t>(c.count));
 }
 
-template <int size>
-AOTPACK_INLINE void finish(const Work& k, const Channels<size>& c, const typename ByteLanes<size>::words (&sums)[4],
-                           int64_t pixel) {
+// Windows side by side, of which the first `pixels` count.
+template <int most, int size>
+AOTPACK_INLINE void finish(const Work& k, const Channels<size>& c,
+                           const typename ByteLanes<size>::words (&sums)[most][4], int64_t pixel, int64_t pixels) {
   using Floats = typename ByteLanes<size>::floats;
   const Int8ConvArgs& a = k.a;
-  const int64_t column = c.column(), at = pixel * a.c + c.first;
-  Floats v[4];
+  // Copies: what is written to y might else change them.
+  const int64_t column = c.column(), at = pixel * a.c + c.first, next = a.c;
+  const ByteRange range = k.range;
+  const uint8_t sign = k.sign;
+  uint8_t* const y = static_cast<uint8_t*>(a.y) + at;
+  const bool bytes_alone = k.bytes_alone;
+  Floats v[most][4];
   AOTPACK_UNROLL
   for (int i = 0; i < 4; ++i) {
-    v[i] = __builtin_convertvector(sums[i], Floats) * load_as<Floats>(a.factor + column + 16 * i) +
-           load_as<Floats>(a.offset + column + 16 * i);
+    const auto factor = load_as<Floats>(a.factor + column + 16 * i),
+               offset = load_as<Floats>(a.offset + column + 16 * i);
+    AOTPACK_UNROLL
+    for (int p = 0; p < most; ++p) v[p][i] = __builtin_convertvector(sums[p][i], Floats) * factor + offset;
   }
-  if (!k.bytes_alone) return finish_other<size>(k, c, v, at);
-  c.store(static_cast<uint8_t*>(a.y) + at, bytes_from<size>(v, k.range) ^ k.sign);
+  AOTPACK_UNROLL
+  for (int p = 0; p < most; ++p) {
+    if (p >= pixels) return;
+    if (bytes_alone) {
+      c.store(y + p * next, bytes_from<size>(v[p], range) ^ sign);
+    } else {
+      finish_other<size>(k, c, v[p], at + p * next);
+    }
+  }
 }
 
 // One window.
@@ -240,9 +255,9 @@ AOTPACK_INLINE void window(const Work& k, const uint8_t* const* at, const Channe
   using Dot = Int8Dot<fused, Words>;
   const uint8_t sign = flip ? k.x_sign : 0;
   const int64_t column = c.column();
-  Words sums[4], counted[4] = {};
+  Words sums[1][4], counted[4] = {};
   AOTPACK_UNROLL
-  for (int v = 0; v < 4; ++v) sums[v] = load_as<Words>(k.a.init + column + 16 * v);
+  for (int v = 0; v < 4; ++v) sums[0][v] = load_as<Words>(k.a.init + column + 16 * v);
   const int8_t* w = k.a.w_packed + column * 4;
   for (int64_t t = 0; t < k.fours; ++t, at += 4, w += k.columns * 4) {
     const auto low = pairs_of<size>(c.load(at[0]) ^ sign, c.load(at[1]) ^ sign);
@@ -252,7 +267,7 @@ AOTPACK_INLINE void window(const Work& k, const uint8_t* const* at, const Channe
     AOTPACK_UNROLL
     for (int v = 0; v < 4; ++v) {
       const auto x = Dot::unsigned_four(fours[v]);
-      sums[v] = Dot::add(sums[v], x, Dot::signed_four(load_as<Words>(w + 64 * v)));
+      sums[0][v] = Dot::add(sums[0][v], x, Dot::signed_four(load_as<Words>(w + 64 * v)));
       if constexpr (zeros) {
         const int64_t some = min64(k.per_four, k.taps - t * k.per_four);
         const Words one = static_cast<int32_t>(0x01010101u >> (8 * (4 - some))) - Words{};
@@ -264,11 +279,11 @@ AOTPACK_INLINE void window(const Work& k, const uint8_t* const* at, const Channe
     using Unsigned = typename ByteLanes<size>::unsigned_words;
     for (int v = 0; v < 4; ++v) {
       const auto zero = load_as<Unsigned>(k.a.weight_zero + column + 16 * v);
-      sums[v] =
-          reinterpret_cast<Words>(reinterpret_cast<Unsigned>(sums[v]) - reinterpret_cast<Unsigned>(counted[v]) * zero);
+      sums[0][v] = reinterpret_cast<Words>(reinterpret_cast<Unsigned>(sums[0][v]) -
+                                           reinterpret_cast<Unsigned>(counted[v]) * zero);
     }
   }
-  finish<size>(k, c, sums, pixel);
+  finish<1, size>(k, c, sums, pixel, 1);
 }
 
 // Up to four windows, from four taps for each two of them.
@@ -303,10 +318,7 @@ AOTPACK_INLINE void strip(const Work& k, const uint8_t* const* at, const Channel
       sums[3][v] = Dot::add(sums[3][v], right[v], next);
     }
   }
-  AOTPACK_UNROLL
-  for (int p = 0; p < kStripPixels; ++p) {
-    if (p < pixels) finish<size>(k, c, sums[p], pixel + p);
-  }
+  finish<kStripPixels, size>(k, c, sums, pixel, pixels);
 }
 
 template <bool fused, bool zeros, bool flip, int size>

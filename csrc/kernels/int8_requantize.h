@@ -2,7 +2,7 @@
 #pragma once
 
 #include "conv_int8.h"
-#include "int8_dot.h"
+#include "int8_lanes.h"
 
 namespace aotpack::kernels {
 
@@ -15,65 +15,178 @@ struct Int8Sums {
   int64_t pixel, channel, column, columns;
 };
 
+// What is done to sums. A copy of its own, for what is written to y might else change it.
+struct Int8End {
+  const float* factor;
+  const float* offset;
+  const uint8_t* residual;
+  uint8_t* y;
+  float low, high, keep, gain, residual_zero;
+  bool round_first, residual_signed;
+  ByteRange range;  // of results that are bytes
+  uint8_t sign;     // turns unsigned into signed ones, or is 0
+
+  explicit Int8End(const Int8ConvArgs& a)
+      : factor(a.factor),
+        offset(a.offset),
+        residual(static_cast<const uint8_t*>(a.residual)),
+        y(static_cast<uint8_t*>(a.y)),
+        low(a.low),
+        high(a.high),
+        keep(a.keep),
+        gain(a.gain),
+        residual_zero(a.residual_zero),
+        round_first(a.round_first),
+        residual_signed(a.residual_signed),
+        sign(a.result == Int8Result::s8 ? 0x80 : 0) {
+    const int zero = a.y_zero + sign;
+    const float least = residual == nullptr ? a.low : a.low_after;
+    // Limits of floats may be infinite.
+    range = {residual == nullptr ? a.high : a.high_after, zero,
+             a.result == Int8Result::f32 ? 0 : static_cast<int>(least) + zero};
+  }
+};
+
 namespace detail {
+inline constexpr int kColumns = 4 * kWidth;  // that become bytes at once
 typedef uint8_t byte_lanes __attribute__((vector_size(kWidth)));
+using Quads = ByteLanes<kColumns>;
 
 // For |x| < 2^22: pushes the fraction out of the mantissa, to the nearest, ties to even.
-inline constexpr float kShifter = 12582912.0f;
-AOTPACK_INLINE vi rounded(vf x) { return reinterpret_cast<vi>(reinterpret_cast<vu>(x + kShifter) - 0x4b400000u); }
+AOTPACK_INLINE vf rounded(vf x) { return (x + 12582912.0f) - 12582912.0f; }
 
-template <bool residual, bool bytes>
-AOTPACK_INLINE void requantize_vector(const Int8ConvArgs& a, const int32_t* sums, vf factor, vf offset, int64_t at,
-                                      int64_t count) {
-  vf v = __builtin_convertvector(load_lanes(sums), vf) * factor + offset;
-  v = at_most(at_least(v, vset(a.low)), vset(a.high));
-  if constexpr (residual) {
-    if (a.round_first) v = __builtin_convertvector(rounded(v), vf);
-    byte_lanes other{};
-    const uint8_t* from = static_cast<const uint8_t*>(a.residual) + at;
-    if (count >= kWidth) {
-      std::memcpy(&other, from, sizeof other);
-    } else {
-      std::memcpy(&other, from, static_cast<size_t>(count));
-    }
-    vi wide = __builtin_convertvector(other, vi);
-    if (a.residual_signed) wide = (wide ^ 0x80) - 0x80;
-    v = v * vset(a.keep) + (__builtin_convertvector(wide, vf) - a.residual_zero) * vset(a.gain);
-    v = at_most(at_least(v, vset(a.low_after)), vset(a.high_after));
-  }
-  if constexpr (bytes) {
-    const byte_lanes y = __builtin_convertvector(rounded(v) + a.y_zero, byte_lanes);
-    uint8_t* to = static_cast<uint8_t*>(a.y) + at;
-    if (count >= kWidth) {
-      std::memcpy(to, &y, sizeof y);
-    } else {
-      std::memcpy(to, &y, static_cast<size_t>(count));
-    }
-  } else {
-    float* to = static_cast<float*>(a.y) + at;
-    count >= kWidth ? store(to, v) : store_partial(to, v, static_cast<int>(count));
-  }
+AOTPACK_INLINE vi widened(byte_lanes x) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<vi>(_mm512_maskz_cvtepu8_epi32(0xffff, reinterpret_cast<__m128i>(x)));
+#else
+  return __builtin_convertvector(x, vi);
+#endif
 }
 
-template <bool residual, bool bytes>
-void requantize_all(const Int8ConvArgs& a, const Int8Sums& s) {
+// Bytes of four vectors of lanes, side by side, from the order in which bytes_from has them.
+AOTPACK_INLINE Quads::bytes in_order(Quads::bytes x) {
+#if defined(__AVX512F__)
+  const vi words = reinterpret_cast<vi>(x);
+  return reinterpret_cast<Quads::bytes>(
+      __builtin_shufflevector(words, words, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+#elif defined(__AVX__)
+  const vi words = reinterpret_cast<vi>(x);
+  return reinterpret_cast<Quads::bytes>(__builtin_shufflevector(words, words, 0, 4, 1, 5, 2, 6, 3, 7));
+#else
+  return x;
+#endif
+}
+
+// The first columns of four vectors; what is beyond is not touched in memory.
+class Columns {
+ public:
+#if defined(__AVX512BW__)
+  explicit Columns(int64_t count) : count_(count), mask_(count >= 64 ? ~uint64_t{0} : ~(~uint64_t{0} << count)) {}
+  byte_lanes load(const uint8_t* from, int vector) const {
+    return reinterpret_cast<byte_lanes>(
+        _mm_maskz_loadu_epi8(static_cast<__mmask16>(mask_ >> (16 * vector)), from + 16 * vector));
+  }
+  void store(uint8_t* to, Quads::bytes x) const {
+    if (count_ >= 64) return static_cast<void>(std::memcpy(to, &x, 64));
+    _mm512_mask_storeu_epi8(to, mask_, reinterpret_cast<__m512i>(x));
+  }
+
+ private:
+  int64_t count_;
+  uint64_t mask_;
+#else
+  explicit Columns(int64_t count) : count_(count) {}
+  byte_lanes load(const uint8_t* from, int vector) const {
+    const int64_t count = count_ - vector * kWidth;
+    from += vector * kWidth;
+    if (count >= kWidth) return load_as<byte_lanes>(from);
+    byte_lanes x{};
+    if (count > 0) std::memcpy(&x, from, static_cast<size_t>(count));
+    return x;
+  }
+  void store(uint8_t* to, Quads::bytes x) const {
+    if (count_ >= kColumns) return static_cast<void>(std::memcpy(to, &x, sizeof x));
+    std::memcpy(to, &x, static_cast<size_t>(count_));
+  }
+
+ private:
+  int64_t count_;
+#endif
+};
+
+// A vector before it is rounded.
+template <bool residual>
+AOTPACK_INLINE vf scaled(const Int8End& e, vi sums, vf factor, vf offset, byte_lanes other) {
+  vf v = __builtin_convertvector(sums, vf) * factor + offset;
+  if constexpr (residual) {
+    v = at_most(at_least(v, vset(e.low)), vset(e.high));
+    if (e.round_first) v = rounded(v);
+    vi wide = widened(other);
+    if (e.residual_signed) wide = (wide ^ 0x80) - 0x80;
+    v = v * vset(e.keep) + (__builtin_convertvector(wide, vf) - e.residual_zero) * vset(e.gain);
+  }
+  return v;
+}
+
+template <bool residual>
+void requantize_floats(const Int8ConvArgs& a, const Int8Sums& s) {
+  const Int8End e(a);
+  const vf low = vset(residual ? a.low_after : a.low), high = vset(residual ? a.high_after : a.high);
   for (int64_t c = 0; c < s.columns; c += kWidth) {
     const vf factor = load(a.factor + s.column + c), offset = load(a.offset + s.column + c);
+    const Columns columns(s.columns - c);
     for (int r = 0; r < s.rows; ++r) {
-      requantize_vector<residual, bytes>(a, s.sums + r * s.stride + c, factor, offset,
-                                         (s.pixel + r) * a.oc + s.channel + c, s.columns - c);
+      const int64_t at = (s.pixel + r) * a.oc + s.channel + c, count = s.columns - c;
+      byte_lanes other{};
+      if constexpr (residual) other = columns.load(e.residual + at, 0);
+      vf v = scaled<residual>(e, load_lanes(s.sums + r * s.stride + c), factor, offset, other);
+      v = at_most(at_least(v, low), high);
+      float* to = static_cast<float*>(a.y) + at;
+      count >= kWidth ? store(to, v) : store_partial(to, v, static_cast<int>(count));
+    }
+  }
+}
+}  // namespace detail
+
+// Up to four vectors of sums of one pixel, side by side, whose first column is packed at `column`; `at` is where
+// `columns` of them go in y.
+template <bool residual, int vectors>
+AOTPACK_INLINE void requantize_bytes(const Int8End& e, const vi (&sums)[vectors], int64_t column, int64_t at,
+                                     const detail::Columns& columns) {
+  using namespace detail;
+  vf v[4] = {};
+  AOTPACK_UNROLL
+  for (int i = 0; i < vectors; ++i) {
+    byte_lanes other{};
+    if constexpr (residual) other = columns.load(e.residual + at, i);
+    v[i] =
+        scaled<residual>(e, sums[i], load(e.factor + column + i * kWidth), load(e.offset + column + i * kWidth), other);
+  }
+  columns.store(e.y + at, in_order(bytes_from<kColumns>(v, e.range)) ^ e.sign);
+}
+
+namespace detail {
+template <bool residual, int vectors>
+void requantize_rows(const Int8ConvArgs& a, const Int8Sums& s) {
+  const Int8End e(a);
+  for (int64_t c = 0; c < s.columns; c += vectors * kWidth) {
+    const Columns columns(s.columns - c);
+    for (int r = 0; r < s.rows; ++r) {
+      vi sums[vectors];
+      for (int i = 0; i < vectors; ++i) sums[i] = load_lanes(s.sums + r * s.stride + c + i * kWidth);
+      requantize_bytes<residual, vectors>(e, sums, s.column + c, (s.pixel + r) * a.oc + s.channel + c, columns);
     }
   }
 }
 }  // namespace detail
 
 inline void requantize(const Int8ConvArgs& a, const Int8Sums& s) {
+  constexpr int kPart = static_cast<int>(kPanel) / kWidth < 4 ? static_cast<int>(kPanel) / kWidth : 4;
   const bool residual = a.residual != nullptr;
   if (a.result == Int8Result::f32) {
-    residual ? detail::requantize_all<true, false>(a, s) : detail::requantize_all<false, false>(a, s);
-  } else {
-    residual ? detail::requantize_all<true, true>(a, s) : detail::requantize_all<false, true>(a, s);
+    return residual ? detail::requantize_floats<true>(a, s) : detail::requantize_floats<false>(a, s);
   }
+  residual ? detail::requantize_rows<true, kPart>(a, s) : detail::requantize_rows<false, kPart>(a, s);
 }
 
 }  // namespace aotpack::kernels
