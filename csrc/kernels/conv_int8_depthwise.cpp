@@ -31,24 +31,41 @@ struct Tap {
 };
 
 struct Buffers {
-  const uint8_t** pointers;  // of a thread, as the next three
+  Tap* taps;
+  char* threads;  // each thread's own
+  size_t each, bytes;
+};
+int64_t kernel_rows(const Int8ConvArgs& a) { return a.kernel[0] * a.kernel[1]; }
+int64_t most_taps(const Int8ConvArgs& a) {
+  return max64(round_up(kernel_rows(a) * a.kernel[2], 4), kernel_rows(a) * kStripTaps);
+}
+
+// Pointers change all the time: what another thread prefetches must not be near.
+constexpr size_t kApart = 4096;
+
+struct ThreadBuffers {
+  const uint8_t** pointers;
   int64_t* steps;
   const uint8_t** rows;
   uint8_t* fill;
-  Tap* taps;
-  int64_t most_taps, kernel_rows;
   size_t bytes;
+
+  ThreadBuffers(const Int8ConvArgs& a, void* scratch) {
+    Scratch from(scratch);
+    pointers = from.take<const uint8_t*>(most_taps(a));
+    steps = from.take<int64_t>(most_taps(a));
+    rows = from.take<const uint8_t*>(kernel_rows(a));
+    fill = from.take<uint8_t>(round_up(a.c, kBlock));
+    bytes = from.bytes() + kApart;
+  }
 };
+
 Buffers carve(const Int8ConvArgs& a, void* scratch, int64_t threads) {
   Buffers b;
   Scratch from(scratch);
-  b.kernel_rows = a.kernel[0] * a.kernel[1];
-  b.most_taps = max64(round_up(b.kernel_rows * a.kernel[2], 4), b.kernel_rows * kStripTaps);
-  b.taps = from.take<Tap>(b.most_taps);
-  b.pointers = from.take<const uint8_t*>(b.most_taps * threads);
-  b.steps = from.take<int64_t>(b.most_taps * threads);
-  b.rows = from.take<const uint8_t*>(b.kernel_rows * threads);
-  b.fill = from.take<uint8_t>(round_up(a.c, kBlock) * threads);
+  b.taps = from.take<Tap>(most_taps(a));
+  b.each = ThreadBuffers(a, reinterpret_cast<void*>(uintptr_t{64})).bytes;
+  b.threads = from.take<char>(static_cast<int64_t>(b.each) * threads);
   b.bytes = from.bytes();
   return b;
 }
@@ -72,13 +89,8 @@ struct Work {
 // Where the windows of an output row lie.
 class Windows {
  public:
-  Windows(const Work& k, const Buffers& b, int thread)
-      : k_(k),
-        taps_(b.taps),
-        at_(b.pointers + b.most_taps * thread),
-        steps_(b.steps + b.most_taps * thread),
-        rows_(b.rows + b.kernel_rows * thread),
-        fill_(b.fill + round_up(k.a.c, kBlock) * thread) {
+  Windows(const Work& k, const Buffers& b, const ThreadBuffers& own)
+      : k_(k), taps_(b.taps), at_(own.pointers), steps_(own.steps), rows_(own.rows), fill_(own.fill) {
     const int fill = (k.a.x_signed ? k.a.x_zero ^ 0x80 : k.a.x_zero) & 0xff;
     std::memset(fill_, fill, static_cast<size_t>(k.a.c));
   }
@@ -87,7 +99,7 @@ class Windows {
     const Int8ConvArgs& a = k_.a;
     const int64_t h = row % a.out[1] * a.stride[1] - a.before[1];
     const int64_t d = row / a.out[1] % a.out[0] * a.stride[0] - a.before[0], n = row / a.out[1] / a.out[0];
-    for (int64_t i = 0; i < a.kernel[0] * a.kernel[1]; ++i) {
+    for (int64_t i = 0; i < kernel_rows(a); ++i) {
       const int64_t y = h + i % a.kernel[1] * a.dilation[1], z = d + i / a.kernel[1] * a.dilation[0];
       const bool inside = y >= 0 && y < a.in[1] && z >= 0 && z < a.in[0];
       rows_[i] =
@@ -338,7 +350,7 @@ void run(const Work& k, const Buffers& b, int thread, int threads) {
                                     static_cast<double>(k.fours * kBlock), thread, threads);
   const int64_t begin = mine.columns.begin * kBlock, end = min64(mine.columns.end * kBlock, a.c);
   if (begin >= end) return;
-  Windows windows(k, b, thread);
+  Windows windows(k, b, ThreadBuffers(a, b.threads + b.each * static_cast<size_t>(thread)));
   for (int64_t row = mine.rows.begin; row < mine.rows.end; ++row) {
     windows.begin_row(row);
     for (int64_t w = 0; w < a.out[2]; w += k.pixels) {
