@@ -22,7 +22,10 @@ def build(module: Any, args: tuple[Any, ...], directory: Path) -> Path:
 def timed_build(module: Any, args: tuple[Any, ...], directory: Path) -> tuple[Path, dict[str, float]]:
     """The archive, and the seconds of each phase."""
     began = time.perf_counter()
-    from aotpack.export import aot_export, build_archive, from_onnx
+    from aotpack.export import aot_export, build_archive
+
+    if isinstance(module, Path):
+        from aotpack.export import from_onnx
 
     imported = time.perf_counter()
     path = directory / "model.aotpack"

@@ -30,6 +30,11 @@ from aotpack.export.tracing.quiet import torch_quiet
 # their casts in place.
 _REGIONS = (torch.ops.higher_order.wrap_with_autocast, torch.ops.higher_order.wrap_with_set_grad_enabled)
 
+_DROPOUT = tuple(
+    getattr(torch.ops.aten, name).default
+    for name in ("dropout_", "alpha_dropout_", "feature_dropout_", "feature_alpha_dropout_")
+)
+
 
 @captures_mended()
 def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.fx.GraphModule]:
@@ -41,6 +46,7 @@ def functional_graph(exported: ExportedProgram) -> tuple[ExportedProgram, torch.
     graph_module = _flat(exported)
     inline_nested_regions(graph_module)
     _refuse_unseen_writes(graph_module)
+    _drop_idle_dropout(graph_module)
     _replace_private_writes(graph_module)
     if any(map(_needs_second_trace, all_nodes(graph_module))):
         with (
@@ -120,6 +126,16 @@ def _opens_subclass(node: torch.fx.Node) -> bool:
     has these tensors as parameters, and no others.
     """
     return str(node.target).startswith("export.access_subclass_inner_tensor")
+
+
+def _drop_idle_dropout(graph_module: torch.fx.GraphModule) -> None:
+    """Outside of training, dropout in place writes nothing and returns its input, whatever else is a view of that."""
+    for target in _DROPOUT:
+        for node in graph_module.graph.find_nodes(op="call_function", target=target):
+            value, *_, training = node.args
+            if training is False:
+                node.replace_all_uses_with(value)
+                graph_module.graph.erase_node(node)
 
 
 def _replace_private_writes(graph_module: torch.fx.GraphModule) -> None:

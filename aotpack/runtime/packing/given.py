@@ -26,7 +26,8 @@ def match(weights: Weights, files: SafetensorsSet) -> dict[int, str]:
             problems.append(problem)
         elif tensor.constant is not None:
             first = chosen.setdefault(tensor.constant, tensor.name)
-            if files.bytes(first) != files.bytes(tensor.name):
+            # Most tensors are not tied: none is read for nothing.
+            if first != tensor.name and files.bytes(first) != files.bytes(tensor.name):
                 problems.append(f"{first!r} and {tensor.name!r} are one tensor of the model, but differ")
     named = {tensor.constant for tensor in weights.tensors if tensor.name in given}
     for tensor in weights.tensors:
