@@ -52,6 +52,8 @@ class BuildCache:
         self.root, self.folder = open_folder(folder)
         self._found: set[str] = set()
         self._made: set[str] = set()
+        # Keys of what a build would have used, and did without.
+        self.missed: set[str] = set()
         (self.folder / "locks").mkdir(mode=0o700, exist_ok=True)
         (self.folder / "tmp").mkdir(mode=0o700, exist_ok=True)
         sweep(self.folder / "tmp")

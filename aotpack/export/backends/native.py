@@ -18,7 +18,7 @@ from aotpack.building.objects import Made
 from aotpack.building.temporary import private_folder
 from aotpack.building.waiting import WaitingCompiler
 from aotpack.errors import CompileError
-from aotpack.export.backends.precompiled import Precompiled, compiled_by, include_flags
+from aotpack.export.backends.precompiled import Precompiled, compiled_by, include_flags, missed
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ def _compile_with_header(
 ) -> None:
     include = include_flags(unit.header, cache) if unit.header is not None else ()
     if unit.header is not None and unit.text is not None and not include:
+        missed(unit.header, cache)
         content = compiled_by(waiting, unit.header, unit.name, unit.text)
         if content is not None:
             output.write_bytes(content)

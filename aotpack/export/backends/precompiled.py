@@ -2,9 +2,10 @@
 most kernels.
 
 They only save time: an object is the same without, as long as the header has nothing that a source does not include
-itself (c10's element types, say, bring a constructor of iostream's along). So no build waits for them. The first
-with a compiler and target leaves a note in the build cache; the next makes them in the background. Each takes 50 to
-150 MB there. As long as they are missing, compilers read the headers while code is generated, and wait for it.
+itself (c10's element types, say, bring a constructor of iostream's along). So no build waits for them. To precompile
+one takes three times as long as to read it, and 50 to 150 MB in the build cache. Builds that compile a source without
+one leave a note there; once two have, the next makes it in the background. So who builds the same code again does not
+pay for it. As long as they are missing, compilers read the headers while code is generated, and wait for it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from aotpack.building.temporary import private_folder
 from aotpack.building.waiting import WaitingCompiler
 from aotpack.errors import BuildError
 
-_HEADER, _COMPILED, _NOTE = ".h", ".h.gch", ".wanted"
+_HEADER, _COMPILED = ".h", ".h.gch"
+# Notes of the first build that had to do without, and of the second.
+_MISSED, _WANTED = ".missed", ".wanted"
 
 
 @dataclass(frozen=True)
@@ -88,13 +91,18 @@ def in_background() -> Iterator[Executor]:
 
 
 def compile_ahead(headers: Iterable[Precompiled], cache: BuildCache, compiler: Compiler, pool: Executor) -> None:
-    """Leaves a note of each header, or compiles it in `pool` where an earlier build has left one."""
+    """Compiles those headers in `pool` that two builds have missed."""
     for header in headers:
-        if cache.find(header.key, _NOTE) is None:
-            cache.aside(header.key, _NOTE, Path.touch)
-        else:
+        if cache.find(header.key, _WANTED) is not None:
             # There, comparing the header with its hash delays nothing.
             pool.submit(_compile, header, cache, compiler)
+
+
+def missed(header: Precompiled, cache: BuildCache) -> None:
+    """Leaves a note that a build, whose cache this is, compiles sources without the header."""
+    if header.key not in cache.missed:
+        cache.missed.add(header.key)
+        cache.aside(header.key, _MISSED if cache.find(header.key, _MISSED) is None else _WANTED, Path.touch)
 
 
 def _compile(header: Precompiled, cache: BuildCache, compiler: Compiler) -> None:

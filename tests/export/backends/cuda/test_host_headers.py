@@ -51,9 +51,12 @@ def test_the_same_object_with_and_without(tmp_path: Path, monkeypatch: pytest.Mo
     assert not any("-include" in command for command in commands)
 
     warm = BuildCache(tmp_path / "warm")
+    header = host_header(target, COMPILER)
+    assert header is not None
     for _ in range(2):
-        with ThreadPoolExecutor(1) as pool:
-            precompiled.compile_ahead([host_header(target, COMPILER)], warm, COMPILER, pool)
+        precompiled.missed(header, BuildCache(warm.root))
+    with ThreadPoolExecutor(1) as pool:
+        precompiled.compile_ahead([header], warm, COMPILER, pool)
     found, commands = compiled(module, warm, monkeypatch)
     assert len(commands) == 1 and "-include" in commands[0], "compiled once, with the header"
     assert found == expected
