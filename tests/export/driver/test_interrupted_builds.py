@@ -97,7 +97,8 @@ def test_a_damaged_cache_changes_no_archive(tmp_path: Path) -> None:
     program = aot_export(torch.nn.Sequential(torch.nn.LayerNorm(8), torch.nn.Softmax(-1)), (torch.randn(4, 8),))
     build_archive(program, tmp_path / "first.aotpack", options=options)
     entries = sorted(path for path in folder.glob("*/??/*") if path.suffix in (".o", ".so"))
-    assert len(entries) > 3
+    # Those of the generated code, and the module: our own may come with the package.
+    assert len(entries) >= 3
     for i, path in enumerate(entries):
         content = bytearray(path.read_bytes())
         content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
