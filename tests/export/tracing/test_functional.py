@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -17,9 +19,9 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[ExportedProgram]:
     found: list[ExportedProgram] = []
     run = ExportedProgram.run_decompositions
 
-    def noting(self: ExportedProgram, *args: object) -> ExportedProgram:
+    def noting(self: ExportedProgram, *args: Any) -> Any:
         found.append(self)
-        return run(self, *args)  # type: ignore[arg-type]
+        return run(self, *args)
 
     monkeypatch.setattr(ExportedProgram, "run_decompositions", noting)
     return found

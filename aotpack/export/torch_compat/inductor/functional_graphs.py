@@ -104,18 +104,28 @@ def _is_plain(node: torch.fx.Node) -> bool:
     if node.op != "call_function":
         return node.op in ("placeholder", "get_attr", "output")
     if isinstance(node.target, OpOverload):
-        return _is_plain_operator(node.target)
+        return _is_plain_operator(node.target) and not _selects(node)
     return not isinstance(node.target, torch._ops.OperatorBase)
 
 
 def _is_plain_operator(target: OpOverload) -> bool:
     if target.namespace not in _NAMESPACES or operator_schema(target).is_mutable:
         return False
-    if torch.Tag.data_dependent_output in target.tags or torch.Tag.dynamic_output_shape in target.tags:
+    if torch.Tag.data_dependent_output in target.tags:
         return False
     known = custom_definition(target.name())
     # Those of Triton become launches of their kernels in functionalization alone.
     return known is None or not known.is_triton_op
+
+
+def _selects(node: torch.fx.Node) -> bool:
+    """Whether the data says how much a call returns. Of indexing, only masks do."""
+    if torch.Tag.dynamic_output_shape not in node.target.tags:  # type: ignore[union-attr]
+        return False
+    if node.target is not torch.ops.aten.index.Tensor:
+        return True
+    indices = [index.meta.get("val") for index in node.args[1] if isinstance(index, torch.fx.Node)]  # type: ignore[union-attr]
+    return not all(isinstance(i, torch.Tensor) and i.dtype in (torch.int64, torch.int32) for i in indices)
 
 
 class _Decomposing(torch.fx.Interpreter):

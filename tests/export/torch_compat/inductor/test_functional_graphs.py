@@ -76,6 +76,24 @@ def test_the_same_calls_as_autograd_records(dynamic: bool) -> None:
         torch.testing.assert_close(result, expected)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_indexing_by_numbers(dynamic: bool) -> None:
+    def model(x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+        # The second reads what a decomposition returns.
+        return x[:, i, None] + 1, F.layer_norm(x, (16,))[i[:, None], i[None, :4]]
+
+    x, i = torch.randn(5, 6, 16), torch.tensor([3, 0, 1, 4])
+    program = aot_export(model, (x, i), dynamic_shapes=({0: Dim("rows", min=5, max=64)}, None) if dynamic else None)
+    found = traced(program)
+    assert found is not None
+    assert calls(found) == calls(through_autograd(program))
+    arguments = ([x.shape[0]] if dynamic else []) + [x, i]
+    for result, expected in zip(
+        found(*arguments[-len(found.graph.find_nodes(op="placeholder")) :]), model(x, i), strict=True
+    ):
+        torch.testing.assert_close(result, expected)
+
+
 def test_places_in_the_model_survive() -> None:
     found = traced(aot_export(Block().eval(), (torch.randn(2, 6, 16),)))
     assert found is not None
@@ -124,6 +142,7 @@ def _as_many_places(x: Tensor, y: Tensor) -> Tensor:
         pytest.param(lambda x: x.nonzero(), (torch.ones(3),), id="sizes from data"),
         pytest.param(_as_many_places, (torch.ones(3), torch.ones(3)), id="sizes from data that a check equates"),
         pytest.param(lambda x: x * x.sum().item(), (torch.ones(3),), id="numbers from data"),
+        pytest.param(lambda x: x[x > 0], (torch.ones(3),), id="a mask"),
     ],
 )
 def test_other_graphs_go_through_autograd(model: Any, args: tuple[Tensor, ...]) -> None:
