@@ -464,7 +464,9 @@ int main(int argc, char** argv) {
   bench_peak();
   bench_int8_networks();
   for (const DType dtype : {DType::f32, DType::bf16}) {
+    bench_linear(dtype, 1024, 1024, 1024);
     bench_linear(dtype, 2048, 2048, 2048);
+    bench_linear(dtype, 4096, 768, 3072);
     bench_linear(dtype, 128, 768, 768);
     bench_linear(dtype, 128, 3072, 768, Act::gelu);
     bench_linear(dtype, 128, 768, 3072);
@@ -548,6 +550,7 @@ int main(int argc, char** argv) {
   for (const bool ta : {false, true}) {
     for (const bool tb : {false, true}) {
       bench_gemm(1, 512, 512, 512, ta, tb);
+      bench_gemm(1, 1024, 1024, 1024, ta, tb);
       bench_gemm(1, 2048, 2048, 2048, ta, tb);
       bench_gemm(12, 128, 128, 64, ta, tb);
       bench_gemm(64, 27, 27, 64, ta, tb);

@@ -2,21 +2,24 @@
 #pragma once
 
 #include "linear.h"
+#include "micro.h"
 
 namespace aotpack::kernels {
 
-inline constexpr int64_t kWholeDepth = 1024;       // of k: up to here sums stay in registers from beginning to end
-inline constexpr int64_t kPieceDepth = 768;        // otherwise k is cut into pieces of about this; each begins at zero
-inline constexpr int64_t kMostPanels = 32;         // that share a staged tile of rows, however the knobs stand
-inline constexpr int64_t kMaxPanels = 12;          // the same where they are not turned
-inline constexpr int64_t kPartialPanels = 8;       // the same where partial sums are kept on the stack
-inline constexpr int64_t kPanelBytes = 640 << 10;  // of B at a time, so that it stays in the second-level cache
-inline constexpr int64_t kReuse = 16;              // row tiles that go by before the next piece of k
+inline constexpr int64_t kWholeDepth = 1024;  // of k: up to here sums stay in registers from beginning to end
+inline constexpr int64_t kPieceDepth = 768;   // otherwise k is cut into pieces of about this; each begins at zero
+inline constexpr int64_t kMostPanels = 32;    // that share a staged tile of rows, however the knobs stand
+inline constexpr int64_t kMaxPanels = 12;     // the same where they are not turned
+inline constexpr int64_t kPartialPanels = 8;  // the same where partial sums are kept on the stack
+// Of B at a time. Where a tile has many rows, B may come out of the third-level cache, and x is copied less often.
+inline constexpr int64_t kPanelBytes = kMaxRows >= 12 ? 1280 << 10 : 640 << 10;
+inline constexpr int64_t kReuse = 16;  // row tiles that go by before the next piece of k
 
 // The knobs of linear.
 enum LinearKnob : int { kLinearDepth, kLinearPanels, kLinearGrid, kLinearStage, kLinearThreads };
 inline constexpr std::array<int64_t, 4> kLinearDepths = {256, 384, 512, kWholeDepth};
-inline constexpr std::array<int64_t, 4> kLinearPanelBytes = {128 << 10, 320 << 10, 1280 << 10, 2560 << 10};
+inline constexpr std::array<int64_t, 4> kLinearPanelBytes = {128 << 10, 320 << 10, (1920 << 10) - kPanelBytes,
+                                                             2560 << 10};
 
 struct LinearPlan {
   bool stage;      // rows are copied (and widened) before use
