@@ -11,9 +11,10 @@ pay for it. As long as they are missing, compilers read the headers while code i
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -110,13 +111,21 @@ def _compile(header: Precompiled, cache: BuildCache, compiler: Compiler) -> None
 
     def make(output: Path) -> None:
         with private_folder() as folder:
-            done = compiler.run([*header.flags, "-x", "c++-header", str(text), "-o", str(output)], cwd=folder)
+            done = _unhurried(compiler).run(
+                [*header.flags, "-x", "c++-header", str(text), "-o", str(output)], cwd=folder
+            )
         if done.returncode != 0:
             raise BuildError("the compiler does not precompile headers")
 
     # Nothing is lost but time.
     with contextlib.suppress(BuildError, OSError):
         cache.aside(header.key, _COMPILED, make)
+
+
+def _unhurried(compiler: Compiler) -> Compiler:
+    """The compiler at the lowest priority: the build that runs meanwhile is for its user, the header for later ones."""
+    nice = shutil.which("nice")
+    return compiler if nice is None else replace(compiler, path=nice, arguments=("-n", "19", *compiler.command))
 
 
 def _write(path: Path, line: str) -> None:
