@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -73,20 +74,35 @@ def ancestors(roots: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
 
 
 class Rewriter:
-    """A graph under change in one pass. New nodes carry fake tensors, as all nodes of a Program do."""
+    """A graph under change in one pass. New nodes carry fake tensors, as all nodes of a Program do.
+
+    The program's own graph stays as it is. It is copied when a pass asks for the graph, which those do not that find
+    none of their operators.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.graph_module = program.editable()
-        self.graph = self.graph_module.graph
         self.mode = fake_mode(program.graph_module)
         self.constants: dict[str, ConstantInfo] = {}
         self.originals: dict[str, torch.Tensor] = {}
         self.changes: list[Change] = []
         self.changed = 0
 
+    @cached_property
+    def graph_module(self) -> torch.fx.GraphModule:
+        """The copy, over the same tensors."""
+        return self.program.editable()
+
+    @property
+    def graph(self) -> torch.fx.Graph:
+        return self.graph_module.graph
+
     def nodes(self, *targets: Any) -> Iterator[torch.fx.Node]:
         """The calls of these operators, in order; the graph may change meanwhile."""
+        if "graph_module" not in vars(self):
+            known = self.program.graph
+            if not any(known.find_nodes(op="call_function", target=target, sort=False) for target in targets):
+                return
         for node in list(self.graph.nodes):
             if node.op == "call_function" and node.target in targets and not is_erased(node):
                 yield node
