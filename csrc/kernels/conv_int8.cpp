@@ -23,7 +23,7 @@ constexpr int kRows = 4;
 #else
 constexpr int kRows = 3;
 #endif
-constexpr int64_t kChunkBytes = 128 << 10;
+constexpr int64_t kNearBytes = 16 << 10, kChunkBytes = 128 << 10, kMostTiles = 64;
 constexpr int64_t kSlack = 64;  // bytes that a vector may read beyond the end
 
 struct Plan {
@@ -118,6 +118,7 @@ struct TileArgs {
   const int32_t* init;
   const int32_t* weight_zero;
   const uint8_t* ones;
+  int64_t begin;       // of the group's channels in a window
   const Int8End* end;  // null: the result is floats
 };
 
@@ -130,7 +131,7 @@ bool tile(const Int8ConvArgs& a, const TileArgs& t, const uint8_t* const* window
   constexpr int kAll = kVectors * panels;
   constexpr int kAtOnce = fused ? kAll : kAll < 2 ? kAll : 2;
   const uint8_t* x[rows];
-  for (int r = 0; r < rows; ++r) x[r] = windows[r];
+  for (int r = 0; r < rows; ++r) x[r] = windows[r] + t.begin;
   for (int first = 0; first < kAll; first += kAtOnce) {
     vi sum[rows][kAtOnce], ones[rows];
     AOTPACK_UNROLL
@@ -214,7 +215,7 @@ void dense(const Int8ConvArgs& a, const Plan& p, const Int8Source& x, int thread
                                                         tiles<fused, zeros, kWide>(kRowNumbers)};
   const int64_t steps = p.runs.outer * p.runs.steps();
   TileArgs t{p.tap_offsets, p.runs.outer, p.runs.steps(), nullptr, steps * kPanel * 4,
-             nullptr,       nullptr,      p.ones,         nullptr};
+             nullptr,       nullptr,      p.ones,         0,       nullptr};
   const Int8End end(a);
   if (a.result != Int8Result::f32) t.end = &end;
   const int64_t per_group = ceil_div(p.panels, kWide), row_tiles = ceil_div(p.pixels, kRows);
@@ -224,11 +225,16 @@ void dense(const Int8ConvArgs& a, const Plan& p, const Int8Source& x, int thread
   // As even as possible: a tile of one row waits for each product.
   const int64_t fewest = p.pixels / row_tiles, larger = p.pixels % row_tiles;
   // So many tiles at a time that what they read and write stays in the cache over all columns, which write parts of the
-  // same lines; but for weights so large that these would have to be fetched again and again.
-  const int64_t weight_bytes = p.columns * steps * 4, row_bytes = kRows * (a.c * a.stride[2] + 2 * a.oc);
-  const int64_t some = max64(max64(kChunkBytes, 2 * weight_bytes) / row_bytes, 1);
+  // same lines.
+  const int64_t weight_bytes = p.columns * steps * 4, tile_bytes = kRows * (a.c * a.stride[2] + 2 * a.oc);
+  const int64_t room = weight_bytes <= kNearBytes ? kNearBytes : kChunkBytes;
+  const int64_t some = min64(max64(room / tile_bytes, 1), kMostTiles);
+  const uint8_t* at[kMostTiles * kRows];
+  Int8Windows windows(a, x, mine.rows.begin * fewest + min64(mine.rows.begin, larger));
   for (int64_t first = mine.rows.begin; first < mine.rows.end; first += some) {
-    const int64_t last = min64(first + some, mine.rows.end);
+    const int64_t last = min64(first + some, mine.rows.end), pixel = first * fewest + min64(first, larger);
+    const int64_t pixels = last * fewest + min64(last, larger) - pixel;
+    for (int64_t i = 0; i < pixels; ++i) at[i] = windows.next();
     for (int64_t block = mine.columns.begin; block < mine.columns.end; ++block) {
       const int64_t group = block / per_group, panel = block % per_group * kWide;
       const int panels = p.panels - panel < kWide ? 1 : kWide;
@@ -236,19 +242,12 @@ void dense(const Int8ConvArgs& a, const Plan& p, const Int8Source& x, int thread
       t.w = a.w_packed + column * steps * 4;
       t.init = a.init + column;
       t.weight_zero = zeros ? a.weight_zero + column : nullptr;
-      Int8Sums s{sums,
-                 panels * kPanel,
-                 0,
-                 first * fewest + min64(first, larger),
-                 channel,
-                 column,
-                 min64(panels * kPanel, p.og - panel * kPanel)};
-      Int8Windows windows(a, x, s.pixel);
+      t.begin = group * p.cg;
+      Int8Sums s{sums, panels * kPanel, 0, pixel, channel, column, min64(panels * kPanel, p.og - panel * kPanel)};
       for (int64_t each = first; each < last; ++each, s.pixel += s.rows) {
         s.rows = static_cast<int>(fewest + (each < larger ? 1 : 0));
-        const uint8_t* at[kRows];
-        for (int r = 0; r < s.rows; ++r) at[r] = windows.next() + group * p.cg;
-        if (!kTiles[panels - 1][static_cast<size_t>(s.rows - 1)](a, t, at, sums, s)) requantize(a, s);
+        const Tile multiply = kTiles[panels - 1][static_cast<size_t>(s.rows - 1)];
+        if (!multiply(a, t, at + (s.pixel - pixel), sums, s)) requantize(a, s);
       }
     }
   }
