@@ -166,6 +166,31 @@ AOTPACK_INLINE void requantize_bytes(const Int8End& e, const vi (&sums)[vectors]
 }
 
 namespace detail {
+// Panels of two vectors, of which all columns count: two rows at a time.
+template <bool residual>
+void requantize_pairs(const Int8ConvArgs& a, const Int8Sums& s) {
+  const Int8End e(a);
+  const vf factor[2] = {load(a.factor + s.column), load(a.factor + s.column + kWidth)};
+  const vf offset[2] = {load(a.offset + s.column), load(a.offset + s.column + kWidth)};
+  const Columns columns(2 * kWidth);
+  const int64_t next = a.oc;
+  for (int r = 0; r < s.rows; r += 2) {
+    const int second = r + 1 < s.rows ? 1 : 0;  // or the same again
+    const int64_t at[2] = {(s.pixel + r) * next + s.channel, (s.pixel + r + second) * next + s.channel};
+    vf v[4];
+    AOTPACK_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      byte_lanes other{};
+      if constexpr (residual) other = columns.load(e.residual + at[i / 2], i % 2);
+      const int32_t* sums = s.sums + (r + i / 2 * second) * s.stride + i % 2 * kWidth;
+      v[i] = scaled<residual>(e, load_lanes(sums), factor[i % 2], offset[i % 2], other);
+    }
+    const auto y = in_order(bytes_from<kColumns>(v, e.range)) ^ e.sign;
+    std::memcpy(e.y + at[0], &y, 2 * kWidth);
+    std::memcpy(e.y + at[1], reinterpret_cast<const char*>(&y) + 2 * kWidth, 2 * kWidth);
+  }
+}
+
 template <bool residual, int vectors>
 void requantize_rows(const Int8ConvArgs& a, const Int8Sums& s) {
   const Int8End e(a);
@@ -185,6 +210,9 @@ inline void requantize(const Int8ConvArgs& a, const Int8Sums& s) {
   const bool residual = a.residual != nullptr;
   if (a.result == Int8Result::f32) {
     return residual ? detail::requantize_floats<true>(a, s) : detail::requantize_floats<false>(a, s);
+  }
+  if (kPart == 2 && s.columns == kPanel) {
+    return residual ? detail::requantize_pairs<true>(a, s) : detail::requantize_pairs<false>(a, s);
   }
   residual ? detail::requantize_rows<true, kPart>(a, s) : detail::requantize_rows<false, kPart>(a, s);
 }
