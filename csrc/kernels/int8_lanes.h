@@ -121,6 +121,11 @@ struct ByteRange {
   int zero, least;
 };
 
+// `least` for a whole limit in front of the zero point; 0 for one that is infinite, as floats have it, or no number.
+inline int least_byte(float limit, int zero) {
+  return limit >= static_cast<float>(-zero) && limit <= 255.0f ? static_cast<int>(limit) + zero : 0;
+}
+
 // Conversions of 32-bit lanes, saturating where there are instructions for it.
 template <int size>
 struct Narrow {

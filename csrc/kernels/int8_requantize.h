@@ -40,10 +40,8 @@ struct Int8End {
         residual_signed(a.residual_signed),
         sign(a.result == Int8Result::s8 ? 0x80 : 0) {
     const int zero = a.y_zero + sign;
-    const float least = residual == nullptr ? a.low : a.low_after;
-    // Limits of floats may be infinite.
     range = {residual == nullptr ? a.high : a.high_after, zero,
-             a.result == Int8Result::f32 ? 0 : static_cast<int>(least) + zero};
+             least_byte(residual == nullptr ? a.low : a.low_after, zero)};
   }
 };
 
