@@ -19,6 +19,7 @@ from aotpack.errors import CaptureError
 from aotpack.export.custom_ops.inlining import custom_operators_inlined, is_inlined
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.ir.regions import all_nodes
+from aotpack.export.ir.rewriter import bound_arguments
 from aotpack.export.symbolic_shapes.shape_env import lines_of_the_model, sizes_from_zero
 from aotpack.export.symbolic_shapes.symbolic_math import sym_functions_allowed
 from aotpack.export.torch_compat.older_torch import captures_mended
@@ -132,9 +133,9 @@ def _drop_idle_dropout(graph_module: torch.fx.GraphModule) -> None:
     """Outside of training, dropout in place writes nothing and returns its input, whatever else is a view of that."""
     for target in _DROPOUT:
         for node in graph_module.graph.find_nodes(op="call_function", target=target):
-            value, *_, training = node.args
-            if training is False:
-                node.replace_all_uses_with(value)
+            arguments = bound_arguments(node)
+            if arguments["train"] is False:
+                node.replace_all_uses_with(arguments["self"])
                 graph_module.graph.erase_node(node)
 
 

@@ -50,3 +50,14 @@ def test_dropout_in_place_outside_of_training(dropout: type[nn.Module], traces: 
 def test_dropout_in_place_in_training_is_traced_again(traces: list[ExportedProgram]) -> None:
     aot_export(nn.Sequential(nn.Linear(8, 8), nn.Flatten(), nn.Dropout(0.5, inplace=True)), (torch.randn(2, 4, 8),))
     assert traces
+
+
+def test_dropout_operators_by_keywords_outside_of_training(traces: list[ExportedProgram]) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.ops.aten.dropout_(x + 1, p=0.5, train=False) * 2
+
+    x = torch.randn(3, 4)
+    program = aot_export(Model(), (x,))
+    assert not traces
+    torch.testing.assert_close(program.graph_module(x), ((x + 1) * 2,))
