@@ -1,5 +1,7 @@
 #include "rnn.h"
 
+#include <array>
+
 #include "epilogue.h"
 #include "linear.h"
 #include "parallel.h"
@@ -155,51 +157,106 @@ void end_state(const RnnArgs& g, const float* from, void* to) {
   finish(from, state_stride(g), g.batch, g.hidden, g.dtype, nullptr, 0, Act::none, to, g.hidden);
 }
 
+// One direction between its steps.
+struct Direction {
+  const RnnArgs& g;
+  Buffers b;
+  int64_t begin = 0;  // of the steps whose inputs are projected
+  Projection rows{};
+
+  explicit Direction(const RnnArgs& args) : g(args), b(carve(args, args.scratch)) {
+    const int64_t columns = gates_of(g) * g.hidden;
+    begin_state(g, g.h0, b.h[0]);
+    begin_state(g, nullptr, b.h[1]);
+    if (!g.gru) begin_state(g, g.c0, b.c);
+    for (int64_t i = 0; i < round_up(columns, kPanel); ++i) b.bias[i] = 0.0f;
+    if (g.b_hh != nullptr) widen(g.b_hh, g.dtype, columns, b.bias);
+  }
+
+  // The inputs of `count` steps, of which `done` come before.
+  void project_steps(int64_t done, int64_t count) {
+    begin = g.reverse ? g.steps - done - count : done;
+    rows = project(g, b, begin, count);
+  }
+
+  // Step `s` of `count`; `before` is where the state lies.
+  void step(const Slice& slice, int64_t s, int64_t count, int before) const {
+    const int64_t at = g.reverse ? count - 1 - s : s;
+    slice.step(begin + at, b.projected + at * rows.by_step * gates_of(g) * g.hidden, rows, b.h[before],
+               b.h[1 - before]);
+  }
+
+  void end(int at) const {
+    end_state(g, b.h[at], g.h_n);
+    if (!g.gru) end_state(g, b.c, g.c_n);
+  }
+};
+
+// About what a step of one direction takes.
+double step_microseconds(const RnnArgs& g) {
+  return static_cast<double>(gates_of(g) * g.hidden) * static_cast<double>(g.hidden) *
+         (static_cast<double>(g.batch) / 100e3 + static_cast<double>(dtype_size(g.dtype)) / 80e3);
+}
+
+// How many threads a direction deserves of those that it can have. They meet after every step, so a step must be worth
+// it.
+int threads_of(const RnnArgs& g, int available) {
+  const double step_us = step_microseconds(g);
+  const int worth = step_us < 4.0 ? 1 : static_cast<int>(min64(static_cast<int64_t>(step_us / 2.0), available));
+  return static_cast<int>(min64(max64(worth, 1), ceil_div(g.hidden, kPanel)));
+}
+
+// Directions of the same sizes, side by side where each has a thread.
+template <size_t kCount>
+void run(std::array<Direction, kCount> all) {
+  const RnnArgs& g = all[0].g;
+  constexpr int kDirections = static_cast<int>(kCount);
+  const double all_us = kDirections * static_cast<double>(g.steps) * step_microseconds(g);
+  const bool together = kDirections == 1 || worth_threads(all_us, g.num_threads) >= kDirections;
+  const int wanted = together ? kDirections * threads_of(g, g.num_threads / kDirections) : 1;
+  const int64_t blocks = ceil_div(g.hidden, kPanel), at_once = steps_at_once(g);
+  int current = 0;
+  for (int64_t done = 0; done < g.steps; done += at_once) {
+    const int64_t count = min64(at_once, g.steps - done);
+    for (Direction& direction : all) direction.project_steps(done, count);
+    const int start = current;
+    parallel(wanted, [&](int thread, int team) {
+      // Of each direction. One thread alone computes them one after the other, one too many has none.
+      const int each = team > kDirections ? team / kDirections : 1;
+      const auto meet = [&] {
+        if (each > 1) team_barrier(team);
+      };
+      for (int64_t s = 0; s < count && thread / each >= kDirections; ++s) meet();
+      for (int d = thread / each; d < kDirections; d += team) {
+        const Direction& direction = all[static_cast<size_t>(d)];
+        const Range mine = share(blocks, thread % each, each);
+        const Slice slice = {direction.g,
+                             direction.b,
+                             {min64(mine.begin * kPanel, g.hidden), min64(mine.end * kPanel, g.hidden)},
+                             direction.b.gates + thread % each * direction.b.gates_each};
+        for (int64_t s = 0; s < count; ++s) {
+          direction.step(slice, s, count, static_cast<int>((start + s) & 1));
+          meet();
+        }
+      }
+    });
+    current = static_cast<int>((start + count) & 1);
+  }
+  for (const Direction& direction : all) direction.end(current);
+}
+
 }  // namespace
 
 size_t rnn_scratch_bytes(const RnnArgs& g) { return carve(g, reinterpret_cast<void*>(uintptr_t{64})).bytes; }
 
 void rnn(const RnnArgs& g) {
   if (g.batch <= 0 || g.hidden <= 0) return;
-  const Buffers b = carve(g, g.scratch);
-  const int64_t columns = gates_of(g) * g.hidden;
-  begin_state(g, g.h0, b.h[0]);
-  begin_state(g, nullptr, b.h[1]);
-  if (!g.gru) begin_state(g, g.c0, b.c);
-  for (int64_t i = 0; i < round_up(columns, kPanel); ++i) b.bias[i] = 0.0f;
-  if (g.b_hh != nullptr) widen(g.b_hh, g.dtype, columns, b.bias);
+  run<1>({Direction(g)});
+}
 
-  // Threads meet after every step, so a step must be worth it.
-  const double step_us = static_cast<double>(columns) * static_cast<double>(g.hidden) *
-                         (static_cast<double>(g.batch) / 100e3 + static_cast<double>(dtype_size(g.dtype)) / 80e3);
-  const int64_t blocks = ceil_div(g.hidden, kPanel);
-  const int worth = step_us < 4.0 ? 1 : static_cast<int>(min64(static_cast<int64_t>(step_us / 2.0), g.num_threads));
-  const int threads = static_cast<int>(min64(max64(worth, 1), blocks));
-
-  int current = 0;
-  const int64_t at_once = steps_at_once(g);
-  for (int64_t done = 0; done < g.steps; done += at_once) {
-    const int64_t count = min64(at_once, g.steps - done);
-    const int64_t begin = g.reverse ? g.steps - done - count : done;
-    const Projection rows = project(g, b, begin, count);
-    const int start = current;
-    parallel(threads, [&](int thread, int team) {
-      const Range mine = share(blocks, thread, team);
-      const Slice slice = {g,
-                           b,
-                           {min64(mine.begin * kPanel, g.hidden), min64(mine.end * kPanel, g.hidden)},
-                           b.gates + thread * b.gates_each};
-      for (int64_t s = 0; s < count; ++s) {
-        const int64_t at = g.reverse ? count - 1 - s : s;
-        const int from = static_cast<int>((start + s) & 1);
-        slice.step(begin + at, b.projected + at * rows.by_step * columns, rows, b.h[from], b.h[1 - from]);
-        team_barrier(team);
-      }
-    });
-    current = static_cast<int>((start + count) & 1);
-  }
-  end_state(g, b.h[current], g.h_n);
-  if (!g.gru) end_state(g, b.c, g.c_n);
+void rnn_both(const RnnArgs& one, const RnnArgs& other) {
+  if (one.batch <= 0 || one.hidden <= 0) return;
+  run<2>({Direction(one), Direction(other)});
 }
 
 }  // namespace aotpack::kernels

@@ -1,4 +1,4 @@
-// One layer of an LSTM or GRU in one direction, as in torch.
+// One layer of an LSTM or GRU, as in torch.
 #pragma once
 
 #include "types.h"
@@ -31,5 +31,7 @@ struct RnnArgs {
 // Depends on the sizes and num_threads; the pointers are not looked at.
 size_t rnn_scratch_bytes(const RnnArgs& args);
 void rnn(const RnnArgs& args);
+// Two directions of a layer at the same time. They have the same sizes and num_threads, and scratch of their own.
+void rnn_both(const RnnArgs& one, const RnnArgs& other);
 
 }  // namespace aotpack::kernels

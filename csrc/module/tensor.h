@@ -178,6 +178,8 @@ class Owned {
   Owned& operator=(const Owned&) = delete;
   Tensor* get() const { return tensor_; }
   Tensor* operator->() const { return tensor_; }
+  // In place of none.
+  void reset(Tensor* tensor) { tensor_ = tensor; }
   Tensor* release() {
     Tensor* tensor = tensor_;
     tensor_ = nullptr;

@@ -131,6 +131,78 @@ TEST_CASE("rnn: sizes on and off the panels, both cells, both directions") {
   }
 }
 
+// Both directions at once against one after the other: the same sums.
+void check_both(DType dtype, bool gru, int64_t steps, int64_t batch, int64_t input, int64_t hidden, int threads) {
+  CAPTURE(gru);
+  CAPTURE(hidden);
+  CAPTURE(threads);
+  const int64_t columns = (gru ? 3 : 4) * hidden;
+  const Buffer x = Buffer::random(dtype, steps * batch * input), state = Buffer::random(dtype, 2 * batch * hidden);
+  const Buffer bias = Buffer::random(dtype, columns);
+  std::vector<Buffer> weights;
+  for (const int64_t k : {input, hidden, input, hidden}) {
+    weights.push_back(pack(Buffer::random(dtype, columns * k, 0, -0.3f, 0.3f), columns, k));
+  }
+  Buffer y[2], h_n[2], c_n[2];
+  for (const bool together : {false, true}) {
+    Buffer& all = y[together ? 1 : 0] = Buffer::filled(dtype, steps * batch * 2 * hidden, -77.0f);
+    Buffer& h = h_n[together ? 1 : 0] = Buffer::filled(dtype, 2 * batch * hidden, -77.0f);
+    Buffer& c = c_n[together ? 1 : 0] = Buffer::filled(dtype, 2 * batch * hidden, -77.0f);
+    RnnArgs args[2] = {};
+    std::vector<unsigned char> scratch[2];
+    for (const int d : {0, 1}) {
+      RnnArgs& a = args[d];
+      a.dtype = dtype;
+      a.gru = gru;
+      a.steps = steps;
+      a.batch = batch;
+      a.input = input;
+      a.hidden = hidden;
+      a.x = x.data();
+      a.x_step = batch * input;
+      a.x_batch = input;
+      a.w_ih = weights[static_cast<size_t>(2 * d)].data();
+      a.w_hh = weights[static_cast<size_t>(2 * d + 1)].data();
+      a.b_ih = bias.data();
+      a.h0 = advance(state.data(), d * batch * hidden, dtype);
+      a.c0 = gru ? nullptr : advance(state.data(), (1 - d) * batch * hidden, dtype);
+      a.reverse = d == 1;
+      a.y = advance(all.data(), d * hidden, dtype);
+      a.y_step = batch * 2 * hidden;
+      a.y_batch = 2 * hidden;
+      a.h_n = advance(h.data(), d * batch * hidden, dtype);
+      a.c_n = gru ? nullptr : advance(c.data(), d * batch * hidden, dtype);
+      a.num_threads = threads;
+      scratch[d].assign(rnn_scratch_bytes(a), 0xff);
+      a.scratch = scratch[d].data();
+      if (!together) rnn(a);
+    }
+    if (together) rnn_both(args[0], args[1]);
+  }
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < steps * batch * 2 * hidden; ++i) wrong += y[0].get(i) != y[1].get(i);
+  for (int64_t i = 0; i < 2 * batch * hidden; ++i) {
+    wrong += h_n[0].get(i) != h_n[1].get(i);
+    wrong += c_n[0].get(i) != c_n[1].get(i);
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("rnn: both directions at once") {
+  for (const DType dtype : kDTypes) {
+    for (const bool gru : {false, true}) {
+      for (const int threads : {1, 2, 3, 4, 7}) {
+        check_both(dtype, gru, 5, 3, 7, 33, threads);
+        check_both(dtype, gru, 40, 2, 30, 300, threads);
+      }
+      check_both(dtype, gru, 0, 3, 6, 8, 4);
+      check_both(dtype, gru, 3, 0, 6, 8, 4);
+      check_both(dtype, gru, 1, 1, 0, 40, 4);
+    }
+  }
+  check_both(DType::f32, true, 700, 90, 2, 24, 4);
+}
+
 TEST_CASE("rnn: many threads, sizes that do not divide") {
   for (const bool gru : {false, true}) {
     check({DType::f32, gru, 6, 2, 30, 300, true, true, false, false, 3});

@@ -80,6 +80,20 @@ const std::map<std::string, Entry> kOperators = {
         aoti_torch_cpu_gru_layer(a.tensors[0], a.tensors[1], a.tensors[2], a.optional(3), a.optional(4), a.tensors[5],
                                  a.ints[0], static_cast<int32_t>(a.ints[1]), &r[0], &r[1]);
       }}},
+    // x, w_ih, w_hh, b_ih?, b_hh?, the same weights of the other direction, h0, c0; hidden
+    {"lstm_both",
+     {3,
+      [](Arguments& a, Tensor** r) {
+        aoti_torch_cpu_lstm_both(a.tensors[0], a.tensors[1], a.tensors[2], a.optional(3), a.optional(4), a.tensors[5],
+                                 a.tensors[6], a.optional(7), a.optional(8), a.tensors[9], a.tensors[10], a.ints[0],
+                                 &r[0], &r[1], &r[2]);
+      }}},
+    {"gru_both",
+     {2,
+      [](Arguments& a, Tensor** r) {
+        aoti_torch_cpu_gru_both(a.tensors[0], a.tensors[1], a.tensors[2], a.optional(3), a.optional(4), a.tensors[5],
+                                a.tensors[6], a.optional(7), a.optional(8), a.tensors[9], a.ints[0], &r[0], &r[1]);
+      }}},
     {"mm",
      {1,
       [](Arguments& a, Tensor** r) {

@@ -131,6 +131,28 @@ def test_recurrent_layers(kernel_driver: Driver, dtype: torch.dtype, gru: bool, 
 
 
 @every_dtype
+@pytest.mark.parametrize("gru", [False, True])
+def test_recurrent_layers_in_both_directions(kernel_driver: Driver, dtype: torch.dtype, gru: bool) -> None:
+    steps, batch, size, hidden = 5, 3, 11, 37
+    gates = (3 if gru else 4) * hidden
+    x, states = randn(dtype, steps, batch, size), [randn(dtype, 2, batch, hidden) for _ in range(1 if gru else 2)]
+    module = (torch.nn.GRU if gru else torch.nn.LSTM)(size, hidden, bidirectional=True).double()
+    given = [x]
+    for suffix in ("_l0", "_l0_reverse"):
+        weights = [randn(dtype, gates, size) * 0.3, randn(dtype, gates, hidden) * 0.3]
+        biases = [randn(dtype, gates), randn(dtype, gates)]
+        given += [*map(pack_linear, weights), *biases]
+        for name, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), (*weights, *biases), strict=True):
+            getattr(module, name + suffix).data.copy_(value)
+    got = kernel_driver("gru_both" if gru else "lstm_both", [*given, *states], [hidden])
+    wide = [state.double() for state in states]
+    with torch.no_grad():
+        y, last = module(x.double(), wide[0] if gru else tuple(wide))
+    for g, w in zip(got, [y, *((last,) if gru else last)], strict=True):
+        assert_near(g, w, dtype)
+
+
+@every_dtype
 @pytest.mark.parametrize("mode", [0, 1, 2])
 def test_embedding_bag(kernel_driver: Driver, dtype: torch.dtype, mode: int) -> None:
     table, ids, offsets = randn(dtype, 30, 19), torch.randint(0, 30, (40,)), torch.tensor([0, 3, 3, 10, 39])

@@ -175,6 +175,15 @@ def _recurrent() -> Iterator[Case]:
             yield Case(
                 f"{_CPU}{name}", getattr(ops, name), (x, w_ih, w_hh, None, None, *state, hidden, False), packed=(1, 2)
             )
+            name = f"{name.partition('_')[0]}_both"
+            both = [torch.stack((each, each * 0.5)) for each in state]
+            for one, other in (((b_ih, b_hh), (b_hh, b_ih)), ((None, None), (None, None))):
+                yield Case(
+                    f"{_CPU}{name}",
+                    getattr(ops, name),
+                    (x, w_ih, w_hh, *one, w_ih * 0.5, w_hh * 0.5, *other, *both, hidden),
+                    packed=(1, 2, 5, 6),
+                )
 
 
 def _attention() -> Iterator[Case]:

@@ -11,7 +11,7 @@ from aotpack.export.ops.linear import pack_conv, pack_linear, packed_embedding, 
 from aotpack.export.ops.quantization import dequantize, quantize
 from aotpack.export.ops.quantized_linear import quantized_linear
 from aotpack.export.ops.registry import C_SHIMS
-from aotpack.export.ops.rnn import gru_layer, lstm_layer
+from aotpack.export.ops.rnn import gru_both, gru_layer, lstm_both, lstm_layer
 
 __all__ = [
     "ACTIVATIONS",
@@ -26,9 +26,11 @@ __all__ = [
     "embedding_bag",
     "grouped_mm",
     "grouped_outer",
+    "gru_both",
     "gru_layer",
     "int8_conv",
     "int8_linear",
+    "lstm_both",
     "lstm_layer",
     "pack_conv",
     "pack_linear",

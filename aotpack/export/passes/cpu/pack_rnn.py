@@ -1,4 +1,4 @@
-"""Splits LSTM and GRU into the layer operator, one call per layer and direction."""
+"""Splits LSTM and GRU into the operators of layers, one call for each, with both directions at once."""
 
 from __future__ import annotations
 
@@ -26,8 +26,17 @@ def pack_rnn(program: Program) -> Program:
             call = (layer.x, *packed, *layer.biases, *layer.states, layer.hidden, layer.reverse)
             return rewriter.call(operator, call, node)
 
+        def both_of(one: recurrent.Layer, other: recurrent.Layer, node: torch.fx.Node = node) -> torch.fx.Node:
+            given = [
+                part
+                for layer in (one, other)
+                for part in (*(_packed(rewriter, node, weight) for weight in layer.weights), *layer.biases)
+            ]
+            operator = ops.lstm_both if one.lstm else ops.gru_both
+            return rewriter.call(operator, (one.x, *given, *one.states, one.hidden), node)
+
         rewriter.report(node, f"split into {arguments['num_layers']} x {1 + arguments['bidirectional']} layers")
-        recurrent.split(rewriter, node, arguments, layer_of)
+        recurrent.split(rewriter, node, arguments, layer_of, both_of)
     return rewriter.finish("pack-rnn", f"split {rewriter.changed} results of recurrent networks into layers")
 
 

@@ -28,7 +28,8 @@ class Layer:
         x: [steps, batch, features].
         weights: those of the inputs and of the state, [gates * hidden, features] and [gates * hidden, hidden].
         biases: the same, [gates * hidden] each; None where there are none.
-        states: before the first step, [batch, hidden] each: h, and c of an LSTM.
+        states: before the first step, [batch, hidden] each: h, and c of an LSTM. Of both directions, which are computed
+            at once, [2, batch, hidden].
         hidden: how many units it has.
         reverse: whether the last step is computed first.
     """
@@ -60,12 +61,14 @@ def split(
     node: torch.fx.Node,
     arguments: dict[str, Any],
     layer_of: Callable[[Layer], torch.fx.Node],
+    both_of: Callable[[Layer, Layer], torch.fx.Node] | None = None,
 ) -> None:
     """Puts calls of layers, which `layer_of` inserts before the node, in its place.
 
-    A call returns the results of the steps, [steps, batch, hidden], and the states after the last one.
+    A call returns the results of the steps, [steps, batch, hidden], and the states after the last one. Where there is
+    `both_of`, it inserts those of layers in two directions, which return [steps, batch, 2 * hidden].
     """
-    results = _layers(rewriter, node, arguments, layer_of)
+    results = _layers(rewriter, node, arguments, layer_of, both_of)
     for user in list(node.users):
         if user.target is not operator.getitem:
             raise AssertionError("a tuple result is read by getitem alone")
@@ -83,6 +86,7 @@ def _layers(
     node: torch.fx.Node,
     arguments: dict[str, Any],
     layer_of: Callable[[Layer], torch.fx.Node],
+    both_of: Callable[[Layer, Layer], torch.fx.Node] | None,
 ) -> list[torch.fx.Node]:
     lstm = node.target in (aten.lstm.input, recurrent.lstm)
     if "h0" in arguments:
@@ -93,31 +97,39 @@ def _layers(
     x = arguments["input"]
     if arguments["batch_first"]:
         x = rewriter.call(aten.transpose.int, (x, 0, 1), node)
+
+    def described(index: int, before: _Nodes) -> Layer:
+        weights = arguments["params"][index * per_layer : (index + 1) * per_layer]
+        return Layer(
+            lstm=lstm,
+            x=x,
+            weights=weights[:2],
+            biases=weights[2:] or (None, None),
+            states=before,
+            hidden=shape_of(weights[1])[1],
+            reverse=directions == 2 and index % 2 == 1,
+        )
+
     finals: list[list[torch.fx.Node]] = [[] for _ in states]
-    for layer in range(arguments["num_layers"]):
-        outputs = []
-        for direction in range(directions):
-            index = layer * directions + direction
-            weights = arguments["params"][index * per_layer : (index + 1) * per_layer]
-            call = layer_of(
-                Layer(
-                    lstm=lstm,
-                    x=x,
-                    weights=weights[:2],
-                    biases=weights[2:] or (None, None),
-                    states=[rewriter.call(aten.select.int, (state, 0, index), node) for state in states],
-                    hidden=shape_of(weights[1])[1],
-                    reverse=direction == 1,
+    for first in range(0, arguments["num_layers"] * directions, directions):
+        if directions == 2 and both_of is not None:
+            before = [rewriter.call(aten.slice.Tensor, (state, 0, first, first + 2), node) for state in states]
+            calls = [both_of(described(first, before), described(first + 1, before))]
+        else:
+            calls = [
+                layer_of(
+                    described(index, [rewriter.call(aten.select.int, (state, 0, index), node) for state in states])
                 )
-            )
-            parts = [_item(rewriter, call, i, node) for i in range(1 + len(states))]
-            outputs.append(parts[0])
-            for final, part in zip(finals, parts[1:], strict=True):
-                final.append(part)
-        x = outputs[0] if directions == 1 else rewriter.call(aten.cat.default, (outputs, 2), node)
+                for index in range(first, first + directions)
+            ]
+        outputs = [_item(rewriter, call, 0, node) for call in calls]
+        for i, final in enumerate(finals):
+            final += [_item(rewriter, call, 1 + i, node) for call in calls]
+        x = outputs[0] if len(outputs) == 1 else rewriter.call(aten.cat.default, (outputs, 2), node)
     if arguments["batch_first"]:
         x = rewriter.call(aten.transpose.int, (x, 0, 1), node)
-    return [x, *(rewriter.call(aten.stack.default, (final,), node) for final in finals)]
+    joined = aten.cat.default if directions == 2 and both_of is not None else aten.stack.default
+    return [x, *(rewriter.call(joined, (final,), node) for final in finals)]
 
 
 def _index(getitem: torch.fx.Node) -> int:

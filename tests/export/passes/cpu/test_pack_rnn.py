@@ -28,8 +28,9 @@ class TestRecurrent:
         x, other = torch.randn(4, 2, 3), torch.randn(6, 3, 3)
         after = run(model, (x,), pack_rnn, dynamic_shapes=shapes, other_args=(other,))
         layer = ops.lstm_layer if cell is nn.LSTM else ops.gru_layer
-        found = calls(after, layer)
-        assert [bound_arguments(call)["reverse"] for call in found] == ([False, True] if both else [False]) * 2
+        layer_both = ops.lstm_both if cell is nn.LSTM else ops.gru_both
+        assert (count(after, layer), count(after, layer_both)) == ((0, 2) if both else (2, 0))
+        assert not any(bound_arguments(call)["reverse"] for call in calls(after, layer))
         assert count(after, *_RECURRENT) == 0
 
     def test_given_states(self) -> None:
