@@ -57,7 +57,9 @@ def names() -> list[str]:
 def unpack(version: str, folder: Path) -> None:
     """Writes the archives of a set, such as "format3", to a folder."""
     with lzma.open(DATA / version / "archives.tar.xz") as stream, tarfile.open(fileobj=stream) as tar:
-        tar.extractall(folder, filter="data")
+        # Python 3.11.4 is the first that knows filters.
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)
+        tar.extractall(folder)
 
 
 class Frozen:
