@@ -206,14 +206,23 @@ int threads_of(const RnnArgs& g, int available) {
   return static_cast<int>(min64(max64(worth, 1), ceil_div(g.hidden, kPanel)));
 }
 
-// Directions of the same sizes, side by side where each has a thread.
+// Whether two directions side by side, each on half of the threads, are done before one after the other on all.
+bool pays_together(const RnnArgs& g) {
+  if (worth_threads(2.0 * static_cast<double>(g.steps) * step_microseconds(g), g.num_threads) < 2) return false;
+  const int all = threads_of(g, g.num_threads), half = threads_of(g, g.num_threads / 2);
+  if (2 * half != all) return 2 * half > all;
+  // They meet less often, but what each thread reads in every step must stay in its second-level cache.
+  const double weights =
+      static_cast<double>(gates_of(g) * g.hidden * g.hidden) * static_cast<double>(dtype_size(g.dtype));
+  return weights <= half * 512e3;
+}
+
+// Directions of the same sizes, each with its part of the threads.
 template <size_t kCount>
 void run(std::array<Direction, kCount> all) {
   const RnnArgs& g = all[0].g;
   constexpr int kDirections = static_cast<int>(kCount);
-  const double all_us = kDirections * static_cast<double>(g.steps) * step_microseconds(g);
-  const bool together = kDirections == 1 || worth_threads(all_us, g.num_threads) >= kDirections;
-  const int wanted = together ? kDirections * threads_of(g, g.num_threads / kDirections) : 1;
+  const int wanted = kDirections * threads_of(g, g.num_threads / kDirections);
   const int64_t blocks = ceil_div(g.hidden, kPanel), at_once = steps_at_once(g);
   int current = 0;
   for (int64_t done = 0; done < g.steps; done += at_once) {
@@ -221,7 +230,7 @@ void run(std::array<Direction, kCount> all) {
     for (Direction& direction : all) direction.project_steps(done, count);
     const int start = current;
     parallel(wanted, [&](int thread, int team) {
-      // Of each direction. One thread alone computes them one after the other, one too many has none.
+      // Of each direction. Where the system has no more threads, one computes both, and one too many has none.
       const int each = team > kDirections ? team / kDirections : 1;
       const auto meet = [&] {
         if (each > 1) team_barrier(team);
@@ -256,7 +265,9 @@ void rnn(const RnnArgs& g) {
 
 void rnn_both(const RnnArgs& one, const RnnArgs& other) {
   if (one.batch <= 0 || one.hidden <= 0) return;
-  run<2>({Direction(one), Direction(other)});
+  if (pays_together(one)) return run<2>({Direction(one), Direction(other)});
+  rnn(one);
+  rnn(other);
 }
 
 }  // namespace aotpack::kernels

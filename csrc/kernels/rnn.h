@@ -31,7 +31,8 @@ struct RnnArgs {
 // Depends on the sizes and num_threads; the pointers are not looked at.
 size_t rnn_scratch_bytes(const RnnArgs& args);
 void rnn(const RnnArgs& args);
-// Two directions of a layer at the same time. They have the same sizes and num_threads, and scratch of their own.
+// Two directions of a layer, at the same time where that is faster. They have the same sizes and num_threads, and
+// scratch of their own.
 void rnn_both(const RnnArgs& one, const RnnArgs& other);
 
 }  // namespace aotpack::kernels
