@@ -22,7 +22,7 @@ constexpr uint64_t kMillisecond = 1000 * kMicrosecond;
 // to wake it takes tens of microseconds. Time in which it waits counts as its share of the processor, so that a
 // neighbour there gets the processor when the worker has something to do: beside one, it sleeps soon.
 constexpr uint64_t kSpin = 200 * kMicrosecond;
-constexpr uint64_t kShortSpin = 10 * kMicrosecond;
+constexpr uint64_t kShortSpin = 30 * kMicrosecond;
 constexpr uint64_t kLongSpin = 100 * kMillisecond;
 // A worker that keeps the others waiting for longer than that, and for longer than they worked, has been stopped by the
 // system: a slice of another process's time is some milliseconds.
@@ -31,7 +31,7 @@ constexpr uint64_t kStopped = 200 * kMicrosecond;
 constexpr uint64_t kFirstHold = 5 * kMillisecond;
 constexpr uint64_t kLastHold = 1000 * kMillisecond;
 // After so many times of these without another, there is no neighbour.
-constexpr uint64_t kCalmHolds = 10;
+constexpr uint64_t kCalmHolds = 2;
 
 constexpr uint64_t kPartsBits = 16;
 constexpr uint64_t kPartsMask = (uint64_t{1} << kPartsBits) - 1;

@@ -20,7 +20,7 @@ namespace aotpack::runtime {
 // processor is busy with something else: the thread that calls computes that part itself. A worker that is interrupted
 // in the middle of a part, so that the others wait for longer than they worked, gets no parts for a while.
 //
-// Idle workers wait for the next region in a loop, then they sleep: after 200 microseconds, or after 10 for a while
+// Idle workers wait for the next region in a loop, then they sleep: after 200 microseconds, or after 30 for a while
 // once a worker has been interrupted. OMP_WAIT_POLICY decides as it does for OpenMP: `passive` for no loop, `active`
 // for a long one.
 class ThreadTeam {
