@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "bf16_copy.h"
 #include "simd.h"
 
 #if defined(__AMX_BF16__)
@@ -200,7 +201,7 @@ constexpr std::array<void (*)(const Bf16Args&), sizeof...(kRow)> row_kernels(std
 
 void bf16_pair_panel(const bf16* panel, int64_t stride, int64_t columns, int64_t k, bf16* paired) {
   const int64_t padded = bf16_padded(k);
-  const uint32_t some = columns >= kPanel ? ~uint32_t{0} : (uint32_t{1} << columns) - 1;
+  const __mmask32 some = first_elements(columns);
   const auto row = [&](int64_t i) {
     return i < k ? reinterpret_cast<halves>(_mm512_maskz_loadu_epi16(some, panel + i * stride)) : halves{};
   };

@@ -88,7 +88,7 @@ class Copier {
   void copy_lines(const bf16* line, int64_t w, int64_t count, bf16* to) const {
     const int64_t taps = g_.kernel[2], row = taps * p_.cg;
     // Taps side by side are one piece of memory.
-    const bool together = (taps == 1 || g_.dilation[2] == 1) && (taps == 1 || g_.groups == 1);
+    const bool together = taps == 1 || (g_.dilation[2] == 1 && g_.groups == 1);
     for (int64_t r = 0; r < count; ++r, to += p_.stride) {
       const int64_t left = (w + r) * g_.stride[2] - g_.padding[2];
       if (together && left >= 0 && left + taps <= g_.in[2]) {

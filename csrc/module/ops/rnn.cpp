@@ -1,6 +1,8 @@
 // One layer of an LSTM or GRU.
 #include "kernels/rnn.h"
 
+#include <array>
+
 #include "declare/rnn.h"
 #include "ops/common.h"
 #include "trace.h"
@@ -22,6 +24,14 @@ struct Biases {
       : ih(from.b_ih == nullptr ? nullptr : contiguous(from.b_ih)),
         hh(from.b_hh == nullptr ? nullptr : contiguous(from.b_hh)) {}
 };
+
+void trace_weights(Trace& trace, const std::array<const char*, 4>& names, const Weights& weights,
+                   const Biases& biases) {
+  trace.in_place(names[0], weights.w_ih);
+  trace.in_place(names[1], weights.w_hh);
+  trace.tensor(names[2], weights.b_ih, biases.ih.get());
+  trace.tensor(names[3], weights.b_hh, biases.hh.get());
+}
 
 void* data_or_null(const Owned& tensor) { return tensor.get() == nullptr ? nullptr : tensor->data; }
 
@@ -96,10 +106,7 @@ void one_direction(Tensor* x, const Weights& weights, Tensor* h0, Tensor* c0, in
   const Biases biases(weights);
   Trace trace(c0 == nullptr ? "gru_layer" : "lstm_layer");
   trace.tensor("x", x, layer.x.get());
-  trace.in_place("w_ih", weights.w_ih);
-  trace.in_place("w_hh", weights.w_hh);
-  trace.tensor("b_ih", weights.b_ih, biases.ih.get());
-  trace.tensor("b_hh", weights.b_hh, biases.hh.get());
+  trace_weights(trace, {"w_ih", "w_hh", "b_ih", "b_hh"}, weights, biases);
   trace.tensor("h0", h0, layer.h0.get());
   trace.tensor("c0", c0, layer.c0.get());
   kernels::RnnArgs args = layer.arguments(weights, biases, 0, reverse);
@@ -115,14 +122,8 @@ void both_directions(Tensor* x, const Weights& forward, const Weights& backward,
   const Biases biases(forward), more_biases(backward);
   Trace trace(c0 == nullptr ? "gru_both" : "lstm_both");
   trace.tensor("x", x, layer.x.get());
-  trace.in_place("w_ih", forward.w_ih);
-  trace.in_place("w_hh", forward.w_hh);
-  trace.tensor("b_ih", forward.b_ih, biases.ih.get());
-  trace.tensor("b_hh", forward.b_hh, biases.hh.get());
-  trace.in_place("w_ih_reverse", backward.w_ih);
-  trace.in_place("w_hh_reverse", backward.w_hh);
-  trace.tensor("b_ih_reverse", backward.b_ih, more_biases.ih.get());
-  trace.tensor("b_hh_reverse", backward.b_hh, more_biases.hh.get());
+  trace_weights(trace, {"w_ih", "w_hh", "b_ih", "b_hh"}, forward, biases);
+  trace_weights(trace, {"w_ih_reverse", "w_hh_reverse", "b_ih_reverse", "b_hh_reverse"}, backward, more_biases);
   trace.tensor("h0", h0, layer.h0.get());
   trace.tensor("c0", c0, layer.c0.get());
   kernels::RnnArgs one = layer.arguments(forward, biases, 0, false),
