@@ -44,7 +44,7 @@ _BEYOND = """### Unsupported features that the database does not cover
 |---|---|
 | tensors of complex32 | archives do not support this dtype |
 | sparse, nested and quantized tensors as inputs or results | only strided, dense tensors are supported |
-| `_weight_int4pack_mm_for_cpu`, `_dyn_quant_matmul_4bit` | the packing of 4-bit weights depends on the CPU |
+| `_dyn_quant_matmul_4bit` with weights that torch packed for KleidiAI, on Arm | only torch knows the packing |
 | packed sequences (`torch.nn.utils.rnn`) | their sizes are data-dependent |
 | `_fused_adam` and similar operators | not part of forward and joint captures |
 | higher-order operators beyond [control_flow.md](control_flow.md) | no lowering |

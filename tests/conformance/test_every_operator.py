@@ -51,11 +51,13 @@ _WHY = {
     "steps of optimizers, which forward and joint captures do not have": (
         "_amp_foreach_non_finite_check_and_unscale _amp_update_scale _fused_adagrad _fused_adam _fused_adamw _fused_sgd"
     ),
+    "made arithmetic by the pass lower-packed-weights": (
+        "_dyn_quant_matmul_4bit _dyn_quant_pack_4bit_weight _convert_weight_to_int4pack_for_cpu"
+    ),
     "of sparse tensors": "indices _indices indices_copy _indices_copy",
     "refused (docs/operators.md)": (
-        "_dyn_quant_matmul_4bit _dyn_quant_pack_4bit_weight _convert_weight_to_int4pack_for_cpu from_file hash_tensor "
-        "_pack_padded_sequence _philox_normal _philox_uniform quantized_gru quantized_lstm _foreach_addcdiv "
-        "_foreach_addcmul"
+        "from_file hash_tensor _pack_padded_sequence _philox_normal _philox_uniform quantized_gru quantized_lstm "
+        "_foreach_addcdiv _foreach_addcmul"
     ),
 }
 _KNOWN = {name for names in _WHY.values() for name in names.split()}

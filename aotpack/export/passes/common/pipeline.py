@@ -12,6 +12,7 @@ from aotpack.export.passes.common.fuse_linears import fuse_linears
 from aotpack.export.passes.common.gates import recompose_gates
 from aotpack.export.passes.common.gelu import recompose_gelu
 from aotpack.export.passes.common.linalg_transposes import settle_factors
+from aotpack.export.passes.common.lower_packed_weights import lower_packed_weights
 from aotpack.export.passes.common.noops import remove_noops
 from aotpack.export.passes.common.norm_scales import scale_batch_norm
 from aotpack.export.passes.common.padding import fold_padding
@@ -30,6 +31,8 @@ COMMON: tuple[Pass, ...] = (
     Pass(remove_noops),
     # Before anything asks whether two uses share a weight.
     Pass(merge_tied),
+    # Weights that torch packed are arithmetic for all that follows, which neither they nor code generation know.
+    Pass(lower_packed_weights, always=True),
     # Casts and transpositions of weights become weights, which the packing passes look for.
     Pass(fold_constants),
     # Weights that were cast are constants now, so that those of backward convolutions are packed like any other.

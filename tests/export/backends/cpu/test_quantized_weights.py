@@ -12,6 +12,7 @@ from torch.export import Dim
 
 import aotpack.runtime
 from aotpack.export import BuildOptions, aot_export, build_archive
+from tests.export.packed_weights import DynamicInt4Linear, Int4Linear
 from tests.export.quantized_weights import FORMS
 
 N, K, GROUP = 200, 512, 64
@@ -41,3 +42,32 @@ def test_archives_hold_and_read_the_stored_numbers(form: str, tmp_path: Path, ca
     with zipfile.ZipFile(path) as entries:
         weights = sum(info.file_size for info in entries.infolist() if info.filename.startswith("weights/"))
     assert stored / 2 <= weights <= stored + 4 * N + 4096 * 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_that_torch_packed(dtype: torch.dtype, tmp_path: Path, cache_dir: Path) -> None:
+    """Also in the entry that folds other weights, which unpacks them without torch."""
+
+    def made() -> torch.nn.Sequential:
+        return torch.nn.Sequential(
+            Int4Linear(240, 512, 32, dtype), torch.nn.SiLU(), DynamicInt4Linear(208, 240, 240, bias=True)
+        )
+
+    model, other = made(), made()
+    try:
+        model(torch.randn(1, 512).to(dtype))
+    except RuntimeError:
+        pytest.skip("this torch quantizes none of bfloat16")
+    program = aot_export(model, (torch.randn(3, 512).to(dtype),), dynamic_shapes=({0: Dim("rows", min=1, max=80)},))
+    path = tmp_path / "m.aotpack"
+    build_archive(program, path, options=BuildOptions(cache_dir=cache_dir, updatable=True))
+    archive = aotpack.runtime.load(path)
+    for weights in (model, other):
+        for rows in (1, 3, 80):
+            x = torch.randn(rows, 512).to(dtype)
+            expected = weights(x)
+            found = torch.from_dlpack(archive(x))
+            assert found.dtype == dtype
+            # One step of an activation in 255 and of a bfloat16 in 256.
+            torch.testing.assert_close(found, expected, rtol=0, atol=float(expected.abs().max()) / 100)
+        archive.update_weights(other.state_dict())
