@@ -281,6 +281,7 @@ void bench_depthwise_block(DType dtype, int64_t c, int64_t channels, int64_t oc,
     a.dilation[d] = 1;
   }
   a.x = x.data();
+  a.x_pixel = from;
   if (c > 0) a.expand = {expand.data(), bias.data(), Act::relu6};
   a.depthwise = {w.data(), bias.data(), Act::relu6};
   if (oc > 0) a.project = {project.data(), bias.data(), Act::none};

@@ -47,10 +47,10 @@ Source plan(const ConvArgs& g) {
   s.copy = widen;
   if (!g.transposed && g.groups == 1 && g.kernel[2] > 1 && g.dilation[2] == 1 && g.out[2] > 0) {
     const int64_t reach = (g.out[2] - 1) * g.stride[2] + g.kernel[2];
-    const bool inside = g.padding[2] == 0 && reach <= g.in[2];
-    if (inside || g.c <= kThinChannels) {
+    const bool inside = g.padding[2] == 0 && reach <= g.in[2], dense = pixel_step(g) == g.c;
+    if ((inside && dense) || g.c <= kThinChannels) {
       s.merged = true;
-      s.copy = widen || !inside || g.planar;
+      s.copy = widen || !inside || g.planar || !dense;
       s.left = g.padding[2];
       s.width = inside ? g.in[2] : max64(g.padding[2] + g.in[2], reach);
       s.k = g.kernel[2] * g.c;
@@ -170,6 +170,7 @@ struct Job {
   const ConvArgs& g;
   const Source& s;
   const float* source;
+  int64_t pixel;  // floats from one pixel of the source to the next
   const float* zeros;
   Phase phase[3];
   int64_t taps;
@@ -182,22 +183,22 @@ void point_run(const Job& job, const float* base, int64_t d0, int64_t h0, int64_
                const float** to) {
   const ConvArgs& g = job.g;
   const Phase &d = job.phase[0], &h = job.phase[1], &w = job.phase[2];
-  const int64_t width = job.s.width, step = w.stride * g.c;
+  const int64_t width = job.s.width, pixel = job.pixel, step = w.stride * pixel;
   for (int64_t i = 0; i < d.taps; ++i) {
     const int64_t id = d0 + i * d.offset_step;
     for (int64_t j = 0; j < h.taps; ++j) {
       const int64_t ih = h0 + j * h.offset_step;
       const bool inside = id >= 0 && id < g.in[0] && ih >= 0 && ih < g.in[1];
-      const float* const line = base + (inside ? (id * g.in[1] + ih) * width * g.c : 0);
+      const float* const line = base + (inside ? (id * g.in[1] + ih) * width * pixel : 0);
       for (int64_t t = 0; t < w.taps; ++t, to += count) {
         const int64_t iw = w0 + t * w.offset_step;
         if (inside && iw >= 0 && iw + (run - 1) * w.stride < width) {
-          const float* at = line + iw * g.c;
+          const float* at = line + iw * pixel;
           for (int64_t r = 0; r < run; ++r, at += step) to[r] = at;
         } else {
           for (int64_t r = 0; r < run; ++r) {
             const int64_t x = iw + r * w.stride;
-            to[r] = inside && x >= 0 && x < width ? line + x * g.c : job.zeros;
+            to[r] = inside && x >= 0 && x < width ? line + x * pixel : job.zeros;
           }
         }
       }
@@ -223,7 +224,7 @@ void point(const Job& job, Position& at, int count, int64_t channel, const float
   const Phase &d = job.phase[0], &h = job.phase[1], &w = job.phase[2];
   for (int64_t r = 0; r < count;) {
     const int64_t run = min64(count - r, w.count - at.w);
-    const float* const base = job.source + at.image * g.in[0] * g.in[1] * job.s.width * g.c + channel;
+    const float* const base = job.source + at.image * g.in[0] * g.in[1] * job.s.width * job.pixel + channel;
     point_run(job, base, at.d * d.stride + d.offset0, at.h * h.stride + h.offset0, at.w * w.stride + w.offset0, run,
               count, rows + r);
     r += run;
@@ -324,8 +325,9 @@ ConvLayout layout_of(const ConvArgs& g) {
 }
 
 LinearArgs as_linear(const ConvArgs& g) {
-  return {g.dtype, g.n * spatial(g.in), g.oc,   g.c, g.x, g.c, g.w_packed, g.bias, g.residual, g.oc, g.act, g.y,
-          g.oc,    g.num_threads,       g.knobs};
+  return {g.dtype, g.n * spatial(g.in), g.oc, g.c,   g.x, pixel_step(g), g.w_packed,
+          g.bias,  g.residual,          g.oc, g.act, g.y, g.oc,          g.num_threads,
+          g.knobs};
 }
 
 }  // namespace
@@ -340,6 +342,16 @@ bool takes_winograd(const ConvArgs& g) {
 
 bool takes_planar(const ConvArgs& g) {
   return g.c <= kThinChannels && !g.winograd && layout_of(g) == ConvLayout::panels && plan(g).merged;
+}
+
+bool takes_strided(const ConvArgs& g) {
+  if (g.winograd) return true;
+  const ConvLayout layout = layout_of(g);
+  if (layout != ConvLayout::panels) return layout == ConvLayout::depthwise;
+  ConvArgs strided = g;
+  strided.x_pixel = g.c + 1;
+  const Source s = plan(strided);
+  return s.linear || (g.dtype == DType::f32 && !s.copy);
 }
 
 KnobSizes conv_knobs(const ConvArgs& g) {
@@ -396,7 +408,11 @@ void conv(const ConvArgs& g) {
     int64_t* offsets = buffers.offsets + thread * all_taps;
     pieces.run(thread, count, [&](int part, int64_t piece, int64_t of) {
       for (int64_t index = 0; index < phase_count; ++index) {
-        Job job = {g, s, s.copy ? buffers.source : static_cast<const float*>(g.x), buffers.zeros, {}, 0, nullptr};
+        Job job = {g, s, static_cast<const float*>(g.x), pixel_step(g), buffers.zeros, {}, 0, nullptr};
+        if (s.copy) {
+          job.source = buffers.source;
+          job.pixel = g.c;
+        }
         job.phase[0] = phase_of(g, 0, index / (phases(g, 1) * phases(g, 2)));
         job.phase[1] = phase_of(g, 1, index / phases(g, 2) % phases(g, 1));
         job.phase[2] = phase_of(g, 2, index % phases(g, 2));

@@ -9,9 +9,9 @@
 
 namespace aotpack::kernels {
 
-// x is [n, in.., c] and y [n, out.., oc], both dense; the three spatial dims are depth, height, width, and those that
-// are missing have in = out = kernel = stride = dilation = 1 and padding 0. With cg = c / groups, og = oc / groups and
-// taps numbered (depth, height, width) row-major, weights are packed as conv_layout says:
+// x is [n, in.., c] and y [n, out.., oc], dense but for x_pixel; the three spatial dims are depth, height, width, and
+// those that are missing have in = out = kernel = stride = dilation = 1 and padding 0. With cg = c / groups, og = oc /
+// groups and taps numbered (depth, height, width) row-major, weights are packed as conv_layout says:
 //   packed[taps][c]                      depthwise: cg == og == 1, not transposed;
 //   packed[ceil(oc / 32)][taps][cg][32]  grouped: otherwise, groups > 1 and og < 32, not transposed;
 //   packed[groups][ceil(og / 32)][taps][cg][32]  panels: otherwise;
@@ -37,7 +37,15 @@ struct ConvArgs {
   int num_threads;
   void* scratch;  // conv_scratch_bytes of it, any alignment
   Knobs knobs = {};
+  // Elements from one pixel of x to the next, also over the end of a row and of an image; 0 if c. More where x is some
+  // of the channels of a tensor: only what takes_strided takes.
+  int64_t x_pixel = 0;
 };
+
+inline int64_t pixel_step(const ConvArgs& args) { return args.x_pixel == 0 ? args.c : args.x_pixel; }
+// Whether x_pixel may be more than c: where x is not copied before it is used. The same rule is in
+// aotpack/export/passes/cpu/layouts/operators.py.
+bool takes_strided(const ConvArgs& args);
 
 // Whether the arguments may have a transformed weight: 3 x 3 in two dims, f32, one group, stride 1, not dilated.
 // It rounds about as much, but an infinity or NaN of x can come out as NaN in any of the 2 x 2 outputs that are
@@ -53,7 +61,7 @@ bool takes_planar(const ConvArgs& args);
 enum ConvKnob : int { kConvBytes, kConvGrid, kConvThreads };
 KnobSizes conv_knobs(const ConvArgs& args);
 
-// Depends on the dtype, the sizes, the flags, num_threads and the knobs; the pointers are not looked at.
+// Depends on the dtype, the sizes, x_pixel, the flags, num_threads and the knobs; the pointers are not looked at.
 size_t conv_scratch_bytes(const ConvArgs& args);
 void conv(const ConvArgs& args);
 

@@ -33,11 +33,12 @@ template <class T>
 void point_row(const ConvArgs& g, const T* x, const T* zeros, int64_t image, int64_t id, int64_t ih, int64_t ow,
                int columns, const T** to) {
   const bool inside = id >= 0 && id < g.in[0] && ih >= 0 && ih < g.in[1];
-  const T* const row = x + (inside ? ((image * g.in[0] + id) * g.in[1] + ih) * g.in[2] * g.c : 0);
+  const int64_t pixel = pixel_step(g);
+  const T* const row = x + (inside ? ((image * g.in[0] + id) * g.in[1] + ih) * g.in[2] * pixel : 0);
   const int64_t first = ow * g.stride[2] - g.padding[2];
   for (int column = 0; column < columns; ++column) {
     const int64_t iw = first + column;
-    to[column] = inside && iw >= 0 && iw < g.in[2] ? row + iw * g.c : zeros;
+    to[column] = inside && iw >= 0 && iw < g.in[2] ? row + iw * pixel : zeros;
   }
 }
 

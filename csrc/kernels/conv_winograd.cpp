@@ -129,20 +129,21 @@ class Part {
 
  private:
   void gather(const Tile& tile, float* to) const {
-    const float* const x = static_cast<const float*>(g_.x) + tile.image * g_.in[1] * g_.in[2] * g_.c;
+    const int64_t pixel = pixel_step(g_);
+    const float* const x = static_cast<const float*>(g_.x) + tile.image * g_.in[1] * g_.in[2] * pixel;
     const int64_t top = tile.top - g_.padding[1], left = tile.left - g_.padding[2];
-    const int64_t line = g_.in[2] * g_.c;
+    const int64_t line = g_.in[2] * pixel;
     if (top >= 0 && top + 4 <= g_.in[1] && left >= 0 && left + 4 <= g_.in[2]) {
-      const float* const corner = x + top * line + left * g_.c;
+      const float* const corner = x + top * line + left * pixel;
       const float* const rows[4] = {corner, corner + line, corner + 2 * line, corner + 3 * line};
-      return transform_tile([&](int i, int j) { return rows[i] + j * g_.c; }, g_.c, to, p_.plane);
+      return transform_tile([&](int i, int j) { return rows[i] + j * pixel; }, g_.c, to, p_.plane);
     }
     const float* pixels[4][4];
     for (int64_t i = 0; i < 4; ++i) {
       for (int64_t j = 0; j < 4; ++j) {
         const int64_t h = top + i, w = left + j;
         const bool inside = h >= 0 && h < g_.in[1] && w >= 0 && w < g_.in[2];
-        pixels[i][j] = inside ? x + h * line + w * g_.c : zeros_;
+        pixels[i][j] = inside ? x + h * line + w * pixel : zeros_;
       }
     }
     transform_tile([&](int i, int j) { return pixels[i][j]; }, g_.c, to, p_.plane);

@@ -35,9 +35,13 @@ ConvArgs depthwise_of(const DepthwiseBlockArgs& g) {
   return d;
 }
 
-void pointwise(const DepthwiseBlockArgs& g, const BlockStage& stage, int64_t pixels, int64_t oc, int64_t c,
-               const void* x, const void* residual, void* y, int threads) {
-  linear({g.dtype, pixels, oc, c, x, c, stage.w_packed, stage.bias, residual, oc, stage.act, y, oc, threads});
+void expand(const DepthwiseBlockArgs& g, int64_t pixels, const void* x, void* y, int threads) {
+  linear({g.dtype, pixels, g.channels, g.c, x, g.x_pixel, g.expand.w_packed, g.expand.bias, nullptr, g.channels,
+          g.expand.act, y, g.channels, threads});
+}
+void project(const DepthwiseBlockArgs& g, int64_t pixels, const void* x, const void* residual, void* y, int threads) {
+  linear({g.dtype, pixels, g.oc, g.channels, x, g.channels, g.project.w_packed, g.project.bias, residual, g.oc,
+          g.project.act, y, g.oc, threads});
 }
 
 bool expands(const DepthwiseBlockArgs& g) { return g.expand.w_packed != nullptr; }
@@ -139,7 +143,7 @@ class Bands {
  private:
   void band(int64_t image, int64_t oh, int64_t rows) {
     const int64_t top = oh * g_.stride[0] - g_.padding[0];
-    if (expands(g_)) expand(image, max64(max64(top, 0), ready_), min64(top + rows_under(d_, rows), g_.in[0]));
+    if (expands(g_)) expand_rows(image, max64(max64(top, 0), ready_), min64(top + rows_under(d_, rows), g_.in[0]));
     const int64_t at = (image * g_.out[0] + oh) * g_.out[1];
     T* const to = projects(g_) ? band_ : static_cast<T*>(g_.y) + at * g_.channels;
     for (int64_t ow = 0; ow < g_.out[1]; ow += outputs_) {
@@ -166,18 +170,17 @@ class Bands {
       }
     }
     if (projects(g_)) {
-      pointwise(g_, g_.project, rows * g_.out[1], g_.oc, g_.channels, band_, advance(g_.residual, at * g_.oc, g_.dtype),
-                advance(g_.y, at * g_.oc, g_.dtype), 1);
+      project(g_, rows * g_.out[1], band_, advance(g_.residual, at * g_.oc, g_.dtype),
+              advance(g_.y, at * g_.oc, g_.dtype), 1);
     }
   }
 
   // Input rows [begin, end) of an image, as far as they lie next to each other in the ring.
-  void expand(int64_t image, int64_t begin, int64_t end) {
+  void expand_rows(int64_t image, int64_t begin, int64_t end) {
     while (begin < end) {
       const int64_t slot = begin % p_.ring, rows = min64(end - begin, p_.ring - slot);
-      pointwise(g_, g_.expand, rows * g_.in[1], g_.channels, g_.c,
-                advance(g_.x, (image * g_.in[0] + begin) * g_.in[1] * g_.c, g_.dtype), nullptr,
-                ring_ + slot * g_.in[1] * g_.channels, 1);
+      expand(g_, rows * g_.in[1], advance(g_.x, (image * g_.in[0] + begin) * g_.in[1] * g_.x_pixel, g_.dtype),
+             ring_ + slot * g_.in[1] * g_.channels, 1);
       begin += rows;
       ready_ = begin;
     }
@@ -187,18 +190,19 @@ class Bands {
   void point(int64_t image, int64_t top, int64_t rows, int64_t ow) {
     const T* const zeros = reinterpret_cast<const T*>(b_.zeros);
     const T** to = pointers_;
+    const int64_t pixel = expands(g_) ? g_.channels : g_.x_pixel;
     for (int64_t ih = top; ih < top + rows; ++ih, to += columns_) {
       const bool inside = ih >= 0 && ih < g_.in[0];
       const T* row = nullptr;
       if (inside && expands(g_)) {
-        row = ring_ + ih % p_.ring * g_.in[1] * g_.channels;
+        row = ring_ + ih % p_.ring * g_.in[1] * pixel;
       } else if (inside) {
-        row = static_cast<const T*>(g_.x) + (image * g_.in[0] + ih) * g_.in[1] * g_.channels;
+        row = static_cast<const T*>(g_.x) + (image * g_.in[0] + ih) * g_.in[1] * pixel;
       }
       const int64_t first = ow * g_.stride[1] - g_.padding[1];
       for (int column = 0; column < columns_; ++column) {
         const int64_t iw = first + column;
-        to[column] = inside && iw >= 0 && iw < g_.in[1] ? row + iw * g_.channels : zeros;
+        to[column] = inside && iw >= 0 && iw < g_.in[1] ? row + iw * pixel : zeros;
       }
     }
   }
@@ -217,16 +221,18 @@ class Bands {
 
 void one_by_one(const DepthwiseBlockArgs& g, ConvArgs d, const Buffers& b) {
   d.x = g.x;
+  d.x_pixel = g.x_pixel;
   if (expands(g)) {
-    pointwise(g, g.expand, g.n * g.in[0] * g.in[1], g.channels, g.c, g.x, nullptr, b.ring, g.num_threads);
+    expand(g, g.n * g.in[0] * g.in[1], g.x, b.ring, g.num_threads);
     d.x = b.ring;
+    d.x_pixel = g.channels;
   }
   d.y = projects(g) ? b.band : g.y;
   d.residual = projects(g) ? nullptr : g.residual;
   d.scratch = b.depthwise;
   conv_depthwise(d);
   if (projects(g)) {
-    pointwise(g, g.project, g.n * g.out[0] * g.out[1], g.oc, g.channels, b.band, g.residual, g.y, g.num_threads);
+    project(g, g.n * g.out[0] * g.out[1], b.band, g.residual, g.y, g.num_threads);
   }
 }
 

@@ -13,14 +13,15 @@ struct BlockStage {
   Act act;
 };
 
-// x is [n, in.., c], y and the residual are [n, out.., oc], all dense. `expand` makes `channels` of c channels, then
-// comes the depthwise convolution, then `project` makes oc of them; expand or project may be missing. Each result is
-// rounded to the dtype, as if the three were called one after the other.
+// x is [n, in.., c], y and the residual are [n, out.., oc], dense but for x_pixel. `expand` makes `channels` of c
+// channels, then comes the depthwise convolution, then `project` makes oc of them; expand or project may be missing.
+// Each result is rounded to the dtype, as if the three were called one after the other.
 struct DepthwiseBlockArgs {
   DType dtype;
   int64_t n, c, channels, oc;
   int64_t in[2], out[2], kernel[2], stride[2], padding[2], dilation[2];  // height, width; padding is what is before
   const void* x;
+  int64_t x_pixel;  // elements from one pixel of x to the next, at least c
   BlockStage expand, depthwise, project;
   const void* residual;  // or null; added before the last activation
   void* y;               // must not overlap x

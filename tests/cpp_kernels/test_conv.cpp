@@ -189,13 +189,28 @@ void check(const Shape& s, DType dtype, Act act = Act::none, bool bias = true, b
   a.scratch = scratch.data();
   conv(a);
   const std::vector<double> expected = reference(s, x, w);
-  int64_t wrong = 0;
-  for (int64_t i = 0; i < outputs; ++i) {
-    double value = expected[static_cast<size_t>(i)] + (bias ? b.get(i % s.oc) : 0.0) + (residual ? r.get(i) : 0.0);
-    value = reference_act(act, value);
-    wrong += !close(y.get(i), value, tolerance(dtype, value, static_cast<double>(taps * (s.c / s.groups))));
+  const auto count_wrong = [&](const Buffer& result) {
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < outputs; ++i) {
+      double value = expected[static_cast<size_t>(i)] + (bias ? b.get(i % s.oc) : 0.0) + (residual ? r.get(i) : 0.0);
+      value = reference_act(act, value);
+      wrong += !close(result.get(i), value, tolerance(dtype, value, static_cast<double>(taps * (s.c / s.groups))));
+    }
+    return wrong;
+  };
+  CHECK(count_wrong(y) == 0);
+  if (takes_strided(a)) {
+    ConvArgs strided = a;
+    strided.x_pixel = s.c + pick({1, 3, 16});
+    const Buffer some = spread_rows(x, s.c, strided.x_pixel, offset);
+    Buffer again = Buffer::filled(dtype, outputs, -77.0f, offset);
+    strided.x = some.data();
+    strided.y = again.data();
+    std::vector<unsigned char> more(conv_scratch_bytes(strided), 0xff);
+    strided.scratch = more.data();
+    conv(strided);
+    CHECK(count_wrong(again) == 0);
   }
-  CHECK(wrong == 0);
   if (takes_planar(a)) {
     Buffer planes = Buffer::filled(dtype, s.n * s.in[0] * s.in[1] * s.in[2] * s.c, 0.0f, offset);
     const int64_t pixels = s.in[0] * s.in[1] * s.in[2];
@@ -209,8 +224,9 @@ void check(const Shape& s, DType dtype, Act act = Act::none, bool bias = true, b
     std::vector<unsigned char> more(conv_scratch_bytes(a), 0xff);
     a.scratch = more.data();
     conv(a);
-    for (int64_t i = 0; i < outputs; ++i) wrong += again.get(i) != y.get(i);
-    CHECK(wrong == 0);
+    int64_t unequal = 0;
+    for (int64_t i = 0; i < outputs; ++i) unequal += again.get(i) != y.get(i);
+    CHECK(unequal == 0);
   }
 }
 

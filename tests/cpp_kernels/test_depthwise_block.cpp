@@ -57,6 +57,7 @@ void check(const Shape& s, DType dtype, Act first, Act second, Act third, bool b
   const Buffer bias1 = Buffer::random(dtype, g.channels), bias2 = Buffer::random(dtype, g.channels);
   const Buffer bias3 = Buffer::random(dtype, g.oc);
   g.x = x.data();
+  g.x_pixel = g.c;
   if (s.expand) g.expand = {expand.data(), bias ? bias1.data() : nullptr, first};
   g.depthwise = {w.data(), bias ? bias2.data() : nullptr, second};
   if (s.project) g.project = {project.data(), bias ? bias3.data() : nullptr, third};
@@ -67,6 +68,16 @@ void check(const Shape& s, DType dtype, Act first, Act second, Act third, bool b
   std::vector<unsigned char> scratch(depthwise_block_scratch_bytes(g), 0xff);
   g.scratch = scratch.data();
   depthwise_block(g);
+
+  g.x_pixel = g.c + pick({1, 3, 16});
+  const Buffer some = spread_rows(x, g.c, g.x_pixel, offset);
+  Buffer strided = Buffer::filled(dtype, pixels_out * g.oc, -77.0f, offset);
+  g.x = some.data();
+  g.y = strided.data();
+  depthwise_block(g);
+  int64_t otherwise = 0;
+  for (int64_t i = 0; i < y.size(); ++i) otherwise += !(strided.get(i) == y.get(i));
+  CHECK(otherwise == 0);
 
   Buffer between(dtype, pixels_in * g.channels), reduced(dtype, pixels_out * g.channels);
   Buffer expected = Buffer::filled(dtype, pixels_out * g.oc, -77.0f);

@@ -73,6 +73,14 @@ class Buffer {
   std::vector<char> bytes_;
 };
 
+// Rows of `c` elements, `step` apart: what is between them is NaN, and nothing comes after the last.
+inline Buffer spread_rows(const Buffer& rows, int64_t c, int64_t step, int64_t offset) {
+  const int64_t count = c == 0 ? 0 : rows.size() / c;
+  Buffer spread = Buffer::filled(rows.dtype(), count == 0 ? 0 : (count - 1) * step + c, NAN, offset);
+  for (int64_t i = 0; i < count * c; ++i) spread.set(i / c * step + i % c, rows.get(i));
+  return spread;
+}
+
 inline double reference_act(Act act, double x) {
   const auto relu6 = [](double v) { return std::min(std::max(v, 0.0), 6.0); };
   switch (act) {

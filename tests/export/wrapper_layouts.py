@@ -24,10 +24,13 @@ class Traffic(NamedTuple):
 
 
 class Lies(NamedTuple):
-    """How a tensor lies: whether dense and channels-last, and whether in evenly spaced rows of its last dim."""
+    """How a tensor lies: whether dense and channels-last, whether in evenly spaced rows of its last dim, and whether in
+    evenly spaced pixels, as some channels of what is channels-last do.
+    """
 
     channels_last: bool
     rows: bool
+    pixels: bool
 
 
 def traffic(program: Program) -> Traffic:
@@ -83,19 +86,22 @@ def read(text: str, inputs: list[Lies]) -> Traffic:
         elif found["call"] == "to_layout":
             copies += 1
             order = [int(v) for v in re.findall(r"(\d+)L", found["args"].split("{", 1)[1])]
-            known[found["result"]] = Lies(order == [0, *range(2, len(order)), 1], order == [*range(len(order))])
+            last = order == [0, *range(2, len(order)), 1]
+            known[found["result"]] = Lies(last, order == [*range(len(order))], last)
         elif found["call"] == "packed_linear":
-            known[found["result"]] = Lies(False, True)
+            known[found["result"]] = Lies(False, True, False)
             at = operand(_split(found["args"])[0])
             if at is None or not at.rows:
                 implicit.append(found["args"])
         else:
             convolutions += 1
-            known[found["result"]] = Lies(True, False)
+            known[found["result"]] = Lies(True, False, True)
             arguments = _split(found["args"])
-            for argument in (arguments[0], arguments[3]):
+            groups, outputs = (int(arguments[i].removesuffix("L")) for i in (-2, 4))
+            strided = groups in (1, outputs)  # not grouped
+            for argument, may_stride in ((arguments[0], strided), (arguments[3], False)):
                 at = operand(argument)
-                if argument != "nullptr" and (at is None or not at.channels_last):
+                if argument != "nullptr" and (at is None or not (at.pixels if may_stride else at.channels_last)):
                     implicit.append(argument)
     return Traffic(copies, implicit, convolutions)
 
@@ -115,10 +121,13 @@ def _split(text: str) -> list[str]:
 def _lies(sizes: list[str], strides: list[str]) -> Lies:
     pairs = [(_number(size), _number(stride)) for size, stride in zip(sizes, strides, strict=True)]
     rank = len(pairs)
-    return Lies(
-        _dense([pairs[d] for d in (0, *range(2, rank), 1)] if rank > 2 else pairs, sympy.Integer(1)),
-        rank > 0 and (pairs[-1][0] == 1 or pairs[-1][1] == 1) and _dense(pairs[:-1], None),
-    )
+    last = [pairs[d] for d in (0, *range(2, rank), 1)] if rank > 2 else pairs
+    return Lies(_dense(last, sympy.Integer(1)), _in_rows(pairs), _in_rows(last))
+
+
+def _in_rows(pairs: list[tuple[sympy.Expr, sympy.Expr]]) -> bool:
+    """Whether runs of the innermost (last) dim lie evenly apart."""
+    return bool(pairs) and 1 in pairs[-1] and _dense(pairs[:-1], None)
 
 
 def _dense(pairs: list[tuple[sympy.Expr, sympy.Expr]], step: sympy.Expr | None) -> bool:

@@ -27,6 +27,25 @@ inline bool is_channels_last(const Tensor* t) {
   return true;
 }
 
+// Whether the channels of a pixel lie side by side and pixels `step` elements apart, also from one row and one image to
+// the next: so does what has all channels, or some neighbours of them.
+inline bool has_pixels(const Tensor* t, int64_t* step) {
+  *step = t->sizes[1];
+  if (t->sizes[1] > 1 && t->strides[1] != 1) return false;
+  int64_t expected = -1;
+  const auto follows = [&](int32_t d) {
+    if (t->sizes[d] == 1) return true;
+    const bool does = expected < 0 || t->strides[d] == expected;
+    if (expected < 0) *step = t->strides[d];
+    expected = t->strides[d] * t->sizes[d];
+    return does;
+  };
+  for (int32_t d = t->rank - 1; d >= 2; --d) {
+    if (!follows(d)) return false;
+  }
+  return follows(0) && *step >= t->sizes[1];
+}
+
 // `source` retained where it lies so, else a copy.
 inline Tensor* channels_last(Tensor* source) {
   if (is_channels_last(source)) return Call::current().retain(source);

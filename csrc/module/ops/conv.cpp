@@ -95,7 +95,10 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
     throw_invalid("packed_conv: the weight is transformed, which only a dense fp32 convolution of stride 1 can have");
   }
   args.planar = x->is_contiguous() && !is_channels_last(x) && kernels::takes_planar(args);
-  Owned source(args.planar ? call.retain(x) : channels_last(x));
+  int64_t step = 0;
+  const bool as_it_lies = args.planar || (has_pixels(x, &step) && (step == args.c || kernels::takes_strided(args)));
+  Owned source(as_it_lies ? call.retain(x) : channels_last(x));
+  if (as_it_lies && !args.planar) args.x_pixel = step;
   int64_t strides[AOTPACK_MAX_RANK];
   channels_last_strides(x->rank, sizes, strides);
   Owned y(call.empty(x->rank, sizes, strides, x->dtype));

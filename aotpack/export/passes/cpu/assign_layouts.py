@@ -22,10 +22,10 @@ import torch.fx
 from aotpack.export import ops
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, shape_of, take_place
-from aotpack.export.passes.cpu.layouts.model import Layout, LayoutModel
+from aotpack.export.passes.cpu.layouts.model import DENSITY_OF, Layout, LayoutModel
 from aotpack.export.passes.cpu.layouts.operators import convolutions
 from aotpack.export.passes.cpu.layouts.orders import Order, channels_last, contiguous, same_order
-from aotpack.export.passes.cpu.layouts.rules import Demand, Flow, Kind, Need, stays_dense, tensor_of
+from aotpack.export.passes.cpu.layouts.rules import Demand, Flow, Kind, Need, density_of_view, tensor_of
 
 aten = torch.ops.aten
 
@@ -69,7 +69,7 @@ class _Writer:
             self._layouts[node] = self._view(node, rule.flows[0])
             return
         order = self.model.order(node)
-        self._layouts[node] = Layout(order, node.op == "call_function" or self.model.is_dense(node))
+        self._layouts[node] = Layout(order, self.model.own_density(node))
         sizes = tensor_of(node).shape  # type: ignore[union-attr]
         plain = same_order(order, contiguous(len(order)), sizes)
         if rule.kind is Kind.CAT and not plain:
@@ -109,8 +109,8 @@ class _Writer:
         if demand.need is Need.ROWS and self.model.has_rows(layout.order, value.shape):
             return
         met = same_order(layout.order, demand.order, value.shape)
-        if demand.need is Need.DENSE:
-            met = met and layout.dense
+        if demand.need in DENSITY_OF:
+            met = met and layout.density >= DENSITY_OF[demand.need]
         elif not self.model.can_serve(source, demand):
             return  # an order that neither side thought of: the operator copes by itself
         if not met:
@@ -123,8 +123,8 @@ class _Writer:
         assert value is not None
         order = flow.relation.forward(layout.order)
         if order is None:  # a reshape that copies
-            return Layout(contiguous(tensor_of(node).dim()), True)  # type: ignore[union-attr]
-        return Layout(order, layout.dense and stays_dense(self.model.rules[node], layout.order, value.shape))
+            return Layout(contiguous(tensor_of(node).dim()))  # type: ignore[union-attr]
+        return Layout(order, density_of_view(self.model.rules[node], layout.density, layout.order, value.shape))
 
     def _convert(self, reader: torch.fx.Node, source: torch.fx.Node, order: Order) -> None:
         converted = self._converted.get((source, order))
@@ -137,7 +137,7 @@ class _Writer:
                 converted = self.rewriter.call(ops.to_layout, (source, list(order)), reader)
                 self.copies += 1
             self._converted[source, order] = converted
-            self._layouts[converted] = Layout(order, True)
+            self._layouts[converted] = Layout(order)
             self.rewriter.changed += 1
             self.rewriter.report(source, f"copied {source.name} into {_name(order)}")
         reader.replace_input_with(source, converted)

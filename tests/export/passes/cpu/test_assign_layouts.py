@@ -154,15 +154,37 @@ def test_loops_follow_loops(spatial: int) -> None:
     assert traffic(run(model, (torch.randn(2, 3, *[6] * spatial),), *PASSES)) == (2, [], 2)
 
 
-def test_halves_of_the_channels_are_copied_outside_of_the_convolution() -> None:
+def _halves(conv: nn.Module) -> nn.Module:
     def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
         left, right = m.a(x).chunk(2, 1)
         return torch.cat([left, m.b(right)], 1).mean((2, 3))
 
-    model = net(forward, a=nn.Conv2d(3, 8, 3), b=nn.Conv2d(4, 4, 1))
-    program = run(model, (torch.randn(2, 3, 8, 8),), *PASSES)
+    return net(forward, a=nn.Conv2d(3, 8, 3), b=conv)
+
+
+@pytest.mark.parametrize("conv", [nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 3, padding=1, groups=4)])
+def test_halves_of_the_channels_are_read_where_they_lie(conv: nn.Module) -> None:
+    program = run(_halves(conv), (torch.randn(2, 3, 8, 8),), *PASSES)
+    assert conversions(program) == [((2, 3, 8, 8), LAST)]
+    assert traffic(program) == (1, [], 2)
+
+
+def test_halves_of_the_channels_are_copied_outside_of_a_convolution_that_needs_them_dense() -> None:
+    program = run(_halves(nn.Conv2d(4, 4, 3, groups=2, padding=1)), (torch.randn(2, 3, 8, 8),), *PASSES)
     assert conversions(program) == [((2, 3, 8, 8), LAST), ((2, 4, 6, 6), LAST)]
     assert traffic(program) == (2, [], 2)
+
+
+def test_a_part_of_a_part_of_the_channels_is_read_where_it_lies() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        y = m.a(x)
+        return m.b(y[:, 2:7][:, 1:]) + m.c(y[:, :4, 1:])
+
+    model = net(forward, a=nn.Conv2d(3, 8, 3), b=nn.Conv2d(4, 4, (2, 1)), c=nn.Conv2d(4, 4, 1))
+    program = run(model, (torch.randn(2, 3, 8, 8),), *PASSES)
+    # A cut of the height leaves holes between images.
+    assert ((2, 4, 6, 6), LAST) not in conversions(program) and ((2, 4, 5, 6), LAST) in conversions(program)
+    assert traffic(program).implicit == []
 
 
 def test_constants_are_laid_out_when_the_archive_is_packed() -> None:

@@ -21,7 +21,7 @@ from aotpack.export.passes.cpu.layouts.orders import (
     order_of,
     same_order,
 )
-from aotpack.export.passes.cpu.layouts.rules import Demand, Flow, Kind, Need, Rule, stays_dense, tensor_of
+from aotpack.export.passes.cpu.layouts.rules import Demand, Density, Flow, Kind, Need, Rule, density_of_view, tensor_of
 from aotpack.export.symbolic_shapes.hints import size_hint
 from aotpack.spec import Signature
 
@@ -29,14 +29,17 @@ from aotpack.spec import Signature
 _COPY = 2  # read and written
 _STRIDED = 1  # a loop that reads one order and writes another
 
+# What a demand wants beyond an order.
+DENSITY_OF = {Need.DENSE: Density.DENSE, Need.EVEN: Density.EVEN}
+
 Pair = tuple[Order, Order]
 
 
 class Layout(NamedTuple):
-    """How a value lies: the order of its dims, and whether it has no holes."""
+    """How a value lies: the order of its dims, and how closely."""
 
     order: Order
-    dense: bool
+    density: Density = Density.DENSE
 
 
 class LayoutModel:
@@ -95,6 +98,10 @@ class LayoutModel:
                 return False
             step *= size_hint(sizes[d])
         return True
+
+    def own_density(self, node: torch.fx.Node) -> Density:
+        """Of a value that is no view of another."""
+        return Density.DENSE if node.op == "call_function" or self.is_dense(node) else Density.HOLES
 
     @staticmethod
     def has_rows(order: Order, sizes: Any) -> bool:
@@ -224,7 +231,7 @@ class LayoutModel:
         if fits[0] == fits[1]:
             return
         label = fits.index(True)
-        if demand.need is Need.DENSE and not self._dense_in(source, label):
+        if self._density(source, label) < DENSITY_OF.get(demand.need, Density.HOLES):
             copied.add((source, label))
         else:
             wanted[label].append(label)
@@ -235,14 +242,15 @@ class LayoutModel:
             return self.has_rows(order, sizes)
         return same_order(order, demand.order, sizes)
 
-    def _dense_in(self, node: torch.fx.Node, label: int) -> bool:
+    def _density(self, node: torch.fx.Node, label: int) -> Density:
+        """Of a value in one of its orders."""
         rule = self.rules[node]
         if rule.kind is not Kind.VIEW or not rule.flows:
-            return node.op == "call_function" or self.is_dense(node)
+            return self.own_density(node)
         source = rule.flows[0].source
         order = self.pairs[source][label] if source in self.pairs else self._own(source)
         sizes = tensor_of(source).shape  # type: ignore[union-attr]
-        return self._dense_in(source, label) and stays_dense(rule, order, sizes)
+        return density_of_view(rule, self._density(source, label), order, sizes)
 
     def _own(self, node: torch.fx.Node) -> Order:
         value = tensor_of(node)

@@ -25,6 +25,9 @@ aten = torch.ops.aten
 # kThinChannels in csrc/kernels/conv.cpp.
 THIN = 16
 
+# Ranks of packed weights (aotpack/export/ops/weight_packing.py).
+_PANELS, _DEPTHWISE = 5, 2
+
 
 def rule_of(node: torch.fx.Node) -> Rule:
     """The rule for a node of a graph."""
@@ -193,24 +196,43 @@ def _copy(node: torch.fx.Node) -> Rule:
 def _packed_conv(node: torch.fx.Node) -> Rule:
     arguments = bound_arguments(node)
     order = channels_last(len(_sizes(node)))
-    read = [s for s in (arguments["x"], arguments["residual"]) if isinstance(s, torch.fx.Node)]
+    wants = {arguments["x"]: Need.EVEN if _reads_strided(node, arguments) else Need.DENSE}
     if node.target is ops.packed_conv and _reads_planes(arguments):
-        read.remove(arguments["x"])
-    return Rule(Kind.FIXED, demands=tuple(Demand(source, order, Need.DENSE) for source in read))
+        del wants[arguments["x"]]
+    if isinstance(arguments["residual"], torch.fx.Node):
+        wants[arguments["residual"]] = Need.DENSE
+    return Rule(Kind.FIXED, demands=tuple(Demand(source, order, need) for source, need in wants.items()))
+
+
+def _reads_strided(node: torch.fx.Node, arguments: dict[str, Any]) -> bool:
+    """Whether the kernel reads some channels of a tensor where they lie: takes_strided in csrc/kernels/conv.cpp."""
+    if node.target is not ops.packed_conv:
+        return False
+    rank = len(_sizes(arguments["weight"]))
+    if rank != _PANELS:
+        return rank == _DEPTHWISE
+    value = tensor_of(node)
+    if value is not None and value.dtype is torch.float32 and not _is_merged(arguments):
+        return True
+    once = (*arguments["kernel"], *arguments["stride"], arguments["groups"])
+    return all(number == 1 for number in once) and not any(arguments["padding"]) and not arguments["transposed"]
 
 
 def _reads_planes(arguments: dict[str, Any]) -> bool:
     """Whether the kernel reads a contiguous input as well: takes_planar in csrc/kernels/conv.cpp."""
-    channels, packed = _sizes(arguments["x"])[1], _sizes(arguments["weight"])
-    transformed = len(packed) == 5 and list(arguments["kernel"]) == [3, 3] and packed[2] == 16
-    depthwise = channels == 1 and arguments["out_channels"] == 1
+    packed = _sizes(arguments["weight"])
+    transformed = len(packed) == _PANELS and list(arguments["kernel"]) == [3, 3] and packed[2] == 16
+    return _is_merged(arguments) and not transformed and len(packed) == _PANELS
+
+
+def _is_merged(arguments: dict[str, Any]) -> bool:
+    """Whether few channels are copied into rows of pixels."""
+    channels = _sizes(arguments["x"])[1]
     return (
         isinstance(channels, int)
         and channels <= THIN
         and arguments["groups"] == 1
         and not arguments["transposed"]
-        and not transformed
-        and not depthwise
         and arguments["kernel"][-1] > 1
         and arguments["dilation"][-1] == 1
     )

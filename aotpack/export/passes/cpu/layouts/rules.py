@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any
 
 import torch
 import torch.fx
 
-from aotpack.export.passes.cpu.layouts.orders import Order, Relation, is_one
+from aotpack.export.passes.cpu.layouts.orders import DimMap, Order, Relation, is_one
 
 
 class Kind(Enum):
@@ -29,8 +29,17 @@ class Need(Enum):
 
     ORDER = "order"  # the order of dims
     DENSE = "dense"  # the order of dims, and no holes
+    EVEN = "even"  # the order of dims, and holes after each run of the innermost dim at most
     ROWS = "rows"  # the last dim is the innermost
     EXACT = "exact"  # the strides are part of the operator's meaning
+
+
+class Density(IntEnum):
+    """How closely the elements of a value lie, in the order of its dims."""
+
+    HOLES = 0  # anywhere
+    EVEN = 1  # runs of the innermost dim lie evenly apart: some channels of what is channels-last
+    DENSE = 2
 
 
 @dataclass(frozen=True)
@@ -77,13 +86,27 @@ def tensor_of(node: object) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
-def stays_dense(rule: Rule, order: Order, sizes: Sequence[Any]) -> bool:
-    """Whether a view of a dense operand in this order has no holes: it cuts the outermost dim only."""
+def density_of_view(rule: Rule, operand: Density, order: Order, sizes: Sequence[Any]) -> Density:
+    """How closely a view of an operand in this order lies.
+
+    A cut of the outermost dim leaves no holes, one of the innermost leaves its runs evenly apart.
+    """
     if rule.loose:
-        return False
+        return Density.HOLES
     outer = set[int]()
+    inner = False
     for d in order:
         if d in rule.cut and not all(is_one(sizes[o]) for o in outer):
-            return False
+            if d != order[-1]:
+                return Density.HOLES
+            inner = True
         outer.add(d)
-    return True
+    if operand is Density.DENSE and not inner:
+        return Density.DENSE
+    return min(operand, Density.EVEN) if _keeps_dims(rule) else Density.HOLES
+
+
+def _keeps_dims(rule: Rule) -> bool:
+    """Whether each dim of a view's operand is one of the view's."""
+    relation = rule.flows[0].relation
+    return isinstance(relation, DimMap) and set(relation.source) == set(range(len(relation.operand_sizes)))
