@@ -47,7 +47,8 @@ _TOKENS = re.compile(
     r"|auto (?P<input>\w+) = std::move\(inputs\[(?P<number>\d+)\]\)"
     r"|auto (?P<moved>\w+) = std::move\((?P<of>\w+)\)"
     r"|auto (?P<view>\w+) = .*?reinterpret_tensor_wrapper\((?P<base>\w+), \d+, (?P<vsizes>\w+), (?P<vstrides>\w+),"
-    r"|aoti_torch_cpu_(?P<call>packed_conv|packed_linear|to_layout)\((?P<args>.*?), &(?P<result>\w+)_handle\)\);"
+    r"|aoti_torch_cpu_(?P<call>packed_conv|packed_linear|interleave|to_layout)"
+    r"\((?P<args>.*?), &(?P<result>\w+)_handle\)\);"
 )
 _VIEW = re.compile(
     r"(?:wrap_with_raii_handle_if_needed\()?reinterpret_tensor_wrapper\((\w+), \d+, (\w+), (\w+), [^)]*\)\)?"
@@ -88,6 +89,8 @@ def read(text: str, inputs: list[Lies]) -> Traffic:
             order = [int(v) for v in re.findall(r"(\d+)L", found["args"].split("{", 1)[1])]
             last = order == [0, *range(2, len(order)), 1]
             known[found["result"]] = Lies(last, order == [*range(len(order))], last)
+        elif found["call"] == "interleave":
+            known[found["result"]] = Lies(True, False, True)
         elif found["call"] == "packed_linear":
             known[found["result"]] = Lies(False, True, False)
             at = operand(_split(found["args"])[0])

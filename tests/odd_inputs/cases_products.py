@@ -79,6 +79,10 @@ def _linear() -> Iterator[Case]:
     for sizes in around(3, 4, 5):
         yield Case(f"{_CPU}to_layout", ops.to_layout, (values(*sizes), [2, 0, 1]))
         yield Case(f"{_CPU}to_layout", ops.to_layout, (values(*sizes, dtype=torch.int16), [1, 2, 0]))
+    for parts in (1, 2, 3, 5):
+        for sizes in around(2, 5, 3, 4):
+            for dtype in (torch.float32, torch.bfloat16, torch.uint8, torch.float64):
+                yield Case(f"{_CPU}interleave", ops.interleave, ([values(*sizes, dtype=dtype) for _ in range(parts)],))
 
 
 _SHAPES = [

@@ -288,12 +288,12 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 def same_shape(a: torch.fx.Node, b: torch.fx.Node) -> bool:
     """Whether sizes are equal by their expressions; never adds a guard."""
-    return _same(shape_of(a), shape_of(b))
+    return same_sizes(shape_of(a), shape_of(b))
 
 
 def same_strides(a: torch.fx.Node, b: torch.fx.Node) -> bool:
     """Whether strides are equal by their expressions; never adds a guard."""
-    return _same(a.meta["val"].stride(), b.meta["val"].stride())
+    return same_sizes(a.meta["val"].stride(), b.meta["val"].stride())
 
 
 def has_order(value: torch.Tensor, order: Sequence[int]) -> bool:
@@ -321,7 +321,8 @@ def is_contiguous(value: torch.Tensor) -> bool:
     return has_order(value, range(value.dim()))
 
 
-def _same(first: Any, second: Any) -> bool:
+def same_sizes(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Whether sizes, or strides, are equal by their expressions; never adds a guard."""
     from aotpack.export.symbolic_shapes.dims import expression
 
     return len(first) == len(second) and all(expression(x) == expression(y) for x, y in zip(first, second, strict=True))

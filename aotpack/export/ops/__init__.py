@@ -6,6 +6,7 @@ from aotpack.export.ops.conv import conv_sizes, depthwise_block, packed_conv
 from aotpack.export.ops.embedding_bag import embedding_bag
 from aotpack.export.ops.grouped import grouped_mm, grouped_outer
 from aotpack.export.ops.int8 import int8_conv, int8_linear
+from aotpack.export.ops.interleave import interleave
 from aotpack.export.ops.layout import channels_last_strides, dense_strides, to_layout
 from aotpack.export.ops.linear import pack_conv, pack_linear, packed_embedding, packed_linear
 from aotpack.export.ops.quantization import dequantize, quantize
@@ -30,6 +31,7 @@ __all__ = [
     "gru_layer",
     "int8_conv",
     "int8_linear",
+    "interleave",
     "lstm_both",
     "lstm_layer",
     "pack_conv",

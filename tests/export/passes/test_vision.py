@@ -38,9 +38,8 @@ class Expected:
 
 
 # The image comes in contiguous and is brought into channels-last once; where a padding or a norm does that, not even
-# that copy is left. ShuffleNet shuffles channels, and convolves halves of them, which have holes: a copy each. Its 58
-# outputs fill panels of 32 badly. Weights of 3 x 3 convolutions that are transformed for Winograd's algorithm may add a
-# tenth.
+# that copy is left. ShuffleNet shuffles channels, and convolves halves of them: without copies. Its 58 outputs fill
+# panels of 32 badly. Weights of 3 x 3 convolutions that are transformed for Winograd's algorithm may add a tenth.
 MODELS = {
     "resnet18": Expected(1, 1.12),
     "resnet50": Expected(1),
@@ -48,7 +47,7 @@ MODELS = {
     "convnext": Expected(1),
     "vgg16": Expected(1, 1.12),
     "densenet121": Expected(1, 1.12),
-    "shufflenet": Expected(30, 1.05),
+    "shufflenet": Expected(1, 1.05),
     "mnasnet": Expected(1),
     "resnext50": Expected(1),
 }
@@ -97,7 +96,8 @@ def test_optimize_for_inference_cpu_torchvision(
     calls: list[dict[str, Any]] = [json.loads(line) for line in process.trace.read_text().splitlines()]
     products = [call for call in calls if call["op"] in ("packed_conv", "packed_linear", "depthwise_block")]
     assert len(products) >= 13
-    assert {call["op"] for call in calls} - {call["op"] for call in products} <= {"to_layout", "attention"}
+    others = {call["op"] for call in calls} - {call["op"] for call in products}
+    assert others <= {"to_layout", "attention", "interleave"}
     relaid = [(call["op"], t["role"]) for call in products for t in call["tensors"] if t["relaid"]]
     assert not relaid, "an operator had to bring an operand into another layout"
     assert sum(call["op"] == "to_layout" for call in calls) <= MODELS[name].copies

@@ -23,7 +23,7 @@ from aotpack.export import ops
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, shape_of, take_place
 from aotpack.export.passes.cpu.layouts.model import DENSITY_OF, Layout, LayoutModel
-from aotpack.export.passes.cpu.layouts.operators import convolutions
+from aotpack.export.passes.cpu.layouts.operators import channels_last_calls
 from aotpack.export.passes.cpu.layouts.orders import Order, channels_last, contiguous, same_order
 from aotpack.export.passes.cpu.layouts.rules import Demand, Flow, Kind, Need, density_of_view, tensor_of
 
@@ -32,7 +32,7 @@ aten = torch.ops.aten
 
 def assign_layouts(program: Program) -> Program:
     """Brings each activation into the layout that its readers want, at most once and where that is cheapest."""
-    if not convolutions(program.graph):
+    if not channels_last_calls(program.graph):
         return program
     rewriter = Rewriter(program)
     model = LayoutModel(rewriter.graph, program.signature, free=lambda node: rewriter.constant(node) is not None)

@@ -11,7 +11,7 @@ import torch
 import torch.fx
 
 from aotpack.export.passes.cpu.layouts.min_cut import Assignment
-from aotpack.export.passes.cpu.layouts.operators import convolutions, rule_of
+from aotpack.export.passes.cpu.layouts.operators import channels_last_calls, rule_of
 from aotpack.export.passes.cpu.layouts.orders import (
     Order,
     bytes_of,
@@ -100,7 +100,7 @@ class LayoutModel:
         return True
 
     def own_density(self, node: torch.fx.Node) -> Density:
-        """Of a value that is no view of another."""
+        """Of a value that does not look at another's memory."""
         return Density.DENSE if node.op == "call_function" or self.is_dense(node) else Density.HOLES
 
     @staticmethod
@@ -141,7 +141,7 @@ class LayoutModel:
             self.pairs[node] = (first, second)
             queue.append(node)
 
-        for node in convolutions(self._graph):
+        for node in channels_last_calls(self._graph):
             for end in (node, *(demand.source for demand in self.rules[node].demands)):
                 rank = tensor_of(end).dim()  # type: ignore[union-attr]
                 give(end, (contiguous(rank), channels_last(rank)))

@@ -238,11 +238,16 @@ def _is_merged(arguments: dict[str, Any]) -> bool:
     )
 
 
-def convolutions(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+def _interleave(node: torch.fx.Node) -> Rule:
+    order = channels_last(len(_sizes(node)))
+    return Rule(Kind.FIXED, demands=tuple(Demand(part, order, Need.EVEN) for part in _argument(node, 0)))
+
+
+def channels_last_calls(graph: torch.fx.Graph) -> list[torch.fx.Node]:
     """The calls that read and write channels-last."""
     return [
         node
-        for target in (ops.packed_conv, ops.int8_conv)
+        for target in (ops.packed_conv, ops.int8_conv, ops.interleave)
         for node in graph.find_nodes(op="call_function", target=target)
     ]
 
@@ -272,6 +277,7 @@ _HANDLERS: dict[Any, Handler] = {
     operator.getitem: _getitem,
     ops.packed_conv: _packed_conv,
     ops.int8_conv: _packed_conv,
+    ops.interleave: _interleave,
     ops.attention: _attention,
     ops.to_layout: _fixed,
     aten.as_strided.default: _as_strided,
