@@ -20,6 +20,6 @@ def _interleave_fake(parts: list[Tensor]) -> Tensor:
 
 
 interleave = define("interleave(Tensor[] parts) -> Tensor", _interleave, _interleave_fake)
-"""Parts are [n, c, *spatial], the result [n, c * parts, *spatial], channels-last: its channel i * parts + j is channel i
-of part j.
+"""Parts are [n, c, *spatial], the result [n, c * parts, *spatial], channels-last; its channel i * parts + j is channel
+i of part j.
 """
