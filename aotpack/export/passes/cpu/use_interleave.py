@@ -50,14 +50,14 @@ def _shuffled(node: torch.fx.Node) -> tuple[torch.fx.Node, int] | None:
     split = _through_copies(turned.args[0])
     if split is None or split.target not in RESHAPES:
         return None
-    x: Any = split.args[0]
+    source: Any = split.args[0]
     groups = shape_of(split)[1]
-    if not _fits(x, groups):
+    if not _fits(source, groups):
         return None
-    sizes = shape_of(x)
+    sizes = shape_of(source)
     grouped = (sizes[0], groups, sizes[1] // groups, *sizes[2:])
     fits = same_sizes(shape_of(split), grouped) and same_sizes(shape_of(node), sizes)
-    return (x, groups) if fits else None
+    return (source, groups) if fits else None
 
 
 def _fits(x: Any, groups: Any) -> bool:
