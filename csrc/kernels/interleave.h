@@ -5,8 +5,8 @@
 
 namespace aotpack::kernels {
 
-// `parts` tensors of `pixels` x c elements: channels side by side, pixels of part j x_strides[j] elements apart. y is dense:
-// y[p][i * parts + j] = x[j][p][i]. elem_size is 1, 2, 4, 8 or 16 bytes. y must not overlap a part.
+// `parts` tensors of `pixels` x c elements: channels side by side, pixels of part j x_strides[j] elements apart. y is
+// dense: y[p][i * parts + j] = x[j][p][i]. elem_size is 1, 2, 4, 8 or 16 bytes. y must not overlap a part.
 struct InterleaveArgs {
   int64_t pixels, c, parts;
   const void* const* x;      // [parts]

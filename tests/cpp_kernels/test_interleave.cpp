@@ -1,5 +1,4 @@
 #include "interleave.h"
-
 #include "util.h"
 
 namespace aotpack::kernels::test {
