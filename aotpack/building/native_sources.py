@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from pathlib import Path
 
+from aotpack._version import __version__
+
 _INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
 _FUNCTION = re.compile(r"\b(aoti_torch_\w+)\(")
 
@@ -31,6 +33,11 @@ def source_root() -> Path:
 
 def module_folder() -> Path:
     return source_root() / "module"
+
+
+def probe_source() -> Path:
+    """The program that times algorithms of kernels for builds."""
+    return source_root() / "probe" / "algorithms.cpp"
 
 
 def include_folders() -> list[Path]:
@@ -103,7 +110,12 @@ def sources_for(shims: Iterable[str]) -> list[Path]:
     folder = module_folder()
     wanted = {folder / name for name in _BASE}
     wanted |= {folder / "ops" / f"{group}.cpp" for group in groups_of(shims)}
-    closed: set[Path] = set()
+    return closure(wanted)
+
+
+def closure(sources: Iterable[Path]) -> list[Path]:
+    """These .cpp files and those that implement what they include, in a fixed order."""
+    wanted, closed = set(sources), set[Path]()
     while wanted:
         source = wanted.pop()
         closed.add(source)
@@ -159,4 +171,17 @@ def headers_hash(groups: frozenset[str] = frozenset()) -> str:
     headers += [module / "declare" / f"{group}.h" for group in groups]
     for header in sorted([*headers, *(root / "include").rglob("*.h")]):
         digest.update(str(header.relative_to(root)).encode() + b"\0" + header.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def kernels_version() -> str:
+    """What decides how fast kernels are, but for the machine: a hash of their sources, and of what times them."""
+    try:
+        root = source_root()
+    except FileNotFoundError:
+        return __version__
+    digest = hashlib.sha256()
+    for file in sorted([*(root / "kernels").glob("*.[ch]*"), probe_source()]):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()

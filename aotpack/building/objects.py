@@ -172,6 +172,7 @@ def main() -> None:
     parser.add_argument("--target", action="append", choices=flags.compile_targets(), help="default: most hosts' own")
     arguments = parser.parse_args()
     sources = native_sources.sources_for(native_sources.operator_groups())
+    sources += [native_sources.probe_source()]
     try:
         compiler = find_compiler(arguments.compiler)
         targets = arguments.target or compilable(_TARGETS, compiler)

@@ -124,7 +124,7 @@ class BuildResult:
 
     def print_text(self, *, explain: bool) -> None:
         """Prints the notes on stderr and the archive on stdout; `explain` adds what each pass changed."""
-        from aotpack.cli.build_tuning import print_tuning
+        from aotpack.cli.build_tuning import print_algorithms, print_tuning
         from aotpack.cli.common import format_bytes, format_seconds, stderr_console, stdout_console
         from aotpack.cli.notes import print_choices, print_code_only, print_host_steps, print_notes, print_unchecked
         from aotpack.cli.passes import print_passes
@@ -136,6 +136,7 @@ class BuildResult:
         if self.checked:
             print_unchecked(stderr_console(), report.check.skipped, report.check.open)
         if self.tuning is not None:
+            print_algorithms(stderr_console(), report.algorithms)
             print_tuning(stderr_console(), self.tuning)
         if explain:
             print_passes(stdout_console(), report.to_dict()["passes"])
@@ -154,7 +155,7 @@ def execute(request: BuildRequest) -> BuildResult:
         AotpackError: the capture or the build failed.
         OSError: the output cannot be written.
     """
-    from aotpack.cli.build_tuning import tune_built
+    from aotpack.cli.build_tuning import algorithm_options, tune_built
     from aotpack.cli.common import stderr_console
     from aotpack.cli.kernels import kernels_registered
     from aotpack.cli.notes import notes_of
@@ -202,6 +203,7 @@ def execute(request: BuildRequest) -> BuildResult:
                 regions=request.regions,
                 sources=request.sources,
                 free_source=True,  # the model is not used afterwards
+                **algorithm_options(request.tune, seconds),
             ),
             progress=phases,
         )
@@ -209,7 +211,9 @@ def execute(request: BuildRequest) -> BuildResult:
         if request.tune != "none":
             began = time.perf_counter()
             phases("tune", None, request.tune)
-            tuning = tune_built(report.path, request.tune, seconds + sum(report.seconds.values()))
+            algorithms = report.algorithms.seconds
+            others = seconds + sum(report.seconds.values()) - algorithms
+            tuning = tune_built(report.path, request.tune, others, algorithms)
             report.seconds["tune"] = time.perf_counter() - began
             phases("tune", report.seconds["tune"], request.tune)
             report = dataclasses.replace(report, size=report.path.stat().st_size)

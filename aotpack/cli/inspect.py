@@ -152,6 +152,7 @@ def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
     import json
 
     from aotpack.archive import encode_manifest
+    from aotpack.archive.algorithms import read_algorithms
     from aotpack.archive.description import read_description
     from aotpack.archive.tuning import read_tunings
     from aotpack.cli.kept import kept_for_backwards
@@ -175,6 +176,7 @@ def _to_dict(reader: ArchiveReader) -> dict[str, Any]:
         "kept_for_backward": {name: kept.to_dict() for name, kept in kept_for_backwards(reader.manifest).items()},
         "memory": None if description is None else memory_of(description),
         "tuning": [dataclasses.asdict(tuning) for tuning in read_tunings(reader)],
+        "algorithms": [dataclasses.asdict(measured) for measured in read_algorithms(reader)],
         "passes": _passes(reader),
         "programs": None if description is None else programs,
         **manifest,
@@ -227,6 +229,8 @@ def _print_head(console: Console, reader: ArchiveReader) -> None:
     if len(manifest.devices) > 1:
         table.add_row("devices", ", ".join(manifest.devices))
     table.add_row("tuned", _tuned(reader))
+    if algorithms := _algorithms(reader):
+        table.add_row("algorithms", algorithms)
     table.add_row("format", f"version {manifest.format_version}")
     for key, value in manifest.producer.items():
         table.add_row(key, value)
@@ -249,6 +253,21 @@ def _tuned(reader: ArchiveReader) -> str:
         for tuning in read_tunings(reader)
     ]
     return "; ".join(found) or "no"
+
+
+def _algorithms(reader: ArchiveReader) -> str:
+    """What the build measured of algorithms; empty where it did not."""
+    from aotpack.archive.algorithms import read_algorithms
+    from aotpack.cli.build_tuning import algorithms_text
+
+    by_host: dict[tuple[str, str, int], list[Any]] = {}
+    for each in read_algorithms(reader):
+        by_host.setdefault((each.target, each.processor, each.threads), []).append(each)
+    return "; ".join(
+        f"{algorithms_text(measured)}: measured with {threads} thread{'s' if threads > 1 else ''} of {target} on "
+        f"{processor}"
+        for (target, processor, threads), measured in sorted(by_host.items())
+    )
 
 
 def _print_entry(console: Console, entry: Entry, manifest: Manifest, described: Mapping[str, DescribedVariant]) -> None:

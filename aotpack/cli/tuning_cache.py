@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
-from functools import cache as kept
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotpack._version import __version__
 from aotpack.building.cache import BuildCache, digest_of
-from aotpack.building.native_sources import source_root
+from aotpack.building.native_sources import kernels_version
 from aotpack.cli.tuning_search import Known
 
 if TYPE_CHECKING:
@@ -53,17 +50,4 @@ class TuningCache:
 
     def _key(self, site: Site, threads: int) -> str:
         about = (site.target, self._processor, str(threads), f"{site.number:016x}")
-        return digest_of(("tuning 1", _kernels(), *about))
-
-
-@kept
-def _kernels() -> str:
-    """The version of the kernels: a hash of their sources."""
-    try:
-        folder = source_root() / "kernels"
-    except FileNotFoundError:
-        return __version__
-    digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.[ch]*")):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
+        return digest_of(("tuning 1", kernels_version(), *about))

@@ -8,7 +8,6 @@ calls as a whole are faster then.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,17 +16,13 @@ from statistics import median
 from typing import NamedTuple
 
 from aotpack.cli.tuning_run import Runs, Site, knob_of
+from aotpack.costs.samples import is_busy, noise, quiet
 
 # A way must save this share of a site's time at least, and this many times the noise.
 _MARGIN = 0.03
 _NOISES = 2.0
 # Below this share of a call, a site is left alone: no way would be felt.
 _LEAST_SHARE = 0.002
-# The samples that count: other load only ever adds.
-_QUIET = 0.3
-# Of calls as a whole, the median by the fastest: a machine on which calls of several threads vary as much is busy, and
-# would show how well threads find a processor instead of how fast kernels are.
-_MOST_NOISE = 1.35
 _LEAST_ROUNDS = 4
 _LEAST_ROUNDS_AGAIN = 3
 # Fewer ways are not worth a search.
@@ -95,13 +90,6 @@ class Search:
         return sum(each.seconds * (1 - 1 / each.speedup) for each in self.found.values() if each.seconds is not None)
 
 
-def quiet(samples: Sequence[float]) -> float:
-    """The mean of the least of the samples."""
-    ordered = sorted(samples)
-    kept = ordered[: max(1, math.ceil(_QUIET * len(ordered)))]
-    return sum(kept) / len(kept)
-
-
 def search(runs: Runs, effort: Effort, *, known: Mapping[int, Known], threads: int) -> Search:
     """Searches for the best ways of an entry.
 
@@ -138,7 +126,7 @@ def search(runs: Runs, effort: Effort, *, known: Mapping[int, Known], threads: i
     elif open_sites:
         ways = {site.number: (0, *_in_order(site)[:most]) for site in open_sites}
         samples = _try(runs, ways, effort, _LEAST_ROUNDS, until, result)
-        if threads > 1 and _is_busy(samples.calls):
+        if threads > 1 and is_busy(samples.calls):
             result.problem = BUSY
             result.found.clear()
             return result
@@ -204,21 +192,11 @@ def _try(
     return samples
 
 
-def _is_busy(calls: Sequence[float]) -> bool:
-    return median(calls) > _MOST_NOISE * min(calls)
-
-
-def _noise(samples: Sequence[float]) -> float:
-    """How far the result of one way differs between two halves of its samples, as a share."""
-    halves = quiet(samples[::2]), quiet(samples[1::2])
-    return abs(halves[0] - halves[1]) / min(halves) if len(samples) > 1 and min(halves) > 0 else 0.0
-
-
 def _is_faster(of: Mapping[int, list[float]], choice: int) -> bool:
     own, other = of[0], of.get(choice)
     if not own or not other:
         return False
-    needed = 1 - max(_MARGIN, _NOISES * _noise(own))
+    needed = 1 - max(_MARGIN, _NOISES * noise(own))
     return quiet(other) < needed * quiet(own) and median(other) < median(own)
 
 

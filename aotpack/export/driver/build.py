@@ -21,6 +21,7 @@ from aotpack.export.backends.backend import HostStep, Tools
 from aotpack.export.backends.cuda.providers import checked as checked_providers
 from aotpack.export.diagnostics.internal_errors import reported
 from aotpack.export.driver import self_check
+from aotpack.export.driver.algorithms import Algorithms
 from aotpack.export.driver.backends import ready
 from aotpack.export.driver.clock import Clock, Progress
 from aotpack.export.driver.compile import Lowered, compile_modules
@@ -33,7 +34,7 @@ from aotpack.export.driver.placing import beside, place_constants
 from aotpack.export.driver.prepare import prepare
 from aotpack.export.driver.provenance import pass_reports
 from aotpack.export.driver.regions import check_regions
-from aotpack.export.driver.report import BuildReport
+from aotpack.export.driver.report import AlgorithmReport, BuildReport
 from aotpack.export.driver.self_check import CheckReport
 from aotpack.export.driver.stages import Partitioner
 from aotpack.export.driver.user_passes import UserPass
@@ -110,7 +111,8 @@ def build_archive(
         cross = {arch: found.within(group) for arch, found in cross_compilers(names).items()}
         tools = Tools(cache, find_compiler(options.compiler).within(group), options.jobs, opt_level, cross=cross)
         tools = waiting.enter_context(ready(names, tools))
-        units, weights = prepare(program, names, options, partitioning, tuple(passes), identities, clock)
+        algorithms = waiting.enter_context(_algorithms(options, tools))
+        units, weights = prepare(program, names, options, partitioning, tuple(passes), identities, clock, algorithms)
         if options.check:
             self_check.prepare()
         about = {each.unit.label: f"{each.unit.label} " if len(units) > 1 else "" for each in units}
@@ -152,6 +154,7 @@ def build_archive(
                 code_only=options.code_only,
                 sources=options.sources,
                 description=options.description,
+                measured=algorithms.records(),
                 tools=tools,
             )
     # What folds weights is no entry that users call.
@@ -168,7 +171,15 @@ def build_archive(
     choices = tuple(
         dict.fromkeys(choice for unit in compiled for module in unit.modules for choice in module.lowered.choices)
     )
-    return BuildReport(output, size, names, clock.seconds, reports, cache.hits, cache.misses, checked, on_host, choices)
+    return BuildReport(
+        output, size, names, clock.seconds, reports, cache.hits, cache.misses, checked, on_host, choices,
+        algorithms=AlgorithmReport(tuple(algorithms.records()), algorithms.spent, algorithms.problem),
+    )  # fmt: skip
+
+
+def _algorithms(options: BuildOptions, tools: Tools) -> Algorithms:
+    threads = tuple(dict.fromkeys(options.tune_threads)) or (len(os.sched_getaffinity(0)),)
+    return Algorithms(tools, threads, options.tune_seconds)
 
 
 def _opt_level(requested: int | None) -> int:

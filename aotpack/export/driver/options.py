@@ -50,6 +50,10 @@ class BuildOptions:
         regions: code that is compiled once and called with different weights (docs/regions.md): `"marked"`: functions
             under `torch.compiler.nested_compile_region`; `"auto"`: also modules that the model repeats, such as the
             layers of a transformer; `"off"`: none.
+        tune_seconds: seconds in which to measure, on this machine, which algorithms convolutions use in modules that it
+            runs (docs/tuning.md); 0: none, and a cost model decides, the same on every machine. `aotpack build --tune`
+            sets it.
+        tune_threads: numbers of threads of a call to measure with. Default: one per core.
     """
 
     check: bool = True
@@ -69,3 +73,5 @@ class BuildOptions:
     sources: bool = False
     free_source: bool = False
     regions: str = MARKED
+    tune_seconds: float = 0.0
+    tune_threads: Collection[int] = ()

@@ -19,6 +19,7 @@ from aotpack.archive import (
     WeightTensor,
     stage_archive,
 )
+from aotpack.archive.algorithms import ALGORITHMS_PATH, MeasuredAlgorithms, encode_algorithms
 from aotpack.archive.fields import extent
 from aotpack.archive.sources import SOURCES_PATH
 from aotpack.export.backends.backend import Tools
@@ -48,12 +49,13 @@ def pack(
     code_only: bool = False,
     sources: bool = False,
     description: bool = True,
+    measured: Sequence[MeasuredAlgorithms] = (),
     tools: Tools,
 ) -> Draft:
     """Brings together what the archive consists of.
 
     `placed` are the constants of the units. `code_only` leaves out the examples. `sources` adds what the modules are
-    compiled from; `description` stores a description of the programs.
+    compiled from; `description` stores a description of the programs. `measured`: times of algorithms, if any.
 
     Raises:
         BuildError: the sources are too large.
@@ -74,6 +76,8 @@ def pack(
     report = files.add(FileSource.from_bytes("reports/passes.json", encoded_pass_reports(units)))
     if sources:
         files.add(FileSource.from_bytes(SOURCES_PATH, encoded_sources(name, files.modules, tools)))
+    if measured:
+        files.add(FileSource.from_bytes(ALGORITHMS_PATH, encode_algorithms(measured)))
     programs = None
     if description:
         data = encoded_descriptions(calls, described)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from aotpack.costs.costs import using_costs
 from aotpack.export.backends.backend import Backend
+from aotpack.export.driver.algorithms import Algorithms
 from aotpack.export.driver.backends import by_backend, on_host
 from aotpack.export.driver.clock import Clock
 from aotpack.export.driver.options import BuildOptions
@@ -61,10 +63,12 @@ def prepare(
     passes: Sequence[UserPass],
     identities: Identities,
     clock: Clock,
+    algorithms: Algorithms,
 ) -> tuple[list[Prepared], Replaceable | None]:
     """What is to be compiled, after all passes, and what makes its weights replaceable if that is wanted."""
     units = units_of([program] if isinstance(program, Program) else list(program))
     refuse_unused(partitioning, units)
+    algorithms.begin([unit.program for unit in units], targets)
     refuse_missing_values([unit.program for unit in units], code_only=options.code_only)
     common = with_user_passes(select(options.without, COMMON), passes)
     backends = [(backend, select(options.without, backend.passes), group) for backend, group in by_backend(targets)]
@@ -76,7 +80,7 @@ def prepare(
             origins.mark(shared)
             regions = regions_of(shared, OFF if whole else options.regions)
             if regions.split is not None:
-                pieces = _in_regions(regions.split, regions, common, backends)
+                pieces = _in_regions(regions.split, regions, common, backends, algorithms)
                 prepared.append(Prepared(replace(unit, program=regions.program), pieces, regions.split))
                 continue
             program = with_unused(passes, run_passes(regions.program, common))
@@ -84,7 +88,7 @@ def prepare(
             split = stages_of(partitioning, program)
             stages = [program] if split is None else [stage.program for stage in split.stages]
             pieces = tuple(
-                Piece(backend, run_passes(stage, own), group, number)
+                Piece(backend, _after_passes(stage, own, group, algorithms), group, number)
                 for backend, own, group in backends
                 for number, stage in enumerate(stages)
             )
@@ -104,13 +108,14 @@ def _in_regions(
     regions: Regions,
     common: Sequence[Step],
     backends: Sequence[tuple[Backend, Sequence[Pass], tuple[str, ...]]],
+    algorithms: Algorithms,
 ) -> tuple[Piece, ...]:
     """The stages of a program, of whose blocks each distinct one goes through the passes once."""
     stages = [stage.program for stage in split.stages]
     own = {number: run_passes(stage, common) for number, stage in enumerate(stages) if number not in regions.instances}
     pieces: list[Piece] = []
     for backend, passes, group in backends:
-        made = {number: run_passes(program, passes) for number, program in own.items()}
+        made = {number: _after_passes(program, passes, group, algorithms) for number, program in own.items()}
         for number in range(len(stages)):
             if number in made:
                 pieces.append(Piece(backend, made[number], group, number, shared=regions.is_shared(number)))
@@ -119,3 +124,9 @@ def _in_regions(
             program, names = instance.program(made[model]), instance.names(made[model])
             pieces.append(Piece(backend, program, group, number, model, names))
     return tuple(pieces)
+
+
+def _after_passes(program: Program, passes: Sequence[Step], targets: Sequence[str], algorithms: Algorithms) -> Program:
+    """The program after the passes of a backend, which choose algorithms for all of these targets."""
+    with using_costs(algorithms.costs(targets)):
+        return run_passes(program, passes)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -160,12 +161,17 @@ def library_units(
     target: str, shims: Iterable[str], compiler: Compiler, *, halves: frozenset[str], custom: bool = False
 ) -> list[Unit]:
     """Our sources of a module that calls `shims`."""
-    units = []
     sources = native_sources.sources_for(shims)
     if custom:
         folder = native_sources.module_folder()
         # Kernels of the user may have any construct of OpenMP.
         sources = [source for source in sources if source != folder / "openmp.cpp"] + [folder / "custom.cpp"]
+    return source_units(sources, target, compiler, halves=halves)
+
+
+def source_units(sources: Iterable[Path], target: str, compiler: Compiler, *, halves: frozenset[str]) -> list[Unit]:
+    """Calls of the compiler for these of our sources."""
+    units = []
     for source in sources:
         name = str(source.relative_to(native_sources.source_root()))
         flags = tuple(toolchain.library_flags(target, halves=halves, optimize=optimization(source), source=source))

@@ -2,40 +2,61 @@
 
 MobileNets widen an image by a pointwise convolution, filter its channels, and narrow it again. In one call a few rows
 of the wide image are in the cache at a time (csrc/kernels/depthwise_block.cpp), and it is never written to memory.
+Whether that is faster, the cost model says, or measurements (aotpack/costs).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeGuard
 
+import torch
 import torch.fx
 
+from aotpack.costs.costs import current_costs
+from aotpack.costs.shapes import BlockShape
 from aotpack.export import ops
+from aotpack.export.ir import regions
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, bound_arguments, dtype_of, shape_of
 from aotpack.export.symbolic_shapes.hints import size_hint
 
-# Bytes of the wide image and of the pointwise weights, as kBandBytes and kWeightBytes of the kernel: what is smaller
-# stays in the cache anyway, and larger weights do not.
-_LEAST_IMAGE = 384 << 10
-_MOST_WEIGHTS = 512 << 10
+# Of the time of the convolutions one by one.
+_LEAST_GAIN = 0.02
 
 
 def fuse_depthwise(program: Program) -> Program:
     """Each with the pointwise convolution before it, the one behind it, or both, where nothing else reads between."""
     rewriter = Rewriter(program)
-    for node in rewriter.nodes(ops.packed_conv):
-        if not _is_depthwise(node):
+    costs = current_costs()
+    weights = sum({str(n.target): _bytes(n) for n in regions.constants(rewriter.graph_module)}.values())
+    # All at once, as measurements take turns: also those whose first part belongs to the block before them by then.
+    found = [parts for node in rewriter.nodes(ops.packed_conv) if (parts := _parts(node)) is not None]
+    shapes = sorted({_shape(*parts) for parts in found} | {_shape(None, *parts[1:]) for parts in found if parts[2]})
+    times = dict(zip(shapes, costs.times(shapes, weights=weights), strict=True))
+    for _, node, _ in found:
+        if (parts := _parts(node)) is None:
             continue
-        arguments = bound_arguments(node)
-        expand, project = _before(arguments), _behind(node, arguments)
-        parts = [part for part in (expand, node, project) if part is not None]
-        if len(parts) == 1 or not _is_large(parts, expand or node):
+        shape = _shape(*parts)
+        told = times[shape]
+        is_faster = told.gain("fused", "parts") >= max(_LEAST_GAIN, 2 * told.noise)
+        costs.chose(shape, "fused" if is_faster else "parts")
+        if not is_faster:
             continue
-        rewriter.report(node, f"one call with {' and '.join(part.name for part in parts if part is not node)}")
-        last = parts[-1]
-        rewriter.replace(last, rewriter.call(ops.depthwise_block, _arguments(expand, node, project), last))
+        others = " and ".join(part.name for part in parts if part is not None and part is not node)
+        rewriter.report(node, f"one call with {others}: {told.describe('fused', 'parts')}")
+        last = parts[-1] or node
+        rewriter.replace(last, rewriter.call(ops.depthwise_block, _arguments(*parts), last))
     return rewriter.finish("fuse-depthwise", f"fused {rewriter.changed} blocks of depthwise convolutions")
+
+
+def _parts(node: torch.fx.Node) -> tuple[torch.fx.Node | None, torch.fx.Node, torch.fx.Node | None] | None:
+    """A depthwise convolution with the pointwise ones before and behind it; None where there are none."""
+    if not _is_depthwise(node):
+        return None
+    arguments = bound_arguments(node)
+    expand, project = _before(arguments), _behind(node, arguments)
+    return None if expand is None and project is None else (expand, node, project)
 
 
 def _arguments(expand: torch.fx.Node | None, node: torch.fx.Node, project: torch.fx.Node | None) -> tuple[Any, ...]:
@@ -94,11 +115,35 @@ def _is_pointwise(node: object) -> TypeGuard[torch.fx.Node]:
     return ones and plain and len(shape_of(arguments["weight"])) == 5
 
 
-def _is_large(parts: list[torch.fx.Node], wide: torch.fx.Node) -> bool:
-    """`wide` is the first whose result has the channels of the depthwise one."""
-    element = dtype_of(wide).itemsize
-    image = 1
-    for size in shape_of(wide):
-        image *= size_hint(size)
-    weights = sum(shape_of(bound_arguments(part)["weight"]).numel() for part in parts if _is_pointwise(part))
-    return image * element > _LEAST_IMAGE and weights * element <= _MOST_WEIGHTS
+def _shape(expand: torch.fx.Node | None, node: torch.fx.Node, project: torch.fx.Node | None) -> BlockShape:
+    arguments = bound_arguments(node)
+    x, y = shape_of(arguments["x"]), shape_of(node)
+    images, channels, *image = (size_hint(size) for size in x)
+    _, _, *result = (size_hint(size) for size in y)
+    inputs = channels if expand is None else size_hint(shape_of(bound_arguments(expand)["x"])[1])
+    outputs = channels if project is None else size_hint(shape_of(project)[1])
+    return BlockShape(
+        dtype_of(node).itemsize,
+        images,
+        inputs,
+        channels,
+        outputs,
+        _pair(image),
+        _pair(result),
+        _pair(arguments["kernel"]),
+        _pair(arguments["stride"]),
+        _pair(arguments["padding"]),
+        _pair(arguments["dilation"]),
+        expand is not None,
+        project is not None,
+    )
+
+
+def _pair(numbers: Sequence[Any]) -> tuple[int, int]:
+    """Of height and width: what is before each, where there are four; one number is that of both."""
+    return int(numbers[0]), int(numbers[0] if len(numbers) == 1 else numbers[1])
+
+
+def _bytes(constant: torch.fx.Node) -> int:
+    value: torch.Tensor = constant.meta["val"]
+    return value.numel() * value.element_size()

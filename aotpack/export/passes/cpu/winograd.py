@@ -1,31 +1,30 @@
 """Transforms weights of 3 x 3 convolutions, where the saved time is worth the additional bytes.
 
 Winograd's F(2 x 2, 3 x 3) takes 16 products for four outputs instead of 36, of weights that are 16/9 as large
-(csrc/kernels/conv_winograd.cpp). The archive may grow by a tenth, so the layers are chosen that save most time for a
-byte: early ones, whose weights are small and whose images are large.
+(csrc/kernels/conv_winograd.cpp). How much time that saves, the cost model says, or measurements (aotpack/costs). The
+archive may grow by a tenth, so the layers are chosen that save most time for a byte: early ones, whose weights are
+small and whose images are large.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 import torch.fx
 
+from aotpack.costs.costs import Times, current_costs
+from aotpack.costs.shapes import ConvShape
 from aotpack.export import ops
 from aotpack.export.ir import regions
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, dtype_of, shape_of
-from aotpack.export.ops.weight_packing import PANEL, transform_conv
+from aotpack.export.ops.weight_packing import transform_conv
 from aotpack.export.symbolic_shapes.hints import size_hint
 
 _GROWTH = 0.1  # of the bytes of all constants, at most
 _LEAST_GAIN = 0.1  # of the convolution's time
-
-# What costs as much as how many multiply-adds, by measurement: transforming a tile of 4 x 4 for one channel, in or out,
-# and reading a byte of a weight that is in no cache.
-_TRANSFORM = 128
-_BYTE = 7
 
 
 @dataclass(frozen=True)
@@ -35,37 +34,56 @@ class _Choice:
     Attributes:
         weight: a node of the packed weight.
         convolutions: all its readers.
-        saved: time, in multiply-adds.
+        shapes: of these.
         grown: bytes.
     """
 
     weight: torch.fx.Node
     convolutions: tuple[torch.fx.Node, ...]
-    saved: float
+    shapes: tuple[ConvShape, ...]
     grown: int
 
 
 def use_winograd(program: Program) -> Program:
-    """Transforms weights of 3 x 3 convolutions that then need fewer multiplications."""
+    """Transforms weights of 3 x 3 convolutions that then take less time."""
     rewriter = Rewriter(program)
     constants: dict[str, list[torch.fx.Node]] = {}
     for node in regions.constants(rewriter.graph_module):
         constants.setdefault(str(node.target), []).append(node)
-    room = _GROWTH * sum(_bytes(nodes[0].meta["val"]) for nodes in constants.values())
+    weights = sum(_bytes(nodes[0].meta["val"]) for nodes in constants.values())
     choices = [choice for nodes in constants.values() if (choice := _choice(rewriter, nodes)) is not None]
-    taken = []
-    for choice in sorted(choices, key=lambda choice: -choice.saved / choice.grown):
-        if choice.grown <= room:
+    costs = current_costs()
+    shapes = sorted({shape for choice in choices for shape in choice.shapes})
+    times = dict(zip(shapes, costs.times(shapes, weights=weights), strict=True))
+    room = _GROWTH * weights
+    taken = set()
+    for choice in sorted(choices, key=lambda choice: -_saved(choice, times) / choice.grown):
+        if choice.grown <= room and _is_faster(choice, times):
             room -= choice.grown
-            taken.append(choice)
+            taken.add(choice.weight)
     first = next(iter(rewriter.graph.nodes))
     for choice in choices:
-        if choice in taken:
-            _transform(rewriter, choice, first)
+        chosen = choice.weight in taken
+        for shape in choice.shapes:
+            costs.chose(shape, "winograd" if chosen else "direct")
+        if chosen:
+            _transform(rewriter, choice, first, times)
     return rewriter.finish("use-winograd", f"transformed the weights of {rewriter.changed} convolutions")
 
 
-def _transform(rewriter: Rewriter, choice: _Choice, before: torch.fx.Node) -> None:
+def _saved(choice: _Choice, times: Mapping[ConvShape, Times]) -> float:
+    """Seconds."""
+    return sum(times[shape].seconds["direct"] - times[shape].seconds["winograd"] for shape in choice.shapes)
+
+
+def _is_faster(choice: _Choice, times: Mapping[ConvShape, Times]) -> bool:
+    """By more than bytes cost, and more than chance."""
+    noise = max(times[shape].noise for shape in choice.shapes)
+    direct = sum(times[shape].seconds["direct"] for shape in choice.shapes)
+    return _saved(choice, times) >= max(_LEAST_GAIN, 2 * noise) * direct
+
+
+def _transform(rewriter: Rewriter, choice: _Choice, before: torch.fx.Node, times: Mapping[ConvShape, Times]) -> None:
     attribute = str(choice.weight.target)
     # Its own node may stand behind the first convolution that reads the weight.
     with rewriter.graph.inserting_before(before):
@@ -73,15 +91,17 @@ def _transform(rewriter: Rewriter, choice: _Choice, before: torch.fx.Node) -> No
     packed.meta["val"] = choice.weight.meta["val"]
     name = attribute.strip("_").removeprefix("packed_")
     transformed = rewriter.derive(f"winograd_{name}", "packed", transform_conv, [packed], before)
-    for node in choice.convolutions:
+    for node, shape in zip(choice.convolutions, choice.shapes, strict=True):
         x, _, *others = node.args
         node.args = (x, transformed, *others)
-        rewriter.report(node, f"takes 16 products instead of 36, with {choice.grown / 1024:.0f} KB more of weights")
+        about = times[shape].describe("winograd", "direct")
+        grown = f"{choice.grown / 1024:.0f} KB more of weights"
+        rewriter.report(node, f"takes 16 products instead of 36, with {grown}: {about}")
         rewriter.changed += 1
 
 
 def _choice(rewriter: Rewriter, constants: list[torch.fx.Node]) -> _Choice | None:
-    """None where the kernel cannot, or where it would not be faster.
+    """None where the kernel cannot.
 
     `constants` are all nodes of one constant: a reader of another kind would need the weight as it is too.
     """
@@ -90,10 +110,7 @@ def _choice(rewriter: Rewriter, constants: list[torch.fx.Node]) -> _Choice | Non
     readers = tuple(node for constant in constants for node in constant.users)
     if packed is None or not readers or not all(_can(node) and node.args[1] in constants for node in readers):
         return None
-    direct = sum(_direct(node) for node in readers)
-    grown = _bytes(packed) * 7 // 9
-    saved = direct - sum(_transformed(node) for node in readers) - _BYTE * grown * len(readers)
-    return _Choice(weight, readers, saved, grown) if saved >= _LEAST_GAIN * direct else None
+    return _Choice(weight, readers, tuple(_shape(node) for node in readers), _bytes(packed) * 7 // 9)
 
 
 def _can(node: torch.fx.Node) -> bool:
@@ -111,22 +128,14 @@ def _can(node: torch.fx.Node) -> bool:
     )
 
 
-def _channels(node: torch.fx.Node) -> tuple[int, int]:
-    """Inputs, and outputs in whole panels."""
-    return int(shape_of(as_node(node.args[0]))[1]), -(-int(shape_of(node)[1]) // PANEL) * PANEL
-
-
-def _direct(node: torch.fx.Node) -> float:
-    images, _, high, wide = (size_hint(size) for size in shape_of(node))
-    inputs, outputs = _channels(node)
-    return 9.0 * images * high * wide * inputs * outputs
-
-
-def _transformed(node: torch.fx.Node) -> float:
-    images, _, high, wide = (size_hint(size) for size in shape_of(node))
-    inputs, outputs = _channels(node)
-    tiles = images * -(-high // 2) * -(-wide // 2)
-    return float(tiles) * (16 * inputs * outputs + _TRANSFORM * (inputs + outputs))
+def _shape(node: torch.fx.Node) -> ConvShape:
+    x, y = shape_of(as_node(node.args[0])), shape_of(node)
+    images, _, *image = (size_hint(size) for size in x)
+    *_, high, wide = (size_hint(size) for size in y)
+    padding = [int(size) for size in bound_arguments(node)["padding"]]
+    # One number is that of both; of four, the last two are what is behind.
+    top, left = padding[0], padding[0] if len(padding) == 1 else padding[1]
+    return ConvShape(images, int(x[1]), int(y[1]), (image[0], image[1]), (high, wide), (top, left))
 
 
 def _bytes(constant: torch.Tensor) -> int:

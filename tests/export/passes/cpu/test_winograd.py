@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,10 +59,10 @@ class TestChoice:
         assert transformed(after) == [True]
         (report,) = [report for report in after.reports if report.name == "use-winograd"]
         (change,) = report.changes
-        assert (change.layer, change.note) == (
-            "layers.0",
-            "takes 16 products instead of 36, with 70 KB more of weights",
-        )
+        assert change.layer == "layers.0"
+        note = r"takes 16 products instead of 36, with 70 KB more of weights: (\d+) → (\d+) µs predicted"
+        direct, transformed_ = map(int, re.fullmatch(note, change.note).groups())  # type: ignore[union-attr]
+        assert transformed_ < 0.9 * direct + 1
 
     @pytest.mark.parametrize(
         ("layer", "size"),
@@ -118,7 +119,7 @@ class TestChoice:
     def test_the_example_says_how_large_dynamic_images_are(self) -> None:
         net = Net(conv(32, 32)).eval()
         shapes = {"x": {0: Dim("n"), 2: Dim("h", min=3), 3: Dim("w", min=3)}, "y": None}
-        for size, wanted in ((30, True), (4, False)):
+        for size, wanted in ((30, True), (3, False)):
             args, other = (torch.randn(2, 32, size, size), torch.randn(1, 1600)), inputs(32, 7, 9)
             after = run(net, args, pack_conv, use_winograd, dynamic_shapes=shapes, other_args=other)
             assert transformed(after) == [wanted]

@@ -1,0 +1,224 @@
+"""Measures the algorithms of convolutions on this machine, for the passes that choose them."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from aotpack.archive.algorithms import MeasuredAlgorithms
+from aotpack.building.cache import digest_of
+from aotpack.building.native_sources import kernels_version
+from aotpack.costs.costs import Costs, ModelCosts, Times, geometric_mean
+from aotpack.costs.samples import is_busy, noise, quiet
+from aotpack.costs.shapes import BlockShape, Shape
+from aotpack.errors import CompileError, UnsupportedTargetError
+from aotpack.export.backends.backend import Tools
+from aotpack.export.backends.cpu.probe import Samples, probe_program, time_shapes
+from aotpack.export.ir.program import Program
+from aotpack.export.ir.regions import all_nodes
+from aotpack.targets import Target
+from aotpack.targets.host import host_processor
+
+BUSY = "the machine is busy: calls of several threads vary too much to compare algorithms"
+# Fewer calls say too little.
+_LEAST_SAMPLES = 4
+# Of what is left, one question of a pass has this share: there may be more programs.
+_SHARE = 0.6
+# What the weights of a call come from is told by this much, whatever the model has beyond.
+_MOST_WEIGHTS = 256 << 20
+_SUFFIX = ".algorithms.json"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Seconds of a call by algorithm, and their noise."""
+
+    seconds: Mapping[str, float]
+    noise: float
+
+
+@dataclass
+class Algorithms(AbstractContextManager["Algorithms"]):
+    """What a build measures of algorithms, for those of its targets that this machine runs.
+
+    Attributes:
+        tools: the cache, where results are kept, and the compiler.
+        threads: numbers of threads of a call to measure with.
+        seconds: to measure in; 0: nothing is measured.
+        spent: seconds that measuring took so far, with what passes waited for.
+        problem: why something was not measured; None otherwise.
+    """
+
+    tools: Tools
+    threads: tuple[int, ...]
+    seconds: float
+    spent: float = 0.0
+    problem: str | None = None
+    _records: dict[tuple[Shape, str, int], _Found] = field(default_factory=dict)
+    _chosen: dict[Shape, set[str]] = field(default_factory=dict)
+    _programs: dict[str, Future[Path]] = field(default_factory=dict)
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def begin(self, programs: Iterable[Program], targets: Iterable[str]) -> None:
+        """Compiles what measures in the background, if there is a convolution."""
+        if self.seconds <= 0 or not host_processor():
+            return
+        nodes = (node for program in programs for node in all_nodes(program.graph_module))
+        if any(node.op == "call_function" and "conv" in str(node.target) for node in nodes):
+            for target in self._run_here(targets):
+                self._program(target)
+
+    def costs(self, targets: Sequence[str]) -> Costs:
+        """What the passes for these targets ask."""
+        here = self._run_here(targets) if self.seconds > 0 and host_processor() else []
+        return _MeasuredCosts(self, tuple(targets), tuple(here)) if here else ModelCosts(targets)
+
+    def records(self) -> list[MeasuredAlgorithms]:
+        """What was measured, or known, and what was chosen."""
+        return [
+            MeasuredAlgorithms(
+                shape.operator,
+                shape.numbers,
+                target,
+                host_processor(),
+                threads,
+                {name: round(seconds * 1e9) for name, seconds in found.seconds.items()},
+                tuple(sorted(self._chosen.get(shape, ()))),
+            )
+            for (shape, target, threads), found in self._records.items()
+        ]
+
+    def chose(self, shape: Shape, algorithm: str) -> None:
+        """A pass has decided."""
+        self._chosen.setdefault(shape, set()).add(algorithm)
+
+    def measure(self, shapes: Sequence[Shape], target: str, weights: int) -> dict[Shape, list[_Found]]:
+        """What is known, or now measured, of shapes: for each number of threads."""
+        began = time.perf_counter()
+        left = self.seconds - self.spent
+        wanted = [shape for shape in shapes if not (isinstance(shape, BlockShape) and shape.itemsize != 4)]
+        # What takes longest first: where there is no time for all, the least is lost.
+        likely = dict(zip(wanted, ModelCosts([target]).times(wanted, weights=weights), strict=True))
+        wanted.sort(key=lambda shape: -max(likely[shape].seconds.values()))
+        found: dict[Shape, list[_Found]] = {}
+        for threads in self.threads:
+            known = {shape: each for shape in wanted if (each := self._known(shape, target, threads, weights))}
+            missing = [shape for shape in wanted if shape not in known]
+            if missing and left > 0:
+                known |= self._measured(missing, target, threads, weights, left * _SHARE / len(self.threads))
+            for shape, each in known.items():
+                self._records[shape, target, threads] = each
+                found.setdefault(shape, []).append(each)
+        self.spent += time.perf_counter() - began
+        # Means of different numbers of threads are not comparable.
+        return {shape: each for shape, each in found.items() if len(each) == len(self.threads)}
+
+    def _measured(
+        self, shapes: Sequence[Shape], target: str, threads: int, weights: int, seconds: float
+    ) -> dict[Shape, _Found]:
+        size = min(weights, _MOST_WEIGHTS)
+        try:
+            program = self._program(target).result()
+            taken = time_shapes(program, shapes, threads=threads, seconds=seconds, weights=size)
+        except (CompileError, OSError, ValueError) as error:
+            self.problem = str(error).partition("\n")[0]
+            return {}
+        found = {}
+        for shape, samples in taken.items():
+            each = _reduced(samples, threads)
+            if each is None:
+                self.problem = BUSY
+                continue
+            found[shape] = each
+            self._keep(shape, target, threads, weights, each)
+        return found
+
+    def _program(self, target: str) -> Future[Path]:
+        if target not in self._programs:
+            self._programs[target] = self._pool.submit(probe_program, target, frozenset(), self.tools)
+        return self._programs[target]
+
+    def _run_here(self, targets: Iterable[str]) -> list[str]:
+        try:
+            host = Target.host()
+        except UnsupportedTargetError:
+            return []
+        return [name for name in targets if Target(name).arch != "cuda" and Target(name).runs_on(host)]
+
+    def _known(self, shape: Shape, target: str, threads: int, weights: int) -> _Found | None:
+        path = self.tools.cache.find(_key(shape, target, threads, weights), _SUFFIX)
+        if path is None:
+            return None
+        value = json.loads(path.read_text())
+        return _Found({name: float(value["seconds"][name]) for name in shape.algorithms}, float(value["noise"]))
+
+    def _keep(self, shape: Shape, target: str, threads: int, weights: int, found: _Found) -> None:
+        text = json.dumps({"seconds": dict(found.seconds), "noise": found.noise})
+
+        def write(path: Path) -> None:
+            path.write_text(text)
+
+        self.tools.cache.aside(_key(shape, target, threads, weights), _SUFFIX, write)
+
+
+@dataclass(frozen=True)
+class _MeasuredCosts:
+    """Measurements for the targets `here`, and predictions for the others and for what was not measured."""
+
+    algorithms: Algorithms
+    targets: tuple[str, ...]
+    here: tuple[str, ...]
+
+    def times(self, shapes: Sequence[Shape], *, weights: int) -> list[Times]:
+        by_target = {target: self.algorithms.measure(shapes, target, weights) for target in self.here} if shapes else {}
+        predicted = {
+            target: dict(zip(shapes, ModelCosts([target]).times(shapes, weights=weights), strict=True))
+            for target in self.targets
+        }
+        made = []
+        for shape in shapes:
+            found = {target: by_target[target][shape] for target in self.here if shape in by_target[target]}
+            seconds = {
+                name: geometric_mean(
+                    geometric_mean(each.seconds[name] for each in found[target])
+                    if target in found
+                    else predicted[target][shape].seconds[name]
+                    for target in self.targets
+                )
+                for name in shape.algorithms
+            }
+            noise_ = max((each.noise for runs in found.values() for each in runs), default=0.0)
+            made.append(Times(seconds, len(found) == len(self.targets), noise_))
+        return made
+
+    def chose(self, shape: Shape, algorithm: str) -> None:
+        self.algorithms.chose(shape, algorithm)
+
+
+def _reduced(samples: Samples, threads: int) -> _Found | None:
+    """None where the machine did too much else."""
+    if any(len(each) < _LEAST_SAMPLES for each in samples.values()):
+        return None
+    if threads > 1 and any(is_busy(each) for each in samples.values()):
+        return None
+    return _Found({name: quiet(each) for name, each in samples.items()}, max(noise(each) for each in samples.values()))
+
+
+def _key(shape: Shape, target: str, threads: int, weights: int) -> str:
+    # Which cache weights come from hangs on their size.
+    size = math.frexp(max(1, min(weights, _MOST_WEIGHTS)))[1]
+    about = (shape.operator, *map(str, shape.numbers), target, host_processor(), str(threads), str(size))
+    return digest_of(("algorithms 1", kernels_version(), *about))
