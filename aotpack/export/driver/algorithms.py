@@ -31,7 +31,7 @@ BUSY = "the machine is busy: calls of several threads vary too much to compare a
 _LEAST_SAMPLES = 4
 # Of what is left, one question of a pass has this share: there may be more programs.
 _SHARE = 0.6
-# What the weights of a call come from is told by this much, whatever the model has beyond.
+# More weights than this are in memory, whatever the model has beyond.
 _MOST_WEIGHTS = 256 << 20
 _SUFFIX = ".algorithms.json"
 

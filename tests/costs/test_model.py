@@ -1,0 +1,123 @@
+"""The cost model: what it says grows with the work, fits what was measured, and tells processors apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from aotpack.costs.costs import ModelCosts, current_costs, geometric_mean, using_costs
+from aotpack.costs.fitted import COEFFICIENTS
+from aotpack.costs.model import predict, runs_in_bands, terms
+from aotpack.costs.processors import PROCESSORS, XEON, ZEN4, ZEN5, Processor, processors_of
+from aotpack.costs.shapes import BlockShape, ConvShape, Shape
+from aotpack.targets import TABLE
+
+_MB = 1 << 20
+
+
+def conv(channels: int, outputs: int, size: int, images: int = 1) -> ConvShape:
+    return ConvShape(images, channels, outputs, (size, size), (size, size))
+
+
+def block(inputs: int, channels: int, outputs: int, size: int, kernel: int = 3, stride: int = 1) -> BlockShape:
+    out = (size - 1) // stride + 1
+    pairs = (kernel, kernel), (stride, stride), (kernel // 2, kernel // 2), (1, 1)
+    return BlockShape(4, 1, inputs, channels, outputs, (size, size), (out, out), *pairs, expands=True, projects=True)
+
+
+def larger(shape: ConvShape, generator: random.Random) -> ConvShape:
+    """The same with one size larger."""
+    more = generator.randint(1, 40)
+    name = generator.choice(["images", "channels", "outputs", "image"])
+    if name == "image":
+        pair = shape.image[0] + more, shape.image[1] + more
+        return dataclasses.replace(shape, image=pair, result=pair)
+    return dataclasses.replace(shape, **{name: getattr(shape, name) + more})
+
+
+@pytest.mark.parametrize("processor", PROCESSORS, ids=lambda each: each.name)
+@pytest.mark.parametrize("algorithm", ConvShape.algorithms)
+def test_more_work_takes_no_less_time(processor: Processor, algorithm: str) -> None:
+    generator = random.Random(0)
+    for _ in range(300):
+        small = conv(*(generator.randint(1, 400) for _ in range(2)), generator.randint(1, 120), generator.randint(1, 4))
+        large = larger(small, generator)
+        before, after = (predict(each, algorithm, processor, 1, 8 * _MB) for each in (small, large))
+        assert 0 < before <= after, (small, large)
+
+
+@pytest.mark.parametrize("shape", [conv(64, 64, 56), conv(512, 512, 14), block(24, 144, 24, 56)])
+@pytest.mark.parametrize("processor", PROCESSORS, ids=lambda each: each.name)
+def test_more_threads_and_less_weights_are_no_slower(processor: Processor, shape: Shape) -> None:
+    for algorithm in shape.algorithms[:1]:
+        times = [predict(shape, algorithm, processor, threads, 8 * _MB) for threads in (1, 2, 4, 8)]
+        assert times == sorted(times, reverse=True)
+        assert predict(shape, algorithm, processor, 1, 1) <= predict(shape, algorithm, processor, 1, 900 * _MB)
+
+
+def test_coefficients_are_those_of_the_terms() -> None:
+    shapes: list[Shape] = [conv(32, 32, 20), block(16, 96, 24, 112)]
+    names = {n for each in shapes for a in each.algorithms for n in terms(each, a, ZEN4, 1)}
+    assert names == set(COEFFICIENTS)
+    assert min(COEFFICIENTS.values()) >= 0
+
+
+# Medians in microseconds on a Zen 4 (AuthenticAMD-25-17-1), one thread, in turns with the others (csrc/probe).
+@pytest.mark.parametrize(
+    ("shape", "direct", "winograd"),
+    [
+        (conv(64, 64, 56), 2106, 1124),
+        (conv(128, 128, 28), 2058, 1002),
+        (conv(256, 256, 14), 2036, 1055),
+        (conv(512, 512, 7), 2184, 1955),
+        (conv(64, 64, 224), 35785, 19475),
+        (conv(512, 512, 14), 8186, 4453),
+    ],
+)
+def test_what_was_measured(shape: ConvShape, direct: float, winograd: float) -> None:
+    found = [1e6 * predict(shape, name, ZEN4, 1, 60_000_000) for name in shape.algorithms]
+    assert found == pytest.approx([direct, winograd], rel=0.25)
+
+
+@pytest.mark.parametrize("target", [info.name for info in TABLE if info.backend == "cpu"])
+def test_what_is_plain_on_every_target(target: str) -> None:
+    large, thin, tiny = (ModelCosts([target]).times([s], weights=_MB)[0] for s in (
+        conv(64, 64, 56), conv(3, 32, 40), conv(64, 64, 3)
+    ))  # fmt: skip
+    assert large.gain("winograd", "direct") > 0.3
+    assert thin.gain("winograd", "direct") < 0.1  # as many sums in the transforms as products saved
+    assert tiny.gain("winograd", "direct") < 0.1  # read faster than multiplied
+    assert not large.measured
+
+
+def test_processors_are_told_apart() -> None:
+    assert ZEN5.peak > 1.9 * ZEN4.peak
+    shape = conv(128, 128, 28)
+    assert predict(shape, "direct", ZEN4, 1) > 1.5 * predict(shape, "direct", ZEN5, 1)
+    # Products take half the time at the full rate, bytes do not: larger weights are worth less there.
+    deep = conv(512, 512, 7)
+    ratios = [predict(deep, "winograd", each, 1) / predict(deep, "direct", each, 1) for each in (ZEN4, XEON)]
+    assert ratios[0] < ratios[1]
+    assert all(processors_of(info.name) for info in TABLE)
+    assert len({each.name for each in PROCESSORS}) == len(PROCESSORS)
+
+
+def test_a_block_that_does_not_go_in_bands_takes_the_time_of_its_parts() -> None:
+    small = block(16, 96, 16, 14)
+    assert not runs_in_bands(small, 1)
+    for processor in PROCESSORS:
+        assert predict(small, "fused", processor, 1) == predict(small, "parts", processor, 1)
+    large = block(16, 96, 24, 112, stride=2)
+    assert runs_in_bands(large, 1)
+    assert predict(large, "fused", ZEN4, 1) < predict(large, "parts", ZEN4, 1)
+
+
+def test_passes_ask_what_is_in_use() -> None:
+    assert isinstance(current_costs(), ModelCosts)
+    costs = ModelCosts(["aarch64"])
+    with using_costs(costs):
+        assert current_costs() is costs
+    assert current_costs() is not costs
+    assert geometric_mean([1.0, 4.0]) == pytest.approx(2.0)

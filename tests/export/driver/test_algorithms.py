@@ -1,0 +1,195 @@
+"""Builds that measure algorithms: what was measured is chosen, kept and recorded; elsewhere the cost model decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aotpack
+from aotpack.archive import ArchiveReader
+from aotpack.archive.algorithms import ALGORITHMS_PATH, read_algorithms
+from aotpack.costs.shapes import ConvShape, Shape
+from aotpack.export import BuildOptions, aot_export, build_archive
+from aotpack.export.driver import algorithms
+from aotpack.export.driver.report import BuildReport
+from aotpack.targets import Target
+from tests.support.building import assert_close
+
+# The probe compiles once for all tests of this file, and hosts of tests differ.
+TARGET = "x86-64-v3"
+X = torch.randn(1, 32, 20, 20)
+
+Timed = dict[Shape, dict[str, list[float]]]
+
+
+class Net(nn.Module):
+    """A convolution that may be transformed, and room for its weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(32, 32, 3, padding=1)
+        self.head = nn.Linear(32, 12000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(self.conv(x)).mean((2, 3)))
+
+
+class Probe:
+    """In the place of the program that measures."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[int, list[Shape]]] = []
+        self.times: Callable[[str, int], list[float]] = lambda algorithm, threads: [1e-3] * 8
+        monkeypatch.setattr(algorithms, "probe_program", lambda *_: Path("/none"))
+        monkeypatch.setattr(algorithms, "time_shapes", self)
+
+    def __call__(self, _: Path, shapes: Sequence[Shape], *, threads: int, seconds: float, weights: int) -> Timed:
+        assert seconds > 0
+        assert weights > 0
+        self.calls.append((threads, list(shapes)))
+        return {shape: {name: self.times(name, threads) for name in shape.algorithms} for shape in shapes}
+
+    def takes(self, **milliseconds: float) -> None:
+        self.times = lambda algorithm, _: [1e-3 * milliseconds[algorithm]] * 8
+
+
+@pytest.fixture
+def probe(monkeypatch: pytest.MonkeyPatch) -> Probe:
+    return Probe(monkeypatch)
+
+
+@pytest.fixture
+def build(tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Path, BuildReport]]:
+    # What builds of other tests, and of runs before, found out is of no use here.
+    monkeypatch.setattr(algorithms, "kernels_version", lambda: str(tmp_path))
+
+    def run(name: str, **options: Any) -> tuple[Path, BuildReport]:
+        path = tmp_path / f"{name}.aotpack"
+        given = {"tune_seconds": 1.0, "tune_threads": [1], "cache_dir": cache_dir} | options
+        return path, build_archive(
+            aot_export(Net().eval(), (X,)), path, targets=[TARGET], options=BuildOptions(**given)
+        )
+
+    return run
+
+
+def is_transformed(path: Path) -> bool:
+    with ArchiveReader(path) as reader:
+        (taps,) = [c.shape[2] for c in reader.manifest.constants if c.role == "packed" and len(c.shape) == 5]
+    return taps == 16
+
+
+def test_what_is_measured_faster_is_chosen(build: Callable[..., tuple[Path, BuildReport]], probe: Probe) -> None:
+    results = {}
+    for name, milliseconds in (("winograd", 0.5), ("direct", 1.5)):
+        probe.takes(direct=1.0, winograd=milliseconds)
+        # Threads as a way to another result in the cache.
+        path, report = build(name, tune_threads=[1] if name == "winograd" else [2])
+        assert is_transformed(path) == (name == "winograd")
+        (measured,) = report.algorithms.measured
+        assert measured.chosen == (name,)
+        assert measured.nanoseconds == {"direct": 1_000_000, "winograd": round(milliseconds * 1e6)}
+        with ArchiveReader(path) as reader:
+            assert read_algorithms(reader) == (measured,)
+        results[name] = aotpack.load(path)(X)
+    assert_close(results["winograd"], Net().eval().double()(X.double()), 5e-6)
+    assert_close(results["direct"], results["winograd"].double(), 5e-6)
+
+
+def test_a_report_says_what_was_measured(build: Callable[..., tuple[Path, BuildReport]], probe: Probe) -> None:
+    probe.takes(direct=1.0, winograd=0.5)
+    _, report = build("one")
+    passes = report.passes["forward"]["default"]
+    (change,) = next(each.changes for each in passes if each.name == "use-winograd")
+    assert change.note.endswith("1000 → 500 µs measured")
+
+
+def test_a_small_gain_is_not_worth_the_bytes(build: Callable[..., tuple[Path, BuildReport]], probe: Probe) -> None:
+    probe.takes(direct=1.0, winograd=0.93)
+    assert not is_transformed(build("one")[0])
+
+
+def test_noise_is_no_gain(build: Callable[..., tuple[Path, BuildReport]], probe: Probe) -> None:
+    probe.times = lambda algorithm, _: [1e-3, 1.2e-3] * 4 if algorithm == "direct" else [0.8e-3] * 8
+    assert not is_transformed(build("one")[0])
+
+
+def test_what_was_measured_is_kept(build: Callable[..., tuple[Path, BuildReport]], probe: Probe) -> None:
+    probe.takes(direct=1.0, winograd=1.5)
+    first, _ = build("first")
+    probe.takes(direct=1.0, winograd=0.5)
+    second, report = build("second")
+    assert [threads for threads, _ in probe.calls] == [1]
+    assert first.read_bytes() == second.read_bytes()
+    assert len(report.algorithms.measured) == 1
+    # With another number of threads it is another question; the answer is the mean of both.
+    third, _ = build("third", tune_threads=[1, 2])
+    assert [threads for threads, _ in probe.calls] == [1, 2]
+    assert is_transformed(third)
+
+
+def test_without_measuring_builds_are_the_same_everywhere(
+    build: Callable[..., tuple[Path, BuildReport]], probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe.takes(direct=1.0, winograd=9.0)
+    first, report = build("first", tune_seconds=0.0)
+    for name in ("another-1-2-3", ""):
+        monkeypatch.setattr(algorithms, "host_processor", lambda name=name: name)
+        second, _ = build("second", tune_seconds=0.0)
+        assert first.read_bytes() == second.read_bytes()
+    assert not probe.calls
+    assert not report.algorithms.measured
+    assert is_transformed(first)
+    with ArchiveReader(first) as reader:
+        assert ALGORITHMS_PATH not in [file.path for file in reader.manifest.files]
+
+
+def test_a_target_of_other_machines_is_predicted(
+    build: Callable[..., tuple[Path, BuildReport]], probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe.takes(direct=1.0, winograd=9.0)
+    without, _ = build("without", tune_seconds=0.0)
+    monkeypatch.setattr(Target, "host", classmethod(lambda cls: cls("x86-64-v2")))
+    path, report = build("path", check=False)
+    assert not probe.calls
+    assert not report.algorithms.measured
+    assert is_transformed(path) == is_transformed(without)
+
+
+@pytest.mark.parametrize("error", [OSError("no room"), ValueError("the probe ended with status 3: why")])
+def test_a_probe_that_fails_leaves_the_model(
+    build: Callable[..., tuple[Path, BuildReport]], probe: Probe, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: Any, **__: Any) -> Timed:
+        raise error
+
+    monkeypatch.setattr(algorithms, "time_shapes", fail)
+    path, report = build("one")
+    assert is_transformed(path)
+    assert report.algorithms.problem == str(error)
+
+
+def test_a_busy_machine_leaves_the_model(build: Callable[..., tuple[Path, BuildReport]], probe: Probe) -> None:
+    probe.times = lambda algorithm, _: [1e-3, 2e-3, 3e-3, 4e-3] if algorithm == "direct" else [9e-3] * 4
+    path, report = build("one", tune_threads=[2])
+    assert is_transformed(path)
+    assert report.algorithms.problem == algorithms.BUSY
+    assert not report.algorithms.measured
+
+
+def test_the_program_itself(tmp_path: Path, cache_dir: Path) -> None:
+    path = tmp_path / "model.aotpack"
+    options = BuildOptions(cache_dir=cache_dir, tune_seconds=1.0, tune_threads=[1])
+    report = build_archive(aot_export(Net().eval(), (X,)), path, targets=[TARGET], options=options)
+    assert report.algorithms.problem is None
+    (measured,) = report.algorithms.measured
+    assert measured.numbers == ConvShape(1, 32, 32, (20, 20), (20, 20)).numbers
+    assert all(1_000 < each < 100_000_000 for each in measured.nanoseconds.values())
+    assert measured.chosen == ("winograd" if is_transformed(path) else "direct",)
+    assert_close(aotpack.load(path)(X), Net().eval().double()(X.double()), 5e-6)
