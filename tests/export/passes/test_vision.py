@@ -42,7 +42,7 @@ class Expected:
 # panels of 32 badly. Weights of 3 x 3 convolutions that are transformed for Winograd's algorithm may add a tenth.
 MODELS = {
     "resnet18": Expected(1, 1.12),
-    "resnet50": Expected(1),
+    "resnet50": Expected(1, 1.12),
     "mobilenetv2": Expected(1),
     "convnext": Expected(1),
     "vgg16": Expected(1, 1.12),
