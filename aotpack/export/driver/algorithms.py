@@ -183,29 +183,36 @@ class _MeasuredCosts:
     here: tuple[str, ...]
 
     def times(self, shapes: Sequence[Shape], *, weights: int) -> list[Times]:
-        by_target = {target: self.algorithms.measure(shapes, target, weights) for target in self.here} if shapes else {}
-        predicted = {
-            target: dict(zip(shapes, ModelCosts([target]).times(shapes, weights=weights), strict=True))
-            for target in self.targets
-        }
-        made = []
-        for shape in shapes:
-            found = {target: by_target[target][shape] for target in self.here if shape in by_target[target]}
-            seconds = {
-                name: geometric_mean(
-                    geometric_mean(each.seconds[name] for each in found[target])
-                    if target in found
-                    else predicted[target][shape].seconds[name]
-                    for target in self.targets
-                )
-                for name in shape.algorithms
-            }
-            noise_ = max((each.noise for runs in found.values() for each in runs), default=0.0)
-            made.append(Times(seconds, len(found) == len(self.targets), noise_))
-        return made
+        found = {target: self.algorithms.measure(shapes, target, weights) for target in self.here} if shapes else {}
+        by_target = {target: _seconds(target, shapes, found.get(target, {}), weights) for target in self.targets}
+        return [
+            Times(
+                {name: geometric_mean(each[shape][name] for each in by_target.values()) for name in shape.algorithms},
+                all(shape in found.get(target, {}) for target in self.targets),
+                max((run.noise for each in found.values() for run in each.get(shape, ())), default=0.0),
+            )
+            for shape in shapes
+        ]
 
     def chose(self, shape: Shape, algorithm: str) -> None:
         self.algorithms.chose(shape, algorithm)
+
+
+def _seconds(
+    target: str, shapes: Sequence[Shape], found: Mapping[Shape, Sequence[_Found]], weights: int
+) -> dict[Shape, dict[str, float]]:
+    """By shape and algorithm. Predictions, beside measurements, are those for a processor as fast as this one."""
+    predicted = dict(zip(shapes, ModelCosts([target]).times(shapes, weights=weights), strict=True))
+    measured = {
+        shape: {name: geometric_mean(run.seconds[name] for run in runs) for name in shape.algorithms}
+        for shape, runs in found.items()
+    }
+    ratios = [each[name] / predicted[shape].seconds[name] for shape, each in measured.items() for name in each]
+    scale = geometric_mean(ratios) if ratios else 1.0
+    return {
+        shape: measured.get(shape) or {name: scale * time for name, time in predicted[shape].seconds.items()}
+        for shape in shapes
+    }
 
 
 def _reduced(samples: Samples, threads: int) -> _Found | None:

@@ -13,9 +13,14 @@ from torch import Tensor, nn
 import aotpack
 from aotpack.archive import ArchiveReader
 from aotpack.archive.algorithms import ALGORITHMS_PATH, read_algorithms
+from aotpack.building.cache import BuildCache
+from aotpack.building.compiler import find_compiler
+from aotpack.costs.costs import ModelCosts
 from aotpack.costs.shapes import ConvShape, Shape
 from aotpack.export import BuildOptions, aot_export, build_archive
+from aotpack.export.backends.backend import Tools
 from aotpack.export.driver import algorithms
+from aotpack.export.driver.algorithms import Algorithms
 from aotpack.export.driver.report import BuildReport
 from aotpack.targets import Target
 from tests.support.building import assert_close
@@ -193,3 +198,21 @@ def test_the_program_itself(tmp_path: Path, cache_dir: Path) -> None:
     assert all(1_000 < each < 100_000_000 for each in measured.nanoseconds.values())
     assert measured.chosen == ("winograd" if is_transformed(path) else "direct",)
     assert_close(aotpack.load(path)(X), Net().eval().double()(X.double()), 5e-6)
+
+
+def test_predictions_beside_measurements_are_for_a_processor_as_fast(
+    probe: Probe, cache_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(algorithms, "kernels_version", lambda: str(tmp_path))
+    first, second = (ConvShape(1, 64, 64, (size, size), (size, size)) for size in (56, 28))
+    likely = [each.seconds for each in ModelCosts([TARGET]).times([first, second], weights=1 << 20)]
+    # Three times slower than predicted; there is time for the first alone.
+    monkeypatch.setattr(
+        algorithms, "time_shapes", lambda *_, **__: {first: {name: [3 * t] * 8 for name, t in likely[0].items()}}
+    )
+    tools = Tools(BuildCache(cache_dir), find_compiler(None))
+    with Algorithms(tools, (1,), 1.0) as measuring:
+        times = measuring.costs([TARGET]).times([first, second], weights=1 << 20)
+    assert [each.measured for each in times] == [True, False]
+    for each, predicted in zip(times, likely, strict=True):
+        assert each.seconds == pytest.approx({name: 3 * t for name, t in predicted.items()})
