@@ -1,5 +1,6 @@
-// A thread takes output rows from top to bottom, a few at a time. The expanded rows under them are in a ring of rows,
-// where those that the next output rows share stay; the depthwise result is in a buffer from which it is projected.
+// A thread takes output rows from top to bottom, a few at a time: a band. The depthwise result is in a buffer from
+// which it is projected. What is expanded is in a ring of rows, where those that the next output rows share stay; or
+// all of it is expanded first, by the threads that read it.
 #include "depthwise_block.h"
 
 #include "conv.h"
@@ -14,6 +15,7 @@ namespace {
 constexpr int64_t kBandBytes = 384 << 10;    // of rows between the convolutions, in the second-level cache
 constexpr int64_t kWeightBytes = 512 << 10;  // of pointwise weights, which go by once per band; beside them
 constexpr int64_t kMaxBandRows = 8;          // of output in a band
+constexpr int64_t kLeastRing = 6;            // rows that a thread expands for each that another one expands as well
 
 ConvArgs depthwise_of(const DepthwiseBlockArgs& g) {
   ConvArgs d = {};
@@ -47,8 +49,14 @@ void project(const DepthwiseBlockArgs& g, int64_t pixels, const void* x, const v
 bool expands(const DepthwiseBlockArgs& g) { return g.expand.w_packed != nullptr; }
 bool projects(const DepthwiseBlockArgs& g) { return g.project.w_packed != nullptr; }
 
+enum class Way {
+  ring,        // rows are expanded as bands need them, those on the border of two threads by both
+  expanded,    // all rows are expanded, each by the thread that reads most of it, before the first band
+  one_by_one,  // one convolution after the other
+};
+
 struct Plan {
-  bool in_bands;  // otherwise one convolution after the other
+  Way way;
   int threads;
   int64_t rows;  // of output in a band
   int64_t ring;  // rows of the input of the depthwise convolution under them
@@ -68,12 +76,18 @@ Plan plan(const DepthwiseBlockArgs& g, const ConvArgs& d) {
   p.rows = max64(1, min64(kMaxBandRows, (kBandBytes - overlap) / each));
   p.ring = rows_under(d, p.rows);
   const int64_t weights = ((expands(g) ? g.c : 0) + (projects(g) ? g.oc : 0)) * g.channels * element;
-  // Each thread computes rows again that its neighbours have, and a thread with one row more than others keeps them
-  // waiting.
   const int64_t own = g.n * g.out[0] / p.threads, again = expands(g) ? max64(0, reach - g.stride[0]) : 0;
-  const bool shared = p.threads == 1 || (own >= 8 && own * g.stride[0] >= 6 * again);
-  p.in_bands = shared && weights <= kWeightBytes && p.ring * in_row + p.rows * out_row <= 2 * kBandBytes &&
-               pixels_in * g.channels * element > kBandBytes;
+  const bool is_large = pixels_in * g.channels * element > kBandBytes;
+  if (weights > kWeightBytes || p.rows * out_row > 2 * kBandBytes) {
+    p.way = Way::one_by_one;
+  } else if (is_large && own * g.stride[0] >= kLeastRing * again &&
+             p.ring * in_row + p.rows * out_row <= 2 * kBandBytes) {
+    p.way = Way::ring;
+  } else {
+    // Where one convolution is done before the next begins, threads read what others wrote; here only rows at the
+    // border between two of them are.
+    p.way = p.threads > 1 ? Way::expanded : Way::one_by_one;
+  }
   return p;
 }
 
@@ -82,7 +96,8 @@ struct Buffers {
   float* bias;
   float* weights;
   char* zeros;
-  char* ring;  // or all that is expanded
+  char* expanded;  // all of it
+  char* ring;
   char* band;  // or all that is projected
   const void** pointers;
   char* depthwise;  // scratch of the depthwise convolution alone
@@ -94,8 +109,8 @@ Buffers carve(const DepthwiseBlockArgs& g, const ConvArgs& d, const Plan& p, voi
   const int64_t element = static_cast<int64_t>(dtype_size(g.dtype)), threads = max64(g.num_threads, 1);
   Scratch from(scratch);
   Buffers b = {};
-  if (!p.in_bands) {
-    b.ring = expands(g) ? from.take<char>(g.n * g.in[0] * g.in[1] * g.channels * element) : nullptr;
+  if (p.way == Way::one_by_one) {
+    b.expanded = expands(g) ? from.take<char>(g.n * g.in[0] * g.in[1] * g.channels * element) : nullptr;
     b.band = projects(g) ? from.take<char>(g.n * g.out[0] * g.out[1] * g.channels * element) : nullptr;
     b.depthwise = from.take<char>(static_cast<int64_t>(conv_depthwise_scratch_bytes(d)));
     b.bytes = from.bytes();
@@ -104,7 +119,9 @@ Buffers carve(const DepthwiseBlockArgs& g, const ConvArgs& d, const Plan& p, voi
   b.bias = from.take<float>(round_up(g.channels, kPanel));
   b.weights = from.take<float>(g.kernel[0] * g.kernel[1] * round_up(g.channels, kWidth));
   b.zeros = from.take<char>(g.channels * element);
-  b.ring_each = expands(g) ? round_up(p.ring * g.in[1] * g.channels * element, 64) : 0;
+  const bool is_ring = p.way == Way::ring;
+  b.expanded = expands(g) && !is_ring ? from.take<char>(g.n * g.in[0] * g.in[1] * g.channels * element) : nullptr;
+  b.ring_each = expands(g) && is_ring ? round_up(p.ring * g.in[1] * g.channels * element, 64) : 0;
   b.band_each = projects(g) ? round_up(p.rows * g.out[1] * g.channels * element, 64) : 0;
   b.pointers_each = strip_pointers(d, p.rows, columns_under(d, outputs_at_once(d)));
   b.ring = from.take<char>(b.ring_each * threads);
@@ -219,12 +236,22 @@ class Bands {
   int64_t ready_ = 0;  // rows of the image before it that are needed are in the ring
 };
 
+// A thread's share of the pixels, in whole tiles: about those that its output rows read.
+void expand_part(const DepthwiseBlockArgs& g, char* expanded, int thread, int threads) {
+  const int64_t pixels = g.n * g.in[0] * g.in[1];
+  const Range tiles = share(ceil_div(pixels, kMaxRows), thread, threads);
+  const int64_t begin = tiles.begin * kMaxRows, end = min64(tiles.end * kMaxRows, pixels);
+  if (begin >= end) return;
+  expand(g, end - begin, advance(g.x, begin * g.x_pixel, g.dtype),
+         expanded + begin * g.channels * static_cast<int64_t>(dtype_size(g.dtype)), 1);
+}
+
 void one_by_one(const DepthwiseBlockArgs& g, ConvArgs d, const Buffers& b) {
   d.x = g.x;
   d.x_pixel = g.x_pixel;
   if (expands(g)) {
-    expand(g, g.n * g.in[0] * g.in[1], g.x, b.ring, g.num_threads);
-    d.x = b.ring;
+    expand(g, g.n * g.in[0] * g.in[1], g.x, b.expanded, g.num_threads);
+    d.x = b.expanded;
     d.x_pixel = g.channels;
   }
   d.y = projects(g) ? b.band : g.y;
@@ -249,13 +276,21 @@ void depthwise_block(const DepthwiseBlockArgs& g) {
   const ConvArgs d = depthwise_of(g);
   const Plan p = plan(g, d);
   const Buffers b = carve(g, d, p, g.scratch);
-  if (!p.in_bands) return one_by_one(g, d, b);
+  if (p.way == Way::one_by_one) return one_by_one(g, d, b);
   depthwise_bias(d, b.bias);
   std::memset(b.zeros, 0, static_cast<size_t>(g.channels) * dtype_size(g.dtype));
   with_type(g.dtype, [&]<class T>() {
     arrange_depthwise<T>(d, 0, g.channels, b.weights);
     parallel(p.threads, [&](int thread, int threads) {
-      Bands<T>(g, d, p, b, thread).run(share(g.n * g.out[0], thread, threads));
+      DepthwiseBlockArgs rest = g;
+      if (p.way == Way::expanded && expands(g)) {
+        expand_part(g, b.expanded, thread, threads);
+        team_barrier(threads);
+        rest.x = b.expanded;
+        rest.x_pixel = g.channels;
+        rest.expand = {};
+      }
+      Bands<T>(rest, d, p, b, thread).run(share(g.n * g.out[0], thread, threads));
     });
   });
 }
