@@ -143,6 +143,21 @@ def test_an_archive_runs_where_torch_cannot_be_imported(small: Path, tmp_path: P
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "right\n"
 
 
+def test_indices_of_padded_values_are_checked(tmp_path: Path, cache_dir: Path) -> None:
+    class Padded(nn.Module):
+        def forward(self, table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.pad(table[index], (0, 3, 0, 2))
+
+    table, index = torch.randn(8, 50), torch.randint(0, 8, (20,))
+    path = tmp_path / "m.aotpack"
+    build_archive(aot_export(Padded(), (table, index)), path, options=BuildOptions(cache_dir=cache_dir))
+    model = aotpack.load(path)
+    assert torch.equal(torch.from_dlpack(model(table, index)), Padded()(table, index))
+    index[7] = 8
+    with pytest.raises(ExecutionError, match="index out of range: an index must be at least 0 and below 8"):
+        model(table, index)
+
+
 def test_errors_inside_kernels_fail_the_call_and_nothing_else(small: Path) -> None:
     model = aotpack.load(small)
     bad = IDS.clone()

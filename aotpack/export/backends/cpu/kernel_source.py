@@ -19,6 +19,9 @@ _FUNCTION = re.compile(r'^(?:extern "C"|static|inline|template|void|[a-z])[^;{}]
 _CHECK = re.compile(r"\bAOTI_TORCH_CHECK\(|\bTORCH_CHECK\(")
 # "index out of bounds: 0 <= tmp2 < 30522L" speaks of the generated code's variables.
 _BOUNDS_MESSAGE = re.compile(r'"index out of bounds: ([^"<]*<= )?[^"<]*?(?: < (-?\w+))?"')
+# A check of a scalar where a mask decides whether it is read. `~` of a bool is true whatever it is; and what all lanes
+# of a vector read must be in range where any of them does.
+_MASKED_CHECK = re.compile(r"\| ~\((?:\((\w+)\)\.all_masked\(\)|(\w+))\)(?=, \"index out of bounds)")
 # torch 2.13 writes, into every kernel, where divisions by 0 are to be noted: a pointer that all threads of a process
 # share. There are no such divisions (decompositions/elementwise/division.py).
 _DIVISION_FLAG = re.compile(
@@ -54,7 +57,8 @@ def without_last_barriers(kernel: str) -> str:
 
 def guard(kernel: str) -> str:
     """The kernel with its checks guarded."""
-    kernel = _BOUNDS_MESSAGE.sub(_readable_bounds, _DIVISION_FLAG.sub("", kernel))
+    kernel = _MASKED_CHECK.sub(_exact_mask, _DIVISION_FLAG.sub("", kernel))
+    kernel = _BOUNDS_MESSAGE.sub(_readable_bounds, kernel)
     blanked = blank_literals(kernel)
     if not _CHECK.search(blanked):
         return kernel
@@ -78,6 +82,10 @@ def guard(kernel: str) -> str:
     for position, text in sorted(inserts, key=lambda item: item[0], reverse=True):
         kernel = kernel[:position] + text + kernel[position:]
     return kernel
+
+
+def _exact_mask(match: re.Match[str]) -> str:
+    return f"| ({match[1]}).all_zero()" if match[1] else f"| !({match[2]})"
 
 
 def _readable_bounds(match: re.Match[str]) -> str:

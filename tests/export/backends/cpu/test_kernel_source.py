@@ -60,6 +60,16 @@ class TestGuard:
         kernel = 'void k(int* p)\n{\n    for (int i = 0; i < 3; ++i) { p[i] = f("AOTI_TORCH_CHECK("); }\n}'
         assert guard(kernel) == kernel
 
+    def test_checks_of_masked_reads_can_fail(self) -> None:
+        checks = (
+            ("((0 <= tmp2) & (tmp2 < 8L)) | ~(tmp3)", "((0 <= tmp2) & (tmp2 < 8L)) | !(tmp3)"),
+            ("(tmp2 < 8L) | ~((tmp3).all_masked())", "(tmp2 < 8L) | (tmp3).all_zero()"),
+            ("((VecMask(0 <= tmp2)) | ~(tmp3)).all_masked()", "((VecMask(0 <= tmp2)) | ~(tmp3)).all_masked()"),
+        )
+        for written, expected in checks:
+            guarded = guard(f'void k()\n{{ AOTI_TORCH_CHECK({written}, "index out of bounds: tmp2 < 8L"); }}')
+            assert f"AOTI_TORCH_CHECK({expected}, " in guarded
+
     def test_the_innermost_of_nested_loops(self) -> None:
         kernel = "void k()\n{\n for (a) { x(); for(long i=f(0); i<g(2); ++i) { AOTI_TORCH_CHECK(c); y(); } z(); }\n}"
         assert blocks(kernel) == ["AOTI_TORCH_CHECK(c); y();"]
