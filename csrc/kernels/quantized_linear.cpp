@@ -1,5 +1,7 @@
 #include "quantized_linear.h"
 
+#include <algorithm>
+
 #include "element_types.h"
 #include "epilogue.h"
 #include "linear.h"
@@ -24,7 +26,17 @@ constexpr int kFewRows = 1;
 constexpr int64_t kDepth = 512, kPanels = 4, kRows = 128;
 constexpr int64_t kAhead = 1024;  // bytes of B that are asked for ahead of time
 
-int64_t groups(const QuantizedLinearArgs& g) { return ceil_div(g.k, g.group); }
+int64_t groups(const QuantizedLinearArgs& g) { return g.bounds != nullptr ? g.bounded : ceil_div(g.k, g.group); }
+// The rows of a group.
+Range rows_of(const QuantizedLinearArgs& g, int64_t group) {
+  if (g.bounds != nullptr) return {g.bounds[group], g.bounds[group + 1]};
+  return {group * g.group, min64((group + 1) * g.group, g.k)};
+}
+// The group that has a row.
+int64_t group_of(const QuantizedLinearArgs& g, int64_t row) {
+  if (g.bounds == nullptr) return row / g.group;
+  return std::upper_bound(g.bounds, g.bounds + g.bounded, row) - g.bounds - 1;
+}
 // Whether there is something to add to q * scale.
 bool has_offset(const QuantizedLinearArgs& g) { return g.offset != nullptr || (g.bits == 4 && kMiddle != 0); }
 bool few(const QuantizedLinearArgs& g) { return g.m <= kFewRows; }
@@ -75,8 +87,9 @@ void multiply(const QuantizedLinearArgs& g, const Rows& rows, int64_t panel, con
     for (int v = 0; v < kPanelVectors; ++v) total[r][v] = load(bias + v * kWidth);
   }
   for (int64_t group = 0; group < count; ++group, scale += kPanel) {
-    int64_t i = group * g.group;
-    const int64_t end = min64(i + g.group, g.k);
+    const Range mine = rows_of(g, group);
+    int64_t i = mine.begin;
+    const int64_t end = mine.end;
     vf acc[kChains][kCount][kPanelVectors] = {};
     const auto step = [&](int chain, int64_t at) __attribute__((always_inline)) {
       vf column[kPanelVectors];
@@ -155,8 +168,8 @@ Rows prepare(const QuantizedLinearArgs& g) {
     const int64_t count = groups(g);
     for (int64_t r = 0; r < g.m; ++r) {
       for (int64_t i = 0; i < count; ++i) {
-        const int64_t begin = i * g.group;
-        b.sums[r * count + i] = sum_over(rows.x + r * rows.stride + begin, min64(g.group, g.k - begin));
+        const Range mine = rows_of(g, i);
+        b.sums[r * count + i] = sum_over(rows.x + r * rows.stride + mine.begin, mine.end - mine.begin);
       }
     }
     rows.sums = b.sums;
@@ -183,7 +196,7 @@ void dequantize(const QuantizedLinearArgs& g, int64_t panel, int64_t k, int64_t 
   constexpr int64_t kBytes = kPanel * kBits / 8;
   const uint8_t* w = static_cast<const uint8_t*>(g.w_packed) + (panel * g.k + k) * kBytes;
   for (const int64_t end = k + depth; k < end;) {
-    const int64_t group = k / g.group, group_end = min64((group + 1) * g.group, end);
+    const int64_t group = group_of(g, k), group_end = min64(rows_of(g, group).end, end);
     const int64_t at = (panel * groups(g) + group) * kPanel;
     vf scale[kPanelVectors], offset[kPanelVectors];
     AOTPACK_UNROLL

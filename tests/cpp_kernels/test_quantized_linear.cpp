@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "quantized_linear.h"
 #include "util.h"
 
@@ -12,6 +14,7 @@ struct Case {
   bool offset = true, bias = false, residual = false;
   int64_t x_pad = 0, y_pad = 0, shift = 0;
   int threads = 2;
+  bool unequal = false;  // as many groups, of any sizes
 };
 
 void check(const Case& c) {
@@ -42,10 +45,18 @@ void check(const Case& c) {
     const int byte = packed[at + column % 16];
     return static_cast<double>((column < 16 ? byte & 15 : byte >> 4) - 8);
   };
+  std::vector<int32_t> bounds(static_cast<size_t>(groups + 1), static_cast<int32_t>(c.k));
+  bounds[0] = 0;
+  for (int64_t i = 1; i < groups; ++i) {
+    const int64_t at = c.unequal ? pick_in(0, c.k) : i * c.group;
+    bounds[static_cast<size_t>(i)] = static_cast<int32_t>(at);
+  }
+  std::sort(bounds.begin(), bounds.end());
   std::vector<double> dense(static_cast<size_t>(c.k * c.n));
-  for (int64_t i = 0; i < c.k; ++i) {
+  for (int64_t i = 0, group = 0; i < c.k; ++i) {
+    while (i >= bounds[static_cast<size_t>(group + 1)]) ++group;
     for (int64_t j = 0; j < c.n; ++j) {
-      const int64_t at = (j / kPanel * groups + i / c.group) * kPanel + j % kPanel;
+      const int64_t at = (j / kPanel * groups + group) * kPanel + j % kPanel;
       dense[static_cast<size_t>(i * c.n + j)] = number(i, j) * scale.get(at) + (c.offset ? offset.get(at) : 0.0f);
     }
   }
@@ -58,7 +69,9 @@ void check(const Case& c) {
   g.x = x.data();
   g.x_stride = x_stride;
   g.bits = c.bits;
-  g.group = c.group;
+  g.group = c.unequal ? 0 : c.group;
+  g.bounds = c.unequal ? bounds.data() : nullptr;
+  g.bounded = groups;
   g.w_packed = packed.data();
   g.scale = static_cast<const float*>(scale.data());
   g.offset = c.offset ? static_cast<const float*>(offset.data()) : nullptr;
@@ -121,6 +134,23 @@ TEST_CASE("quantized linear: several pieces of the depth, blocks of rows and pan
       for (const int64_t group : {96, 1030}) check({dtype, bits, 20, 70, 1030, group, Act::none, true});
     }
   }
+}
+
+TEST_CASE("quantized linear: groups of unequal sizes, empty ones too") {
+  for (const DType dtype : kDTypes) {
+    for (const int bits : {4, 8}) {
+      for (const int64_t m : {1, 2, 3, 4, 5, 17, 150}) {
+        for (const int64_t k : {40, 1100}) {
+          Case c = {dtype, bits, m, 69, k, pick_in(4, 300), random_act(), coin(), coin(), coin(), 3, 1, 1};
+          c.unequal = true;
+          check(c);
+        }
+      }
+    }
+  }
+  Case nothing = {DType::f32, 4, 3, 7, 0, 32};
+  nothing.unequal = true;
+  check(nothing);
 }
 
 TEST_CASE("quantized linear: nothing to do, nothing to sum") {

@@ -92,6 +92,27 @@ def gptq(n: int, k: int, group: int) -> Quantized:
     return Quantized(dequantize, torch.randn(n), *stored, torch.tensor(SHIFTS, dtype=torch.int32))
 
 
+def gptq_ordered(n: int, k: int, group: int) -> Quantized:
+    """GPTQ's where columns were quantized in the order of their activations: `g_idx` has the group of each.
+
+    As the fallbacks of AutoGPTQ and GPTQModel write it. Groups are of any size, and one is empty.
+    """
+    groups = k // group
+    numbers, zeros = (_ints(0, 16, *sizes, dtype=torch.int32) for sizes in ((k, n), (groups, n)))
+    g_idx = torch.randint(1, groups, (k,), dtype=torch.int32)
+
+    def dequantize(x: Tensor, qweight: Tensor, qzeros: Tensor, scales: Tensor, g_idx: Tensor, shifts: Tensor) -> Tensor:
+        zero = torch.bitwise_right_shift(qzeros.unsqueeze(2).expand(-1, -1, 8), shifts.unsqueeze(0)).to(torch.int8)
+        zero = (torch.bitwise_and(zero, 15) + 1).reshape(scales.shape)
+        w = torch.bitwise_right_shift(qweight.unsqueeze(1).expand(-1, 8, -1), shifts.unsqueeze(-1)).to(torch.int8)
+        w = torch.bitwise_and(w, 15)
+        w = w.reshape(w.shape[0] * w.shape[1], w.shape[2])
+        return (scales[g_idx.long()] * (w - zero[g_idx.long()])).to(x.dtype).t()
+
+    stored = (_packed(numbers.t()).t().contiguous(), _packed(zeros), _scales(groups, n), g_idx)
+    return Quantized(dequantize, torch.randn(n), *stored, torch.tensor(SHIFTS, dtype=torch.int32))
+
+
 def awq(n: int, k: int, group: int) -> Quantized:
     """AWQ's: int32 words of 8 numbers along n, in its order."""
     order = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -117,5 +138,6 @@ FORMS: dict[str, tuple[Callable[[int, int, int], Quantized], int]] = {
     "int8 by group": (int8_by_group, 8),
     "nibbles": (nibbles, 4),
     "GPTQ": (gptq, 4),
+    "GPTQ with g_idx": (gptq_ordered, 4),
     "AWQ": (awq, 4),
 }

@@ -24,6 +24,15 @@ def cases() -> Iterator[Case]:
                 scale, offset = (
                     weight_packing.pack_linear(torch.randint(1, 5, (n, -(-k // group))).float() / 4) for _ in range(2)
                 )
-                for more in ((None, None, None), (offset, bias, None), (offset, None, residual)):
+                whole = torch.arange(0, k + group, group, dtype=torch.int32).clamp(max=k)
+                unequal = whole.clone()
+                unequal[1:-1] = torch.randint(0, k + 1, (max(len(whole) - 2, 0),)).sort().values
+                for more in (
+                    (None, None, None, None),
+                    (offset, None, bias, None),
+                    (offset, None, None, residual),
+                    (None, unequal, None, None),
+                    (offset, unequal, bias, None),
+                ):
                     arguments = (x, packed, scale, *more, n, group, 1)
-                    yield Case(f"{_CPU}quantized_linear", ops.quantized_linear, arguments, packed=(1, 2, 3))
+                    yield Case(f"{_CPU}quantized_linear", ops.quantized_linear, arguments, packed=(1, 2, 3, 4))

@@ -32,15 +32,24 @@ def pack_numbers(numbers: Tensor, low: int, bits: int) -> Tensor:
     return panels[..., :HALF] | (panels[..., HALF:] << 4)
 
 
-def dequantized_panels(weight: Tensor, scale: Tensor, offset: Tensor | None, group: int) -> Tensor:
+def dequantized_panels(
+    weight: Tensor, scale: Tensor, offset: Tensor | None, group: int, bounds: Tensor | None = None
+) -> Tensor:
     """[ceil(n/32), k, 32] as floats."""
     if weight.shape[2] == HALF:
         numbers = torch.cat((weight & 15, weight >> 4), 2).to(torch.float32) - 8
     else:
         numbers = weight.to(torch.float32)
     k = numbers.shape[1]
-    panels = numbers * scale.repeat_interleave(group, 1)[:, :k]
-    return panels if offset is None else panels + offset.repeat_interleave(group, 1)[:, :k]
+
+    def by_row(values: Tensor) -> Tensor:
+        if bounds is None:
+            return values.repeat_interleave(group, 1)[:, :k]
+        rows = torch.arange(k, device=bounds.device)
+        return values[:, (rows[:, None] >= bounds[1:-1]).sum(1)]
+
+    panels = numbers * by_row(scale)
+    return panels if offset is None else panels + by_row(offset)
 
 
 def _linear(
@@ -48,13 +57,14 @@ def _linear(
     weight: Tensor,
     scale: Tensor,
     offset: Tensor | None,
+    bounds: Tensor | None,
     bias: Tensor | None,
     residual: Tensor | None,
     out_features: int,
     group: int,
     act: int,
 ) -> Tensor:
-    matrix = unpack_linear(dequantized_panels(weight, scale, offset, group), out_features)
+    matrix = unpack_linear(dequantized_panels(weight, scale, offset, group, bounds), out_features)
     y = F.linear(x.to(torch.float32), matrix, None if bias is None else bias.to(torch.float32))
     return BY_NUMBER[act](y if residual is None else y + residual).to(x.dtype)
 
@@ -64,6 +74,7 @@ def _linear_fake(
     weight: Tensor,
     scale: Tensor,
     offset: Tensor | None,
+    bounds: Tensor | None,
     bias: Tensor | None,
     residual: Tensor | None,
     out_features: int,
@@ -74,8 +85,8 @@ def _linear_fake(
 
 
 quantized_linear = define(
-    "quantized_linear(Tensor x, Tensor weight, Tensor scale, Tensor? offset, Tensor? bias, Tensor? residual, "
-    "int out_features, int group, int act) -> Tensor",
+    "quantized_linear(Tensor x, Tensor weight, Tensor scale, Tensor? offset, Tensor? bounds, "
+    "Tensor? bias, Tensor? residual, int out_features, int group, int act) -> Tensor",
     _linear,
     _linear_fake,
 )

@@ -9,19 +9,38 @@
 using namespace aotpack::module;
 namespace kernels = aotpack::kernels;
 
+namespace {
+
+// Whether bounds[0 .. groups] rise from 0 to k.
+bool rises(const int32_t* bounds, int64_t groups, int64_t k) {
+  for (int64_t g = 0; g < groups; ++g) {
+    if (bounds[g] > bounds[g + 1]) return false;
+  }
+  return bounds[0] == 0 && bounds[groups] == k;
+}
+
+}  // namespace
+
 void aoti_torch_cpu_quantized_linear(AotpackTensor x, AotpackTensor weight, AotpackTensor scale, AotpackTensor* offset,
-                                     AotpackTensor* bias, AotpackTensor* residual, int64_t out_features, int64_t group,
-                                     int64_t act, AotpackTensor* ret0) {
+                                     AotpackTensor* bounds, AotpackTensor* bias, AotpackTensor* residual,
+                                     int64_t out_features, int64_t group, int64_t act, AotpackTensor* ret0) {
   Call& call = Call::current();
   kernels::QuantizedLinearArgs args{};
   args.dtype = kernel_dtype(x, "quantized_linear");
   const int64_t k = x->sizes[x->rank - 1], panels = kernels::ceil_div(out_features, kernels::kPanel);
   const Tensor* added_to = optional(offset);
   const bool four = weight->sizes[2] * 2 == kernels::kPanel;
-  const bool scales = scale->sizes[0] == panels && group > 0 && scale->sizes[1] == kernels::ceil_div(k, group);
+  const Tensor* unequal = optional(bounds);
+  const int64_t groups = unequal != nullptr ? unequal->numel() - 1 : group > 0 ? kernels::ceil_div(k, group) : -1;
+  const bool scales = scale->sizes[0] == panels && groups >= 0 && scale->sizes[1] == groups;
   if (weight->sizes[0] != panels || weight->sizes[1] != k || !scales ||
       (added_to != nullptr && added_to->numel() != scale->numel())) {
     throw_invalid("quantized_linear: constants of other sizes");
+  }
+  args.bounds = unequal == nullptr ? nullptr : reinterpret_cast<const int32_t*>(unequal->data);
+  args.bounded = groups;
+  if (unequal != nullptr && !rises(args.bounds, groups, k)) {
+    throw_invalid("quantized_linear: groups do not follow one another from the first row to the last");
   }
   int64_t sizes[AOTPACK_MAX_RANK];
   int64_t rows = 1;

@@ -20,6 +20,7 @@ from aotpack.export.ir.program import Program
 from aotpack.export.ir.random_operators import is_random
 from aotpack.export.ir.rewriter import Rewriter, is_dense
 from aotpack.export.ir.slots import Slot, filled
+from aotpack.export.passes.patterns.integer_ranges import keep_range
 from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 
 _GROWTH = 1.0
@@ -53,6 +54,7 @@ def fold_constants(program: Program) -> Program:
         recipes.append((node, _Steps.of(node, roots[node])))
     for node, recipe in recipes:
         folded = rewriter.derive(node.name, "folded", recipe, roots[node], node)
+        keep_range(folded, node)
         rewriter.report(node, f"{node.target} of {', '.join(str(root.target) for root in roots[node])}")
         rewriter.replace(node, folded)
     return rewriter.finish("fold-constants", f"folded {rewriter.changed} values")

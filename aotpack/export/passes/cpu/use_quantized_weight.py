@@ -13,14 +13,15 @@ from aotpack.export.passes.patterns.products import PRODUCTS, operands_of
 from aotpack.export.passes.patterns.quantized_constants import Kind, recipes
 from aotpack.export.passes.patterns.quantized_matrix import quantized_matrix
 
+aten = torch.ops.aten
+
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def use_quantized_weight(program: Program) -> Program:
     """Replaces products with dequantized constants by `aotpack::quantized_linear`."""
     rewriter = Rewriter(program)
-    packed: dict[tuple[torch.fx.Node, bool], tuple[torch.fx.Node | None, ...] | None] = {}
-    groups: dict[tuple[torch.fx.Node, bool], int] = {}
+    packed: dict[tuple[torch.fx.Node, bool], tuple[dict[Kind, torch.fx.Node], int] | None] = {}
     for node in rewriter.nodes(*PRODUCTS):
         product = operands_of(node)
         if product is None or product.alpha != 1 or dtype_of(product.x) not in _DTYPES:
@@ -36,15 +37,23 @@ def use_quantized_weight(program: Program) -> Program:
                 recipe = recipes(found, product.rows, roots)
                 name = str(roots[0].target).lstrip("_")
                 first = next(iter(rewriter.graph.nodes))
-                kinds: tuple[Kind, ...] = ("numbers", "scale") if found.centred else ("numbers", "scale", "offset")
-                made = [rewriter.derive(f"{kind}_{name}", "packed", recipe(kind), roots, first) for kind in kinds]
-                packed[key] = (*made, *[None] * (3 - len(made)))
-                groups[key] = found.group
-        constants = packed[key]
-        added = None if constants is None else added_to(rewriter, product)
-        if constants is None or added is None:
+                kinds: list[Kind] = ["numbers", "scale"]
+                kinds += [] if found.centred else ["offset"]
+                kinds += [] if found.choice is None else ["order", "bounds"]
+                made: dict[Kind, torch.fx.Node] = {
+                    kind: rewriter.derive(f"{kind}_{name}", "packed", recipe(kind), roots, first) for kind in kinds
+                }
+                packed[key] = made, found.group
+        pack = packed[key]
+        added = None if pack is None else added_to(rewriter, product)
+        if pack is None or added is None:
             continue
-        arguments = (product.x, *constants, *added, product.outputs, groups[key], 0)
+        constants, group = pack
+        x = product.x
+        if "order" in constants:
+            x = rewriter.call(aten.index_select.default, (x, -1, constants["order"]), node)
+        stored = (constants["numbers"], constants["scale"], constants.get("offset"), constants.get("bounds"))
+        arguments = (x, *stored, *added, product.outputs, group, 0)
         rewriter.report(node, f"reads the quantized weight {list(shape_of(product.weight))}")
         rewriter.replace(node, rewriter.call(ops.quantized_linear, arguments, node))
     return rewriter.finish("use-quantized-weight", f"{rewriter.changed} products read quantized weights")

@@ -12,6 +12,9 @@ aten = torch.ops.aten
 
 Range = tuple[int, int]
 
+# Where the node of a folded constant has the range of what it was: a pass sees no values.
+_KEPT = "integer_range"
+
 _ANDS = (aten.bitwise_and.Scalar, aten.bitwise_and.Tensor, aten.__and__.Scalar)
 _RIGHT_SHIFTS = (aten.bitwise_right_shift.Tensor_Scalar, aten.bitwise_right_shift.Tensor, aten.__rshift__.Scalar)
 _JOINS = (aten.stack.default, aten.cat.default)
@@ -26,6 +29,9 @@ def dtype_range(dtype: torch.dtype) -> Range:
 def integer_range(node: torch.fx.Node) -> Range:
     """Numbers between which all elements of an integer tensor lie."""
     widest = dtype_range(dtype_of(node))
+    if node.op == "get_attr":
+        kept: Range = node.meta.get(_KEPT, widest)
+        return kept
     if node.op != "call_function":
         return widest
     if node.target in _JOINS:
@@ -59,6 +65,12 @@ def integer_range(node: torch.fx.Node) -> Range:
     return widest
 
 
+def keep_range(constant: torch.fx.Node, of: torch.fx.Node) -> None:
+    """Notes at a constant, which is computed as `of` is, what the operators say about its integers."""
+    if _is_integer(of):
+        constant.meta[_KEPT] = integer_range(of)
+
+
 def sum_range(node: torch.fx.Node, first: Range) -> Range:
     """Of a sum or difference, without regard to its dtype, from the range of its first operand."""
     other = node.args[1]
@@ -78,4 +90,5 @@ def within(found: Range, widest: Range) -> Range:
 
 
 def _is_integer(node: torch.fx.Node) -> bool:
-    return not dtype_of(node).is_floating_point and dtype_of(node) != torch.bool
+    dtype = dtype_of(node)
+    return not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool

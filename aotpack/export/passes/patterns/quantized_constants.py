@@ -13,12 +13,13 @@ from torch.fx.node import map_arg
 from aotpack.export.ir.slots import Slot, filled
 from aotpack.export.ops.quantized_linear import pack_numbers
 from aotpack.export.ops.weight_packing import pack_linear
+from aotpack.export.passes.patterns.chosen_groups import ordered
 from aotpack.export.passes.patterns.moves import MOVES, RESHAPES
 from aotpack.export.passes.patterns.quantized_matrix import PRODUCTS, QuantizedMatrix
 
 aten = torch.ops.aten
 
-Kind = Literal["numbers", "scale", "offset"]
+Kind = Literal["numbers", "scale", "offset", "order", "bounds"]
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,13 @@ class _Call:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe of one of the three, in panels as the kernel reads them.
+    """A recipe of one of these, in panels as the kernel reads them.
 
     Attributes:
-        kind: which of the three.
+        kind: which of them.
         calls: from the constants to the matrix; those on the path come last.
         numbers: the slot of the numbers.
+        index: that of the index of a choice of groups, and how many groups there are; None where they are equal.
         rows: whether the matrix is [n, k], not [k, n].
         low, bits, group: as in `QuantizedMatrix`.
     """
@@ -46,6 +48,7 @@ class Recipe:
     kind: Kind
     calls: tuple[_Call, ...]
     numbers: int
+    index: tuple[int, int] | None
     rows: bool
     low: int
     bits: int
@@ -65,12 +68,20 @@ class Recipe:
         if path is None:
             raise RuntimeError("a quantized matrix begins and ends at its numbers")
         matrix = path if self.rows else path.t()
-        if self.kind == "numbers":
-            return pack_numbers(matrix, self.low, self.bits)
-        return pack_linear(matrix[:, :: self.group])
+        if self.index is None:
+            chosen = matrix if self.kind == "numbers" else matrix[:, :: self.group]
+        else:
+            slot, groups = self.index
+            order, bounds = ordered(values[slot], groups)
+            if self.kind in ("order", "bounds"):
+                return order if self.kind == "order" else bounds
+            # An empty group has what another one has.
+            first = bounds[:-1].clamp(max=len(order) - 1)
+            chosen = matrix[:, order if self.kind == "numbers" else order[first]]
+        return pack_numbers(chosen, self.low, self.bits) if self.kind == "numbers" else pack_linear(chosen)
 
     def _beginning(self, numbers: torch.Tensor) -> torch.Tensor:
-        if self.kind == "numbers":
+        if self.kind not in ("scale", "offset"):
             return numbers
         middle = self.low + (1 << (self.bits - 1))
         return torch.full(numbers.shape, 1 if self.kind == "scale" else middle, dtype=torch.float32)
@@ -83,7 +94,7 @@ class Recipe:
             function: Any = aten.reshape.default if call.function in RESHAPES[:3] else call.function
             moved: torch.Tensor = function(*arguments, **filled(call.kwargs, values))
             return moved
-        if self.kind == "numbers" or len(arguments) < 2 or isinstance(arguments[1], torch.dtype):
+        if self.kind not in ("scale", "offset") or len(arguments) < 2 or isinstance(arguments[1], torch.dtype):
             return path
         first, second = (v.to(torch.float32) if isinstance(v, torch.Tensor) else v for v in arguments[:2])
         if call.function in PRODUCTS:
@@ -112,6 +123,8 @@ def recipes(found: QuantizedMatrix, rows: bool, roots: Sequence[torch.fx.Node]) 
         slots[node] = Slot(len(slots))
 
     visit(found.numbers)
+    if found.choice is not None:
+        visit(found.choice.index)
     for node, position in on_path.items():
         for at, argument in enumerate(node.args):
             if isinstance(argument, torch.fx.Node) and at != position:
@@ -121,7 +134,8 @@ def recipes(found: QuantizedMatrix, rows: bool, roots: Sequence[torch.fx.Node]) 
         calls.append(_call(node, position, slots))
         slots[node] = Slot(len(slots))
     numbers = slots[found.numbers].number
-    return lambda kind: Recipe(kind, tuple(calls), numbers, rows, found.low, found.bits, found.group)
+    index = None if found.choice is None else (slots[found.choice.index].number, found.choice.groups)
+    return lambda kind: Recipe(kind, tuple(calls), numbers, index, rows, found.low, found.bits, found.group)
 
 
 def _call(node: torch.fx.Node, position: int | None, slots: dict[torch.fx.Node, Slot]) -> _Call:

@@ -15,6 +15,7 @@ import torch
 import torch.fx
 
 from aotpack.export.ir.rewriter import Rewriter, ancestors, bound_arguments, dtype_of, shape_of
+from aotpack.export.passes.patterns.chosen_groups import Chosen, chosen, same_value
 from aotpack.export.passes.patterns.integer_ranges import dtype_range, integer_range, sum_range
 from aotpack.export.passes.patterns.moves import CASTS, MOVES, RESHAPES
 from aotpack.export.torch_compat.operators import OpOverload, operator_schema
@@ -35,6 +36,7 @@ class QuantizedMatrix:
     numbers: its beginning, integers in [low, low + 2**bits).
     path: calls behind `numbers`, the last one is `matrix`, each with the position of the argument on the path.
     group: how many numbers along k share scale and offset.
+    choice: instead, which group a number along k belongs to, by its place (`g_idx`).
     centred: whether `offset` is zero.
     """
 
@@ -44,6 +46,7 @@ class QuantizedMatrix:
     low: int
     bits: int
     group: int
+    choice: Chosen | None
     centred: bool
 
 
@@ -64,10 +67,12 @@ def quantized_matrix(rewriter: Rewriter, matrix: Any, k_axis: int) -> QuantizedM
     bits = 4 if high - low < 16 else 8
     if high - low > 255 or not _never_wraps(path, (low, high)):
         return None
-    group = _group(matrix, numbers, k_axis)
-    if group is None or (group < _SMALLEST_GROUP and group < shape_of(matrix)[k_axis]):
+    found = _groups(rewriter, matrix, numbers, k_axis)
+    if found is None:
         return None
-    return QuantizedMatrix(matrix, numbers, path, low, bits, group, _is_centred(path, low + (1 << (bits - 1))))
+    group, choice = found
+    centred = _is_centred(path, low + (1 << (bits - 1)))
+    return QuantizedMatrix(matrix, numbers, path, low, bits, group, choice, centred)
 
 
 def _is_centred(path: tuple[tuple[torch.fx.Node, int], ...], middle: float) -> bool:
@@ -163,27 +168,43 @@ class _Unknown(Exception):
     pass
 
 
-def _group(matrix: torch.fx.Node, numbers: torch.fx.Node, k_axis: int) -> int | None:
-    """The largest number of neighbours along k that have scale and offset in common; None where that is unknown."""
+# Which of its elements a constant has at each place of the matrix, and the call that chose them by an index.
+_Places = tuple[torch.Tensor, Chosen | None]
+
+
+def _groups(
+    rewriter: Rewriter, matrix: torch.fx.Node, numbers: torch.fx.Node, k_axis: int
+) -> tuple[int, Chosen | None] | None:
+    """How many neighbours along k have scale and offset in common, at most, or by what their group is chosen."""
     depth: int = shape_of(matrix)[k_axis]
     try:
         places = _places(matrix, numbers)
     except _Unknown:
         return None
-    group = 0
-    for place in places:
+    group, choice = 0, None
+    for place, by in places:
         rows = place.expand(shape_of(matrix))
         rows = rows if k_axis == 1 else rows.t()
+        if by is not None and by.follows(rows):
+            if choice is not None and (by.groups != choice.groups or not same_value(rewriter, by.index, choice.index)):
+                return None
+            choice = by
+            continue
         borders = (rows[:, 1:] != rows[:, :-1]).any(0).nonzero().flatten() + 1
         group = math.gcd(group, *borders.tolist())
-    return group or max(depth, 1)
+    if choice is not None:
+        enough = choice.groups * _SMALLEST_GROUP <= depth
+        return (0, choice) if group == 0 and enough else None
+    group = group or max(depth, 1)
+    return (group, None) if group >= min(_SMALLEST_GROUP, depth) else None
 
 
-def _places(node: torch.fx.Node, numbers: torch.fx.Node) -> list[torch.Tensor]:
+def _places(node: torch.fx.Node, numbers: torch.fx.Node) -> list[_Places]:
     """For each constant that an element is made of, the numbers aside, which of its elements it is."""
     if node is numbers:
         return []
     size = math.prod(shape_of(node))
+    choice = None
     if node.op == "call_function":
         if node.target in MOVES:
             (source, *rest) = node.args
@@ -191,11 +212,13 @@ def _places(node: torch.fx.Node, numbers: torch.fx.Node) -> list[torch.Tensor]:
             if not isinstance(source, torch.fx.Node):
                 raise _Unknown
             whole = shape_of(source)
-            return [target(place.expand(whole), *rest, **node.kwargs) for place in _places(source, numbers)]
+            found = _places(source, numbers)
+            return [(target(place.expand(whole), *rest, **node.kwargs), by) for place, by in found]
         if node.target in (*CASTS, *PRODUCTS, *SUMS):
             return [place for source in node.all_input_nodes for place in _places(source, numbers)]
         if numbers in ancestors([node]):
             raise _Unknown
+        choice = chosen(node)
     if size == 1:
         return []
-    return [torch.arange(size, dtype=torch.int32).reshape(shape_of(node))]
+    return [(torch.arange(size, dtype=torch.int32).reshape(shape_of(node)), choice)]

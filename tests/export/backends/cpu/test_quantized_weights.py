@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.export import Dim
 
+import aotpack.errors
 import aotpack.runtime
 from aotpack.export import BuildOptions, aot_export, build_archive
 from tests.export.packed_weights import DynamicInt4Linear, Int4Linear
@@ -42,6 +43,24 @@ def test_archives_hold_and_read_the_stored_numbers(form: str, tmp_path: Path, ca
     with zipfile.ZipFile(path) as entries:
         weights = sum(info.file_size for info in entries.infolist() if info.filename.startswith("weights/"))
     assert stored / 2 <= weights <= stored + 4 * N + 4096 * 4
+
+
+def test_an_update_may_choose_groups_otherwise(tmp_path: Path, cache_dir: Path) -> None:
+    """The order of the columns is computed by the archive."""
+    make, _ = FORMS["GPTQ with g_idx"]
+    model, other = make(N, K, GROUP), make(N, K, GROUP)
+    path = tmp_path / "m.aotpack"
+    x = torch.randn(5, K)
+    build_archive(aot_export(model, (x,)), path, options=BuildOptions(cache_dir=cache_dir, updatable=True))
+    archive = aotpack.runtime.load(path)
+    for weights in (model, other):
+        torch.testing.assert_close(torch.from_dlpack(archive(x)), weights(x), rtol=1e-4, atol=1e-3)
+        archive.update_weights(other.state_dict())
+    wrong = other.state_dict()
+    wrong["stored3"] = torch.full((K,), K // GROUP, dtype=torch.int32)
+    with pytest.raises(aotpack.errors.AotpackError):
+        archive.update_weights(wrong)
+    torch.testing.assert_close(torch.from_dlpack(archive(x)), other(x), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
