@@ -108,6 +108,16 @@ Floats floats(int64_t n) {
   return v;
 }
 
+// Memory of n numbers of the dtype.
+Floats numbers(DType dtype, int64_t n) {
+  Floats v = floats(n);
+  if (dtype == DType::bf16) {
+    auto* to = reinterpret_cast<bf16*>(v.data());
+    for (int64_t i = 0; i < n; ++i) from_float(float(v[static_cast<size_t>(i)]), to + i);
+  }
+  return v;
+}
+
 const char* dtype_name(DType d) { return d == DType::f32 ? "f32" : "bf16"; }
 
 void bench_linear(DType dtype, int64_t m, int64_t n, int64_t k, Act act = Act::none) {
@@ -325,18 +335,20 @@ void bench_depthwise_block(DType dtype, int64_t c, int64_t channels, int64_t oc,
   });
 }
 
-void bench_gemm(int64_t batch, int64_t m, int64_t n, int64_t k, bool ta, bool tb) {
-  const std::string name = "gemm f32 " + std::to_string(batch) + "x" + std::to_string(m) + "x" + std::to_string(n) +
-                           "x" + std::to_string(k) + (ta ? " T" : " N") + (tb ? "T" : "N");
+void bench_gemm(DType dtype, int64_t batch, int64_t m, int64_t n, int64_t k, bool ta, bool tb) {
+  const std::string name = "gemm " + std::string(dtype_name(dtype)) + " " + std::to_string(batch) + "x" +
+                           std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + (ta ? " T" : " N") +
+                           (tb ? "T" : "N");
   if (name.find(filter) == std::string::npos) return;
-  const auto a = floats(batch * m * k), b = floats(batch * k * n);
+  const auto a = numbers(dtype, batch * m * k), b = numbers(dtype, batch * k * n);
   Floats y(static_cast<size_t>(batch * m * n));
-  GemmArgs g = {DType::f32, batch,    m,          n,          k,       a.data(), m * k,  ta ? 1 : k, ta ? m : 1,
-                b.data(),   k * n,    tb ? 1 : n, tb ? k : 1, nullptr, 0,        0,      0,          1.0f,
-                0.0f,       y.data(), m * n,      n,          1,       threads,  nullptr};
+  GemmArgs g = {dtype,    batch,    m,          n,          k,       a.data(), m * k,  ta ? 1 : k, ta ? m : 1,
+                b.data(), k * n,    tb ? 1 : n, tb ? k : 1, nullptr, 0,        0,      0,          1.0f,
+                0.0f,     y.data(), m * n,      n,          1,       threads,  nullptr};
   std::vector<char> scratch(gemm_scratch_bytes(g));
   g.scratch = scratch.data();
-  report(name, 2.0 * double(batch * m) * double(n * k), 4.0 * double(a.size() + b.size() + y.size()), [&] { gemm(g); });
+  report(name, 2.0 * double(batch * m) * double(n * k),
+         double(dtype_size(dtype)) * double(a.size() + b.size() + y.size()), [&] { gemm(g); });
   report_knobs(gemm_knobs(g), [&](Knobs knobs) {
     g.knobs = knobs;
     scratch.resize(std::max(scratch.size(), gemm_scratch_bytes(g)));
@@ -382,24 +394,21 @@ void bench_attention(DType dtype, int64_t batch, int64_t heads, int64_t kv_heads
   report(name, 4.0 * pairs * double(dim), double(dtype_size(dtype)) * 2.0 * double(k.size()), [&] { attention(a); });
 }
 
-void bench_rnn(bool gru, int64_t steps, int64_t batch, int64_t input, int64_t hidden) {
-  const std::string name = std::string(gru ? "gru" : "lstm") + " f32 " + std::to_string(steps) + "x" +
-                           std::to_string(batch) + "x" + std::to_string(input) + "x" + std::to_string(hidden);
+void bench_rnn(DType dtype, bool gru, int64_t steps, int64_t batch, int64_t input, int64_t hidden) {
+  const std::string name = std::string(gru ? "gru" : "lstm") + " " + dtype_name(dtype) + " " + std::to_string(steps) +
+                           "x" + std::to_string(batch) + "x" + std::to_string(input) + "x" + std::to_string(hidden);
   if (name.find(filter) == std::string::npos) return;
   const int64_t columns = (gru ? 3 : 4) * hidden;
-  const auto x = floats(steps * batch * input);
-  auto w_ih = floats(input * round_up(columns, 32)), w_hh = floats(hidden * round_up(columns, 32));
-  for (auto* w : {&w_ih, &w_hh}) {
-    for (float& v : *w) v *= 0.1f;
-  }
+  const auto x = numbers(dtype, steps * batch * input), w_ih = numbers(dtype, input * round_up(columns, 32)),
+             w_hh = numbers(dtype, hidden * round_up(columns, 32));
   Floats y(static_cast<size_t>(steps * batch * hidden));
-  RnnArgs a = {DType::f32,  gru,         steps,   batch,   input,   hidden,  x.data(), batch * input, input,
+  RnnArgs a = {dtype,       gru,         steps,   batch,   input,   hidden,  x.data(), batch * input, input,
                w_ih.data(), w_hh.data(), nullptr, nullptr, nullptr, nullptr, false,    y.data(),      batch * hidden,
                hidden,      nullptr,     nullptr, threads, nullptr};
   std::vector<char> scratch(rnn_scratch_bytes(a));
   a.scratch = scratch.data();
   report(name, 2.0 * double(steps * batch * columns) * double(input + hidden),
-         4.0 * double(steps) * double(hidden * columns), [&] { rnn(a); });
+         double(dtype_size(dtype)) * double(steps) * double(hidden * columns), [&] { rnn(a); });
 }
 
 void bench_transpose(int64_t c, int64_t size, bool to_last, int64_t elem) {
@@ -548,19 +557,23 @@ int main(int argc, char** argv) {
     bench_attention(dtype, 1, 12, 12, 1, 1024, 64, false);
     bench_attention(dtype, 1, 32, 8, 1, 4096, 128, false);
   }
-  for (const bool ta : {false, true}) {
-    for (const bool tb : {false, true}) {
-      bench_gemm(1, 512, 512, 512, ta, tb);
-      bench_gemm(1, 1024, 1024, 1024, ta, tb);
-      bench_gemm(1, 2048, 2048, 2048, ta, tb);
-      bench_gemm(12, 128, 128, 64, ta, tb);
-      bench_gemm(64, 27, 27, 64, ta, tb);
-      bench_gemm(1, 1, 4096, 4096, ta, tb);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const bool ta : {false, true}) {
+      for (const bool tb : {false, true}) {
+        bench_gemm(dtype, 1, 512, 512, 512, ta, tb);
+        bench_gemm(dtype, 1, 1024, 1024, 1024, ta, tb);
+        bench_gemm(dtype, 1, 2048, 2048, 2048, ta, tb);
+        bench_gemm(dtype, 12, 128, 128, 64, ta, tb);
+        bench_gemm(dtype, 64, 27, 27, 64, ta, tb);
+        bench_gemm(dtype, 1, 8, 1024, 1024, ta, tb);
+        bench_gemm(dtype, 1, 1, 4096, 4096, ta, tb);
+      }
     }
+    bench_rnn(dtype, false, 100, 1, 256, 256);
+    bench_rnn(dtype, false, 100, 16, 256, 256);
+    bench_rnn(dtype, false, 50, 64, 512, 512);
+    bench_rnn(dtype, true, 100, 1, 256, 256);
   }
-  bench_rnn(false, 100, 1, 256, 256);
-  bench_rnn(false, 100, 16, 256, 256);
-  bench_rnn(true, 100, 1, 256, 256);
   bench_transpose(3, 224, true, 4);
   bench_transpose(256, 56, true, 4);
   bench_transpose(256, 56, false, 4);

@@ -4,6 +4,8 @@
 
 #include "element_types.h"
 #include "epilogue.h"
+#include "gemm_bf16.h"
+#include "gemm_result.h"
 #include "pack.h"
 #include "parallel.h"
 
@@ -87,38 +89,6 @@ Buffers carve(const Plan& p, void* scratch) {
   return b;
 }
 
-bool has_bias(const GemmArgs& g) { return g.bias != nullptr && g.beta != 0.0f; }
-
-// y[row.., column..] = beta * bias + alpha * sums, rows x columns.
-void write(const GemmArgs& g, int64_t item, int64_t row, int64_t column, int64_t rows, int64_t columns, float* sums,
-           int64_t stride) {
-  const int64_t bias_at = item * g.bias_batch + row * g.bias_row + column * g.bias_col;
-  const int64_t y_at = item * g.y_batch + row * g.y_row + column * g.y_col;
-  const auto scale = [&](const auto* bias) {
-    for (int64_t r = 0; r < rows; ++r) {
-      float* s = sums + r * stride;
-      if (g.alpha != 1.0f) {
-        for (int64_t j = 0; j < columns; ++j) s[j] *= g.alpha;
-      }
-      if (!has_bias(g)) continue;
-      const auto* from = bias + bias_at + r * g.bias_row;
-      for (int64_t j = 0; j < columns; ++j) s[j] += g.beta * to_float(from[j * g.bias_col]);
-    }
-  };
-  const auto scatter = [&](auto* y) {
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t j = 0; j < columns; ++j) from_float(sums[r * stride + j], y + y_at + r * g.y_row + j * g.y_col);
-    }
-  };
-  with_type(g.dtype, [&]<class T>() {
-    scale(static_cast<const T*>(g.bias));
-    if (g.y_col != 1) scatter(static_cast<T*>(g.y));
-  });
-  if (g.y_col == 1) {
-    finish(sums, stride, rows, columns, g.dtype, nullptr, 0, Act::none, advance(g.y, y_at, g.dtype), g.y_row);
-  }
-}
-
 // One tile of y from its last piece of k, straight into place where nothing but one addition is asked for: of the sums
 // of earlier pieces, which are `m.residual`, or of the bias.
 void last_tile(const GemmArgs& g, int64_t item, int64_t row, int64_t column, int count, DType b_dtype, MicroArgs m) {
@@ -138,7 +108,7 @@ void last_tile(const GemmArgs& g, int64_t item, int64_t row, int64_t column, int
   m.y = tile;
   m.y_stride = kPanel;
   micro(b_dtype, count, m);
-  write(g, item, row, column, count, m.columns, tile, kPanel);
+  write_result(g, item, row, column, count, m.columns, tile, kPanel);
 }
 
 void rectangle(const GemmArgs& g, const Plan& p, const Buffers& buffers, int64_t item, Range block_range,
@@ -248,7 +218,7 @@ void dot_columns(const GemmArgs& g, const Plan& p, const Buffers& buffers, int64
         with_type(g.dtype, [&]<class T>() { dots(g, rows, static_cast<const T*>(b) + at, depth, count, sums + j); });
       }
     }
-    write(g, item, 0, column, g.m, columns, sums, kPanel);
+    write_result(g, item, 0, column, g.m, columns, sums, kPanel);
   }
 }
 
@@ -264,13 +234,16 @@ KnobSizes gemm_knobs(const GemmArgs& args) {
 }
 
 size_t gemm_scratch_bytes(const GemmArgs& args) {
-  const Plan p = plan(orient(args));
+  const GemmArgs g = orient(args);
+  if (gemm_takes_bf16(g)) return gemm_bf16_scratch_bytes(g);
+  const Plan p = plan(g);
   return carve(p, reinterpret_cast<void*>(uintptr_t{64})).bytes * static_cast<size_t>(max64(args.num_threads, 1));
 }
 
 void gemm(const GemmArgs& args) {
   if (args.batch <= 0 || args.m <= 0 || args.n <= 0) return;
   const GemmArgs g = orient(args);
+  if (gemm_takes_bf16(g)) return gemm_bf16(g);
   const Plan p = plan(g);
   const size_t each = carve(p, reinterpret_cast<void*>(uintptr_t{64})).bytes;
   const int64_t panels = ceil_div(g.n, kPanel);

@@ -35,7 +35,19 @@ struct Case {
   bool repeat_a = false, repeat_b = false;
   int threads = 2;
   Knobs knobs = {};
+  float holes = 0.5f;  // what lies between the elements of a and b
 };
+
+// Random numbers with `c.holes` between them.
+Buffer spread(DType dtype, const Matrix& matrix, int64_t batch, int64_t rows, int64_t columns, const Case& c) {
+  Buffer b = Buffer::filled(dtype, matrix.extent, c.holes, c.offset);
+  for (int64_t i = 0; i < (matrix.batch == 0 ? min64(batch, 1) : batch); ++i) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t j = 0; j < columns; ++j) b.set(i * matrix.batch + r * matrix.row + j * matrix.col, uniform(-1, 1));
+    }
+  }
+  return b;
+}
 
 void check(const Case& c) {
   CAPTURE(c.batch);
@@ -56,7 +68,7 @@ void check(const Case& c) {
   if (c.bias == 1) mi = {0, 0, 1, c.n};
   if (c.bias == 2) mi = {0, 1, 0, c.m};
   if (c.bias == 4) mi = {0, 0, 0, 1};
-  const Buffer a = Buffer::random(c.dtype, ma.extent, c.offset), b = Buffer::random(c.dtype, mb.extent, c.offset);
+  const Buffer a = spread(c.dtype, ma, c.batch, c.m, c.k, c), b = spread(c.dtype, mb, c.batch, c.k, c.n, c);
   const Buffer bias = Buffer::random(c.dtype, mi.extent, c.offset);
   Buffer y = Buffer::filled(c.dtype, my.extent, -77.0f, c.offset);
   GemmArgs g = {c.dtype,  c.batch, c.m,       c.n,      c.k,    a.data(), ma.batch,
@@ -113,6 +125,32 @@ TEST_CASE("gemm: several pieces of k, aliasing rows, many threads") {
     check({dtype, 1, 40, 40, 512, false, true, false});
     check({dtype, 13, 20, 40, 64, false, true, false, 1, 0, 0, 0, 1, 0, false, false, 3});
     check({dtype, 3, 120, 140, 64, false, true, false, 1, 0, 0, 0, 1, 0, false, false, 2});
+  }
+}
+
+TEST_CASE("gemm: what lies between rows is not read") {
+  for (const DType dtype : kDTypes) {
+    for (int mask = 0; mask < 4; ++mask) {
+      for (const int64_t k : {1, 2, 31, 33, 64, 65, 95, 513, 1055}) {
+        Case c = {dtype, 2, 7 + k % 40, 5 + k % 70, k, (mask & 1) != 0, (mask & 2) != 0};
+        c.pad = 1 + k % 5;
+        c.step = k % 2 == 0 ? 3 : 1;
+        c.offset = 1;
+        c.holes = std::nanf("");
+        check(c);
+      }
+    }
+  }
+}
+
+TEST_CASE("gemm: rows and columns around whole tiles") {
+  for (int mask = 0; mask < 8; ++mask) {
+    for (int64_t m = 5; m <= 34; ++m) {
+      check({DType::bf16, 1, m, 28 + m % 9, 60 + m % 7, (mask & 1) != 0, (mask & 2) != 0, (mask & 4) != 0});
+    }
+    check({DType::bf16, 1, 470, 300, 1100, (mask & 1) != 0, (mask & 2) != 0, (mask & 4) != 0, 0.5f, 1, 1 + mask % 4});
+    check({DType::bf16, 1, 40, 9000, 40, (mask & 1) != 0, (mask & 2) != 0, (mask & 4) != 0});
+    check({DType::bf16, 3, 9, 40, 0, (mask & 1) != 0, (mask & 2) != 0, (mask & 4) != 0, 1, 1, 3});
   }
 }
 

@@ -67,9 +67,20 @@ class Recurrent(nn.Module):
         return self.lstm(x)[0]
 
 
+class Products(nn.Module):
+    """Of activations, in all layouts."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        a, b, c = x[..., :33], x[..., 33:66], x[..., 66:]
+        square = a @ b.transpose(1, 2)
+        tall = a.transpose(1, 2) @ c
+        return square, tall, torch.baddbmm(c, square, c, beta=0.5), tall.transpose(1, 2) @ a.transpose(1, 2)
+
+
 MODELS = {
     "convolutions": (Convolutions, torch.randn(2, 3, 45, 51), {"x": {0: Dim("batch", min=1, max=8)}}),
     "encoder": (Encoder, torch.randint(90, (2, 33)), {"ids": {1: Dim("length", min=1, max=64)}}),
+    "products": (Products, torch.randn(3, 47, 95) / 4, {"x": {0: Dim("batch", min=1, max=8)}}),
     "recurrent": (Recurrent, torch.randn(6, 3, 19), None),
 }
 
@@ -87,7 +98,7 @@ def test_models_match_eager(build: Build, name: str, target: str) -> None:
     assert archive.target == target
     exact = make().eval()
     exact.load_state_dict({key: value.float() for key, value in model.state_dict().items()})
-    inputs = [x, x[:1]] if name == "convolutions" else [x, x[:, :1]] if name == "encoder" else [x]
+    inputs = [x, x[:1]] if name in ("convolutions", "products") else [x, x[:, :1]] if name == "encoder" else [x]
     for given in inputs:
         with torch.no_grad():
             expected = exact(given.float() if given.is_floating_point() else given)
