@@ -1,10 +1,12 @@
 #include "rnn.h"
 
 #include <array>
+#include <cstring>
 
 #include "epilogue.h"
 #include "linear.h"
 #include "parallel.h"
+#include "rnn_bf16.h"
 
 namespace aotpack::kernels {
 namespace {
@@ -20,12 +22,17 @@ int64_t steps_at_once(const RnnArgs& g) {
 // Columns that a thread computes of each gate: whole panels, which may reach beyond the gate's ends.
 int64_t gate_width(const RnnArgs& g) { return round_up(g.hidden, kPanel) + kPanel; }
 
+// Rows of the state in bf16.
+int64_t rounded_stride(const RnnArgs& g) { return round_up(rnn_bf16_depth(g.hidden), kPanel) + kPanel; }
+
 struct Buffers {
   float* projected;  // [steps_at_once * batch, gates * hidden]
   float* bias;       // b_hh, whole panels
   float* h[2];       // the state before and after a step
   float* c;
-  float* gates;  // per thread [gates][batch][gate_width]
+  bf16* paired;      // w_hh for the processor's products of bf16, or null; then also:
+  bf16* rounded[2];  // the state in bf16, before and after a step
+  float* gates;      // per thread [gates][batch][gate_width]
   int64_t gates_each;
   size_t bytes;
 };
@@ -37,6 +44,11 @@ Buffers carve(const RnnArgs& g, void* scratch) {
   b.bias = from.take<float>(round_up(columns, kPanel));
   for (float*& h : b.h) h = from.take<float>(g.batch * state_stride(g));
   b.c = from.take<float>(g.gru ? 0 : g.batch * state_stride(g));
+  b.paired = nullptr;
+  if (rnn_takes_bf16(g)) {
+    b.paired = from.take<bf16>(ceil_div(columns, kPanel) * rnn_bf16_depth(g.hidden) * kPanel);
+    for (bf16*& rows : b.rounded) rows = from.take<bf16>(g.batch * rounded_stride(g));
+  }
   b.gates_each = round_up(gates_of(g) * g.batch * gate_width(g), 16);
   b.gates = from.take<float>(b.gates_each * max64(g.num_threads, 1));
   b.bytes = from.bytes();
@@ -76,14 +88,22 @@ struct Slice {
   const Buffers& b;
   Range units;
   float* gates;
+  Bf16Unit* unit;
 
-  // gates[gate][item][column - first column of the gate's panels] = b_hh + h @ w_hh.
-  void multiply(const float* h) const {
+  // gates[gate][item][column - first column of the gate's panels] = b_hh + h @ w_hh, of the state `before`.
+  void multiply(int before) const {
+    const float* h = b.h[before];
     for (int64_t gate = 0; gate < gates_of(g); ++gate) {
       const int64_t first = (gate * g.hidden + units.begin) / kPanel;
       const int64_t last = ceil_div(gate * g.hidden + units.end, kPanel);
       const int64_t tiles = row_tiles(g.batch);
       for (int64_t panel = first; panel < last; ++panel) {
+        if (b.paired != nullptr) {
+          rnn_bf16_multiply(unit, g, b.rounded[before], rounded_stride(g),
+                            b.paired + panel * rnn_bf16_depth(g.hidden) * kPanel, b.bias + panel * kPanel,
+                            gates + gate * g.batch * gate_width(g) + (panel - first) * kPanel, gate_width(g));
+          continue;
+        }
         for (int64_t t = 0; t < tiles; ++t) {
           const Range rows = share(g.batch, t, tiles);
           const float* pointers[kMaxRows];
@@ -130,17 +150,23 @@ struct Slice {
     store(next + at, h_new);
   }
 
-  void step(int64_t t, const float* projected, Projection rows, const float* h, float* next) const {
+  void step(int64_t t, const float* projected, Projection rows, int before) const {
     if (units.begin == units.end) return;
-    multiply(h);
+    multiply(before);
+    const float* h = b.h[before];
+    float* next = b.h[1 - before];
     const int64_t columns = gates_of(g) * g.hidden, count = units.end - units.begin;
     for (int64_t item = 0; item < g.batch; ++item) {
       const float* mine = projected + item * rows.by_batch * columns;
       for (int64_t u = 0; u < count; u += kWidth) {
         cell(item, mine, u, static_cast<int>(min64(kWidth, count - u)), h, next);
       }
-      finish(next + item * state_stride(g) + units.begin, 0, 1, count, g.dtype, nullptr, 0, Act::none,
-             advance(g.y, t * g.y_step + item * g.y_batch + units.begin, g.dtype), 0);
+      void* y = advance(g.y, t * g.y_step + item * g.y_batch + units.begin, g.dtype);
+      finish(next + item * state_stride(g) + units.begin, 0, 1, count, g.dtype, nullptr, 0, Act::none, y, 0);
+      if (b.paired != nullptr) {
+        bf16* rounded = b.rounded[1 - before] + item * rounded_stride(g) + units.begin;
+        std::memcpy(rounded, y, static_cast<size_t>(count) * sizeof(bf16));
+      }
     }
   }
 };
@@ -169,6 +195,15 @@ struct Direction {
     begin_state(g, g.h0, b.h[0]);
     begin_state(g, nullptr, b.h[1]);
     if (!g.gru) begin_state(g, g.c0, b.c);
+    if (b.paired != nullptr) {
+      for (bf16* rows : b.rounded) {
+        std::memset(rows, 0, static_cast<size_t>(g.batch * rounded_stride(g)) * sizeof(bf16));
+        for (int64_t item = 0; item < g.batch && g.h0 != nullptr; ++item) {
+          std::memcpy(rows + item * rounded_stride(g), advance(g.h0, item * g.hidden, g.dtype),
+                      static_cast<size_t>(g.hidden) * sizeof(bf16));
+        }
+      }
+    }
     for (int64_t i = 0; i < round_up(columns, kPanel); ++i) b.bias[i] = 0.0f;
     if (g.b_hh != nullptr) widen(g.b_hh, g.dtype, columns, b.bias);
   }
@@ -182,8 +217,7 @@ struct Direction {
   // Step `s` of `count`; `before` is where the state lies.
   void step(const Slice& slice, int64_t s, int64_t count, int before) const {
     const int64_t at = g.reverse ? count - 1 - s : s;
-    slice.step(begin + at, b.projected + at * rows.by_step * gates_of(g) * g.hidden, rows, b.h[before],
-               b.h[1 - before]);
+    slice.step(begin + at, b.projected + at * rows.by_step * gates_of(g) * g.hidden, rows, before);
   }
 
   void end(int at) const {
@@ -224,6 +258,13 @@ void run(std::array<Direction, kCount> all) {
   constexpr int kDirections = static_cast<int>(kCount);
   const int wanted = kDirections * threads_of(g, g.num_threads / kDirections);
   const int64_t blocks = ceil_div(g.hidden, kPanel), at_once = steps_at_once(g);
+  if (all[0].b.paired != nullptr) {
+    const int64_t panels = ceil_div(gates_of(g) * g.hidden, kPanel);
+    parallel(wanted, [&](int thread, int team) {
+      for (const Direction& direction : all)
+        rnn_bf16_pair(direction.g, share(panels, thread, team), direction.b.paired);
+    });
+  }
   int current = 0;
   for (int64_t done = 0; done < g.steps; done += at_once) {
     const int64_t count = min64(at_once, g.steps - done);
@@ -235,6 +276,7 @@ void run(std::array<Direction, kCount> all) {
       const auto meet = [&] {
         if (each > 1) team_barrier(team);
       };
+      Bf16Unit unit;
       for (int64_t s = 0; s < count && thread / each >= kDirections; ++s) meet();
       for (int d = thread / each; d < kDirections; d += team) {
         const Direction& direction = all[static_cast<size_t>(d)];
@@ -242,7 +284,8 @@ void run(std::array<Direction, kCount> all) {
         const Slice slice = {direction.g,
                              direction.b,
                              {min64(mine.begin * kPanel, g.hidden), min64(mine.end * kPanel, g.hidden)},
-                             direction.b.gates + thread % each * direction.b.gates_each};
+                             direction.b.gates + thread % each * direction.b.gates_each,
+                             &unit};
         for (int64_t s = 0; s < count; ++s) {
           direction.step(slice, s, count, static_cast<int>((start + s) & 1));
           meet();

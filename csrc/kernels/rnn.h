@@ -28,7 +28,7 @@ struct RnnArgs {
   void* scratch;  // rnn_scratch_bytes of it, any alignment
 };
 
-// Depends on the sizes and num_threads; the pointers are not looked at.
+// Depends on the sizes, the dtype and num_threads; the pointers are not looked at.
 size_t rnn_scratch_bytes(const RnnArgs& args);
 void rnn(const RnnArgs& args);
 // Two directions of a layer, at the same time where that is faster. They have the same sizes and num_threads, and

@@ -121,6 +121,10 @@ TEST_CASE("rnn: sizes on and off the panels, both cells, both directions") {
         check({dtype, gru, 5, 3, 7, hidden, true, true, hidden % 2 == 0, hidden % 4 == 0});
       }
       check({dtype, gru, 4, 1, 6, 40});
+      check({dtype, gru, 6, 37, 6, 45});
+      check({dtype, gru, 5, 9, 6, 550});
+      check({dtype, gru, 5, 3, 6, 550, true, true, true});
+      check({dtype, gru, 2, 5, 6, 33, true, true, false, false, 3});
       check({dtype, gru, 4, 20, 6, 40, true, false, true, true, 1, 3});
       check({dtype, gru, 4, 3, 6, 8, false, false, false, true, 1, 2});
       check({dtype, gru, 1, 3, 6, 8, true, true, false, true});
