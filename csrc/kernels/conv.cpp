@@ -3,6 +3,8 @@
 // zeros.
 #include "conv.h"
 
+#include <utility>
+
 #include "conv_bf16.h"
 #include "conv_depthwise.h"
 #include "conv_grouped.h"
@@ -63,7 +65,7 @@ Source plan(const ConvArgs& g) {
 struct Buffers {
   float* source;
   float* zeros;
-  const float** pointers;
+  const float** pointers;  // of two tiles
   int64_t* offsets;
   size_t bytes;
 };
@@ -75,7 +77,7 @@ Buffers carve(const ConvArgs& g, const Source& s, void* scratch) {
   Buffers b;
   b.source = s.copy ? from.take<float>(g.n * g.in[0] * g.in[1] * s.width * g.c) : nullptr;
   b.zeros = from.take<float>(s.k);
-  b.pointers = from.take<const float*>(threads * taps * kMaxRows);
+  b.pointers = from.take<const float*>(threads * 2 * taps * kMaxRows);
   b.offsets = from.take<int64_t>(threads * taps);
   b.bytes = from.bytes();
   return b;
@@ -175,6 +177,7 @@ struct Job {
   Phase phase[3];
   int64_t taps;
   const int64_t* offsets;  // of the taps in a panel; null: all taps in order
+  bool asks, streams;      // memory ahead of time; y past the caches
 };
 
 // rows[t * count + r] for pixels [r, r + run) of a tile of `count`, which lie next to each other in one output row, the
@@ -259,6 +262,38 @@ int64_t output_pixel(const Job& job, const Position& at) {
   return ((at.image * job.g.out[0] + od) * job.g.out[1] + oh) * job.g.out[2] + ow;
 }
 
+// Some pixels of y that are computed together.
+struct Tile {
+  int count;
+  const float** rows;  // [taps][count]
+  int64_t y;           // where the first is in y
+};
+
+// What the tile that comes next needs: a part of the rows of its last tap, which are those that tiles before it have
+// not read, and what is there of y and the residual.
+int look_ahead(const Job& job, const Tile& next, int64_t column, int64_t columns, Range part, Ahead* to) {
+  const ConvArgs& g = job.g;
+  if (next.count == 0) return 0;
+  int count = 0;
+  const int64_t at = next.y + column, stride = g.oc * job.phase[2].step * 4;
+  const auto add = [&](const void* base) {
+    to[count++] = {static_cast<const char*>(base) + at * 4, columns * 4, stride, next.count};
+  };
+  if (g.residual != nullptr) add(g.residual);
+  if (!job.streams) add(g.y);
+  if (part.begin == part.end || job.taps == 0) return count;
+  const float* const* const rows = next.rows + (job.taps - 1) * next.count;
+  for (int r = 0; r < next.count;) {
+    Ahead run = {reinterpret_cast<const char*>(rows[r] + part.begin), (part.end - part.begin) * 4, 0, 1};
+    if (r + 1 < next.count) run.stride = reinterpret_cast<const char*>(rows[r + 1] + part.begin) - run.at;
+    for (++r; r < next.count && reinterpret_cast<const char*>(rows[r] + part.begin) == run.at + run.rows * run.stride; ++r) {
+      ++run.rows;
+    }
+    to[count++] = run;
+  }
+  return count;
+}
+
 void rectangle(const Job& job, const Tiling& tiles, Range tile_range, Range panel_range, const float** pointers) {
   const ConvArgs& g = job.g;
   const int64_t cg = g.c / g.groups, og = g.oc / g.groups, panels_per_group = ceil_div(og, kPanel);
@@ -282,14 +317,20 @@ void rectangle(const Job& job, const Tiling& tiles, Range tile_range, Range pane
     }
     Position position = first;
     int64_t piece = first_piece;
-    for (int64_t tile = tile_range.begin; tile < tile_range.end; ++tile) {
-      const int count = static_cast<int>(pixels_each + (piece < longer ? 1 : 0));
+    const auto next_tile = [&](const float** rows) {
+      Tile t = {static_cast<int>(pixels_each + (piece < longer ? 1 : 0)), rows, 0};
       if (++piece == tiles.pieces) piece = 0;
-      const int64_t y_at = output_pixel(job, position) * g.oc + group * og;
-      point(job, position, count, group * cg, pointers);
+      t.y = output_pixel(job, position) * g.oc + group * og;
+      point(job, position, t.count, group * cg, rows);
+      return t;
+    };
+    Tile tile = next_tile(pointers), next = {0, pointers + job.taps * kMaxRows, 0};
+    for (int64_t index = tile_range.begin; index < tile_range.end; ++index) {
+      next = index + 1 < tile_range.end ? next_tile(next.rows) : Tile{0, next.rows, 0};
       for (int64_t p = panel; p < group_end; ++p) {
+        Ahead ahead[kMaxRows + 2];
         MicroArgs m = {};
-        m.rows = pointers;
+        m.rows = tile.rows;
         m.taps = job.taps;
         m.k = job.s.k;
         m.b = advance(g.w_packed, p * panel_size, g.dtype);
@@ -297,12 +338,17 @@ void rectangle(const Job& job, const Tiling& tiles, Range tile_range, Range pane
         m.b_offsets = job.offsets;
         m.init = bias[p - panel];
         m.columns = static_cast<int>(min64(kPanel, og - column_of(p)));
-        const int64_t at = y_at + column_of(p), stride = g.oc * job.phase[2].step;
-        micro_finish(g.dtype, count, m, g.dtype, advance(g.residual, at, g.dtype), stride, g.act,
+        m.stream = job.streams;
+        m.ahead = ahead;
+        if (job.asks) m.ahead_count = look_ahead(job, next, column_of(p), m.columns, share(m.k, p - panel, group_end - panel), ahead);
+        const int64_t at = tile.y + column_of(p), stride = g.oc * job.phase[2].step;
+        micro_finish(g.dtype, tile.count, m, g.dtype, advance(g.residual, at, g.dtype), stride, g.act,
                      advance(g.y, at, g.dtype), stride);
       }
+      std::swap(tile, next);
     }
   }
+  if (job.streams) end_of_streams();
 }
 
 // Where the taps of a phase lie in a panel.
@@ -402,13 +448,16 @@ void conv(const ConvArgs& g) {
   }
   const double row_bytes = 4.0 * static_cast<double>(g.c * g.stride[1] * g.stride[2]) * kMaxRows;
   const double column_bytes = 4.0 * terms * kPanel;
+  const int64_t og = g.oc / g.groups, x_size = g.n * spatial(g.in) * g.c, y_size = pixels * g.oc;
+  const bool asks = g.dtype == DType::f32 && max64(x_size, y_size) * 4 >= kAheadBytes;
+  const bool is_streamed = g.dtype == DType::f32 && og % kWidth == 0 && streams(g.y, g.oc, y_size, g.act);
   Pieces pieces(threads, phase_count == 1 ? flops / 100e3 : 0.0);
   parallel(threads, [&](int thread, int count) {
-    const float** pointers = buffers.pointers + thread * all_taps * kMaxRows;
+    const float** pointers = buffers.pointers + thread * 2 * all_taps * kMaxRows;
     int64_t* offsets = buffers.offsets + thread * all_taps;
     pieces.run(thread, count, [&](int part, int64_t piece, int64_t of) {
       for (int64_t index = 0; index < phase_count; ++index) {
-        Job job = {g, s, static_cast<const float*>(g.x), pixel_step(g), buffers.zeros, {}, 0, nullptr};
+        Job job = {g, s, static_cast<const float*>(g.x), pixel_step(g), buffers.zeros, {}, 0, nullptr, asks, is_streamed};
         if (s.copy) {
           job.source = buffers.source;
           job.pixel = g.c;

@@ -18,7 +18,10 @@ class Block {
         y_dtype_(y_dtype),
         all_tiles_(all_tiles),
         mine_(mine),
-        p_(linear_plan(g, y_dtype, mine.rows.end - mine.rows.begin, mine.columns.end - mine.columns.begin)) {}
+        p_(linear_plan(g, y_dtype, mine.rows.end - mine.rows.begin, mine.columns.end - mine.columns.begin)),
+        streams_(y_dtype == DType::f32 && streams(g.y, g.y_stride, g.m * g.n, g.act)),
+        asks_x_(g.dtype == DType::f32 && g.m * g.k * 4 >= kAheadBytes),
+        asks_y_(g.dtype == DType::f32 && g.m * g.n * 4 >= kAheadBytes) {}
 
   void run() {
     for (int64_t panel = mine_.columns.begin; panel < mine_.columns.end; panel += p_.panels) {
@@ -35,6 +38,7 @@ class Block {
         } while (k < g_.k);
       }
     }
+    if (streams_) end_of_streams();
   }
 
  private:
@@ -58,12 +62,16 @@ class Block {
       m.b = advance(g_.w_packed, (panel * g_.k + k) * kPanel, g_.dtype);
       m.b_stride = kPanel;
       m.columns = static_cast<int>(min64(kPanel, g_.n - column));
+      Ahead ahead[3];
+      m.ahead = ahead;
+      if (asks_x_ || asks_y_) m.ahead_count = look_ahead(tile + 1, k, depth, panels, panel, ahead);
       if (k == 0) m.init = bias_[panel - panels.begin];
       void* y = advance(g_.y, rows.begin * g_.y_stride + column, y_dtype_);
       const void* residual = advance(g_.residual, rows.begin * g_.residual_stride + column, g_.dtype);
       if (y_dtype_ == DType::f32) {
         // Sums of earlier pieces wait in y; the residual goes with the first one.
         const bool first = k == 0, last = k + depth >= g_.k;
+        m.stream = last && streams_;
         micro_finish(g_.dtype, count, m, y_dtype_, first ? residual : y, first ? g_.residual_stride : g_.y_stride,
                      last ? g_.act : Act::none, y, g_.y_stride);
         continue;
@@ -86,11 +94,31 @@ class Block {
     }
   }
 
+  // Pieces of a tile: of `panels` parts of its x the panel-th, and the panel's own of its other operands. Returns how many they are.
+  int look_ahead(int64_t tile, int64_t k, int64_t depth, Range panels, int64_t panel, Ahead* to) const {
+    int count = 0;
+    if (tile >= mine_.rows.end) return 0;
+    const Range rows = share(g_.m, tile, all_tiles_);
+    const auto add = [&](const void* base, int64_t stride, Range columns) {
+      const char* const at = static_cast<const char*>(base) + (rows.begin * stride + columns.begin) * 4;
+      to[count++] = {at, (columns.end - columns.begin) * 4, stride * 4, static_cast<int>(rows.end - rows.begin)};
+    };
+    const Range own = {panel * kPanel, min64((panel + 1) * kPanel, g_.n)};
+    if (asks_y_ && g_.residual != nullptr) add(g_.residual, g_.residual_stride, own);
+    if (asks_y_ && !streams_) add(g_.y, g_.y_stride, own);
+    if (asks_x_) {
+      const Range part = share(depth, panel - panels.begin, panels.end - panels.begin);
+      if (part.begin < part.end) add(g_.x, g_.x_stride, {k + part.begin, k + part.end});
+    }
+    return count;
+  }
+
   const LinearArgs& g_;
   const DType y_dtype_;
   const int64_t all_tiles_;
   const Rectangle mine_;
   const LinearPlan p_;
+  const bool streams_, asks_x_, asks_y_;
   alignas(64) float bias_[kMostPanels][kPanel];
   alignas(64) float staged_[kMaxRows * kStageStride];
   alignas(64) float partial_[kReuse / 4 * kMaxRows * kPartialPanels * kPanel];

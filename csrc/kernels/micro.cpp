@@ -24,7 +24,49 @@ constexpr int kWideRows = 1;
 // Rows of a packed panel that are asked for ahead of time: few rows of a leave no time to wait for memory, and the
 // hardware stops looking ahead at the end of a page.
 constexpr int64_t kPrefetch = 64;
+// Accumulators from which on a step takes long enough to ask for a line.
+constexpr int kLeastAsking = 12;
 constexpr int kWholePanel = static_cast<int>(kPanel) / kWidth;
+
+// A line of g.ahead in each step, if kAsks.
+template <bool kAsks>
+class Asker {
+ public:
+  explicit Asker(const MicroArgs& g) : next_(g.ahead), left_(g.ahead_count) { begin(); }
+  AOTPACK_INLINE void step() {
+    if (rows_ == 0) return;
+    __builtin_prefetch(line_);
+    line_ += 64;
+    if (line_ < end_) return;
+    line_ = at_ += stride_;
+    end_ = at_ + bytes_;
+    if (--rows_ == 0) begin();
+  }
+
+ private:
+  AOTPACK_INLINE void begin() {
+    if (left_ == 0) return;
+    --left_;
+    line_ = at_ = next_->at;
+    bytes_ = next_->bytes;
+    end_ = at_ + bytes_;
+    stride_ = next_->stride;
+    rows_ = next_->rows;
+    ++next_;
+  }
+
+  const Ahead* next_;
+  int left_;
+  int rows_ = 0;
+  const char *line_ = nullptr, *end_ = nullptr, *at_ = nullptr;
+  int64_t bytes_ = 0, stride_ = 0;
+};
+template <>
+class Asker<false> {
+ public:
+  explicit Asker(const MicroArgs&) {}
+  void step() {}
+};
 
 template <int kRows, int kVecs, class B>
 void kernel(const MicroArgs& g) {
@@ -40,6 +82,7 @@ void kernel(const MicroArgs& g) {
       for (int c = 1; c < kChains; ++c) acc[c][r][v] = vset(0.0f);
     }
   }
+  Asker<(kRows * kVecs >= kLeastAsking)> asker(g);
   const int64_t b_stride = g.b_stride, k = g.k, ahead = g.b_ahead != 0 ? g.b_ahead : kPrefetch * kPanel;
   const float* const* rows = g.rows;
   for (int64_t t = 0; t < g.taps; ++t, rows += kRows) {
@@ -51,6 +94,7 @@ void kernel(const MicroArgs& g) {
     for (; i + kChains <= k; i += kChains) {
       AOTPACK_UNROLL
       for (int c = 0; c < kChains; ++c, b += b_stride) {
+        asker.step();
         AOTPACK_UNROLL
         for (int byte = 0; byte < kVecs * kWidth * static_cast<int>(sizeof(B)); byte += 64) {
           __builtin_prefetch(reinterpret_cast<const char*>(b + ahead) + byte);
@@ -108,6 +152,14 @@ void kernel(const MicroArgs& g) {
       AOTPACK_UNROLL
       for (int v = 0; v < kVecs; ++v) acc[0][r][v] = at_most(at_least(acc[0][r][v], low), high);
     }
+  }
+  if (g.stream && whole) {
+    AOTPACK_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      AOTPACK_UNROLL
+      for (int v = 0; v < kVecs; ++v) stream(g.y + r * g.y_stride + v * kWidth, acc[0][r][v]);
+    }
+    return;
   }
   AOTPACK_UNROLL
   for (int r = 0; r < kRows; ++r) {

@@ -14,6 +14,17 @@ inline constexpr int kMaxRows = 6;
 inline constexpr int kMaxRows = 5;
 #endif
 
+// What is asked of memory ahead of time, a line in each step of the product: the processor drops what is asked for all at
+// once. `rows` pieces of `bytes`, `stride` bytes apart.
+struct Ahead {
+  const char* at;
+  int64_t bytes, stride;
+  int rows;
+};
+
+// Of an operand: from here on it is not in the second-level cache, and worth asking for.
+inline constexpr int64_t kAheadBytes = 1 << 20;
+
 // One tile: y[r][j] = clamp(init[r][j] + sum over taps t and i < k of rows[t * row_count + r][i] * b_t[i][j]
 // + residual[r][j]) for j < columns <= kPanel. b_t starts b_offsets[t] elements past b (t * k * b_stride where
 // b_offsets is null) and its k rows of kPanel columns lie b_stride apart; a whole panel must be readable, as it must be
@@ -32,9 +43,12 @@ struct MicroArgs {
   int64_t residual_stride;
   bool clamp;
   float low, high;
+  bool stream;  // whole vectors of y go past the caches: they are aligned, and nothing reads them soon
   float* y;
   int64_t y_stride;
   int columns;
+  const Ahead* ahead;  // pieces of other tiles, which a tile of few rows leaves out
+  int ahead_count;
 };
 
 // row_count in [1, kMaxRows].

@@ -103,6 +103,22 @@ AOTPACK_INLINE vh narrow(vf x, f16) { return detail::f16_narrow<vu, vh>(x); }
 // load and store for float, bf16 and f16.
 AOTPACK_INLINE vf load(const float* p) { return *reinterpret_cast<const vf_mem*>(p); }
 AOTPACK_INLINE void store(float* p, vf x) { *reinterpret_cast<vf_mem*>(p) = x; }
+// Past the caches, where whole lines are written that they do not hold until they are read: memory is then not read
+// first. p is aligned to a vector. Other threads see it after end_of_streams().
+AOTPACK_INLINE void stream(float* p, vf x) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(p, reinterpret_cast<__m512>(x));
+#elif defined(__AVX__)
+  _mm256_stream_ps(p, reinterpret_cast<__m256>(x));
+#else
+  store(p, x);
+#endif
+}
+inline void end_of_streams() {
+#if defined(__AVX__)
+  _mm_sfence();
+#endif
+}
 template <class T>
 AOTPACK_INLINE vf load(const T* p) {
   return widen(*reinterpret_cast<const vh_mem*>(p), T{});

@@ -133,6 +133,51 @@ TEST_CASE("linear: every position of every knob") {
   }
 }
 
+// Floats that begin `shift` floats after a line of the cache.
+class Lines {
+ public:
+  Lines(int64_t size, int64_t shift, float value = -77.0f) : all_(static_cast<size_t>(size + 32), value), shift_(shift) {}
+  float* data() {
+    const auto begin = reinterpret_cast<uintptr_t>(all_.data());
+    return all_.data() + (round_up(static_cast<int64_t>(begin), 64) - static_cast<int64_t>(begin)) / 4 + shift_;
+  }
+
+ private:
+  std::vector<float> all_;
+  int64_t shift_;
+};
+
+TEST_CASE("linear: results that go past the caches are the same") {
+  // Above twelve megabytes, aligned: streamed. One float further: not.
+  const Case cases[] = {{DType::f32, 50000, 64, 5, Act::relu, true, true},
+                        {DType::f32, 40001, 80, 7, Act::relu6, false, true, 3, 16},
+                        {DType::f32, 13, 262144, 20, Act::none, true, false, 0, 0, 0, 3},
+                        {DType::f32, 50000, 64, 300, Act::none, true, true, 0, 0, 0, 4, Knobs{1}},
+                        {DType::f32, 50000, 64, 9, Act::gelu, true, true}};
+  for (const Case& c : cases) {
+    CAPTURE(c.m);
+    CAPTURE(c.n);
+    const int64_t x_stride = c.k + c.x_pad, y_stride = c.n + c.y_pad, size = c.m * y_stride;
+    const Buffer x = Buffer::random(c.dtype, c.m * x_stride), bias = Buffer::random(c.dtype, c.n);
+    const Buffer packed = Buffer::random(c.dtype, round_up(c.n, kPanel) * c.k), residual = Buffer::random(c.dtype, size);
+    Lines streamed(size, 0), stored(size, 1), in_place(size, 0);
+    const auto run = [&](float* y, const float* added) {
+      linear({c.dtype, c.m, c.n, c.k, x.data(), x_stride, packed.data(), c.bias ? bias.data() : nullptr, added, y_stride,
+              c.act, y, y_stride, c.threads, c.knobs});
+    };
+    const float* const added = c.residual ? static_cast<const float*>(residual.data()) : nullptr;
+    run(streamed.data(), added);
+    run(stored.data(), added);
+    CHECK(std::memcmp(streamed.data(), stored.data(), static_cast<size_t>(size) * sizeof(float)) == 0);
+    if (!c.residual) continue;
+    std::memcpy(in_place.data(), added, static_cast<size_t>(size) * sizeof(float));
+    run(in_place.data(), in_place.data());
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < size; ++i) wrong += i % y_stride < c.n && in_place.data()[i] != stored.data()[i];
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("linear: rounding does not grow with the depth") {
   for (const DType dtype : {DType::f32, DType::f16}) {
     for (const int64_t m : {1, 14, 40}) {
