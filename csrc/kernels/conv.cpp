@@ -3,6 +3,7 @@
 // zeros.
 #include "conv.h"
 
+#include <cstring>
 #include <utility>
 
 #include "conv_bf16.h"
@@ -19,6 +20,7 @@ namespace {
 constexpr int64_t kPanelBytes = 512 << 10;  // of weights used together, so that they stay in the second-level cache
 constexpr std::array<int64_t, 4> kTurnedPanelBytes = {128 << 10, 256 << 10, 1024 << 10, 2048 << 10};
 constexpr int64_t kMaxPanels = 16;
+constexpr int64_t kStagePad = 16;           // floats between staged rows, so that they fall into different cache sets
 constexpr int64_t kThinChannels = 16;  // up to here a padded copy of x pays for itself with longer rows
 
 // Where x is read from, and how. Along the width either each tap is a row of cg channels, or (merged) all kernel
@@ -31,6 +33,7 @@ struct Source {
   int64_t k;       // floats of one tap
   int64_t w_taps;  // taps along the width
   int64_t left;    // padding to the left that the copy contains
+  bool staged;     // the rows of a tile are copied before use
 };
 
 int64_t spatial(const int64_t size[3]) { return size[0] * size[1] * size[2]; }
@@ -45,6 +48,9 @@ Source plan(const ConvArgs& g) {
     s.linear = s.linear && g.kernel[d] == 1 && g.stride[d] == 1 && g.padding[d] == 0 && g.in[d] == g.out[d];
   }
   if (s.linear) return s;
+  // Pixels a multiple of a page apart, as under a stride, evict each other from the nearest cache.
+  const bool is_single = !g.transposed && g.kernel[0] * g.kernel[1] * g.kernel[2] == 1;
+  s.staged = is_single && g.dtype == DType::f32 && s.k >= 256 && g.stride[2] * pixel_step(g) * 4 % 4096 == 0;
   const bool widen = g.dtype != DType::f32;
   s.copy = widen;
   if (!g.transposed && g.groups == 1 && g.kernel[2] > 1 && g.dilation[2] == 1 && g.out[2] > 0) {
@@ -67,6 +73,8 @@ struct Buffers {
   float* zeros;
   const float** pointers;  // of two tiles
   int64_t* offsets;
+  float* staged;
+  int64_t staged_each;
   size_t bytes;
 };
 
@@ -79,6 +87,8 @@ Buffers carve(const ConvArgs& g, const Source& s, void* scratch) {
   b.zeros = from.take<float>(s.k);
   b.pointers = from.take<const float*>(threads * 2 * taps * kMaxRows);
   b.offsets = from.take<int64_t>(threads * taps);
+  b.staged_each = s.staged ? kMaxRows * (s.k + kStagePad) : 0;
+  b.staged = from.take<float>(threads * b.staged_each);
   b.bytes = from.bytes();
   return b;
 }
@@ -177,6 +187,7 @@ struct Job {
   Phase phase[3];
   int64_t taps;
   const int64_t* offsets;  // of the taps in a panel; null: all taps in order
+  float* staged;           // null: rows are used where they lie
   bool asks, streams;      // memory ahead of time; y past the caches
 };
 
@@ -294,6 +305,15 @@ int look_ahead(const Job& job, const Tile& next, int64_t column, int64_t columns
   return count;
 }
 
+// Copies the rows of a tile of one tap, and points to them there.
+void stage(const Job& job, const Tile& tile) {
+  for (int r = 0; r < tile.count; ++r) {
+    float* const to = job.staged + r * (job.s.k + kStagePad);
+    std::memcpy(to, tile.rows[r], static_cast<size_t>(job.s.k) * sizeof(float));
+    tile.rows[r] = to;
+  }
+}
+
 void rectangle(const Job& job, const Tiling& tiles, Range tile_range, Range panel_range, const float** pointers) {
   const ConvArgs& g = job.g;
   const int64_t cg = g.c / g.groups, og = g.oc / g.groups, panels_per_group = ceil_div(og, kPanel);
@@ -327,6 +347,7 @@ void rectangle(const Job& job, const Tiling& tiles, Range tile_range, Range pane
     Tile tile = next_tile(pointers), next = {0, pointers + job.taps * kMaxRows, 0};
     for (int64_t index = tile_range.begin; index < tile_range.end; ++index) {
       next = index + 1 < tile_range.end ? next_tile(next.rows) : Tile{0, next.rows, 0};
+      if (job.staged != nullptr) stage(job, tile);
       for (int64_t p = panel; p < group_end; ++p) {
         Ahead ahead[kMaxRows + 2];
         MicroArgs m = {};
@@ -455,9 +476,10 @@ void conv(const ConvArgs& g) {
   parallel(threads, [&](int thread, int count) {
     const float** pointers = buffers.pointers + thread * 2 * all_taps * kMaxRows;
     int64_t* offsets = buffers.offsets + thread * all_taps;
+    float* const staged = s.staged ? buffers.staged + thread * buffers.staged_each : nullptr;
     pieces.run(thread, count, [&](int part, int64_t piece, int64_t of) {
       for (int64_t index = 0; index < phase_count; ++index) {
-        Job job = {g, s, static_cast<const float*>(g.x), pixel_step(g), buffers.zeros, {}, 0, nullptr, asks, is_streamed};
+        Job job = {g, s, static_cast<const float*>(g.x), pixel_step(g), buffers.zeros, {}, 0, nullptr, staged, asks, is_streamed};
         if (s.copy) {
           job.source = buffers.source;
           job.pixel = g.c;
