@@ -66,6 +66,11 @@ class Algorithms(AbstractContextManager["Algorithms"]):
     _programs: dict[str, Future[Path]] = field(default_factory=dict)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
+    @property
+    def measures(self) -> bool:
+        """Whether anything may be measured."""
+        return self.seconds > 0 and bool(host_processor())
+
     def __enter__(self) -> Self:
         return self
 
@@ -74,7 +79,7 @@ class Algorithms(AbstractContextManager["Algorithms"]):
 
     def begin(self, programs: Iterable[Program], targets: Iterable[str]) -> None:
         """Compiles what measures in the background, if there is a convolution."""
-        if self.seconds <= 0 or not host_processor():
+        if not self.measures:
             return
         nodes = (node for program in programs for node in all_nodes(program.graph_module))
         if any(node.op == "call_function" and "conv" in str(node.target) for node in nodes):
@@ -83,7 +88,7 @@ class Algorithms(AbstractContextManager["Algorithms"]):
 
     def costs(self, targets: Sequence[str]) -> Costs:
         """What the passes for these targets ask."""
-        here = self._run_here(targets) if self.seconds > 0 and host_processor() else []
+        here = self._run_here(targets) if self.measures else []
         return _MeasuredCosts(self, tuple(targets), tuple(here)) if here else ModelCosts(targets)
 
     def records(self) -> list[MeasuredAlgorithms]:

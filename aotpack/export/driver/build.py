@@ -110,9 +110,13 @@ def build_archive(
     with ProcessGroup() as group, no_autocast(), ExitStack() as waiting:
         cross = {arch: found.within(group) for arch, found in cross_compilers(names).items()}
         tools = Tools(cache, find_compiler(options.compiler).within(group), options.jobs, opt_level, cross=cross)
-        tools = waiting.enter_context(ready(names, tools))
         algorithms = waiting.enter_context(_algorithms(options, tools))
+        # Compilers that read headers beside what is measured would be measured, too.
+        if not algorithms.measures:
+            tools = waiting.enter_context(ready(names, tools))
         units, weights = prepare(program, names, options, partitioning, tuple(passes), identities, clock, algorithms)
+        if algorithms.measures:
+            tools = waiting.enter_context(ready(names, tools))
         if options.check:
             self_check.prepare()
         about = {each.unit.label: f"{each.unit.label} " if len(units) > 1 else "" for each in units}
