@@ -25,15 +25,26 @@ class Times:
         seconds: by algorithm: the geometric mean over targets, processors and numbers of threads.
         measured: whether all are measured.
         noise: what times differ by that are as long, as a share.
+        predicted: what the model says, where some are measured.
     """
 
     seconds: Mapping[str, float]
     measured: bool = False
     noise: float = 0.0
+    predicted: Mapping[str, float] | None = None
 
     def gain(self, algorithm: str, over: str) -> float:
         """The share of the time of `over` that `algorithm` saves."""
         return 1.0 - self.seconds[algorithm] / self.seconds[over]
+
+    def is_faster(self, algorithm: str, over: str, *, least: float) -> bool:
+        """Whether `algorithm` saves at least the share `least` of the time of `over`. Measurements that do not tell the
+        two apart leave that to the model: it knows the processor less, and what is around a call as little.
+        """
+        gain = self.gain(algorithm, over)
+        if self.predicted is not None and abs(gain) < max(least, 2 * self.noise):
+            gain = 1.0 - self.predicted[algorithm] / self.predicted[over]
+        return gain >= least
 
     def describe(self, algorithm: str, over: str) -> str:
         """Both times, in words."""

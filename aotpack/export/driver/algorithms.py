@@ -190,13 +190,15 @@ class _MeasuredCosts:
     def times(self, shapes: Sequence[Shape], *, weights: int) -> list[Times]:
         found = {target: self.algorithms.measure(shapes, target, weights) for target in self.here} if shapes else {}
         by_target = {target: _seconds(target, shapes, found.get(target, {}), weights) for target in self.targets}
+        predicted = ModelCosts(self.targets).times(shapes, weights=weights)
         return [
             Times(
                 {name: geometric_mean(each[shape][name] for each in by_target.values()) for name in shape.algorithms},
                 all(shape in found.get(target, {}) for target in self.targets),
                 max((run.noise for each in found.values() for run in each.get(shape, ())), default=0.0),
+                model.seconds,
             )
-            for shape in shapes
+            for shape, model in zip(shapes, predicted, strict=True)
         ]
 
     def chose(self, shape: Shape, algorithm: str) -> None:

@@ -14,12 +14,16 @@ import torch
 import torch.fx
 
 from aotpack.costs.costs import current_costs
+from aotpack.costs.model import runs_in_bands
 from aotpack.costs.shapes import BlockShape
 from aotpack.export import ops
 from aotpack.export.ir import regions
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, bound_arguments, dtype_of, shape_of
 from aotpack.export.symbolic_shapes.hints import size_hint
+
+# The one before, the depthwise one, and the one behind.
+_Parts = tuple[torch.fx.Node | None, torch.fx.Node, torch.fx.Node | None]
 
 # Of the time of the convolutions one by one.
 _LEAST_GAIN = 0.02
@@ -30,16 +34,17 @@ def fuse_depthwise(program: Program) -> Program:
     rewriter = Rewriter(program)
     costs = current_costs()
     weights = sum({str(n.target): _bytes(n) for n in regions.constants(rewriter.graph_module)}.values())
-    # All at once, as measurements take turns: also those whose first part belongs to the block before them by then.
-    found = [parts for node in rewriter.nodes(ops.packed_conv) if (parts := _parts(node)) is not None]
-    shapes = sorted({_shape(*parts) for parts in found} | {_shape(None, *parts[1:]) for parts in found if parts[2]})
+    nodes = [node for node in rewriter.nodes(ops.packed_conv) if _is_depthwise(node)]
+    # All at once, as measurements take turns.
+    shapes = sorted({_shape(*parts) for node in nodes for parts in _possible(node)})
     times = dict(zip(shapes, costs.times(shapes, weights=weights), strict=True))
-    for _, node, _ in found:
-        if (parts := _parts(node)) is None:
+    for node in nodes:
+        parts = _parts(node)
+        if parts is None or not _goes_in_bands(parts):
             continue
         shape = _shape(*parts)
         told = times[shape]
-        is_faster = told.gain("fused", "parts") >= max(_LEAST_GAIN, 2 * told.noise)
+        is_faster = told.is_faster("fused", "parts", least=_LEAST_GAIN)
         costs.chose(shape, "fused" if is_faster else "parts")
         if not is_faster:
             continue
@@ -50,13 +55,28 @@ def fuse_depthwise(program: Program) -> Program:
     return rewriter.finish("fuse-depthwise", f"fused {rewriter.changed} blocks of depthwise convolutions")
 
 
-def _parts(node: torch.fx.Node) -> tuple[torch.fx.Node | None, torch.fx.Node, torch.fx.Node | None] | None:
+def _parts(node: torch.fx.Node) -> _Parts | None:
     """A depthwise convolution with the pointwise ones before and behind it; None where there are none."""
-    if not _is_depthwise(node):
-        return None
     arguments = bound_arguments(node)
     expand, project = _before(arguments), _behind(node, arguments)
     return None if expand is None and project is None else (expand, node, project)
+
+
+def _possible(node: torch.fx.Node) -> list[_Parts]:
+    """What `_parts` says, and what it will say where the one before belongs to another block by then."""
+    parts = _parts(node)
+    if parts is None:
+        return []
+    expand, _, project = parts
+    found = [parts]
+    if expand is not None and project is not None and _is_depthwise(bound_arguments(expand)["x"]):
+        found.append((None, node, project))
+    return [each for each in found if _goes_in_bands(each)]
+
+
+def _goes_in_bands(parts: _Parts) -> bool:
+    """Otherwise the kernel for blocks goes in parts in any case."""
+    return runs_in_bands(_shape(*parts), 1)
 
 
 def _arguments(expand: torch.fx.Node | None, node: torch.fx.Node, project: torch.fx.Node | None) -> tuple[Any, ...]:
@@ -82,7 +102,9 @@ def _arguments(expand: torch.fx.Node | None, node: torch.fx.Node, project: torch
     )
 
 
-def _is_depthwise(node: torch.fx.Node) -> bool:
+def _is_depthwise(node: object) -> bool:
+    if not isinstance(node, torch.fx.Node) or node.target is not ops.packed_conv:
+        return False
     # The only packed weights of two dims.
     return len(shape_of(node)) == 4 and len(shape_of(bound_arguments(node)["weight"])) == 2
 
