@@ -27,8 +27,8 @@ _START = f"import sys; sys.path.append({_PACKAGES!r}); from aotpack.cli.app impo
 _FAST_SHARE = 0.35
 _FULL_SECONDS = 60.0
 # For algorithms, of the time of the capture, which is what is known of the build by then; and in seconds.
-_ALGORITHMS_SHARE = 0.15
-_LEAST_ALGORITHMS, _FULL_ALGORITHMS = 0.6, 20.0
+_ALGORITHMS_SHARE = 0.2
+_LEAST_ALGORITHMS, _FULL_ALGORITHMS = 1.5, 20.0
 
 
 class Tune(StrEnum):

@@ -16,12 +16,17 @@ import aotpack
 from aotpack.archive import ArchiveReader
 from aotpack.archive.tuning import Choice, Tuning, read_tunings, replace_tunings
 from aotpack.building.cache import BuildCache
+from aotpack.building.compiler import find_compiler
+from aotpack.cli.build_tuning import algorithm_options
 from aotpack.cli.tune import parse_threads
 from aotpack.cli.tuning_cache import TuningCache
 from aotpack.cli.tuning_run import Site
 from aotpack.cli.tuning_search import Known
+from aotpack.export.backends.backend import Tools
+from aotpack.export.backends.cpu.probe import probe_program
 from aotpack.runtime._native import host_processor
 from aotpack.spec import CallSpec, TensorLeaf
+from aotpack.targets import Target
 from tests.cli.test_commands import invoke, invoke_json
 from tests.runtime.packing.test_pack import weights
 from tests.support.archives import CompileC, Recipe, make_archive, tensor
@@ -246,6 +251,8 @@ def test_every_kernel_gives_the_same_in_all_its_ways(built: Path) -> None:
 
 def test_a_build_tunes(built: Path, tmp_path: Path) -> None:
     output = tmp_path / "model.aotpack"
+    # The program that measures is compiled by then.
+    probe_program(Target.host().name, frozenset(), Tools(BuildCache(), find_compiler(None)))
     result = invoke("build", built.parent / "source.py", "-o", output, "--tune", "fast", "--json")
     assert result.exit_code == 0, result.output
     value = json.loads(result.stdout)
@@ -256,10 +263,27 @@ def test_a_build_tunes(built: Path, tmp_path: Path) -> None:
     # Beside what a process needs to start.
     assert value["seconds"]["tune"] < 0.5 * rest + 2
     assert invoke("verify", output).exit_code == 0
+    measured = value["algorithms"]["measured"]
+    assert {each["operator"] for each in measured} == {"conv"}
+    assert invoke_json("inspect", output)["algorithms"] == measured
+    assert "conv direct" in (text := invoke("inspect", output).output)
+    assert f"on {host_processor()}" in text.replace("\n", " ")
+    # What measured algorithms leave is for the ways of kernels.
+    assert value["algorithms"]["seconds"] < 4
+
+
+def test_the_options_of_a_build_say_how_algorithms_are_measured() -> None:
+    assert algorithm_options("none", 9.0) == {}
+    assert 0 < algorithm_options("fast", 2.0)["tune_seconds"] < algorithm_options("fast", 60.0)["tune_seconds"]
+    full = algorithm_options("full", 2.0)
+    assert full["tune_threads"][0] == 1
+    assert full["tune_seconds"] > algorithm_options("fast", 2.0)["tune_seconds"]
 
 
 def test_a_build_that_is_not_tuned_says_nothing_of_it(built: Path) -> None:
-    assert invoke_json("inspect", built)["tuning"] == []
+    shown = invoke_json("inspect", built)
+    assert shown["tuning"] == shown["algorithms"] == []
+    assert "algorithms" not in invoke("inspect", built).output
     with ArchiveReader(built) as reader:
         assert not any("tuning" in file.path for file in reader.manifest.files)
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from aotpack.costs.costs import ModelCosts, current_costs, geometric_mean, using_costs
+from aotpack.costs.costs import ModelCosts, Times, current_costs, geometric_mean, using_costs
 from aotpack.costs.fitted import COEFFICIENTS
 from aotpack.costs.model import predict, runs_in_bands, terms
 from aotpack.costs.processors import PROCESSORS, XEON, ZEN4, ZEN5, Processor, processors_of
@@ -121,3 +121,23 @@ def test_passes_ask_what_is_in_use() -> None:
         assert current_costs() is costs
     assert current_costs() is not costs
     assert geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("fused", "noise", "predicted", "expected"),
+    [
+        (0.9, 0.0, 1.1, True),  # measured faster
+        (1.1, 0.0, 0.9, False),  # measured slower
+        (0.99, 0.0, 0.9, True),  # as good as equal: the model says
+        (0.99, 0.0, 1.1, False),
+        (0.95, 0.04, 1.1, False),  # by less than twice the noise
+        (1.05, 0.04, 0.9, True),
+        (0.95, 0.04, None, True),  # nothing was measured
+    ],
+)
+def test_what_measurements_do_not_tell_the_model_does(
+    fused: float, noise: float, predicted: float | None, *, expected: bool
+) -> None:
+    model = None if predicted is None else {"parts": 1.0, "fused": predicted}
+    times = Times({"parts": 1.0, "fused": fused}, predicted is not None, noise, model)
+    assert times.is_faster("fused", "parts", least=0.02) is expected

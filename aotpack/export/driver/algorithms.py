@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +27,12 @@ from aotpack.export.ir.regions import all_nodes
 from aotpack.targets import Target
 from aotpack.targets.host import host_processor
 
+LATE = "what measures was not compiled in time; it is for the next build"
 BUSY = "the machine is busy: calls of several threads vary too much to compare algorithms"
 # Fewer calls say too little.
 _LEAST_SAMPLES = 4
 # Of what is left, one question of a pass has this share: there may be more programs.
-_SHARE = 0.6
+_SHARE = 0.8
 # More weights than this are in memory, whatever the model has beyond.
 _MOST_WEIGHTS = 256 << 20
 _SUFFIX = ".algorithms.json"
@@ -75,7 +77,8 @@ class Algorithms(AbstractContextManager["Algorithms"]):
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        # What is being compiled goes on, for the next build.
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def begin(self, programs: Iterable[Program], targets: Iterable[str]) -> None:
         """Compiles what measures in the background, if there is a convolution."""
@@ -113,7 +116,6 @@ class Algorithms(AbstractContextManager["Algorithms"]):
     def measure(self, shapes: Sequence[Shape], target: str, weights: int) -> dict[Shape, list[_Found]]:
         """What is known, or now measured, of shapes: for each number of threads."""
         began = time.perf_counter()
-        left = self.seconds - self.spent
         wanted = [shape for shape in shapes if not (isinstance(shape, BlockShape) and shape.itemsize != 4)]
         # What takes longest first: where there is no time for all, the least is lost.
         likely = dict(zip(wanted, ModelCosts([target]).times(wanted, weights=weights), strict=True))
@@ -122,8 +124,9 @@ class Algorithms(AbstractContextManager["Algorithms"]):
         for threads in self.threads:
             known = {shape: each for shape in wanted if (each := self._known(shape, target, threads, weights))}
             missing = [shape for shape in wanted if shape not in known]
-            if missing and left > 0:
-                known |= self._measured(missing, target, threads, weights, left * _SHARE / len(self.threads))
+            if missing:
+                until = began + (self.seconds - self.spent) * _SHARE
+                known |= self._measured(missing, target, threads, weights, until)
             for shape, each in known.items():
                 self._records[shape, target, threads] = each
                 found.setdefault(shape, []).append(each)
@@ -132,12 +135,19 @@ class Algorithms(AbstractContextManager["Algorithms"]):
         return {shape: each for shape, each in found.items() if len(each) == len(self.threads)}
 
     def _measured(
-        self, shapes: Sequence[Shape], target: str, threads: int, weights: int, seconds: float
+        self, shapes: Sequence[Shape], target: str, threads: int, weights: int, until: float
     ) -> dict[Shape, _Found]:
         size = min(weights, _MOST_WEIGHTS)
         try:
-            program = self._program(target).result()
-            taken = time_shapes(program, shapes, threads=threads, seconds=seconds, weights=size)
+            program = self._program(target).result(timeout=max(0.0, until - time.perf_counter()))
+            # An equal share for each number of threads that is left.
+            left = (until - time.perf_counter()) / (len(self.threads) - self.threads.index(threads))
+            if left <= 0:
+                return {}
+            taken = time_shapes(program, shapes, threads=threads, seconds=left, weights=size)
+        except FutureTimeoutError:
+            self.problem = LATE
+            return {}
         except (CompileError, OSError, ValueError) as error:
             self.problem = str(error).partition("\n")[0]
             return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from aotpack.costs.costs import ModelCosts
 from aotpack.costs.shapes import ConvShape, Shape
 from aotpack.export import BuildOptions, aot_export, build_archive
 from aotpack.export.backends.backend import Tools
+from aotpack.export.backends.cpu.probe import probe_program
 from aotpack.export.driver import algorithms
 from aotpack.export.driver.algorithms import Algorithms
 from aotpack.export.driver.report import BuildReport
@@ -180,6 +182,19 @@ def test_a_probe_that_fails_leaves_the_model(
     assert report.algorithms.problem == str(error)
 
 
+def test_a_build_does_not_wait_for_what_measures(
+    build: Callable[..., tuple[Path, BuildReport]], probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = threading.Event()
+    monkeypatch.setattr(algorithms, "probe_program", lambda *_: done.wait(60))
+    path, report = build("one", tune_seconds=0.2)
+    done.set()
+    assert not probe.calls
+    assert is_transformed(path)
+    assert report.algorithms.problem == algorithms.LATE
+    assert report.algorithms.seconds < 5
+
+
 def test_a_busy_machine_leaves_the_model(build: Callable[..., tuple[Path, BuildReport]], probe: Probe) -> None:
     probe.times = lambda algorithm, _: [1e-3, 2e-3, 3e-3, 4e-3] if algorithm == "direct" else [9e-3] * 4
     path, report = build("one", tune_threads=[2])
@@ -191,6 +206,7 @@ def test_a_busy_machine_leaves_the_model(build: Callable[..., tuple[Path, BuildR
 def test_the_program_itself(tmp_path: Path, cache_dir: Path) -> None:
     path = tmp_path / "model.aotpack"
     options = BuildOptions(cache_dir=cache_dir, tune_seconds=1.0, tune_threads=[1])
+    probe_program(TARGET, frozenset(), Tools(BuildCache(cache_dir), find_compiler(None)))
     report = build_archive(aot_export(Net().eval(), (X,)), path, targets=[TARGET], options=options)
     assert report.algorithms.problem is None
     (measured,) = report.algorithms.measured
