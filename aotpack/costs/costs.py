@@ -16,6 +16,9 @@ from aotpack.costs.shapes import Shape
 # Numbers of threads of which a prediction is the mean: services use one for each of many calls, or several for one.
 _THREADS = (1, 4)
 
+# Measured times that differ by less are as good as equal.
+_EQUAL = 0.02
+
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -42,9 +45,17 @@ class Times:
         two apart leave that to the model: it knows the processor less, and what is around a call as little.
         """
         gain = self.gain(algorithm, over)
-        if self.predicted is not None and abs(gain) < max(least, 2 * self.noise):
+        if self.predicted is not None and abs(gain) < max(_EQUAL, 2 * self.noise):
             gain = 1.0 - self.predicted[algorithm] / self.predicted[over]
         return gain >= least
+
+    def plus(self, other: Times) -> Times:
+        """Of a call of each."""
+        seconds = {name: time + other.seconds[name] for name, time in self.seconds.items()}
+        predicted = None
+        if self.predicted is not None and other.predicted is not None:
+            predicted = {name: time + other.predicted[name] for name, time in self.predicted.items()}
+        return Times(seconds, self.measured and other.measured, max(self.noise, other.noise), predicted)
 
     def describe(self, algorithm: str, over: str) -> str:
         """Both times, in words."""

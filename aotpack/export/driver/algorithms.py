@@ -28,9 +28,11 @@ from aotpack.targets import Target
 from aotpack.targets.host import host_processor
 
 LATE = "what measures was not compiled in time; it is for the next build"
-BUSY = "the machine is busy: calls of several threads vary too much to compare algorithms"
+BUSY = "the machine is busy: calls vary too much to compare algorithms"
 # Fewer calls say too little.
 _LEAST_SAMPLES = 4
+# Times that differ more between two halves of the calls say as little.
+_MOST_NOISE = 0.15
 # Of what is left, one question of a pass has this share: there may be more programs.
 _SHARE = 0.8
 # More weights than this are in memory, whatever the model has beyond.
@@ -205,7 +207,7 @@ class _MeasuredCosts:
             Times(
                 {name: geometric_mean(each[shape][name] for each in by_target.values()) for name in shape.algorithms},
                 all(shape in found.get(target, {}) for target in self.targets),
-                max((run.noise for each in found.values() for run in each.get(shape, ())), default=0.0),
+                _mean([run.noise for each in found.values() for run in each.get(shape, ())]),
                 model.seconds,
             )
             for shape, model in zip(shapes, predicted, strict=True)
@@ -213,6 +215,10 @@ class _MeasuredCosts:
 
     def chose(self, shape: Shape, algorithm: str) -> None:
         self.algorithms.chose(shape, algorithm)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
 
 
 def _seconds(
@@ -238,11 +244,12 @@ def _reduced(samples: Samples, threads: int) -> _Found | None:
         return None
     if threads > 1 and any(is_busy(each) for each in samples.values()):
         return None
-    return _Found({name: quiet(each) for name, each in samples.items()}, max(noise(each) for each in samples.values()))
+    most = max(noise(each) for each in samples.values())
+    return _Found({name: quiet(each) for name, each in samples.items()}, most) if most < _MOST_NOISE else None
 
 
 def _key(shape: Shape, target: str, threads: int, weights: int) -> str:
     # Which cache weights come from hangs on their size.
     size = math.frexp(max(1, min(weights, _MOST_WEIGHTS)))[1]
     about = (shape.operator, *map(str, shape.numbers), target, host_processor(), str(threads), str(size))
-    return digest_of(("algorithms 1", kernels_version(), *about))
+    return digest_of(("algorithms 2", kernels_version(), *about))

@@ -122,9 +122,19 @@ def test_a_small_gain_is_not_worth_the_bytes(build: Callable[..., tuple[Path, Bu
     assert not is_transformed(build("one")[0])
 
 
-def test_noise_is_no_gain(build: Callable[..., tuple[Path, BuildReport]], probe: Probe) -> None:
-    probe.times = lambda algorithm, _: [1e-3, 1.2e-3] * 4 if algorithm == "direct" else [0.8e-3] * 8
-    assert not is_transformed(build("one")[0])
+@pytest.mark.parametrize(
+    ("direct", "transformed"),
+    [
+        ([1e-3] * 8, False),
+        ([1e-3, 1.08e-3] * 4, True),  # the difference is less than twice the noise: the model decides
+        ([1e-3, 1.3e-3] * 4, True),  # too much noise for anything
+    ],
+)
+def test_noise_is_no_measurement(
+    build: Callable[..., tuple[Path, BuildReport]], probe: Probe, direct: list[float], *, transformed: bool
+) -> None:
+    probe.times = lambda algorithm, _: direct if algorithm == "direct" else [1.05e-3] * 8
+    assert is_transformed(build("one")[0]) == transformed
 
 
 def test_what_was_measured_is_kept(build: Callable[..., tuple[Path, BuildReport]], probe: Probe) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 import torch.fx
@@ -58,7 +59,8 @@ def use_winograd(program: Program) -> Program:
     room = _GROWTH * weights
     taken = set()
     for choice in sorted(choices, key=lambda choice: -_saved(choice, times) / choice.grown):
-        if choice.grown <= room and _is_faster(choice, times):
+        faster = _times(choice, times).is_faster("winograd", "direct", least=_LEAST_GAIN)
+        if choice.grown <= room and faster:
             room -= choice.grown
             taken.add(choice.weight)
     first = next(iter(rewriter.graph.nodes))
@@ -71,16 +73,15 @@ def use_winograd(program: Program) -> Program:
     return rewriter.finish("use-winograd", f"transformed the weights of {rewriter.changed} convolutions")
 
 
+def _times(choice: _Choice, times: Mapping[ConvShape, Times]) -> Times:
+    """Of all its convolutions together."""
+    return reduce(Times.plus, (times[shape] for shape in choice.shapes))
+
+
 def _saved(choice: _Choice, times: Mapping[ConvShape, Times]) -> float:
     """Seconds."""
-    return sum(times[shape].seconds["direct"] - times[shape].seconds["winograd"] for shape in choice.shapes)
-
-
-def _is_faster(choice: _Choice, times: Mapping[ConvShape, Times]) -> bool:
-    """By more than bytes cost, and more than chance."""
-    noise = max(times[shape].noise for shape in choice.shapes)
-    direct = sum(times[shape].seconds["direct"] for shape in choice.shapes)
-    return _saved(choice, times) >= max(_LEAST_GAIN, 2 * noise) * direct
+    seconds = _times(choice, times).seconds
+    return seconds["direct"] - seconds["winograd"]
 
 
 def _transform(rewriter: Rewriter, choice: _Choice, before: torch.fx.Node, times: Mapping[ConvShape, Times]) -> None:
