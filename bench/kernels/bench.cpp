@@ -19,6 +19,7 @@
 #include "embedding_bag.h"
 #include "gemm.h"
 #include "linear.h"
+#include "quantized_linear.h"
 #include "rnn.h"
 #include "simd.h"
 
@@ -133,6 +134,38 @@ void bench_linear(DType dtype, int64_t m, int64_t n, int64_t k, Act act = Act::n
     a.knobs = knobs;
     linear(a);
   });
+}
+
+// With a weight of 4 or 8 bits; offsets where `offset`. The bytes are those of the weight with its scales.
+void bench_quantized_linear(DType dtype, int bits, int64_t m, int64_t n, int64_t k, int64_t group, bool offset) {
+  const std::string name = "int" + std::to_string(bits) + " linear " + dtype_name(dtype) + " " + std::to_string(m) +
+                           "x" + std::to_string(n) + "x" + std::to_string(k) + " g" + std::to_string(group) +
+                           (offset ? " offset" : "");
+  if (name.find(filter) == std::string::npos) return;
+  const int64_t columns = round_up(n, kPanel), scales = columns * ceil_div(k, group);
+  const auto x = numbers(dtype, m * k), w = floats(columns * k * bits / 32), scale = floats(scales),
+             offsets = floats(offset ? scales : 0);
+  Floats y(static_cast<size_t>(m * n));
+  QuantizedLinearArgs g = {};
+  g.dtype = dtype;
+  g.m = m;
+  g.n = n;
+  g.k = k;
+  g.x = x.data();
+  g.x_stride = k;
+  g.bits = bits;
+  g.group = group;
+  g.w_packed = w.data();
+  g.scale = scale.data();
+  g.offset = offset ? offsets.data() : nullptr;
+  g.act = Act::none;
+  g.y = y.data();
+  g.y_stride = n;
+  g.num_threads = threads;
+  std::vector<char> scratch(quantized_linear_scratch_bytes(g));
+  g.scratch = scratch.data();
+  report(name, 2.0 * double(m) * double(n) * double(k), double(columns * k * bits / 8 + 4 * (scales + offsets.size())),
+         [&] { quantized_linear(g); });
 }
 
 // The same for quantized ones: bytes to bytes, multiply-adds counted as two. c == groups is depthwise.
@@ -558,6 +591,14 @@ int main(int argc, char** argv) {
     bench_attention(dtype, 1, 32, 8, 1, 4096, 128, false);
   }
   for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const int bits : {4, 8}) {
+      for (const int64_t m : {1, 2, 4, 8, 16, 64}) {
+        bench_quantized_linear(dtype, bits, m, 4096, 4096, 128, false);
+        bench_quantized_linear(dtype, bits, m, 11008, 4096, 128, false);
+        bench_quantized_linear(dtype, bits, m, 4096, 4096, 32, true);
+        bench_quantized_linear(dtype, bits, m, 32000, 4096, 32, false);
+      }
+    }
     for (const bool ta : {false, true}) {
       for (const bool tb : {false, true}) {
         bench_gemm(dtype, 1, 512, 512, 512, ta, tb);

@@ -1,18 +1,21 @@
 #include "quantized_linear.h"
 
-#include <algorithm>
-
 #include "element_types.h"
 #include "epilogue.h"
 #include "linear.h"
 #include "parallel.h"
+#include "quantized_dot.h"
+#include "quantized_groups.h"
 #include "quantized_numbers.h"
 
 namespace aotpack::kernels {
 namespace {
 
+using detail::group_of;
+using detail::groups_of;
 using detail::kMiddle;
 using detail::kPanelVectors;
+using detail::rows_of;
 
 // Up to so many rows are multiplied by numbers that are dequantized in registers: as many as there are registers for.
 #if defined(__AVX512F__)
@@ -22,27 +25,19 @@ constexpr int kFewRows = 2;
 #else
 constexpr int kFewRows = 1;
 #endif
+// And up to so many where digits of x are multiplied.
+constexpr int64_t kFewDots = 16;
 // For more rows, a piece of B is dequantized into the second-level cache and multiplied from there.
 constexpr int64_t kDepth = 512, kPanels = 4, kRows = 128;
 constexpr int64_t kAhead = 1024;  // bytes of B that are asked for ahead of time
 
-int64_t groups(const QuantizedLinearArgs& g) { return g.bounds != nullptr ? g.bounded : ceil_div(g.k, g.group); }
-// The rows of a group.
-Range rows_of(const QuantizedLinearArgs& g, int64_t group) {
-  if (g.bounds != nullptr) return {g.bounds[group], g.bounds[group + 1]};
-  return {group * g.group, min64((group + 1) * g.group, g.k)};
-}
-// The group that has a row.
-int64_t group_of(const QuantizedLinearArgs& g, int64_t row) {
-  if (g.bounds == nullptr) return row / g.group;
-  return std::upper_bound(g.bounds, g.bounds + g.bounded, row) - g.bounds - 1;
-}
 // Whether there is something to add to q * scale.
 bool has_offset(const QuantizedLinearArgs& g) { return g.offset != nullptr || (g.bits == 4 && kMiddle != 0); }
-bool few(const QuantizedLinearArgs& g) { return g.m <= kFewRows; }
+bool few(const QuantizedLinearArgs& g) { return g.m <= kFewRows || (g.m <= kFewDots && quantized_dot_works(g)); }
 
 struct Buffers {
   float *x, *sums;               // few rows: the rows as floats, and their sums over each group
+  QuantizedDigits digits;        // their digits, where these are multiplied
   float *weights, *tile, *rows;  // of one thread
   size_t bytes;
 };
@@ -51,7 +46,11 @@ Buffers carve(const QuantizedLinearArgs& g, int thread) {
   Buffers b = {};
   if (few(g)) {
     b.x = from.take<float>(is_f32(g.dtype) ? 0 : g.m * g.k);
-    b.sums = from.take<float>(has_offset(g) ? g.m * groups(g) : 0);
+    b.sums = from.take<float>(has_offset(g) ? g.m * groups_of(g) : 0);
+    if (quantized_dot_works(g)) {
+      const QuantizedDigitCounts counts = quantized_digit_counts(g);
+      b.digits = {from.take<uint8_t>(counts.bytes), from.take<int32_t>(counts.begin), from.take<float>(counts.step)};
+    }
   } else {
     for (int t = 0; t <= thread; ++t) {
       b.weights = from.take<float>(kPanels * kDepth * kPanel);
@@ -69,6 +68,7 @@ struct Rows {
   const float* x;
   int64_t stride;
   const float* sums;  // null: nothing is added
+  bool in_digits;     // of Buffers
 };
 
 template <int kBits, int kCount>
@@ -77,7 +77,7 @@ void multiply(const QuantizedLinearArgs& g, const Rows& rows, int64_t panel, con
   constexpr int kChains = kCount * kPanelVectors >= 8 ? 1 : kCount * kPanelVectors >= 4 ? 2 : 4;
   constexpr int64_t kBytes = kPanel * kBits / 8;
   const uint8_t* w = static_cast<const uint8_t*>(g.w_packed) + panel * g.k * kBytes;
-  const int64_t count = groups(g);
+  const int64_t count = groups_of(g);
   const float* scale = g.scale + panel * count * kPanel;
   const float* offset = g.offset == nullptr ? nullptr : g.offset + panel * count * kPanel;
   vf total[kCount][kPanelVectors];
@@ -137,14 +137,24 @@ void multiply(const QuantizedLinearArgs& g, const Rows& rows, int64_t panel, con
 }
 
 template <int kBits>
-void multiply_few(const QuantizedLinearArgs& g, const Rows& rows, int64_t panel, const float* bias, float* tile) {
-  if (g.m == 1) return multiply<kBits, 1>(g, rows, panel, bias, tile);
+void multiply_some(const QuantizedLinearArgs& g, const Rows& rows, int64_t count, int64_t panel, const float* bias,
+                   float* tile) {
+  if (count == 1) return multiply<kBits, 1>(g, rows, panel, bias, tile);
   if constexpr (kFewRows >= 2) {
-    if (g.m == 2) return multiply<kBits, 2>(g, rows, panel, bias, tile);
+    if (count == 2) return multiply<kBits, 2>(g, rows, panel, bias, tile);
   }
   if constexpr (kFewRows >= 4) {
-    if (g.m == 3) return multiply<kBits, 3>(g, rows, panel, bias, tile);
+    if (count == 3) return multiply<kBits, 3>(g, rows, panel, bias, tile);
     return multiply<kBits, 4>(g, rows, panel, bias, tile);
+  }
+}
+
+template <int kBits>
+void multiply_few(const QuantizedLinearArgs& g, Rows rows, int64_t panel, const float* bias, float* tile) {
+  for (int64_t row = 0; row < g.m; row += kFewRows) {
+    multiply_some<kBits>(g, rows, min64(kFewRows, g.m - row), panel, bias, tile + row * kPanel);
+    rows.x += kFewRows * rows.stride;
+    if (rows.sums != nullptr) rows.sums += kFewRows * groups_of(g);
   }
 }
 
@@ -159,13 +169,13 @@ float sum_over(const float* x, int64_t count) {
 
 Rows prepare(const QuantizedLinearArgs& g) {
   const Buffers b = carve(g, 0);
-  Rows rows = {static_cast<const float*>(g.x), g.x_stride, nullptr};
+  Rows rows = {static_cast<const float*>(g.x), g.x_stride, nullptr, false};
   if (!is_f32(g.dtype)) {
     widen_rows(g.x, g.x_stride, g.dtype, g.m, g.k, b.x, g.k);
-    rows = {b.x, g.k, nullptr};
+    rows = {b.x, g.k, nullptr, false};
   }
   if (has_offset(g)) {
-    const int64_t count = groups(g);
+    const int64_t count = groups_of(g);
     for (int64_t r = 0; r < g.m; ++r) {
       for (int64_t i = 0; i < count; ++i) {
         const Range mine = rows_of(g, i);
@@ -174,15 +184,21 @@ Rows prepare(const QuantizedLinearArgs& g) {
     }
     rows.sums = b.sums;
   }
+  rows.in_digits = quantized_dot_works(g) && quantized_digits(g, rows.x, rows.stride, b.digits);
   return rows;
 }
 
 void run_few(const QuantizedLinearArgs& g, const Rows& rows, Range panels) {
-  alignas(64) float bias[kPanel], tile[kFewRows * kPanel];
+  alignas(64) float bias[kPanel], tile[kFewDots * kPanel];
+  const QuantizedDigits digits = carve(g, 0).digits;
   for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
     const int64_t column = panel * kPanel;
     panel_bias(advance(g.bias, column, g.dtype), g.dtype, g.n - column, bias);
-    (g.bits == 4 ? multiply_few<4> : multiply_few<8>)(g, rows, panel, bias, tile);
+    if (rows.in_digits) {
+      quantized_dot(g, digits, rows.sums, panel, bias, tile);
+    } else {
+      (g.bits == 4 ? multiply_few<4> : multiply_few<8>)(g, rows, panel, bias, tile);
+    }
     finish(tile, kPanel, g.m, min64(kPanel, g.n - column), g.dtype, advance(g.residual, column, g.dtype),
            g.residual_stride, g.act, advance(g.y, column, g.dtype), g.y_stride);
   }
@@ -197,7 +213,7 @@ void dequantize(const QuantizedLinearArgs& g, int64_t panel, int64_t k, int64_t 
   const uint8_t* w = static_cast<const uint8_t*>(g.w_packed) + (panel * g.k + k) * kBytes;
   for (const int64_t end = k + depth; k < end;) {
     const int64_t group = group_of(g, k), group_end = min64(rows_of(g, group).end, end);
-    const int64_t at = (panel * groups(g) + group) * kPanel;
+    const int64_t at = (panel * groups_of(g) + group) * kPanel;
     vf scale[kPanelVectors], offset[kPanelVectors];
     AOTPACK_UNROLL
     for (int v = 0; v < kPanelVectors; ++v) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 
 #include "quantized_linear.h"
 #include "util.h"
@@ -151,6 +152,73 @@ TEST_CASE("quantized linear: groups of unequal sizes, empty ones too") {
   Case nothing = {DType::f32, 4, 3, 7, 0, 32};
   nothing.unequal = true;
   check(nothing);
+}
+
+// Rows of x of any magnitudes, without offsets: errors are measured by the sums of magnitudes, as those of float sums.
+void check_magnitudes(DType dtype, int64_t m, int64_t group, const std::function<float(int64_t)>& number) {
+  const int64_t n = 40, k = 200, groups = ceil_div(k, group), panels = ceil_div(n, kPanel);
+  Buffer x(dtype, m * k);
+  for (int64_t i = 0; i < m * k; ++i) x.set(i, number(i));
+  const Buffer scale = Buffer::random(DType::f32, panels * groups * kPanel, 0, 0.01f, 1);
+  std::vector<uint8_t> packed(static_cast<size_t>(panels * k * kPanel / 2));
+  for (uint8_t& byte : packed) byte = static_cast<uint8_t>(pick_in(0, 255));
+  Buffer y = Buffer::filled(DType::f32, m * n, std::nanf(""));
+  if (dtype != DType::f32) y = Buffer::filled(dtype, m * n, std::nanf(""));
+  QuantizedLinearArgs g = {};
+  g.dtype = dtype;
+  g.m = m;
+  g.n = n;
+  g.k = k;
+  g.x = x.data();
+  g.x_stride = k;
+  g.bits = 4;
+  g.group = group;
+  g.w_packed = packed.data();
+  g.scale = static_cast<const float*>(scale.data());
+  g.act = Act::none;
+  g.y = y.data();
+  g.y_stride = n;
+  g.num_threads = 1;
+  std::vector<char> scratch(quantized_linear_scratch_bytes(g), '\xff');
+  g.scratch = scratch.data();
+  quantized_linear(g);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0, magnitude = 0;
+      for (int64_t p = 0; p < k; ++p) {
+        const int byte = packed[static_cast<size_t>((j / kPanel * k + p) * 16 + j % 16)];
+        const double q = (j % kPanel < 16 ? byte & 15 : byte >> 4) - 8;
+        const double term = x.get(i * k + p) * q * scale.get((j / kPanel * groups + p / group) * kPanel + j % kPanel);
+        sum += term;
+        magnitude += std::abs(term);
+      }
+      const double got = y.get(i * n + j);
+      if (!std::isfinite(sum)) {
+        wrong += std::isfinite(got);
+      } else {
+        const double rounding = dtype == DType::f32 ? 0 : dtype == DType::bf16 ? 1 / 250.0 : 1 / 2000.0;
+        wrong += !(std::abs(got - sum) <= 4e-6 * magnitude + rounding * std::abs(sum) + 1e-30);
+      }
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("quantized linear: rows of any magnitudes, infinities, nothing but zeros") {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const int64_t m : {1, 2, 3, 7, 16, 17}) {
+      for (const int64_t group : {8, 32, 200}) {
+        check_magnitudes(dtype, m, group, [](int64_t) { return 0.0f; });
+        check_magnitudes(dtype, m, group, [](int64_t) { return uniform(-1, 1) * 1e-20f; });
+        check_magnitudes(dtype, m, group, [](int64_t) { return uniform(-1, 1) * 1e34f; });
+        check_magnitudes(dtype, m, group, [](int64_t i) { return uniform(-1, 1) * (i % 50 == 7 ? 4096.0f : 1.0f); });
+        check_magnitudes(dtype, m, group, [](int64_t) { return std::exp2(uniform(-20, 20)); });
+        check_magnitudes(dtype, m, group, [](int64_t i) { return i % 173 == 5 ? INFINITY : uniform(-1, 1); });
+        check_magnitudes(dtype, m, group, [](int64_t i) { return i == 3 ? std::nanf("") : uniform(-1, 1); });
+      }
+    }
+  }
 }
 
 TEST_CASE("quantized linear: nothing to do, nothing to sum") {
