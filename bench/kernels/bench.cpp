@@ -583,6 +583,8 @@ int main(int argc, char** argv) {
     bench_conv(dtype, 1, 96, 96, 56, 7, 1, 3, 96, false, Act::none);
     bench_conv(dtype, 1, 384, 384, 14, 7, 1, 3, 384, false, Act::none);
     bench_conv(dtype, 1, 768, 768, 7, 7, 1, 3, 768, false, Act::none);
+    bench_conv(dtype, 1, 256, 128, 28, 2, 2, 0, 1, true);
+    bench_conv(dtype, 1, 64, 3, 64, 4, 2, 1, 1, true);
     bench_attention(dtype, 1, 12, 12, 128, 128, 64, false);
     bench_attention(dtype, 1, 12, 12, 1024, 1024, 64, true);
     bench_attention(dtype, 1, 12, 12, 197, 197, 64, false);

@@ -2,8 +2,11 @@
 // weights as a linear's. The copies stay in the second-level cache and are read once for every panel of outputs.
 #include "conv_bf16.h"
 
+#include <cstring>
+
 #include "bf16_copy.h"
 #include "bf16_product.h"
+#include "conv_phase.h"
 #include "linear_bf16.h"
 #include "parallel.h"
 #include "transpose_copy.h"
@@ -112,22 +115,117 @@ class Copier {
   const bf16* const x_;
 };
 
+// A phase of a transposed convolution (conv_phase.h) as a plain one: its taps in descending order.
+struct PlainPhase {
+  ConvArgs g;
+  Phase phase[3];
+  Plan p;
+};
+
+PlainPhase plain_phase(const ConvArgs& g, int64_t index) {
+  PlainPhase s = {g, {}, {}};
+  s.phase[0] = phase_of(g, 0, index / (phases(g, 1) * phases(g, 2)));
+  s.phase[1] = phase_of(g, 1, index / phases(g, 2) % phases(g, 1));
+  s.phase[2] = phase_of(g, 2, index % phases(g, 2));
+  s.g.transposed = false;
+  for (int d = 0; d < 3; ++d) {
+    const Phase& phase = s.phase[d];
+    s.g.kernel[d] = phase.taps;
+    s.g.out[d] = phase.count;
+    s.g.stride[d] = 1;
+    s.g.dilation[d] = phase.taps > 1 ? -phase.offset_step : 1;
+    s.g.padding[d] = phase.taps > 0 ? -(phase.offset0 + (phase.taps - 1) * phase.offset_step) : 0;
+  }
+  s.p = plan(s.g);
+  return s;
+}
+int64_t phase_count(const ConvArgs& g) { return phases(g, 0) * phases(g, 1) * phases(g, 2); }
+
+// The panels of a phase, of those of all taps.
+void gather_weights(const ConvArgs& g, const PlainPhase& s, Range panels, bf16* to) {
+  const Phase* phase = s.phase;
+  const int64_t tap = s.p.cg * kPanel, all = g.kernel[0] * g.kernel[1] * g.kernel[2];
+  to += panels.begin * s.p.k * kPanel;
+  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    const bf16* from = static_cast<const bf16*>(g.w_packed) + panel * all * tap;
+    for (int64_t i = phase[0].taps; i-- > 0;) {
+      for (int64_t j = phase[1].taps; j-- > 0;) {
+        for (int64_t t = phase[2].taps; t-- > 0; to += tap) {
+          const int64_t kd = phase[0].kernel0 + i * phase[0].kernel_step;
+          const int64_t kh = phase[1].kernel0 + j * phase[1].kernel_step;
+          const int64_t kw = phase[2].kernel0 + t * phase[2].kernel_step;
+          std::memcpy(to, from + ((kd * g.kernel[1] + kh) * g.kernel[2] + kw) * tap,
+                      static_cast<size_t>(tap) * sizeof(bf16));
+        }
+      }
+    }
+  }
+}
+
 struct Buffers {
   bf16* copies;    // rows for each thread
+  bf16* outputs;   // transposed: of these rows, before they are put apart, and what is added to them
+  bf16* weights;   // transposed: by phases
   bf16* channels;  // x with its channels last, where it is planar
+  int64_t copies_each, outputs_each;
   size_t bytes;
 };
 
-Buffers carve(const ConvArgs& g, const Plan& p, void* scratch) {
+Buffers carve(const ConvArgs& g, void* scratch) {
   Scratch from(scratch);
-  Buffers b;
+  Buffers b = {};
   b.channels = g.planar ? from.take<bf16>(g.n * g.in[0] * g.in[1] * g.in[2] * g.c) : nullptr;
-  b.copies = from.take<bf16>(p.rows * p.stride * max64(g.num_threads, 1));
+  if (g.transposed) {
+    int64_t weights = 0;
+    for (int64_t index = 0; index < phase_count(g); ++index) {
+      const Plan p = plain_phase(g, index).p;
+      weights += g.groups * p.panels * p.k * kPanel;
+      b.copies_each = max64(b.copies_each, p.rows * p.stride);
+      b.outputs_each = max64(b.outputs_each, 2 * p.rows * p.panels * kPanel);
+    }
+    b.weights = from.take<bf16>(weights);
+  } else {
+    const Plan p = plan(g);
+    b.copies_each = p.rows * p.stride;
+  }
+  b.copies = from.take<bf16>(b.copies_each * max64(g.num_threads, 1));
+  b.outputs = from.take<bf16>(b.outputs_each * max64(g.num_threads, 1));
   b.bytes = from.bytes();
   return b;
 }
 
-void part(const ConvArgs& g, const Plan& p, const bf16* x, bf16* copies, Range rows, Range panels) {
+// Of each of `count` outputs of a phase from `pixel` on, where it lies in y.
+template <class F>
+void each_place(const ConvArgs& all, const PlainPhase& s, int64_t pixel, int64_t count, F&& use) {
+  Position at = position_of(s.g, pixel);
+  for (int64_t r = 0; r < count; ++r) {
+    const int64_t d = s.phase[0].first + at.d * s.phase[0].step, h = s.phase[1].first + at.h * s.phase[1].step;
+    const int64_t w = s.phase[2].first + at.w * s.phase[2].step;
+    use(r, (((at.image * all.out[0] + d) * all.out[1] + h) * all.out[2] + w) * all.oc);
+    if (++at.w == s.g.out[2]) at = position_of(s.g, pixel + r + 1);
+  }
+}
+
+// Rows of a linear whose outputs are put apart.
+void apart(const ConvArgs& all, const PlainPhase& s, LinearArgs a, int64_t pixel, int64_t column, int64_t panels,
+           bf16* outputs) {
+  const size_t bytes = static_cast<size_t>(a.n) * sizeof(bf16);
+  bf16* const added = outputs + a.m * a.n;
+  if (all.residual != nullptr) {
+    const bf16* from = static_cast<const bf16*>(all.residual) + column;
+    each_place(all, s, pixel, a.m,
+               [&](int64_t r, int64_t place) { std::memcpy(added + r * a.n, from + place, bytes); });
+    a.residual = added;
+  }
+  a.y = outputs;
+  a.residual_stride = a.y_stride = a.n;
+  linear_bf16_part(a, all.dtype, {0, a.m}, {0, panels}, true);
+  bf16* to = static_cast<bf16*>(all.y) + column;
+  each_place(all, s, pixel, a.m, [&](int64_t r, int64_t place) { std::memcpy(to + place, outputs + r * a.n, bytes); });
+}
+
+void part(const ConvArgs& g, const Plan& p, const bf16* x, bf16* copies, Range rows, Range panels,
+          const ConvArgs* all = nullptr, const PlainPhase* phase = nullptr, bf16* outputs = nullptr) {
   for (int64_t group = panels.begin / p.panels; group * p.panels < panels.end; ++group) {
     const int64_t first = max64(panels.begin - group * p.panels, 0);
     const int64_t last = min64(panels.end - group * p.panels, p.panels);
@@ -146,6 +244,10 @@ void part(const ConvArgs& g, const Plan& p, const bf16* x, bf16* copies, Range r
     for (int64_t row = rows.begin; row < rows.end; row += p.rows) {
       a.m = min64(p.rows, rows.end - row);
       copier.run(row, a.m, copies);
+      if (phase != nullptr) {
+        apart(*all, *phase, a, row, column, last - first, outputs);
+        continue;
+      }
       a.residual = advance(g.residual, row * g.oc + column, g.dtype);
       a.y = advance(g.y, row * g.oc + column, g.dtype);
       linear_bf16_part(a, g.dtype, {0, a.m}, {0, last - first}, true);
@@ -155,35 +257,83 @@ void part(const ConvArgs& g, const Plan& p, const bf16* x, bf16* copies, Range r
 
 }  // namespace
 
-bool takes_bf16(const ConvArgs& g) { return linear_takes_bf16(g.dtype) && !g.transposed; }
+bool takes_bf16(const ConvArgs& g) { return linear_takes_bf16(g.dtype); }
 
 size_t conv_bf16_scratch_bytes(const ConvArgs& g) {
   // Counting needs an address; it is not touched.
-  return carve(g, plan(g), reinterpret_cast<void*>(uintptr_t{64})).bytes;
+  return carve(g, reinterpret_cast<void*>(uintptr_t{64})).bytes;
 }
 
-void conv_bf16(const ConvArgs& g) {
-  const Plan p = plan(g);
+namespace {
+
+// x with its channels last.
+const bf16* channels_last(const ConvArgs& g, const Buffers& buffers) {
+  if (!g.planar) return static_cast<const bf16*>(g.x);
+  const int64_t plane = g.in[0] * g.in[1] * g.in[2];
+  const int64_t sizes[] = {g.n, plane, g.c}, strides[] = {g.c * plane, 1, plane};
+  transpose_copy(buffers.channels, g.x, 3, sizes, strides, sizeof(bf16), g.num_threads);
+  return buffers.channels;
+}
+
+int threads_of(const ConvArgs& g, double products) {
+  const int worth = worth_threads(2.0 * products / kBf16Speed, g.num_threads);
+  return turned_threads(g.knobs, kConvThreads, g.num_threads, worth);
+}
+
+// The part of a thread. Rows are copied again by every thread that shares them.
+Rectangle share_of(const ConvArgs& g, const Plan& p, int thread, int count) {
+  const double depth = static_cast<double>(p.k);
   const int64_t tiles = ceil_div(p.pixels, kBf16Tile), panels = g.groups * p.panels;
-  const double depth = static_cast<double>(p.k), outputs = static_cast<double>(p.pixels) * static_cast<double>(g.oc);
-  const int worth = worth_threads(2.0 * outputs * depth / kBf16Speed, g.num_threads);
-  const int threads = turned_threads(g.knobs, kConvThreads, g.num_threads, worth);
-  const Buffers buffers = carve(g, p, g.scratch);
-  const bf16* x = static_cast<const bf16*>(g.x);
-  if (g.planar) {
-    const int64_t plane = g.in[0] * g.in[1] * g.in[2];
-    const int64_t sizes[] = {g.n, plane, g.c}, strides[] = {g.c * plane, 1, plane};
-    transpose_copy(buffers.channels, g.x, 3, sizes, strides, sizeof(bf16), g.num_threads);
-    x = buffers.channels;
-  }
-  parallel(threads, [&](int thread, int count) {
-    // Rows are copied again by every thread that shares them.
-    const Rectangle mine =
-        turned_grid(g.knobs, kConvGrid, tiles, panels, 6.0 * depth * kBf16Tile, 2.0 * depth * kPanel, thread, count);
-    const Range rows = {mine.rows.begin * kBf16Tile, min64(mine.rows.end * kBf16Tile, p.pixels)};
-    if (rows.begin < rows.end && mine.columns.begin < mine.columns.end) {
-      part(g, p, x, buffers.copies + p.rows * p.stride * thread, rows, mine.columns);
+  Rectangle mine =
+      turned_grid(g.knobs, kConvGrid, tiles, panels, 6.0 * depth * kBf16Tile, 2.0 * depth * kPanel, thread, count);
+  mine.rows = {mine.rows.begin * kBf16Tile, min64(mine.rows.end * kBf16Tile, p.pixels)};
+  return mine;
+}
+bool is_empty(const Rectangle& r) { return r.rows.begin >= r.rows.end || r.columns.begin >= r.columns.end; }
+
+void transposed(const ConvArgs& g) {
+  const Buffers buffers = carve(g, g.scratch);
+  const bf16* x = channels_last(g, buffers);
+  const double inputs = static_cast<double>(g.n * g.in[0] * g.in[1] * g.in[2]);
+  const double taps = static_cast<double>(g.kernel[0] * g.kernel[1] * g.kernel[2]);
+  const int threads = threads_of(g, inputs * taps * static_cast<double>(g.c / g.groups * g.oc));
+  const auto each_phase = [&](auto&& use) {
+    bf16* weights = buffers.weights;
+    for (int64_t index = 0; index < phase_count(g); ++index) {
+      PlainPhase s = plain_phase(g, index);
+      s.g.w_packed = weights;
+      use(s, weights);
+      weights += g.groups * s.p.panels * s.p.k * kPanel;
     }
+  };
+  parallel(threads, [&](int thread, int count) {
+    each_phase([&](const PlainPhase& s, bf16* weights) {
+      gather_weights(g, s, share(g.groups * s.p.panels, thread, count), weights);
+    });
+  });
+  parallel(threads, [&](int thread, int count) {
+    each_phase([&](const PlainPhase& s, bf16*) {
+      if (s.p.pixels == 0) return;
+      const Rectangle mine = share_of(s.g, s.p, thread, count);
+      if (is_empty(mine)) return;
+      part(s.g, s.p, x, buffers.copies + buffers.copies_each * thread, mine.rows, mine.columns, &g, &s,
+           buffers.outputs + buffers.outputs_each * thread);
+    });
+  });
+}
+
+}  // namespace
+
+void conv_bf16(const ConvArgs& g) {
+  if (g.transposed) return transposed(g);
+  const Plan p = plan(g);
+  const Buffers buffers = carve(g, g.scratch);
+  const int threads =
+      threads_of(g, static_cast<double>(p.pixels) * static_cast<double>(g.oc) * static_cast<double>(p.k));
+  const bf16* x = channels_last(g, buffers);
+  parallel(threads, [&](int thread, int count) {
+    const Rectangle mine = share_of(g, p, thread, count);
+    if (!is_empty(mine)) part(g, p, x, buffers.copies + buffers.copies_each * thread, mine.rows, mine.columns);
   });
 }
 

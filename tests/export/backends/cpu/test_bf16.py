@@ -67,6 +67,21 @@ class Recurrent(nn.Module):
         return self.lstm(x)[0]
 
 
+class Transposed(nn.Module):
+    """Phases with and without taps, groups, dilation, a residual and activations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose2d(12, 40, 4, stride=2, padding=1)
+        self.groups = nn.ConvTranspose2d(40, 20, 3, stride=2, padding=1, output_padding=1, groups=2)
+        self.dilated = nn.ConvTranspose2d(20, 20, 3, padding=2, dilation=2)
+        self.sparse = nn.ConvTranspose2d(20, 5, 1, stride=3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.groups(nn.functional.gelu(self.up(x)))
+        return self.sparse(torch.relu(x + self.dilated(x)))
+
+
 class Products(nn.Module):
     """Of activations, in all layouts."""
 
@@ -80,6 +95,7 @@ class Products(nn.Module):
 MODELS = {
     "convolutions": (Convolutions, torch.randn(2, 3, 45, 51), {"x": {0: Dim("batch", min=1, max=8)}}),
     "encoder": (Encoder, torch.randint(90, (2, 33)), {"ids": {1: Dim("length", min=1, max=64)}}),
+    "transposed": (Transposed, torch.randn(2, 12, 9, 11), {"x": {0: Dim("batch", min=1, max=8)}}),
     "products": (Products, torch.randn(3, 47, 95) / 4, {"x": {0: Dim("batch", min=1, max=8)}}),
     "recurrent": (Recurrent, torch.randn(6, 3, 19), None),
 }
@@ -98,7 +114,7 @@ def test_models_match_eager(build: Build, name: str, target: str) -> None:
     assert archive.target == target
     exact = make().eval()
     exact.load_state_dict({key: value.float() for key, value in model.state_dict().items()})
-    inputs = [x, x[:1]] if name in ("convolutions", "products") else [x, x[:, :1]] if name == "encoder" else [x]
+    inputs = [x, x[:1]] if name not in ("encoder", "recurrent") else [x, x[:, :1]] if name == "encoder" else [x]
     for given in inputs:
         with torch.no_grad():
             expected = exact(given.float() if given.is_floating_point() else given)
