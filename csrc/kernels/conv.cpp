@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kPanelBytes = 512 << 10;  // of weights used together, so that they stay in the second-level cache
 constexpr std::array<int64_t, 4> kTurnedPanelBytes = {128 << 10, 256 << 10, 1024 << 10, 2048 << 10};
 constexpr int64_t kMaxPanels = 16;
-constexpr int64_t kStagePad = 16;           // floats between staged rows, so that they fall into different cache sets
+constexpr int64_t kStagePad = 16;      // floats between staged rows, so that they fall into different cache sets
 constexpr int64_t kThinChannels = 16;  // up to here a padded copy of x pays for itself with longer rows
 
 // Where x is read from, and how. Along the width either each tap is a row of cg channels, or (merged) all kernel
@@ -261,7 +261,8 @@ int look_ahead(const Job& job, const Tile& next, int64_t column, int64_t columns
   for (int r = 0; r < next.count;) {
     Ahead run = {reinterpret_cast<const char*>(rows[r] + part.begin), (part.end - part.begin) * 4, 0, 1};
     if (r + 1 < next.count) run.stride = reinterpret_cast<const char*>(rows[r + 1] + part.begin) - run.at;
-    for (++r; r < next.count && reinterpret_cast<const char*>(rows[r] + part.begin) == run.at + run.rows * run.stride; ++r) {
+    for (++r; r < next.count && reinterpret_cast<const char*>(rows[r] + part.begin) == run.at + run.rows * run.stride;
+         ++r) {
       ++run.rows;
     }
     to[count++] = run;
@@ -325,7 +326,9 @@ void rectangle(const Job& job, const Tiling& tiles, Range tile_range, Range pane
         m.columns = static_cast<int>(min64(kPanel, og - column_of(p)));
         m.stream = job.streams;
         m.ahead = ahead;
-        if (job.asks) m.ahead_count = look_ahead(job, next, column_of(p), m.columns, share(m.k, p - panel, group_end - panel), ahead);
+        if (job.asks)
+          m.ahead_count =
+              look_ahead(job, next, column_of(p), m.columns, share(m.k, p - panel, group_end - panel), ahead);
         const int64_t at = tile.y + column_of(p), stride = g.oc * job.phase[2].step;
         micro_finish(g.dtype, tile.count, m, g.dtype, advance(g.residual, at, g.dtype), stride, g.act,
                      advance(g.y, at, g.dtype), stride);
@@ -443,7 +446,9 @@ void conv(const ConvArgs& g) {
     float* const staged = s.staged ? buffers.staged + thread * buffers.staged_each : nullptr;
     pieces.run(thread, count, [&](int part, int64_t piece, int64_t of) {
       for (int64_t index = 0; index < phase_count; ++index) {
-        Job job = {g, s, static_cast<const float*>(g.x), pixel_step(g), buffers.zeros, {}, 0, nullptr, staged, asks, is_streamed};
+        Job job = {
+            g,    s,          static_cast<const float*>(g.x), pixel_step(g), buffers.zeros, {}, 0, nullptr, staged,
+            asks, is_streamed};
         if (s.copy) {
           job.source = buffers.source;
           job.pixel = g.c;
