@@ -20,8 +20,8 @@ inline void widen(const void* from, DType dtype, int64_t count, float* to) {
 void panel_bias(const void* bias, DType dtype, int64_t columns, float out[kPanel]);
 
 // Whether a result of `count` floats in rows y_stride apart is to be written past the caches (MicroArgs::stream): they
-// would not hold it until the next operator reads it, and memory would be read only to be overwritten. Only vectors that
-// the kernel finishes in registers can be.
+// would not hold it until the next operator reads it, and memory would be read only to be overwritten. Only vectors
+// that the kernel finishes in registers can be.
 inline bool streams(const void* y, int64_t y_stride, int64_t count, Act act) {
   constexpr int64_t kStreamBytes = 12 << 20;  // three times a core's share of a server's last cache
   const bool in_registers = act == Act::none || act == Act::relu || act == Act::relu6;

@@ -94,7 +94,8 @@ class Block {
     }
   }
 
-  // Pieces of a tile: of `panels` parts of its x the panel-th, and the panel's own of its other operands. Returns how many they are.
+  // Pieces of a tile: of `panels` parts of its x the panel-th, and the panel's own of its other operands. Returns how
+  // many they are.
   int look_ahead(int64_t tile, int64_t k, int64_t depth, Range panels, int64_t panel, Ahead* to) const {
     int count = 0;
     if (tile >= mine_.rows.end) return 0;

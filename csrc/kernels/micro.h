@@ -14,8 +14,8 @@ inline constexpr int kMaxRows = 6;
 inline constexpr int kMaxRows = 5;
 #endif
 
-// What is asked of memory ahead of time, a line in each step of the product: the processor drops what is asked for all at
-// once. `rows` pieces of `bytes`, `stride` bytes apart.
+// What is asked of memory ahead of time, a line in each step of the product: the processor drops what is asked for all
+// at once. `rows` pieces of `bytes`, `stride` bytes apart.
 struct Ahead {
   const char* at;
   int64_t bytes, stride;

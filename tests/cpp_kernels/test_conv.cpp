@@ -247,9 +247,9 @@ TEST_CASE("conv: the layers that networks are made of") {
     check(conv2d(48, 70, 1, 9, 9, 1, 1, 0), dtype, Act::none, false, true);
     check(conv2d(48, 70, 1, 9, 9, 1, 2, 0), dtype, Act::hardswish);
     check(conv2d(512, 70, 1, 9, 8, 1, 2, 0), dtype, Act::relu, true, true);  // pixels a page apart
-    check(conv2d(32, 48, 1, 8, 6, 2, 2, 0), dtype);                  // merged without a copy
-    check(conv2d(20, 24, 1, 12, 12, 3, 1, 2, 2), dtype, Act::gelu);  // dilated
-    check(conv2d(24, 64, 4, 10, 10, 3, 1, 1), dtype, Act::relu6);    // grouped
+    check(conv2d(32, 48, 1, 8, 6, 2, 2, 0), dtype);                          // merged without a copy
+    check(conv2d(20, 24, 1, 12, 12, 3, 1, 2, 2), dtype, Act::gelu);          // dilated
+    check(conv2d(24, 64, 4, 10, 10, 3, 1, 1), dtype, Act::relu6);            // grouped
     check(conv2d(24, 8, 8, 7, 7, 3, 1, 1), dtype);
     check(conv2d(6, 12, 6, 7, 7, 3, 1, 1), dtype);  // groups of one channel, two outputs
   }

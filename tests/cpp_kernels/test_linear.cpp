@@ -136,7 +136,8 @@ TEST_CASE("linear: every position of every knob") {
 // Floats that begin `shift` floats after a line of the cache.
 class Lines {
  public:
-  Lines(int64_t size, int64_t shift, float value = -77.0f) : all_(static_cast<size_t>(size + 32), value), shift_(shift) {}
+  Lines(int64_t size, int64_t shift, float value = -77.0f)
+      : all_(static_cast<size_t>(size + 32), value), shift_(shift) {}
   float* data() {
     const auto begin = reinterpret_cast<uintptr_t>(all_.data());
     return all_.data() + (round_up(static_cast<int64_t>(begin), 64) - static_cast<int64_t>(begin)) / 4 + shift_;
@@ -159,11 +160,12 @@ TEST_CASE("linear: results that go past the caches are the same") {
     CAPTURE(c.n);
     const int64_t x_stride = c.k + c.x_pad, y_stride = c.n + c.y_pad, size = c.m * y_stride;
     const Buffer x = Buffer::random(c.dtype, c.m * x_stride), bias = Buffer::random(c.dtype, c.n);
-    const Buffer packed = Buffer::random(c.dtype, round_up(c.n, kPanel) * c.k), residual = Buffer::random(c.dtype, size);
+    const Buffer packed = Buffer::random(c.dtype, round_up(c.n, kPanel) * c.k),
+                 residual = Buffer::random(c.dtype, size);
     Lines streamed(size, 0), stored(size, 1), in_place(size, 0);
     const auto run = [&](float* y, const float* added) {
-      linear({c.dtype, c.m, c.n, c.k, x.data(), x_stride, packed.data(), c.bias ? bias.data() : nullptr, added, y_stride,
-              c.act, y, y_stride, c.threads, c.knobs});
+      linear({c.dtype, c.m, c.n, c.k, x.data(), x_stride, packed.data(), c.bias ? bias.data() : nullptr, added,
+              y_stride, c.act, y, y_stride, c.threads, c.knobs});
     };
     const float* const added = c.residual ? static_cast<const float*>(residual.data()) : nullptr;
     run(streamed.data(), added);
