@@ -57,15 +57,15 @@ def weighted(found: Terms, coefficients: Mapping[str, float]) -> float:
 
 
 def runs_in_bands(shape: BlockShape, threads: int) -> bool:
-    """Whether the kernel for blocks keeps a few rows at a time in the cache, as `plan` of its source says
-    (csrc/kernels/depthwise_block.cpp); otherwise it goes in parts, too.
+    """Whether the kernel for blocks expands a few rows at a time in the cache, as `plan` of its source says
+    (csrc/kernels/depthwise_block.cpp); otherwise it expands all of them first.
     """
     rows, in_row, out_row = _band(shape)
     ring = (rows - 1) * shape.stride[0] + _reach(shape)
     own, again = shape.images * shape.result[0] // threads, max(0, _reach(shape) - shape.stride[0]) * shape.expands
     image = shape.images * shape.image[0] * shape.image[1] * shape.channels * shape.itemsize
     return (
-        (threads == 1 or (own >= 8 and own * shape.stride[0] >= 6 * again))
+        (threads == 1 or own * shape.stride[0] >= 6 * again)
         and _pointwise_channels(shape) * shape.channels * shape.itemsize <= _WEIGHT_BYTES
         and ring * in_row + rows * out_row <= 2 * _BAND_BYTES
         and image > _BAND_BYTES
@@ -165,7 +165,8 @@ def _block(shape: BlockShape, processor: Processor, threads: int, weights: int, 
         # Written once and read once, between the convolutions.
         between = 2 * shape.itemsize * shape.channels * (before * shape.expands + behind * shape.projects)
         found["parts.between"] = _moved(between, between, processor, workers)
-        found["start"] *= 1 + shape.expands + shape.projects
+        # One call of several threads is one region.
+        found["start"] *= 1 if fused and workers > 1 else 1 + shape.expands + shape.projects
         return found
     # Neighbours both expand the rows that they share, and weights go by for each band of rows.
     again = (workers - 1.0) * max(0, _reach(shape) - shape.stride[0]) / (shape.images * shape.image[0])

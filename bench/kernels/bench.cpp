@@ -539,6 +539,7 @@ int main(int argc, char** argv) {
     bench_depthwise_block(dtype, 96, 576, 96, 14, 3, 1);
     bench_depthwise_block(dtype, 160, 960, 160, 7, 3, 1);
     bench_depthwise_block(dtype, 24, 144, 0, 56, 5, 2);
+    bench_depthwise_block(dtype, 40, 240, 40, 28, 5, 1);
     // VGG and ResNet, direct and transformed in turns.
     if (dtype == DType::f32) {
       const int64_t layers[][3] = {{64, 64, 224},  {64, 128, 112}, {128, 128, 112}, {128, 256, 56},

@@ -80,13 +80,15 @@ Plan plan(const DepthwiseBlockArgs& g, const ConvArgs& d) {
   const bool is_large = pixels_in * g.channels * element > kBandBytes;
   if (weights > kWeightBytes || p.rows * out_row > 2 * kBandBytes) {
     p.way = Way::one_by_one;
-  } else if (is_large && own * g.stride[0] >= kLeastRing * again &&
+  } else if (is_large && (p.threads == 1 || own * g.stride[0] >= kLeastRing * again) &&
              p.ring * in_row + p.rows * out_row <= 2 * kBandBytes) {
     p.way = Way::ring;
   } else {
     // Where one convolution is done before the next begins, threads read what others wrote; here only rows at the
     // border between two of them are.
     p.way = p.threads > 1 ? Way::expanded : Way::one_by_one;
+    p.rows = max64(1, min64(kMaxBandRows, kBandBytes / max64(1, out_row)));
+    p.ring = 0;
   }
   return p;
 }
