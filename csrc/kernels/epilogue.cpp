@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "element_types.h"
+#include "last_cache.h"
 
 namespace aotpack::kernels {
 namespace {
@@ -62,6 +63,19 @@ void panel_bias(const void* bias, DType dtype, int64_t columns, float out[kPanel
   const int64_t count = bias == nullptr ? 0 : min64(columns, kPanel);
   if (count > 0) widen(bias, dtype, count, out);
   for (int64_t j = count; j < kPanel; ++j) out[j] = 0.0f;
+}
+
+bool streams(const void* y, int64_t y_stride, int64_t count, Act act) {
+#if defined(__AVX__)
+  constexpr int64_t kLeastBytes = 12 << 20;  // where the size of the cache is not known, too
+  const bool in_registers = act == Act::none || act == Act::relu || act == Act::relu6;
+  const bool in_lines = reinterpret_cast<uintptr_t>(y) % 64 == 0 && y_stride % 16 == 0;
+  // What is read beside it, and by others, takes the rest of the cache.
+  return in_registers && in_lines && count * 4 >= max64(kLeastBytes, last_cache_bytes() / 8 * 3);
+#else
+  (void)y, (void)y_stride, (void)count, (void)act;
+  return false;
+#endif
 }
 
 void micro_finish(DType b_dtype, int row_count, MicroArgs args, DType dtype, const void* residual,

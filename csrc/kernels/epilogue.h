@@ -22,11 +22,7 @@ void panel_bias(const void* bias, DType dtype, int64_t columns, float out[kPanel
 // Whether a result of `count` floats in rows y_stride apart is to be written past the caches (MicroArgs::stream): they
 // would not hold it until the next operator reads it, and memory would be read only to be overwritten. Only vectors
 // that the kernel finishes in registers can be.
-inline bool streams(const void* y, int64_t y_stride, int64_t count, Act act) {
-  constexpr int64_t kStreamBytes = 12 << 20;  // three times a core's share of a server's last cache
-  const bool in_registers = act == Act::none || act == Act::relu || act == Act::relu6;
-  return in_registers && count >= kStreamBytes / 4 && reinterpret_cast<uintptr_t>(y) % 64 == 0 && y_stride % 16 == 0;
-}
+bool streams(const void* y, int64_t y_stride, int64_t count, Act act);
 
 // Runs the tile `args` (whose y, y_stride, residual and clamp are ignored) and finishes it into y.
 void micro_finish(DType b_dtype, int row_count, MicroArgs args, DType dtype, const void* residual,
