@@ -66,7 +66,7 @@ def runs_in_bands(shape: BlockShape, threads: int) -> bool:
     image = shape.images * shape.image[0] * shape.image[1] * shape.channels * shape.itemsize
     return (
         (threads == 1 or own * shape.stride[0] >= 6 * again)
-        and _pointwise_channels(shape) * shape.channels * shape.itemsize <= _WEIGHT_BYTES
+        and _pointwise_bytes(shape) <= _WEIGHT_BYTES
         and ring * in_row + rows * out_row <= 2 * _BAND_BYTES
         and image > _BAND_BYTES
     )
@@ -165,8 +165,8 @@ def _block(shape: BlockShape, processor: Processor, threads: int, weights: int, 
         # Written once and read once, between the convolutions.
         between = 2 * shape.itemsize * shape.channels * (before * shape.expands + behind * shape.projects)
         found["parts.between"] = _moved(between, between, processor, workers)
-        # One call of several threads is one region.
-        found["start"] *= 1 if fused and workers > 1 else 1 + shape.expands + shape.projects
+        is_one_region = fused and workers > 1 and _pointwise_bytes(shape) <= _WEIGHT_BYTES
+        found["start"] *= 1 if is_one_region else 1 + shape.expands + shape.projects
         return found
     # Neighbours both expand the rows that they share, and weights go by for each band of rows.
     again = (workers - 1.0) * max(0, _reach(shape) - shape.stride[0]) / (shape.images * shape.image[0])
@@ -179,6 +179,11 @@ def _block(shape: BlockShape, processor: Processor, threads: int, weights: int, 
     moved = 2 * shape.itemsize * shape.channels * (before * shape.expands + behind * shape.projects)
     found["fused.between"] = _moved(moved, (ring * in_row + rows * out_row) * workers, processor, workers)
     return found
+
+
+def _pointwise_bytes(shape: BlockShape) -> int:
+    """Bytes of the pointwise weights."""
+    return _pointwise_channels(shape) * shape.channels * shape.itemsize
 
 
 def _pointwise_channels(shape: BlockShape) -> int:
