@@ -34,6 +34,7 @@ PARTS: dict[str, set[str]] = {
     "third_party": set(),
     "kernels": {"third_party"},
     "module": {"include", "kernels"},
+    "probe": {"kernels"},
     "runtime": {"include"},
     "python": {"include"},
 }
