@@ -326,9 +326,10 @@ void rectangle(const Job& job, const Tiling& tiles, Range tile_range, Range pane
         m.columns = static_cast<int>(min64(kPanel, og - column_of(p)));
         m.stream = job.streams;
         m.ahead = ahead;
-        if (job.asks)
-          m.ahead_count =
-              look_ahead(job, next, column_of(p), m.columns, share(m.k, p - panel, group_end - panel), ahead);
+        if (job.asks) {
+          const Range part = share(m.k, p - panel, group_end - panel);
+          m.ahead_count = look_ahead(job, next, column_of(p), m.columns, part, ahead);
+        }
         const int64_t at = tile.y + column_of(p), stride = g.oc * job.phase[2].step;
         micro_finish(g.dtype, tile.count, m, g.dtype, advance(g.residual, at, g.dtype), stride, g.act,
                      advance(g.y, at, g.dtype), stride);
