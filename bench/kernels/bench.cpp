@@ -335,22 +335,7 @@ void bench_depthwise_block(DType dtype, int64_t c, int64_t channels, int64_t oc,
   const double flops = 2.0 * double(channels) * (double(c * in_pixels) + double((oc + kernel * kernel) * out_pixels));
   const double bytes = double(dtype_size(dtype)) * double(x.size() + y.size());
   report(name, flops, bytes, [&] { depthwise_block(a); });
-  ConvArgs d = {};
-  d.dtype = dtype;
-  d.n = 1;
-  d.c = d.oc = d.groups = channels;
-  for (int i = 0; i < 3; ++i) {
-    d.in[i] = i == 0 ? 1 : size;
-    d.out[i] = i == 0 ? 1 : out;
-    d.kernel[i] = i == 0 ? 1 : kernel;
-    d.stride[i] = i == 0 ? 1 : stride;
-    d.padding[i] = i == 0 ? 0 : kernel / 2;
-    d.dilation[i] = 1;
-  }
-  d.w_packed = w.data();
-  d.bias = bias.data();
-  d.act = Act::relu6;
-  d.num_threads = threads;
+  ConvArgs d = depthwise_of(a);
   d.x = c > 0 ? between.data() : x.data();
   d.y = oc > 0 ? reduced.data() : y.data();
   std::vector<char> more(conv_scratch_bytes(d));

@@ -3,7 +3,6 @@
 // all of it is expanded first, by the threads that read it.
 #include "depthwise_block.h"
 
-#include "conv.h"
 #include "conv_depthwise.h"
 #include "depthwise_strip.h"
 #include "linear.h"
@@ -16,26 +15,6 @@ constexpr int64_t kBandBytes = 384 << 10;    // of rows between the convolutions
 constexpr int64_t kWeightBytes = 512 << 10;  // of pointwise weights, which go by once per band; beside them
 constexpr int64_t kMaxBandRows = 8;          // of output in a band
 constexpr int64_t kLeastRing = 6;            // rows that a thread expands for each that another one expands as well
-
-ConvArgs depthwise_of(const DepthwiseBlockArgs& g) {
-  ConvArgs d = {};
-  d.dtype = g.dtype;
-  d.n = g.n;
-  d.c = d.oc = d.groups = g.channels;
-  for (int i = 0; i < 3; ++i) {
-    d.in[i] = i == 0 ? 1 : g.in[i - 1];
-    d.out[i] = i == 0 ? 1 : g.out[i - 1];
-    d.kernel[i] = i == 0 ? 1 : g.kernel[i - 1];
-    d.stride[i] = i == 0 ? 1 : g.stride[i - 1];
-    d.padding[i] = i == 0 ? 0 : g.padding[i - 1];
-    d.dilation[i] = i == 0 ? 1 : g.dilation[i - 1];
-  }
-  d.w_packed = g.depthwise.w_packed;
-  d.bias = g.depthwise.bias;
-  d.act = g.depthwise.act;
-  d.num_threads = g.num_threads;
-  return d;
-}
 
 void expand(const DepthwiseBlockArgs& g, int64_t pixels, const void* x, void* y, int threads) {
   linear({g.dtype, pixels, g.channels, g.c, x, g.x_pixel, g.expand.w_packed, g.expand.bias, nullptr, g.channels,
@@ -266,6 +245,26 @@ void one_by_one(const DepthwiseBlockArgs& g, ConvArgs d, const Buffers& b) {
 }
 
 }  // namespace
+
+ConvArgs depthwise_of(const DepthwiseBlockArgs& g) {
+  ConvArgs d = {};
+  d.dtype = g.dtype;
+  d.n = g.n;
+  d.c = d.oc = d.groups = g.channels;
+  for (int i = 0; i < 3; ++i) {
+    d.in[i] = i == 0 ? 1 : g.in[i - 1];
+    d.out[i] = i == 0 ? 1 : g.out[i - 1];
+    d.kernel[i] = i == 0 ? 1 : g.kernel[i - 1];
+    d.stride[i] = i == 0 ? 1 : g.stride[i - 1];
+    d.padding[i] = i == 0 ? 0 : g.padding[i - 1];
+    d.dilation[i] = i == 0 ? 1 : g.dilation[i - 1];
+  }
+  d.w_packed = g.depthwise.w_packed;
+  d.bias = g.depthwise.bias;
+  d.act = g.depthwise.act;
+  d.num_threads = g.num_threads;
+  return d;
+}
 
 size_t depthwise_block_scratch_bytes(const DepthwiseBlockArgs& g) {
   const ConvArgs d = depthwise_of(g);

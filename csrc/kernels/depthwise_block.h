@@ -2,7 +2,7 @@
 // in the cache.
 #pragma once
 
-#include "types.h"
+#include "conv.h"
 
 namespace aotpack::kernels {
 
@@ -28,6 +28,9 @@ struct DepthwiseBlockArgs {
   int num_threads;
   void* scratch;  // depthwise_block_scratch_bytes of it, any alignment
 };
+
+// The depthwise convolution alone, without x, the residual, y and scratch.
+ConvArgs depthwise_of(const DepthwiseBlockArgs& args);
 
 // Depends on the dtype, the sizes, which weights are null, and num_threads.
 size_t depthwise_block_scratch_bytes(const DepthwiseBlockArgs& args);

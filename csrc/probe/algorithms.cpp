@@ -148,22 +148,7 @@ void pointwise(const DepthwiseBlockArgs& b, const BlockStage& stage, int64_t pix
 
 // The three convolutions one after the other, with memory of their own between.
 void in_parts(const DepthwiseBlockArgs& b, Memory& memory) {
-  ConvArgs d = {};
-  d.dtype = b.dtype;
-  d.n = b.n;
-  d.c = d.oc = d.groups = b.channels;
-  for (int i = 0; i < 3; ++i) {
-    d.in[i] = i == 0 ? 1 : b.in[i - 1];
-    d.out[i] = i == 0 ? 1 : b.out[i - 1];
-    d.kernel[i] = i == 0 ? 1 : b.kernel[i - 1];
-    d.stride[i] = i == 0 ? 1 : b.stride[i - 1];
-    d.padding[i] = i == 0 ? 0 : b.padding[i - 1];
-    d.dilation[i] = i == 0 ? 1 : b.dilation[i - 1];
-  }
-  d.w_packed = b.depthwise.w_packed;
-  d.bias = b.depthwise.bias;
-  d.act = b.depthwise.act;
-  d.num_threads = b.num_threads;
+  ConvArgs d = depthwise_of(b);
   d.scratch = memory.scratch.data();
   const int64_t in_pixels = b.n * b.in[0] * b.in[1], out_pixels = b.n * b.out[0] * b.out[1];
   char* const wide = memory.between.data();

@@ -56,4 +56,23 @@ inline Tensor* channels_last(Tensor* source) {
   return copy.release();
 }
 
+// A tensor [n, c, *spatial] as pixels that lie a step apart: itself where they do, else a dense copy.
+class Pixels {
+ public:
+  // `may_stride`: whether the step may be more than c.
+  explicit Pixels(Tensor* tensor, bool may_stride = true)
+      : as_it_lies_(has_pixels(tensor, &step_) && (may_stride || step_ == tensor->sizes[1])),
+        pixels_(as_it_lies_ ? Call::current().retain(tensor) : channels_last(tensor)) {
+    if (!as_it_lies_) step_ = tensor->sizes[1];
+  }
+  const Tensor* get() const { return pixels_.get(); }
+  const void* data() const { return pixels_->data; }
+  int64_t step() const { return step_; }
+
+ private:
+  int64_t step_ = 0;  // before `as_it_lies_`, which sets it
+  const bool as_it_lies_;
+  const Owned pixels_;
+};
+
 }  // namespace aotpack::module

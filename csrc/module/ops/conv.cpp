@@ -1,6 +1,8 @@
 // Convolutions: brings activations into channels-last and calls the kernel.
 #include "kernels/conv.h"
 
+#include <optional>
+
 #include "declare/conv.h"
 #include "kernels/conv_plain.h"
 #include "ops/channels_last.h"
@@ -95,16 +97,18 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
     throw_invalid("packed_conv: the weight is transformed, which only a dense fp32 convolution of stride 1 can have");
   }
   args.planar = x->is_contiguous() && !is_channels_last(x) && kernels::takes_planar(args);
-  int64_t step = 0;
-  const bool as_it_lies = args.planar || (has_pixels(x, &step) && (step == args.c || kernels::takes_strided(args)));
-  Owned source(as_it_lies ? call.retain(x) : channels_last(x));
-  if (as_it_lies && !args.planar) args.x_pixel = step;
+  std::optional<Pixels> pixels;
+  if (!args.planar) {
+    pixels.emplace(x, kernels::takes_strided(args));
+    args.x_pixel = pixels->step();
+  }
+  const Tensor* const source = pixels ? pixels->get() : x;
   int64_t strides[AOTPACK_MAX_RANK];
   channels_last_strides(x->rank, sizes, strides);
   Owned y(call.empty(x->rank, sizes, strides, x->dtype));
   Owned added(residual == nullptr ? nullptr : channels_last(residual));
   Owned dense_bias(bias == nullptr ? nullptr : contiguous(bias));
-  trace.tensor("x", x, source.get());
+  trace.tensor("x", x, source);
   trace.tensor("bias", bias, dense_bias.get());
   trace.tensor("residual", residual, added.get());
   args.x = source->data;

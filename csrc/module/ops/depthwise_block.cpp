@@ -46,17 +46,15 @@ void aoti_torch_cpu_depthwise_block(AotpackTensor x, AotpackTensor* expand_weigh
   channels_last_strides(4, sizes, strides);
   Owned y(call.empty(4, sizes, strides, x->dtype));
   Tensor* const other = optional(residual);
-  args.x_pixel = args.c;
-  const bool as_it_lies = has_pixels(x, &args.x_pixel);
-  Owned source(as_it_lies ? call.retain(x) : channels_last(x)),
-      added(other == nullptr ? nullptr : channels_last(other));
+  const Pixels source(x);
+  Owned added(other == nullptr ? nullptr : channels_last(other));
   Owned bias1(dense(optional(expand_bias))), bias2(dense(optional(bias))), bias3(dense(optional(project_bias)));
   Trace trace("depthwise_block");
   trace.tensor("x", x, source.get());
   trace.in_place("weight", weight);
   trace.tensor("residual", other, added.get());
-  args.x = source->data;
-  if (!as_it_lies) args.x_pixel = args.c;
+  args.x = source.data();
+  args.x_pixel = source.step();
   args.expand = {data(optional(expand_weight)), data(bias1.get()), static_cast<kernels::Act>(acts[0])};
   args.depthwise = {weight->data, data(bias2.get()), static_cast<kernels::Act>(acts[1])};
   args.project = {data(optional(project_weight)), data(bias3.get()), static_cast<kernels::Act>(acts[2])};

@@ -16,7 +16,7 @@ void aoti_torch_cpu_interleave(const AotpackTensor* parts, int64_t parts_count, 
   if (parts_count < 1 || parts[0]->rank < 3) throw_invalid("interleave: there must be tensors of rank 3 or more");
   const Tensor* const first = parts[0];
   Trace trace("interleave");
-  std::deque<Owned> sources;
+  std::deque<Pixels> sources;
   std::vector<const void*> data;
   std::vector<int64_t> steps;
   for (int64_t i = 0; i < parts_count; ++i) {
@@ -24,12 +24,10 @@ void aoti_torch_cpu_interleave(const AotpackTensor* parts, int64_t parts_count, 
     bool alike = part->rank == first->rank && part->dtype == first->dtype;
     for (int32_t d = 0; alike && d < part->rank; ++d) alike = part->sizes[d] == first->sizes[d];
     if (!alike) throw_invalid("interleave: tensors have different sizes or dtypes");
-    int64_t step = 0;
-    const bool as_it_lies = has_pixels(part, &step);
-    sources.emplace_back(as_it_lies ? call.retain(part) : channels_last(part));
-    trace.tensor("part", part, sources.back().get());
-    data.push_back(sources.back()->data);
-    steps.push_back(as_it_lies ? step : part->sizes[1]);
+    const Pixels& source = sources.emplace_back(part);
+    trace.tensor("part", part, source.get());
+    data.push_back(source.data());
+    steps.push_back(source.step());
   }
   int64_t sizes[AOTPACK_MAX_RANK], strides[AOTPACK_MAX_RANK], pixels = 1;
   for (int32_t d = 0; d < first->rank; ++d) {
