@@ -600,6 +600,7 @@ int main(int argc, char** argv) {
     }
     bench_rnn(dtype, false, 100, 1, 256, 256);
     bench_rnn(dtype, false, 100, 16, 256, 256);
+    bench_rnn(dtype, false, 50, 1, 512, 512);
     bench_rnn(dtype, false, 50, 64, 512, 512);
     bench_rnn(dtype, true, 100, 1, 256, 256);
   }

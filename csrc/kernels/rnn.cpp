@@ -12,6 +12,9 @@ namespace aotpack::kernels {
 namespace {
 
 constexpr int64_t kProjected = 4 << 20;  // floats of x @ w_ih that are kept at a time
+// Weights of so many bytes come out of the second-level cache, or mostly so, and need not be asked for long before.
+constexpr int64_t kNearBytes = 3 << 19;
+constexpr int64_t kNearAhead = 16;  // rows of a packed panel
 
 int64_t gates_of(const RnnArgs& g) { return g.gru ? 3 : 4; }
 // Rows of the state; the odd stride keeps them in different cache sets.
@@ -93,11 +96,18 @@ struct Slice {
   // gates[gate][item][column - first column of the gate's panels] = b_hh + h @ w_hh, of the state `before`.
   void multiply(int before) const {
     const float* h = b.h[before];
-    for (int64_t gate = 0; gate < gates_of(g); ++gate) {
+    const int64_t gates_count = gates_of(g);
+    const bool is_near =
+        gates_count * g.hidden * (units.end - units.begin) * static_cast<int64_t>(dtype_size(g.dtype)) <= kNearBytes;
+    // Every other step goes backward: it begins with what is still in the cache, where a cache that is a little too
+    // small would otherwise have just dropped what comes next.
+    for (int64_t turn = 0; turn < gates_count; ++turn) {
+      const int64_t gate = before != 0 ? gates_count - 1 - turn : turn;
       const int64_t first = (gate * g.hidden + units.begin) / kPanel;
       const int64_t last = ceil_div(gate * g.hidden + units.end, kPanel);
       const int64_t tiles = row_tiles(g.batch);
-      for (int64_t panel = first; panel < last; ++panel) {
+      for (int64_t at = first; at < last; ++at) {
+        const int64_t panel = before != 0 ? first + last - 1 - at : at;
         if (b.paired != nullptr) {
           rnn_bf16_multiply(unit, g, b.rounded[before], rounded_stride(g),
                             b.paired + panel * rnn_bf16_depth(g.hidden) * kPanel, b.bias + panel * kPanel,
@@ -114,6 +124,7 @@ struct Slice {
           m.k = g.hidden;
           m.b = advance(g.w_hh, panel * g.hidden * kPanel, g.dtype);
           m.b_stride = kPanel;
+          m.b_ahead = is_near ? kNearAhead * kPanel : 0;
           m.init = b.bias + panel * kPanel;
           m.y = gates + (gate * g.batch + rows.begin) * gate_width(g) + (panel - first) * kPanel;
           m.y_stride = gate_width(g);
