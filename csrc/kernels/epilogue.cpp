@@ -78,7 +78,7 @@ bool streams(const void* y, int64_t y_stride, int64_t count, Act act) {
 #endif
 }
 
-void micro_finish(DType b_dtype, int row_count, MicroArgs args, DType dtype, const void* residual,
+void micro_finish(DType b_dtype, int row_count, MicroArgs& args, DType dtype, const void* residual,
                   int64_t residual_stride, Act act, void* y, int64_t y_stride) {
   if (is_f32(dtype)) {
     // Clamps are done in registers; other activations in place, while the tile is in the nearest cache.

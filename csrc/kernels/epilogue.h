@@ -24,8 +24,8 @@ void panel_bias(const void* bias, DType dtype, int64_t columns, float out[kPanel
 // that the kernel finishes in registers can be.
 bool streams(const void* y, int64_t y_stride, int64_t count, Act act);
 
-// Runs the tile `args` (whose y, y_stride, residual and clamp are ignored) and finishes it into y.
-void micro_finish(DType b_dtype, int row_count, MicroArgs args, DType dtype, const void* residual,
+// Runs the tile `args`, whose y, residual and clamp are set here, and finishes it into y.
+void micro_finish(DType b_dtype, int row_count, MicroArgs& args, DType dtype, const void* residual,
                   int64_t residual_stride, Act act, void* y, int64_t y_stride);
 
 }  // namespace aotpack::kernels

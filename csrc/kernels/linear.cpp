@@ -13,10 +13,10 @@ constexpr int64_t kStageStride = kWholeDepth + 16;  // not a multiple of a page:
 // The tiles of one thread.
 class Block {
  public:
-  Block(const LinearArgs& g, DType y_dtype, int64_t all_tiles, Rectangle mine)
+  Block(const LinearArgs& g, DType y_dtype, Shares tiles, Rectangle mine)
       : g_(g),
         y_dtype_(y_dtype),
-        all_tiles_(all_tiles),
+        tiles_(tiles),
         mine_(mine),
         p_(linear_plan(g, y_dtype, mine.rows.end - mine.rows.begin, mine.columns.end - mine.columns.begin)),
         streams_(y_dtype == DType::f32 && streams(g.y, g.y_stride, g.m * g.n, g.act)),
@@ -44,7 +44,7 @@ class Block {
  private:
   // One tile of rows with the panels, from k on; `slot` is where its partial sums are kept.
   void multiply(int64_t tile, int64_t slot, Range panels, int64_t k) {
-    const Range rows = share(g_.m, tile, all_tiles_);
+    const Range rows = tiles_[tile];
     const int count = static_cast<int>(rows.end - rows.begin);
     const int64_t depth = min64(p_.depth, g_.k - k);
     const void* x = advance(g_.x, rows.begin * g_.x_stride + k, g_.dtype);
@@ -57,6 +57,7 @@ class Block {
       const int64_t column = panel * kPanel;
       MicroArgs m = {};
       m.rows = pointers;
+      m.row_step = p_.stage ? kStageStride : g_.x_stride;
       m.taps = 1;
       m.k = depth;
       m.b = advance(g_.w_packed, (panel * g_.k + k) * kPanel, g_.dtype);
@@ -99,7 +100,7 @@ class Block {
   int look_ahead(int64_t tile, int64_t k, int64_t depth, Range panels, int64_t panel, Ahead* to) const {
     int count = 0;
     if (tile >= mine_.rows.end) return 0;
-    const Range rows = share(g_.m, tile, all_tiles_);
+    const Range rows = tiles_[tile];
     const auto add = [&](const void* base, int64_t stride, Range columns) {
       const char* const at = static_cast<const char*>(base) + (rows.begin * stride + columns.begin) * 4;
       to[count++] = {at, (columns.end - columns.begin) * 4, stride * 4, static_cast<int>(rows.end - rows.begin)};
@@ -116,7 +117,7 @@ class Block {
 
   const LinearArgs& g_;
   const DType y_dtype_;
-  const int64_t all_tiles_;
+  const Shares tiles_;  // of the rows
   const Rectangle mine_;
   const LinearPlan p_;
   const bool streams_, asks_x_, asks_y_;
@@ -134,13 +135,14 @@ void run(const LinearArgs& g, DType y_dtype) {
   const int threads = turned_threads(g.knobs, kLinearThreads, g.num_threads, worth);
   const int64_t tiles = row_tiles(g.m), panels = ceil_div(g.n, kPanel);
   const double row_bytes = element * depth * kMaxRows, column_bytes = element * depth * kPanel;
+  const Shares shares(g.m, tiles);
   Pieces pieces(threads, 2.0 * mnk / 100e3);
   parallel(threads, [&](int thread, int count) {
     pieces.run(thread, count, [&](int part, int64_t piece, int64_t of) {
       const Rectangle all = turned_grid(g.knobs, kLinearGrid, tiles, panels, row_bytes, column_bytes, part, count);
       const Rectangle mine = piece_of(all, piece, of, row_bytes, column_bytes);
       if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
-        Block(g, y_dtype, tiles, mine).run();
+        Block(g, y_dtype, shares, mine).run();
       }
     });
   });

@@ -1,6 +1,7 @@
 #include "micro.h"
 
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "element_types.h"
@@ -68,7 +69,43 @@ class Asker<false> {
   void step() {}
 };
 
-template <int kRows, int kVecs, class B>
+// The numbers of kRows rows of one tap, from one step of the product to the next.
+template <int kRows, bool kEven>
+class Rows {
+ public:
+  AOTPACK_INLINE Rows(const float* const* rows, int64_t) {
+    AOTPACK_UNROLL
+    for (int r = 0; r < kRows; ++r) at_[r] = rows[r];
+  }
+  AOTPACK_INLINE float operator()(int r, int64_t i) const { return at_[r][i]; }
+  AOTPACK_INLINE void next() {}
+
+ private:
+  const float* at_[kRows];
+};
+// Rows that lie a step apart: addresses are few registers, where kRows pointers are more than there are.
+template <int kRows>
+class Rows<kRows, true> {
+ public:
+  AOTPACK_INLINE Rows(const float* const* rows, int64_t step)
+      : low_(reinterpret_cast<const char*>(rows[0])), high_(low_ + kHalf * step * 4), step_(step * 4) {}
+  AOTPACK_INLINE float operator()(int r, int64_t) const {
+    const char* const at = r < kHalf ? low_ + r * step_ : high_ + (r - kHalf) * step_;
+    return *reinterpret_cast<const float*>(at);
+  }
+  AOTPACK_INLINE void next() {
+    low_ += sizeof(float);
+    high_ += sizeof(float);
+    asm("" : "+r"(low_), "+r"(high_));  // or the compiler makes kRows pointers of them
+  }
+
+ private:
+  static constexpr int kHalf = 7;
+  const char *low_, *high_;
+  int64_t step_;
+};
+
+template <int kRows, int kVecs, class B, bool kEven>
 void kernel(const MicroArgs& g) {
   // With few rows several sums per element run side by side, to cover the latency of the multiply-add.
   constexpr int kChains = kRows * kVecs >= 8 ? 1 : kRows * kVecs >= 4 ? 2 : 4;
@@ -87,13 +124,11 @@ void kernel(const MicroArgs& g) {
   const float* const* rows = g.rows;
   for (int64_t t = 0; t < g.taps; ++t, rows += kRows) {
     const B* b = static_cast<const B*>(g.b) + (g.b_offsets != nullptr ? g.b_offsets[t] : t * k * b_stride);
-    const float* a[kRows];
-    AOTPACK_UNROLL
-    for (int r = 0; r < kRows; ++r) a[r] = rows[r];
+    Rows<kRows, kEven> a(rows, g.row_step);
     int64_t i = 0;
     for (; i + kChains <= k; i += kChains) {
       AOTPACK_UNROLL
-      for (int c = 0; c < kChains; ++c, b += b_stride) {
+      for (int c = 0; c < kChains; ++c, b += b_stride, a.next()) {
         asker.step();
         AOTPACK_UNROLL
         for (int byte = 0; byte < kVecs * kWidth * static_cast<int>(sizeof(B)); byte += 64) {
@@ -104,17 +139,17 @@ void kernel(const MicroArgs& g) {
         for (int v = 0; v < kVecs; ++v) column[v] = load(b + v * kWidth);
         AOTPACK_UNROLL
         for (int r = 0; r < kRows; ++r) {
-          const vf x = vset(a[r][i + c]);
+          const vf x = vset(a(r, i + c));
           AOTPACK_UNROLL
           for (int v = 0; v < kVecs; ++v) acc[c][r][v] += x * column[v];
         }
       }
     }
     if constexpr (kChains > 1) {
-      for (; i < k; ++i, b += b_stride) {
+      for (; i < k; ++i, b += b_stride, a.next()) {
         AOTPACK_UNROLL
         for (int r = 0; r < kRows; ++r) {
-          const vf x = vset(a[r][i]);
+          const vf x = vset(a(r, i));
           AOTPACK_UNROLL
           for (int v = 0; v < kVecs; ++v) acc[0][r][v] += x * load(b + v * kWidth);
         }
@@ -150,7 +185,14 @@ void kernel(const MicroArgs& g) {
     AOTPACK_UNROLL
     for (int r = 0; r < kRows; ++r) {
       AOTPACK_UNROLL
-      for (int v = 0; v < kVecs; ++v) acc[0][r][v] = at_most(at_least(acc[0][r][v], low), high);
+      for (int v = 0; v < kVecs; ++v) acc[0][r][v] = at_least(acc[0][r][v], low);
+    }
+    if (g.high < std::numeric_limits<float>::infinity()) {
+      AOTPACK_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        AOTPACK_UNROLL
+        for (int v = 0; v < kVecs; ++v) acc[0][r][v] = at_most(acc[0][r][v], high);
+      }
     }
   }
   if (g.stream && whole) {
@@ -178,9 +220,10 @@ void kernel(const MicroArgs& g) {
 
 using Kernel = void (*)(const MicroArgs&);
 
-template <int kVecs, class B, int... kRow>
+// With few accumulators the addresses of many rows are what takes longest.
+template <int kVecs, class B, bool kEven, int... kRow>
 constexpr std::array<Kernel, sizeof...(kRow)> table(std::integer_sequence<int, kRow...>) {
-  return {kernel<kRow + 1, kVecs, B>...};
+  return {kernel<kRow + 1, kVecs, B, kEven && (kRow >= 8)>...};
 }
 
 // Walks the panel in pieces of kVecs vectors, as far as there are columns.
@@ -202,16 +245,18 @@ void run(const Kernel* kernels, int row_count, MicroArgs args) {
 template <class B>
 void dispatch(int row_count, const MicroArgs& args) {
   if constexpr (kWideRows > 0) {
-    static constexpr auto kWide = table<kWholePanel, B>(std::make_integer_sequence<int, kWideRows>());
+    static constexpr auto kWide = table<kWholePanel, B, false>(std::make_integer_sequence<int, kWideRows>());
     if (row_count <= kWideRows && args.columns > kVectors * kWidth) {
       kWide[static_cast<size_t>(row_count - 1)](args);
       return;
     }
   }
-  static constexpr auto kNormal = table<kVectors, B>(std::make_integer_sequence<int, kMaxRows>());
+  static constexpr auto kNormal = table<kVectors, B, false>(std::make_integer_sequence<int, kMaxRows>());
   if constexpr (kVectors * kWidth == kPanel) {
-    static constexpr auto kNarrow = table<1, B>(std::make_integer_sequence<int, kMaxRows>());
-    (args.columns <= kWidth ? kNarrow : kNormal)[static_cast<size_t>(row_count - 1)](args);
+    static constexpr auto kNarrow = table<1, B, false>(std::make_integer_sequence<int, kMaxRows>());
+    static constexpr auto kNarrowEven = table<1, B, true>(std::make_integer_sequence<int, kMaxRows>());
+    const auto& narrow = args.row_step != 0 ? kNarrowEven : kNarrow;
+    (args.columns <= kWidth ? narrow : kNormal)[static_cast<size_t>(row_count - 1)](args);
   } else {
     run<kVectors, B>(kNormal.data(), row_count, args);
   }

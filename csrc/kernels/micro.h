@@ -31,6 +31,7 @@ inline constexpr int64_t kAheadBytes = 1 << 20;
 // of init. init and residual may be null (zero); init_stride 0 repeats one row. y may be init or residual.
 struct MicroArgs {
   const float* const* rows;
+  int64_t row_step;  // from each row of the only tap to the next, in elements; 0: they lie anywhere
   int64_t taps;
   int64_t k;
   const void* b;

@@ -36,12 +36,20 @@ void parallel(int num_threads, const Body& body) {
 struct Range {
   int64_t begin, end;
 };
+// `parts` nearly equal pieces of [0, total), divided once.
+class Shares {
+ public:
+  Shares(int64_t total, int64_t parts) : base_(total / parts), extra_(total % parts) {}
+  Range operator[](int64_t part) const {
+    const int64_t begin = part * base_ + min64(part, extra_);
+    return {begin, begin + base_ + (part < extra_ ? 1 : 0)};
+  }
+
+ private:
+  int64_t base_, extra_;
+};
 // The part-th of `parts` nearly equal pieces of [0, total).
-inline Range share(int64_t total, int64_t part, int64_t parts) {
-  const int64_t base = total / parts, extra = total % parts;
-  const int64_t begin = part * base + min64(part, extra);
-  return {begin, begin + base + (part < extra ? 1 : 0)};
-}
+inline Range share(int64_t total, int64_t part, int64_t parts) { return Shares(total, parts)[part]; }
 
 struct Rectangle {
   Range rows, columns;
