@@ -259,6 +259,7 @@ class Task {
     for (int r = 0; r < count; ++r) pointers[r] = b_.q + (rows.begin + r) * g_.head_dim;
     MicroArgs m = {};
     m.rows = pointers;
+    m.row_step = g_.head_dim;
     m.taps = 1;
     m.k = g_.head_dim;
     m.b_stride = kPanel;
@@ -307,6 +308,7 @@ class Task {
     for (int t = 0; t < count; ++t) pointers[t] = b_.scores + t * kKeys + from;
     MicroArgs m = {};
     m.rows = pointers;
+    m.row_step = kKeys;
     m.taps = 1;
     m.k = used - from;
     m.columns = static_cast<int>(kPanel);

@@ -317,6 +317,7 @@ void rectangle(const Job& job, const Tiling& tiles, Range tile_range, Range pane
         Ahead ahead[kMaxRows + 2];
         MicroArgs m = {};
         m.rows = tile.rows;
+        m.row_step = job.staged != nullptr ? job.s.k + kStagePad : 0;
         m.taps = job.taps;
         m.k = job.s.k;
         m.b = advance(g.w_packed, p * panel_size, g.dtype);

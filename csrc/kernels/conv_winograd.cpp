@@ -156,6 +156,7 @@ class Part {
     const float* rows[kMaxRows];
     MicroArgs m = {};
     m.rows = rows;
+    m.row_step = p_.row;
     m.taps = 1;
     m.k = g_.c;
     m.b_stride = kPanel;

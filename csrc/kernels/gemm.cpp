@@ -145,6 +145,7 @@ void rectangle(const GemmArgs& g, const Plan& p, const Buffers& buffers, int64_t
             const DType b_dtype = in_place(j) ? g.dtype : DType::f32;
             MicroArgs m = {};
             m.rows = pointers;
+            m.row_step = p.stage ? staged_stride(p) : g.a_row;
             m.taps = 1;
             m.k = depth;
             m.b = in_place(j) ? b_of(j) : packed(j);

@@ -111,12 +111,20 @@ void kernel(const MicroArgs& g) {
   constexpr int kChains = kRows * kVecs >= 8 ? 1 : kRows * kVecs >= 4 ? 2 : 4;
   vf acc[kChains][kRows][kVecs];
   AOTPACK_UNROLL
-  for (int r = 0; r < kRows; ++r) {
+  for (int v = 0; v < kVecs; ++v) {
+    const vf same = g.init == nullptr ? vset(0.0f) : load(g.init + v * kWidth);
     AOTPACK_UNROLL
-    for (int v = 0; v < kVecs; ++v) {
-      acc[0][r][v] = g.init == nullptr ? vset(0.0f) : load(g.init + r * g.init_stride + v * kWidth);
+    for (int r = 0; r < kRows; ++r) {
+      acc[0][r][v] = same;
       AOTPACK_UNROLL
       for (int c = 1; c < kChains; ++c) acc[c][r][v] = vset(0.0f);
+    }
+  }
+  if (g.init != nullptr && g.init_stride != 0) {
+    AOTPACK_UNROLL
+    for (int r = 1; r < kRows; ++r) {
+      AOTPACK_UNROLL
+      for (int v = 0; v < kVecs; ++v) acc[0][r][v] = load(g.init + r * g.init_stride + v * kWidth);
     }
   }
   Asker<(kRows * kVecs >= kLeastAsking)> asker(g);
@@ -164,19 +172,18 @@ void kernel(const MicroArgs& g) {
       for (int c = 1; c < kChains; ++c) acc[0][r][v] += acc[c][r][v];
     }
   }
-  const bool whole = g.columns >= kVecs * kWidth;
+  // Of vector v: how many of its columns there are.
+  const auto columns_of = [&](int v) { return g.columns - v * kWidth; };
   if (g.residual != nullptr) {
     AOTPACK_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      const float* from = g.residual + r * g.residual_stride;
-      AOTPACK_UNROLL
-      for (int v = 0; v < kVecs; ++v) {
-        const int left = g.columns - v * kWidth;
-        if (whole || left >= kWidth) {
-          acc[0][r][v] += load(from + v * kWidth);
-        } else if (left > 0) {
-          acc[0][r][v] += load_partial(from + v * kWidth, left);
-        }
+    for (int v = 0; v < kVecs; ++v) {
+      const float* const from = g.residual + v * kWidth;
+      if (const int columns = columns_of(v); columns >= kWidth) {
+        AOTPACK_UNROLL
+        for (int r = 0; r < kRows; ++r) acc[0][r][v] += load(from + r * g.residual_stride);
+      } else if (columns > 0) {
+        AOTPACK_UNROLL
+        for (int r = 0; r < kRows; ++r) acc[0][r][v] += load_partial(from + r * g.residual_stride, columns);
       }
     }
   }
@@ -195,7 +202,7 @@ void kernel(const MicroArgs& g) {
       }
     }
   }
-  if (g.stream && whole) {
+  if (g.stream && columns_of(kVecs) >= 0) {
     AOTPACK_UNROLL
     for (int r = 0; r < kRows; ++r) {
       AOTPACK_UNROLL
@@ -204,26 +211,32 @@ void kernel(const MicroArgs& g) {
     return;
   }
   AOTPACK_UNROLL
-  for (int r = 0; r < kRows; ++r) {
-    float* to = g.y + r * g.y_stride;
-    AOTPACK_UNROLL
-    for (int v = 0; v < kVecs; ++v) {
-      const int left = g.columns - v * kWidth;
-      if (whole || left >= kWidth) {
-        store(to + v * kWidth, acc[0][r][v]);
-      } else if (left > 0) {
-        store_partial(to + v * kWidth, acc[0][r][v], left);
-      }
+  for (int v = 0; v < kVecs; ++v) {
+    float* const to = g.y + v * kWidth;
+    if (const int columns = columns_of(v); columns >= kWidth) {
+      AOTPACK_UNROLL
+      for (int r = 0; r < kRows; ++r) store(to + r * g.y_stride, acc[0][r][v]);
+    } else if (columns > 0) {
+      AOTPACK_UNROLL
+      for (int r = 0; r < kRows; ++r) store_partial(to + r * g.y_stride, acc[0][r][v], columns);
     }
   }
 }
 
 using Kernel = void (*)(const MicroArgs&);
 
-// With few accumulators the addresses of many rows are what takes longest.
 template <int kVecs, class B, bool kEven, int... kRow>
 constexpr std::array<Kernel, sizeof...(kRow)> table(std::integer_sequence<int, kRow...>) {
-  return {kernel<kRow + 1, kVecs, B, kEven && (kRow >= 8)>...};
+  // Fewer pointers fit in registers.
+  constexpr int kManyRows = 8;
+  return {kernel<kRow + 1, kVecs, B, kEven && (kRow + 1 >= kManyRows)>...};
+}
+
+template <int kVecs, class B>
+const Kernel* kernels_for(const MicroArgs& args) {
+  static constexpr auto kAnywhere = table<kVecs, B, false>(std::make_integer_sequence<int, kMaxRows>());
+  static constexpr auto kEven = table<kVecs, B, true>(std::make_integer_sequence<int, kMaxRows>());
+  return (args.row_step != 0 ? kEven : kAnywhere).data();
 }
 
 // Walks the panel in pieces of kVecs vectors, as far as there are columns.
@@ -251,14 +264,11 @@ void dispatch(int row_count, const MicroArgs& args) {
       return;
     }
   }
-  static constexpr auto kNormal = table<kVectors, B, false>(std::make_integer_sequence<int, kMaxRows>());
   if constexpr (kVectors * kWidth == kPanel) {
-    static constexpr auto kNarrow = table<1, B, false>(std::make_integer_sequence<int, kMaxRows>());
-    static constexpr auto kNarrowEven = table<1, B, true>(std::make_integer_sequence<int, kMaxRows>());
-    const auto& narrow = args.row_step != 0 ? kNarrowEven : kNarrow;
-    (args.columns <= kWidth ? narrow : kNormal)[static_cast<size_t>(row_count - 1)](args);
+    const Kernel* const kernels = args.columns <= kWidth ? kernels_for<1, B>(args) : kernels_for<kVectors, B>(args);
+    kernels[row_count - 1](args);
   } else {
-    run<kVectors, B>(kNormal.data(), row_count, args);
+    run<kVectors, B>(kernels_for<kVectors, B>(args), row_count, args);
   }
 }
 

@@ -120,6 +120,7 @@ struct Slice {
           for (int64_t r = rows.begin; r < rows.end; ++r) pointers[r - rows.begin] = h + r * state_stride(g);
           MicroArgs m = {};
           m.rows = pointers;
+          m.row_step = state_stride(g);
           m.taps = 1;
           m.k = g.hidden;
           m.b = advance(g.w_hh, panel * g.hidden * kPanel, g.dtype);
