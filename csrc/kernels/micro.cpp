@@ -229,7 +229,7 @@ template <int kVecs, class B, bool kEven, int... kRow>
 constexpr std::array<Kernel, sizeof...(kRow)> table(std::integer_sequence<int, kRow...>) {
   // Fewer pointers fit in registers.
   constexpr int kManyRows = 8;
-  return {kernel<kRow + 1, kVecs, B, kEven && (kRow + 1 >= kManyRows)>...};
+  return {kernel < kRow + 1, kVecs, B, kEven && (kRow + 1 >= kManyRows) > ...};
 }
 
 template <int kVecs, class B>
