@@ -245,7 +245,7 @@ void bench_int8_networks() {
 // Square images, kernels and strides; c == groups is depthwise.
 void bench_conv(DType dtype, int64_t n, int64_t c, int64_t oc, int64_t size, int64_t kernel, int64_t stride,
                 int64_t padding, int64_t groups = 1, bool transposed = false, Act act = Act::relu,
-                bool winograd = false) {
+                Winograd winograd = Winograd::none) {
   const int64_t out =
       transposed ? (size - 1) * stride - 2 * padding + kernel : (size + 2 * padding - kernel) / stride + 1;
   const std::string name = "conv " + std::string(dtype_name(dtype)) + " " + std::to_string(n) + "x" +
@@ -254,7 +254,9 @@ void bench_conv(DType dtype, int64_t n, int64_t c, int64_t oc, int64_t size, int
                            (groups == c && oc == c ? " dw"
                             : groups > 1           ? " grouped"
                                                    : "") +
-                           (transposed ? " transposed" : "") + (winograd ? " winograd" : "");
+                           (transposed ? " transposed" : "") + (winograd == Winograd::none  ? ""
+                            : winograd == Winograd::two ? " winograd 2x2"
+                                                        : " winograd 4x4");
   if (name.find(filter) == std::string::npos) return;
   ConvArgs a = {};
   a.dtype = dtype;
@@ -275,7 +277,7 @@ void bench_conv(DType dtype, int64_t n, int64_t c, int64_t oc, int64_t size, int
   a.act = act;
   a.num_threads = threads;
   const auto x = floats(n * c * size * size), bias = floats(oc);
-  const auto w = floats(winograd ? round_up(oc, 32) * 16 * c
+  const auto w = floats(winograd != Winograd::none ? round_up(oc, 32) * winograd_elements(winograd) * c
                         : conv_layout(groups, c / groups, oc / groups, transposed) == ConvLayout::panels
                             ? groups * round_up(oc / groups, 32) * kernel * kernel * (c / groups)
                             : round_up(oc, 32) * kernel * kernel * (c / groups));
@@ -531,7 +533,7 @@ int main(int argc, char** argv) {
                                    {256, 256, 56}, {256, 512, 28}, {512, 512, 28},  {512, 512, 14},
                                    {64, 64, 56},   {128, 128, 28}, {256, 256, 14},  {512, 512, 7}};
       for (const auto& [c, oc, size] : layers) {
-        for (const bool winograd : {false, true}) {
+        for (const Winograd winograd : {Winograd::none, Winograd::two, Winograd::four}) {
           bench_conv(dtype, 1, c, oc, size, 3, 1, 1, 1, false, Act::relu, winograd);
         }
       }

@@ -377,11 +377,11 @@ bool takes_winograd(const ConvArgs& g) {
 }
 
 bool takes_planar(const ConvArgs& g) {
-  return g.c <= kThinChannels && !g.winograd && layout_of(g) == ConvLayout::panels && plan(g).merged;
+  return g.c <= kThinChannels && g.winograd == Winograd::none && layout_of(g) == ConvLayout::panels && plan(g).merged;
 }
 
 bool takes_strided(const ConvArgs& g) {
-  if (g.winograd) return true;
+  if (g.winograd != Winograd::none) return true;
   const ConvLayout layout = layout_of(g);
   if (layout != ConvLayout::panels) return layout == ConvLayout::depthwise;
   ConvArgs strided = g;
@@ -392,7 +392,7 @@ bool takes_strided(const ConvArgs& g) {
 
 KnobSizes conv_knobs(const ConvArgs& g) {
   if (g.groups <= 0) return {};
-  if (!g.winograd) {
+  if (g.winograd == Winograd::none) {
     if (layout_of(g) != ConvLayout::panels) return {};
     if (plan(g).linear) return linear_knobs(as_linear(g));
   }
@@ -402,7 +402,7 @@ KnobSizes conv_knobs(const ConvArgs& g) {
 }
 
 size_t conv_scratch_bytes(const ConvArgs& g) {
-  if (g.winograd) return conv_winograd_scratch_bytes(g);
+  if (g.winograd != Winograd::none) return conv_winograd_scratch_bytes(g);
   const ConvLayout layout = layout_of(g);
   if (layout == ConvLayout::depthwise) return conv_depthwise_scratch_bytes(g);
   if (layout == ConvLayout::grouped) return conv_grouped_scratch_bytes(g);
@@ -416,7 +416,7 @@ size_t conv_scratch_bytes(const ConvArgs& g) {
 void conv(const ConvArgs& g) {
   const int64_t pixels = g.n * spatial(g.out);
   if (pixels <= 0 || g.oc <= 0 || g.groups <= 0) return;
-  if (g.winograd) return conv_winograd(g);
+  if (g.winograd != Winograd::none) return conv_winograd(g);
   const ConvLayout layout = layout_of(g);
   if (layout == ConvLayout::depthwise) return conv_depthwise(g);
   if (layout == ConvLayout::grouped) return conv_grouped(g);

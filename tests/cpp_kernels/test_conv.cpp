@@ -11,7 +11,7 @@ struct Shape {
   int64_t n, c, oc, groups;
   std::array<int64_t, 3> in, kernel, stride, padding, dilation, output_padding;
   bool transposed;
-  bool winograd = false;
+  Winograd winograd = Winograd::none;
 };
 
 std::array<int64_t, 3> output_of(const Shape& s) {
@@ -37,20 +37,27 @@ int64_t weight_at(const Shape& s, int64_t group, int64_t in, int64_t out, int64_
 
 // G w G^T as conv.h has it, from double.
 Buffer pack_winograd(const Shape& s, const Buffer& w) {
-  constexpr double kG[4][3] = {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
-  Buffer packed = Buffer::filled(DType::f32, round_up(s.oc, kPanel) * 16 * s.c, 0.0f);
+  constexpr double a = 11.0 / 16, b = 1.5, d = a * a - b * b, p = 1 / (2 * a * a * d), q = -1 / (2 * b * b * d);
+  const std::vector<std::array<double, 3>> two = {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
+  const std::vector<std::array<double, 3>> four = {{1 / (a * a * b * b), 0, 0}, {p, p * a, p * a * a},
+                                                   {p, -p * a, p * a * a},      {q, q * b, q * b * b},
+                                                   {q, -q * b, q * b * b},      {0, 0, 1}};
+  const auto& g = s.winograd == Winograd::two ? two : four;
+  const size_t side = g.size();
+  const int64_t elements = winograd_elements(s.winograd);
+  Buffer packed = Buffer::filled(DType::f32, round_up(s.oc, kPanel) * elements * s.c, 0.0f);
   for (int64_t o = 0; o < s.oc; ++o) {
     for (int64_t i = 0; i < s.c; ++i) {
-      for (size_t row = 0; row < 4; ++row) {
-        for (size_t column = 0; column < 4; ++column) {
+      for (size_t row = 0; row < side; ++row) {
+        for (size_t column = 0; column < side; ++column) {
           double sum = 0;
           for (size_t y = 0; y < 3; ++y) {
             for (size_t x = 0; x < 3; ++x) {
-              sum += kG[row][y] * kG[column][x] * w.get(weight_at(s, 0, i, o, static_cast<int64_t>(3 * y + x)));
+              sum += g[row][y] * g[column][x] * w.get(weight_at(s, 0, i, o, static_cast<int64_t>(3 * y + x)));
             }
           }
-          const int64_t element = static_cast<int64_t>(4 * row + column);
-          packed.set(((o / kPanel * 16 + element) * s.c + i) * kPanel + o % kPanel, static_cast<float>(sum));
+          const int64_t element = static_cast<int64_t>(side * row + column);
+          packed.set(((o / kPanel * elements + element) * s.c + i) * kPanel + o % kPanel, static_cast<float>(sum));
         }
       }
     }
@@ -59,7 +66,7 @@ Buffer pack_winograd(const Shape& s, const Buffer& w) {
 }
 
 Buffer pack(const Shape& s, const Buffer& w) {
-  if (s.winograd) return pack_winograd(s, w);
+  if (s.winograd != Winograd::none) return pack_winograd(s, w);
   const int64_t taps = s.kernel[0] * s.kernel[1] * s.kernel[2], cg = s.c / s.groups, og = s.oc / s.groups;
   const ConvLayout layout = conv_layout(s.groups, cg, og, s.transposed);
   if (layout == ConvLayout::grouped) {
@@ -167,7 +174,7 @@ void check(const Shape& s, DType dtype, Act act = Act::none, bool bias = true, b
                            std::to_string(s.kernel[0]) + "," + std::to_string(s.kernel[1]) + "," +
                            std::to_string(s.kernel[2]) + " stride " + std::to_string(s.stride[2]) + " padding " +
                            std::to_string(s.padding[2]) + " dilation " + std::to_string(s.dilation[2]) +
-                           (s.transposed ? " transposed" : "") + (s.winograd ? " winograd" : "") + dtype_name(dtype);
+                           (s.transposed ? " transposed" : "") + (s.winograd == Winograd::none ? "" : " winograd" + std::to_string(winograd_elements(s.winograd))) + dtype_name(dtype);
   CAPTURE(what);
   CAPTURE(knobs.bits);
   const Buffer x = Buffer::random(dtype, s.n * s.in[0] * s.in[1] * s.in[2] * s.c, offset);
@@ -357,83 +364,94 @@ TEST_CASE("conv: one and three dimensions, nothing, less than the padding") {
   }
 }
 
-Shape winograd(int64_t n, int64_t c, int64_t oc, int64_t h, int64_t w, int64_t padding_h, int64_t padding_w) {
-  return {n, c, oc, 1, {1, h, w}, {1, 3, 3}, {1, 1, 1}, {0, padding_h, padding_w}, {1, 1, 1}, {0, 0, 0}, false, true};
+Shape winograd(Winograd tiles, int64_t n, int64_t c, int64_t oc, int64_t h, int64_t w, int64_t padding_h,
+               int64_t padding_w) {
+  Shape s = {n, c, oc, 1, {1, h, w}, {1, 3, 3}, {1, 1, 1}, {0, padding_h, padding_w}, {1, 1, 1}, {0, 0, 0}, false};
+  s.winograd = tiles;
+  return s;
 }
 
 TEST_CASE("conv: Winograd, all small sizes and paddings") {
   for (int64_t h = 1; h <= 9; ++h) {
     for (int64_t w = 1; w <= 9; ++w) {
-      for (int64_t p = 0; p <= 2; ++p) check(winograd(2, 5, 7, h, w, p, (p + w) % 3), DType::f32);
+      for (int64_t p = 0; p <= 2; ++p) {
+        for (const Winograd tiles : {Winograd::two, Winograd::four}) {
+          check(winograd(tiles, 2, 5, 7, h, w, p, (p + w) % 3), DType::f32);
+        }
+      }
     }
   }
 }
 
 TEST_CASE("conv: Winograd, tails of channels, epilogues, blocks and threads") {
-  for (const int64_t c : {1, 3, 4, 7, 8, 15, 16, 17, 31, 40, 64, 100}) {
-    for (const int64_t oc : {1, 4, 15, 16, 17, 32, 33, 50, 64}) {
-      check(winograd(1, c, oc, 7, 6, 1, 1), DType::f32, random_act(), coin(), coin(), 2, pick({0, 1, 3}));
+  for (const Winograd tiles : {Winograd::two, Winograd::four}) {
+    for (const int64_t c : {1, 3, 4, 7, 8, 15, 16, 17, 31, 40, 64, 100}) {
+      for (const int64_t oc : {1, 4, 15, 16, 17, 32, 33, 50, 64}) {
+        check(winograd(tiles, 1, c, oc, 7, 6, 1, 1), DType::f32, random_act(), coin(), coin(), 2, pick({0, 1, 3}));
+      }
     }
-  }
-  for (int act = 0; act <= 9; ++act) {
-    for (const bool residual : {false, true}) {
-      check(winograd(2, 20, 37, 5, 8, 1, 1), DType::f32, static_cast<Act>(act), true, residual);
+    for (int act = 0; act <= 9; ++act) {
+      for (const bool residual : {false, true}) {
+        check(winograd(tiles, 2, 20, 37, 5, 8, 1, 1), DType::f32, static_cast<Act>(act), true, residual);
+      }
     }
-  }
-  check(winograd(1, 64, 40, 61, 47, 1, 1), DType::f32, Act::relu, true, true, 1);    // several blocks
-  check(winograd(3, 200, 70, 15, 13, 0, 2), DType::f32, Act::gelu, true, true, 3);   // of few tiles each
-  check(winograd(1, 96, 130, 6, 6, 1, 1), DType::f32, Act::none, true, false, 4);    // threads share panels
-  check(winograd(1, 3000, 33, 4, 5, 1, 1), DType::f32, Act::none, false, false, 2);  // one tile is a whole block
-  check(winograd(0, 8, 8, 4, 5, 1, 1), DType::f32);
-  check(winograd(2, 0, 8, 4, 5, 1, 1), DType::f32, Act::sigmoid);
-  check(winograd(2, 8, 8, 2, 5, 0, 0), DType::f32);  // no output
-  for (int i = 0; i < 60; ++i) {
-    check(winograd(pick_in(1, 3), pick_in(1, 70), pick_in(1, 70), pick_in(1, 20), pick_in(1, 20), pick_in(0, 3),
-                   pick_in(0, 3)),
-          DType::f32, random_act(), coin(), coin(), static_cast<int>(pick_in(1, 4)), pick({0, 1, 3}));
+    check(winograd(tiles, 1, 64, 40, 61, 47, 1, 1), DType::f32, Act::relu, true, true, 1);    // several blocks
+    check(winograd(tiles, 3, 200, 70, 15, 13, 0, 2), DType::f32, Act::gelu, true, true, 3);   // of few tiles each
+    check(winograd(tiles, 1, 96, 130, 6, 6, 1, 1), DType::f32, Act::none, true, false, 4);    // threads share panels
+    check(winograd(tiles, 1, 3000, 33, 4, 5, 1, 1), DType::f32, Act::none, false, false, 2);  // a tile is a block
+    check(winograd(tiles, 0, 8, 8, 4, 5, 1, 1), DType::f32);
+    check(winograd(tiles, 2, 0, 8, 4, 5, 1, 1), DType::f32, Act::sigmoid);
+    check(winograd(tiles, 2, 8, 8, 2, 5, 0, 0), DType::f32);  // no output
+    for (int i = 0; i < 60; ++i) {
+      check(winograd(tiles, pick_in(1, 3), pick_in(1, 70), pick_in(1, 70), pick_in(1, 20), pick_in(1, 20),
+                     pick_in(0, 3), pick_in(0, 3)),
+            DType::f32, random_act(), coin(), coin(), static_cast<int>(pick_in(1, 4)), pick({0, 1, 3}));
+    }
   }
 }
 
 // Differences to the exact result, relative to the greatest output.
 TEST_CASE("conv: Winograd keeps the digits, and gives the same ones with any number of threads") {
-  for (const int64_t c : {16, 64, 256, 512}) {
-    const Shape s = winograd(1, c, 34, 14, 14, 1, 1);
-    const Buffer x = Buffer::random(DType::f32, 14 * 14 * c), w = Buffer::random(DType::f32, 34 * c * 9);
-    const Buffer packed = pack(s, w);
-    ConvArgs a = arguments(s, DType::f32);
-    a.x = x.data();
-    a.w_packed = packed.data();
-    std::vector<float> results[3];
-    for (const int threads : {1, 2, 3}) {
-      std::vector<float>& y = results[threads - 1];
-      y.resize(14 * 14 * 34);
-      a.num_threads = threads;
-      std::vector<unsigned char> scratch(conv_scratch_bytes(a), 0xff);
-      a.scratch = scratch.data();
-      a.y = y.data();
-      conv(a);
+  for (const Winograd tiles : {Winograd::two, Winograd::four}) {
+    for (const int64_t c : {16, 64, 256, 512}) {
+      const Shape s = winograd(tiles, 1, c, 34, 14, 14, 1, 1);
+      const Buffer x = Buffer::random(DType::f32, 14 * 14 * c), w = Buffer::random(DType::f32, 34 * c * 9);
+      const Buffer packed = pack(s, w);
+      ConvArgs a = arguments(s, DType::f32);
+      a.x = x.data();
+      a.w_packed = packed.data();
+      std::vector<float> results[3];
+      for (const int threads : {1, 2, 3}) {
+        std::vector<float>& y = results[threads - 1];
+        y.resize(14 * 14 * 34);
+        a.num_threads = threads;
+        std::vector<unsigned char> scratch(conv_scratch_bytes(a), 0xff);
+        a.scratch = scratch.data();
+        a.y = y.data();
+        conv(a);
+      }
+      const std::vector<double> expected = reference(s, x, w);
+      double greatest = 0, error = 0;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        greatest = std::max(greatest, std::abs(expected[i]));
+        error = std::max(error, std::abs(results[0][i] - expected[i]));
+      }
+      MESSAGE(c, " ", winograd_elements(tiles), " ", error / greatest);
+      CHECK(error <= (tiles == Winograd::two ? 2e-6 : 4e-6) * greatest);
+      CHECK(results[0] == results[1]);
+      CHECK(results[0] == results[2]);
     }
-    const std::vector<double> expected = reference(s, x, w);
-    double greatest = 0, error = 0;
-    for (size_t i = 0; i < expected.size(); ++i) {
-      greatest = std::max(greatest, std::abs(expected[i]));
-      error = std::max(error, std::abs(results[0][i] - expected[i]));
-    }
-    CHECK(error <= 2e-6 * greatest);
-    CHECK(results[0] == results[1]);
-    CHECK(results[0] == results[2]);
   }
 }
 
 TEST_CASE("conv: every position of every knob") {
-  Shape winograd = conv2d(40, 70, 1, 19, 15, 3, 1, 1);
-  winograd.winograd = true;
   const Shape shapes[] = {conv2d(40, 170, 1, 9, 11, 3, 1, 1),        conv2d(3, 70, 1, 13, 19, 7, 2, 3),
                           conv2d(300, 70, 1, 5, 7, 1, 1, 0),         conv2d(24, 80, 2, 9, 7, 3, 2, 1),
-                          conv2d(16, 40, 1, 5, 7, 4, 2, 1, 1, true), winograd};
+                          conv2d(16, 40, 1, 5, 7, 4, 2, 1, 1, true), winograd(Winograd::two, 2, 40, 70, 19, 15, 1, 1),
+                          winograd(Winograd::four, 2, 40, 70, 19, 15, 1, 1)};
   for (const Shape& s : shapes) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      if (s.winograd && dtype != DType::f32) continue;
+      if (s.winograd != Winograd::none && dtype != DType::f32) continue;
       ConvArgs a = arguments(s, dtype);
       a.num_threads = dtype == DType::f32 ? 4 : 3;
       for (const Knobs knobs : turns_of(conv_knobs(a))) {
@@ -444,7 +462,7 @@ TEST_CASE("conv: every position of every knob") {
 }
 
 TEST_CASE("conv: what Winograd can be asked for") {
-  const Shape good = winograd(1, 8, 8, 5, 5, 1, 1);
+  const Shape good = winograd(Winograd::four, 1, 8, 8, 5, 5, 1, 1);
   CHECK(takes_winograd(arguments(good, DType::f32)));
   CHECK(!takes_winograd(arguments(good, DType::bf16)));
   for (int i = 0; i < 6; ++i) {
