@@ -116,7 +116,8 @@ class Part {
         p_(p),
         zeros_(b.zeros),
         inputs_(b.inputs + thread * b.inputs_size),
-        products_(b.products + thread * b.products_size) {}
+        products_(b.products + thread * b.products_size),
+        asks_(max64(g.n * g.in[1] * g.in[2] * g.c, g.n * g.out[1] * g.out[2] * g.oc) * 4 >= kAheadBytes) {}
 
   void run(Range row_tiles, Range panels) {
     for (int64_t first = row_tiles.begin; first < row_tiles.end; first += p_.block) {
@@ -124,7 +125,8 @@ class Part {
       const Range tiles = {group(block.begin).begin, group(block.end - 1).end};
       for (int64_t t = tiles.begin; t < tiles.end; ++t) gather(tile_at(t), inputs_ + (t - tiles.begin) * p_.row);
       for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-        multiply(panel, block, tiles);
+        const Range next = {block.end, min64(block.end + p_.block, row_tiles.end)};
+        multiply(panel, block, tiles, panel == panels.begin ? next : Range{});
         scatter(panel, tiles);
       }
     }
@@ -163,13 +165,49 @@ class Part {
   // The tiles that are multiplied together. Which they are depends on the sizes alone, and so does every sum's order.
   Range group(int64_t index) const { return share(p_.tiles, index, p_.row_tiles); }
 
-  void multiply(int64_t panel, Range block, Range tiles) {
+  // Asks for what a tile's outputs, of one panel, will be added to and written to.
+  int ask_for_outputs(int64_t panel, int64_t index, Ahead* to) const {
+    const Tile tile = tile_at(index);
+    const int64_t line = g_.out[2] * g_.oc;
+    const int64_t at = (tile.image * g_.out[1] + tile.top) * line + tile.left * g_.oc + panel * kPanel;
+    const int high = static_cast<int>(min64(kOutputs, g_.out[1] - tile.top));
+    const int wide = static_cast<int>(min64(kOutputs, g_.out[2] - tile.left));
+    int count = 0;
+    for (const void* const base : {g_.residual, static_cast<const void*>(g_.y)}) {
+      if (base == nullptr) continue;
+      for (int i = 0; i < high; ++i) {
+        const char* const from = static_cast<const char*>(base) + 4 * (at + i * line);
+        to[count++] = {from, 4 * columns_of(panel), 4 * g_.oc, wide};
+      }
+    }
+    return count;
+  }
+
+  // The same for inputs of a tile: those that tiles above and to the left of it have not read.
+  int ask_for_inputs(int64_t index, Ahead* to) const {
+    constexpr int64_t kRead = kInputs - kOutputs;
+    const Tile tile = tile_at(index);
+    const int64_t pixel = pixel_step(g_), top = tile.top - g_.padding[1] + kRead;
+    const Range rows = {max64(top, 0), min64(top + kOutputs, g_.in[1])};
+    const int64_t left = tile.left - g_.padding[2] + kRead;
+    const Range columns = {max64(left, 0), min64(left + kOutputs, g_.in[2])};
+    if (pixel != g_.c || rows.begin >= rows.end || columns.begin >= columns.end) return 0;
+    const int64_t at = (tile.image * g_.in[1] + rows.begin) * g_.in[2] + columns.begin;
+    *to = {static_cast<const char*>(g_.x) + 4 * at * pixel, 4 * (columns.end - columns.begin) * pixel,
+           4 * g_.in[2] * pixel, static_cast<int>(rows.end - rows.begin)};
+    return 1;
+  }
+
+  // `next` are the row tiles whose inputs are asked for.
+  void multiply(int64_t panel, Range block, Range tiles, Range next) {
     const float* rows[kMaxRows];
+    Ahead ahead[2 * kOutputs + 1];
     MicroArgs m = {};
     m.rows = rows;
     m.row_step = p_.row;
     m.taps = 1;
     m.k = g_.c;
+    m.ahead = ahead;
     m.b_stride = kPanel;
     m.y_stride = kPanel;
     m.columns = static_cast<int>(round_up(columns_of(panel), kWidth));
@@ -179,6 +217,13 @@ class Part {
         const Range mine = group(index);
         const int64_t first = mine.begin - tiles.begin, count = mine.end - mine.begin;
         for (int64_t r = 0; r < count; ++r) rows[r] = inputs_ + element * p_.plane + (first + r) * p_.row;
+        m.ahead_count = 0;
+        if (asks_ && element < count) m.ahead_count = ask_for_outputs(panel, mine.begin + element, ahead);
+        // The last elements ask for inputs, a tile each.
+        const int64_t later = next.begin + (index - block.begin), from_end = kElements<Tiles> - 1 - element;
+        if (asks_ && later < next.end && from_end < group(later).end - group(later).begin) {
+          m.ahead_count += ask_for_inputs(group(later).begin + from_end, ahead + m.ahead_count);
+        }
         m.y = products_ + (element * (tiles.end - tiles.begin) + first) * kPanel;
         micro(DType::f32, static_cast<int>(count), m);
       }
@@ -255,6 +300,7 @@ class Part {
   const float* zeros_;
   float* inputs_;
   float* products_;
+  bool asks_;
 };
 
 template <class Tiles>
