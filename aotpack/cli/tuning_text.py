@@ -7,6 +7,8 @@ from __future__ import annotations
 from aotpack.cli.tuning_run import Site
 
 _DTYPES = {5: "float16", 6: "float32", 15: "bfloat16"}
+# As enum Winograd of csrc/kernels/conv.h.
+_WINOGRAD = {1: ["Winograd 2x2"], 2: ["Winograd 4x4"]}
 _LINEAR = ("depth", "panels", "grid", "staging", "threads")
 _KNOBS = {"linear": _LINEAR, "conv": ("block", "grid", "threads"), "gemm": ("depth", "panels", "grid", "threads")}
 
@@ -22,7 +24,7 @@ def site_text(site: Site) -> str:
     if site.kernel == "conv" and len(numbers) == 25:
         _, n, c, oc, groups = numbers[:5]
         size, kernel, stride = (numbers[at : at + 3] for at in (5, 11, 14))
-        more = [f"groups {groups}"] * (groups > 1) + ["Winograd"] * numbers[21]
+        more = [f"groups {groups}"] * (groups > 1) + _WINOGRAD.get(numbers[21], [])
         return " ".join([dtype, f"{n}x{c}x{_by(*size[1:])} to {oc}, {_by(*kernel[1:])}/{stride[2]}", *more])
     return " ".join(map(str, numbers))
 

@@ -27,6 +27,9 @@ _BAND_BYTES = 384 << 10
 _BAND_ROWS = 8
 _WEIGHT_BYTES = 512 << 10
 
+# Outputs along a side of the tiles.
+_SIDES = {"winograd_2x2": 2, "winograd_4x4": 4}
+
 Terms = dict[str, float]
 
 
@@ -41,8 +44,9 @@ def terms(shape: Shape, algorithm: str, processor: Processor, threads: int, weig
         weights: bytes of all weights of the model: those of a call come from memory that holds them all.
     """
     if isinstance(shape, ConvShape):
-        made = _winograd if algorithm == "winograd" else _direct
-        return made(shape, processor, threads, weights)
+        if algorithm == "direct":
+            return _direct(shape, processor, threads, weights)
+        return _winograd(shape, processor, threads, weights, side=_SIDES[algorithm])
     return _block(shape, processor, threads, weights, fused=algorithm == "fused")
 
 
@@ -110,21 +114,24 @@ def _direct(shape: ConvShape, processor: Processor, threads: int, weights: int) 
     }
 
 
-def _winograd(shape: ConvShape, processor: Processor, threads: int, weights: int) -> Terms:
-    tiles = shape.images * -(-shape.result[0] // 2) * -(-shape.result[1] // 2)
+def _winograd(shape: ConvShape, processor: Processor, threads: int, weights: int, *, side: int) -> Terms:
+    """`side`: outputs along one of a tile."""
+    elements = (side + 2) ** 2
+    tiles = shape.images * -(-shape.result[0] // side) * -(-shape.result[1] // side)
     outputs = _whole(shape.outputs, processor.lanes)
-    products = 16.0 * tiles * shape.channels * outputs / processor.peak
+    products = float(elements) * tiles * shape.channels * outputs / processor.peak
     workers = _workers(products, threads)
     vectors = processor.peak * workers
     panels = _panels(shape.outputs)
     calls = -(-tiles // _ROWS[processor.lanes]) * (panels // PANEL)
-    own = 4 * 16 * shape.channels * panels
+    own = 4 * elements * shape.channels * panels
+    name = f"winograd_{side}x{side}"
     return {
         "winograd.products": products / workers,
-        "winograd.calls": 16.0 * calls / (processor.clock * workers),
-        # Numbers of the transforms of the input and of the result, 16 for a tile and channel.
-        "winograd.inputs": 16.0 * tiles * _whole(shape.channels, processor.lanes) / vectors,
-        "winograd.outputs": 16.0 * tiles * outputs / vectors,
+        "winograd.calls": float(elements) * calls / (processor.clock * workers),
+        # Numbers of the transforms of the input and of the result.
+        f"{name}.inputs": float(elements) * tiles * _whole(shape.channels, processor.lanes) / vectors,
+        f"{name}.outputs": float(elements) * tiles * outputs / vectors,
         **_shared(shape, own, processor, workers, weights),
     }
 

@@ -14,7 +14,8 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, order=True)
 class ConvShape:
-    """A dense 3 x 3 convolution of stride 1 in fp32: sums over products (`direct`), or Winograd's F(2 x 2, 3 x 3).
+    """A dense 3 x 3 convolution of stride 1 in fp32: sums over products (`direct`), or Winograd's F(2 x 2, 3 x 3)
+    or F(4 x 4, 3 x 3).
 
     Attributes:
         images, channels, outputs: of the input and the result.
@@ -23,7 +24,7 @@ class ConvShape:
     """
 
     operator: ClassVar[str] = "conv"
-    algorithms: ClassVar[tuple[str, ...]] = ("direct", "winograd")
+    algorithms: ClassVar[tuple[str, ...]] = ("direct", "winograd_2x2", "winograd_4x4")
 
     images: int
     channels: int

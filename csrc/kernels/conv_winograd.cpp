@@ -20,6 +20,8 @@ namespace {
 constexpr int64_t kBlockBytes = 448 << 10;  // of transformed inputs at a time
 constexpr std::array<int64_t, 4> kTurnedBlockBytes = {112 << 10, 224 << 10, 896 << 10, 1792 << 10};
 constexpr int64_t kBlockTiles = 8 * kMaxRows;  // at most so many tiles in a block
+// At least about so many: all weights go by for each block, and with many channels they come from far.
+constexpr int64_t kLeastTiles = 24;
 
 // Sizes of what a block takes, in floats.
 struct Plan {
@@ -44,7 +46,8 @@ Plan plan(const ConvArgs& g) {
   p.row = round_up(g.c, 16) + 16;
   const int64_t fit = turned(g.knobs, kConvBytes, kTurnedBlockBytes, kBlockBytes) /
                       (kElements<Tiles> * p.row * static_cast<int64_t>(sizeof(float)));
-  p.block = max64(1, min64(min64(fit, kBlockTiles) / kMaxRows, p.row_tiles));
+  const int64_t tiles = max64(min64(fit, kBlockTiles), kLeastTiles);
+  p.block = max64(1, min64(tiles / kMaxRows, p.row_tiles));
   p.plane = p.block * kMaxRows * p.row + 16;
   return p;
 }

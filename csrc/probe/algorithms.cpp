@@ -5,8 +5,8 @@
 //   conv n c oc in_high in_wide out_high out_wide top left
 //   block dtype n c channels oc in_high in_wide out_high out_wide kernel_high kernel_wide stride_high stride_wide
 //         top left dilation_high dilation_wide expands projects
-// Output: a line `site algorithm nanoseconds` for each call, in order. Of a conv, algorithm 0 is direct and 1 is
-// Winograd's; of a block, 0 is one convolution after the other and 1 is one call.
+// Output: a line `site algorithm nanoseconds` for each call, in order. Of a conv, algorithm 0 is direct, 1 is
+// Winograd's with tiles of 2 x 2 outputs and 2 with tiles of 4 x 4; of a block, 0 is one convolution after the other and 1 is one call.
 //
 // Sites take turns as the layers of a network do: each reads what the last one wrote, and its weights are elsewhere in
 // memory than those of the call before. The weights of all are `bytes` together, as those of the model: what a cache
@@ -125,9 +125,10 @@ Site conv_site() {
   a.in[1] = number(), a.in[2] = number(), a.out[1] = number(), a.out[2] = number();
   a.padding[1] = number(), a.padding[2] = number();
   Site site;
-  for (const bool winograd : {false, true}) {
+  for (const Winograd winograd : {Winograd::none, Winograd::two, Winograd::four}) {
     a.winograd = winograd;
-    const size_t weights = bytes_of(round_up(a.oc, kPanel) * a.c * (winograd ? 16 : 9), a.dtype);
+    const int64_t elements = winograd == Winograd::none ? 9 : winograd_elements(winograd);
+    const size_t weights = bytes_of(round_up(a.oc, kPanel) * a.c * elements, a.dtype);
     const int64_t image = a.n * max64(a.c * a.in[1] * a.in[2], a.oc * a.out[1] * a.out[2]);
     site.needs.include({weights, bytes_of(image, a.dtype), 0, conv_scratch_bytes(a), round_up(a.oc, kPanel)});
     site.algorithms.emplace_back([a, weights](Memory& memory) mutable {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ def cases() -> Iterator[Case]:
     yield from _grouped()
     yield from _linear()
     yield from _conv()
+    yield from _winograd()
     yield from _depthwise_blocks()
     yield from _recurrent()
     yield from _attention()
@@ -125,6 +127,21 @@ def _conv() -> Iterator[Case]:
                             f"{_CPU}convolution", torch.convolution, (x, weight, bias, *one), tolerance=_loose(dtype)
                         )
                         yield Case(f"{_CPU}pack_conv", ops.pack_conv, (weight, groups, transposed))
+
+
+def _winograd() -> Iterator[Case]:
+    for cin, cout, size in [(3, 5, (1, 2)), (17, 33, (6, 9)), (4, 1, (4, 4)), (33, 40, (13, 7))]:
+        for batch, padding in itertools.product((2, 0), (0, 1, 2)):
+            x, bias = values(batch, cin, *size, dtype=torch.float32), values(cout, dtype=torch.float32)
+            packed = weight_packing.pack_conv(values(cout, cin, 3, 3, dtype=torch.float32), 1, False)
+            out = [max(0, s + 2 * padding - 2) for s in size]
+            if 0 in out:
+                continue
+            residual = values(batch, cout, *out, dtype=torch.float32)
+            for transform in (weight_packing.transform_conv_2x2, weight_packing.transform_conv_4x4):
+                how = (cout, [3, 3], [1, 1], [padding, padding], [1, 1], False, [0, 0], 1, 1)
+                for arguments in ((x, transform(packed), bias, residual), (x, transform(packed), None, None)):
+                    yield Case(f"{_CPU}packed_conv", ops.packed_conv, (*arguments, *how), packed=(1,))
 
 
 def _loose(dtype: torch.dtype) -> float | None:

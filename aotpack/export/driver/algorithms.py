@@ -252,4 +252,4 @@ def _key(shape: Shape, target: str, threads: int, weights: int) -> str:
     # Which cache weights come from hangs on their size.
     size = math.frexp(max(1, min(weights, _MOST_WEIGHTS)))[1]
     about = (shape.operator, *map(str, shape.numbers), target, host_processor(), str(threads), str(size))
-    return digest_of(("algorithms 2", kernels_version(), *about))
+    return digest_of(("algorithms 3", kernels_version(), *about))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -121,8 +122,8 @@ def _panels(per_group: torch.Tensor) -> torch.Tensor:
     return split.permute(0, 3, 1, 2, 4).contiguous()
 
 
-def transform_conv(packed: torch.Tensor) -> torch.Tensor:
-    """Winograd's transform of a packed 3 x 3 weight, for which a convolution takes 16 products instead of 36.
+def transform_conv_2x2(packed: torch.Tensor) -> torch.Tensor:
+    """Winograd's transform of a packed 3 x 3 weight, for which four outputs take 16 products instead of 36.
 
     Args:
         packed: [1, ceil(oc/32), 9, c, 32], of `pack_conv`.
@@ -131,9 +132,25 @@ def transform_conv(packed: torch.Tensor) -> torch.Tensor:
         [1, ceil(oc/32), 16, c, 32]: G w G^T of each kernel w, row-major, computed in double and rounded once; G has the
         rows [1, 0, 0], [1/2, 1/2, 1/2], [1/2, -1/2, 1/2] and [0, 0, 1].
     """
+    return _transform(packed, _four_of_three)
+
+
+def transform_conv_4x4(packed: torch.Tensor) -> torch.Tensor:
+    """The same for tiles of 16 outputs, which take 36 products instead of 144.
+
+    Args:
+        packed: [1, ceil(oc/32), 9, c, 32], of `pack_conv`.
+
+    Returns:
+        [1, ceil(oc/32), 36, c, 32]. With a = 11/16, b = 3/2 and d = a^2 - b^2, G has the rows [1, 0, 0] / (a b)^2,
+        [1, +-a, a^2] / (2 a^2 d), [1, +-b, b^2] / (-2 b^2 d) and [0, 0, 1].
+    """
+    return _transform(packed, _six_of_three)
+
+
+def _transform(packed: torch.Tensor, along: Callable[[torch.Tensor, int], torch.Tensor]) -> torch.Tensor:
     kernels: torch.Tensor = packed.double().unflatten(2, (3, 3))
-    transformed = _four_of_three(_four_of_three(kernels, 2), 3).flatten(2, 3)
-    return transformed.to(packed.dtype)
+    return along(along(kernels, 2), 3).flatten(2, 3).to(packed.dtype)
 
 
 def _four_of_three(kernels: torch.Tensor, dim: int) -> torch.Tensor:
@@ -143,20 +160,36 @@ def _four_of_three(kernels: torch.Tensor, dim: int) -> torch.Tensor:
     return torch.stack((first, (outer + middle) * 0.5, (outer - middle) * 0.5, last), dim)
 
 
+# As TilesOfFour of csrc/kernels/winograd_tiles.h.
+_A, _B = 11 / 16, 3 / 2
+_D = _A**2 - _B**2
+
+
+def _six_of_three(kernels: torch.Tensor, dim: int) -> torch.Tensor:
+    first, middle, last = kernels.unbind(dim)
+    rows = [first * (1 / (_A * _B) ** 2)]
+    for point, scale in ((_A, 1 / (2 * _A**2 * _D)), (_B, -1 / (2 * _B**2 * _D))):
+        even, odd = (first + last * point**2) * scale, middle * (point * scale)
+        rows += [even + odd, even - odd]
+    return torch.stack((*rows, last), dim)
+
+
 def _restore_conv(transformed: torch.Tensor) -> torch.Tensor:
-    """The inverse of `transform_conv`, as far as rounding lets it be."""
-    kernels: torch.Tensor = transformed.double().unflatten(2, (4, 4))
+    """The inverse of either, as far as rounding lets it be."""
+    side = math.isqrt(transformed.shape[2])
+    kernels: torch.Tensor = transformed.double().unflatten(2, (side, side))
     for dim in (2, 3):
-        first, plus, minus, last = kernels.unbind(dim)
-        kernels = torch.stack((first, plus - minus, last), dim)
+        first, plus, minus, *_, last = kernels.unbind(dim)
+        first, middle = (first, plus - minus) if side == 4 else (first * (_A * _B) ** 2, (plus - minus) * (_A * _D))
+        kernels = torch.stack((first, middle, last), dim)
     return kernels.flatten(2, 3).to(transformed.dtype)
 
 
 def unpack_conv(
     packed: torch.Tensor, out_channels: int, groups: int, kernel: list[int], transposed: bool
 ) -> torch.Tensor:
-    """The inverse of `pack_conv`, also behind `transform_conv`."""
-    if packed.dim() == 5 and kernel == [3, 3] and packed.shape[2] == 16:
+    """The inverse of `pack_conv`, also behind `transform_conv_2x2` and `transform_conv_4x4`."""
+    if packed.dim() == 5 and kernel == [3, 3] and packed.shape[2] in (16, 36):
         packed = _restore_conv(packed)
     if packed.dim() == 2:
         return packed.t().reshape(out_channels, 1, *kernel)

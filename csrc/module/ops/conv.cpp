@@ -42,12 +42,16 @@ struct Shape {
   PerDim stride, padding, dilation, output_padding;
   bool transposed;
   int64_t groups, out_channels;
-  bool winograd = false;
+  kernels::Winograd winograd = kernels::Winograd::none;
 };
 
-// A transformed weight has 16 elements for the 9 taps of its kernel.
-bool is_transformed(const Tensor* packed, const int64_t* kernel, int64_t rank) {
-  return packed->rank == 5 && rank == 2 && kernel[0] == 3 && kernel[1] == 3 && packed->sizes[2] == 16;
+// A transformed weight has 16 or 36 elements for the 9 taps of its kernel.
+kernels::Winograd transform_of(const Tensor* packed, const int64_t* kernel, int64_t rank) {
+  if (packed->rank != 5 || rank != 2 || kernel[0] != 3 || kernel[1] != 3) return kernels::Winograd::none;
+  for (const kernels::Winograd tiles : {kernels::Winograd::two, kernels::Winograd::four}) {
+    if (packed->sizes[2] == kernels::winograd_elements(tiles)) return tiles;
+  }
+  return kernels::Winograd::none;
 }
 
 // The numbers of each dim into a kernel's arguments, and the sizes of the result.
@@ -93,7 +97,7 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
   args.winograd = shape.winograd;
   int64_t sizes[AOTPACK_MAX_RANK];
   fit(x, shape, &args, sizes);
-  if (args.winograd && !kernels::takes_winograd(args)) {
+  if (args.winograd != kernels::Winograd::none && !kernels::takes_winograd(args)) {
     throw_invalid("packed_conv: the weight is transformed, which only a dense fp32 convolution of stride 1 can have");
   }
   args.planar = x->is_contiguous() && !is_channels_last(x) && kernels::takes_planar(args);
@@ -140,7 +144,7 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
                          args.dilation[1],
                          args.dilation[2],
                          args.transposed,
-                         args.winograd,
+                         static_cast<int64_t>(args.winograd),
                          args.planar,
                          static_cast<int64_t>(act),
                          residual != nullptr},
@@ -216,7 +220,7 @@ void aoti_torch_cpu_packed_conv(AotpackTensor x, AotpackTensor weight, AotpackTe
                     transposed != 0,
                     groups,
                     out_channels,
-                    is_transformed(weight, kernel, rank)};
+                    transform_of(weight, kernel, rank)};
   Trace trace("packed_conv");
   trace.in_place("weight", weight);
   *ret0 = convolve(x, weight->data, optional(bias), optional(residual), shape, static_cast<kernels::Act>(act), trace);

@@ -1,14 +1,15 @@
 """Transforms weights of 3 x 3 convolutions, where the saved time is worth the additional bytes.
 
-Winograd's F(2 x 2, 3 x 3) takes 16 products for four outputs instead of 36, of weights that are 16/9 as large
+Winograd's F(2 x 2, 3 x 3) takes 16 products for four outputs instead of 36, of weights that are 16/9 as large;
+F(4 x 4, 3 x 3) takes 36 for sixteen instead of 144, of weights that are 4 times as large
 (csrc/kernels/conv_winograd.cpp). How much time that saves, the cost model says, or measurements (aotpack/costs). The
-archive may grow by a tenth, so the layers are chosen that save most time for a byte: early ones, whose weights are
-small and whose images are large.
+archive may grow by a tenth, so steps from one algorithm to another are taken that save most time for a byte: early
+layers, whose weights are small and whose images are large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -21,28 +22,54 @@ from aotpack.export import ops
 from aotpack.export.ir import regions
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, dtype_of, shape_of
-from aotpack.export.ops.weight_packing import transform_conv
+from aotpack.export.ops.weight_packing import transform_conv_2x2, transform_conv_4x4
 from aotpack.export.symbolic_shapes.hints import size_hint
 
 _GROWTH = 0.1  # of the bytes of all constants, at most
-_LEAST_GAIN = 0.1  # of the convolution's time
+_LEAST_GAIN = 0.1  # of the convolution's time, for each step to larger weights
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A form of a packed weight.
+
+    Attributes:
+        elements: of each kernel.
+        transform: of the packed weight.
+        about: in words, what it saves.
+    """
+
+    elements: int
+    transform: Callable[[torch.Tensor], torch.Tensor] | None = None
+    about: str = ""
+
+
+_FORMS = {
+    "direct": _Form(9),
+    "winograd_2x2": _Form(16, transform_conv_2x2, "takes 16 products instead of 36"),
+    "winograd_4x4": _Form(36, transform_conv_4x4, "takes 36 products instead of 144"),
+}
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """The convolutions that share a packed weight, and what transforming it would bring.
+    """The convolutions that share a packed weight.
 
     Attributes:
         weight: a node of the packed weight.
         convolutions: all its readers.
         shapes: of these.
-        grown: bytes.
+        size: bytes of the weight.
     """
 
     weight: torch.fx.Node
     convolutions: tuple[torch.fx.Node, ...]
     shapes: tuple[ConvShape, ...]
-    grown: int
+    size: int
+
+    def grown(self, algorithm: str) -> int:
+        """Bytes by which the weight grows."""
+        return self.size // 9 * _FORMS[algorithm].elements - self.size
 
 
 def use_winograd(program: Program) -> Program:
@@ -56,21 +83,37 @@ def use_winograd(program: Program) -> Program:
     costs = current_costs()
     shapes = sorted({shape for choice in choices for shape in choice.shapes})
     times = dict(zip(shapes, costs.times(shapes, weights=weights), strict=True))
-    room = _GROWTH * weights
-    taken = set()
-    for choice in sorted(choices, key=lambda choice: -_saved(choice, times) / choice.grown):
-        faster = _times(choice, times).is_faster("winograd", "direct", least=_LEAST_GAIN)
-        if choice.grown <= room and faster:
-            room -= choice.grown
-            taken.add(choice.weight)
+    algorithms = _algorithms(choices, [_times(choice, times) for choice in choices], _GROWTH * weights)
     first = next(iter(rewriter.graph.nodes))
-    for choice in choices:
-        chosen = choice.weight in taken
+    for choice, algorithm in zip(choices, algorithms, strict=True):
         for shape in choice.shapes:
-            costs.chose(shape, "winograd" if chosen else "direct")
-        if chosen:
-            _transform(rewriter, choice, first, times)
+            costs.chose(shape, algorithm)
+        if algorithm != "direct":
+            _transform(rewriter, choice, algorithm, first, times)
     return rewriter.finish("use-winograd", f"transformed the weights of {rewriter.changed} convolutions")
+
+
+def _algorithms(choices: Sequence[_Choice], times: Sequence[Times], room: float) -> list[str]:
+    """Of each choice, where all together may grow by `room` bytes: one step after the other, of those that save enough
+    and for which there is room that which saves most time for a byte.
+    """
+    found = ["direct"] * len(choices)
+    while True:
+        best: tuple[float, int, str] | None = None
+        for index, (choice, each) in enumerate(zip(choices, times, strict=True)):
+            now = found[index]
+            for algorithm in _FORMS:
+                grown = choice.grown(algorithm) - choice.grown(now)
+                if not 0 < grown <= room or not each.is_faster(algorithm, now, least=_LEAST_GAIN):
+                    continue
+                saved = (each.seconds[now] - each.seconds[algorithm]) / grown
+                if best is None or saved > best[0]:
+                    best = saved, index, algorithm
+        if best is None:
+            return found
+        _, index, algorithm = best
+        room -= choices[index].grown(algorithm) - choices[index].grown(found[index])
+        found[index] = algorithm
 
 
 def _times(choice: _Choice, times: Mapping[ConvShape, Times]) -> Times:
@@ -78,26 +121,23 @@ def _times(choice: _Choice, times: Mapping[ConvShape, Times]) -> Times:
     return reduce(Times.plus, (times[shape] for shape in choice.shapes))
 
 
-def _saved(choice: _Choice, times: Mapping[ConvShape, Times]) -> float:
-    """Seconds."""
-    seconds = _times(choice, times).seconds
-    return seconds["direct"] - seconds["winograd"]
-
-
-def _transform(rewriter: Rewriter, choice: _Choice, before: torch.fx.Node, times: Mapping[ConvShape, Times]) -> None:
-    attribute = str(choice.weight.target)
+def _transform(
+    rewriter: Rewriter, choice: _Choice, algorithm: str, before: torch.fx.Node, times: Mapping[ConvShape, Times]
+) -> None:
+    attribute, form = str(choice.weight.target), _FORMS[algorithm]
+    assert form.transform is not None
     # Its own node may stand behind the first convolution that reads the weight.
     with rewriter.graph.inserting_before(before):
         packed = rewriter.graph.get_attr(attribute)
     packed.meta["val"] = choice.weight.meta["val"]
     name = attribute.strip("_").removeprefix("packed_")
-    transformed = rewriter.derive(f"winograd_{name}", "packed", transform_conv, [packed], before)
+    transformed = rewriter.derive(f"winograd_{name}", "packed", form.transform, [packed], before)
     for node, shape in zip(choice.convolutions, choice.shapes, strict=True):
         x, _, *others = node.args
         node.args = (x, transformed, *others)
-        about = times[shape].describe("winograd", "direct")
-        grown = f"{choice.grown / 1024:.0f} KB more of weights"
-        rewriter.report(node, f"takes 16 products instead of 36, with {grown}: {about}")
+        about = times[shape].describe(algorithm, "direct")
+        grown = f"{choice.grown(algorithm) / 1024:.0f} KB more of weights"
+        rewriter.report(node, f"{form.about}, with {grown}: {about}")
         rewriter.changed += 1
 
 
@@ -111,7 +151,7 @@ def _choice(rewriter: Rewriter, constants: list[torch.fx.Node]) -> _Choice | Non
     readers = tuple(node for constant in constants for node in constant.users)
     if packed is None or not readers or not all(_can(node) and node.args[1] in constants for node in readers):
         return None
-    return _Choice(weight, readers, tuple(_shape(node) for node in readers), _bytes(packed) * 7 // 9)
+    return _Choice(weight, readers, tuple(_shape(node) for node in readers), _bytes(packed))
 
 
 def _can(node: torch.fx.Node) -> bool:
