@@ -29,7 +29,7 @@ from aotpack.costs.shapes import BlockShape, ConvShape, Shape
 FITTED = Path(__file__).resolve().parent.parent / "aotpack" / "costs" / "fitted.py"
 WEIGHTS = (4 << 20, 96 << 20)
 _SHARE = 0.3  # of the samples: the quietest
-_SECONDS = 8.0
+_SECONDS = 16.0
 
 
 def shapes() -> list[Shape]:

@@ -27,6 +27,8 @@ _BAND_BYTES = 384 << 10
 _BAND_ROWS = 8
 _WEIGHT_BYTES = 512 << 10
 
+# Multiply-adds in the time of a number of a transform, as kTransformFlops of csrc/kernels/conv_winograd.cpp.
+_TRANSFORM = 6.0
 # Outputs along a side of the tiles.
 _SIDES = {"winograd_2x2": 2, "winograd_4x4": 4}
 
@@ -120,7 +122,8 @@ def _winograd(shape: ConvShape, processor: Processor, threads: int, weights: int
     tiles = shape.images * -(-shape.result[0] // side) * -(-shape.result[1] // side)
     outputs = _whole(shape.outputs, processor.lanes)
     products = float(elements) * tiles * shape.channels * outputs / processor.peak
-    workers = _workers(products, threads)
+    transforms = float(elements) * tiles * (shape.channels + outputs) / processor.peak
+    workers = _workers(products + _TRANSFORM * transforms, threads)
     vectors = processor.peak * workers
     panels = _panels(shape.outputs)
     calls = -(-tiles // _ROWS[processor.lanes]) * (panels // PANEL)

@@ -22,6 +22,7 @@ constexpr std::array<int64_t, 4> kTurnedBlockBytes = {112 << 10, 224 << 10, 896 
 constexpr int64_t kBlockTiles = 8 * kMaxRows;  // at most so many tiles in a block
 // At least about so many: all weights go by for each block, and with many channels they come from far.
 constexpr int64_t kLeastTiles = 24;
+constexpr double kTransformFlops = 12.0;  // in the time of a number of a transform, about
 
 // Sizes of what a block takes, in floats.
 struct Plan {
@@ -313,7 +314,9 @@ void run(const ConvArgs& g) {
   for (int64_t i = 0; i < g.c; ++i) b.zeros[i] = 0.0f;
   const int64_t panels = ceil_div(g.oc, kPanel);
   const double depth = static_cast<double>(kElements<Tiles> * g.c);
-  const double flops = 2.0 * depth * static_cast<double>(p.tiles) * static_cast<double>(panels * kPanel);
+  const double transforms = static_cast<double>(kElements<Tiles> * p.tiles * (g.c + panels * kPanel));
+  const double flops = 2.0 * depth * static_cast<double>(p.tiles) * static_cast<double>(panels * kPanel) +
+                       kTransformFlops * transforms;
   const int worth = worth_threads(flops / 200e3, g.num_threads);
   const int threads = turned_threads(g.knobs, kConvThreads, g.num_threads, worth);
   const double row_bytes = 4.0 * depth * kMaxRows, column_bytes = 4.0 * depth * kPanel;
