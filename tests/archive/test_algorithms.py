@@ -10,7 +10,7 @@ from aotpack.archive.algorithms import MeasuredAlgorithms, decode_algorithms, en
 from aotpack.errors import MalformedArchiveError
 
 ONE = MeasuredAlgorithms(
-    "conv", (1, 64), "x86-64-v4", "vendor-1-2-3", 2, {"direct": 200, "winograd": 100}, ("winograd",)
+    "conv", (1, 64), "x86-64-v4", "vendor-1-2-3", 2, {"direct": 200, "winograd_2x2": 100}, ("winograd_2x2",)
 )
 TWO = MeasuredAlgorithms("block", (6, 1), "x86-64-v3", "vendor-1-2-3", 1, {"fused": 30, "parts": 30}, ())
 

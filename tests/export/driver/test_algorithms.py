@@ -86,31 +86,41 @@ def build(tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> C
     return run
 
 
-def is_transformed(path: Path) -> bool:
+ALGORITHMS = {9: "direct", 16: "winograd_2x2", 36: "winograd_4x4"}
+
+
+def algorithm(path: Path) -> str:
+    """Of the convolution in the archive, by the elements of a kernel in its weight."""
     with ArchiveReader(path) as reader:
-        (taps,) = [c.shape[2] for c in reader.manifest.constants if c.role == "packed" and len(c.shape) == 5]
-    return taps == 16
+        (elements,) = [c.shape[2] for c in reader.manifest.constants if c.role == "packed" and len(c.shape) == 5]
+    return ALGORITHMS[elements]
 
 
 def test_what_is_measured_faster_is_chosen(build: Callable[..., tuple[Path, BuildReport]], probe: Probe) -> None:
     results = {}
-    for name, milliseconds in (("winograd", 0.5), ("direct", 1.5)):
-        probe.takes(direct=1.0, winograd=milliseconds)
-        # Threads as a way to another result in the cache.
-        path, report = build(name, tune_threads=[1] if name == "winograd" else [2])
-        assert is_transformed(path) == (name == "winograd")
+    # Threads as a way to another result in the cache.
+    for threads, (name, two, four) in enumerate(
+        [("winograd_2x2", 0.5, 0.48), ("winograd_4x4", 0.5, 0.3), ("direct", 1.5, 1.2), ("winograd_4x4", 1.5, 0.8)]
+    ):
+        probe.takes(direct=1.0, winograd_2x2=two, winograd_4x4=four)
+        path, report = build(f"{name}-{threads}", tune_threads=[threads + 1])
+        assert algorithm(path) == name
         (measured,) = report.algorithms.measured
         assert measured.chosen == (name,)
-        assert measured.nanoseconds == {"direct": 1_000_000, "winograd": round(milliseconds * 1e6)}
+        assert measured.nanoseconds == {
+            "direct": 1_000_000,
+            "winograd_2x2": round(two * 1e6),
+            "winograd_4x4": round(four * 1e6),
+        }
         with ArchiveReader(path) as reader:
             assert read_algorithms(reader) == (measured,)
         results[name] = aotpack.load(path)(X)
-    assert_close(results["winograd"], Net().eval().double()(X.double()), 5e-6)
-    assert_close(results["direct"], results["winograd"].double(), 5e-6)
+    for result in results.values():
+        assert_close(result, Net().eval().double()(X.double()), 5e-6)
 
 
 def test_a_report_says_what_was_measured(build: Callable[..., tuple[Path, BuildReport]], probe: Probe) -> None:
-    probe.takes(direct=1.0, winograd=0.5)
+    probe.takes(direct=1.0, winograd_2x2=0.5, winograd_4x4=9.0)
     _, report = build("one")
     passes = report.passes["forward"]["default"]
     (change,) = next(each.changes for each in passes if each.name == "use-winograd")
@@ -118,8 +128,8 @@ def test_a_report_says_what_was_measured(build: Callable[..., tuple[Path, BuildR
 
 
 def test_a_small_gain_is_not_worth_the_bytes(build: Callable[..., tuple[Path, BuildReport]], probe: Probe) -> None:
-    probe.takes(direct=1.0, winograd=0.93)
-    assert not is_transformed(build("one")[0])
+    probe.takes(direct=1.0, winograd_2x2=0.93, winograd_4x4=9.0)
+    assert algorithm(build("one")[0]) == "direct"
 
 
 @pytest.mark.parametrize(
@@ -134,13 +144,13 @@ def test_noise_is_no_measurement(
     build: Callable[..., tuple[Path, BuildReport]], probe: Probe, direct: list[float], *, transformed: bool
 ) -> None:
     probe.times = lambda algorithm, _: direct if algorithm == "direct" else [1.05e-3] * 8
-    assert is_transformed(build("one")[0]) == transformed
+    assert (algorithm(build("one")[0]) != "direct") == transformed
 
 
 def test_what_was_measured_is_kept(build: Callable[..., tuple[Path, BuildReport]], probe: Probe) -> None:
-    probe.takes(direct=1.0, winograd=1.5)
+    probe.takes(direct=1.0, winograd_2x2=1.5, winograd_4x4=9.0)
     first, _ = build("first")
-    probe.takes(direct=1.0, winograd=0.5)
+    probe.takes(direct=1.0, winograd_2x2=0.5, winograd_4x4=9.0)
     second, report = build("second")
     assert [threads for threads, _ in probe.calls] == [1]
     assert first.read_bytes() == second.read_bytes()
@@ -148,13 +158,13 @@ def test_what_was_measured_is_kept(build: Callable[..., tuple[Path, BuildReport]
     # With another number of threads it is another question; the answer is the mean of both.
     third, _ = build("third", tune_threads=[1, 2])
     assert [threads for threads, _ in probe.calls] == [1, 2]
-    assert is_transformed(third)
+    assert algorithm(third) != "direct"
 
 
 def test_without_measuring_builds_are_the_same_everywhere(
     build: Callable[..., tuple[Path, BuildReport]], probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    probe.takes(direct=1.0, winograd=9.0)
+    probe.takes(direct=1.0, winograd_2x2=9.0, winograd_4x4=9.0)
     first, report = build("first", tune_seconds=0.0)
     for name in ("another-1-2-3", ""):
         monkeypatch.setattr(algorithms, "host_processor", lambda name=name: name)
@@ -162,7 +172,7 @@ def test_without_measuring_builds_are_the_same_everywhere(
         assert first.read_bytes() == second.read_bytes()
     assert not probe.calls
     assert not report.algorithms.measured
-    assert is_transformed(first)
+    assert algorithm(first) != "direct"
     with ArchiveReader(first) as reader:
         assert ALGORITHMS_PATH not in [file.path for file in reader.manifest.files]
 
@@ -170,13 +180,13 @@ def test_without_measuring_builds_are_the_same_everywhere(
 def test_a_target_of_other_machines_is_predicted(
     build: Callable[..., tuple[Path, BuildReport]], probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    probe.takes(direct=1.0, winograd=9.0)
+    probe.takes(direct=1.0, winograd_2x2=9.0, winograd_4x4=9.0)
     without, _ = build("without", tune_seconds=0.0)
     monkeypatch.setattr(Target, "host", classmethod(lambda cls: cls("x86-64-v2")))
     path, report = build("path", check=False)
     assert not probe.calls
     assert not report.algorithms.measured
-    assert is_transformed(path) == is_transformed(without)
+    assert algorithm(path) == algorithm(without)
 
 
 @pytest.mark.parametrize("error", [OSError("no room"), ValueError("the probe ended with status 3: why")])
@@ -188,7 +198,7 @@ def test_a_probe_that_fails_leaves_the_model(
 
     monkeypatch.setattr(algorithms, "time_shapes", fail)
     path, report = build("one")
-    assert is_transformed(path)
+    assert algorithm(path) != "direct"
     assert report.algorithms.problem == str(error)
 
 
@@ -200,7 +210,7 @@ def test_a_build_does_not_wait_for_what_measures(
     path, report = build("one", tune_seconds=0.2)
     done.set()
     assert not probe.calls
-    assert is_transformed(path)
+    assert algorithm(path) != "direct"
     assert report.algorithms.problem == algorithms.LATE
     assert report.algorithms.seconds < 5
 
@@ -208,7 +218,7 @@ def test_a_build_does_not_wait_for_what_measures(
 def test_a_busy_machine_leaves_the_model(build: Callable[..., tuple[Path, BuildReport]], probe: Probe) -> None:
     probe.times = lambda algorithm, _: [1e-3, 2e-3, 3e-3, 4e-3] if algorithm == "direct" else [9e-3] * 4
     path, report = build("one", tune_threads=[2])
-    assert is_transformed(path)
+    assert algorithm(path) != "direct"
     assert report.algorithms.problem == algorithms.BUSY
     assert not report.algorithms.measured
 
@@ -222,7 +232,7 @@ def test_the_program_itself(tmp_path: Path, cache_dir: Path) -> None:
     (measured,) = report.algorithms.measured
     assert measured.numbers == ConvShape(1, 32, 32, (20, 20), (20, 20)).numbers
     assert all(1_000 < each < 100_000_000 for each in measured.nanoseconds.values())
-    assert measured.chosen == ("winograd" if is_transformed(path) else "direct",)
+    assert measured.chosen == (algorithm(path),)
     assert_close(aotpack.load(path)(X), Net().eval().double()(X.double()), 5e-6)
 
 
