@@ -254,7 +254,8 @@ void bench_conv(DType dtype, int64_t n, int64_t c, int64_t oc, int64_t size, int
                            (groups == c && oc == c ? " dw"
                             : groups > 1           ? " grouped"
                                                    : "") +
-                           (transposed ? " transposed" : "") + (winograd == Winograd::none  ? ""
+                           (transposed ? " transposed" : "") +
+                           (winograd == Winograd::none  ? ""
                             : winograd == Winograd::two ? " winograd 2x2"
                                                         : " winograd 4x4");
   if (name.find(filter) == std::string::npos) return;

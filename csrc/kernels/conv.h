@@ -11,7 +11,9 @@ namespace aotpack::kernels {
 
 // Winograd's algorithm computes tiles of 2 x 2 or of 4 x 4 outputs.
 enum class Winograd : uint8_t { none = 0, two = 1, four = 2 };
-inline constexpr int64_t winograd_elements(Winograd w) { return w == Winograd::two ? 16 : w == Winograd::four ? 36 : 0; }
+inline constexpr int64_t winograd_elements(Winograd w) {
+  return w == Winograd::two ? 16 : w == Winograd::four ? 36 : 0;
+}
 
 // x is [n, in.., c] and y [n, out.., oc], dense but for x_pixel; the three spatial dims are depth, height, width, and
 // those that are missing have in = out = kernel = stride = dilation = 1 and padding 0. With cg = c / groups, og = oc /
@@ -33,7 +35,7 @@ struct ConvArgs {
   int64_t in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
   bool transposed;
   Winograd winograd;  // how w_packed is transformed
-  bool planar;    // x is [n, c, in..] instead, which takes_planar
+  bool planar;        // x is [n, c, in..] instead, which takes_planar
   const void* x;
   const void* w_packed;
   const void* bias;      // [oc] or null

@@ -315,8 +315,8 @@ void run(const ConvArgs& g) {
   const int64_t panels = ceil_div(g.oc, kPanel);
   const double depth = static_cast<double>(kElements<Tiles> * g.c);
   const double transforms = static_cast<double>(kElements<Tiles> * p.tiles * (g.c + panels * kPanel));
-  const double flops = 2.0 * depth * static_cast<double>(p.tiles) * static_cast<double>(panels * kPanel) +
-                       kTransformFlops * transforms;
+  const double flops =
+      2.0 * depth * static_cast<double>(p.tiles) * static_cast<double>(panels * kPanel) + kTransformFlops * transforms;
   const int worth = worth_threads(flops / 200e3, g.num_threads);
   const int threads = turned_threads(g.knobs, kConvThreads, g.num_threads, worth);
   const double row_bytes = 4.0 * depth * kMaxRows, column_bytes = 4.0 * depth * kPanel;
@@ -345,8 +345,6 @@ size_t conv_winograd_scratch_bytes(const ConvArgs& g) {
   return g.winograd == Winograd::four ? scratch_bytes<TilesOfFour>(g) : scratch_bytes<TilesOfTwo>(g);
 }
 
-void conv_winograd(const ConvArgs& g) {
-  g.winograd == Winograd::four ? run<TilesOfFour>(g) : run<TilesOfTwo>(g);
-}
+void conv_winograd(const ConvArgs& g) { g.winograd == Winograd::four ? run<TilesOfFour>(g) : run<TilesOfTwo>(g); }
 
 }  // namespace aotpack::kernels

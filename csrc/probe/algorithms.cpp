@@ -6,7 +6,8 @@
 //   block dtype n c channels oc in_high in_wide out_high out_wide kernel_high kernel_wide stride_high stride_wide
 //         top left dilation_high dilation_wide expands projects
 // Output: a line `site algorithm nanoseconds` for each call, in order. Of a conv, algorithm 0 is direct, 1 is
-// Winograd's with tiles of 2 x 2 outputs and 2 with tiles of 4 x 4; of a block, 0 is one convolution after the other and 1 is one call.
+// Winograd's with tiles of 2 x 2 outputs and 2 with tiles of 4 x 4; of a block, 0 is one convolution after the other
+// and 1 is one call.
 //
 // Sites take turns as the layers of a network do: each reads what the last one wrote, and its weights are elsewhere in
 // memory than those of the call before. The weights of all are `bytes` together, as those of the model: what a cache

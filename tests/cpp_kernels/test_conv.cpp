@@ -168,13 +168,15 @@ void check(const Shape& s, DType dtype, Act act = Act::none, bool bias = true, b
   const auto out = output_of(s);
   if (out[0] < 0 || out[1] < 0 || out[2] < 0) return;
   const int64_t taps = s.kernel[0] * s.kernel[1] * s.kernel[2], outputs = s.n * out[0] * out[1] * out[2] * s.oc;
-  const std::string what = "n " + std::to_string(s.n) + " c " + std::to_string(s.c) + " oc " + std::to_string(s.oc) +
-                           " groups " + std::to_string(s.groups) + " in " + std::to_string(s.in[0]) + "," +
-                           std::to_string(s.in[1]) + "," + std::to_string(s.in[2]) + " kernel " +
-                           std::to_string(s.kernel[0]) + "," + std::to_string(s.kernel[1]) + "," +
-                           std::to_string(s.kernel[2]) + " stride " + std::to_string(s.stride[2]) + " padding " +
-                           std::to_string(s.padding[2]) + " dilation " + std::to_string(s.dilation[2]) +
-                           (s.transposed ? " transposed" : "") + (s.winograd == Winograd::none ? "" : " winograd" + std::to_string(winograd_elements(s.winograd))) + dtype_name(dtype);
+  const std::string what =
+      "n " + std::to_string(s.n) + " c " + std::to_string(s.c) + " oc " + std::to_string(s.oc) + " groups " +
+      std::to_string(s.groups) + " in " + std::to_string(s.in[0]) + "," + std::to_string(s.in[1]) + "," +
+      std::to_string(s.in[2]) + " kernel " + std::to_string(s.kernel[0]) + "," + std::to_string(s.kernel[1]) + "," +
+      std::to_string(s.kernel[2]) + " stride " + std::to_string(s.stride[2]) + " padding " +
+      std::to_string(s.padding[2]) + " dilation " + std::to_string(s.dilation[2]) +
+      (s.transposed ? " transposed" : "") +
+      (s.winograd == Winograd::none ? "" : " winograd" + std::to_string(winograd_elements(s.winograd))) +
+      dtype_name(dtype);
   CAPTURE(what);
   CAPTURE(knobs.bits);
   const Buffer x = Buffer::random(dtype, s.n * s.in[0] * s.in[1] * s.in[2] * s.c, offset);
@@ -444,9 +446,12 @@ TEST_CASE("conv: Winograd keeps the digits, and gives the same ones with any num
 }
 
 TEST_CASE("conv: every position of every knob") {
-  const Shape shapes[] = {conv2d(40, 170, 1, 9, 11, 3, 1, 1),        conv2d(3, 70, 1, 13, 19, 7, 2, 3),
-                          conv2d(300, 70, 1, 5, 7, 1, 1, 0),         conv2d(24, 80, 2, 9, 7, 3, 2, 1),
-                          conv2d(16, 40, 1, 5, 7, 4, 2, 1, 1, true), winograd(Winograd::two, 2, 40, 70, 19, 15, 1, 1),
+  const Shape shapes[] = {conv2d(40, 170, 1, 9, 11, 3, 1, 1),
+                          conv2d(3, 70, 1, 13, 19, 7, 2, 3),
+                          conv2d(300, 70, 1, 5, 7, 1, 1, 0),
+                          conv2d(24, 80, 2, 9, 7, 3, 2, 1),
+                          conv2d(16, 40, 1, 5, 7, 4, 2, 1, 1, true),
+                          winograd(Winograd::two, 2, 40, 70, 19, 15, 1, 1),
                           winograd(Winograd::four, 2, 40, 70, 19, 15, 1, 1)};
   for (const Shape& s : shapes) {
     for (const DType dtype : {DType::f32, DType::bf16}) {

@@ -15,7 +15,6 @@ from aotpack.export.ops.weight_packing import pack_conv, transform_conv_2x2, tra
 from tests.module_ops.cases import arrange
 from tests.module_ops.harness import Driver, OperatorError
 
-
 TRANSFORMS = pytest.mark.parametrize("transform", [transform_conv_2x2, transform_conv_4x4])
 
 
