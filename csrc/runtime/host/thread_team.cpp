@@ -1,6 +1,7 @@
 #include "host/thread_team.h"
 
 #include <strings.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include <algorithm>
@@ -18,14 +19,15 @@ namespace {
 constexpr uint64_t kMicrosecond = 1000;
 constexpr uint64_t kMillisecond = 1000 * kMicrosecond;
 
-// How long a worker waits for the next region before it sleeps: enough for what runs in between on one thread, since
-// to wake it takes tens of microseconds. Time in which it waits counts as its share of the processor, so that a
-// neighbour there gets the processor when the worker has something to do: beside one, it sleeps soon.
-constexpr uint64_t kSpin = 200 * kMicrosecond;
+// How long a worker waits for the next region before it sleeps: enough for what runs in between on one thread, and for
+// a thread that a hypervisor has stopped, since to wake all of them takes hundreds of microseconds. Time in which it
+// waits counts as its share of the processor, so that a neighbour there gets the processor when the worker has
+// something to do: beside one, it sleeps soon.
+constexpr uint64_t kSpin = 400 * kMicrosecond;
 constexpr uint64_t kShortSpin = 30 * kMicrosecond;
 constexpr uint64_t kLongSpin = 100 * kMillisecond;
-// A worker that keeps the others waiting for longer than that, and for longer than they worked, has been stopped by the
-// system: a slice of another process's time is some milliseconds.
+// A worker that keeps the others waiting for longer than that, and for longer than they worked, has been stopped: by
+// the system, for a slice of another process's time, or by a hypervisor.
 constexpr uint64_t kStopped = 200 * kMicrosecond;
 // For how long it gets no parts then. The time doubles while it is stopped again soon.
 constexpr uint64_t kFirstHold = 5 * kMillisecond;
@@ -53,6 +55,25 @@ uint64_t ticks() noexcept {
 #else
   return now_ns();
 #endif
+}
+
+// A little less than kStopped.
+uint64_t long_ticks() noexcept {
+#if defined(__x86_64__)
+  return 200'000;  // of at most 5 GHz: what is asked then takes less than a microsecond
+#elif defined(__aarch64__)
+  uint64_t per_second;
+  __asm__("mrs %0, cntfrq_el0" : "=r"(per_second));
+  return per_second / 10'000;
+#else
+  return kStopped / 2;
+#endif
+}
+
+// How often the system took the processor from the calling thread. It does not know what a hypervisor does.
+long context_switches() noexcept {
+  rusage usage;
+  return ::getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw + usage.ru_nivcsw : 0;
 }
 
 uint64_t spin_of_environment() noexcept {
@@ -89,7 +110,9 @@ struct alignas(64) ThreadTeam::Worker {
   pthread_t thread;
   std::atomic<uint32_t> sleeps{0};
   std::atomic<bool> is_benched{false};
-  uint64_t until = 0;  // when it gets parts again
+  uint64_t until = 0;                    // when it gets parts again
+  long switches = 0;                     // its context switches, as of its last long part or sleep
+  std::atomic<bool> was_switched{true};  // in its last long part
 };
 
 ThreadTeam::ThreadTeam(CpuSet cpus)
@@ -166,12 +189,20 @@ void ThreadTeam::serve(Worker* self) noexcept {
     seen = wait_for_region(self, seen);
     if (is_stopping_.load(std::memory_order_relaxed)) return;
     if (own >= static_cast<int32_t>(seen & kPartsMask)) continue;
+    const uint64_t began = ticks();
     const uint32_t count = work(seen, own);
     if (count == 0) continue;
+    if (ticks() - began > long_ticks()) look_for_switches(self);
     last_.store(self->index, std::memory_order_relaxed);
     done_.fetch_add(count);
     if (caller_sleeps_.load() != 0) futex_wake(&done_, 1);
   }
+}
+
+void ThreadTeam::look_for_switches(Worker* self) noexcept {
+  const long now = context_switches();
+  self->was_switched.store(now != self->switches, std::memory_order_relaxed);
+  self->switches = now;
 }
 
 // The word of a region that is not `seen`, or any when the team ends. Workers that are benched sleep through all.
@@ -184,12 +215,12 @@ uint64_t ThreadTeam::wait_for_region(Worker* self, uint64_t seen) const noexcept
   if (spin_until(self->is_benched.load() ? 0 : spin_ns_.load(std::memory_order_relaxed), is_over)) return region;
   for (;;) {
     self->sleeps.store(1);
-    if (is_over()) {
-      self->sleeps.store(0);
-      return region;
-    }
+    if (is_over()) break;
     futex_wait(&self->sleeps, 1);
   }
+  self->sleeps.store(0);
+  self->switches = context_switches();
+  return region;
 }
 
 bool ThreadTeam::claim(int32_t part, uint64_t region) noexcept {
@@ -276,11 +307,13 @@ void ThreadTeam::wait_for_parts(uint32_t count, uint64_t own_ticks) noexcept {
 }
 
 void ThreadTeam::bench_last() noexcept {
+  Worker& worker = *workers_[last_.load(std::memory_order_relaxed)];
+  // One that only a hypervisor stopped has no neighbour that gains by its absence, and is as good as the others.
+  if (!worker.was_switched.load(std::memory_order_relaxed)) return;
   const uint64_t now = now_ns();
   // Soon again: as long as it was kept from work before.
   const bool is_soon = now < last_release_ + std::max(hold_ns_, kFirstHold);
   hold_ns_ = is_soon && hold_ns_ != 0 ? std::min(2 * hold_ns_, kLastHold) : kFirstHold;
-  Worker& worker = *workers_[last_.load(std::memory_order_relaxed)];
   worker.until = now + hold_ns_;
   last_release_ = std::max(last_release_, worker.until);
   if (!worker.is_benched.exchange(true)) ++benched_;

@@ -17,12 +17,13 @@ namespace aotpack::runtime {
 //
 // Each thread has a part of its own, so that it reads from its cache what it wrote there in the region before. A thread
 // that is done with its part takes the next one that has not begun. So a region does not wait for a worker whose
-// processor is busy with something else: the thread that calls computes that part itself. A worker that is interrupted
-// in the middle of a part, so that the others wait for longer than they worked, gets no parts for a while.
+// processor is busy with something else: the thread that calls computes that part itself. A worker whose processor the
+// system gives to another thread in the middle of a part, so that the others wait for longer than they worked, gets no
+// parts for a while.
 //
-// Idle workers wait for the next region in a loop, then they sleep: after 200 microseconds, or after 30 for a while
-// once a worker has been interrupted. OMP_WAIT_POLICY decides as it does for OpenMP: `passive` for no loop, `active`
-// for a long one.
+// Idle workers wait for the next region in a loop, then they sleep: after 400 microseconds, or after 30 for
+// a while once a worker has been interrupted so. OMP_WAIT_POLICY decides as it does for OpenMP: `passive` for no loop,
+// `active` for a long one.
 class ThreadTeam {
  public:
   // Workers are bound to `cpus`; by default they have those of the thread that creates them.
@@ -51,6 +52,7 @@ class ThreadTeam {
 
   static void* serve(void* worker) noexcept;
   void serve(Worker* self) noexcept;
+  static void look_for_switches(Worker* self) noexcept;
   uint64_t wait_for_region(Worker* self, uint64_t seen) const noexcept;
   // Until there are so many workers, or the system has no more threads.
   void add_workers(size_t count) noexcept;
