@@ -25,7 +25,8 @@ from aotpack.export.backends.precompiled import Precompiled, compiled_by, includ
 class Unit:
     """One compiler call: a source text or file, its flags, what it includes at its top, what to do when it fails.
 
-    `made` is its object where it has been compiled already.
+    `otherwise` are flags to add where the compiler fails without them. `made` is its object where it has been compiled
+    already.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Unit:
     path: Path | None = None
     header: Precompiled | None = None
     hint: str | None = None
+    otherwise: tuple[str, ...] = ()
     made: Made | None = None
 
     @property
@@ -109,7 +111,12 @@ def _compile_with_header(
         except CompileError:
             # Perhaps the compiler cannot use the file here. If not that, then this says what it is.
             pass
-    compile_unit(compiler, unit, output)
+    try:
+        compile_unit(compiler, unit, output)
+    except CompileError:
+        if not unit.otherwise:
+            raise
+        compile_unit(compiler, replace(unit, flags=(*unit.flags, *unit.otherwise)), output)
 
 
 def compile_unit(compiler: Compiler, unit: Unit, output: Path) -> None:

@@ -110,7 +110,9 @@ def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
                 kernel_flags,
                 digest_of([*common, *portable(kernel_flags), text]),
                 text=text,
-                header=kernel_header,
+                header=kernel_header if text.startswith(kernel_source.PREFIX) else None,
+                # Of a compiler that cannot read our headers.
+                otherwise=() if text.startswith(kernel_source.PREFIX) else ("-DAOTPACK_TORCH_VECTORS",),
             )
             for i, text in sorted(enumerate(lowered.units), key=lambda item: -len(item[1]))
         ),

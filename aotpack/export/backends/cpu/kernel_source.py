@@ -12,8 +12,9 @@ import re
 from collections.abc import Sequence
 
 from aotpack.export.backends.cpp_text import blank_literals, closing_brace
+from aotpack.export.backends.cpu import kernel_words
 
-# What every kernel source begins with.
+# What the source of kernels begins with that need all of torch's vectors.
 PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
 _FUNCTION = re.compile(r'^(?:extern "C"|static|inline|template|void|[a-z])[^;{}]*\b(\w+)\([^;{}]*\)\s*\{', re.MULTILINE)
 _CHECK = re.compile(r"\bAOTI_TORCH_CHECK\(|\bTORCH_CHECK\(")
@@ -110,21 +111,26 @@ def _innermost_block(blanked: str, opening: int, closing: int, check: int) -> tu
     return opening, closing
 
 
-def translation_units(kernels: Sequence[str], limit: int) -> list[str]:
-    """Sources of about `limit` characters each, all kernels guarded. Each can be compiled on its own."""
-    units: list[str] = []
-    current: list[str] = []
+def translation_units(kernels: Sequence[str], limit: int, *, own_headers: bool = False) -> list[str]:
+    """Sources of about `limit` characters each, all kernels guarded. Each can be compiled on its own.
+
+    `own_headers`: kernels that need no more are in sources that include aotpack's headers in the place of torch's.
+    """
+    by_header: dict[str, list[str]] = {}
+    for kernel in kernels:
+        text = without_last_barriers(guard(kernel.strip().removeprefix(PREFIX).strip()))
+        header = kernel_words.own_header(text) if own_headers else None
+        by_header.setdefault(header or PREFIX, []).append(kernel_words.with_own_names(text) if header else text)
+    return [unit for header, pieces in by_header.items() for unit in _units(header, pieces, limit)]
+
+
+def _units(header: str, pieces: Sequence[str], limit: int) -> list[str]:
+    units: list[list[str]] = []
     size = 0
-    for piece in (kernel.strip().removeprefix(PREFIX).strip() for kernel in kernels):
-        if current and size + len(piece) > limit:
-            units.append(_unit(current))
-            current, size = [], 0
-        current.append(without_last_barriers(guard(piece)))
+    for piece in pieces:
+        if not units or size + len(piece) > limit:
+            units.append([header])
+            size = 0
+        units[-1].append(piece)
         size += len(piece)
-    if current:
-        units.append(_unit(current))
-    return units
-
-
-def _unit(pieces: list[str]) -> str:
-    return "\n\n".join([PREFIX, *pieces]) + "\n"
+    return ["\n\n".join(unit) + "\n" for unit in units]

@@ -28,9 +28,12 @@ from aotpack.export.symbolic_shapes import shape_env
 from aotpack.export.torch_compat.graphs import module_over
 from aotpack.export.torch_compat.inductor.codegen import GeneratedCode, generate
 from aotpack.export.torch_compat.operators import OpOverload
+from aotpack.targets import BY_NAME
 
 # Characters of kernel source that one compiler process gets; about two seconds of work, as long as it reads headers.
 _UNIT_SIZE = 120_000
+# What csrc/module/generated is written for.
+_OWN_HEADERS = ("AVX2", "AVX512")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +96,8 @@ def lower(program: Program, target: str, *, weights_known: bool = True, hooks: b
     )
     _refuse_unsupported(code, wrapper.shims - {each.shim_name for each in called})
     functions = score_source(program.graph_module)
-    units = tuple(kernel_source.translation_units(code.kernels, _UNIT_SIZE))
+    own_headers = BY_NAME[target].torch_capability in _OWN_HEADERS
+    units = tuple(kernel_source.translation_units(code.kernels, _UNIT_SIZE, own_headers=own_headers))
     return Lowered(
         target=target,
         sources=(wrapper.text, *units, *([functions] if functions else [])),
