@@ -22,16 +22,15 @@ inline const char* check_message(const char*, const char* message, const Rest&..
 
 }  // namespace aotpack::generated
 
-#define AOTI_TORCH_CHECK(condition, ...)                                                                  \
-  if (!(condition)) {                                                                                     \
-    throw aotpack::generated::Fault{                                                                      \
-        aotpack::generated::check_message(#condition __VA_OPT__(, ) __VA_ARGS__)};                        \
+#define AOTI_TORCH_CHECK(condition, ...)                                                                       \
+  if (!(condition)) {                                                                                          \
+    throw aotpack::generated::Fault{aotpack::generated::check_message(#condition __VA_OPT__(, ) __VA_ARGS__)}; \
   }
 #define AOTPACK_FAULT_DECLARE const char* aotpack_fault = nullptr;
 #define AOTPACK_GUARD_BEGIN try {
-#define AOTPACK_GUARD_END                                             \
-  }                                                                   \
-  catch (const aotpack::generated::Fault& fault) {                    \
+#define AOTPACK_GUARD_END                                              \
+  }                                                                    \
+  catch (const aotpack::generated::Fault& fault) {                     \
     __atomic_store_n(&aotpack_fault, fault.message, __ATOMIC_RELAXED); \
   }
 #define AOTPACK_FAULT_RAISE \

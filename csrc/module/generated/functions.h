@@ -12,10 +12,10 @@ namespace at::vec {
 
 namespace functions = aotpack::vecmath;
 
-#define AOTPACK_FUNCTION(name)                                                                       \
-  template <>                                                                                        \
-  inline Vectorized<float> Vectorized<float>::name() const {                                         \
-    return functions::name(functions::Pack<float, own::Lanes<float>::kCount>{values}).v;             \
+#define AOTPACK_FUNCTION(name)                                                           \
+  template <>                                                                            \
+  inline Vectorized<float> Vectorized<float>::name() const {                             \
+    return functions::name(functions::Pack<float, own::Lanes<float>::kCount>{values}).v; \
   }
 AOTPACK_FUNCTION(exp)
 AOTPACK_FUNCTION(expm1)

@@ -98,30 +98,30 @@ inline auto bits_of(Mask<int64_t> mask) {
   typedef long long Words __attribute__((vector_size(kBytes)));
   return __builtin_ia32_cvtq2mask512((Words)mask);
 }
-#define AOTPACK_PARTS(type, word, suffix)                                                                    \
-  inline Vector<type> load(const type* from, Mask<type> mask) {                                              \
-    typedef word Words __attribute__((vector_size(kBytes)));                                                 \
-    return (Vector<type>)__builtin_ia32_load##suffix##512_mask((const word*)from, Words{}, bits_of(mask));   \
-  }                                                                                                          \
-  inline void store(type* to, Mask<type> mask, Vector<type> x) {                                             \
-    typedef word Words __attribute__((vector_size(kBytes)));                                                 \
-    __builtin_ia32_store##suffix##512_mask((word*)to, (Words)x, bits_of(mask));                              \
+#define AOTPACK_PARTS(type, word, suffix)                                                                  \
+  inline Vector<type> load(const type* from, Mask<type> mask) {                                            \
+    typedef word Words __attribute__((vector_size(kBytes)));                                               \
+    return (Vector<type>)__builtin_ia32_load##suffix##512_mask((const word*)from, Words{}, bits_of(mask)); \
+  }                                                                                                        \
+  inline void store(type* to, Mask<type> mask, Vector<type> x) {                                           \
+    typedef word Words __attribute__((vector_size(kBytes)));                                               \
+    __builtin_ia32_store##suffix##512_mask((word*)to, (Words)x, bits_of(mask));                            \
   }
 AOTPACK_PARTS(float, float, ups)
 AOTPACK_PARTS(double, double, upd)
 AOTPACK_PARTS(int32_t, int, dqusi)
 AOTPACK_PARTS(int64_t, long long, dqudi)
 #else
-#define AOTPACK_PARTS(type, word, integer, suffix)                                                           \
-  inline Vector<type> load(const type* from, Mask<type> mask) {                                              \
-    typedef word Words __attribute__((vector_size(kBytes)));                                                 \
-    typedef integer Integers __attribute__((vector_size(kBytes)));                                           \
-    return (Vector<type>)__builtin_ia32_maskload##suffix##256((const Words*)from, (Integers)mask);           \
-  }                                                                                                          \
-  inline void store(type* to, Mask<type> mask, Vector<type> x) {                                             \
-    typedef word Words __attribute__((vector_size(kBytes)));                                                 \
-    typedef integer Integers __attribute__((vector_size(kBytes)));                                           \
-    __builtin_ia32_maskstore##suffix##256((Words*)to, (Integers)mask, (Words)x);                             \
+#define AOTPACK_PARTS(type, word, integer, suffix)                                                 \
+  inline Vector<type> load(const type* from, Mask<type> mask) {                                    \
+    typedef word Words __attribute__((vector_size(kBytes)));                                       \
+    typedef integer Integers __attribute__((vector_size(kBytes)));                                 \
+    return (Vector<type>)__builtin_ia32_maskload##suffix##256((const Words*)from, (Integers)mask); \
+  }                                                                                                \
+  inline void store(type* to, Mask<type> mask, Vector<type> x) {                                   \
+    typedef word Words __attribute__((vector_size(kBytes)));                                       \
+    typedef integer Integers __attribute__((vector_size(kBytes)));                                 \
+    __builtin_ia32_maskstore##suffix##256((Words*)to, (Integers)mask, (Words)x);                   \
   }
 AOTPACK_PARTS(float, float, int, ps)
 AOTPACK_PARTS(double, double, long long, pd)

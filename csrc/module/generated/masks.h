@@ -70,8 +70,8 @@ struct VecMask {
     } else {
       using Half = typename own::Lanes<typename own::Signed<U>::type, own::kBytes / 2>::Vector;
       for (int i = 0; i < M; ++i) {
-        to.parts[i] = own::joined(
-            __builtin_convertvector(parts[2 * i], Half), __builtin_convertvector(parts[2 * i + 1], Half));
+        to.parts[i] =
+            own::joined(__builtin_convertvector(parts[2 * i], Half), __builtin_convertvector(parts[2 * i + 1], Half));
       }
     }
     return to;
@@ -92,8 +92,7 @@ struct VecMask {
   auto to() const {
     const VecMask<U, M> mask = cast<U, M>();
     VectorizedN<U, M> x;
-    for (int i = 0; i < M; ++i)
-      x[i] = mask.parts[i] ? Vectorized<U>(U(1)).values : Vectorized<U>(U(0)).values;
+    for (int i = 0; i < M; ++i) x[i] = mask.parts[i] ? Vectorized<U>(U(1)).values : Vectorized<U>(U(0)).values;
     if constexpr (M == 1)
       return x[0];
     else
@@ -144,13 +143,13 @@ struct VecMask {
   }
 };
 
-#define AOTPACK_OPERATOR(sign)                                                             \
-  template <typename T, int N, typename U, int M>                                          \
-  inline VecMask<T, N> operator sign(const VecMask<T, N>& a, const VecMask<U, M>& b) {     \
-    const VecMask<T, N> second = b.template cast<T, N>();                                  \
-    VecMask<T, N> mask;                                                                    \
-    for (int i = 0; i < N; ++i) mask.parts[i] = a.parts[i] sign second.parts[i];           \
-    return mask;                                                                           \
+#define AOTPACK_OPERATOR(sign)                                                         \
+  template <typename T, int N, typename U, int M>                                      \
+  inline VecMask<T, N> operator sign(const VecMask<T, N>& a, const VecMask<U, M>& b) { \
+    const VecMask<T, N> second = b.template cast<T, N>();                              \
+    VecMask<T, N> mask;                                                                \
+    for (int i = 0; i < N; ++i) mask.parts[i] = a.parts[i] sign second.parts[i];       \
+    return mask;                                                                       \
   }
 AOTPACK_OPERATOR(&)
 AOTPACK_OPERATOR(|)
@@ -166,16 +165,16 @@ inline VecMask<T, N> operator~(const VecMask<T, N>& a) {
 }  // namespace at::vec
 
 // a with the first elements of b.
-#define AOTPACK_REDUCE(name, result, of_masks)                                                            \
-  template <typename T>                                                                                   \
-  inline T name(const T& a, const T& b, int64_t count) {                                                  \
-    return T::set(a, result, count);                                                                      \
-  }                                                                                                       \
-  inline at::vec::VecMask<float, 1> name(                                                                 \
-      const at::vec::VecMask<float, 1>& a, const at::vec::VecMask<float, 1>& b, int64_t count) {          \
-    return at::vec::VecMask<float, 1>::set(a, of_masks, count);                                           \
+#define AOTPACK_REDUCE(name, result, of_masks)                                                                     \
+  template <typename T>                                                                                            \
+  inline T name(const T& a, const T& b, int64_t count) {                                                           \
+    return T::set(a, result, count);                                                                               \
+  }                                                                                                                \
+  inline at::vec::VecMask<float, 1> name(const at::vec::VecMask<float, 1>& a, const at::vec::VecMask<float, 1>& b, \
+                                         int64_t count) {                                                          \
+    return at::vec::VecMask<float, 1>::set(a, of_masks, count);                                                    \
   }
 AOTPACK_REDUCE(sum_masked_reduce, a + b, a | b)
 AOTPACK_REDUCE(max_masked_reduce, at::vec::maximum(a, b), a | b)
-AOTPACK_REDUCE(min_masked_reduce, at::vec::minimum(a, b), a & b)
+AOTPACK_REDUCE(min_masked_reduce, at::vec::minimum(a, b), a& b)
 #undef AOTPACK_REDUCE

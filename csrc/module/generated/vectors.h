@@ -86,10 +86,10 @@ struct Vectorized {
   }
 };
 
-#define AOTPACK_OPERATOR(sign, result)                                       \
-  template <typename T>                                                      \
-  inline Vectorized<T> operator sign(Vectorized<T> a, Vectorized<T> b) {     \
-    return result;                                                           \
+#define AOTPACK_OPERATOR(sign, result)                                   \
+  template <typename T>                                                  \
+  inline Vectorized<T> operator sign(Vectorized<T> a, Vectorized<T> b) { \
+    return result;                                                       \
   }
 AOTPACK_OPERATOR(+, a.values + b.values)
 AOTPACK_OPERATOR(-, a.values - b.values)
@@ -172,11 +172,11 @@ struct VectorizedN {
     return x;
   }
 
-#define AOTPACK_EACH(name)                                        \
-  VectorizedN name() const {                                      \
-    VectorizedN x;                                                \
-    for (int i = 0; i < N; ++i) x.parts[i] = parts[i].name();     \
-    return x;                                                     \
+#define AOTPACK_EACH(name)                                    \
+  VectorizedN name() const {                                  \
+    VectorizedN x;                                            \
+    for (int i = 0; i < N; ++i) x.parts[i] = parts[i].name(); \
+    return x;                                                 \
   }
   AOTPACK_EACH(isnan)
   AOTPACK_EACH(neg)
@@ -192,19 +192,19 @@ struct VectorizedN {
   }
 };
 
-#define AOTPACK_EACH(name)                                                                        \
-  template <typename T, int N>                                                                    \
-  inline VectorizedN<T, N> name(const VectorizedN<T, N>& a, const VectorizedN<T, N>& b) {         \
-    VectorizedN<T, N> x;                                                                          \
-    for (int i = 0; i < N; ++i) x.parts[i] = name(a.parts[i], b.parts[i]);                        \
-    return x;                                                                                     \
+#define AOTPACK_EACH(name)                                                                \
+  template <typename T, int N>                                                            \
+  inline VectorizedN<T, N> name(const VectorizedN<T, N>& a, const VectorizedN<T, N>& b) { \
+    VectorizedN<T, N> x;                                                                  \
+    for (int i = 0; i < N; ++i) x.parts[i] = name(a.parts[i], b.parts[i]);                \
+    return x;                                                                             \
   }
-#define AOTPACK_EACH_SIGN(sign)                                                                   \
-  template <typename T, int N>                                                                    \
+#define AOTPACK_EACH_SIGN(sign)                                                                    \
+  template <typename T, int N>                                                                     \
   inline VectorizedN<T, N> operator sign(const VectorizedN<T, N>& a, const VectorizedN<T, N>& b) { \
-    VectorizedN<T, N> x;                                                                          \
-    for (int i = 0; i < N; ++i) x.parts[i] = a.parts[i] sign b.parts[i];                          \
-    return x;                                                                                     \
+    VectorizedN<T, N> x;                                                                           \
+    for (int i = 0; i < N; ++i) x.parts[i] = a.parts[i] sign b.parts[i];                           \
+    return x;                                                                                      \
   }
 AOTPACK_EACH_SIGN(+)
 AOTPACK_EACH_SIGN(-)
@@ -241,8 +241,8 @@ inline auto convert(const VectorizedN<From, N>& x) {
   } else {
     using Half = typename own::Lanes<To, own::kBytes / 2>::Vector;
     for (int i = 0; i < M; ++i) {
-      to[i] = own::joined(
-          __builtin_convertvector(x[2 * i].values, Half), __builtin_convertvector(x[2 * i + 1].values, Half));
+      to[i] = own::joined(__builtin_convertvector(x[2 * i].values, Half),
+                          __builtin_convertvector(x[2 * i + 1].values, Half));
     }
   }
   if constexpr (M == 1)

@@ -73,8 +73,7 @@ inline Welford<T> welford_combine(const Welford<T>& a, const Welford<T>& b, bool
   const auto weight = a_weight + b_weight;
   auto share = b_weight / weight;
   if constexpr (aotpack::generated::kIsVector<T>) share = T::blendv(share, T(0), weight == T(0));
-  return Welford<T>{
-      a.mean + delta * share, a.m2 + b.m2 + delta * delta * a_weight * share, weight, a.index + b.index};
+  return Welford<T>{a.mean + delta * share, a.m2 + b.m2 + delta * delta * a_weight * share, weight, a.index + b.index};
 }
 
 // With one more value.
@@ -102,9 +101,8 @@ inline Welford<T> welford_combine(Welford<T>& acc, T& data, WelfordHelper<T, Chu
 template <typename T, uint64_t Chunk = 1>
 inline Welford<T> welford_combine(Welford<T>& acc, T& data, int64_t count, WelfordHelper<T, Chunk>* w = nullptr) {
   const auto all = welford_combine(acc, data, w);
-  return Welford<T>{
-      T::set(acc.mean, all.mean, count), T::set(acc.m2, all.m2, count), T::set(acc.weight, all.weight, count),
-      all.index};
+  return Welford<T>{T::set(acc.mean, all.mean, count), T::set(acc.m2, all.m2, count),
+                    T::set(acc.weight, all.weight, count), all.index};
 }
 
 // With what the cascade holds.
@@ -138,9 +136,8 @@ inline Welford<T> welford_vec_reduce_all(Welford<at::vec::Vectorized<T>> acc) {
   const V index(acc.index);
   const bool same = at::vec::VecMask<T, 1>(acc.weight == index).all_masked();
   for (int n = 1; n < V::size(); n *= 2) {
-    const Welford<V> others{
-        aotpack::generated::lanes_down(acc.mean, n), aotpack::generated::lanes_down(acc.m2, n),
-        same ? V(0) : aotpack::generated::lanes_down(acc.weight, n), acc.index};
+    const Welford<V> others{aotpack::generated::lanes_down(acc.mean, n), aotpack::generated::lanes_down(acc.m2, n),
+                            same ? V(0) : aotpack::generated::lanes_down(acc.weight, n), acc.index};
     acc = welford_combine(acc, others, same);
   }
   const T weight = acc.weight.values[0];

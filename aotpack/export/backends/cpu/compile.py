@@ -24,6 +24,7 @@ from aotpack.export.backends.precompiled import Precompiled, compile_ahead, in_b
 
 # Beyond this, optimising the wrapper costs minutes and gains nothing: its work is calls.
 _WRAPPER_O0 = 400_000
+_OLDER, _NEWER = ("-std=c++17",), ("-std=c++20",)
 
 
 def compile_module(lowered: Lowered, tools: Tools, *, progress: Callable[[str], None] | None = None) -> bytes:
@@ -97,7 +98,7 @@ def _link_flags(lowered: Lowered, compiler: Compiler) -> list[str]:
 def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
     target, compiler = lowered.target, tools.compiler
     small = len(lowered.wrapper) <= _WRAPPER_O0
-    wrapper_flags = _wrapper_flags(target) if small else tuple(toolchain.generated_flags(target, optimize="-O0"))
+    wrapper_flags = _wrapper_flags(target, "-O1" if small else "-O0")
     kernel_flags = _kernel_flags(target, tools.opt_level)
     kernel_header = _kernel_header(target, compiler, tools.opt_level)
     common = [compiler.identity, native_sources.headers_hash(), torch.__version__]
@@ -122,6 +123,8 @@ def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
             digest_of([*common, declared, *portable(wrapper_flags), lowered.wrapper]),
             text=lowered.wrapper,
             header=_wrapper_header(target, compiler) if small else None,
+            # Of a torch whose headers need it.
+            otherwise=_NEWER,
         ),
     ]
     if lowered.functions:
@@ -138,8 +141,9 @@ def _kernel_flags(target: str, opt_level: int) -> tuple[str, ...]:
     return tuple(toolchain.generated_flags(target, optimize=f"-O{opt_level}"))
 
 
-def _wrapper_flags(target: str) -> tuple[str, ...]:
-    return tuple(toolchain.generated_flags(target, optimize="-O1"))
+def _wrapper_flags(target: str, optimize: str = "-O1") -> tuple[str, ...]:
+    # The standard library's headers are half as long in C++17, and the wrapper is not much besides.
+    return (*toolchain.generated_flags(target, optimize=optimize), *_OLDER)
 
 
 def _kernel_header(target: str, compiler: Compiler, opt_level: int) -> Precompiled | None:

@@ -15,20 +15,90 @@ OWN_FUNCTIONS = '#include "generated/functions.h"'
 
 # All of C++ and of the headers that a kernel with own headers may say.
 _WORDS = frozenset(
-    """
-    extern C void float double bool int long int64_t int32_t const auto static static_cast decltype template return if
-    else for true false break continue
-    std sqrt numeric_limits infinity array data max_propagate_nan min_propagate_nan
-    c10 convert div_floor_integer C10_LIKELY C10_UNLIKELY __at_align__
-    at vec Vectorized VectorizedN VecMask loadu store blendv set arange from cast to all_masked all_zero is_masked
-    vec_reduce_all sum_masked_reduce max_masked_reduce min_masked_reduce
-    Welford WelfordHelper welford_combine welford_vec_reduce_all mean m2 weight
-    maximum minimum clamp_min clamp_max isnan neg abs reciprocal
-    AOTI_TORCH_CHECK AOTPACK_FAULT_DECLARE AOTPACK_FAULT_RAISE AOTPACK_GUARD_BEGIN AOTPACK_GUARD_END
-    omp_get_thread_num omp_get_max_threads
-    """.split()
+    [
+        "extern",
+        "C",
+        "void",
+        "float",
+        "double",
+        "bool",
+        "int",
+        "long",
+        "int64_t",
+        "int32_t",
+        "const",
+        "auto",
+        "static",
+        "static_cast",
+        "decltype",
+        "template",
+        "return",
+        "if",
+        "else",
+        "for",
+        "true",
+        "false",
+        "break",
+        "continue",
+        "std",
+        "sqrt",
+        "numeric_limits",
+        "infinity",
+        "array",
+        "data",
+        "max_propagate_nan",
+        "min_propagate_nan",
+        "c10",
+        "convert",
+        "div_floor_integer",
+        "C10_LIKELY",
+        "C10_UNLIKELY",
+        "__at_align__",
+        "at",
+        "vec",
+        "Vectorized",
+        "VectorizedN",
+        "VecMask",
+        "loadu",
+        "store",
+        "blendv",
+        "set",
+        "arange",
+        "from",
+        "cast",
+        "to",
+        "all_masked",
+        "all_zero",
+        "is_masked",
+        "vec_reduce_all",
+        "sum_masked_reduce",
+        "max_masked_reduce",
+        "min_masked_reduce",
+        "Welford",
+        "WelfordHelper",
+        "welford_combine",
+        "welford_vec_reduce_all",
+        "mean",
+        "m2",
+        "weight",
+        "maximum",
+        "minimum",
+        "clamp_min",
+        "clamp_max",
+        "isnan",
+        "neg",
+        "abs",
+        "reciprocal",
+        "AOTI_TORCH_CHECK",
+        "AOTPACK_FAULT_DECLARE",
+        "AOTPACK_FAULT_RAISE",
+        "AOTPACK_GUARD_BEGIN",
+        "AOTPACK_GUARD_END",
+        "omp_get_thread_num",
+        "omp_get_max_threads",
+    ]
 )
-_FUNCTIONS = frozenset("aotpack_erf erf exp expm1 log log1p sin cos tanh rsqrt".split())
+_FUNCTIONS = frozenset(["aotpack_erf", "erf", "exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "rsqrt"])
 # A call of a vector's: numbers have theirs by themselves.
 _SQUARE_ROOT = re.compile(r"\.sqrt\(")
 # Names of a kernel's own: its function, arguments, sizes, loop variables, values, arguments of a reduction.

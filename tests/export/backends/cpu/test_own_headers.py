@@ -42,7 +42,7 @@ X, Y = _floats(), _floats()
 FINITE = X.nan_to_num(0).clamp(-60, 60)
 ROWS = (torch.randn(37, 61, generator=_GENERATOR) * 4).clamp(-9, 9)
 LONG = torch.randn(1, 8, 40_001, generator=_GENERATOR)
-I, J = (torch.randint(-5, 5, (_SIZE,), generator=_GENERATOR) for _ in range(2))
+FIRST, SECOND = (torch.randint(-5, 5, (_SIZE,), generator=_GENERATOR) for _ in range(2))
 PLACES = torch.randint(0, 37, (50,), generator=_GENERATOR)
 BELOW = torch.arange(61)[None] > torch.arange(37)[:, None]
 
@@ -90,14 +90,14 @@ CASES: dict[str, tuple[Callable[..., tuple[torch.Tensor, ...]], tuple[torch.Tens
             *(i + j, i * j, i - j, torch.where(i < j, i, j), i.clamp(-2, 3), torch.maximum(i, j), -i, i.abs()),
             *((i == j) & (i > 0), i != 0, (i > 0).float(), i & j, i | j),
         ),
-        (I, J),
+        (FIRST, SECOND),
     ),
     "conversions": (
         lambda i, x: (
             *(i.float(), x * i, (x > 0).long(), i.to(torch.int32), (i > 0).to(torch.int32), x.double() * 2.5),
             (x.nan_to_num(0).clamp(-1e6, 1e6)).to(torch.int32),
         ),
-        (I, X),
+        (FIRST, X),
     ),
     "indices": (lambda rows, places: (rows[places], F.embedding(places, rows), rows[places] + 1), (ROWS, PLACES)),
     "windows": (
@@ -191,7 +191,9 @@ def test_header(text: str, header: str | None) -> None:
 def test_kernels_compile_with_either(header: str, flags: list[str], tmp_path: Path) -> None:
     source = tmp_path / "kernel.cpp"
     text = "at::vec::Vectorized<float>::loadu(in_ptr0, 3).abs().store(out_ptr0, 3)"
-    source.write_text(f"{header}\nvoid f(const float* in_ptr0, float* out_ptr0) {{ {text}; aotpack_std::sqrt(2.0f); }}\n")
+    source.write_text(
+        f"{header}\nvoid f(const float* in_ptr0, float* out_ptr0) {{ {text}; aotpack_std::sqrt(2.0f); }}\n"
+    )
     command = [*find_compiler().command, *toolchain.generated_flags(TARGETS[0], optimize="-O1"), *flags]
     done = subprocess.run([*command, "-c", str(source), "-o", str(tmp_path / "o")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
