@@ -11,7 +11,12 @@ from aotpack.building.compiler import find_compiler
 from aotpack.errors import CompileError
 from aotpack.export.backends.native import Unit, build_units
 
-_SOURCE = '#ifndef PLAIN\n#error "not so"\n#endif\nextern "C" __attribute__((visibility("default"))) int f() { return PLAIN; }\n'
+_SOURCE = """
+#ifndef PLAIN
+#error "not so"
+#endif
+extern "C" __attribute__((visibility("default"))) int f() { return PLAIN; }
+"""
 
 
 def _build(unit: Unit, folder: Path) -> bytes:
