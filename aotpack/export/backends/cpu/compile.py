@@ -99,6 +99,9 @@ def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
     target, compiler = lowered.target, tools.compiler
     small = len(lowered.wrapper) <= _WRAPPER_O0
     wrapper_flags = _wrapper_flags(target, "-O1" if small else "-O0")
+    if lowered.custom:
+        # aotpack/operator.h requires it.
+        wrapper_flags = (*wrapper_flags, *_NEWER)
     kernel_flags = _kernel_flags(target, tools.opt_level)
     kernel_header = _kernel_header(target, compiler, tools.opt_level)
     common = [compiler.identity, native_sources.headers_hash(), torch.__version__]
@@ -122,7 +125,7 @@ def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
             wrapper_flags,
             digest_of([*common, declared, *portable(wrapper_flags), lowered.wrapper]),
             text=lowered.wrapper,
-            header=_wrapper_header(target, compiler) if small else None,
+            header=_wrapper_header(target, compiler) if small and not lowered.custom else None,
             # Of a torch whose headers need it.
             otherwise=_NEWER,
         ),
