@@ -98,10 +98,7 @@ def _link_flags(lowered: Lowered, compiler: Compiler) -> list[str]:
 def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
     target, compiler = lowered.target, tools.compiler
     small = len(lowered.wrapper) <= _WRAPPER_O0
-    wrapper_flags = _wrapper_flags(target, "-O1" if small else "-O0")
-    if lowered.custom:
-        # aotpack/operator.h requires it.
-        wrapper_flags = (*wrapper_flags, *_NEWER)
+    wrapper_flags = _wrapper_flags(target, "-O1" if small else "-O0", older=not lowered.custom)
     kernel_flags = _kernel_flags(target, tools.opt_level)
     kernel_header = _kernel_header(target, compiler, tools.opt_level)
     common = [compiler.identity, native_sources.headers_hash(), torch.__version__]
@@ -144,9 +141,10 @@ def _kernel_flags(target: str, opt_level: int) -> tuple[str, ...]:
     return tuple(toolchain.generated_flags(target, optimize=f"-O{opt_level}"))
 
 
-def _wrapper_flags(target: str, optimize: str = "-O1") -> tuple[str, ...]:
-    # The standard library's headers are half as long in C++17, and the wrapper is not much besides.
-    return (*toolchain.generated_flags(target, optimize=optimize), *_OLDER)
+def _wrapper_flags(target: str, optimize: str = "-O1", *, older: bool = True) -> tuple[str, ...]:
+    # The standard library's headers are half as long in C++17, and the wrapper is not much besides; aotpack/operator.h,
+    # which kernels of users come with, requires C++20.
+    return (*toolchain.generated_flags(target, optimize=optimize), *(_OLDER if older else ()))
 
 
 def _kernel_header(target: str, compiler: Compiler, opt_level: int) -> Precompiled | None:
