@@ -3,7 +3,7 @@
 Winograd's F(2 x 2, 3 x 3) takes 16 products for four outputs instead of 36, of weights that are 16/9 as large;
 F(4 x 4, 3 x 3) takes 36 for sixteen instead of 144, of weights that are 4 times as large
 (csrc/kernels/conv_winograd.cpp). How much time that saves, the cost model says, or measurements (aotpack/costs). The
-archive may grow by a tenth, so steps from one algorithm to another are taken that save most time for a byte: early
+archive may grow by a quarter, so steps from one algorithm to another are taken that save most time for a byte: early
 layers, whose weights are small and whose images are large.
 """
 
@@ -25,7 +25,7 @@ from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, dtype
 from aotpack.export.ops.weight_packing import transform_conv_2x2, transform_conv_4x4
 from aotpack.export.symbolic_shapes.hints import size_hint
 
-_GROWTH = 0.1  # of the bytes of all constants, at most
+_GROWTH = 0.25  # of the bytes of all constants, at most
 _LEAST_GAIN = 0.1  # of the convolution's time, for each step to larger weights
 
 

@@ -56,7 +56,7 @@ class TestChoice:
     @pytest.mark.parametrize(
         ("head", "taken", "note"),
         [
-            (800, 16, "takes 16 products instead of 36, with 70 KB more of weights"),  # there is no room for 270 KB
+            (400, 16, "takes 16 products instead of 36, with 70 KB more of weights"),  # there is no room for 270 KB
             (1600, 36, "takes 36 products instead of 144, with 270 KB more of weights"),
         ],
     )
@@ -99,19 +99,19 @@ class TestChoice:
         net, args = Net(conv(32, 32)).eval().bfloat16(), tuple(x.bfloat16() for x in inputs(32, 40, 40))
         assert elements(run(net, args, pack_conv, use_winograd, tolerance=2e-2)) == [9]
 
-    def test_the_archive_may_grow_by_a_tenth(self) -> None:
+    def test_the_archive_may_grow_by_a_quarter(self) -> None:
         # 28 KB for each of the convolutions over large images, or 108; 112 KB for the first over a smaller one, 448 KB
         # for the last.
         layers = [conv(32, 32), nn.ReLU(), conv(32, 32), nn.MaxPool2d(2), conv(32, 128), conv(128, 128)]
         found = []
-        for head in (1, 400, 900, 1300, 3000):
+        for head in (1, 253, 400, 820, 1900):
             net = Net(*layers, head=head).eval()
             after = run(net, inputs(32, 40, 40, head), pack_conv, use_winograd)
             found.append(elements(after))
             before = sum(p.numel() for p in net.parameters())
             constants = {str(n.target): n.meta["val"].numel() for n in after.graph.find_nodes(op="get_attr")}
-            assert sum(constants.values()) <= 1.101 * before
-        assert found[0] == [16, 16, 9, 9]
+            assert sum(constants.values()) <= 1.251 * before
+        assert found[0] == [16, 16, 16, 9]
         assert found[-1] == [36] * 4
         assert len({tuple(each) for each in found}) == 5
 
@@ -163,7 +163,7 @@ SHAPES = {"x": {0: Dim("n", max=8), 2: Dim("h", max=64), 3: Dim("w", max=64)}}
 SIZES = [(1, 20, 24), (3, 7, 9), (2, 1, 1), (1, 64, 33)]
 
 # Outputs of the head, and the elements of kernels for which there is room beside it.
-HEADS = pytest.mark.parametrize(("head", "wanted"), [(10000, [16, 16, 36]), (90000, [9, 36, 36])])
+HEADS = pytest.mark.parametrize(("head", "wanted"), [(3500, [16, 16, 36]), (90000, [9, 36, 36])])
 
 Pack = Callable[..., Path]
 
@@ -202,9 +202,9 @@ def test_an_archive(pack: Pack, head: int, wanted: list[int]) -> None:
 
 
 def test_an_archive_without(pack: Pack) -> None:
-    path = pack(10000, without=("use-winograd",))
+    path = pack(3500, without=("use-winograd",))
     assert packed_elements(path) == [9, 9, 9]
-    check(aotpack.load(path, num_threads=2), Residual(0, 10000))
+    check(aotpack.load(path, num_threads=2), Residual(0, 3500))
 
 
 @HEADS
