@@ -68,7 +68,9 @@ void check(const Case& c) {
   a.scratch = scratch.data();
   rnn(a);
 
-  const double allowed = c.dtype == DType::f32 ? 2e-5 : c.dtype == DType::bf16 ? 0.02 : 0.003;
+  // What the state is rounded to in one step, the next one multiplies by its weights: the more units, the more of it.
+  const double units = static_cast<double>(max64(H, 256)) / 256.0;
+  const double allowed = c.dtype == DType::f32 ? 2e-5 : (c.dtype == DType::bf16 ? 0.02 : 0.003) * units;
   int64_t wrong = 0;
   for (int64_t b = 0; b < c.batch; ++b) {
     std::vector<double> h(static_cast<size_t>(H)), cell(static_cast<size_t>(H));
