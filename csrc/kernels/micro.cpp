@@ -225,11 +225,13 @@ void kernel(const MicroArgs& g) {
 
 using Kernel = void (*)(const MicroArgs&);
 
+// Few pointers fit in registers.
+template <int kRows, bool kEven>
+inline constexpr bool kByStep = kEven && kRows >= 8;
+
 template <int kVecs, class B, bool kEven, int... kRow>
 constexpr std::array<Kernel, sizeof...(kRow)> table(std::integer_sequence<int, kRow...>) {
-  // Fewer pointers fit in registers.
-  constexpr int kManyRows = 8;
-  return {kernel < kRow + 1, kVecs, B, kEven && (kRow + 1 >= kManyRows) > ...};
+  return {kernel<kRow + 1, kVecs, B, kByStep<kRow + 1, kEven>>...};
 }
 
 template <int kVecs, class B>
