@@ -16,7 +16,7 @@ from aotpack.export.ops.weight_packing import (
     pack_conv,
     pack_linear,
     packed_conv_sizes,
-    transform_conv,
+    transform_conv_2x2,
     unpack_conv,
     unpack_linear,
 )
@@ -127,7 +127,7 @@ def test_where_every_element_of_a_grouped_convolution_lies() -> None:
 
 def test_the_transform_of_a_convolution() -> None:
     weight = torch.randn(35, 6, 3, 3)
-    transformed = transform_conv(pack_conv(weight, 1, False))
+    transformed = transform_conv_2x2(pack_conv(weight, 1, False))
     assert transformed.shape == (1, 2, 16, 6, PANEL)
     assert transformed.dtype is torch.float32
     assert transformed.is_contiguous()
