@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,7 +120,8 @@ def trim(root: Path, limit: int) -> Removed:
     for entry in listed:
         if total <= limit:
             break
-        if _remove(root, entry):
+        # What a build has used since it was listed stays: that build may be about to read it again.
+        if _remove(root, entry, used_by=entry.used):
             total -= entry.size
             removed += Removed(1, entry.size)
     return removed
@@ -148,15 +149,26 @@ def remove_leftovers(root: Path, *, older_than: float = float("inf")) -> Removed
     return removed
 
 
-def _remove(root: Path, entry: Entry) -> bool:
-    """Unless a build is making it at this moment."""
+def _remove(root: Path, entry: Entry, *, used_by: float = float("inf")) -> bool:
+    """Unless a build is making it at this moment, or has used it after `used_by` (seconds since 1970)."""
+    files = (entry.path.with_name(entry.path.name + SEAL), entry.path)
     with lock_if_free(own_part(root) / "locks" / f"{entry.path.name[:32]}.lock") as free:
-        if not free:
+        if not free or _last_use(files) > used_by:
             return False
-        for path in (entry.path.with_name(entry.path.name + SEAL), entry.path):
+        for path in files:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
     return True
+
+
+def _last_use(files: Iterable[Path]) -> float:
+    """Seconds since 1970; 0 where none of the files is there."""
+    last = 0.0
+    for path in files:
+        with contextlib.suppress(OSError):
+            # Reading an entry touches its seal.
+            last = max(last, path.lstat().st_mtime)
+    return last
 
 
 def _files(folder: Path, names: re.Pattern[str]) -> Iterator[Path]:

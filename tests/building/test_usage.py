@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from aotpack.building import usage
 from aotpack.building.cache import BuildCache
 from aotpack.building.locks import lock
-from aotpack.building.usage import clear, entries, leftovers, limit_from_environment, parse_size, trim
+from aotpack.building.usage import Entry, clear, entries, leftovers, limit_from_environment, parse_size, trim
 from aotpack.errors import BuildError
 
 SEAL = 65
@@ -76,6 +77,21 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path, monkeypatch: p
     add(cache, 10, 1000)
     BuildCache(tmp_path).trim()
     assert len(entries(tmp_path)) == 4
+
+
+def test_an_entry_used_since_it_was_listed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = BuildCache(tmp_path)
+    used, unused = add(cache, 1, 1000, age=400), add(cache, 2, 1000, age=300)
+    listed = entries(tmp_path)
+
+    def list_and_use(root: Path) -> list[Entry]:
+        assert cache.find(f"{1:064x}", ".o") == used
+        return listed
+
+    monkeypatch.setattr(usage, "entries", list_and_use)
+    assert trim(tmp_path, 1).files == 1
+    assert used.exists()
+    assert not unused.exists()
 
 
 def test_an_entry_larger_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

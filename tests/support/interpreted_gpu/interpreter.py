@@ -74,7 +74,7 @@ class InterpretedGpu:
         self._folder = kernels
         self._kernels: list[_Kernel] = []
         self._known: dict[str, int] = {}
-        self._sources = Path(tempfile.mkdtemp(prefix="aotpack-kernels-"))
+        self._sources = tempfile.TemporaryDirectory(prefix="aotpack-kernels-")
         self._driver = ctypes.CDLL(str(library))
         self._driver.fake_cuda_shadow.restype = ctypes.c_uint64
         self._driver.fake_cuda_shadow.argtypes = [ctypes.c_uint64]
@@ -112,7 +112,7 @@ class InterpretedGpu:
         return number
 
     def _kernel(self, record: dict[str, Any], digest: str) -> _Kernel:
-        path = self._sources / f"kernel_{digest[:16]}.py"
+        path = Path(self._sources.name) / f"kernel_{digest[:16]}.py"
         path.write_text(record["source"])
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None

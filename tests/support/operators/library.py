@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aotpack.building import native_sources
 from aotpack.building.cache import BuildCache
+from aotpack.building.temporary import private_folder
 from aotpack.export.backends.cpu import toolchain
 
 
@@ -32,15 +33,15 @@ def link_library(
     """
     compiler = toolchain.find_compiler()
 
-    def build(source: Path) -> str:
+    def build(source: Path) -> bytes:
         flags = list(flags_for(source))
         digest = hashlib.sha256("\0".join([compiler.version, *flags, source.name]).encode())
         digest.update(native_sources.content_hash(source).encode())
 
         def run(to: Path) -> None:
-            subprocess.run([*compiler.command, *flags, "-c", str(source), "-o", str(to)], check=True)
+            _run([*compiler.command, *flags, "-c", str(source), "-o", str(to)])
 
-        return str(cache.get(digest.hexdigest(), ".o", run))
+        return cache.content(digest.hexdigest(), ".o", run)
 
     # The longest first, so that none runs alone at the end.
     # Threads are OpenMP's: there is no runtime whose team they could be.
@@ -48,8 +49,18 @@ def link_library(
     sources = sorted([driver, *ours], key=_length, reverse=True)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         objects = list(pool.map(build, sources))
-    subprocess.run([*compiler.command, *flags_for(driver), "-shared", *objects, "-o", str(output)], check=True)
+    with private_folder() as folder:
+        # The bytes that were checked: the cache may change meanwhile.
+        inputs = [folder / f"{i}.o" for i in range(len(objects))]
+        for path, content in zip(inputs, objects, strict=True):
+            path.write_bytes(content)
+        _run([*compiler.command, *flags_for(driver), "-shared", *map(str, inputs), "-o", str(output)])
     return output
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, f"{command[0]} ended with {done.returncode}:\n{done.stderr}"
 
 
 def _length(source: Path) -> int:
