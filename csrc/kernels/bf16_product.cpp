@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "bf16_copy.h"
+#include "bf16_split.h"
 #include "simd.h"
 
 #if defined(__AMX_BF16__)
@@ -164,7 +165,30 @@ void multiply_tiles(const Bf16Args& g) {
 
 #else
 
+// The sums of a row, at even and at odd columns.
 template <int kRows>
+AOTPACK_INLINE void finish_rows(const Bf16Finish& f, vf (&sums)[kRows][2]) {
+  if (f.residual != nullptr) {
+    AOTPACK_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const Split more = load_split(kPanel, f.residual + r * f.residual_stride);
+      sums[r][0] += more.even;
+      sums[r][1] += more.odd;
+    }
+  }
+  if (f.clamp) {
+    const vf low = vset(f.low), high = vset(f.high);
+    AOTPACK_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      AOTPACK_UNROLL
+      for (int v = 0; v < 2; ++v) sums[r][v] = at_most(at_least(sums[r][v], low), high);
+    }
+  }
+  AOTPACK_UNROLL
+  for (int r = 0; r < kRows; ++r) store_split(kPanel, f.y + r * f.y_stride, {sums[r][0], sums[r][1]});
+}
+
+template <int kRows, bool kPairs>
 void multiply_rows(const Bf16Args& g) {
   vf sums[kRows][2];
   AOTPACK_UNROLL
@@ -172,17 +196,41 @@ void multiply_rows(const Bf16Args& g) {
     AOTPACK_UNROLL
     for (int v = 0; v < 2; ++v) sums[r][v] = load(g.init + r * g.init_stride + v * kWidth);
   }
-  const bf16 *a = g.rows, *b = g.paired, *ahead = g.ahead != nullptr ? g.ahead : g.paired;
-  for (int64_t i = 0; i < g.k; i += 2, a += 2, b += 2 * kPanel, ahead += kBf16Ahead) {
+  const bf16 *a = g.rows, *b = kPairs ? g.panel : g.paired, *ahead = g.ahead != nullptr ? g.ahead : b;
+  bf16* to = g.paired_to;
+  const auto step = [&]() __attribute__((always_inline)) {
     ask_ahead(ahead);
-    const halves low = load_halves(b), high = load_halves(b + kPanel);
+    Pairs pairs = {load_halves(b), load_halves(b + kPanel)};
+    if constexpr (kPairs) {
+      __builtin_prefetch(b + kAhead);
+      __builtin_prefetch(b + kAhead + kPanel);
+      pairs = split(pairs.low, pairs.high);
+      store_halves(to, pairs.low);
+      store_halves(to + kPanel, pairs.high);
+      to += 2 * kPanel;
+    }
     AOTPACK_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const vf both = repeat_pair(a + r * g.stride);
-      sums[r][0] = dot(sums[r][0], both, low);
-      sums[r][1] = dot(sums[r][1], both, high);
+      sums[r][0] = dot(sums[r][0], both, pairs.low);
+      sums[r][1] = dot(sums[r][1], both, pairs.high);
+    }
+    a += 2, b += 2 * kPanel, ahead += kBf16Ahead;
+  };
+  int64_t steps = g.k / 2;
+  if (g.finish != nullptr) {
+    // What the end needs of memory, in time.
+    const Bf16Finish& f = *g.finish;
+    const bf16 *residual = f.residual != nullptr ? f.residual : f.y, *y = f.y;
+    for (int64_t r = min64(steps, kRows); r > 0; --r, --steps) {
+      __builtin_prefetch(residual);
+      __builtin_prefetch(y);
+      residual += f.residual_stride, y += f.y_stride;
+      step();
     }
   }
+  for (; steps > 0; --steps) step();
+  if (g.finish != nullptr) return finish_rows<kRows>(*g.finish, sums);
   AOTPACK_UNROLL
   for (int r = 0; r < kRows; ++r) {
     AOTPACK_UNROLL
@@ -190,9 +238,9 @@ void multiply_rows(const Bf16Args& g) {
   }
 }
 
-template <int... kRow>
+template <bool kPairs, int... kRow>
 constexpr std::array<void (*)(const Bf16Args&), sizeof...(kRow)> row_kernels(std::integer_sequence<int, kRow...>) {
-  return {multiply_rows<kRow + 1>...};
+  return {multiply_rows<kRow + 1, kPairs>...};
 }
 
 #endif
@@ -266,8 +314,9 @@ bool bf16_works() {
 Bf16Unit::~Bf16Unit() = default;
 
 void Bf16Unit::multiply(int count, const Bf16Args& args) {
-  static constexpr auto kKernels = row_kernels(std::make_integer_sequence<int, kBf16Rows>());
-  kKernels[static_cast<size_t>(count - 1)](args);
+  static constexpr auto kPaired = row_kernels<false>(std::make_integer_sequence<int, kBf16Rows>());
+  static constexpr auto kPairs = row_kernels<true>(std::make_integer_sequence<int, kBf16Rows>());
+  (args.panel != nullptr ? kPairs : kPaired)[static_cast<size_t>(count - 1)](args);
 }
 
 #endif

@@ -1,5 +1,7 @@
 #include "linear_bf16.h"
 
+#include <limits>
+
 #include "bf16_copy.h"
 #include "bf16_epilogue.h"
 #include "bf16_product.h"
@@ -20,7 +22,14 @@ constexpr int64_t kEnd = kBf16Step > 1 ? kBf16Step : 2;
 class Part {
  public:
   Part(const LinearArgs& g, DType y_dtype, bool padded)
-      : g_(g), y_dtype_(y_dtype), whole_(padded ? g.k : g.k / kBf16Step * kBf16Step) {}
+      : g_(g), y_dtype_(y_dtype), whole_(padded ? g.k : g.k / kBf16Step * kBf16Step) {
+    const bool clamp = g.act == Act::relu || g.act == Act::relu6;
+    fuses_ = kBf16Fuses && y_dtype == DType::bf16 && (clamp || g.act == Act::none);
+    finish_.residual_stride = g.residual_stride;
+    finish_.clamp = clamp;
+    finish_.high = g.act == Act::relu6 ? 6.0f : std::numeric_limits<float>::infinity();
+    finish_.y_stride = g.y_stride;
+  }
 
   void run(Range rows, Range panels) {
     end_ = panel_at(panels.end);
@@ -51,9 +60,11 @@ class Part {
   // Elements [k, k + depth) of x with those of the panels: of one panel, where that is not all of k.
   void multiply(Range rows, Range panels, int64_t k, int64_t depth) {
     const int64_t padded = bf16_padded(depth), whole = min64(depth, whole_ - k);
+    // The first tile pairs the panels on the way, if no half of a pair is missing.
+    const bool pairs = kBf16Fuses && depth % kBf16Step == 0;
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const int64_t i = panel - panels.begin;
-      bf16_split_panel(panel_at(panel) + k * kPanel, depth, paired_ + i * padded * kPanel);
+      if (!pairs) bf16_split_panel(panel_at(panel) + k * kPanel, depth, paired_ + i * padded * kPanel);
       split_bias(bias_of(panel), g_.n - panel * kPanel, biases_ + i * kPanel);
     }
     const bool begins = k == 0, ends = k + depth == g_.k;
@@ -72,11 +83,17 @@ class Part {
         a.sums = sums;
         a.sums_stride = kPanel;
         a.paired = paired_ + i * padded * kPanel;
+        const bool finishes = ends && fuses_ && point_finish(row, panel);
         if (whole > 0 || depth == 0) {
           a.rows = x(row) + k;
           a.stride = g_.x_stride;
           a.k = bf16_padded(whole);
           a.ahead = ahead < enough ? ahead : nullptr;
+          if (finishes && whole == depth) a.finish = &finish_;
+          if (pairs && row == rows.begin) {
+            a.panel = panel_at(panel) + k * kPanel;
+            a.paired_to = paired_ + i * padded * kPanel;
+          }
           unit_.multiply(count, a);
           ahead += a.k / kBf16Step * kBf16Ahead;
           a.init = sums;
@@ -87,11 +104,24 @@ class Part {
           a.rows = ends_;
           a.stride = a.k = kEnd;
           a.ahead = nullptr;
+          a.finish = finishes ? &finish_ : nullptr;
           unit_.multiply(count, a);
         }
-        if (ends) end_tile(row, count, panel, sums);
+        if (ends && !finishes) end_tile(row, count, panel, sums);
       }
     }
+  }
+
+  // Where the results of a tile lie; false: not all of the panel's columns are there.
+  bool point_finish(int64_t row, int64_t panel) {
+    const int64_t column = panel * kPanel;
+    if (g_.n - column < kPanel) return false;
+    finish_.residual = nullptr;
+    if (g_.residual != nullptr) {
+      finish_.residual = static_cast<const bf16*>(g_.residual) + row * g_.residual_stride + column;
+    }
+    finish_.y = static_cast<bf16*>(g_.y) + row * g_.y_stride + column;
+    return true;
   }
 
   // What exceeds whole steps, padded with zeros.
@@ -128,6 +158,8 @@ class Part {
   const DType y_dtype_;
   const int64_t whole_;        // of k: what is read where it lies
   const bf16* end_ = nullptr;  // of the panels of this part
+  bool fuses_;  // results are finished in registers
+  Bf16Finish finish_ = {};
   Bf16Unit unit_;
   alignas(64) float biases_[kMostPanels * kPanel];
   alignas(64) bf16 paired_[kDepth * kPanel];
