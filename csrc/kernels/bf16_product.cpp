@@ -1,6 +1,7 @@
 #include "bf16_product.h"
 
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "bf16_copy.h"
@@ -165,7 +166,7 @@ void multiply_tiles(const Bf16Args& g) {
 
 #else
 
-// The sums of a row, at even and at odd columns.
+// sums[r]: the even and the odd columns of row r.
 template <int kRows>
 AOTPACK_INLINE void finish_rows(const Bf16Finish& f, vf (&sums)[kRows][2]) {
   if (f.residual != nullptr) {
@@ -181,7 +182,14 @@ AOTPACK_INLINE void finish_rows(const Bf16Finish& f, vf (&sums)[kRows][2]) {
     AOTPACK_UNROLL
     for (int r = 0; r < kRows; ++r) {
       AOTPACK_UNROLL
-      for (int v = 0; v < 2; ++v) sums[r][v] = at_most(at_least(sums[r][v], low), high);
+      for (int v = 0; v < 2; ++v) sums[r][v] = at_least(sums[r][v], low);
+    }
+    if (f.high < std::numeric_limits<float>::infinity()) {
+      AOTPACK_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        AOTPACK_UNROLL
+        for (int v = 0; v < 2; ++v) sums[r][v] = at_most(sums[r][v], high);
+      }
     }
   }
   AOTPACK_UNROLL
@@ -219,7 +227,7 @@ void multiply_rows(const Bf16Args& g) {
   };
   int64_t steps = g.k / 2;
   if (g.finish != nullptr) {
-    // What the end needs of memory, in time.
+    // The epilogue needs these lines at the end of the loop: one row is prefetched in each step.
     const Bf16Finish& f = *g.finish;
     const bf16 *residual = f.residual != nullptr ? f.residual : f.y, *y = f.y;
     for (int64_t r = min64(steps, kRows); r > 0; --r, --steps) {

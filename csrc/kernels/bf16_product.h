@@ -38,8 +38,8 @@ void bf16_pair_panel(const bf16* panel, int64_t stride, int64_t columns, int64_t
 // multiplied with it are columns 0, 2, ..., 30, 1, 3, ..., 31 (bf16_epilogue.h).
 void bf16_split_panel(const bf16* panel, int64_t k, bf16* paired);
 
-// What becomes of finished sums of a whole panel whose columns are split: y[r * y_stride + j] = clamp(sum[r][j] +
-// residual[r * residual_stride + j]), rounded; residual may be null.
+// The epilogue of a whole panel whose columns are split (bf16_split_panel): y[r * y_stride + j] = clamp(sum[r][j] +
+// residual[r * residual_stride + j]), rounded to bf16; residual may be null, and it may be y.
 struct Bf16Finish {
   const bf16* residual;
   int64_t residual_stride;
@@ -61,14 +61,14 @@ struct Bf16Args {
   int64_t sums_stride;
   // What is read next, or null: every step asks memory for kBf16Ahead elements of it.
   const bf16* ahead;
-  // Only where kBf16Fuses, or null: the sums go no further than registers.
+  // Only where kBf16Fuses, or null. If set, the epilogue is applied in registers and `sums` is not written.
   const Bf16Finish* finish;
-  // Only where kBf16Fuses, or null: the k rows of a panel of 32 columns, which are multiplied instead of `paired`, and
-  // written to `paired_to` as by bf16_split_panel.
+  // Only where kBf16Fuses, or null. If set, `paired` is not read: the operand is these k rows of 32 columns, which are
+  // also written to `paired_to` as by bf16_split_panel.
   const bf16* panel;
   bf16* paired_to;
 };
-// Whether a product also pairs its panel and finishes its sums, beside which that costs little.
+// Whether a product can pair its panel and apply the epilogue, which costs little beside its dot products.
 inline constexpr bool kBf16Fuses = kBf16Rows > 0 && kBf16Rows <= 16;
 inline constexpr int64_t kBf16Ahead = kBf16Step > 2 ? 8 * kPanel : kPanel;
 

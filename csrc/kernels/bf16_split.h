@@ -1,4 +1,4 @@
-// Pairs of bf16 that lie side by side in memory, as one lane each of two vectors of floats (bf16_epilogue.h).
+// Conversions between 32 bf16 and two vectors of floats: one holds the even columns, one the odd (bf16_epilogue.h).
 #pragma once
 
 #include "bf16_copy.h"

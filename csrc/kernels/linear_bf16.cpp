@@ -15,8 +15,11 @@ constexpr int64_t kDepth = kBf16Rows > 16 ? 2048 : 1024;
 constexpr int64_t kMostPanels = 64;
 constexpr int64_t kBlockBytes = 768 << 10;  // of x that are read again for every group of panels, out of that cache
 constexpr int64_t kBlockTiles = 8;          // at least, as panels are paired again for every block
-constexpr int64_t kSumRows = 256;           // whose sums are kept from one piece of k to the next
+constexpr int64_t kSumRows = 256;           // of a panel, whose sums are kept from one piece of k to the next
 constexpr int64_t kFewTiles = kBf16FewRows == kBf16Rows ? 2 : 1;  // up to so many go without paired panels
+// Where rows are copied before use: the depth of a piece of k, and the elements between two copies, which keep them in
+// different cache sets.
+constexpr int64_t kStagedDepth = 512, kStagePad = 32;
 constexpr int64_t kEnd = kBf16Step > 1 ? kBf16Step : 2;
 
 class Part {
@@ -34,13 +37,13 @@ class Part {
   void run(Range rows, Range panels) {
     end_ = panel_at(panels.end);
     if (rows.end - rows.begin <= kFewTiles * kBf16FewRows) return few(rows, panels);
-    const int64_t depth = max64(min64(g_.k, kDepth), 1);
+    const int64_t depth = max64(min64(g_.k, stages_ ? kStagedDepth : kDepth), 1);
     const int64_t group = min64(kDepth / bf16_padded(depth), kMostPanels);
     int64_t block = rows.end - rows.begin;
     if (group < panels.end - panels.begin) {
       block = max64(kBlockBytes / max64(2 * g_.k, 1) / kBf16Tile, kBlockTiles) * kBf16Tile;
     }
-    if (depth < g_.k) block = min64(block, kSumRows / kBf16Tile * kBf16Tile);
+    if (depth < g_.k) block = min64(block, kSumRows / (group * kBf16Tile) * kBf16Tile);
     for (int64_t row = rows.begin; row < rows.end; row += block) {
       const Range some = {row, min64(row + block, rows.end)};
       for (int64_t panel = panels.begin; panel < panels.end; panel += group) {
@@ -57,10 +60,10 @@ class Part {
   const bf16* x(int64_t row) const { return static_cast<const bf16*>(g_.x) + row * g_.x_stride; }
   const bf16* panel_at(int64_t panel) const { return static_cast<const bf16*>(g_.w_packed) + panel * g_.k * kPanel; }
 
-  // Elements [k, k + depth) of x with those of the panels: of one panel, where that is not all of k.
+  // Elements [k, k + depth) of x with those of the panels.
   void multiply(Range rows, Range panels, int64_t k, int64_t depth) {
     const int64_t padded = bf16_padded(depth), whole = min64(depth, whole_ - k);
-    // The first tile pairs the panels on the way, if no half of a pair is missing.
+    // The first tile of rows pairs the panels while it multiplies them, unless the last row has no partner.
     const bool pairs = kBf16Fuses && depth % kBf16Step == 0;
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const int64_t i = panel - panels.begin;
@@ -68,15 +71,14 @@ class Part {
       split_bias(bias_of(panel), g_.n - panel * kPanel, biases_ + i * kPanel);
     }
     const bool begins = k == 0, ends = k + depth == g_.k;
-    // What is paired next lies behind.
-    const bf16* ahead = panel_at(panels.end - 1) + (k + depth) * kPanel;
-    const bf16* const enough = ahead + min64((panels.end - panels.begin) * depth * kPanel, end_ - ahead);
     for (int64_t row = rows.begin; row < rows.end; row += kBf16Tile) {
       const int count = static_cast<int>(min64(kBf16Tile, rows.end - row));
       if (whole < depth) copy_ends(row, count, depth - whole);
-      float* const sums = begins && ends ? sums_ : sums_ + (row - rows.begin) * kPanel;
+      if (stages_ && whole > 0) stage(row, count, k, whole);
       for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
         const int64_t i = panel - panels.begin;
+        float* sums = sums_;
+        if (!begins || !ends) sums += ((row - rows.begin) * (panels.end - panels.begin) + i * kBf16Tile) * kPanel;
         Bf16Args a = {};
         a.init = begins ? biases_ + i * kPanel : sums;
         a.init_stride = begins ? 0 : kPanel;
@@ -85,17 +87,19 @@ class Part {
         a.paired = paired_ + i * padded * kPanel;
         const bool finishes = ends && fuses_ && point_finish(row, panel);
         if (whole > 0 || depth == 0) {
-          a.rows = x(row) + k;
-          a.stride = g_.x_stride;
+          a.rows = stages_ ? staged_ : x(row) + k;
+          a.stride = stages_ ? kStagedDepth + kStagePad : g_.x_stride;
           a.k = bf16_padded(whole);
-          a.ahead = ahead < enough ? ahead : nullptr;
+          // Each tile prefetches another part of the panel that is paired next.
+          const bf16* const next = ends ? panel_at(panels.end + i) : panel_at(panel) + (k + depth) * kPanel;
+          const int64_t asked = (row - rows.begin) / kBf16Tile * (a.k / kBf16Step) * kBf16Ahead;
+          a.ahead = asked < depth * kPanel && asked < end_ - next ? next + asked : nullptr;
           if (finishes && whole == depth) a.finish = &finish_;
           if (pairs && row == rows.begin) {
             a.panel = panel_at(panel) + k * kPanel;
             a.paired_to = paired_ + i * padded * kPanel;
           }
           unit_.multiply(count, a);
-          ahead += a.k / kBf16Step * kBf16Ahead;
           a.init = sums;
           a.init_stride = kPanel;
           a.paired += whole * kPanel;
@@ -112,7 +116,7 @@ class Part {
     }
   }
 
-  // Where the results of a tile lie; false: not all of the panel's columns are there.
+  // Points finish_ to a tile of y. Returns false where the panel is not a whole one.
   bool point_finish(int64_t row, int64_t panel) {
     const int64_t column = panel * kPanel;
     if (g_.n - column < kPanel) return false;
@@ -127,6 +131,12 @@ class Part {
   // What exceeds whole steps, padded with zeros.
   void copy_ends(int64_t row, int count, int64_t columns) {
     for (int r = 0; r < count; ++r) copy_padded(x(row + r) + whole_, columns, kEnd, ends_ + r * kEnd);
+  }
+
+  void stage(int64_t row, int count, int64_t k, int64_t depth) {
+    for (int r = 0; r < count; ++r) {
+      copy_vectors(x(row + r) + k, depth, depth, staged_ + r * (kStagedDepth + kStagePad));
+    }
   }
 
   void few(Range rows, Range panels) {
@@ -158,11 +168,14 @@ class Part {
   const DType y_dtype_;
   const int64_t whole_;        // of k: what is read where it lies
   const bf16* end_ = nullptr;  // of the panels of this part
-  bool fuses_;  // results are finished in registers
+  // Rows a multiple of a page apart evict each other from the first-level cache, so they are copied.
+  const bool stages_ = kBf16Fuses && g_.k >= kStagedDepth && g_.x_stride * 2 % 4096 == 0;
+  bool fuses_;  // the epilogue is applied in registers
   Bf16Finish finish_ = {};
   Bf16Unit unit_;
   alignas(64) float biases_[kMostPanels * kPanel];
   alignas(64) bf16 paired_[kDepth * kPanel];
+  alignas(64) bf16 staged_[kBf16Fuses ? kBf16Tile * (kStagedDepth + kStagePad) : 1];
   alignas(64) bf16 ends_[kBf16Tile * kEnd];
   alignas(64) float sums_[kSumRows * kPanel];
 };

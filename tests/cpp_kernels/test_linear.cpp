@@ -115,6 +115,20 @@ TEST_CASE("linear: long sums, rows that alias in the cache, many threads") {
   }
 }
 
+TEST_CASE("linear: several tiles of rows, with clamps and residuals") {
+  for (const DType dtype : kDTypes) {
+    for (int64_t m = 29; m <= 57; ++m) {
+      const Act act = m % 3 == 0 ? Act::relu : m % 3 == 1 ? Act::relu6 : Act::none;
+      check({dtype, m, 70, pick_in(1, 90), act, m % 4 != 0, m % 2 == 0, 0, pick_in(0, 3), pick_in(0, 3), 1});
+    }
+    // Rows a page apart, whose last columns are an odd number.
+    for (const int64_t k : {512, 513, 1101, 2048}) {
+      check({dtype, 45, 70, k, Act::relu6, true, true, 2048 - k, 0, 0, 1});
+      check({dtype, 31, 33, k, Act::none, true, false, 2048 - k, 1, 1, 2});
+    }
+  }
+}
+
 TEST_CASE("linear: every position of every knob") {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const Case& c :
