@@ -67,4 +67,20 @@ AOTPACK_INLINE void copy_vectors(const bf16* from, int64_t count, int64_t padded
 #endif
 }
 
+// copy_vectors for `rows` rows of `count` elements each, none of them padded.
+AOTPACK_INLINE void copy_runs(const bf16* from, int64_t from_stride, int64_t count, int64_t rows, bf16* to,
+                              int64_t to_stride) {
+#if defined(__AVX512BW__)
+  if (count <= 0) return;
+  const int64_t whole = (count - 1) / 32 * 32;
+  const __mmask32 rest = first_elements(count - whole);
+  for (int64_t r = 0; r < rows; ++r, from += from_stride, to += to_stride) {
+    for (int64_t i = 0; i < whole; i += 32) _mm512_storeu_si512(to + i, _mm512_loadu_si512(from + i));
+    _mm512_storeu_si512(to + whole, _mm512_maskz_loadu_epi16(rest, from + whole));
+  }
+#else
+  for (int64_t r = 0; r < rows; ++r) copy_vectors(from + r * from_stride, count, count, to + r * to_stride);
+#endif
+}
+
 }  // namespace aotpack::kernels

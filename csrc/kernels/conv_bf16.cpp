@@ -89,17 +89,16 @@ class Copier {
   // The taps of one line of x, for the outputs from column `w` on: kernel[2] pixels of cg channels each. What lies
   // outside is zero.
   void copy_lines(const bf16* line, int64_t w, int64_t count, bf16* to) const {
-    const int64_t taps = g_.kernel[2], row = taps * p_.cg;
-    // Taps side by side are one piece of memory.
+    const int64_t taps = g_.kernel[2], row = taps * p_.cg, step = g_.stride[2];
+    const int64_t left = w * step - g_.padding[2];
+    // Taps side by side are one piece of memory. The outputs for which all of them are inside are [first, last).
     const bool together = taps == 1 || (g_.dilation[2] == 1 && g_.groups == 1);
-    for (int64_t r = 0; r < count; ++r, to += p_.stride) {
-      const int64_t left = (w + r) * g_.stride[2] - g_.padding[2];
-      if (together && left >= 0 && left + taps <= g_.in[2]) {
-        copy_vectors(line + left * g_.c, row, row, to);
-      } else {
-        copy_taps(line, left, to);
-      }
-    }
+    const int64_t first = together ? min64(count, left < 0 ? ceil_div(-left, step) : 0) : count;
+    const int64_t room = g_.in[2] - taps - left;
+    const int64_t last = max64(first, min64(count, room < 0 ? 0 : room / step + 1));
+    for (int64_t r = 0; r < first; ++r) copy_taps(line, left + r * step, to + r * p_.stride);
+    copy_runs(line + (left + first * step) * g_.c, step * g_.c, row, last - first, to + first * p_.stride, p_.stride);
+    for (int64_t r = last; r < count; ++r) copy_taps(line, left + r * step, to + r * p_.stride);
   }
 
   void copy_taps(const bf16* line, int64_t left, bf16* to) const {
