@@ -204,7 +204,11 @@ void multiply_rows(const Bf16Args& g) {
     AOTPACK_UNROLL
     for (int v = 0; v < 2; ++v) sums[r][v] = load(g.init + r * g.init_stride + v * kWidth);
   }
+  constexpr int kHalf = kRows / 2;
+  const int64_t stride = g.stride, high = kHalf * stride + g.gap;
   const bf16 *a = g.rows, *b = kPairs ? g.panel : g.paired, *ahead = g.ahead != nullptr ? g.ahead : b;
+  if (g.offsets != nullptr) a += g.offsets[0];
+  const bf16* a_high = a + high;
   bf16* to = g.paired_to;
   const auto step = [&]() __attribute__((always_inline)) {
     ask_ahead(ahead);
@@ -219,11 +223,11 @@ void multiply_rows(const Bf16Args& g) {
     }
     AOTPACK_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      const vf both = repeat_pair(a + r * g.stride);
+      const vf both = repeat_pair(r < kHalf ? a + r * stride : a_high + (r - kHalf) * stride);
       sums[r][0] = dot(sums[r][0], both, pairs.low);
       sums[r][1] = dot(sums[r][1], both, pairs.high);
     }
-    a += 2, b += 2 * kPanel, ahead += kBf16Ahead;
+    a += 2, a_high += 2, b += 2 * kPanel, ahead += kBf16Ahead;
   };
   int64_t steps = g.k / 2;
   if (g.finish != nullptr) {
@@ -238,6 +242,11 @@ void multiply_rows(const Bf16Args& g) {
     }
   }
   for (; steps > 0; --steps) step();
+  for (int64_t s = 1; s < g.segments; ++s) {
+    a = g.rows + g.offsets[s];
+    a_high = a + high;
+    for (steps = g.k / 2; steps > 0; --steps) step();
+  }
   if (g.finish != nullptr) return finish_rows<kRows>(*g.finish, sums);
   AOTPACK_UNROLL
   for (int r = 0; r < kRows; ++r) {

@@ -61,6 +61,12 @@ struct Bf16Args {
   int64_t sums_stride;
   // What is read next, or null: every step asks memory for kBf16Ahead elements of it.
   const bf16* ahead;
+  // Only where kBf16Fuses. The second half of the rows lies so many elements further.
+  int64_t gap;
+  // Only where kBf16Fuses, or null. If set, the product is the sum of so many of k elements each, whose rows lie
+  // offsets[s] behind `rows` and whose panels follow one another.
+  const int64_t* offsets;
+  int64_t segments;
   // Only where kBf16Fuses, or null. If set, the epilogue is applied in registers and `sums` is not written.
   const Bf16Finish* finish;
   // Only where kBf16Fuses, or null. If set, `paired` is not read: the operand is these k rows of 32 columns, which are

@@ -282,6 +282,32 @@ TEST_CASE("conv: planes of few channels, and more padding after than before") {
   }
 }
 
+TEST_CASE("conv: windows that are read in place") {
+  for (const DType dtype : kDTypes) {
+    // Every width: one tile for two rows, one for each, and several.
+    for (int64_t w = 1; w <= 33; ++w) {
+      const Act act = w % 3 == 0 ? Act::relu : w % 3 == 1 ? Act::relu6 : Act::none;
+      check(conv2d(16, w % 2 == 0 ? 64 : 40, 1, 1 + w % 4, w, 3, 1, 1), dtype, act, w % 4 != 0, w % 2 == 0, 1 + w % 3);
+    }
+    for (const int64_t stride : {1, 2, 3}) {
+      for (const int64_t dilation : {1, 2}) {
+        check(conv2d(34, 33, 1, 9, 17, 3, stride, 2, dilation), dtype, Act::silu, true, true, 3);
+        check(conv2d(64, 96, 2, 8, 13, 3, stride, 1, dilation), dtype, Act::relu, true, true);
+        check(conv2d(96, 64, 1, 7, 12, 2, stride, 0, dilation), dtype, Act::none, false, false);
+      }
+    }
+    check(conv2d(33, 32, 1, 6, 8, 3, 1, 1), dtype, Act::relu);                // an odd number of elements
+    check(conv2d(48, 64, 1, 9, 14, 3, 2, 0, 1, false, 1), dtype, Act::relu);  // padding at one end alone
+    check(conv2d(512, 40, 1, 5, 14, 3, 2, 1), dtype, Act::relu, true, true);  // pixels a page apart
+    check(conv2d(1024, 33, 1, 2, 7, 2, 1, 1), dtype);                         // the same, deeper
+    check({2, 32, 36, 1, {1, 1, 50}, {1, 1, 5}, {1, 1, 2}, {0, 0, 3}, {1, 1, 2}, {0, 0, 0}, false}, dtype, Act::relu);
+    check({2, 32, 64, 1, {5, 6, 9}, {3, 2, 3}, {2, 1, 1}, {1, 1, 1}, {1, 2, 1}, {0, 0, 0}, false}, dtype, Act::relu);
+    check({1, 64, 64, 2, {6, 7, 8}, {2, 3, 3}, {1, 2, 1}, {1, 1, 1}, {2, 1, 1}, {0, 0, 0}, false}, dtype, Act::none);
+    check({2, 32, 32, 1, {1, 1, 1}, {1, 2, 2}, {1, 1, 1}, {0, 5, 4}, {1, 1, 1}, {0, 0, 0}, false}, dtype);
+    check({2, 32, 8, 1, {1, 0, 3}, {1, 2, 2}, {1, 1, 1}, {0, 1, 2}, {1, 1, 1}, {0, 0, 0}, false}, dtype);
+  }
+}
+
 TEST_CASE("conv: depthwise") {
   for (const DType dtype : kDTypes) {
     for (const int64_t c : {1, 3, 16, 24, 70, 96}) {
