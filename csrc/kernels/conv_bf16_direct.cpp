@@ -203,6 +203,9 @@ void conv_bf16_direct(const ConvArgs& g) {
   const int worth = worth_threads(2.0 * pixels * static_cast<double>(g.oc) * depth / kBf16Speed, g.num_threads);
   const int threads = turned_threads(g.knobs, kConvThreads, g.num_threads, worth);
   tap_offsets(g, p, buffers.offsets);
+  const double row_bytes = 2.0 * static_cast<double>(g.c * g.stride[1] * g.stride[2] * kBf16Tile);
+  const double column_bytes = 2.0 * depth * kPanel;
+  Pieces pieces(threads, 2.0 * pixels * static_cast<double>(g.oc) * depth / kBf16Speed);
   parallel(threads, [&](int thread, int count) {
     const bf16* source = static_cast<const bf16*>(g.x);
     if (p.copy) {
@@ -210,12 +213,14 @@ void conv_bf16_direct(const ConvArgs& g) {
       team_barrier(count);
       source = buffers.source;
     }
-    const double row_bytes = 2.0 * static_cast<double>(g.c * g.stride[1] * g.stride[2] * kBf16Tile);
-    const Rectangle mine =
-        turned_grid(g.knobs, kConvGrid, p.tiles, g.groups * p.panels, row_bytes, 2.0 * depth * kPanel, thread, count);
-    if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
-      rectangle(g, p, source, buffers.offsets, buffers.paired + buffers.paired_each * thread, mine);
-    }
+    pieces.run(thread, count, [&](int part, int64_t piece, int64_t of) {
+      const Rectangle all =
+          turned_grid(g.knobs, kConvGrid, p.tiles, g.groups * p.panels, row_bytes, column_bytes, part, count);
+      const Rectangle mine = piece_of(all, piece, of, row_bytes, column_bytes);
+      if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
+        rectangle(g, p, source, buffers.offsets, buffers.paired + buffers.paired_each * thread, mine);
+      }
+    });
   });
 }
 

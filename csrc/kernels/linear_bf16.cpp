@@ -190,13 +190,17 @@ void linear_bf16(const LinearArgs& g, DType y_dtype) {
   const int worth = worth_threads(2.0 * mnk / kBf16Speed + columns * depth * 2.0 / 40e3, g.num_threads);
   const int threads = turned_threads(g.knobs, kLinearThreads, g.num_threads, worth);
   const int64_t tiles = ceil_div(g.m, kBf16Tile), panels = ceil_div(g.n, kPanel);
+  const double row_bytes = 2.0 * depth * kBf16Tile, column_bytes = 2.0 * depth * kPanel;
+  Pieces pieces(threads, 2.0 * mnk / kBf16Speed);
   parallel(threads, [&](int thread, int count) {
-    const Rectangle mine =
-        turned_grid(g.knobs, kLinearGrid, tiles, panels, 2.0 * depth * kBf16Tile, 2.0 * depth * kPanel, thread, count);
-    const Range rows = {mine.rows.begin * kBf16Tile, min64(mine.rows.end * kBf16Tile, g.m)};
-    if (rows.begin < rows.end && mine.columns.begin < mine.columns.end) {
-      linear_bf16_part(g, y_dtype, rows, mine.columns);
-    }
+    pieces.run(thread, count, [&](int part, int64_t piece, int64_t of) {
+      const Rectangle all = turned_grid(g.knobs, kLinearGrid, tiles, panels, row_bytes, column_bytes, part, count);
+      const Rectangle mine = piece_of(all, piece, of, row_bytes, column_bytes);
+      const Range rows = {mine.rows.begin * kBf16Tile, min64(mine.rows.end * kBf16Tile, g.m)};
+      if (rows.begin < rows.end && mine.columns.begin < mine.columns.end) {
+        linear_bf16_part(g, y_dtype, rows, mine.columns);
+      }
+    });
   });
 }
 
