@@ -441,6 +441,7 @@ void conv(const ConvArgs& g) {
   const int64_t og = g.oc / g.groups, x_size = g.n * spatial(g.in) * g.c, y_size = pixels * g.oc;
   const bool asks = g.dtype == DType::f32 && max64(x_size, y_size) * 4 >= kAheadBytes;
   const bool is_streamed = g.dtype == DType::f32 && og % kWidth == 0 && streams(g.y, g.oc, y_size, g.act);
+  const double piece_row_bytes = (s.staged ? kStagedReads : 1.0) * row_bytes;
   Pieces pieces(threads, phase_count == 1 ? flops / 100e3 : 0.0);
   parallel(threads, [&](int thread, int count) {
     const float** pointers = buffers.pointers + thread * 2 * all_taps * kMaxRows;
@@ -471,7 +472,7 @@ void conv(const ConvArgs& g) {
         const Tiling tiles = tiling(g, job.phase);
         const Rectangle all =
             turned_grid(g.knobs, kConvGrid, tiles.lines * tiles.pieces, panels, row_bytes, column_bytes, part, count);
-        const Rectangle mine = piece_of(all, piece, of, row_bytes, column_bytes);
+        const Rectangle mine = piece_of(all, piece, of, piece_row_bytes, column_bytes);
         if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
           rectangle(job, tiles, mine.rows, mine.columns, pointers);
         }

@@ -136,11 +136,13 @@ void run(const LinearArgs& g, DType y_dtype) {
   const int64_t tiles = row_tiles(g.m), panels = ceil_div(g.n, kPanel);
   const double row_bytes = element * depth * kMaxRows, column_bytes = element * depth * kPanel;
   const Shares shares(g.m, tiles);
+  const bool stages = linear_plan(g, y_dtype, tiles, panels).stage;
+  const double piece_row_bytes = (stages ? kStagedReads : 1.0) * row_bytes;
   Pieces pieces(threads, 2.0 * mnk / 100e3);
   parallel(threads, [&](int thread, int count) {
     pieces.run(thread, count, [&](int part, int64_t piece, int64_t of) {
       const Rectangle all = turned_grid(g.knobs, kLinearGrid, tiles, panels, row_bytes, column_bytes, part, count);
-      const Rectangle mine = piece_of(all, piece, of, row_bytes, column_bytes);
+      const Rectangle mine = piece_of(all, piece, of, piece_row_bytes, column_bytes);
       if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
         Block(g, y_dtype, shares, mine).run();
       }

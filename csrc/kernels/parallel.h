@@ -114,6 +114,9 @@ class Pieces {
   Next next_[kMostParts];
 };
 
+// What reading a tile of rows costs that each piece copies before use, of reading it where it lies.
+inline constexpr double kStagedReads = 4.0;
+
 // A piece of a rectangle of rows x columns tiles, cut along the side that lets less be read again: a row tile costs
 // row_bytes and a column tile column_bytes. Empty where there are too few tiles.
 inline Rectangle piece_of(const Rectangle& all, int64_t piece, int64_t of, double row_bytes, double column_bytes) {
