@@ -14,7 +14,7 @@ _INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
 _FUNCTION = re.compile(r"\b(aoti_torch_\w+)\(")
 
 # What every module links.
-_BASE = ("tensor.cpp", "copy.cpp", "convert.cpp", "openmp.cpp", "generated/failures.cpp")
+_BASE = ("tensor.cpp", "copy.cpp", "convert.cpp", "openmp.cpp", "generated/failures.cpp", "generated/wrapper.cpp")
 
 
 @lru_cache(maxsize=1)

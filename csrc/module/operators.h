@@ -8,6 +8,6 @@
 // every element of it, and it reads none unless another argument is the same tensor.
 #pragma once
 
-#include "tensor.h"
+#include "tensor_data.h"
 
 using AotpackTensor = aotpack::module::Tensor*;

@@ -1,4 +1,4 @@
-// The small tensor that generated code works with inside a compiled module.
+// What makes and holds the small tensors that generated code works with inside a compiled module.
 //
 // A Call lives for one `run`; tensors and storages come from its slabs, data from the runtime's `alloc`. Generated code
 // and operators reach the current call through Call::current(), set for the thread that runs; nothing here is called
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "aotpack/module_abi.h"
+#include "tensor_data.h"
 
 namespace aotpack::module {
 
@@ -33,42 +34,6 @@ inline constexpr int32_t kHostDevice = 1;
 // A function of the runtime failed, and has recorded the error of the call; `code` is what it returned.
 struct ImportFailure {
   int32_t code;
-};
-
-// Memory that tensors view. `block` is what `alloc` returned, or null for memory of an input or constant.
-struct Storage {
-  char* base;
-  void* block;
-  int64_t nbytes;
-  int32_t references;
-  Storage* next_free;
-  // In modules for devices: the memory is the host's. A block is from malloc then.
-  bool on_host = false;
-  // In the arena: where, and the next one there. `block` is null then.
-  bool is_placed = false;
-  Storage* next_placed = nullptr;
-};
-
-// A strided view of a storage; `data` points at element (0, ..., 0). Sizes and strides count elements.
-struct Tensor {
-  Storage* storage;
-  char* data;
-  int32_t dtype;
-  int32_t rank;
-  int64_t sizes[AOTPACK_MAX_RANK];
-  int64_t strides[AOTPACK_MAX_RANK];
-  Tensor* next_free;
-
-  int64_t numel() const {
-    int64_t n = 1;
-    for (int32_t i = 0; i < rank; ++i) n *= sizes[i];
-    return n;
-  }
-  bool is_contiguous() const;
-  template <typename T>
-  T* as() const {
-    return reinterpret_cast<T*>(data);
-  }
 };
 
 // Bytes of one element; throws Error for a dtype that the ABI does not know.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "operators.h"
+#include "tensor.h"
 
 // clang-format off
 namespace aotpack::module::cusolver {

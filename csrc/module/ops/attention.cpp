@@ -8,6 +8,7 @@
 #include "kernels/attention_double.h"
 #include "ops/common.h"
 #include "ops/slices.h"
+#include "tensor.h"
 #include "trace.h"
 
 using namespace aotpack::module;

@@ -5,6 +5,7 @@
 
 #include "ops/slices.h"
 #include "shim.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 

@@ -8,6 +8,7 @@
 #include "ops/channels_last.h"
 #include "ops/common.h"
 #include "ops/pack.h"
+#include "tensor.h"
 #include "trace.h"
 #include "tuned.h"
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ops/slices.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 

@@ -4,6 +4,7 @@
 #include "kernels/depthwise_block.h"
 #include "ops/channels_last.h"
 #include "ops/common.h"
+#include "tensor.h"
 #include "trace.h"
 
 using namespace aotpack::module;

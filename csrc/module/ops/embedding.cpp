@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include "ops/common.h"
+#include "tensor.h"
 #include "trace.h"
 
 using namespace aotpack::module;

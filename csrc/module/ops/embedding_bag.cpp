@@ -4,6 +4,7 @@
 #include "declare/embedding_bag.h"
 #include "ops/common.h"
 #include "shim.h"
+#include "tensor.h"
 #include "trace.h"
 
 using namespace aotpack::module;

@@ -3,6 +3,7 @@
 #include "declare/embedding_bag_grad.h"
 
 #include "ops/slices.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 

@@ -5,6 +5,7 @@
 
 #include "kernels/fft.h"
 #include "ops/fft_layout.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 using aotpack::kernels::FftShape;

@@ -3,6 +3,7 @@
 
 #include "kernels/element_types.h"
 #include "ops/multiply.h"
+#include "tensor.h"
 #include "trace.h"
 
 using namespace aotpack::module;

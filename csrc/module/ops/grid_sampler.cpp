@@ -3,6 +3,7 @@
 #include "declare/grid_sampler.h"
 
 #include "ops/slices.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 

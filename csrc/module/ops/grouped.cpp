@@ -7,6 +7,7 @@
 #include "ops/common.h"
 #include "ops/multiply.h"
 #include "ops/slices.h"
+#include "tensor.h"
 #include "trace.h"
 
 using namespace aotpack::module;

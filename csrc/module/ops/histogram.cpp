@@ -2,6 +2,7 @@
 #include "declare/histogram.h"
 
 #include "ops/slices.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 

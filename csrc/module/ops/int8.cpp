@@ -6,6 +6,7 @@
 #include "kernels/conv_int8.h"
 #include "ops/channels_last.h"
 #include "ops/common.h"
+#include "tensor.h"
 #include "trace.h"
 
 using namespace aotpack::module;

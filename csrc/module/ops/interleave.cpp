@@ -7,6 +7,7 @@
 #include "declare/interleave.h"
 #include "ops/channels_last.h"
 #include "ops/common.h"
+#include "tensor.h"
 #include "trace.h"
 
 using namespace aotpack::module;

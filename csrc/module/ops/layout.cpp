@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tensor.h"
 #include "trace.h"
 
 using namespace aotpack::module;

@@ -3,6 +3,7 @@
 
 #include "ops/linalg.h"
 #include "ops/linalg_failures.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 

@@ -4,6 +4,7 @@
 #include "kernels/linalg/svd.h"
 #include "ops/linalg.h"
 #include "ops/linalg_failures.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 namespace linalg = aotpack::linalg;

@@ -3,6 +3,7 @@
 
 #include "kernels/linalg/product.h"
 #include "ops/linalg.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 namespace linalg = aotpack::linalg;

@@ -4,6 +4,7 @@
 #include "declare/linear.h"
 #include "ops/common.h"
 #include "ops/strided_rows.h"
+#include "tensor.h"
 #include "trace.h"
 #include "tuned.h"
 

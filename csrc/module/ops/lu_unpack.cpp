@@ -3,6 +3,7 @@
 
 #include "kernels/linalg/lu.h"
 #include "ops/linalg.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 namespace linalg = aotpack::linalg;

@@ -3,6 +3,7 @@
 
 #include "ops/nonzero.h"
 #include "ops/slices.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 

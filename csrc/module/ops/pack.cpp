@@ -5,6 +5,7 @@
 #include "kernels/conv_layout.h"
 #include "kernels/pack_weight.h"
 #include "kernels/transpose_copy.h"
+#include "tensor.h"
 #include "trace.h"
 
 namespace kernels = aotpack::kernels;

@@ -4,6 +4,7 @@
 #include "declare/quantized_linear.h"
 #include "ops/common.h"
 #include "ops/strided_rows.h"
+#include "tensor.h"
 #include "trace.h"
 
 using namespace aotpack::module;

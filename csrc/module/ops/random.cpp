@@ -2,6 +2,7 @@
 #include "declare/random.h"
 
 #include "split_mix.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 

@@ -5,6 +5,7 @@
 
 #include "ops/samplers.h"
 #include "ops/slices.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 

@@ -3,6 +3,7 @@
 #include "declare/resample.h"
 
 #include "ops/slices.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 

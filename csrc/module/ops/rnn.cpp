@@ -5,6 +5,7 @@
 
 #include "declare/rnn.h"
 #include "ops/common.h"
+#include "tensor.h"
 #include "trace.h"
 
 using namespace aotpack::module;

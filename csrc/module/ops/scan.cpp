@@ -2,6 +2,7 @@
 #include "declare/scan.h"
 
 #include "ops/slices.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 

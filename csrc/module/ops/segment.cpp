@@ -6,6 +6,7 @@
 
 #include "ops/common.h"
 #include "ops/slices.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 

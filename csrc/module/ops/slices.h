@@ -5,6 +5,7 @@
 
 #include "operators.h"
 #include "ops/dtype.h"
+#include "tensor.h"
 
 namespace aotpack::module {
 

@@ -7,6 +7,7 @@
 #include "ops/order_key.h"
 #include "ops/slices.h"
 #include "shim.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 

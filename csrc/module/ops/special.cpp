@@ -4,6 +4,7 @@
 #include <ATen/native/Math.h>
 
 #include "ops/slices.h"
+#include "tensor.h"
 
 using namespace aotpack::module;
 

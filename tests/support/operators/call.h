@@ -7,6 +7,7 @@
 
 #include "operators.h"
 #include "shim.h"
+#include "tensor.h"
 
 using aotpack::module::Call;
 using aotpack::module::Error;

@@ -16,7 +16,14 @@ from aotpack.building.flags import optimization, portable
 from aotpack.building.module_sources import ModuleSources
 from aotpack.building.temporary import private_folder
 from aotpack.export.backends.backend import Tools
-from aotpack.export.backends.cpu import custom_units, kernel_source, score_source, toolchain, wrapper_source
+from aotpack.export.backends.cpu import (
+    custom_units,
+    kernel_source,
+    score_source,
+    toolchain,
+    wrapper_source,
+    wrapper_words,
+)
 from aotpack.export.backends.cpu.lower import Lowered
 from aotpack.export.backends.cpu.toolchain import Compiler
 from aotpack.export.backends.native import Unit, build_units, compile_unit
@@ -25,6 +32,9 @@ from aotpack.export.backends.precompiled import Precompiled, compile_ahead, in_b
 # Beyond this, optimising the wrapper costs minutes and gains nothing: its work is calls.
 _WRAPPER_O0 = 400_000
 _OLDER, _NEWER = ("-std=c++17",), ("-std=c++20",)
+# Wrappers with aotpack's own header; and where GCC cannot compile one with that.
+_OWN = ("-fno-exceptions", "-fasynchronous-unwind-tables")
+_WHOLE = ("-fexceptions", "-DAOTPACK_WHOLE_WRAPPER", *_NEWER)
 
 
 def compile_module(lowered: Lowered, tools: Tools, *, progress: Callable[[str], None] | None = None) -> bytes:
@@ -98,7 +108,11 @@ def _link_flags(lowered: Lowered, compiler: Compiler) -> list[str]:
 def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
     target, compiler = lowered.target, tools.compiler
     small = len(lowered.wrapper) <= _WRAPPER_O0
+    own = lowered.wrapper.startswith(wrapper_words.OWN)
     wrapper_flags = _wrapper_flags(target, "-O1" if small else "-O0", older=not lowered.custom)
+    if own:
+        # Other compilers take it that nothing is thrown through such functions.
+        wrapper_flags += _WHOLE if compiler.is_clang else _OWN
     kernel_flags = _kernel_flags(target, tools.opt_level)
     kernel_header = _kernel_header(target, compiler, tools.opt_level)
     common = [compiler.identity, native_sources.headers_hash(), torch.__version__]
@@ -122,9 +136,9 @@ def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
             wrapper_flags,
             digest_of([*common, declared, *portable(wrapper_flags), lowered.wrapper]),
             text=lowered.wrapper,
-            header=_wrapper_header(target, compiler) if small and not lowered.custom else None,
+            header=_wrapper_header(target, compiler) if small and not own and not lowered.custom else None,
             # Of a torch whose headers need it.
-            otherwise=_NEWER,
+            otherwise=_WHOLE if own else _NEWER,
         ),
     ]
     if lowered.functions:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from aotpack.building.native_sources import groups_of
 from aotpack.errors import LoweringError
 from aotpack.export.backends.cpp_text import blank_literals
+from aotpack.export.backends.cpu import wrapper_words
 from aotpack.export.backends.cpu.calls import Calls, read_calls
 
 _SHIM = re.compile(r"\b(aoti_torch_\w+)\s*\(")
 _RUN = "AOTInductorModel::run_impl("
 
-# What every wrapper includes.
+# What wrappers include that need more than aotpack's own header has.
 DEVICE_HEADER = "#include <torch/csrc/inductor/aoti_include/cpu.h>"
 
 # Kernels' declarations name torch's element types.
@@ -72,14 +73,16 @@ def assemble(
     generated = calls.text
     shims = frozenset(_SHIM.findall(blank_literals(generated)))
     define = "AOTPACK_DEFINE_PROFILED_MODULE" if hooks else "AOTPACK_DEFINE_MODULE"
+    glue = custom(shims)
+    own = not glue and not hooks and wrapper_words.has_own_words(generated)
     parts = [
         _ELEMENT_TYPES if re.search(r"\b(?:at|c10)::", generated) else "",
-        f"{DEVICE_HEADER}\n",
+        f"{wrapper_words.OWN if own else DEVICE_HEADER}\n",
         '#include "profile.h"\n' if hooks else "",
         *(f'#include "declare/{group}.h"\n' for group in groups_of(shims)),
-        custom(shims),
-        f"{generated.strip()}\n",
-        '\n#include "entry.h"\n',
+        glue,
+        f"{wrapper_words.with_own_names(generated.strip()) if own else generated.strip()}\n",
+        "\n" if own else '\n#include "entry.h"\n',
         f'{define}("{target}", {num_inputs}, {num_outputs}, {constants})\n',
     ]
     return Wrapper(text="".join(parts), shims=shims, calls=calls)
