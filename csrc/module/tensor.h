@@ -163,6 +163,3 @@ void copy_strided(const Tensor* destination, const Tensor* source);
 void contiguous_strides(int32_t rank, const int64_t* sizes, int64_t* strides);
 
 }  // namespace aotpack::module
-
-// In generated code, where a tensor is declared that is made next: the place that builds have planned for it.
-#define AOTPACK_PLACE(offset, bytes, arena_bytes) aotpack::module::Call::current().place(offset, bytes, arena_bytes);

@@ -199,6 +199,16 @@ ENTRIES: tuple[Patch, ...] = (
         "self",
     ),
     Patch(
+        "torch._inductor.scheduler:SchedulerNode.codegen",
+        f"generates the vectors of tails also where there is no tail; {_NO_OPTION} without changing other tails",
+        "self, index_vars",
+    ),
+    Patch(
+        "torch._inductor.codegen.cpp:CppScheduling.codegen_outer_loop_node",
+        f"generates nests of loops twice that cannot become one; {_NO_OPTION}",
+        "self, node",
+    ),
+    Patch(
         "torch._inductor.codegen.cpp:CppKernel.decide_parallel_depth",
         "cpp.dynamic_threads makes small loops parallel, and without it their number of threads is fixed",
         "self, max_parallel_depth, threads",

@@ -61,3 +61,6 @@ inline void aoti_torch_create_tensor_from_blob(void* data, int64_t rank, const i
 }
 void aoti_torch_clone_preserve_strides(AtenTensorHandle tensor, AtenTensorHandle* out);
 void aoti_torch_assign_tensors_out(AtenTensorHandle source, AtenTensorHandle* out);
+
+// In generated code, where a tensor is declared that is made next: the place that builds have planned for it.
+#define AOTPACK_PLACE(offset, bytes, arena_bytes) aotpack::module::Call::current().place(offset, bytes, arena_bytes);

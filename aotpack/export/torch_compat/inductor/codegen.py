@@ -36,6 +36,7 @@ from aotpack.export.torch_compat.inductor.complex_graph import simplify_complex
 from aotpack.export.torch_compat.inductor.copies import copies_of_state_kept
 from aotpack.export.torch_compat.inductor.custom_calls import custom_calls
 from aotpack.export.torch_compat.inductor.device_asserts import asserts_checked
+from aotpack.export.torch_compat.inductor.discarded_kernels import without_discarded_kernels
 from aotpack.export.torch_compat.inductor.fallbacks import Fallback, fallbacks
 from aotpack.export.torch_compat.inductor.functional_graphs import functional_graphs_kept
 from aotpack.export.torch_compat.inductor.functions import accurate_functions
@@ -321,7 +322,14 @@ def adapted_everywhere() -> Iterator[None]:
 @contextlib.contextmanager
 def _adapted() -> Iterator[None]:
     with adapted_everywhere(), contextlib.ExitStack() as stack:
-        for adapter in (_serial_when_small, asserts_checked, accurate_functions, kernels_annotated, _module_wrappers):
+        for adapter in (
+            _serial_when_small,
+            asserts_checked,
+            accurate_functions,
+            kernels_annotated,
+            without_discarded_kernels,
+            _module_wrappers,
+        ):
             stack.enter_context(adapter())
         yield
 
