@@ -6,7 +6,9 @@ those of each norm, whose mean is a loop over rows, in vectors of rows.
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codegen.cpp.CppScheduling.{codegen_outer_loop_node, kernel_proxy_cls}
-  torch._inductor.codegen.cpp.{CppKernelProxy.picked_vec_isa, DataTypePropagation, TilingSelect}
+  torch._inductor.codegen.cpp.{CppKernelProxy.picked_vec_isa, TilingSelect}
+  torch._inductor.codegen.common.DataTypePropagation
+  torch._inductor.cpu_vec_isa.pick_vec_isa
   torch._inductor.codegen.cpp.OuterLoopFusedSchedulerNode.{check_outer_fusion_loop_level_attr, outer_loop_fusion_depth}
   torch._inductor.scheduler.SchedulerNode.codegen
 """
@@ -76,6 +78,10 @@ def _is_zero(size: Any) -> bool:
 
 def _tiled_alike(node: Any) -> bool:
     """Whether the outer loops of a fused node may all have the same steps; where not, they are not fused."""
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    if not pick_vec_isa():
+        return True
     depth: int = node.outer_loop_fusion_depth
     steps: set[tuple[int, ...]] = set()
     for nest in node.get_outer_nodes():
@@ -88,19 +94,20 @@ def _tiled_alike(node: Any) -> bool:
 
 def _steps(nodes: Sequence[Any]) -> tuple[int, ...] | None:
     """The steps of the loops around nodes, outermost first; None where this is not known yet."""
-    from torch._inductor.codegen import cpp
+    from torch._inductor.codegen.common import DataTypePropagation
+    from torch._inductor.codegen.cpp import TilingSelect
     from torch._inductor.virtualized import V
 
     names = {dependency.name for node in nodes for dependency in node.read_writes.reads_and_writes()}
     if any(V.graph.get_dtype(name) in _HALVES for name in names):
         return None
     for node in nodes:
-        cpp.DataTypePropagation.propagate_scheduler_node(node)
+        DataTypePropagation.propagate_scheduler_node(node)
     sizes = [node.group[1] for node in nodes]
     group, reduction = max(sizes, key=lambda each: len(each[1]))
     steps = [1] * (len(group) + len(reduction))
     if steps:
-        found: Any = cpp.TilingSelect().select_tiling([functools.partial(_body, node) for node in nodes], sizes)
+        found: Any = TilingSelect().select_tiling([functools.partial(_body, node) for node in nodes], sizes)
         for factor, index in zip(*found[:2], strict=True):
             steps[index] = factor
     return tuple(steps)
