@@ -44,8 +44,8 @@ def traffic(program: Program) -> Traffic:
 _TOKENS = re.compile(
     r"int64_t (?P<array>int_array_\d+)\[\] = \{(?P<values>[^}]*)\};"
     r"|aoti_torch_empty_strided\(\d+, (?P<sizes>\w+), (?P<strides>\w+),.*?&(?P<made>\w+)_handle\)"
-    r"|auto (?P<input>\w+) = std::move\(inputs\[(?P<number>\d+)\]\)"
-    r"|auto (?P<moved>\w+) = std::move\((?P<of>\w+)\)"
+    r"|auto (?P<input>\w+) = (?:aotpack_)?std::move\(inputs\[(?P<number>\d+)\]\)"
+    r"|auto (?P<moved>\w+) = (?:aotpack_)?std::move\((?P<of>\w+)\)"
     r"|auto (?P<view>\w+) = .*?reinterpret_tensor_wrapper\((?P<base>\w+), \d+, (?P<vsizes>\w+), (?P<vstrides>\w+),"
     r"|aoti_torch_cpu_(?P<call>packed_conv|packed_linear|interleave|to_layout)"
     r"\((?P<args>.*?), &(?P<result>\w+)_handle\)\);"

@@ -9,6 +9,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codegen.cpp.{CppKernelProxy.picked_vec_isa, TilingSelect}
   torch._inductor.codegen.common.DataTypePropagation
   torch._inductor.cpu_vec_isa.pick_vec_isa
+  torch._inductor.dependencies.MemoryDep
   torch._inductor.codegen.cpp.OuterLoopFusedSchedulerNode.{check_outer_fusion_loop_level_attr, outer_loop_fusion_depth}
   torch._inductor.scheduler.SchedulerNode.codegen
 """
@@ -96,10 +97,14 @@ def _steps(nodes: Sequence[Any]) -> tuple[int, ...] | None:
     """The steps of the loops around nodes, outermost first; None where this is not known yet."""
     from torch._inductor.codegen.common import DataTypePropagation
     from torch._inductor.codegen.cpp import TilingSelect
+    from torch._inductor.dependencies import MemoryDep
     from torch._inductor.virtualized import V
 
-    names = {dependency.name for node in nodes for dependency in node.read_writes.reads_and_writes()}
-    if any(V.graph.get_dtype(name) in _HALVES for name in names):
+    dependencies = {dependency for node in nodes for dependency in node.read_writes.reads_and_writes()}
+    # Others are of orders alone, and of buffers without elements.
+    if not all(isinstance(dependency, MemoryDep) for dependency in dependencies):
+        return None
+    if any(V.graph.get_dtype(dependency.name) in _HALVES for dependency in dependencies):
         return None
     for node in nodes:
         DataTypePropagation.propagate_scheduler_node(node)
