@@ -16,7 +16,7 @@ _MAIN = """
 #include <cstring>
 #include <set>
 
-#include "tensor.h"
+#include "shim/tensors.h"
 
 using namespace aotpack::module;
 
