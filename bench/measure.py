@@ -32,6 +32,7 @@ class Settings:
         build_limit: seconds after which a build is stopped; None for no limit.
         start_limit: the same for a start, and for each answer of a measured process.
         pythons: interpreters of engines that are not installed in this one.
+        reuse: engines whose builds of an earlier run are measured where their folder has one.
     """
 
     threads: int = 2
@@ -45,6 +46,7 @@ class Settings:
     build_limit: float | None = None
     start_limit: float | None = None
     pythons: Mapping[str, str] = field(default_factory=dict)
+    reuse: tuple[str, ...] = ()
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -99,6 +101,8 @@ class Measurement:
         return THIS if python is None else Checkout(THIS.root, Path(python))
 
     def _reference(self) -> None:
+        if self.settings.reuse and (self.folder / "reference" / "expected.npy").exists():
+            return
         try:
             build("reference", self.model, self.folder / "reference", self.settings.threads)
         except WorkerError as error:
@@ -109,24 +113,26 @@ class Measurement:
         if name not in self.settings.pythons and (reason := engines.get(name).missing()):
             result["error"] = reason
             return
-        try:
-            wall = build(
-                name, self.model, self._directory(name), self.settings.threads, limit=self.settings.build_limit,
-                jobs=self.settings.jobs, checkout=self._checkout(name),
-            )  # fmt: skip
-        except WorkerError as error:
-            result["error"] = str(error)
-            self.log(f"{self.model}: {name}: {_last_line(error)}")
-            return
-        made = json.loads((self._directory(name) / "build.json").read_text())
+        report = self._directory(name) / "build.json"
+        kept = name in self.settings.reuse and report.exists()
+        if not kept:
+            try:
+                result["build_process_s"] = build(
+                    name, self.model, self._directory(name), self.settings.threads, limit=self.settings.build_limit,
+                    jobs=self.settings.jobs, checkout=self._checkout(name),
+                )  # fmt: skip
+            except WorkerError as error:
+                result["error"] = str(error)
+                self.log(f"{self.model}: {name}: {_last_line(error)}")
+                return
+        made = json.loads(report.read_text())
         result |= {
             "artifact": made["artifact"],
             "build_s": made["seconds"],
             "build_phases_s": made["phases"],
-            "build_process_s": wall,
             "bytes": made["bytes"],
         }
-        self.log(f"{self.model}: built with {name} in {made['seconds']:.1f} s")
+        self.log(f"{self.model}: {'kept, ' if kept else ''}built with {name} in {made['seconds']:.1f} s")
 
     def share_builds(self) -> None:
         """When all builds have ended: gives engines that use another's build its figures."""

@@ -4,6 +4,7 @@ import contextlib
 import json
 import mmap
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -81,9 +82,10 @@ def build(
 ) -> float:
     """Runs bench.build in a fresh process with empty caches; returns its wall time in seconds.
 
-    WorkerError when it fails, or after `limit` seconds. Where `jobs` builds run at a time, TorchInductor shares the
-    processors among them.
+    What `directory` has is removed. WorkerError when it fails, or after `limit` seconds. Where `jobs` builds run at a
+    time, TorchInductor shares the processors among them.
     """
+    shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     began = time.perf_counter()
     env = environment(threads, directory / "build-cache")

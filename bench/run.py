@@ -91,7 +91,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--build-limit", type=float, metavar="S", help="stop builds after so many seconds")
     parser.add_argument("--start-limit", type=float, metavar="S", help="stop an engine that does not answer")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/bench/results.json"), help="%(default)s")
-    parser.add_argument("--keep", type=Path, help="keep the artifacts in this folder (must not exist)")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the artifacts in this folder")
+    parser.add_argument(
+        "--reuse", default="", metavar="ENGINES", help="measure what --keep FOLDER has of these engines, or of `all`"
+    )
     options = parser.parse_args(arguments)
     options.baseline = options.baseline or ("gpu_aoti" if options.gpu else "aoti")
     usual_models, usual_engines = (GPU_MODELS, engines.GPU_ENGINES) if options.gpu else (MODELS, engines.ENGINES)
@@ -104,6 +107,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         setattr(options, kind, chosen.split(",") if chosen else list(usual))
         if unknown := sorted(set(getattr(options, kind)) - set(known)):
             parser.error(f"unknown {kind}: {', '.join(unknown)}; there are {', '.join(known)}")
+    options.reuse = tuple(options.engines if options.reuse == "all" else filter(None, options.reuse.split(",")))
+    if unknown := sorted(set(options.reuse) - set(options.engines)):
+        parser.error(f"--reuse {','.join(unknown)}: not among the measured engines {', '.join(options.engines)}")
+    if options.reuse and options.keep is None:
+        parser.error("--reuse needs the folder of an earlier run: --keep FOLDER")
     options.without = set(options.without.split(",")) - {""}
     cores = len(os.sched_getaffinity(0))
     try:
@@ -128,6 +136,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         jobs=options.jobs,
         build_limit=options.build_limit,
         start_limit=options.start_limit,
+        reuse=options.reuse,
     )
     if options.quick:
         settings = replace(settings, starts=2, rounds=3, seconds=0.3)

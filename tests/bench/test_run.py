@@ -146,6 +146,30 @@ def test_a_short_run_from_start_to_table(tmp_path: Path) -> None:
     assert done.stdout.startswith("mlp                eager ")
 
 
+def test_kept_builds_are_measured_again(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    kept = tmp_path / "kept"
+    words = ["--quick", "--rounds", "1", "--starts", "0", "--models", "mlp", "--engines", "eager"]
+    words += ["--keep", str(kept), "-o", str(tmp_path / "results.json")]
+    assert run.main(words) == 0
+    artifact = Path(json.loads((kept / "mlp" / "eager" / "build.json").read_text())["artifact"])
+    built = artifact.stat().st_mtime_ns
+    assert run.main([*words, "--reuse", "all"]) == 0
+    assert artifact.stat().st_mtime_ns == built
+    assert json.loads((tmp_path / "results.json").read_text())["models"]["mlp"]["eager"]["p50_s"] > 0
+    assert run.main(words) == 0
+    assert artifact.stat().st_mtime_ns > built
+
+
+@pytest.mark.parametrize(("words", "message"), [(["--reuse", "all"], "--keep"), (["--reuse", "theano"], "theano")])
+def test_builds_of_other_runs_have_a_folder_and_an_engine(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run.parse(words)
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (1, 3, 4, 5)])
 def test_inputs_are_read_without_numpy(tmp_path: Path, dtype: type, shape: tuple[int, ...]) -> None:
