@@ -7,7 +7,8 @@
 Each shape runs in each of its algorithms, with one thread and with two, as in a network (csrc/probe/algorithms.cpp).
 The coefficients are those that make the sum of the squared relative errors least, none of them negative. A fifth of the
 shapes is left out of a first fit, and its error printed: what the model says of shapes that it has not seen. So is the
-error of the coefficients that are in the tree. `--write` writes the fit of all shapes to aotpack/costs/fitted.py.
+error of the coefficients that are in the tree. `--write` writes the fit of all shapes to aotpack/costs/fitted.py,
+as that of the class.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from aotpack.costs import model
-from aotpack.costs.fitted import COEFFICIENTS
+from aotpack.costs.fit import Fit
+from aotpack.costs.fitted import FITS
 from aotpack.costs.processors import PROCESSORS, Processor
 from aotpack.costs.shapes import BlockShape, ConvShape, Shape
 
@@ -139,13 +141,19 @@ def _print(title: str, found: Mapping[str, list[float]]) -> None:
         print(f"  {algorithm:10} mean {size.mean():6.1%}  90 % below {tenth:6.1%}  worst {size.max():6.1%}")
 
 
-def _write(coefficients: Mapping[str, float], about: str, data: int) -> None:
-    lines = "".join(f'    "{name}": {value},\n' for name, value in coefficients.items())
+def _write(name: str, fit: Fit) -> None:
+    fits = {**FITS, name: fit}
+    lines = [
+        f'    "{each}": Fit(\n        "{fits[each].measured_on}",\n        {fits[each].measurements},\n        {{\n'
+        + "".join(f'            "{term}": {value},\n' for term, value in fits[each].coefficients.items())
+        + "        },\n    ),\n"
+        for each in (processor.name for processor in PROCESSORS)
+        if each in fits
+    ]
     FITTED.write_text(
-        f'"""What the terms of `model.py` count for. Written by `python -m bench.costs --write`."""\n\n'
-        f"# The processor that was measured, and how many times were.\n"
-        f'MEASURED_ON = "{about}"\nMEASUREMENTS = {data}\n\n'
-        f"COEFFICIENTS: dict[str, float] = {{\n{lines}}}\n"
+        '"""What the terms of `model.py` count for, by class of processors. '
+        'Written by `python -m bench.costs --write`."""\n\n'
+        "from aotpack.costs.fit import Fit\n\nFITS = {\n" + "".join(lines) + "}\n"
     )
 
 
@@ -172,8 +180,8 @@ def main(arguments: list[str] | None = None) -> int:
     seen = [row for row in rows if row["shape"] % 5 != 2]
     unseen = [row for row in rows if row["shape"] % 5 == 2]
     _print("shapes left out of the fit:", errors(unseen, processor, fit(seen, processor)))
-    _print("all shapes, by the coefficients in the tree:", errors(rows, processor, COEFFICIENTS))
-    right, total = decisions(rows, processor, COEFFICIENTS)
+    _print("all shapes, by the coefficients in the tree:", errors(rows, processor, model.coefficients_of(processor)))
+    right, total = decisions(rows, processor, model.coefficients_of(processor))
     print(f"choices: {right} of {total} are the fastest, or within 5 % of it")
     coefficients = fit(rows, processor)
     _print("all shapes, fitted:", errors(rows, processor, coefficients))
@@ -182,8 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name, value in coefficients.items():
         print(f"  {name:20} {value:8.4f}")
     if options.write:
-        about = f"{document['processor']} ({processor.name}), {document['target']}"
-        _write(coefficients, about, len(rows))
+        _write(processor.name, Fit(f"{document['processor']}, {document['target']}", len(rows), coefficients))
     return 0
 
 

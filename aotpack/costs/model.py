@@ -6,15 +6,15 @@ for, its coefficient, is fitted to measurements (`fitted.py`, by `python -m benc
 0, and terms grow with the work: for one thread, more work never takes less time. With several it may where it is what
 another thread is woken for.
 
-Terms of other classes than the one that was measured have the same coefficients: those predictions rest on the
-documented rates alone.
+Classes that were not measured have the coefficients of a class that is like them (`_LIKE`) at their own documented
+rates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aotpack.costs.fitted import COEFFICIENTS
+from aotpack.costs.fitted import FITS
 from aotpack.costs.processors import Processor
 from aotpack.costs.shapes import PANEL, BlockShape, ConvShape, Shape
 
@@ -31,6 +31,9 @@ _WEIGHT_BYTES = 512 << 10
 _TRANSFORM = 6.0
 # Outputs along a side of the tiles.
 _SIDES = {"winograd_2x2": 2, "winograd_4x4": 4}
+
+# Where a class that was not measured has its coefficients from.
+_LIKE = {"zen5": "zen4", "amx": "avx512", "neon": "sse4"}
 
 Terms = dict[str, float]
 
@@ -54,7 +57,14 @@ def terms(shape: Shape, algorithm: str, processor: Processor, threads: int, weig
 
 def predict(shape: Shape, algorithm: str, processor: Processor, threads: int, weights: int = 0) -> float:
     """Seconds of a call; arguments as `terms` has them."""
-    return weighted(terms(shape, algorithm, processor, threads, weights), COEFFICIENTS)
+    return weighted(terms(shape, algorithm, processor, threads, weights), coefficients_of(processor))
+
+
+def coefficients_of(processor: Processor) -> Mapping[str, float]:
+    """By term. Those of Zen 4 for a class that neither was measured nor is like one that was."""
+    name = processor.name
+    fit = FITS.get(name) or FITS.get(_LIKE.get(name, "zen4")) or FITS["zen4"]
+    return fit.coefficients
 
 
 def weighted(found: Terms, coefficients: Mapping[str, float]) -> float:
