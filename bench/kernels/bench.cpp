@@ -514,6 +514,10 @@ int main(int argc, char** argv) {
       bench_linear(dtype, pixels, c, 4 * c);
     }
     for (const int64_t m : {1, 2, 4, 8, 16}) bench_linear(dtype, m, 4096, 4096);
+    for (const int64_t m : {32, 128, 512}) {
+      bench_linear(dtype, m, 4096, 4096);
+      bench_linear(dtype, m, 11008, 4096);
+    }
     bench_linear(dtype, 1, 768, 768);
     bench_linear(dtype, 1, 50257, 768);
     // MobileNetV2, layer by layer, and EfficientNet's.
@@ -583,11 +587,11 @@ int main(int argc, char** argv) {
   }
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const int bits : {4, 8}) {
-      for (const int64_t m : {1, 2, 4, 8, 16, 64}) {
+      for (const int64_t m : {1, 2, 4, 8, 16, 32, 64, 128, 512}) {
         bench_quantized_linear(dtype, bits, m, 4096, 4096, 128, false);
         bench_quantized_linear(dtype, bits, m, 11008, 4096, 128, false);
         bench_quantized_linear(dtype, bits, m, 4096, 4096, 32, true);
-        bench_quantized_linear(dtype, bits, m, 32000, 4096, 32, false);
+        if (m <= 64) bench_quantized_linear(dtype, bits, m, 32000, 4096, 32, false);
       }
     }
     for (const bool ta : {false, true}) {

@@ -55,17 +55,34 @@ AOTPACK_INLINE void halves(const uint8_t* p, vf* low, vf* high) {
   *low = __builtin_convertvector(both & 15, vf);
   *high = __builtin_convertvector(both >> 4, vf);
 }
+AOTPACK_INLINE void low_and_byte(const uint8_t* p, vf* low, vf* byte) {
+  const vi both = widen_unsigned(p);
+  *low = __builtin_convertvector(both & 15, vf);
+  *byte = __builtin_convertvector(both, vf);
+}
 #endif
 
+// How the high halves of bytes come: as they are, or as bytes, which are 16 times as much and the low half (where kMiddle
+// is not 0).
+enum class HighHalves : uint8_t { apart, in_bytes };
+
 // One row of a panel: q for 8 bits, q + kMiddle for 4.
-template <int kBits>
+template <int kBits, HighHalves kHighHalves = HighHalves::apart>
 AOTPACK_INLINE void panel_row(const uint8_t* w, vf (&out)[kPanelVectors]) {
   if constexpr (kBits == 8) {
     AOTPACK_UNROLL
     for (int v = 0; v < kPanelVectors; ++v) out[v] = signed_bytes(w + v * kWidth);
   } else {
     AOTPACK_UNROLL
-    for (int v = 0; v < kPanelVectors / 2; ++v) halves(w + v * kWidth, &out[v], &out[v + kPanelVectors / 2]);
+    for (int v = 0; v < kPanelVectors / 2; ++v) {
+#if !defined(__AVX512F__)
+      if constexpr (kHighHalves == HighHalves::in_bytes) {
+        low_and_byte(w + v * kWidth, &out[v], &out[v + kPanelVectors / 2]);
+        continue;
+      }
+#endif
+      halves(w + v * kWidth, &out[v], &out[v + kPanelVectors / 2]);
+    }
   }
 }
 
