@@ -77,9 +77,10 @@ void multiply(const QuantizedLinearArgs& g, const Rows& rows, int64_t panel, con
   // Several sums side by side cover the latency of the multiply-add.
   constexpr int kChains = kCount * kPanelVectors >= 8 ? 1 : kCount * kPanelVectors >= 4 ? 2 : 4;
   constexpr int64_t kBytes = kPanel * kBits / 8;
-  // Where halves of bytes are shifted and converted, whole bytes take less time. A 16th of their sums is rounded as sums
-  // of the low halves are.
-  constexpr auto kHighHalves = kBits == 4 && kMiddle != 0 ? HighHalves::in_bytes : HighHalves::apart;
+  // Where halves of bytes are shifted and converted, whole bytes take less time for one row. A 16th of their sums is
+  // rounded as sums of the low halves are.
+  constexpr bool kBytesPay = kBits == 4 && kMiddle != 0 && kCount == 1;
+  constexpr auto kHighHalves = kBytesPay ? HighHalves::in_bytes : HighHalves::apart;
   const uint8_t* w = static_cast<const uint8_t*>(g.w_packed) + panel * g.k * kBytes;
   const int64_t count = groups_of(g);
   const float* scale = g.scale + panel * count * kPanel;
