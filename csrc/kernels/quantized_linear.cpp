@@ -4,6 +4,7 @@
 #include "epilogue.h"
 #include "linear.h"
 #include "parallel.h"
+#include "quantized_bf16.h"
 #include "quantized_dot.h"
 #include "quantized_groups.h"
 #include "quantized_numbers.h"
@@ -26,20 +27,25 @@ constexpr int kFewRows = 2;
 #else
 constexpr int kFewRows = 1;
 #endif
-// And up to so many where digits of x are multiplied.
-constexpr int64_t kFewDots = 16;
+// And up to so many where digits of x are multiplied, unless there are dot products of pairs of bf16, which are faster
+// from so many on.
+constexpr int64_t kFewDots = 16, kManyPairs = 8;
 // For more rows, a piece of B is dequantized into the second-level cache and multiplied from there.
 constexpr int64_t kDepth = 512, kPanels = 4, kRows = 128;
 constexpr int64_t kAhead = 2048;  // bytes of B that are asked for ahead of time
 
 // Whether there is something to add to q * scale.
 bool has_offset(const QuantizedLinearArgs& g) { return g.offset != nullptr || (g.bits == 4 && kMiddle != 0); }
-bool few(const QuantizedLinearArgs& g) { return g.m <= kFewRows || (g.m <= kFewDots && quantized_dot_works(g)); }
+bool few(const QuantizedLinearArgs& g) {
+  if (g.m <= kFewRows) return true;
+  return g.m <= kFewDots && quantized_dot_works(g) && !(g.m >= kManyPairs && quantized_takes_bf16(g));
+}
 
 struct Buffers {
   float *x, *sums;               // few rows: the rows as floats, and their sums over each group
   QuantizedDigits digits;        // their digits, where these are multiplied
   float *weights, *tile, *rows;  // of one thread
+  QuantizedBf16Buffers bf16;     // in their place
   size_t bytes;
 };
 Buffers carve(const QuantizedLinearArgs& g, int thread) {
@@ -54,6 +60,10 @@ Buffers carve(const QuantizedLinearArgs& g, int thread) {
     }
   } else {
     for (int t = 0; t <= thread; ++t) {
+      if (quantized_takes_bf16(g)) {
+        b.bf16 = quantized_bf16_buffers(g, from);
+        continue;
+      }
       b.weights = from.take<float>(kPanels * kDepth * kPanel);
       b.tile = from.take<float>(is_f32(g.dtype) ? 0 : min64(g.m, kRows) * kPanels * kPanel);
       b.rows = from.take<float>(is_f32(g.dtype) ? 0 : min64(g.m, kRows) * kDepth);
@@ -289,9 +299,17 @@ void run_many(const QuantizedLinearArgs& g, int thread, int threads) {
   if (mine.rows.begin >= mine.rows.end || mine.columns.begin >= mine.columns.end) return;
   const Buffers b = carve(g, thread);
   const Range rows = {share(g.m, mine.rows.begin, tiles).begin, share(g.m, mine.rows.end - 1, tiles).end};
-  for (int64_t row = rows.begin; row < rows.end; row += kRows) {
-    for (int64_t panel = mine.columns.begin; panel < mine.columns.end; panel += kPanels) {
-      run_block(g, b, {row, min64(row + kRows, rows.end)}, {panel, min64(panel + kPanels, mine.columns.end)});
+  const bool pairs = quantized_takes_bf16(g);
+  const int64_t most_rows = pairs ? kQuantizedBf16Rows : kRows, most_panels = pairs ? kQuantizedBf16Panels : kPanels;
+  for (int64_t row = rows.begin; row < rows.end; row += most_rows) {
+    const Range some = {row, min64(row + most_rows, rows.end)};
+    for (int64_t panel = mine.columns.begin; panel < mine.columns.end; panel += most_panels) {
+      const Range panels = {panel, min64(panel + most_panels, mine.columns.end)};
+      if (pairs) {
+        quantized_bf16_block(g, b.bf16, some, panels);
+      } else {
+        run_block(g, b, some, panels);
+      }
     }
   }
 }

@@ -62,8 +62,8 @@ AOTPACK_INLINE void low_and_byte(const uint8_t* p, vf* low, vf* byte) {
 }
 #endif
 
-// How the high halves of bytes come: as they are, or as bytes, which are 16 times as much and the low half (where kMiddle
-// is not 0).
+// How the high halves of bytes come: as they are, or as bytes, which are 16 times as much and the low half (where
+// kMiddle is not 0).
 enum class HighHalves : uint8_t { apart, in_bytes };
 
 // One row of a panel: q for 8 bits, q + kMiddle for 4.
