@@ -133,31 +133,55 @@ def local_includes(source: Path) -> frozenset[Path]:
     stack = [source]
     while stack:
         current = stack.pop()
-        for name in _INCLUDE.findall(current.read_text()):
+        for name in _included(current):
             for folder in (current.parent, *include_folders()):
-                header = folder / name
-                if header.is_file():
-                    header = header.resolve()
-                    if header not in found:
-                        found.add(header)
-                        stack.append(header)
-                    break
+                header = _header(folder, name)
+                if header is None:
+                    continue
+                if header not in found:
+                    found.add(header)
+                    stack.append(header)
+                break
     return frozenset(found)
 
 
 @cache
 def mentions(source: Path, name: str) -> bool:
     """Whether a source, or a header of this package that it includes, has this name in its text."""
-    pattern = re.compile(rf"\b{re.escape(name)}\b")
-    return any(pattern.search(path.read_text()) for path in (source, *local_includes(source)))
+    return any(_has_name(path, name) for path in (source, *local_includes(source)))
+
+
+# Sources share most of their headers, so what is found in one is kept.
+
+
+@cache
+def _content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+@cache
+def _included(path: Path) -> tuple[str, ...]:
+    return tuple(_INCLUDE.findall(_content(path).decode()))
+
+
+@cache
+def _header(folder: Path, name: str) -> Path | None:
+    header = folder / name
+    return header.resolve() if header.is_file() else None
+
+
+@cache
+def _has_name(path: Path, name: str) -> bool:
+    content, word = _content(path), name.encode()
+    return word in content and re.search(rb"\b" + re.escape(word) + rb"\b", content) is not None
 
 
 @cache
 def content_hash(source: Path) -> str:
     """SHA-256 over a source and every header of this package that it includes."""
-    digest = hashlib.sha256(source.read_bytes())
+    digest = hashlib.sha256(_content(source))
     for header in sorted(local_includes(source)):
-        digest.update(header.name.encode() + b"\0" + header.read_bytes())
+        digest.update(header.name.encode() + b"\0" + _content(header))
     return digest.hexdigest()
 
 
