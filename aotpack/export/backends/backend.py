@@ -180,6 +180,10 @@ class Tools:
         return replace(self, compiler=self.cross.get(BY_NAME[target].arch, self.compiler))
 
 
+# Called with a target and a source of its module that is complete before the others.
+Ahead = Callable[[str, str], None]
+
+
 class Backend(Protocol):
     """One kind of device."""
 
@@ -194,8 +198,11 @@ class Backend(Protocol):
     def headers(self, target: str, tools: Tools) -> tuple[Precompiled, ...]:
         """What generated sources begin with, that which takes longest first."""
 
-    def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> AbstractContextManager[None]:
-        """Compiles, while active, what is known before code is generated."""
+    def expects_headers(self, target: str, programs: Sequence[Program]) -> bool:
+        """Whether the code of some of `programs`, which are as captured, is likely to begin with one of these."""
+
+    def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> AbstractContextManager[Ahead]:
+        """Compiles, while active, what is known before code is generated, and what it is called with."""
 
     def lower(
         self,
@@ -206,6 +213,7 @@ class Backend(Protocol):
         shared: bool = False,
         hooks: bool = False,
         providers: Collection[str] = (),
+        ahead: Ahead = lambda *_: None,
     ) -> Any:
         """Generates the sources of a module: a `LoweredModule` of its own class.
 
@@ -216,6 +224,7 @@ class Backend(Protocol):
             shared: whether the module computes other programs too, which have other constants.
             hooks: whether the module tells the runtime when each kernel begins and ends, for profiles.
             providers: libraries that modules for devices call where the host has them.
+            ahead: what `compile_ahead` returned.
 
         Raises:
             BuildError: this backend has no hooks.

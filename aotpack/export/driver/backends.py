@@ -10,6 +10,7 @@ from aotpack.export.backends.backend import Backend, Tools
 from aotpack.export.backends.cpu.backend import CpuBackend
 from aotpack.export.backends.cuda.backend import CudaBackend
 from aotpack.export.backends.precompiled import compilers_waiting
+from aotpack.export.ir.program import Program
 from aotpack.targets import BY_NAME
 
 BACKENDS: tuple[Backend, ...] = (CpuBackend(), CudaBackend())
@@ -32,11 +33,12 @@ def on_host(targets: Sequence[str]) -> list[tuple[Backend, tuple[str, ...]]]:
 
 
 @contextmanager
-def ready(targets: Sequence[str], tools: Tools) -> Iterator[Tools]:
+def ready(targets: Sequence[str], tools: Tools, programs: Sequence[Program]) -> Iterator[Tools]:
     """The tools, with compilers that wait for the code of the first target, which is compiled first: at most as many
-    as may run.
+    as may run, and none where the code of `programs` does not include what they would read.
     """
     backend, group = by_backend(targets)[0]
     compiler = tools.for_target(group[0]).compiler
-    with compilers_waiting(backend.headers(group[0], tools)[: tools.jobs], tools.cache, compiler) as waiting:
+    headers = backend.headers(group[0], tools) if backend.expects_headers(group[0], programs) else ()
+    with compilers_waiting(headers[: tools.jobs], tools.cache, compiler) as waiting:
         yield replace(tools, waiting=waiting)

@@ -39,6 +39,7 @@ from aotpack.export.driver.self_check import CheckReport
 from aotpack.export.driver.stages import Partitioner
 from aotpack.export.driver.user_passes import UserPass
 from aotpack.export.ir.program import PassReport, Program
+from aotpack.export.ir.units import units_of
 from aotpack.export.ops.cuda.gpu import FLOAT32_PRODUCTS, float32_products
 from aotpack.export.torch_compat.patches import exclusive
 from aotpack.export.tracing.autocast import no_autocast
@@ -111,12 +112,13 @@ def build_archive(
         cross = {arch: found.within(group) for arch, found in cross_compilers(names).items()}
         tools = Tools(cache, find_compiler(options.compiler).within(group), options.jobs, opt_level, cross=cross)
         algorithms = waiting.enter_context(_algorithms(options, tools))
+        captured = [unit.program for unit in units_of([program] if isinstance(program, Program) else list(program))]
         # Compilers that read headers beside what is measured would be measured, too.
         if not algorithms.measures:
-            tools = waiting.enter_context(ready(names, tools))
+            tools = waiting.enter_context(ready(names, tools, captured))
         units, weights = prepare(program, names, options, partitioning, tuple(passes), identities, clock, algorithms)
         if algorithms.measures:
-            tools = waiting.enter_context(ready(names, tools))
+            tools = waiting.enter_context(ready(names, tools, captured))
         if options.check:
             self_check.prepare()
         about = {each.unit.label: f"{each.unit.label} " if len(units) > 1 else "" for each in units}

@@ -33,10 +33,12 @@ def lower_all(
         modules: dict[tuple[int, str], Lowered] = {}
         with ExitStack() as ahead:
             # What each module needs of our kernels compiles while code is generated for all of them.
-            for piece in each.pieces:
-                if piece.model is None:
-                    ahead.enter_context(piece.backend.compile_ahead(piece.program, piece.targets, tools))
-            for piece in each.pieces:
+            early = {
+                number: ahead.enter_context(piece.backend.compile_ahead(piece.program, piece.targets, tools))
+                for number, piece in enumerate(each.pieces)
+                if piece.model is None
+            }
+            for number, piece in enumerate(each.pieces):
                 where = about[each.unit.label] + (f"stage {piece.stage + 1} " if each.split is not None else "")
                 try:
                     for target in piece.targets:
@@ -51,6 +53,7 @@ def lower_all(
                                     shared=piece.shared,
                                     hooks=hooks,
                                     providers=providers,
+                                    ahead=early[number],
                                 )
                         modules[piece.stage, target] = Lowered(
                             piece.backend, piece.program, module, piece.stage, piece.model

@@ -86,8 +86,10 @@ def module_sources(lowered: Lowered, tools: Tools) -> ModuleSources:
 @contextmanager
 def kernels_ahead(
     shims: Iterable[str], targets: Sequence[str], tools: Tools, *, halves: frozenset[str]
-) -> Iterator[None]:
-    """Compiles our kernels for `shims`, and headers, into the cache in the background."""
+) -> Iterator[Callable[[str, str], None]]:
+    """Compiles our kernels for `shims`, headers, and sources of generated kernels that the function is called with, into
+    the cache in the background.
+    """
     with in_background() as pool:
         for target in targets:
             own = tools.for_target(target)
@@ -98,7 +100,15 @@ def kernels_ahead(
                 # What fails here fails again, and is reported, when the module is compiled.
                 pool.submit(tools.cache.get, unit.key, ".o", partial(compile_unit, compiler, unit))
             compile_ahead(headers(target, own), tools.cache, compiler, pool)
-        yield
+
+        def compile_kernels(target: str, text: str) -> None:
+            # Compilers wait already for sources with torch's header.
+            if not text.startswith(kernel_source.PREFIX):
+                own = tools.for_target(target)
+                unit = _kernels("kernels.cpp", text, target, own)
+                pool.submit(tools.cache.get, unit.key, ".o", partial(compile_unit, own.compiler, unit))
+
+        yield compile_kernels
 
 
 def _link_flags(lowered: Lowered, compiler: Compiler) -> list[str]:
@@ -113,22 +123,12 @@ def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
     if own:
         # Other compilers take it that nothing is thrown through such functions.
         wrapper_flags += _WHOLE if compiler.is_clang else _OWN
-    kernel_flags = _kernel_flags(target, tools.opt_level)
-    kernel_header = _kernel_header(target, compiler, tools.opt_level)
-    common = [compiler.identity, native_sources.headers_hash(), torch.__version__]
+    common = _common(compiler)
     declared = native_sources.headers_hash(frozenset(native_sources.groups_of(lowered.shims)))
     units = [
         # The longest first, so that it does not run alone at the end.
         *(
-            Unit(
-                f"kernels{i}.cpp",
-                kernel_flags,
-                digest_of([*common, *portable(kernel_flags), text]),
-                text=text,
-                header=kernel_header if text.startswith(kernel_source.PREFIX) else None,
-                # Of a compiler that cannot read our headers.
-                otherwise=() if text.startswith(kernel_source.PREFIX) else ("-DAOTPACK_TORCH_VECTORS",),
-            )
+            _kernels(f"kernels{i}.cpp", text, target, tools)
             for i, text in sorted(enumerate(lowered.units), key=lambda item: -len(item[1]))
         ),
         Unit(
@@ -149,6 +149,26 @@ def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
         units.append(Unit("scores.cpp", flags, key, text=lowered.functions))
     units += library_units(target, lowered.shims, compiler, halves=lowered.halves, custom=bool(lowered.custom))
     return [*units, *(_custom_unit(unit, compiler) for unit in custom_units.units(lowered.custom, target))]
+
+
+def _kernels(name: str, text: str, target: str, tools: Tools) -> Unit:
+    """A source of kernels."""
+    flags = _kernel_flags(target, tools.opt_level)
+    torch_header = text.startswith(kernel_source.PREFIX)
+    return Unit(
+        name,
+        flags,
+        digest_of([*_common(tools.compiler), *portable(flags), text]),
+        text=text,
+        header=_kernel_header(target, tools.compiler, tools.opt_level) if torch_header else None,
+        # Of a compiler that cannot read our headers.
+        otherwise=() if torch_header else ("-DAOTPACK_TORCH_VECTORS",),
+    )
+
+
+def _common(compiler: Compiler) -> list[str]:
+    """What the objects of all generated sources depend on."""
+    return [compiler.identity, native_sources.headers_hash(), torch.__version__]
 
 
 def _kernel_flags(target: str, opt_level: int) -> tuple[str, ...]:

@@ -9,13 +9,15 @@ in csrc/module/shim/failures.h).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aotpack.export.backends.cpp_text import blank_literals, closing_brace
 from aotpack.export.backends.cpu import kernel_words
 
 # What the source of kernels begins with that need all of torch's vectors.
 PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
+# The most characters of a source whose header is read in no time: a tenth of a second of work.
+QUICK_LIMIT = 12_000
 _FUNCTION = re.compile(r'^(?:extern "C"|static|inline|template|void|[a-z])[^;{}]*\b(\w+)\([^;{}]*\)\s*\{', re.MULTILINE)
 _CHECK = re.compile(r"\bAOTI_TORCH_CHECK\(|\bTORCH_CHECK\(")
 # "index out of bounds: 0 <= tmp2 < 30522L" speaks of the generated code's variables.
@@ -116,21 +118,45 @@ def translation_units(kernels: Sequence[str], limit: int, *, own_headers: bool =
 
     `own_headers`: kernels that need no more are in sources that include aotpack's headers in the place of torch's.
     """
-    by_header: dict[str, list[str]] = {}
+    units = TranslationUnits(limit, own_headers=own_headers)
     for kernel in kernels:
+        units.add(kernel)
+    return units.all()
+
+
+class TranslationUnits:
+    """The sources of kernels that come one by one: see `translation_units`.
+
+    `finished` is called with each source that gets no more kernels, as soon as that is known.
+    """
+
+    def __init__(
+        self, limit: int, *, own_headers: bool = False, finished: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._limit = limit
+        self._own_headers = own_headers
+        self._finished = finished
+        # By header, in the order of their first kernels.
+        self._units: dict[str, list[list[str]]] = {}
+
+    def add(self, kernel: str) -> None:
+        """One more kernel, behind the others."""
         text = without_last_barriers(guard(kernel.strip().removeprefix(PREFIX).strip()))
-        header = kernel_words.own_header(text) if own_headers else None
-        by_header.setdefault(header or PREFIX, []).append(kernel_words.with_own_names(text) if header else text)
-    return [unit for header, pieces in by_header.items() for unit in _units(header, pieces, limit)]
-
-
-def _units(header: str, pieces: Sequence[str], limit: int) -> list[str]:
-    units: list[list[str]] = []
-    size = 0
-    for piece in pieces:
-        if not units or size + len(piece) > limit:
-            units.append([header])
-            size = 0
+        header = kernel_words.own_header(text) if self._own_headers else None
+        piece = kernel_words.with_own_names(text) if header else text
+        units = self._units.setdefault(header or PREFIX, [])
+        limit = min(self._limit, QUICK_LIMIT) if header == kernel_words.OWN else self._limit
+        if units and sum(map(len, units[-1])) + len(piece) > limit:
+            self._finished(_joined(header or PREFIX, units[-1]))
+            units.append([])
+        elif not units:
+            units.append([])
         units[-1].append(piece)
-        size += len(piece)
-    return ["\n\n".join(unit) + "\n" for unit in units]
+
+    def all(self) -> list[str]:
+        """All sources so far."""
+        return [_joined(header, unit) for header, units in self._units.items() for unit in units]
+
+
+def _joined(header: str, pieces: Sequence[str]) -> str:
+    return "\n\n".join([header, *pieces]) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -32,6 +33,7 @@ from aotpack.targets import BY_NAME
 
 # Characters of kernel source that one compiler process gets; about two seconds of work, as long as it reads headers.
 _UNIT_SIZE = 120_000
+_PLAIN = (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool)
 # What csrc/module/generated is written for.
 _OWN_HEADERS = ("AVX2", "AVX512")
 
@@ -55,11 +57,19 @@ class Lowered(LoweredModule):
     custom: tuple[Glue, ...] = ()
 
 
-def lower(program: Program, target: str, *, weights_known: bool = True, hooks: bool = False) -> Lowered:
+def lower(
+    program: Program,
+    target: str,
+    *,
+    weights_known: bool = True,
+    hooks: bool = False,
+    ahead: Callable[[str], None] = lambda _: None,
+) -> Lowered:
     """Generates the sources of the module for `target`.
 
     `weights_known` allows the code to be made for the values of weights: for single numbers, which become literals.
-    `hooks`: the module tells the runtime when each kernel begins and ends.
+    `hooks`: the module tells the runtime when each kernel begins and ends. `ahead` is called with each source of kernels
+    that is complete while others are still generated.
 
     Raises:
         UnsupportedOperatorError: the model needs operators that have no kernel; all of them are listed.
@@ -74,6 +84,8 @@ def lower(program: Program, target: str, *, weights_known: bool = True, hooks: b
         return custom_glue.wrapper_text(called)
 
     fold = weights_known and not _has_state_of_one_element(program)
+    own_headers = has_own_headers(target)
+    early = kernel_source.TranslationUnits(_UNIT_SIZE, own_headers=own_headers, finished=ahead)
     with shape_env.sizes_from_zero(), shape_env.usual_sizes(), shape_env.lines_of_the_model():
         code = generate(
             _with_room(program, values=fold),
@@ -82,6 +94,7 @@ def lower(program: Program, target: str, *, weights_known: bool = True, hooks: b
             fold=fold,
             wording=wording(program),
             custom={op: custom_glue.shim_name(op) for op in custom},
+            defined=early.add,
         )
     refuse_specialization(program, "TorchInductor")
     checks = lowering_checks(program, "TorchInductor")
@@ -96,7 +109,6 @@ def lower(program: Program, target: str, *, weights_known: bool = True, hooks: b
     )
     _refuse_unsupported(code, wrapper.shims - {each.shim_name for each in called})
     functions = score_source(program.graph_module)
-    own_headers = BY_NAME[target].torch_capability in _OWN_HEADERS
     units = tuple(kernel_source.translation_units(code.kernels, _UNIT_SIZE, own_headers=own_headers))
     return Lowered(
         target=target,
@@ -156,6 +168,26 @@ def _constant(program: Program, code: GeneratedCode, name: str) -> LoweredConsta
     except (AttributeError, TypeError):
         # Made by Inductor itself, e.g. out of a literal in the model.
         return LoweredConstant(attribute, ConstantInfo("constant", ()), *layout, seen)
+
+
+def has_own_headers(target: str) -> bool:
+    """Whether code for `target` includes aotpack's own headers where they have all that it needs."""
+    return BY_NAME[target].torch_capability in _OWN_HEADERS
+
+
+def is_plain(program: Program) -> bool:
+    """Whether the code of a program is likely to need no more than aotpack's own headers have: see kernel_words.py and
+    wrapper_words.py.
+    """
+    nodes = list(regions.all_nodes(program.graph_module))
+    values = [node.meta.get("val") for node in nodes]
+    leaves = [leaf for value in values for leaf in (value if isinstance(value, (tuple, list)) else [value])]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return (
+        not any(regions.calls_graphs(node) for node in nodes)
+        and all(leaf is None or isinstance(leaf, torch.Tensor) for leaf in leaves)
+        and all(tensor.dtype in _PLAIN and all(type(size) is int for size in tensor.shape) for tensor in tensors)
+    )
 
 
 def kernel_shims(program: Program) -> frozenset[str]:

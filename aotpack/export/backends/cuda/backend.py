@@ -9,7 +9,7 @@ from importlib.metadata import version
 from aotpack.building.module_sources import ModuleSources
 from aotpack.building.native_sources import device_imports, module_imports, provider_imports, tensor_map_imports
 from aotpack.errors import BuildError
-from aotpack.export.backends.backend import CompiledAsset, CompiledCode, Tools
+from aotpack.export.backends.backend import Ahead, CompiledAsset, CompiledCode, Tools
 from aotpack.export.backends.cuda.compile import compile_host_code, host_header, host_sources
 from aotpack.export.backends.cuda.lower import LoweredCuda, lower
 from aotpack.export.backends.precompiled import Precompiled, compile_ahead, in_background
@@ -33,12 +33,16 @@ class CudaBackend:
         header = host_header(target, tools.compiler)
         return () if header is None else (header,)
 
+    def expects_headers(self, target: str, programs: Sequence[Program]) -> bool:
+        return True
+
     @contextmanager
-    def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> Iterator[None]:
+    def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> Iterator[Ahead]:
         headers = {header for target in targets for header in self.headers(target, tools)}
         with cuda_device_guard(tools.cache, tools.compiler), in_background() as pool:
             compile_ahead(headers, tools.cache, tools.compiler, pool)
-            yield
+            # Its sources are few, and need each other.
+            yield lambda *_: None
 
     def lower(
         self,
@@ -49,6 +53,7 @@ class CudaBackend:
         shared: bool = False,
         hooks: bool = False,
         providers: Collection[str] = (),
+        ahead: Ahead = lambda *_: None,
     ) -> LoweredCuda:
         if hooks:
             raise BuildError(

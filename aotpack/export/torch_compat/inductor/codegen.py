@@ -16,7 +16,7 @@ import functools
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -169,11 +169,11 @@ def _serial_when_small() -> Iterator[None]:
         yield
 
 
-def _module_wrappers() -> contextlib.AbstractContextManager[None]:
+def _module_wrappers(defined: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
     # Here, because it loads TorchInductor.
     from aotpack.export.torch_compat.inductor.wrapper import module_wrappers
 
-    return module_wrappers()
+    return module_wrappers(defined)
 
 
 @contextlib.contextmanager
@@ -222,6 +222,7 @@ def generate(
     fold: bool = True,
     wording: Wording | None = None,
     custom: Mapping[torch._ops.OpOverload, str] | None = None,
+    defined: Callable[[str], None] = lambda _: None,
 ) -> GeneratedCode:
     """Generates C++ for `gm`, a flat graph over tensors.
 
@@ -233,6 +234,7 @@ def generate(
         fold: whether the values of constants of one element may become part of the code.
         wording: how the checks of the model are worded.
         custom: operators with kernels of the user → the C functions by which they are called.
+        defined: called with the source of each kernel as soon as there is one.
 
     Raises:
         LoweringError: Inductor could not generate code; the cause is chained.
@@ -241,6 +243,7 @@ def generate(
     with (
         _fixed_isa(target) as bits,
         _adapted(),
+        _module_wrappers(defined),
         chosen_layouts(gm),
         custom_calls(custom or {}),
         decomposed_by(functions_for_cpus()),
@@ -328,7 +331,6 @@ def _adapted() -> Iterator[None]:
             accurate_functions,
             kernels_annotated,
             without_discarded_kernels,
-            _module_wrappers,
         ):
             stack.enter_context(adapter())
         yield

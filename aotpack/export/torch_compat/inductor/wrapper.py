@@ -14,9 +14,10 @@ Private interfaces touched (torch 2.11 to 2.13):
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import sympy
 import torch
@@ -158,15 +159,18 @@ class ModuleWrapper(ModuleParts):
 
     Attributes:
         kernels: the source of each kernel, in the order of their definitions.
+        defined: called with each of them at once.
     """
+
+    defined: ClassVar[Callable[[str], None]]
 
     def __init__(self) -> None:
         self.kernels: list[str] = []
         super().__init__()
 
-    @staticmethod
-    def create(*_: Any, **__: Any) -> ModuleWrapper:
-        return ModuleWrapper()
+    @classmethod
+    def create(cls, *_: Any, **__: Any) -> ModuleWrapper:
+        return cls()
 
     def write_wrapper_decl(self) -> None:
         self.prefix.splice(RUN)
@@ -190,12 +194,14 @@ class ModuleWrapper(ModuleParts):
 
     def _define_kernel_helper(self, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> None:
         self.kernels.append(kernel_body)
+        type(self).defined(kernel_body)
         super()._define_kernel_helper(kernel_name, kernel_body, *args, **kwargs)
 
 
-def module_wrappers() -> AbstractContextManager[None]:
-    """While active, TorchInductor generates wrappers of modules."""
-    return replaced(inductor_graph, "get_wrapper_codegen_for_device", lambda *_: ModuleWrapper)
+def module_wrappers(defined: Callable[[str], None]) -> AbstractContextManager[None]:
+    """While active, TorchInductor generates wrappers of modules; `defined` is called with the source of each kernel."""
+    wrapper = type("Wrapper", (ModuleWrapper,), {"defined": staticmethod(defined)})
+    return replaced(inductor_graph, "get_wrapper_codegen_for_device", lambda *_: wrapper)
 
 
 def _is_open(end: Any) -> bool:
