@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aotpack.archive.constants import ConstantLayout, Placement, layout_constants
+    from aotpack.archive.constants import ConstantLayout, ConstantWriter, Placement, layout_constants
     from aotpack.archive.decode import decode_manifest
     from aotpack.archive.encode import encode_manifest
     from aotpack.archive.manifest import (
@@ -43,6 +43,7 @@ __all__ = [
     "Asset",
     "Constant",
     "ConstantLayout",
+    "ConstantWriter",
     "Entry",
     "FileEntry",
     "FileSource",
@@ -74,7 +75,7 @@ __all__ = [
 
 # By module; the others are of `manifest`.
 _HOMES = {
-    "constants": ("ConstantLayout", "Placement", "layout_constants"),
+    "constants": ("ConstantLayout", "ConstantWriter", "Placement", "layout_constants"),
     "decode": ("decode_manifest",),
     "encode": ("encode_manifest",),
     "reader": ("ArchiveReader", "read_manifest"),

@@ -60,60 +60,102 @@ def layout_constants(
         TypeError: a buffer is not C-contiguous.
         OSError: the temporary file cannot be written.
     """
-    with ThreadPoolExecutor(1) as placing, ThreadPoolExecutor(1) as hashing:
-        layout: _Layout[Key] = _Layout(_Spool(folder), segment_limit, hashing)
-        placed: Future[None] | None = None
-        for key, buffer in tensors:
-            data = as_bytes(buffer)
-            if placed is not None:
-                placed.result()
-            # The next tensor is computed meanwhile.
-            placed = placing.submit(layout.place, key, data)
-            del buffer, data
-        if placed is not None:
-            placed.result()
-    return ConstantLayout(tuple(segment.source(layout.spool) for segment in layout.segments), layout.placements)
+    writer: ConstantWriter[Key] = ConstantWriter(segment_limit=segment_limit, folder=folder)
+    writer.place_all(tensors)
+    return writer.layout()
 
 
-class _Layout(Generic[Key]):
-    """Placements so far."""
+class ConstantWriter(Generic[Key]):
+    """Lays tensors out as `layout_constants` does, one by one, and can take the last ones back.
 
-    def __init__(self, spool: _Spool, segment_limit: int, hashing: Executor) -> None:
-        self.spool = spool
-        self._hashing = hashing
-        self.segments: list[_Segment] = []
-        self.placements: dict[Key, Placement] = {}
+    Raises (when made, and by the methods that place tensors):
+        OSError: the temporary file cannot be written.
+    """
+
+    def __init__(
+        self, *, segment_limit: int = SEGMENT_LIMIT, folder: str | os.PathLike[str] | None = None
+    ) -> None:
+        self._spool = _Spool(folder)
+        self._segments: list[_Segment] = []
+        self._placements: dict[Key, Placement] = {}
         self._known: dict[tuple[str, int], Placement] = {}
         self._limit = segment_limit
+        # What there was before each tensor: bytes of the file, segments, and the last of these.
+        self._before: list[tuple[int, int, _Segment | None]] = []
 
-    def place(self, key: Key, data: memoryview) -> None:
-        if key in self.placements:
+    def __len__(self) -> int:
+        """How many tensors there are."""
+        return len(self._placements)
+
+    def place(self, key: Key, buffer: Buffer, hashing: Executor | None = None) -> None:
+        """Lays one tensor out. `hashing`: computes one of its two hashes, beside the other.
+
+        Raises:
+            ValueError: the key appears twice.
+            TypeError: the buffer is not C-contiguous.
+        """
+        data = as_bytes(buffer)
+        if key in self._placements:
             raise ValueError(f"the key {key!r} appears twice")
         # The segment's hash takes as long as the tensor's own; rarely is it in vain, as these bytes are there already.
         segment = self._segment_for(data.nbytes)
-        longer = self._hashing.submit(segment.with_tensor, data)
+        longer = None if hashing is None else hashing.submit(segment.with_tensor, data)
         sha256 = hashlib.sha256(data).hexdigest()
-        grown = longer.result()
+        grown = segment.with_tensor(data) if longer is None else longer.result()
+        self._before.append((self._spool.size, len(self._segments), self._segments[-1] if self._segments else None))
         placement = self._known.get((sha256, data.nbytes))
         if placement is None:
             placement = self._known[sha256, data.nbytes] = self._append(segment, grown, data, sha256)
-        self.placements[key] = placement
+        self._placements[key] = placement
+
+    def place_all(self, tensors: Iterable[tuple[Key, Buffer]]) -> None:
+        """Lays tensors out behind those that are there; each is hashed and written while the next is computed."""
+        with ThreadPoolExecutor(1) as placing, ThreadPoolExecutor(1) as hashing:
+            placed: Future[None] | None = None
+            for key, buffer in tensors:
+                data = as_bytes(buffer)
+                if placed is not None:
+                    placed.result()
+                # The next tensor is computed meanwhile.
+                placed = placing.submit(self.place, key, data, hashing)
+                del buffer, data
+            if placed is not None:
+                placed.result()
+
+    def keep(self, count: int) -> None:
+        """Takes back all tensors but the first `count`."""
+        if count >= len(self):
+            return
+        size, segments, last = self._before[count]
+        del self._before[count:]
+        for key in list(self._placements)[count:]:
+            del self._placements[key]
+        left = {(placement.sha256, placement.nbytes) for placement in self._placements.values()}
+        self._known = {known: placement for known, placement in self._known.items() if known in left}
+        del self._segments[segments:]
+        if last is not None:
+            self._segments[-1] = last
+        self._spool.cut(size)
+
+    def layout(self) -> ConstantLayout[Key]:
+        """The layout of the tensors; none is placed any more."""
+        return ConstantLayout(tuple(segment.source(self._spool) for segment in self._segments), self._placements)
 
     def _segment_for(self, nbytes: int) -> _Segment:
         """The segment that a tensor goes to: the last one, or a new one."""
-        last = self.segments[-1] if self.segments else None
+        last = self._segments[-1] if self._segments else None
         if last is None or (last.size and _align(last.size) + nbytes > self._limit):
-            return _Segment(self.spool.size)
+            return _Segment(self._spool.size)
         return last
 
     def _append(self, segment: _Segment, grown: _Segment, data: memoryview, sha256: str) -> Placement:
-        if not self.segments or segment is not self.segments[-1]:
-            self.segments.append(segment)
+        if not self._segments or segment is not self._segments[-1]:
+            self._segments.append(segment)
         offset = _align(segment.size)
         for part in (memoryview(bytes(offset - segment.size)), data):
-            self.spool.append(part)
-        self.segments[-1] = grown
-        return Placement(len(self.segments) - 1, offset, data.nbytes, sha256)
+            self._spool.append(part)
+        self._segments[-1] = grown
+        return Placement(len(self._segments) - 1, offset, data.nbytes, sha256)
 
 
 @dataclass
@@ -154,6 +196,12 @@ class _Spool:
         while data.nbytes:
             # A raw write takes at most 2 GiB at a time.
             data = data[self._file.write(data) :]
+
+    def cut(self, size: int) -> None:
+        """Removes what is behind the first `size` bytes."""
+        self._file.truncate(size)
+        self._file.seek(size)
+        self.size = size
 
     def read(self, start: int, size: int) -> Iterator[bytes]:
         end = start + size

@@ -11,7 +11,7 @@ from aotpack.archive import Reference
 from aotpack.export.backends.backend import LoweredConstant, LoweredModule
 from aotpack.export.blocks.structure import Structure, structure_of
 from aotpack.export.ir import origins, regions
-from aotpack.export.ir.program import ConstantInfo, Program, Recipe, get_attribute
+from aotpack.export.ir.program import ConstantInfo, Program, get_attribute
 from aotpack.export.partition.split import StageProgram
 from aotpack.export.torch_compat.graphs import module_over
 from aotpack.export.tracing.interface import is_random_call
@@ -133,7 +133,7 @@ class Instance:
 
 def _renamed(info: ConstantInfo, names: Mapping[str, str], sources: Mapping[str, str]) -> ConstantInfo:
     assert info.recipe is not None
-    recipe = Recipe(info.recipe.function, tuple(names[name] for name in info.recipe.inputs))
+    recipe = replace(info.recipe, inputs=tuple(names[name] for name in info.recipe.inputs))
     return replace(info, sources=tuple(sources.get(name, name) for name in info.sources), recipe=recipe)
 
 

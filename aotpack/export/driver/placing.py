@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,9 +11,10 @@ from pathlib import Path
 
 import torch
 
-from aotpack.archive import ConstantLayout, layout_constants
+from aotpack.archive import ConstantLayout, ConstantWriter
 from aotpack.errors import BuildError
 from aotpack.export.backends.backend import LoweredModule
+from aotpack.export.driver.early_constants import EarlyConstants, returning_memory
 from aotpack.export.driver.goldens import tensor_bytes
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.units import Unit
@@ -22,9 +22,6 @@ from aotpack.export.weights.constant_table import ConstantTable, Row
 from aotpack.export.weights.identity import Identities
 from aotpack.export.weights.source_module import SourceTensors
 from aotpack.export.weights.updatable import Replaceable
-
-# Memory goes back to the system after so many bytes of constants.
-_TRIM_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -43,6 +40,7 @@ def place_constants(
     replaceable: Replaceable | None = None,
     free_source: bool = False,
     code_only: bool = False,
+    early: EarlyConstants | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> PlacedConstants:
     """Computes the constants one at a time, each once, in the order in which the modules read them.
@@ -54,6 +52,7 @@ def place_constants(
         replaceable: the weights that the runtime can replace.
         free_source: free tensors of the source module as soon as they are written.
         code_only: leave those out that depend on replaceable weights.
+        early: those that have been computed already.
         stopped: asked before each constant.
 
     Raises:
@@ -70,7 +69,9 @@ def place_constants(
         )
     # Of this thread: values are computed without gradients, whatever the caller's setting.
     with torch.no_grad():
-        layout = layout_constants(_values(rows, freed, stopped), folder=folder)
+        writer: ConstantWriter[int] = ConstantWriter(folder=folder) if early is None else early.of(table.rows)
+        writer.place_all(_values(rows[len(writer) :], freed, stopped))
+    layout = writer.layout()
     table.place(layout.placements)
     return PlacedConstants(table, layout)
 
@@ -92,22 +93,14 @@ def beside(place: Callable[[Callable[[], bool]], PlacedConstants]) -> Iterator[F
 def _values(
     rows: Iterable[tuple[int, Row]], freed: SourceTensors | None, stopped: Callable[[], bool]
 ) -> Iterator[tuple[int, memoryview]]:
-    packed = 0
+    returned = returning_memory()
     for key, row in rows:
         if stopped():
             raise BuildError("the build was interrupted")
         value = row.value()
-        packed += value.nbytes
         yield key, tensor_bytes(value)
+        nbytes = value.nbytes
         del value
         if freed is not None and row.constant.literal is None:
             freed.packed(row.of, row.constant.name)
-        if packed >= _TRIM_BYTES:
-            packed = 0
-            _return_memory()
-
-
-def _return_memory() -> None:
-    """Has glibc give freed memory back to the system, of which it keeps blocks below 32 MB."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
+        returned(nbytes)

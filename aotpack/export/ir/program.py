@@ -23,10 +23,14 @@ class Recipe:
 
     It is evaluated when the archive is packed, one constant at a time, so that a build never holds all weights twice;
     and it is traced where weights stay replaceable. So it is made of torch operators, and reads its arguments alone.
+
+    `exact`: the value does not depend on how many threads compute it, nor on which libraries torch may use: elements
+    are moved, or each is computed for itself in basic arithmetic.
     """
 
     function: Callable[..., torch.Tensor]
     inputs: tuple[str, ...]
+    exact: bool = True
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,13 @@ class Program:
         if self.load is None:
             raise RuntimeError(f"the tensor {attribute!r} has no value: it is on the meta device")
         return self.load(attribute)
+
+    def is_exact(self, attribute: str) -> bool:
+        """Whether a constant is one of the source model, or all recipes on the way to it are exact."""
+        info = self.constants.get(attribute)
+        if info is None or info.recipe is None:
+            return True
+        return info.recipe.exact and all(map(self.is_exact, info.recipe.inputs))
 
     def roots(self, attribute: str) -> tuple[str, ...]:
         """The tensors of the source model that a constant is computed from; the constant itself if it is one."""

@@ -144,6 +144,8 @@ class Rewriter:
         function: Callable[..., torch.Tensor],
         inputs: Sequence[torch.fx.Node],
         before: torch.fx.Node,
+        *,
+        exact: bool = True,
     ) -> torch.fx.Node:
         """A new constant that `function` makes of other constants, as a `get_attr` node; see `Recipe`.
 
@@ -153,6 +155,7 @@ class Rewriter:
             function: of the tensors of `inputs`, in order. Its result is dense.
             inputs: `get_attr` nodes of constants.
             before: where the node goes.
+            exact: see `Recipe`.
         """
         attribute = "_" + "".join(c if c.isalnum() else "_" for c in name)
         base, number = attribute, 1
@@ -166,7 +169,7 @@ class Rewriter:
         for source in names:
             if self.info(source).recipe is None and source not in self.program.originals:
                 self.originals[source] = get_attribute(self.graph_module, source)
-        self.constants[attribute] = ConstantInfo(role, self.sources(*inputs), recipe=Recipe(function, names))
+        self.constants[attribute] = ConstantInfo(role, self.sources(*inputs), recipe=Recipe(function, names, exact))
         with self.graph.inserting_before(before):
             node = self.graph.get_attr(attribute)
         node.meta["val"] = value

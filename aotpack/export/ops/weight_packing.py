@@ -116,9 +116,11 @@ def _panels(per_group: torch.Tensor) -> torch.Tensor:
     """From [groups, taps, inputs, outputs] into [groups, ceil(outputs/32), taps, inputs, 32]."""
     outputs = per_group.shape[-1]
     panels = -(-outputs // PANEL)
-    padded = per_group.new_zeros((*per_group.shape[:-1], panels * PANEL))
-    padded[..., :outputs] = per_group
-    split = padded.view(*per_group.shape[:-1], panels, PANEL)
+    padded = per_group
+    if outputs % PANEL:
+        padded = per_group.new_zeros((*per_group.shape[:-1], panels * PANEL))
+        padded[..., :outputs] = per_group
+    split = padded.unflatten(-1, (panels, PANEL))
     return split.permute(0, 3, 1, 2, 4).contiguous()
 
 

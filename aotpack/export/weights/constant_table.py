@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
 from aotpack.archive import Placement
 from aotpack.errors import BuildError
-from aotpack.export.backends.backend import LoweredConstant, LoweredModule
+from aotpack.export.backends.backend import LoweredConstant
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import is_dense
 from aotpack.export.ir.units import Unit
@@ -30,6 +31,11 @@ class Row:
     of: Program
     label: str
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the value is the same wherever it is computed."""
+        return self.constant.literal is None and self.of.is_exact(self.constant.name)
+
     def value(self) -> torch.Tensor:
         """Computed anew, in the layout that modules read."""
         constant = self.constant
@@ -39,8 +45,17 @@ class Row:
         return torch.empty_strided(constant.shape, constant.stride, dtype=constant.dtype).copy_(value)
 
 
+class Reads(Protocol):
+    """A module, as far as it reads constants."""
+
+    @property
+    def constants(self) -> Sequence[LoweredConstant]:
+        """Each once."""
+
+
 class ConstantTable:
-    """The constants that units read, in the order in which they are packed.
+    """The constants that units read, in the order in which they are packed: that of the graphs, but those whose value
+    is not exact come last. So all that can be computed while code is generated, see `EarlyConstants`, comes first.
 
     They get names, and numbers in the manifest, once they are placed.
 
@@ -50,7 +65,7 @@ class ConstantTable:
 
     def __init__(
         self,
-        modules: Sequence[tuple[Unit, Program, LoweredModule]],
+        modules: Sequence[tuple[Unit, Program, Reads]],
         identities: Identities,
         replaceable: Replaceable | None,
     ) -> None:
@@ -60,9 +75,9 @@ class ConstantTable:
         self._by_identity: dict[int, list[int]] = {}
         self._numbers: list[int] = []
         self._named: list[tuple[str, int]] = []
-        for unit, program, module in modules:
-            for constant in module.constants:
-                self._add(Row(constant, program, unit.label))
+        read = [Row(each, program, unit.label) for unit, program, module in modules for each in _ordered(program, module)]
+        for row in sorted(read, key=lambda row: not row.is_exact):
+            self._add(row)
         held = [t.holder for t in replaceable.tensors if t.holder is not None] if replaceable is not None else []
         for holder in held:
             if identities.number(*holder) not in self._by_identity:
@@ -132,6 +147,12 @@ class ConstantTable:
         if constant.literal is not None:
             return self._identities.of(constant.literal)
         return self._identities.number(program, constant.name)
+
+
+def _ordered(program: Program, module: Reads) -> list[LoweredConstant]:
+    """The constants of a module in the order in which the graph reads them; then those that it does not name."""
+    places = {name: place for place, name in enumerate(program.constant_names())}
+    return sorted(module.constants, key=lambda each: places.get(each.name, len(places)))
 
 
 def _free_name(row: Row, taken: set[str]) -> str:

@@ -53,7 +53,7 @@ def fold_constants(program: Program) -> Program:
         # Read off the graph while it is whole: a folded value may be a step towards another.
         recipes.append((node, _Steps.of(node, roots[node])))
     for node, recipe in recipes:
-        folded = rewriter.derive(node.name, "folded", recipe, roots[node], node)
+        folded = rewriter.derive(node.name, "folded", recipe, roots[node], node, exact=False)
         keep_range(folded, node)
         rewriter.report(node, f"{node.target} of {', '.join(str(root.target) for root in roots[node])}")
         rewriter.replace(node, folded)

@@ -155,7 +155,7 @@ def _constants(rewriter: Rewriter, operands: _Operands, rest: quantized.Rest) ->
         present = tuple(name for name in names if name in given)
         recipe = Recipe(product, which, present)
         name = f"{which}_{given['weight'].target}"
-        return rewriter.derive(name, "packed", recipe, [given[n] for n in present], first)
+        return rewriter.derive(name, "packed", recipe, [given[n] for n in present], first, exact=False)
 
     everything = tuple(given)
     return (

@@ -41,7 +41,8 @@ def use_quantized_weight(program: Program) -> Program:
                 kinds += [] if found.centred else ["offset"]
                 kinds += [] if found.choice is None else ["order", "bounds"]
                 made: dict[Kind, torch.fx.Node] = {
-                    kind: rewriter.derive(f"{kind}_{name}", "packed", recipe(kind), roots, first) for kind in kinds
+                    kind: rewriter.derive(f"{kind}_{name}", "packed", recipe(kind), roots, first, exact=False)
+                    for kind in kinds
                 }
                 packed[key] = made, found.group
         pack = packed[key]
