@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import fcntl
 import hashlib
+import io
 import os
 import tempfile
 import zlib
 from collections.abc import Hashable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Generic, TypeVar
 
+from aotpack.archive import writer
 from aotpack.archive.layout import CONSTANT_ALIGNMENT
 from aotpack.archive.writer import Buffer, FileSource, as_bytes
 
 SEGMENT_LIMIT = 2 << 30
 _CHUNK = 4 << 20
+# What becomes a part of an archive starts on its way to the disk in pieces of so many bytes.
+_FLUSH = 16 << 20
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -44,6 +52,7 @@ def layout_constants(
     *,
     segment_limit: int = SEGMENT_LIMIT,
     folder: str | os.PathLike[str] | None = None,
+    room: int = 0,
 ) -> ConstantLayout[Key]:
     """Lays tensors out in the order given, each at a multiple of 64 bytes; equal bytes are stored once.
 
@@ -54,15 +63,17 @@ def layout_constants(
         tensors: keys and C-contiguous buffers. A buffer is needed until the one after the next is asked for.
         segment_limit: a segment takes tensors until it would exceed so many bytes; a larger tensor has one of its own.
         folder: of the temporary file; best on the file system of the archive. By default the system's.
+        room: where an archive has the data of the first segment, if it can: then it need not be copied. The layout has
+            a file that fills the room up. A multiple of the size of a page; 0: anywhere.
 
     Raises:
         ValueError: a key appears twice.
         TypeError: a buffer is not C-contiguous.
         OSError: the temporary file cannot be written.
     """
-    writer: ConstantWriter[Key] = ConstantWriter(segment_limit=segment_limit, folder=folder)
-    writer.place_all(tensors)
-    return writer.layout()
+    placed: ConstantWriter[Key] = ConstantWriter(segment_limit=segment_limit, folder=folder, room=room)
+    placed.place_all(tensors)
+    return placed.layout()
 
 
 class ConstantWriter(Generic[Key]):
@@ -73,9 +84,14 @@ class ConstantWriter(Generic[Key]):
     """
 
     def __init__(
-        self, *, segment_limit: int = SEGMENT_LIMIT, folder: str | os.PathLike[str] | None = None
+        self,
+        *,
+        segment_limit: int = SEGMENT_LIMIT,
+        folder: str | os.PathLike[str] | None = None,
+        room: int = 0,
     ) -> None:
-        self._spool = _Spool(folder)
+        self._room = room
+        self._spool = _Spool(folder, room)
         self._segments: list[_Segment] = []
         self._placements: dict[Key, Placement] = {}
         self._known: dict[tuple[str, int], Placement] = {}
@@ -139,7 +155,12 @@ class ConstantWriter(Generic[Key]):
 
     def layout(self) -> ConstantLayout[Key]:
         """The layout of the tensors; none is placed any more."""
-        return ConstantLayout(tuple(segment.source(self._spool) for segment in self._segments), self._placements)
+        segments = [segment.source(self._spool) for segment in self._segments]
+        if not self._room:
+            return ConstantLayout(tuple(segments), self._placements)
+        if len(segments) == 1:
+            segments[0] = replace(segments[0], held=self._spool)
+        return ConstantLayout((writer.room(self._room), *segments), self._placements)
 
     def _segment_for(self, nbytes: int) -> _Segment:
         """The segment that a tensor goes to: the last one, or a new one."""
@@ -155,7 +176,7 @@ class ConstantWriter(Generic[Key]):
         for part in (memoryview(bytes(offset - segment.size)), data):
             self._spool.append(part)
         self._segments[-1] = grown
-        return Placement(len(self._segments) - 1, offset, data.nbytes, sha256)
+        return Placement(len(self._segments) - 1 + (self._room > 0), offset, data.nbytes, sha256)
 
 
 @dataclass
@@ -182,26 +203,47 @@ class _Segment:
 
 
 class _Spool:
-    """A nameless file that is written once from front to back."""
+    """A nameless file that is written once from front to back, from `offset` on."""
 
-    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - open as long as the layout
-        self.size = 0
+    def __init__(self, folder: str | os.PathLike[str] | None, offset: int = 0) -> None:
+        self._file = _nameless(folder)
+        self.offset = offset
+        self._file.seek(offset)
+        self.size = offset
+        self._has_name = False
 
     def __del__(self) -> None:
         self._file.close()
 
     def append(self, data: memoryview) -> None:
-        self.size += data.nbytes
+        began, self.size = self.size, self.size + data.nbytes
         while data.nbytes:
             # A raw write takes at most 2 GiB at a time.
             data = data[self._file.write(data) :]
+        if self.offset and self.size // _FLUSH > began // _FLUSH:
+            _start_writing(self._file.fileno())
 
     def cut(self, size: int) -> None:
         """Removes what is behind the first `size` bytes."""
         self._file.truncate(size)
         self._file.seek(size)
         self.size = size
+
+    def named(self, path: Path) -> int:
+        """See `Held`."""
+        if self._has_name:
+            raise FileExistsError(f"the file has a name already, other than {path}")
+        known = f"/proc/self/fd/{self._file.fileno()}"
+        descriptor = os.open(known, os.O_WRONLY)
+        try:
+            # Before it has the name: no other process takes it for a leftover.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            os.link(known, path, follow_symlinks=True)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._has_name = True
+        return descriptor
 
     def read(self, start: int, size: int) -> Iterator[bytes]:
         end = start + size
@@ -221,6 +263,21 @@ class _Spool:
                 view = memoryview(chunk)
                 while view.nbytes:
                     view = view[os.write(to, view) :]
+
+
+def _start_writing(descriptor: int) -> None:
+    """Has the system bring to the disk what is not there, so that the archive waits for less of it in the end."""
+    with contextlib.suppress(OSError, AttributeError):
+        whole, begin = ctypes.c_int64(0), 2
+        ctypes.CDLL(None).sync_file_range(descriptor, whole, whole, begin)
+
+
+def _nameless(folder: str | os.PathLike[str] | None) -> io.FileIO:
+    """A file without a name, which it may get later where the system can do that."""
+    with contextlib.suppress(OSError):
+        # As any other output: whoever may read those may read it.
+        return io.FileIO(os.open(folder or tempfile.gettempdir(), os.O_RDWR | os.O_TMPFILE, 0o666), "r+")
+    return tempfile.TemporaryFile(dir=folder, buffering=0)
 
 
 def _align(offset: int) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 PAGE = 4096
 CONSTANT_ALIGNMENT = 64
 MANIFEST_NAME = "manifest.json"
+ROOM_NAME = "weights/room"
 COMMENT_PREFIX = b"aotpack:1:"
 COMMENT_SIZE = len(COMMENT_PREFIX) + 64
 MAX_ENTRIES = 65534

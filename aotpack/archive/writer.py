@@ -17,24 +17,35 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO, Protocol, Self
 
 from aotpack.archive.decode import decode_manifest
 from aotpack.archive.encode import encode_manifest
 from aotpack.archive.files import kind_of, sync_folder
-from aotpack.archive.layout import MANIFEST_NAME, MAX_ENTRIES, Record, end_records, path_problem
+from aotpack.archive.layout import (
+    MANIFEST_NAME,
+    MAX_ENTRIES,
+    PAGE,
+    ROOM_NAME,
+    Record,
+    end_records,
+    path_problem,
+)
 from aotpack.archive.manifest import FileEntry, Manifest
 from aotpack.errors import BuildError
 
 Buffer = bytes | bytearray | memoryview
+
+# Until the length of a room is right.
+_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
     """A file to pack: its path inside, its size and hashes, and `chunks`, which yields its bytes anew on every call.
 
-    `copy`, if there is one, appends the same bytes to a file descriptor in a faster way. `from_bytes` and `from_chunks`
-    compute size and hashes in one pass.
+    `copy`, if there is one, appends the same bytes to a file descriptor in a faster way. `held`, if there is one, has
+    them in a file that can become the archive. `from_bytes` and `from_chunks` compute size and hashes in one pass.
     """
 
     path: str
@@ -43,6 +54,7 @@ class FileSource:
     crc32: int
     chunks: Callable[[], Iterable[Buffer]]
     copy: Callable[[int], None] | None = None
+    held: Held | None = None
 
     @staticmethod
     def from_bytes(path: str, data: Buffer) -> FileSource:
@@ -61,6 +73,39 @@ class FileSource:
             size += view.nbytes
         sha256 = digest.hexdigest()
         return FileSource(path if isinstance(path, str) else path(sha256), size, sha256, crc, chunks)
+
+
+class Held(Protocol):
+    """The bytes of a source in a file without a name, at the offset at which an archive may have them."""
+
+    offset: int
+
+    def named(self, path: Path) -> int:
+        """Gives the file a name, at which nothing is, and returns a descriptor that writes to it, with a lock. Not
+        twice.
+
+        Raises:
+            OSError: that is not possible.
+        """
+
+
+def room(offset: int) -> FileSource:
+    """A file of zeros, as long as the next one then has its data at `offset`: of no length if that is not possible.
+
+    It is the first of an archive, and makes room for the manifest, which is complete only after the next file.
+    """
+    return FileSource(ROOM_NAME, offset, "", 0, lambda: ())
+
+
+def room_of(manifest: Manifest) -> int:
+    """The offset that an archive's room is made for; 0 for one without."""
+    if len(manifest.files) < 2 or manifest.files[0].path != ROOM_NAME:
+        return 0
+    begin = Record(MANIFEST_NAME, len(encode_manifest(manifest)), 0, 0).end
+    for file in manifest.files[:2]:
+        record = Record(file.path, file.size, 0, begin)
+        begin = record.end
+    return record.data_offset
 
 
 def as_bytes(data: Buffer) -> memoryview:
@@ -139,19 +184,18 @@ def stage_archive(output: str | os.PathLike[str], manifest: Manifest, sources: S
         if problem := path_problem(name):
             raise ValueError(problem)
 
-    files = tuple(FileEntry(source.path, source.size, source.sha256) for source in sources)
-    encoded = encode_manifest(dataclasses.replace(manifest, files=files))
+    sources, encoded = _with_manifest(manifest, sources)
     # What cannot be read must not be written.
     decode_manifest(encoded)
     first = FileSource.from_bytes(MANIFEST_NAME, encoded)
 
     output = Path(output)
     _remove_leftovers(output)
-    temporary, descriptor = _create_beside(output)
+    temporary, descriptor, held = _create_beside(output, _in_place([first, *sources]))
     lock = os.dup(descriptor)
     try:
         with open(descriptor, "wb") as file:
-            size = _write(file, [first, *sources], first.sha256)
+            size = _write(file, [first, *sources], first.sha256, held)
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
@@ -162,18 +206,64 @@ def stage_archive(output: str | os.PathLike[str], manifest: Manifest, sources: S
     return StagedArchive(temporary, output, size, lock)
 
 
-def _create_beside(output: Path) -> tuple[Path, int]:
-    """A new file in the output's folder, locked until its descriptor and all duplicates are closed."""
+def _with_manifest(manifest: Manifest, sources: Sequence[FileSource]) -> tuple[list[FileSource], bytes]:
+    """The sources, a room at their begin as long as it has to be, and the encoded manifest of them."""
+    sources = list(sources)
+    has_room = bool(sources) and sources[0].path == ROOM_NAME and not sources[0].sha256
+    if not has_room:
+        return sources, _encoded(manifest, sources)
+    offset, size = sources[0].size, 0
+    # The manifest has the number, and is as long as its digits make it.
+    for _ in range(_TRIES):
+        sources[0] = FileSource.from_bytes(ROOM_NAME, bytes(size))
+        encoded = _encoded(manifest, sources)
+        begin = Record(MANIFEST_NAME, len(encoded), 0, 0).end
+        # The header of the next file is on the page before its data.
+        fitting = max(0, offset - PAGE - Record(ROOM_NAME, size, 0, begin).data_offset)
+        if fitting == size:
+            break
+        size = fitting
+    return sources, encoded
+
+
+def _encoded(manifest: Manifest, sources: Sequence[FileSource]) -> bytes:
+    files = tuple(FileEntry(source.path, source.size, source.sha256) for source in sources)
+    return encode_manifest(dataclasses.replace(manifest, files=files))
+
+
+def _in_place(sources: Sequence[FileSource]) -> FileSource | None:
+    """The source that is in a file already at the place that it has in the archive."""
+    offset = 0
+    for source in sources:
+        record = Record(source.path, source.size, source.crc32, offset)
+        if source.held is not None and source.held.offset == record.data_offset:
+            return source
+        offset = record.end
+    return None
+
+
+def _create_beside(output: Path, held: FileSource | None) -> tuple[Path, int, FileSource | None]:
+    """A file in the output's folder, locked until its descriptor and all duplicates are closed: that of `held`, or a
+    new one. Also the source that it has already.
+    """
+    if held is not None and held.held is not None:
+        temporary = _temporary_name(output)
+        with contextlib.suppress(OSError):
+            return temporary, held.held.named(temporary), held
     while True:
-        temporary = output.with_name(f".{output.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        temporary = _temporary_name(output)
         # O_EXCL: never through somebody's link. 0o666: as the umask says, like any other output.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         # Before it was locked, another process may have taken it for a leftover.
         if os.path.exists(temporary):
-            return temporary, descriptor
+            return temporary, descriptor, None
         os.close(descriptor)
+
+
+def _temporary_name(output: Path) -> Path:
+    return output.with_name(f".{output.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
 def _remove_leftovers(output: Path) -> None:
@@ -206,14 +296,17 @@ def check_output(path: str | os.PathLike[str]) -> None:
         raise BuildError(f"the folder {folder} cannot be written", hint="choose another output")
 
 
-def _write(file: BinaryIO, sources: Sequence[FileSource], manifest_sha256: str) -> int:
+def _write(file: BinaryIO, sources: Sequence[FileSource], manifest_sha256: str, held: FileSource | None = None) -> int:
+    """Writes an archive to a file, which has the bytes of `held` already; the archive's size."""
     records = []
     offset = 0
     for source in sources:
         record = Record(source.path, source.size, source.crc32, offset)
         file.write(record.local_header())
         file.write(bytes(record.padding))
-        if source.copy is not None:
+        if source is held:
+            file.seek(record.end)
+        elif source.copy is not None:
             file.flush()
             source.copy(file.fileno())
             file.seek(0, os.SEEK_END)

@@ -26,7 +26,7 @@ from aotpack.export.driver.backends import ready
 from aotpack.export.driver.clock import Clock, Progress
 from aotpack.export.driver.compile import Lowered, compile_modules
 from aotpack.export.driver.compiled import CompiledModule, CompiledUnit
-from aotpack.export.driver.early_constants import EarlyConstants, can_be_early
+from aotpack.export.driver.early_constants import EarlyConstants, can_be_early, room_for
 from aotpack.export.driver.host_steps import refuse_host_steps
 from aotpack.export.driver.lower import lower_all
 from aotpack.export.driver.options import BuildOptions
@@ -123,9 +123,10 @@ def build_archive(
         if options.check:
             self_check.prepare()
         about = {each.unit.label: f"{each.unit.label} " if len(units) > 1 else "" for each in units}
+        room = 0 if options.code_only else room_for(units)
         early = None
         if can_be_early(units) and not (options.code_only or options.free_source):
-            early = waiting.enter_context(EarlyConstants(units, identities, weights, output.parent))
+            early = waiting.enter_context(EarlyConstants(units, identities, weights, output.parent, room))
         with float32_products(options.float32_products):
             lowered = lower_all(
                 units,
@@ -147,6 +148,7 @@ def build_archive(
             replaceable=weights,
             free_source=options.free_source,
             code_only=options.code_only,
+            room=room,
             early=early,
         )
         # Compilers are other processes: meanwhile this one computes, hashes and writes constants.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from types import TracebackType
 import torch
 
 from aotpack.archive import ConstantWriter
+from aotpack.archive.layout import PAGE
+from aotpack.errors import BuildError
 from aotpack.export.backends.backend import LoweredConstant
 from aotpack.export.driver.goldens import tensor_bytes
 from aotpack.export.driver.prepare import Prepared
@@ -30,6 +33,13 @@ from aotpack.export.weights.updatable import Replaceable
 
 # Memory goes back to the system after so many bytes of constants.
 _TRIM_BYTES = 32 << 20
+# Seconds after which Python lets another thread go on. This one needs it for microseconds at a time, between operators
+# and hashes that run without it; and it is called to a dozen of these for each constant.
+_SWITCH = 0.0002
+# Archives with so many bytes of constants have room for a manifest of so many bytes, and for each constant. One with
+# names of usual length takes a third of that.
+_LARGE = 16 << 20
+_MANIFEST, _PER_CONSTANT = 32 << 10, 1 << 10
 
 
 @dataclass(frozen=True)
@@ -47,23 +57,34 @@ class EarlyConstants:
         identities: which constants are the same.
         replaceable: the weights that the runtime can replace.
         folder: of the temporary file that they are written to.
+        room: where they begin in the archive, see `room_for`.
     """
 
     def __init__(
-        self, units: Sequence[Prepared], identities: Identities, replaceable: Replaceable | None, folder: Path
+        self,
+        units: Sequence[Prepared],
+        identities: Identities,
+        replaceable: Replaceable | None,
+        folder: Path,
+        room: int = 0,
     ) -> None:
-        rows = ConstantTable(_modules(units), identities, replaceable).rows
+        rows: Sequence[Row] = ()
+        # Of layouts that nothing has yet.
+        with contextlib.suppress(BuildError):
+            rows = ConstantTable(_modules(units), identities, replaceable).rows
         # Others depend on settings that generating code changes.
         self._rows = [row for row in rows if row.is_exact]
         self._limit = len(self._rows)
-        self._folder = folder
+        self._folder, self._room = folder, room
         self._writer: ConstantWriter[int] | None = None
         self._error: BaseException | None = None
         # Of the process: threads that torch has not seen yet begin with what was set last.
         self._threads = torch.get_num_threads()
+        self._interval = sys.getswitchinterval()
         self._thread = threading.Thread(target=self._work, name="aotpack-early-constants", daemon=True)
 
     def __enter__(self) -> EarlyConstants:
+        sys.setswitchinterval(_SWITCH)
         self._thread.start()
         return self
 
@@ -81,7 +102,7 @@ class EarlyConstants:
         self._stop()
         if self._error is not None:
             raise self._error
-        writer = self._writer or ConstantWriter(folder=self._folder)
+        writer = self._writer or ConstantWriter(folder=self._folder, room=self._room)
         agreed = 0
         for row, expected in zip(rows, self._rows[: len(writer)], strict=False):
             if not _same(row, expected):
@@ -93,11 +114,12 @@ class EarlyConstants:
     def _stop(self) -> None:
         self._limit = 0
         self._thread.join()
+        sys.setswitchinterval(self._interval)
 
     def _work(self) -> None:
         torch.set_num_threads(1)
         try:
-            self._writer = ConstantWriter(folder=self._folder)
+            self._writer = ConstantWriter(folder=self._folder, room=self._room)
             returned = returning_memory()
             with torch.no_grad():
                 for key, row in enumerate(self._rows):
@@ -113,6 +135,21 @@ class EarlyConstants:
             self._error = error
         finally:
             torch.set_num_threads(self._threads)
+
+
+def room_for(units: Sequence[Prepared]) -> int:
+    """Where the constants of these units begin in the archive: behind a manifest of any likely size. It is written
+    after them, and so they need not be copied. 0, for anywhere, where copies cost little.
+    """
+    constants: dict[tuple[int, str], int] = {}
+    for each in units:
+        for piece in each.pieces:
+            for name in piece.program.constant_names():
+                value = get_attribute(piece.program.graph_module, name)
+                constants[id(piece.program), name] = value.numel() * value.element_size()
+    if sum(constants.values()) < _LARGE:
+        return 0
+    return -(-(_MANIFEST + _PER_CONSTANT * len(constants)) // PAGE) * PAGE
 
 
 def returning_memory() -> Callable[[int], None]:

@@ -40,6 +40,7 @@ def place_constants(
     replaceable: Replaceable | None = None,
     free_source: bool = False,
     code_only: bool = False,
+    room: int = 0,
     early: EarlyConstants | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> PlacedConstants:
@@ -52,6 +53,7 @@ def place_constants(
         replaceable: the weights that the runtime can replace.
         free_source: free tensors of the source module as soon as they are written.
         code_only: leave those out that depend on replaceable weights.
+        room: where they begin in the archive, see `room_for`.
         early: those that have been computed already.
         stopped: asked before each constant.
 
@@ -69,7 +71,9 @@ def place_constants(
         )
     # Of this thread: values are computed without gradients, whatever the caller's setting.
     with torch.no_grad():
-        writer: ConstantWriter[int] = ConstantWriter(folder=folder) if early is None else early.of(table.rows)
+        writer: ConstantWriter[int] = (
+            ConstantWriter(folder=folder, room=room) if early is None else early.of(table.rows)
+        )
         writer.place_all(_values(rows[len(writer) :], freed, stopped))
     layout = writer.layout()
     table.place(layout.placements)

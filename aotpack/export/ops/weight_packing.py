@@ -121,7 +121,8 @@ def _panels(per_group: torch.Tensor) -> torch.Tensor:
         padded = per_group.new_zeros((*per_group.shape[:-1], panels * PANEL))
         padded[..., :outputs] = per_group
     split = padded.unflatten(-1, (panels, PANEL))
-    return split.permute(0, 3, 1, 2, 4).contiguous()
+    panelled: torch.Tensor = split.permute(0, 3, 1, 2, 4).contiguous()
+    return panelled
 
 
 def transform_conv_2x2(packed: torch.Tensor) -> torch.Tensor:

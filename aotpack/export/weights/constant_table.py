@@ -75,7 +75,7 @@ class ConstantTable:
         self._by_identity: dict[int, list[int]] = {}
         self._numbers: list[int] = []
         self._named: list[tuple[str, int]] = []
-        read = [Row(each, program, unit.label) for unit, program, module in modules for each in _ordered(program, module)]
+        read = [Row(each, of, unit.label) for unit, of, module in modules for each in _ordered(of, module)]
         for row in sorted(read, key=lambda row: not row.is_exact):
             self._add(row)
         held = [t.holder for t in replaceable.tensors if t.holder is not None] if replaceable is not None else []

@@ -20,6 +20,7 @@ from aotpack.archive import (
 from aotpack.archive.encode import canonical
 from aotpack.archive.renumber import renumbered
 from aotpack.archive.sources import SOURCES_PATH, encode_sources
+from aotpack.archive.writer import room_of
 from aotpack.errors import FolderError, MalformedArchiveError
 from aotpack.runtime.packing.clock import Clock, Progress
 from aotpack.runtime.packing.folder_layout import MANIFEST, assets_by_file, in_order, joined_assets, kept_files
@@ -87,7 +88,7 @@ def pack_folder(
     modules = kept.changed()
     with FolderWeights(folder, manifest) as weights:
         refuse(folder, weights.problems())
-        layout = layout_constants(weights.values(), folder=output.parent)
+        layout = layout_constants(weights.values(), folder=output.parent, room=room_of(manifest))
         differing = weights.changed(layout.placements)
         refuse(folder, weights.folded(differing))
     keep = goldens if goldens is not None else not (modules or differing)

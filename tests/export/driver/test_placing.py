@@ -33,7 +33,7 @@ def built(cache_dir: Path, tmp_path: Path) -> Callable[[], Path]:
 
 
 def test_constants_are_placed_while_code_compiles(built: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    placed, compile_modules, layout = threading.Event(), build.compile_modules, placing.layout_constants
+    placed, compile_modules, layout = threading.Event(), build.compile_modules, placing.place_constants
 
     def compiled(*args: Any) -> Any:
         assert placed.wait(60), "constants wait for the compiler"
@@ -45,7 +45,7 @@ def test_constants_are_placed_while_code_compiles(built: Callable[[], Path], mon
         return result
 
     monkeypatch.setattr(build, "compile_modules", compiled)
-    monkeypatch.setattr(placing, "layout_constants", laid_out)
+    monkeypatch.setattr(build, "place_constants", laid_out)
     x = torch.randn(2, 8)
     torch.testing.assert_close(torch.from_dlpack(aotpack.load(built())(x)), _net()(x).detach())
 
@@ -101,6 +101,6 @@ def test_an_error_of_the_constants_is_the_builds(built: Callable[[], Path], monk
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(placing, "layout_constants", full)
+    monkeypatch.setattr(placing.ConstantWriter, "place", full)
     with pytest.raises(OSError, match="No space left"):
         built()

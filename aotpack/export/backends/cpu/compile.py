@@ -87,8 +87,8 @@ def module_sources(lowered: Lowered, tools: Tools) -> ModuleSources:
 def kernels_ahead(
     shims: Iterable[str], targets: Sequence[str], tools: Tools, *, halves: frozenset[str]
 ) -> Iterator[Callable[[str, str], None]]:
-    """Compiles our kernels for `shims`, headers, and sources of generated kernels that the function is called with, into
-    the cache in the background.
+    """Compiles our kernels for `shims`, headers, and sources of generated kernels that the function is called with,
+    into the cache in the background.
     """
     with in_background() as pool:
         for target in targets:

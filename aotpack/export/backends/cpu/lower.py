@@ -68,8 +68,8 @@ def lower(
     """Generates the sources of the module for `target`.
 
     `weights_known` allows the code to be made for the values of weights: for single numbers, which become literals.
-    `hooks`: the module tells the runtime when each kernel begins and ends. `ahead` is called with each source of kernels
-    that is complete while others are still generated.
+    `hooks`: the module tells the runtime when each kernel begins and ends. `ahead` is called with each source of
+    kernels that is complete while others are still generated.
 
     Raises:
         UnsupportedOperatorError: the model needs operators that have no kernel; all of them are listed.
