@@ -238,7 +238,8 @@ class _Spool:
         try:
             # Before it has the name: no other process takes it for a leftover.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            os.link(known, path, follow_symlinks=True)
+            # With a folder, which an absolute path does not need, Python calls what follows the symbolic link.
+            os.link(known, path, src_dir_fd=descriptor, follow_symlinks=True)
         except BaseException:
             os.close(descriptor)
             raise
@@ -275,7 +276,7 @@ def _start_writing(descriptor: int) -> None:
 def _nameless(folder: str | os.PathLike[str] | None) -> io.FileIO:
     """A file without a name, which it may get later where the system can do that."""
     with contextlib.suppress(OSError):
-        # As any other output: whoever may read those may read it.
+        # It may become an output, whose permissions are those that the umask leaves.
         return io.FileIO(os.open(folder or tempfile.gettempdir(), os.O_RDWR | os.O_TMPFILE, 0o666), "r+")
     return tempfile.TemporaryFile(dir=folder, buffering=0)
 

@@ -11,8 +11,13 @@ import pytest
 
 from aotpack.building import native_sources
 from aotpack.export.backends.cpp_text import blank_literals, closing_brace
-from aotpack.export.backends.cpu import toolchain
-from aotpack.export.backends.cpu.kernel_source import guard, translation_units, without_last_barriers
+from aotpack.export.backends.cpu import kernel_source, kernel_words, toolchain
+from aotpack.export.backends.cpu.kernel_source import (
+    TranslationUnits,
+    guard,
+    translation_units,
+    without_last_barriers,
+)
 
 _PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
 
@@ -39,6 +44,26 @@ class TestSource:
         units = translation_units([f"\n{_PREFIX}\n{kernel}\n" for kernel in kernels], 2 * len(kernels[0]))
         assert units == ["\n\n".join([_PREFIX, *pair]) + "\n" for pair in (kernels[:2], kernels[2:])]
         assert translation_units([], 10) == []
+
+    def test_sources_are_complete_before_the_last_kernel(self) -> None:
+        kernels = [f'extern "C" void cpp_fused_{i}(float* out_ptr0)\n{{\n    out_ptr0[{i}] = 1;\n}}' for i in range(5)]
+        for own, header in ((True, kernel_words.OWN), (False, _PREFIX)):
+            finished: list[str] = []
+            units = TranslationUnits(2 * len(kernels[0]), own_headers=own, finished=finished.append)
+            done = []
+            for kernel in kernels:
+                units.add(f"\n{_PREFIX}\n{kernel}\n")
+                done.append(len(finished))
+            assert done == [0, 0, 1, 1, 2]
+            assert units.all()[:2] == finished
+            assert units.all() == translation_units(kernels, 2 * len(kernels[0]), own_headers=own)
+            assert all(unit.startswith(header) for unit in finished)
+
+    def test_sources_with_quick_headers_are_short(self) -> None:
+        body = "    out_ptr0[0] = 1;\n" * (kernel_source.QUICK_LIMIT // 40)
+        kernels = [f'extern "C" void cpp_fused_{i}(float* out_ptr0)\n{{\n{body}}}' for i in range(4)]
+        assert len(translation_units(kernels, 1 << 20, own_headers=True)) == 4
+        assert len(translation_units(kernels, 1 << 20)) == 1
 
 
 def blocks(kernel: str) -> list[str]:
