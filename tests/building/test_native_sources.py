@@ -49,6 +49,7 @@ class TestSources:
         assert {path.name for path in native_sources.local_includes(source)} == {"inner.h", "outer.h"}
         before = native_sources.content_hash(source)
         (tmp_path / "inner.h").write_text("long inner;")
+        native_sources._content.cache_clear()
         native_sources.content_hash.cache_clear()
         assert native_sources.content_hash(source) != before
 

@@ -172,6 +172,12 @@ ENTRIES: tuple[Patch, ...] = (
         "source",
     ),
     Patch(
+        "torch._export.utils:_materialize_cpp_cia_ops",
+        "goes through all operators again for each namespace while the table of decompositions is made; no option of "
+        "torch changes it",
+        "",
+    ),
+    Patch(
         "torch._inductor.compile_fx:joint_graph_passes",
         "patterns of attention are traced for graphs too that have no product; pattern_matcher switches all patterns "
         "off",

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from aotpack.export.torch_compat import loggers, places
+from aotpack.export.torch_compat.late_networkx import load_partitioners
 from aotpack.export.torch_compat.patches import always, applied
 
 
 @contextlib.contextmanager
 def torch_quiet() -> Iterator[None]:
     """While active, torch says nothing on stderr about a trace or a file that it cannot make sense of."""
+    load_partitioners()
     with (
         warnings.catch_warnings(),
         applied({places.TRACE_PRINT: always(_print)}),

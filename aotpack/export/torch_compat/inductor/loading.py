@@ -1,10 +1,12 @@
 """The import of TorchInductor's lowerings, without what only tuning on GPUs needs.
 
-It makes some twenty templates of Triton kernels, and has jinja compile each: a quarter of the import. Here they are
-compiled when they are rendered first.
+It makes the table of decompositions, for which it goes through all operators of the process, once for each of their
+namespaces. And it makes some twenty templates of Triton kernels, and has jinja compile each: a quarter of the import.
+Here they are compiled when they are rendered first.
 
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codegen.common.KernelTemplate._template_from_string   replaced while the lowerings are imported
+  torch._export.utils._materialize_cpp_cia_ops   likewise: runs once
 """
 
 from __future__ import annotations
@@ -38,10 +40,16 @@ def load_lowerings() -> None:
     """Imports TorchInductor's lowerings, if nothing has yet."""
     if "torch._inductor.lowering" in sys.modules:
         return
+    from torch._export import utils
     from torch._inductor.codegen import common
 
     compile: Any = common.KernelTemplate._template_from_string
     # Without jinja there are no templates.
     late = functools.partial(LateTemplate, compile=compile) if common.jinja2_env() is not None else compile
-    with replaced(common.KernelTemplate, "_template_from_string", staticmethod(late)):
+    # Nothing defines operators meanwhile.
+    once = functools.cache(vars(utils)["_materialize_cpp_cia_ops"])
+    with (
+        replaced(common.KernelTemplate, "_template_from_string", staticmethod(late)),
+        replaced(utils, "_materialize_cpp_cia_ops", once),
+    ):
         import torch._inductor.lowering  # noqa: F401

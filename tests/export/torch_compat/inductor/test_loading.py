@@ -45,3 +45,21 @@ def test_a_late_template_renders_as_one_that_is_compiled_at_once() -> None:
     late = LateTemplate(source, KernelTemplate._template_from_string)
     assert late.render(n=3) == KernelTemplate._template_from_string(source).render(n=3) == "0,1,2,"
     assert late
+
+
+_TABLES = """
+from aotpack.export.torch_compat.inductor.loading import load_lowerings
+load_lowerings()
+from torch._decomp import core_aten_decompositions
+from torch._inductor.decomposition import decompositions, inductor_decompositions
+wanted = {**core_aten_decompositions(), **inductor_decompositions}
+missing = {op for op in wanted if op not in decompositions}
+from torch._inductor.decomposition import decomps_to_exclude
+excluded = {getattr(each, overload) for each in decomps_to_exclude if hasattr(each, "overloads")
+            for overload in each.overloads()} | set(decomps_to_exclude)
+assert len(decompositions) > 1000 and missing <= excluded, missing - excluded
+"""
+
+
+def test_the_table_of_decompositions_is_complete() -> None:
+    subprocess.run([sys.executable, "-c", _TABLES], check=True)
