@@ -15,6 +15,7 @@ import re
 import secrets
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
@@ -131,6 +132,9 @@ class StagedArchive:
     """
 
     def __init__(self, path: Path, output: Path, size: int, lock: int) -> None:
+        # Meanwhile others read the archive: nothing but the commit waits for the disk.
+        self._disk = ThreadPoolExecutor(1)
+        self._synced = self._disk.submit(os.fsync, lock)
         self.path = path
         self.size = size
         self._output = output
@@ -141,8 +145,9 @@ class StagedArchive:
         """Puts the archive in the place of its output.
 
         Raises:
-            OSError: that is not possible; the output is as it was before.
+            OSError: that is not possible, or the archive cannot be written to the disk; the output is as it was before.
         """
+        self._synced.result()
         os.replace(self.path, self._output)
         sync_folder(self._output.parent)
 
@@ -152,6 +157,7 @@ class StagedArchive:
     def __exit__(self, *exception: object) -> None:
         with contextlib.suppress(OSError):
             os.unlink(self.path)
+        self._disk.shutdown()
         os.close(self._lock)
 
 
@@ -197,7 +203,6 @@ def stage_archive(output: str | os.PathLike[str], manifest: Manifest, sources: S
         with open(descriptor, "wb") as file:
             size = _write(file, [first, *sources], first.sha256, held)
             file.flush()
-            os.fsync(file.fileno())
     except BaseException:
         os.close(lock)
         with contextlib.suppress(OSError):
