@@ -1,0 +1,61 @@
+"""Quantized archives for 64-bit ARM, cross-compiled: on an emulated processor they have the bits of this machine's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from aotpack.export import build_archive, from_onnx
+from aotpack.export.passes.common.pipeline import COMMON
+from aotpack.export.passes.cpu.pipeline import CPU
+from aotpack.export.passes.runner import run_passes
+from aotpack.runtime import load
+from aotpack.targets import Target
+from tests.export.onnx.quantized_models import Net, example
+from tests.support import emulated
+
+SHAPE = (2, 3, 15, 14)
+
+pytestmark = [
+    pytest.mark.skipif(emulated.AARCH64_CXX is None, reason="there is no aarch64-linux-gnu-g++"),
+    pytest.mark.skipif(emulated.AARCH64 is None, reason="there is no qemu-aarch64"),
+]
+
+
+def model() -> onnx.ModelProto:
+    """A stem of few channels, a depthwise convolution with a residual, one of two groups, a pooling and a linear."""
+    net = Net(*SHAPE)
+    x = net.quantized("x")
+    x = net.node("Conv", x, net.weight(20, 3, 5, 5), net.bias(20), strides=[2, 2], pads=[2, 2, 2, 2])
+    x = net.quantized(net.node("Relu", x), 0.2)
+    deep = net.node("Conv", x, net.weight(20, 1, 3, 3), net.bias(20), pads=[1, 1, 1, 1], group=20)
+    x = net.quantized(net.node("Add", net.quantized(deep, 0.3), x), 0.4)
+    x = net.quantized(net.node("Conv", x, net.weight(38, 10, 3, 3), net.bias(38), group=2), 0.5)
+    x = net.quantized(net.node("Flatten", net.node("GlobalAveragePool", x)), 0.5)
+    return net.model(net.node("MatMul", x, net.weight(38, 45, axis=1)))
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("int8") / "model.aotpack"
+    build_archive(from_onnx(model()), path, targets=[Target.host().name, "aarch64"])
+    return path
+
+
+def test_the_model_is_computed_in_integers() -> None:
+    program = run_passes(from_onnx(model()), (*COMMON, *CPU))
+    called = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    kernels = [name.split(".")[1] for name in called if "int8" in name]
+    assert kernels == ["int8_conv"] * 3 + ["int8_linear"]
+
+
+def test_answers_are_those_of_this_machine(archive: Path, tmp_path: Path) -> None:
+    x = example(*SHAPE)
+    expected = np.asarray(load(archive).run([x])[0])
+    done = emulated.aarch64().run(archive, tmp_path, x)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "aarch64"
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "out0", np.float32).reshape(expected.shape), expected)
