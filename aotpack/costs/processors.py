@@ -70,7 +70,7 @@ _BY_TARGET: dict[str, tuple[Processor, ...]] = {
     "x86-64-v4": (ZEN4, ZEN5, XEON),
     "x86-64-v4-bf16": (ZEN4, ZEN5, XEON),
     "x86-64-v4-amx": (XEON_TILES,),
-    "aarch64": (NEON,),
+    **dict.fromkeys(("aarch64", "aarch64-dotprod", "aarch64-bf16"), (NEON,)),
 }
 
 

@@ -30,6 +30,9 @@ class Extension:
 _BF16_DOT = Extension("__AVX512BF16__", ("-mavx512bf16",), half="bf16")
 _BF16_TILES = Extension("__AMX_BF16__", ("-mamx-tile", "-mamx-bf16"), half="bf16")
 _INT8_TILES = Extension("__AMX_INT8__", ("-mamx-tile", "-mamx-int8"))
+_ARM_DOTPROD = "armv8.2-a+dotprod"
+_ARM_I8MM = f"{_ARM_DOTPROD}+i8mm"
+_ARM_BF16 = Extension("__ARM_FEATURE_BF16", (f"-march={_ARM_I8MM}+bf16",), half="bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class TargetInfo:
         arch: the architecture; for GPUs `cuda`.
         level: rank within the architecture. A CPU of a higher one runs all that the lower ones run; for GPUs it is the
             number that `sm_` has.
-        cpu_flags: what `flags` of /proc/cpuinfo lists, beyond those of the lower levels.
+        cpu_flags: what `flags` (`Features` on ARM) of /proc/cpuinfo lists, beyond those of the lower levels.
         march: flags for GCC and clang that choose the instruction set, for GPUs that of the code on the host; empty
             where this version compiles nothing.
         extensions: instructions that our own kernels use beside it.
@@ -79,6 +82,16 @@ _V4 = TargetInfo(
     march=("-march=x86-64-v4", "-mprefer-vector-width=512"),
     vector_isa=("VecAVX512", 512),
     torch_capability="AVX512",
+)
+
+_NEON = TargetInfo(
+    "aarch64",
+    backend="cpu",
+    arch="aarch64",
+    level=1,
+    march=("-march=armv8-a",),
+    vector_isa=("VecNEON", 128),
+    torch_capability="NEON",
 )
 
 # Levels of x86-64: the psABI, section 3.1.1.
@@ -120,14 +133,23 @@ TABLE: tuple[TargetInfo, ...] = (
         cpu_flags=frozenset(["amx_tile", "amx_bf16", "amx_int8"]),
         extensions=(_BF16_DOT, _BF16_TILES, _INT8_TILES),
     ),
-    TargetInfo(
-        "aarch64",
-        backend="cpu",
-        arch="aarch64",
-        level=1,
-        march=("-march=armv8-a",),
-        vector_isa=("VecNEON", 128),
-        torch_capability="NEON",
+    _NEON,
+    # ARM's names of features, on top of ARMv8.2-A. Processors with SVE have them, and half of these have no longer
+    # vectors than NEON's.
+    replace(
+        _NEON,
+        name="aarch64-dotprod",
+        level=2,
+        cpu_flags=frozenset(["crc32", "atomics", "asimdrdm", "asimddp"]),
+        march=(f"-march={_ARM_DOTPROD}",),
+    ),
+    replace(
+        _NEON,
+        name="aarch64-bf16",
+        level=3,
+        cpu_flags=frozenset(["i8mm", "bf16"]),
+        march=(f"-march={_ARM_I8MM}",),
+        extensions=(_ARM_BF16,),
     ),
     *(
         TargetInfo(

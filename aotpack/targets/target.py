@@ -81,13 +81,12 @@ class Target:
         import platform
 
         machine = platform.machine().lower()
-        if machine in ("aarch64", "arm64"):
-            return cls("aarch64")
-        if machine in ("x86_64", "amd64"):
+        arch = {"arm64": "aarch64", "x86_64": "x86-64", "amd64": "x86-64"}.get(machine, machine)
+        if arch in ("aarch64", "x86-64"):
             flags = _cpu_flags()
             best = None
             for info in TABLE:
-                if info.arch == "x86-64":
+                if info.arch == arch:
                     if not flags >= info.cpu_flags:
                         break
                     best = info.name
@@ -127,7 +126,7 @@ def _cpu_flags() -> frozenset[str]:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
             for line in file:
                 key, _, value = line.partition(":")
-                if key.strip() == "flags":
+                if key.strip() in ("flags", "Features"):
                     return frozenset(value.split())
     except OSError:
         pass

@@ -20,9 +20,13 @@ constexpr int kVectors = static_cast<int>(kPanel) / kWidth;  // of a panel
 constexpr int kRows = 6;
 #elif defined(__AVX2__)
 constexpr int kRows = 4;
+#elif defined(AOTPACK_INT8_DOT)
+constexpr int kRows = 6;
 #else
 constexpr int kRows = 3;
 #endif
+// By the instruction: vectors of a row whose sums are in registers at the same time, and the panels that have them.
+constexpr int kFusedAtOnce = 4, kFusedPanels = kFusedAtOnce < 2 * kVectors ? 1 : 2;
 constexpr int64_t kNearBytes = 16 << 10, kChunkBytes = 128 << 10, kMostTiles = 64;
 constexpr int64_t kSlack = 64;  // bytes that a vector may read beyond the end
 
@@ -129,7 +133,7 @@ bool tile(const Int8ConvArgs& a, const TileArgs& t, const uint8_t* const* window
   using Dot = Int8Dot<fused>;
   using Four = typename Dot::Four;
   constexpr int kAll = kVectors * panels;
-  constexpr int kAtOnce = fused ? kAll : kAll < 2 ? kAll : 2;
+  constexpr int kMost = fused ? kFusedAtOnce : 2, kAtOnce = kAll < kMost ? kAll : kMost;
   const uint8_t* x[rows];
   for (int r = 0; r < rows; ++r) x[r] = windows[r] + t.begin;
   for (int first = 0; first < kAll; first += kAtOnce) {
@@ -209,7 +213,7 @@ constexpr std::array<Tile, sizeof...(row)> tiles(std::integer_sequence<int, row.
 // Output pixels and columns that a thread computes, a block of `panels` panels at a time.
 template <bool fused, bool zeros>
 void dense(const Int8ConvArgs& a, const Plan& p, const Int8Source& x, int thread, int threads) {
-  constexpr int kWide = fused && !zeros ? 2 : 1;
+  constexpr int kWide = fused && !zeros ? kFusedPanels : 1;
   constexpr auto kRowNumbers = std::make_integer_sequence<int, kRows>();
   static constexpr std::array<Tile, kRows> kTiles[2] = {tiles<fused, zeros, 1>(kRowNumbers),
                                                         tiles<fused, zeros, kWide>(kRowNumbers)};
@@ -290,7 +294,7 @@ void conv_int8(const Int8ConvArgs& args) {
   if (args.n * args.out[0] * args.out[1] * args.out[2] * args.oc <= 0) return;
   if (int8_depthwise(args.c, args.oc, args.groups)) return conv_int8_depthwise(args);
   const bool zeros = args.weight_zero != nullptr;
-#if defined(__AVX512BW__)
+#if defined(AOTPACK_INT8_DOT)
   if (!args.plain && has_int8_dot()) return zeros ? run<true, true>(args) : run<true, false>(args);
 #endif
   zeros ? run<false, true>(args) : run<false, false>(args);

@@ -209,11 +209,13 @@ AOTPACK_INLINE void strip(const Work& k, const uint8_t* const* at, const Channel
     fours_of<size>(second, third, right);
     AOTPACK_UNROLL
     for (int v = 0; v < 4; ++v) {
-      const Words here = load_as<Words>(w + 64 * v), next = load_as<Words>(w + further + 64 * v);
-      sums[0][v] = Dot::add(sums[0][v], left[v], here);
-      sums[1][v] = Dot::add(sums[1][v], left[v], next);
-      sums[2][v] = Dot::add(sums[2][v], right[v], here);
-      sums[3][v] = Dot::add(sums[3][v], right[v], next);
+      const auto here = Dot::signed_four(load_as<Words>(w + 64 * v)),
+                 next = Dot::signed_four(load_as<Words>(w + further + 64 * v));
+      const auto x = Dot::unsigned_four(left[v]), later = Dot::unsigned_four(right[v]);
+      sums[0][v] = Dot::add(sums[0][v], x, here);
+      sums[1][v] = Dot::add(sums[1][v], x, next);
+      sums[2][v] = Dot::add(sums[2][v], later, here);
+      sums[3][v] = Dot::add(sums[3][v], later, next);
     }
   }
   finish<kStripPixels, size>(k, c, sums, pixel, pixels);
@@ -290,7 +292,7 @@ size_t conv_int8_depthwise_scratch_bytes(const Int8ConvArgs& args) {
 }
 
 void conv_int8_depthwise(const Int8ConvArgs& args) {
-#if defined(__AVX512BW__)
+#if defined(AOTPACK_INT8_DOT)
   if (!args.plain && has_int8_dot()) return run<true>(args);
 #endif
   run<false>(args);

@@ -9,6 +9,9 @@
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
+#if defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
+#endif
 
 namespace aotpack::kernels {
 
@@ -49,6 +52,11 @@ template <class V>
 AOTPACK_INLINE V multiply_pairs(V a, V b) {
   return reinterpret_cast<V>(_mm_madd_epi16(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
 }
+#endif
+
+// Whether some processor that runs this code has the instruction.
+#if defined(__AVX512BW__) || defined(__ARM_FEATURE_DOTPROD)
+#define AOTPACK_INT8_DOT 1
 #endif
 
 // Without the instruction. Bytes are widened to 16 bits, the even and the odd ones apart: products of unsigned with
@@ -101,6 +109,31 @@ struct Int8Dot<true, V> {
     return sum;
   }
 };
+#elif defined(__ARM_FEATURE_DOTPROD)
+template <class V>
+struct Int8Dot<true, V> {
+  static_assert(sizeof(V) == 16);
+  using Four = V;
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  static AOTPACK_INLINE V unsigned_four(V bytes) { return bytes; }
+  static AOTPACK_INLINE V signed_four(V bytes) { return bytes; }
+  static AOTPACK_INLINE V add(V sum, V x, V w) {
+    return reinterpret_cast<V>(
+        vusdotq_s32(reinterpret_cast<int32x4_t>(sum), reinterpret_cast<uint8x16_t>(x), reinterpret_cast<int8x16_t>(w)));
+  }
+#else
+  // The instruction multiplies numbers of the same sign: 128 is taken from those without one, and 128 times the sum
+  // of the others added, once for all that are multiplied with them.
+  static AOTPACK_INLINE V unsigned_four(V bytes) { return bytes ^ static_cast<int32_t>(0x80808080u); }
+  static AOTPACK_INLINE V signed_four(V bytes) { return bytes; }
+  static AOTPACK_INLINE V add(V sum, V x, V w) {
+    const int8x16_t numbers = reinterpret_cast<int8x16_t>(w), half = vdupq_n_s8(64);
+    const int32x4_t rest = vdotq_s32(vdotq_s32(vdupq_n_s32(0), numbers, half), numbers, half);
+    const int32x4_t begin = vaddq_s32(reinterpret_cast<int32x4_t>(sum), rest);
+    return reinterpret_cast<V>(vdotq_s32(begin, reinterpret_cast<int8x16_t>(x), numbers));
+  }
+#endif
+};
 #endif
 
 // Whether the processor has the instruction. Asked once: virtual machines take microseconds to answer.
@@ -111,6 +144,8 @@ inline bool has_int8_dot() {
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (c & (1u << 11)) != 0;  // AVX512_VNNI
   }();
   return found;
+#elif defined(AOTPACK_INT8_DOT)
+  return true;  // as all that run the target
 #else
   return false;
 #endif

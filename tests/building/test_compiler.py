@@ -16,6 +16,13 @@ from aotpack.export.backends.cpu import toolchain
 from aotpack.targets import Target
 
 
+ARM = {
+    "aarch64": "armv8-a",
+    "aarch64-dotprod": "armv8.2-a+dotprod",
+    "aarch64-bf16": "armv8.2-a+dotprod+i8mm",
+}
+
+
 @pytest.fixture
 def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder that is the whole PATH; compilers found in it are forgotten afterwards."""
@@ -74,7 +81,7 @@ class TestCompiler:
 
     def test_targets(self) -> None:
         for target in toolchain.compile_targets():
-            level = "armv8-a" if target == "aarch64" else re.sub("-(bf16|amx)$", "", target)
+            level = ARM.get(target) or re.sub("-(bf16|amx)$", "", target)
             assert f"-march={level}" in toolchain.target_flags(target)
         with pytest.raises(CompileError, match="cannot compile for the target 'z80'") as caught:
             toolchain.target_flags("z80")

@@ -24,9 +24,10 @@ def runtime_targets() -> dict[str, tuple[str, int]]:
     return {name: (arch, int(level)) for name, arch, level in rows}
 
 
-def runtime_features(level: int) -> set[str]:
+def runtime_features(arch: str, level: int) -> set[str]:
     """What the runtime asks a processor of this level for, by the names of /proc/cpuinfo."""
-    found = re.findall(rf'\{{{level}, "([^"]+)", Register::k(\w+)', SOURCE)
+    table = SOURCE[SOURCE.index({"x86-64": "kX86Features[]", "aarch64": "kArmFeatures[]"}[arch]) :]
+    found = re.findall(rf'\{{{level}, "([^"]+)", Register::k(\w+)', table[: table.index("};")])
     return {CPUINFO.get(name, name) for name, register in found if register != "Xcr0"}
 
 
@@ -42,7 +43,7 @@ def test_the_runtime_knows_every_target(info: TargetInfo) -> None:
 @pytest.mark.parametrize("info", [info for info in TABLE if info.cpu_flags], ids=lambda info: info.name)
 def test_the_runtime_asks_for_the_same_features(info: TargetInfo) -> None:
     # xsave is how the registers are saved, which the runtime reads from XCR0.
-    assert info.cpu_flags - {"xsave"} == runtime_features(info.level)
+    assert info.cpu_flags - {"xsave"} == runtime_features(info.arch, info.level)
 
 
 @pytest.mark.parametrize("info", TABLE, ids=lambda info: info.name)

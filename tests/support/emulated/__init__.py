@@ -50,8 +50,11 @@ def old_x86_64(folder: Path, cpu: str = "Nehalem") -> Emulated:
     return Emulated((X86_64, "-cpu", cpu, str(program)))
 
 
-def aarch64() -> Emulated:
-    """An ARM processor. The runtime is compiled beside the other builds of this source tree, unless it is there."""
+def aarch64(cpu: str = "max") -> Emulated:
+    """An ARM processor, by QEMU's name for it; `max` has all that QEMU emulates.
+
+    The runtime is compiled beside the other builds of this source tree, unless it is there.
+    """
     assert AARCH64 is not None
     assert AARCH64_CXX is not None
     folder = _ROOT / "build" / "aarch64"
@@ -65,7 +68,7 @@ def aarch64() -> Emulated:
     for command in (configure, ["cmake", "--build", str(build), "-j2"], ["cmake", "--install", str(build)]):
         subprocess.run(command, check=True, capture_output=True, timeout=1800)
     program = _compiled(folder, (AARCH64_CXX,), folder / "installed" / "include", folder / "installed" / "lib")
-    return Emulated((AARCH64, "-L", "/usr/aarch64-linux-gnu", str(program)))
+    return Emulated((AARCH64, "-cpu", cpu, "-L", "/usr/aarch64-linux-gnu", str(program)))
 
 
 def _compiled(folder: Path, compiler: tuple[str, ...], include: Path, library: Path) -> Path:

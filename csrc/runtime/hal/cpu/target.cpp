@@ -1,4 +1,4 @@
-// The levels up to 4 are those of the x86-64 psABI, section 3.1.1; those above are ours.
+// The levels of x86-64 up to 4 are those of its psABI, section 3.1.1; all others are ours.
 #include "hal/cpu/target.h"
 
 #include <algorithm>
@@ -6,12 +6,24 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 namespace aotpack::runtime {
 namespace {
 
-enum class Register : uint8_t { kLeaf1Ecx, kLeaf7Ebx, kLeaf7Ecx, kLeaf7Edx, kLeaf7_1Eax, kExtended1Ecx, kXcr0 };
+enum class Register : uint8_t {
+  kLeaf1Ecx,
+  kLeaf7Ebx,
+  kLeaf7Ecx,
+  kLeaf7Edx,
+  kLeaf7_1Eax,
+  kExtended1Ecx,
+  kXcr0,
+  kHwcap,
+  kHwcap2,
+};
 
 struct Feature {
   int level;  // which includes the lower ones
@@ -20,7 +32,7 @@ struct Feature {
   uint32_t bits;  // all must be set
 };
 
-constexpr Feature kFeatures[] = {
+constexpr Feature kX86Features[] = {
     {2, "sse3", Register::kLeaf1Ecx, 1u << 0},
     {2, "ssse3", Register::kLeaf1Ecx, 1u << 9},
     {2, "cx16", Register::kLeaf1Ecx, 1u << 13},
@@ -50,6 +62,12 @@ constexpr Feature kFeatures[] = {
     {6, "amx_int8", Register::kLeaf7Edx, 1u << 25},
     {6, "AMX state saved by the operating system", Register::kXcr0, 0x60000},
 };
+// The bits are those of Linux's <asm/hwcap.h>. ARMv8.2-A has the first three, which compilers then use.
+constexpr Feature kArmFeatures[] = {
+    {2, "crc32", Register::kHwcap, 1u << 7},     {2, "atomics", Register::kHwcap, 1u << 8},
+    {2, "asimdrdm", Register::kHwcap, 1u << 12}, {2, "asimddp", Register::kHwcap, 1u << 20},
+    {3, "i8mm", Register::kHwcap2, 1u << 13},    {3, "bf16", Register::kHwcap2, 1u << 14},
+};
 
 struct TargetName {
   const char* name;
@@ -59,9 +77,9 @@ struct TargetName {
 
 // Best first.
 constexpr TargetName kTargets[] = {
-    {"x86-64-v4-amx", "x86-64", 6}, {"x86-64-v4-bf16", "x86-64", 5}, {"x86-64-v4", "x86-64", 4},
-    {"x86-64-v3", "x86-64", 3},     {"x86-64-v2", "x86-64", 2},      {"x86-64", "x86-64", 1},
-    {"aarch64", "aarch64", 1},
+    {"x86-64-v4-amx", "x86-64", 6}, {"x86-64-v4-bf16", "x86-64", 5},   {"x86-64-v4", "x86-64", 4},
+    {"x86-64-v3", "x86-64", 3},     {"x86-64-v2", "x86-64", 2},        {"x86-64", "x86-64", 1},
+    {"aarch64-bf16", "aarch64", 3}, {"aarch64-dotprod", "aarch64", 2}, {"aarch64", "aarch64", 1},
 };
 
 #if defined(__x86_64__)
@@ -88,6 +106,10 @@ uint32_t value_of(const HostFeatures& host, Register where) noexcept {
       return host.extended1_ecx;
     case Register::kXcr0:
       return host.xcr0;
+    case Register::kHwcap:
+      return host.hwcap;
+    case Register::kHwcap2:
+      return host.hwcap2;
   }
   return 0;
 }
@@ -118,6 +140,9 @@ HostFeatures HostFeatures::read() noexcept {
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     host.xcr0 = low;
   }
+#elif defined(__aarch64__)
+  host.hwcap = static_cast<uint32_t>(getauxval(AT_HWCAP));
+  host.hwcap2 = static_cast<uint32_t>(getauxval(AT_HWCAP2));
 #endif
   return host;
 }
@@ -129,12 +154,14 @@ std::string missing_features(std::string_view target, const HostFeatures& host) 
   if (known == std::end(kTargets)) return "an unknown target";
   if (kArchitecture != known->architecture) return std::string("a processor of architecture ") + known->architecture;
   std::string missing;
-  if (kArchitecture != "x86-64") return missing;
-  for (const Feature& feature : kFeatures) {
-    if (feature.level > known->level || has(host, feature)) continue;
-    if (!missing.empty()) missing += ", ";
-    missing += feature.name;
-  }
+  const auto ask = [&](const auto& features) {
+    for (const Feature& feature : features) {
+      if (feature.level > known->level || has(host, feature)) continue;
+      if (!missing.empty()) missing += ", ";
+      missing += feature.name;
+    }
+  };
+  kArchitecture == "x86-64" ? ask(kX86Features) : ask(kArmFeatures);
   return missing;
 }
 

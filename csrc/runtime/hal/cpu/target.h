@@ -8,12 +8,13 @@
 
 namespace aotpack::runtime {
 
-// What CPUID and XGETBV report; zeros on other architectures.
+// What CPUID and XGETBV report, or the bits of the auxiliary vector on ARM; zeros on other architectures.
 struct HostFeatures {
   uint32_t leaf1_ecx = 0;
   uint32_t leaf7_ebx = 0, leaf7_ecx = 0, leaf7_edx = 0, leaf7_1_eax = 0;
   uint32_t extended1_ecx = 0;
   uint32_t xcr0 = 0;  // register states that the operating system saves
+  uint32_t hwcap = 0, hwcap2 = 0;
 
   static HostFeatures read() noexcept;
 };

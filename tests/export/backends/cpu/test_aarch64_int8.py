@@ -1,13 +1,16 @@
-"""Quantized archives for 64-bit ARM, cross-compiled: on an emulated processor they have the bits of this machine's."""
+"""Quantized archives for 64-bit ARM, cross-compiled: on emulated processors they have the bits of this machine's."""
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+from aotpack.archive import ArchiveReader
 from aotpack.export import build_archive, from_onnx
 from aotpack.export.passes.common.pipeline import COMMON
 from aotpack.export.passes.cpu.pipeline import CPU
@@ -38,10 +41,14 @@ def model() -> onnx.ModelProto:
     return net.model(net.node("MatMul", x, net.weight(38, 45, axis=1)))
 
 
+# The best target of each processor of QEMU's.
+PROCESSORS = {"cortex-a57": "aarch64", "neoverse-n1": "aarch64-dotprod", "max": "aarch64-bf16"}
+
+
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("int8") / "model.aotpack"
-    build_archive(from_onnx(model()), path, targets=[Target.host().name, "aarch64"])
+    build_archive(from_onnx(model()), path, targets=[Target.host().name, *PROCESSORS.values()])
     return path
 
 
@@ -52,10 +59,31 @@ def test_the_model_is_computed_in_integers() -> None:
     assert kernels == ["int8_conv"] * 3 + ["int8_linear"]
 
 
-def test_answers_are_those_of_this_machine(archive: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cpu", PROCESSORS)
+def test_answers_are_those_of_this_machine(archive: Path, tmp_path: Path, cpu: str) -> None:
     x = example(*SHAPE)
     expected = np.asarray(load(archive).run([x])[0])
-    done = emulated.aarch64().run(archive, tmp_path, x)
+    done = emulated.aarch64(cpu).run(archive, tmp_path, x)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "aarch64"
+    assert done.stdout.strip() == PROCESSORS[cpu]
     np.testing.assert_array_equal(np.fromfile(tmp_path / "out0", np.float32).reshape(expected.shape), expected)
+
+
+@pytest.mark.parametrize(
+    ("target", "instruction"), [("aarch64", None), ("aarch64-dotprod", "sdot"), ("aarch64-bf16", "usdot")]
+)
+def test_the_instructions_are_there(archive: Path, tmp_path: Path, target: str, instruction: str | None) -> None:
+    with ArchiveReader(archive) as reader:
+        (tmp_path / "module.so").write_bytes(reader.read(f"modules/{target}/forward.so"))
+    command = ["aarch64-linux-gnu-objdump", "-d", str(tmp_path / "module.so")]
+    code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = set(re.findall(r"\t(u?sdot)\t", code))
+    assert (instruction in found) if instruction else not found
+
+
+def test_a_processor_without_them_refuses_the_archive(tmp_path: Path) -> None:
+    build_archive(from_onnx(model()), tmp_path / "model.aotpack", targets=["aarch64-bf16"])
+    for cpu, missing in (("neoverse-n1", "i8mm, bf16"), ("cortex-a57", "atomics, asimdrdm, asimddp, i8mm, bf16")):
+        refused = emulated.aarch64(cpu).run(tmp_path / "model.aotpack", tmp_path, example(*SHAPE))
+        assert refused.returncode == 1
+        assert f"aarch64-bf16 needs {missing} (" in refused.stderr
