@@ -32,7 +32,7 @@ _BF16_TILES = Extension("__AMX_BF16__", ("-mamx-tile", "-mamx-bf16"), half="bf16
 _INT8_TILES = Extension("__AMX_INT8__", ("-mamx-tile", "-mamx-int8"))
 _ARM_DOTPROD = "armv8.2-a+dotprod"
 _ARM_I8MM = f"{_ARM_DOTPROD}+i8mm"
-_ARM_BF16 = Extension("__ARM_FEATURE_BF16", (f"-march={_ARM_I8MM}+bf16",), half="bf16")
+_ARM_BF16 = Extension("__ARM_FEATURE_BF16_VECTOR_ARITHMETIC", (f"-march={_ARM_I8MM}+bf16",), half="bf16")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 #include "bf16_epilogue.h"
 
 #include "bf16_split.h"
+#include "element_types.h"
+#include "epilogue.h"
 
 namespace aotpack::kernels {
 
@@ -50,6 +52,24 @@ void finish_split(const float* sums, int64_t rows, int64_t columns, const bf16* 
       finish_rows<kAct, false>(sums, rows, columns, nullptr, 0, static_cast<bf16*>(y), y_stride);
     }
   });
+}
+
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+
+void split_bias(const bf16* bias, int64_t columns, float out[kPanel]) {
+  for (int64_t j = 0; j < kPanel; ++j) {
+    out[j % 2 * (kPanel / 2) + j / 2] = bias != nullptr && j < columns ? to_float(bias[j]) : 0.0f;
+  }
+}
+
+void finish_split(const float* sums, int64_t rows, int64_t columns, const bf16* residual, int64_t residual_stride,
+                  Act act, DType y_dtype, void* y, int64_t y_stride) {
+  alignas(64) float natural[kPanel];
+  for (int64_t r = 0; r < rows; ++r, sums += kPanel) {
+    for (int64_t j = 0; j < kPanel; ++j) natural[j] = sums[j % 2 * (kPanel / 2) + j / 2];
+    finish(natural, kPanel, 1, columns, y_dtype, residual == nullptr ? nullptr : residual + r * residual_stride,
+           residual_stride, act, advance(y, r * y_stride, y_dtype), y_stride);
+  }
 }
 
 #else

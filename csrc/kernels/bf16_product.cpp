@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "bf16_copy.h"
+#include "bf16_product_neon.h"
 #include "bf16_split.h"
 #include "simd.h"
 
@@ -337,6 +338,29 @@ void Bf16Unit::multiply(int count, const Bf16Args& args) {
 }
 
 #endif
+
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+
+bool bf16_works() { return true; }
+
+void bf16_pair_panel(const bf16* panel, int64_t stride, int64_t columns, int64_t k, bf16* paired) {
+  neon_bf16::pair_panel(panel, stride, columns, k, paired);
+}
+
+void bf16_split_panel(const bf16* panel, int64_t k, bf16* paired) { neon_bf16::split_panel(panel, k, paired); }
+
+void bf16_few_rows(int count, const bf16* rows, int64_t stride, int64_t k, const bf16* panel, const float* init,
+                   float* sums) {
+  static constexpr auto kKernels = neon_bf16::few_row_kernels(std::make_integer_sequence<int, kBf16FewRows>());
+  kKernels[static_cast<size_t>(count - 1)](rows, stride, k, panel, init, sums);
+}
+
+Bf16Unit::~Bf16Unit() = default;
+
+void Bf16Unit::multiply(int count, const Bf16Args& args) {
+  static constexpr auto kKernels = neon_bf16::row_kernels(std::make_integer_sequence<int, kBf16Rows>());
+  kKernels[static_cast<size_t>(count - 1)](args);
+}
 
 #else
 

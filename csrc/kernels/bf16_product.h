@@ -1,5 +1,5 @@
-// Tiles of products of bf16 with sums in float, by the processor's instructions for them: AMX's tiles or AVX-512's dot
-// products of pairs. Where the target has neither, bf16 is widened and multiplied as float (micro.h).
+// Tiles of products of bf16 with sums in float, by the processor's instructions for them: AMX's tiles, or dot products
+// of pairs of AVX-512 or NEON. Where the target has neither, bf16 is widened and multiplied as float (micro.h).
 //
 // The instructions round the same products and sums as a float multiply-add would, but in an order of their own, and
 // take numbers below the normal range for zero.
@@ -15,6 +15,8 @@ namespace aotpack::kernels {
 inline constexpr int kBf16Rows = kHasBf16 ? 32 : 0, kBf16Step = 32;
 #elif defined(__AVX512BF16__)
 inline constexpr int kBf16Rows = kHasBf16 ? 14 : 0, kBf16Step = 2;
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+inline constexpr int kBf16Rows = kHasBf16 ? 6 : 0, kBf16Step = 2;
 #else
 inline constexpr int kBf16Rows = 0, kBf16Step = 1;
 #endif
@@ -75,7 +77,11 @@ struct Bf16Args {
   bf16* paired_to;
 };
 // Whether a product can pair its panel and apply the epilogue, which costs little beside its dot products.
+#if defined(__AVX512BF16__)
 inline constexpr bool kBf16Fuses = kBf16Rows > 0 && kBf16Rows <= 16;
+#else
+inline constexpr bool kBf16Fuses = false;
+#endif
 inline constexpr int64_t kBf16Ahead = kBf16Step > 2 ? 8 * kPanel : kPanel;
 
 // Between its construction and its end the thread may call bf16_product.
@@ -93,8 +99,8 @@ class Bf16Unit {
 };
 
 // Up to so many rows at a time are multiplied with a panel as it lies in memory, by dot products. From there on AMX's
-// tiles are faster, though they cannot.
-inline constexpr int kBf16FewRows = kBf16Rows > 16 ? 4 : kBf16Rows;
+// tiles are faster, though they cannot. NEON has registers for three.
+inline constexpr int kBf16FewRows = kBf16Rows > 16 ? 4 : kBf16Rows == 6 ? 3 : kBf16Rows;
 
 // sums[r][j] = init[j] + sum over i < k of rows[r * stride + i] * panel[i][column of j] for r < count <= kBf16FewRows
 // and j < 32, the columns in the order of bf16_split_panel.

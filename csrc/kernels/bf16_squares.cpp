@@ -84,6 +84,28 @@ void gather_transposed(const bf16* from, int64_t k_stride, int64_t rows, int64_t
 
 }  // namespace
 
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+
+namespace {
+
+// k lies side by side, as do the elements of a pair.
+void pair_transposed(const bf16* from, int64_t n_stride, int64_t k, int64_t columns, bf16* paired) {
+  for (int64_t i = 0; i < bf16_padded(k); i += 2, paired += 2 * kPanel) {
+    const size_t bytes = static_cast<size_t>(min64(2, k - i)) * sizeof(bf16);
+    for (int64_t j = 0; j < kPanel; ++j) {
+      bf16 both[2] = {};
+      if (j < columns) std::memcpy(both, from + j * n_stride + i, bytes);
+      std::memcpy(paired + 2 * j, both, sizeof both);
+    }
+  }
+}
+
+}  // namespace
+
+#endif
+
+#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+
 void bf16_pair_columns(const bf16* from, int64_t k_stride, int64_t n_stride, int64_t k, int64_t columns, bf16* paired) {
   if (n_stride == 1) return bf16_pair_panel(from, k_stride, columns, k, paired);
   if (k_stride == 1) return pair_transposed(from, n_stride, k, columns, paired);
@@ -98,7 +120,9 @@ void bf16_pair_columns(const bf16* from, int64_t k_stride, int64_t n_stride, int
 
 void bf16_gather_rows(const bf16* from, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t k, bf16* to,
                       int64_t to_stride) {
+#if defined(__AVX512BF16__)
   if (row_stride == 1 && k_stride != 1) return gather_transposed(from, k_stride, rows, k, to, to_stride);
+#endif
   for (int64_t r = 0; r < rows; ++r) {
     const bf16* row = from + r * row_stride;
     bf16* copy = to + r * to_stride;

@@ -15,7 +15,6 @@ from aotpack.errors import CompileError
 from aotpack.export.backends.cpu import toolchain
 from aotpack.targets import Target
 
-
 ARM = {
     "aarch64": "armv8-a",
     "aarch64-dotprod": "armv8.2-a+dotprod",
