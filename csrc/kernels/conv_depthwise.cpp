@@ -1,6 +1,7 @@
 #include "conv_depthwise.h"
 
 #include "depthwise_strip.h"
+#include "micro.h"
 #include "parallel.h"
 
 namespace aotpack::kernels {
@@ -37,11 +38,12 @@ struct Runner {
   float* weights;
   int outputs, columns;
   Fixed<T> fixed;
+  Range channels;
 
   const T* x() const { return static_cast<const T*>(g.x); }
   const T* zeros() const { return reinterpret_cast<const T*>(b.zeros); }
 
-  // All channels of a strip whose first pixel is `ow` of output row `row`.
+  // The channels of a strip whose first pixel is `ow` of output row `row`.
   void strip(Strip<T> t, int64_t row, int64_t ow) const {
     const int64_t at = (row * g.out[2] + ow) * g.c;
     t.taps = g.kernel[0] * g.kernel[1] * g.kernel[2];
@@ -52,11 +54,11 @@ struct Runner {
     t.y_step = g.out[2] * g.c;
     t.valid = static_cast<int>(min64(outputs, g.out[2] - ow));
     t.act = g.act;
-    for (int64_t from = 0; from < g.c; from += chunk_of(g)) {
-      const int64_t channels = min64(chunk_of(g), g.c - from);
-      arrange_depthwise<T>(g, from, channels, weights);
+    for (int64_t from = channels.begin; from < channels.end; from += chunk_of(g)) {
+      const int64_t count = min64(chunk_of(g), channels.end - from);
+      arrange_depthwise<T>(g, from, count, weights);
       t.weights = weights;
-      run_strip(g, t, fixed, outputs, from, channels);
+      run_strip(g, t, fixed, outputs, from, count);
     }
   }
 
@@ -88,8 +90,22 @@ struct Runner {
   }
 };
 
+// Output rows and channels of a thread: where the pointwise convolution that usually comes before gave it the same
+// pixels, or the same channels of all pixels, the thread finds them in its cache. Lines that another core wrote cost
+// more than the products.
+Rectangle share_of(const ConvArgs& g, int thread, int threads) {
+  const int64_t rows = g.n * g.out[0] * g.out[1], panels = ceil_div(g.c, kPanel);
+  const int cuts = row_cuts(row_tiles(g.n * g.in[0] * g.in[1] * g.in[2]), panels, kMaxRows, kPanel, threads);
+  Rectangle mine = cell(rows, panels, cuts, thread, threads);
+  mine.columns = {mine.columns.begin * kPanel, min64(mine.columns.end * kPanel, g.c)};
+  return mine;
+}
+
 template <class T>
 void run(const ConvArgs& g, const Buffers& b, int thread, int threads) {
+  const Rectangle all = share_of(g, thread, threads);
+  if (all.columns.begin >= all.columns.end) return;
+  const Range mine = all.rows;
   const int outputs = outputs_at_once(g);
   const Runner<T> runner = {g,
                             b,
@@ -97,8 +113,8 @@ void run(const ConvArgs& g, const Buffers& b, int thread, int threads) {
                             b.weights + thread * b.weights_each,
                             outputs,
                             columns_under(g, outputs),
-                            fixed_for<T>(g, outputs)};
-  const Range mine = share(g.n * g.out[0] * g.out[1], thread, threads);
+                            fixed_for<T>(g, outputs),
+                            all.columns};
   const int64_t most = band_rows(g, sizeof(T));
   for (int64_t row = mine.begin; row < mine.end;) {
     const int64_t oh = row % g.out[1], od = row / g.out[1] % g.out[0], image = row / g.out[1] / g.out[0];

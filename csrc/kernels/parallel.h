@@ -54,11 +54,11 @@ inline Range share(int64_t total, int64_t part, int64_t parts) { return Shares(t
 struct Rectangle {
   Range rows, columns;
 };
-// Splits rows x columns tiles into a grid of `threads` rectangles: the most even one and, among about equals, the one
-// that lets each thread read least, where a row tile costs row_bytes and a column tile column_bytes.
-inline Rectangle share_grid(int64_t rows, int64_t columns, double row_bytes, double column_bytes, int thread,
-                            int threads) {
-  int best = 1;  // row cuts
+// How many parts a grid of `threads` rectangles of rows x columns tiles cuts the rows into: those of the most even grid
+// and, among about equals, of the one that lets each thread read least, where a row tile costs row_bytes and a column
+// tile column_bytes. Only how the two compare counts.
+inline int row_cuts(int64_t rows, int64_t columns, double row_bytes, double column_bytes, int threads) {
+  int best = 1;
   double best_work = 1e300, best_bytes = 1e300;
   for (int cuts = 1; cuts <= threads; ++cuts) {
     if (threads % cuts != 0) continue;
@@ -71,8 +71,19 @@ inline Rectangle share_grid(int64_t rows, int64_t columns, double row_bytes, dou
       best = cuts;
     }
   }
-  const int column_cuts = threads / best;
-  return {share(rows, thread / column_cuts, best), share(columns, thread % column_cuts, column_cuts)};
+  return best;
+}
+
+// The thread-th rectangle of rows x columns of which the rows are cut into `cuts` parts, a divisor of `threads`.
+inline Rectangle cell(int64_t rows, int64_t columns, int cuts, int thread, int threads) {
+  const int column_cuts = threads / cuts;
+  return {share(rows, thread / column_cuts, cuts), share(columns, thread % column_cuts, column_cuts)};
+}
+
+// Splits rows x columns tiles into a grid of `threads` rectangles, as `row_cuts` has it.
+inline Rectangle share_grid(int64_t rows, int64_t columns, double row_bytes, double column_bytes, int thread,
+                            int threads) {
+  return cell(rows, columns, row_cuts(rows, columns, row_bytes, column_bytes, threads), thread, threads);
 }
 
 // Divides what the threads of a region share into smaller pieces, so that those who are early do what is left of a
@@ -87,7 +98,7 @@ class Pieces {
   // `microseconds`: what all of it takes one thread. A piece is worth the look at a counter.
   Pieces(int threads, double microseconds) {
     if (threads <= 1 || threads > kMostParts) return;
-    const double each = microseconds / (threads * 100.0);
+    const double each = microseconds / (threads * 40.0);
     each_ = each >= kMostPieces ? kMostPieces : each >= 2.0 ? static_cast<int64_t>(each) : 1;
     for (int part = 0; part < threads && each_ > 1; ++part) next_[part].piece.store(0, std::memory_order_relaxed);
   }

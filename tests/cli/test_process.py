@@ -37,6 +37,13 @@ def test_all_but_build_work_without_torch(archive: Callable[[str], Path]) -> Non
         assert json.loads(result.stdout)
 
 
+def test_the_package_runs_as_a_program() -> None:
+    command = [sys.executable, "-m", "aotpack", "--help"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "aotpack build" in result.stdout
+
+
 def test_version() -> None:
     import aotpack
 

@@ -327,6 +327,15 @@ TEST_CASE("conv: depthwise") {
   Shape tall = conv2d(160, 160, 160, 90, 30, 3, 1, 1);  // several bands, several chunks of channels
   tall.n = 1;
   check(tall, DType::f32, Act::relu, true, false, 3);
+  // Threads share rows, channels, or both; the last panel is not whole, and there are more threads than rows.
+  for (const DType dtype : kDTypes) {
+    for (const int threads : {2, 3, 4, 6, 8}) {
+      check(conv2d(1000, 1000, 1000, 7, 7, 5, 1, 2), dtype, Act::relu6, true, false, threads);
+      check(conv2d(300, 300, 300, 14, 15, 5, 2, 2), dtype, Act::gelu, true, true, threads);
+      check(conv2d(2056, 2056, 2056, 4, 5, 3, 1, 1), dtype, Act::relu, false, false, threads);
+      check(conv2d(40, 40, 40, 40, 40, 3, 1, 1), dtype, Act::none, true, true, threads);
+    }
+  }
 }
 
 TEST_CASE("conv: few channels per group") {
