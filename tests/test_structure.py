@@ -69,10 +69,13 @@ LAYERS = (
     "aotpack/export/driver",
     "aotpack/export/__init__",
     "aotpack/cli",
+    "aotpack/__main__",
     "aotpack/__init__",
 )
 _PASSES = ("aotpack.export.passes.common.", "aotpack.export.passes.cpu.", "aotpack.export.passes.cuda.")
-FACADES = ("aotpack/__init__", "aotpack/export/__init__", "aotpack/export/decompositions/__init__")
+FACADES = (
+    "aotpack/__init__", "aotpack/__main__", "aotpack/export/__init__", "aotpack/export/decompositions/__init__",
+)  # fmt: skip
 
 
 @cache
