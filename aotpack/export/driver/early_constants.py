@@ -114,7 +114,6 @@ class EarlyConstants:
     def _stop(self) -> None:
         self._limit = 0
         self._thread.join()
-        sys.setswitchinterval(self._interval)
 
     def _work(self) -> None:
         torch.set_num_threads(1)
@@ -135,6 +134,7 @@ class EarlyConstants:
             self._error = error
         finally:
             torch.set_num_threads(self._threads)
+            sys.setswitchinterval(self._interval)
 
 
 def room_for(units: Sequence[Prepared]) -> int:

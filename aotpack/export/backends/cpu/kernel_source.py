@@ -16,8 +16,10 @@ from aotpack.export.backends.cpu import kernel_words
 
 # What the source of kernels begins with that need all of torch's vectors.
 PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
-# The most characters of a source whose header is read in no time: a tenth of a second of work.
-QUICK_LIMIT = 12_000
+# The most characters of a source by its header, where that is read in no time, and where it takes half a second. The
+# sources take a tenth of a second and as long again; all but the last compile while kernels are generated.
+QUICK_LIMIT, FUNCTIONS_LIMIT = 12_000, 30_000
+_LIMITS = {kernel_words.OWN: QUICK_LIMIT, kernel_words.OWN_FUNCTIONS: FUNCTIONS_LIMIT}
 _FUNCTION = re.compile(r'^(?:extern "C"|static|inline|template|void|[a-z])[^;{}]*\b(\w+)\([^;{}]*\)\s*\{', re.MULTILINE)
 _CHECK = re.compile(r"\bAOTI_TORCH_CHECK\(|\bTORCH_CHECK\(")
 # "index out of bounds: 0 <= tmp2 < 30522L" speaks of the generated code's variables.
@@ -145,7 +147,7 @@ class TranslationUnits:
         header = kernel_words.own_header(text) if self._own_headers else None
         piece = kernel_words.with_own_names(text) if header else text
         units = self._units.setdefault(header or PREFIX, [])
-        limit = min(self._limit, QUICK_LIMIT) if header == kernel_words.OWN else self._limit
+        limit = min(self._limit, _LIMITS.get(header or PREFIX, self._limit))
         if units and sum(map(len, units[-1])) + len(piece) > limit:
             self._finished(_joined(header or PREFIX, units[-1]))
             units.append([])

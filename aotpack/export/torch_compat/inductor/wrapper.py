@@ -192,9 +192,13 @@ class ModuleWrapper(ModuleParts):
     def make_buffer_allocation(self, buffer: Any) -> str:
         return f"{super().make_buffer_allocation(buffer)}  {allocation(buffer)}"  # type: ignore[no-untyped-call]
 
+    def define_kernel(self, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> None:
+        # What it adds to the wrapper is written when all other kernels are there.
+        type(self).defined(kernel_body)
+        super().define_kernel(kernel_name, kernel_body, *args, **kwargs)
+
     def _define_kernel_helper(self, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> None:
         self.kernels.append(kernel_body)
-        type(self).defined(kernel_body)
         super()._define_kernel_helper(kernel_name, kernel_body, *args, **kwargs)
 
 
