@@ -95,10 +95,13 @@ inline Rectangle share_grid(int64_t rows, int64_t columns, double row_bytes, dou
 //   });
 class Pieces {
  public:
+  // About how long a piece takes.
+  static constexpr double kMicroseconds = 40.0;
+
   // `microseconds`: what all of it takes one thread. A piece is worth the look at a counter.
   Pieces(int threads, double microseconds) {
     if (threads <= 1 || threads > kMostParts) return;
-    const double each = microseconds / (threads * 40.0);
+    const double each = microseconds / (threads * kMicroseconds);
     each_ = each >= kMostPieces ? kMostPieces : each >= 2.0 ? static_cast<int64_t>(each) : 1;
     for (int part = 0; part < threads && each_ > 1; ++part) next_[part].piece.store(0, std::memory_order_relaxed);
   }

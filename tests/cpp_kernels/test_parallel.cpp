@@ -32,8 +32,8 @@ TEST_CASE("pieces: each of each part once, whichever threads come") {
           }
         }
         CHECK(most.load() <= 8);
-        const int64_t expected = min64(max64(static_cast<int64_t>(microseconds / 200.0), 1), 8);
-        if (threads == 2) CHECK(most.load() == expected);
+        const auto expected = static_cast<int64_t>(microseconds / (2 * Pieces::kMicroseconds));
+        if (threads == 2) CHECK(most.load() == min64(max64(expected, 1), 8));
       }
     }
   }
