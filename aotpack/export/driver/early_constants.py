@@ -50,7 +50,7 @@ class _Expected:
 
 
 class EarlyConstants:
-    """Computes constants in a thread while it is active as a context manager, one at a time and on one core.
+    """Computes constants in a thread while it is active as a context manager, one at a time.
 
     Args:
         units: what is to be compiled.
@@ -78,8 +78,6 @@ class EarlyConstants:
         self._folder, self._room = folder, room
         self._writer: ConstantWriter[int] | None = None
         self._error: BaseException | None = None
-        # Of the process: threads that torch has not seen yet begin with what was set last.
-        self._threads = torch.get_num_threads()
         self._interval = sys.getswitchinterval()
         self._thread = threading.Thread(target=self._work, name="aotpack-early-constants", daemon=True)
 
@@ -116,7 +114,7 @@ class EarlyConstants:
         self._thread.join()
 
     def _work(self) -> None:
-        torch.set_num_threads(1)
+        # With as many threads as torch has: their number is one of the process, MKL's calls in other threads included.
         try:
             self._writer = ConstantWriter(folder=self._folder, room=self._room)
             returned = returning_memory()
@@ -133,7 +131,6 @@ class EarlyConstants:
             # The build's, unless it fails before.
             self._error = error
         finally:
-            torch.set_num_threads(self._threads)
             sys.setswitchinterval(self._interval)
 
 
