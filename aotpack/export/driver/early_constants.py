@@ -114,7 +114,7 @@ class EarlyConstants:
         self._thread.join()
 
     def _work(self) -> None:
-        # With as many threads as torch has: their number is one of the process, MKL's calls in other threads included.
+        # With as many threads as torch has. To set their number here made MKL's LU in the main thread hang afterwards.
         try:
             self._writer = ConstantWriter(folder=self._folder, room=self._room)
             returned = returning_memory()

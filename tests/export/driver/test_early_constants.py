@@ -140,6 +140,14 @@ def test_a_build_that_is_faster_does_the_rest(built: Build, taken: list[int], mo
     assert taken[1] <= 1
 
 
+def test_torchs_threads_are_left_alone(built: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Once another thread has set their number, MKL's LU in the main thread waits for ever for threads that do not come.
+    numbers: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", numbers.append)
+    built("a.aotpack")
+    assert not numbers
+
+
 def test_errors_end_the_thread(built: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     began, before = threading.Event(), (torch.get_num_threads(), sys.getswitchinterval())
     value = Row.value
