@@ -33,7 +33,7 @@ _TRANSFORM = 6.0
 _SIDES = {"winograd_2x2": 2, "winograd_4x4": 4}
 
 # Where a class that was not measured has its coefficients from.
-_LIKE = {"zen5": "zen4", "amx": "avx512", "neon": "sse4"}
+_LIKE = {"zen5": "zen4", "avx512": "zen4", "amx": "zen4", "neon": "sse4"}
 
 Terms = dict[str, float]
 
@@ -61,10 +61,9 @@ def predict(shape: Shape, algorithm: str, processor: Processor, threads: int, we
 
 
 def coefficients_of(processor: Processor) -> Mapping[str, float]:
-    """By term. Those of Zen 4 for a class that neither was measured nor is like one that was."""
+    """By term."""
     name = processor.name
-    fit = FITS.get(name) or FITS.get(_LIKE.get(name, "zen4")) or FITS["zen4"]
-    return fit.coefficients
+    return FITS[name if name in FITS else _LIKE[name]].coefficients
 
 
 def weighted(found: Terms, coefficients: Mapping[str, float]) -> float:

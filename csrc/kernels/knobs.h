@@ -48,8 +48,7 @@ inline Rectangle turned_grid(Knobs knobs, int knob, int64_t rows, int64_t column
     for (cuts = 1; cuts * cuts < threads || threads % cuts != 0;) ++cuts;
   }
   if (cuts == 0) return share_grid(rows, columns, row_bytes, column_bytes, thread, threads);
-  const int column_cuts = threads / cuts;
-  return {share(rows, thread / column_cuts, cuts), share(columns, thread % column_cuts, column_cuts)};
+  return cell(rows, columns, cuts, thread, threads);
 }
 
 }  // namespace aotpack::kernels
