@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,10 +73,14 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> Probe:
 
 
 @pytest.fixture
-def build(tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Path, BuildReport]]:
-    # What builds of other tests, and of runs before, found out is of no use here.
-    monkeypatch.setattr(algorithms, "kernels_version", lambda: str(tmp_path))
+def nothing_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What builds of other tests found out is of no use; nor of runs before, whose folders may have the same names."""
+    version = uuid.uuid4().hex
+    monkeypatch.setattr(algorithms, "kernels_version", lambda: version)
 
+
+@pytest.fixture
+def build(tmp_path: Path, cache_dir: Path, nothing_measured: None) -> Callable[..., tuple[Path, BuildReport]]:
     def run(name: str, **options: Any) -> tuple[Path, BuildReport]:
         path = tmp_path / f"{name}.aotpack"
         given = {"tune_seconds": 1.0, "tune_threads": [1], "cache_dir": cache_dir} | options
@@ -237,9 +242,8 @@ def test_the_program_itself(tmp_path: Path, cache_dir: Path) -> None:
 
 
 def test_predictions_beside_measurements_are_for_a_processor_as_fast(
-    probe: Probe, cache_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    probe: Probe, cache_dir: Path, monkeypatch: pytest.MonkeyPatch, nothing_measured: None
 ) -> None:
-    monkeypatch.setattr(algorithms, "kernels_version", lambda: str(tmp_path))
     first, second = (ConvShape(1, 64, 64, (size, size), (size, size)) for size in (56, 28))
     likely = [each.seconds for each in ModelCosts([TARGET]).times([first, second], weights=1 << 20)]
     # Three times slower than predicted; there is time for the first alone.
