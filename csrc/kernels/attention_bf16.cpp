@@ -3,6 +3,7 @@
 #include <new>
 
 #include "bf16_product.h"
+#include "bf16_squares.h"
 #include "linear_bf16.h"
 #include "pack.h"
 #include "simd.h"
@@ -64,6 +65,10 @@ void AttentionBf16::set_block(const void* keys, const void* values, int64_t coun
   for (int64_t j = 0; j < count; j += kPanel) {
     const bf16* from = static_cast<const bf16*>(keys) + j * g.k_strides[2];
     const int64_t some = min64(kPanel, count - j);
+    if constexpr (kBf16Run != 2) {
+      bf16_pair_columns(from, 1, g.k_strides[2], g.head_dim, some, s.k + j * s.depth);
+      continue;
+    }
     if (!in_words) {
       for (int64_t i = 0; i < some; ++i) {
         bf16* to = s.copies + i * dim;

@@ -1,5 +1,6 @@
-// Tiles of products of bf16 with sums in float, by the processor's instructions for them: AMX's tiles, or dot products
-// of pairs of AVX-512 or NEON. Where the target has neither, bf16 is widened and multiplied as float (micro.h).
+// Tiles of products of bf16 with sums in float, by the processor's instructions for them: AMX's tiles, dot products of
+// pairs of AVX-512, or NEON's products of 2 x 4 by 4 x 2. Where the target has none of them, bf16 is widened and
+// multiplied as float (micro.h).
 //
 // The instructions round the same products and sums as a float multiply-add would, but in an order of their own, and
 // take numbers below the normal range for zero.
@@ -16,7 +17,7 @@ inline constexpr int kBf16Rows = kHasBf16 ? 32 : 0, kBf16Step = 32;
 #elif defined(__AVX512BF16__)
 inline constexpr int kBf16Rows = kHasBf16 ? 14 : 0, kBf16Step = 2;
 #elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-inline constexpr int kBf16Rows = kHasBf16 ? 6 : 0, kBf16Step = 2;
+inline constexpr int kBf16Rows = kHasBf16 ? 6 : 0, kBf16Step = 4;
 #else
 inline constexpr int kBf16Rows = 0, kBf16Step = 1;
 #endif
@@ -30,10 +31,13 @@ bool bf16_works();
 // Operations in a microsecond, about, to judge how many threads they deserve.
 inline constexpr double kBf16Speed = kBf16Rows > 16 ? 1200e3 : 300e3;
 
-// What k is padded to in a paired panel, [padded k / 2][32][2].
+// Elements of a column that lie side by side in a paired panel, [padded k / kBf16Run][32][kBf16Run], and what k is
+// padded to in it.
+inline constexpr int64_t kBf16Run = kBf16Step == 4 ? 4 : 2;
 inline constexpr int64_t bf16_padded(int64_t k) { return round_up(k, kBf16Step); }
 
-// Pairs up the rows of a panel: k of them, `stride` apart, of `columns` <= 32. The padding is zero.
+// Pairs up the rows of a panel, or brings four of them together (kBf16Run): k of them, `stride` apart, of `columns` <=
+// 32. The padding is zero.
 void bf16_pair_panel(const bf16* panel, int64_t stride, int64_t columns, int64_t k, bf16* paired);
 
 // The same for a panel of 32 columns, k rows one after the other, in an order that takes fewer instructions: what is

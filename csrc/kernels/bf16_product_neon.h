@@ -1,4 +1,5 @@
-// What bf16_product.cpp defines by ARM's dot products of pairs of bf16 (BFDOT), for vectors of four columns.
+// What bf16_product.cpp defines by ARM's instructions for bf16: products of 2 x 4 by 4 x 2 elements (BFMMLA), and dot
+// products of pairs (BFDOT) for few rows. BFMMLA computes twice as much, rounded as two BFDOT would.
 #pragma once
 
 #include <array>
@@ -32,53 +33,88 @@ AOTPACK_INLINE uint16x8_t repeat_pair(const bf16* p) {
 AOTPACK_INLINE float32x4_t dot(float32x4_t sum, uint16x8_t pairs, uint16x8_t b) {
   return vbfdotq_f32(sum, vreinterpretq_bf16_u16(b), vreinterpretq_bf16_u16(pairs));
 }
-template <int kLane>
-AOTPACK_INLINE float32x4_t dot_lane(float32x4_t sum, uint16x8_t pairs, uint16x8_t b) {
-  return vbfdotq_laneq_f32(sum, vreinterpretq_bf16_u16(b), vreinterpretq_bf16_u16(pairs), kLane);
+
+// sum + rows * columns of 2 x 4 elements each, both [2][4]: [2 rows][2 columns].
+AOTPACK_INLINE float32x4_t multiply_add(float32x4_t sum, uint16x8_t rows, uint16x8_t columns) {
+  return vbfmmlaq_f32(sum, vreinterpretq_bf16_u16(rows), vreinterpretq_bf16_u16(columns));
+}
+// The lower and the upper halves of two vectors, side by side.
+template <class V>
+AOTPACK_INLINE V lower_halves(V a, V b) {
+  return reinterpret_cast<V>(vzip1q_u64(reinterpret_cast<uint64x2_t>(a), reinterpret_cast<uint64x2_t>(b)));
+}
+template <class V>
+AOTPACK_INLINE V upper_halves(V a, V b) {
+  return reinterpret_cast<V>(vzip2q_u64(reinterpret_cast<uint64x2_t>(a), reinterpret_cast<uint64x2_t>(b)));
 }
 
+// Rows in pairs, the last of an odd number twice: an instruction multiplies two of them by two columns.
 template <int kRows>
 void multiply_rows(const Bf16Args& g) {
+  constexpr int kPairs = (kRows + 1) / 2, kColumnPairs = 2 * kVectors;
   for (int64_t half = 0; half < 2; ++half) {
     const int64_t column = half * kVectors * 4;
-    float32x4_t sums[kRows][kVectors];
+    float32x4_t sums[kPairs][kColumnPairs];
     AOTPACK_UNROLL
-    for (int r = 0; r < kRows; ++r) {
+    for (int p = 0; p < kPairs; ++p) {
+      const float *first = g.init + 2 * p * g.init_stride + column,
+                  *second = 2 * p + 1 < kRows ? first + g.init_stride : first;
       AOTPACK_UNROLL
-      for (int v = 0; v < kVectors; ++v) sums[r][v] = vld1q_f32(g.init + r * g.init_stride + column + 4 * v);
-    }
-    const bf16 *a = g.rows, *b = g.paired + 2 * column;
-    int64_t i = 0;
-    for (; i + kChunk <= g.k; i += kChunk, a += kChunk) {
-      uint16x8_t x[kRows];
-      AOTPACK_UNROLL
-      for (int r = 0; r < kRows; ++r) x[r] = load_halves(a + r * g.stride);
-      const auto step = [&]<int kLane>(std::integral_constant<int, kLane>) __attribute__((always_inline)) {
-        AOTPACK_UNROLL
-        for (int v = 0; v < kVectors; ++v) {
-          const uint16x8_t columns = load_halves(b + kChunk * v);
-          AOTPACK_UNROLL
-          for (int r = 0; r < kRows; ++r) sums[r][v] = dot_lane<kLane>(sums[r][v], x[r], columns);
-        }
-        b += 2 * kPanel;
-      };
-      step(std::integral_constant<int, 0>());
-      step(std::integral_constant<int, 1>());
-      step(std::integral_constant<int, 2>());
-      step(std::integral_constant<int, 3>());
-    }
-    for (; i < g.k; i += 2, a += 2, b += 2 * kPanel) {
-      AOTPACK_UNROLL
-      for (int r = 0; r < kRows; ++r) {
-        const uint16x8_t x = repeat_pair(a + r * g.stride);
-        AOTPACK_UNROLL
-        for (int v = 0; v < kVectors; ++v) sums[r][v] = dot(sums[r][v], x, load_halves(b + kChunk * v));
+      for (int v = 0; v < kVectors; ++v) {
+        const float32x4_t x = vld1q_f32(first + 4 * v), y = vld1q_f32(second + 4 * v);
+        sums[p][2 * v] = lower_halves(x, y);
+        sums[p][2 * v + 1] = upper_halves(x, y);
       }
     }
-    AOTPACK_UNROLL
-    for (int r = 0; r < kRows; ++r) {
+    const bf16 *a = g.rows, *b = g.paired + 4 * column;
+    const auto step = [&](const uint16x8_t(&x)[kPairs]) __attribute__((always_inline)) {
       AOTPACK_UNROLL
-      for (int v = 0; v < kVectors; ++v) vst1q_f32(g.sums + r * g.sums_stride + column + 4 * v, sums[r][v]);
+      for (int c = 0; c < kColumnPairs; ++c) {
+        const uint16x8_t columns = load_halves(b + kChunk * c);
+        AOTPACK_UNROLL
+        for (int p = 0; p < kPairs; ++p) {
+          sums[p][c] = multiply_add(sums[p][c], x[p], columns);
+          // The next columns are loaded behind this product: compilers would load many first, for which no registers
+          // are left.
+          asm("" : "+r"(b), "+w"(sums[p][c]));
+        }
+      }
+      b += 4 * kPanel;
+    };
+    int64_t i = 0;
+    for (; i + kChunk <= g.k; i += kChunk, a += kChunk) {
+      uint16x8_t low[kPairs], high[kPairs];
+      AOTPACK_UNROLL
+      for (int p = 0; p < kPairs; ++p) {
+        const uint16x8_t x = load_halves(a + 2 * p * g.stride),
+                         y = 2 * p + 1 < kRows ? load_halves(a + (2 * p + 1) * g.stride) : x;
+        low[p] = lower_halves(x, y);
+        high[p] = upper_halves(x, y);
+        asm("" : "+r"(a), "+w"(low[p]), "+w"(high[p]));  // as above, for rows
+      }
+      step(low);
+      step(high);
+    }
+    if (i < g.k) {
+      uint16x8_t x[kPairs];
+      AOTPACK_UNROLL
+      for (int p = 0; p < kPairs; ++p) {
+        uint64_t both[2];
+        std::memcpy(both, a + 2 * p * g.stride, sizeof *both);
+        std::memcpy(both + 1, a + (2 * p + 1 < kRows ? 2 * p + 1 : 2 * p) * g.stride, sizeof *both);
+        std::memcpy(&x[p], both, sizeof both);
+      }
+      step(x);
+    }
+    AOTPACK_UNROLL
+    for (int p = 0; p < kPairs; ++p) {
+      float* to = g.sums + 2 * p * g.sums_stride + column;
+      AOTPACK_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        vst1q_f32(to + 4 * v, lower_halves(sums[p][2 * v], sums[p][2 * v + 1]));
+        if (2 * p + 1 == kRows) continue;
+        vst1q_f32(to + g.sums_stride + 4 * v, upper_halves(sums[p][2 * v], sums[p][2 * v + 1]));
+      }
     }
   }
 }
@@ -130,27 +166,43 @@ constexpr std::array<decltype(&few_rows<1>), sizeof...(kRow)> few_row_kernels(st
   return {few_rows<kRow + 1>...};
 }
 
+// Pairs of four columns, of rows 0 and 1 and of rows 2 and 3: [4 columns][4].
+AOTPACK_INLINE void store_columns(bf16* to, uint16x8_t upper, uint16x8_t lower) {
+  const uint32x4_t x = vreinterpretq_u32_u16(upper), y = vreinterpretq_u32_u16(lower);
+  store_halves(to, vreinterpretq_u16_u32(vzip1q_u32(x, y)));
+  store_halves(to + kChunk, vreinterpretq_u16_u32(vzip2q_u32(x, y)));
+}
+
 inline void pair_panel(const bf16* panel, int64_t stride, int64_t columns, int64_t k, bf16* paired) {
-  for (int64_t i = 0; i < bf16_padded(k); i += 2, paired += 2 * kPanel) {
-    bf16 rows[2][kPanel] = {};
-    for (int64_t r = 0; r < min64(2, k - i); ++r) {
-      std::memcpy(rows[r], panel + (i + r) * stride, static_cast<size_t>(columns) * sizeof(bf16));
+  bf16 padded[4][kPanel] = {};
+  for (int64_t i = 0; i < bf16_padded(k); i += 4, paired += 4 * kPanel) {
+    const bf16* rows[4];
+    for (int64_t r = 0; r < 4; ++r) {
+      const bool inside = i + r < k;
+      rows[r] = inside && columns == kPanel ? panel + (i + r) * stride : padded[r];
+      if (rows[r] != padded[r]) continue;
+      std::memset(padded[r], 0, sizeof padded[r]);
+      if (inside) std::memcpy(padded[r], panel + (i + r) * stride, static_cast<size_t>(columns) * sizeof(bf16));
     }
     for (int64_t j = 0; j < kPanel; j += kChunk) {
-      const uint16x8_t even = load_halves(rows[0] + j), odd = load_halves(rows[1] + j);
-      store_halves(paired + 2 * j, vzip1q_u16(even, odd));
-      store_halves(paired + 2 * j + kChunk, vzip2q_u16(even, odd));
+      uint16x8_t x[4];
+      AOTPACK_UNROLL
+      for (int r = 0; r < 4; ++r) x[r] = load_halves(rows[r] + j);
+      store_columns(paired + 4 * j, vzip1q_u16(x[0], x[1]), vzip1q_u16(x[2], x[3]));
+      store_columns(paired + 4 * j + 2 * kChunk, vzip2q_u16(x[0], x[1]), vzip2q_u16(x[2], x[3]));
     }
   }
 }
 
 inline void split_panel(const bf16* panel, int64_t k, bf16* paired) {
-  for (int64_t i = 0; i < bf16_padded(k); i += 2, panel += 2 * kPanel, paired += 2 * kPanel) {
+  for (int64_t i = 0; i < bf16_padded(k); i += 4, panel += 4 * kPanel, paired += 4 * kPanel) {
     for (int64_t j = 0; j < kPanel; j += kChunk) {
-      const uint16x8_t even = load_halves(panel + j),
-                       odd = i + 1 < k ? load_halves(panel + kPanel + j) : vdupq_n_u16(0);
-      store_halves(paired + j, vtrn1q_u16(even, odd));
-      store_halves(paired + kPanel + j, vtrn2q_u16(even, odd));
+      uint16x8_t x[4];
+      AOTPACK_UNROLL
+      for (int r = 0; r < 4; ++r) x[r] = i + r < k ? load_halves(panel + r * kPanel + j) : vdupq_n_u16(0);
+      // The even columns are the first half of a step, the odd ones the second.
+      store_columns(paired + 2 * j, vtrn1q_u16(x[0], x[1]), vtrn1q_u16(x[2], x[3]));
+      store_columns(paired + 2 * j + 2 * kPanel, vtrn2q_u16(x[0], x[1]), vtrn2q_u16(x[2], x[3]));
     }
   }
 }

@@ -88,15 +88,19 @@ void gather_transposed(const bf16* from, int64_t k_stride, int64_t rows, int64_t
 
 namespace {
 
-// k lies side by side, as do the elements of a pair.
+// k lies side by side, as do the elements of a run.
 void pair_transposed(const bf16* from, int64_t n_stride, int64_t k, int64_t columns, bf16* paired) {
-  for (int64_t i = 0; i < bf16_padded(k); i += 2, paired += 2 * kPanel) {
-    const size_t bytes = static_cast<size_t>(min64(2, k - i)) * sizeof(bf16);
-    for (int64_t j = 0; j < kPanel; ++j) {
-      bf16 both[2] = {};
-      if (j < columns) std::memcpy(both, from + j * n_stride + i, bytes);
-      std::memcpy(paired + 2 * j, both, sizeof both);
+  int64_t i = 0;
+  for (; i + kBf16Run <= k; i += kBf16Run, paired += kBf16Run * kPanel) {
+    for (int64_t j = 0; j < columns; ++j) {
+      std::memcpy(paired + kBf16Run * j, from + j * n_stride + i, kBf16Run * sizeof(bf16));
     }
+    std::memset(paired + kBf16Run * columns, 0, static_cast<size_t>(kBf16Run * (kPanel - columns)) * sizeof(bf16));
+  }
+  if (i == k) return;
+  std::memset(paired, 0, kBf16Run * kPanel * sizeof(bf16));
+  for (int64_t j = 0; j < columns; ++j) {
+    std::memcpy(paired + kBf16Run * j, from + j * n_stride + i, static_cast<size_t>(k - i) * sizeof(bf16));
   }
 }
 
@@ -111,9 +115,9 @@ void bf16_pair_columns(const bf16* from, int64_t k_stride, int64_t n_stride, int
   if (k_stride == 1) return pair_transposed(from, n_stride, k, columns, paired);
   const int64_t padded = bf16_padded(k);
   for (int64_t i = 0; i < padded; ++i) {
-    bf16* to = paired + i / 2 * 2 * kPanel + i % 2;
+    bf16* to = paired + i / kBf16Run * kBf16Run * kPanel + i % kBf16Run;
     for (int64_t j = 0; j < kPanel; ++j) {
-      to[2 * j] = i < k && j < columns ? from[i * k_stride + j * n_stride] : bf16{};
+      to[kBf16Run * j] = i < k && j < columns ? from[i * k_stride + j * n_stride] : bf16{};
     }
   }
 }

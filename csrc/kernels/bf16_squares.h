@@ -5,8 +5,8 @@
 
 namespace aotpack::kernels {
 
-// Pairs up k rows of `columns` <= 32: paired[i / 2][j][i % 2] = from[i * k_stride + j * n_stride]. Beyond k, up to
-// bf16_padded(k), and beyond the columns are zeros.
+// Pairs up k rows of `columns` <= 32: paired[i / kBf16Run][j][i % kBf16Run] = from[i * k_stride + j * n_stride]. Beyond
+// k, up to bf16_padded(k), and beyond the columns are zeros.
 void bf16_pair_columns(const bf16* from, int64_t k_stride, int64_t n_stride, int64_t k, int64_t columns, bf16* paired);
 
 // to[r * to_stride + i] = from[r * row_stride + i * k_stride] for r < rows and i < k; zeros follow up to whole vectors

@@ -59,4 +59,5 @@ def test_models_in_bf16_match_eager(cache_dir: Path, tmp_path: Path) -> None:
         (tmp_path / "module.so").write_bytes(reader.read(f"modules/{TARGET}/forward.so"))
     command = ["aarch64-linux-gnu-objdump", "-d", str(tmp_path / "module.so")]
     code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert len(re.findall(r"\tbfdot\t", code)) > 100
+    assert len(re.findall(r"\tbfmmla\t", code)) > 100
+    assert len(re.findall(r"\tbfdot\t", code)) > 20
