@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bf16_product.h"
+#include "neon_halves.h"
 #include "simd.h"
 
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
@@ -37,15 +38,6 @@ AOTPACK_INLINE float32x4_t dot(float32x4_t sum, uint16x8_t pairs, uint16x8_t b) 
 // sum + rows * columns of 2 x 4 elements each, both [2][4]: [2 rows][2 columns].
 AOTPACK_INLINE float32x4_t multiply_add(float32x4_t sum, uint16x8_t rows, uint16x8_t columns) {
   return vbfmmlaq_f32(sum, vreinterpretq_bf16_u16(rows), vreinterpretq_bf16_u16(columns));
-}
-// The lower and the upper halves of two vectors, side by side.
-template <class V>
-AOTPACK_INLINE V lower_halves(V a, V b) {
-  return reinterpret_cast<V>(vzip1q_u64(reinterpret_cast<uint64x2_t>(a), reinterpret_cast<uint64x2_t>(b)));
-}
-template <class V>
-AOTPACK_INLINE V upper_halves(V a, V b) {
-  return reinterpret_cast<V>(vzip2q_u64(reinterpret_cast<uint64x2_t>(a), reinterpret_cast<uint64x2_t>(b)));
 }
 
 // Rows in pairs, the last of an odd number twice: an instruction multiplies two of them by two columns.

@@ -1,12 +1,14 @@
 // Dense and grouped convolutions. Bytes of a window are multiplied where they lie, in a copy of x that has its padding
 // around it; x itself serves where it needs neither padding nor a change of sign. A tile is a few output pixels, whose
-// bytes are broadcast in fours, by one or two panels of output channels.
+// bytes are broadcast in fours, by one or two panels of output channels; or pairs of pixels by pairs of channels, by
+// ARM's instruction for them.
 #include "conv_int8.h"
 
 #include <array>
 #include <utility>
 
 #include "conv_int8_depthwise.h"
+#include "conv_int8_matrix.h"
 #include "conv_int8_tiles.h"
 #include "int8_dot.h"
 #include "int8_requantize.h"
@@ -40,6 +42,8 @@ struct Plan {
   int64_t* tap_offsets;
   uint8_t* ones;  // 1 for each byte of a window that counts, as packed
   char* tile_scratch;
+  int64_t kept_bytes;  // of a panel as ARM's matrices, for each thread
+  int8_t* kept;
   size_t bytes;
 
   Int8TileWork tile_work() const { return {cg, og, panels, pixels, runs.outer, runs.steps(), tap_offsets}; }
@@ -69,6 +73,9 @@ Plan plan_of(const Int8ConvArgs& a, void* scratch) {
   p.tiles = !a.plain && int8_tiles_pay(p.pixels) && int8_tiles_work();
   p.tile_scratch =
       from.take<char>(p.tiles ? static_cast<int64_t>(int8_tiles_scratch_bytes(p.tile_work(), a.num_threads)) : 0);
+  const bool keeps = kInt8Matrix && !a.plain && p.pixels > kRows;
+  p.kept_bytes = keeps ? int8_matrix_bytes(p.runs.outer, p.runs.steps()) : 0;
+  p.kept = from.take<int8_t>(p.kept_bytes * max64(a.num_threads, 1));
   p.bytes = from.bytes();
   return p;
 }
@@ -113,23 +120,11 @@ void lay_taps(const Int8ConvArgs& a, const Plan& p, const Int8Source& x) {
   }
 }
 
-// Operands of a tile, which are the same for all rows.
-struct TileArgs {
-  const int64_t* taps;  // offsets
-  int64_t outer, steps;
-  const int8_t* w;      // [outer * steps][32][4]
-  int64_t panel_bytes;  // from one panel to the next
-  const int32_t* init;
-  const int32_t* weight_zero;
-  const uint8_t* ones;
-  int64_t begin;       // of the group's channels in a window
-  const Int8End* end;  // null: the result is floats
-};
-
 // `rows` windows by all columns of `panels` panels; into s.sums, which `requantize` then reads, or, where it returns
-// true, from registers into the result.
+// true, from registers into the result, which is no floats if there is an `end`.
 template <bool fused, bool zeros, int rows, int panels>
-bool tile(const Int8ConvArgs& a, const TileArgs& t, const uint8_t* const* windows, int32_t* sums, const Int8Sums& s) {
+bool tile(const Int8ConvArgs& a, const Int8TileArgs& t, const uint8_t* const* windows, int32_t* sums, const Int8Sums& s,
+          [[maybe_unused]] const Int8End* end) {
   using Dot = Int8Dot<fused>;
   using Four = typename Dot::Four;
   constexpr int kAll = kVectors * panels;
@@ -174,8 +169,8 @@ bool tile(const Int8ConvArgs& a, const TileArgs& t, const uint8_t* const* window
       }
     }
     if constexpr (fused && !zeros && kAll <= 4) {
-      if (t.end != nullptr) {
-        const Int8End e = *t.end;
+      if (end != nullptr) {
+        const Int8End e = *end;
         const int64_t at = s.pixel * a.oc + s.channel, next = a.oc, column = s.column;
         const detail::Columns columns(s.columns);
         if (e.residual != nullptr) {
@@ -204,7 +199,8 @@ bool tile(const Int8ConvArgs& a, const TileArgs& t, const uint8_t* const* window
   return false;
 }
 
-using Tile = bool (*)(const Int8ConvArgs&, const TileArgs&, const uint8_t* const*, int32_t*, const Int8Sums&);
+using Tile = bool (*)(const Int8ConvArgs&, const Int8TileArgs&, const uint8_t* const*, int32_t*, const Int8Sums&,
+                      const Int8End*);
 template <bool fused, bool zeros, int panels, int... row>
 constexpr std::array<Tile, sizeof...(row)> tiles(std::integer_sequence<int, row...>) {
   return {tile<fused, zeros, row + 1, panels>...};
@@ -217,27 +213,30 @@ void dense(const Int8ConvArgs& a, const Plan& p, const Int8Source& x, int thread
   constexpr auto kRowNumbers = std::make_integer_sequence<int, kRows>();
   static constexpr std::array<Tile, kRows> kTiles[2] = {tiles<fused, zeros, 1>(kRowNumbers),
                                                         tiles<fused, zeros, kWide>(kRowNumbers)};
+  constexpr bool kMatrix = kInt8Matrix && fused && !zeros;
   const int64_t steps = p.runs.outer * p.runs.steps();
-  TileArgs t{p.tap_offsets, p.runs.outer, p.runs.steps(), nullptr, steps * kPanel * 4,
-             nullptr,       nullptr,      p.ones,         0,       nullptr};
-  const Int8End end(a);
-  if (a.result != Int8Result::f32) t.end = &end;
+  Int8TileArgs t{p.tap_offsets, p.runs.outer, p.runs.steps(), nullptr, steps * kPanel * 4, nullptr, nullptr, p.ones, 0};
+  const Int8End all(a);
+  const Int8End* const end = a.result != Int8Result::f32 ? &all : nullptr;
   const int64_t per_group = ceil_div(p.panels, kWide), row_tiles = ceil_div(p.pixels, kRows);
   const Rectangle mine = share_grid(row_tiles, a.groups * per_group, static_cast<double>(steps * 4 * kRows),
                                     static_cast<double>(steps * kPanel * 4 * kWide), thread, threads);
   alignas(64) int32_t sums[kRows * kPanel * kWide];
-  // As even as possible: a tile of one row waits for each product.
-  const int64_t fewest = p.pixels / row_tiles, larger = p.pixels % row_tiles;
+  // As even as possible: a tile of one row waits for each product. In pairs where an instruction multiplies two rows.
+  constexpr int64_t kUnit = kMatrix ? 2 : 1;
+  const int64_t units = ceil_div(p.pixels, kUnit), fewest = units / row_tiles, larger = units % row_tiles;
+  const auto begin_of = [&](int64_t tile) { return min64((tile * fewest + min64(tile, larger)) * kUnit, p.pixels); };
   // So many tiles at a time that what they read and write stays in the cache over all columns, which write parts of the
   // same lines.
   const int64_t weight_bytes = p.columns * steps * 4, tile_bytes = kRows * (a.c * a.stride[2] + 2 * a.oc);
   const int64_t room = weight_bytes <= kNearBytes ? kNearBytes : kChunkBytes;
   const int64_t some = min64(max64(room / tile_bytes, 1), kMostTiles);
   const uint8_t* at[kMostTiles * kRows];
-  Int8Windows windows(a, x, mine.rows.begin * fewest + min64(mine.rows.begin, larger));
+  [[maybe_unused]] int8_t* const kept = p.kept + thread * p.kept_bytes;
+  Int8Windows windows(a, x, begin_of(mine.rows.begin));
   for (int64_t first = mine.rows.begin; first < mine.rows.end; first += some) {
-    const int64_t last = min64(first + some, mine.rows.end), pixel = first * fewest + min64(first, larger);
-    const int64_t pixels = last * fewest + min64(last, larger) - pixel;
+    const int64_t last = min64(first + some, mine.rows.end), pixel = begin_of(first);
+    const int64_t pixels = begin_of(last) - pixel;
     for (int64_t i = 0; i < pixels; ++i) at[i] = windows.next();
     for (int64_t block = mine.columns.begin; block < mine.columns.end; ++block) {
       const int64_t group = block / per_group, panel = block % per_group * kWide;
@@ -249,9 +248,25 @@ void dense(const Int8ConvArgs& a, const Plan& p, const Int8Source& x, int thread
       t.begin = group * p.cg;
       Int8Sums s{sums, panels * kPanel, 0, pixel, channel, column, min64(panels * kPanel, p.og - panel * kPanel)};
       for (int64_t each = first; each < last; ++each, s.pixel += s.rows) {
-        s.rows = static_cast<int>(fewest + (each < larger ? 1 : 0));
+        s.rows = static_cast<int>(begin_of(each + 1) - s.pixel);
+        const uint8_t* const* const from = at + (s.pixel - pixel);
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+        if constexpr (kMatrix) {
+          if (s.rows > 1) {
+            if (last - first == 1) {
+              int8_matrix_rows<Int8Columns::pair>(t, from, s.rows, nullptr, sums);
+            } else if (each == first) {
+              int8_matrix_rows<Int8Columns::pair_and_keep>(t, from, s.rows, kept, sums);
+            } else {
+              int8_matrix_rows<Int8Columns::kept>(t, from, s.rows, kept, sums);
+            }
+            requantize(a, s);
+            continue;
+          }
+        }
+#endif
         const Tile multiply = kTiles[panels - 1][static_cast<size_t>(s.rows - 1)];
-        if (!multiply(a, t, at + (s.pixel - pixel), sums, s)) requantize(a, s);
+        if (!multiply(a, t, from, sums, s, end)) requantize(a, s);
       }
     }
   }

@@ -70,15 +70,16 @@ def test_answers_are_those_of_this_machine(archive: Path, tmp_path: Path, cpu: s
 
 
 @pytest.mark.parametrize(
-    ("target", "instruction"), [("aarch64", None), ("aarch64-dotprod", "sdot"), ("aarch64-bf16", "usdot")]
+    ("target", "instructions"),
+    [("aarch64", set()), ("aarch64-dotprod", {"sdot"}), ("aarch64-bf16", {"usdot", "usmmla"})],
 )
-def test_the_instructions_are_there(archive: Path, tmp_path: Path, target: str, instruction: str | None) -> None:
+def test_the_instructions_are_there(archive: Path, tmp_path: Path, target: str, instructions: set[str]) -> None:
     with ArchiveReader(archive) as reader:
         (tmp_path / "module.so").write_bytes(reader.read(f"modules/{target}/forward.so"))
     command = ["aarch64-linux-gnu-objdump", "-d", str(tmp_path / "module.so")]
     code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = set(re.findall(r"\t(u?sdot)\t", code))
-    assert (instruction in found) if instruction else not found
+    found = set(re.findall(r"\t(u?s(?:dot|mmla))\t", code))
+    assert found >= instructions if instructions else not found
 
 
 def test_a_processor_without_them_refuses_the_archive(tmp_path: Path) -> None:
