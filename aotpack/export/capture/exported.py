@@ -22,6 +22,7 @@ from aotpack.export.custom_ops.triton_launches import launches_traced
 from aotpack.export.diagnostics.internal_errors import reported, summary
 from aotpack.export.ir.program import Program
 from aotpack.export.symbolic_shapes.deserialized_guards import restore_guards
+from aotpack.export.torch_compat.late_code import code_generated_late
 from aotpack.export.torch_compat.patches import exclusive
 from aotpack.export.tracing import eager, open_results
 from aotpack.export.tracing.interface import Call
@@ -33,6 +34,7 @@ from aotpack.export.tracing.quiet import torch_quiet
 @rare_collections()
 @roomy
 @exclusive
+@code_generated_late()
 @launches_traced()
 def load_exported(
     path: str | os.PathLike[str],

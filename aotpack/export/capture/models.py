@@ -35,6 +35,7 @@ from aotpack.export.ir import pytree_spec
 from aotpack.export.ir.program import Program
 from aotpack.export.symbolic_shapes.declared import Note
 from aotpack.export.torch_compat.higher_order import functions_made_graphs
+from aotpack.export.torch_compat.late_code import code_generated_late
 from aotpack.export.torch_compat.patches import exclusive
 from aotpack.export.tracing import eager
 from aotpack.export.tracing.autocast import autocast_inside
@@ -71,6 +72,7 @@ class _Function(torch.nn.Module):
 @rare_collections()
 @roomy
 @exclusive
+@code_generated_late()
 @launches_traced()
 def aot_export(
     model: torch.nn.Module | Callable[..., Any],

@@ -65,6 +65,36 @@ ENTRIES: tuple[Patch, ...] = (
         "self, user_stack_summary",
     ),
     Patch(
+        places.CREATE_NODE,
+        "looks at the stack for each parameter, which no line of the model makes; torch.export does not accept a tracer",
+        "self, kind, target, args, kwargs, name, type_expr",
+    ),
+    Patch(
+        places.FRAMES_OF_STACK,
+        "reads the text of every line of a stack, of which few are kept; `CapturedTraceback` has no other way",
+        "tb, skip",
+    ),
+    Patch(
+        places.FAKE_PARAMETERS,
+        "shows each question about each parameter to all modes of functions; nothing public turns them off",
+        "fake_mode, mod",
+    ),
+    Patch(
+        places.FAKE_DECOMPOSED,
+        "runs the decomposition of a batch norm for the layout of its result; no public list has operators to leave out",
+        "func",
+    ),
+    Patch(
+        places.FAKE_BATCH_NORM,
+        f"the same; {_NO_FAKE}",
+        added=True,
+    ),
+    Patch(
+        places.DESCRIBE_VALUE,
+        "shows each question about the value of a node to all modes of functions; nothing public turns them off",
+        "proxy, val",
+    ),
+    Patch(
         "torch.nn.modules.module:_global_buffer_registration_hooks",
         "a trace that fails leaves a hook behind, by which no module can be given a buffer any more; the handle that "
         "removes it is lost",
@@ -126,6 +156,12 @@ ENTRIES: tuple[Patch, ...] = (
             "operators of torch cannot be given another one",
         )
         for place in (places.SCAN_GRADIENTS, places.SCAN_PARTITIONER)
+    ),
+    Patch(
+        places.RECOMPILE,
+        "torch.export generates the code of a graph after each change, for which nothing calls; its own lazy modules "
+        "cannot be passed to it",
+        "self",
     ),
     # ---- dynamic shapes
     Patch(

@@ -35,6 +35,7 @@ from aotpack.export.tracing import gradients
 from aotpack.export.tracing.helper_objects import helpers_follow
 from aotpack.export.tracing.interface import Call
 from aotpack.export.tracing.python_state.held import holds_state
+from aotpack.export.tracing.quick_fakes import quick_fakes
 from aotpack.export.tracing.quiet import torch_quiet
 from aotpack.export.tracing.state import objects_put_back
 
@@ -196,7 +197,14 @@ def _export(module: torch.nn.Module, call: Call, dynamic_shapes: Any, *, strict:
 @contextlib.contextmanager
 def _followed_by_hand(module: torch.nn.Module) -> Iterator[None]:
     """While active, what torch.export without Dynamo does not follow is followed."""
-    with helpers_follow(module), symbolic_math(), custom_operators_inlined(), functions_overridden(), messages_noted():
+    with (
+        helpers_follow(module),
+        symbolic_math(),
+        custom_operators_inlined(),
+        functions_overridden(),
+        messages_noted(),
+        quick_fakes(),
+    ):
         yield
 
 
