@@ -66,7 +66,7 @@ ENTRIES: tuple[Patch, ...] = (
     ),
     Patch(
         places.CREATE_NODE,
-        "looks at the stack for each parameter, which no line of the model makes; torch.export does not accept a tracer",
+        "looks at the stack for each parameter, which no line of the model makes; torch.export accepts no tracer",
         "self, kind, target, args, kwargs, name, type_expr",
     ),
     Patch(
@@ -81,7 +81,7 @@ ENTRIES: tuple[Patch, ...] = (
     ),
     Patch(
         places.FAKE_DECOMPOSED,
-        "runs the decomposition of a batch norm for the layout of its result; no public list has operators to leave out",
+        "runs the decomposition of a batch norm for the layout of its result; no public option leaves it out",
         "func",
     ),
     Patch(

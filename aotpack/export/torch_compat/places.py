@@ -17,8 +17,7 @@ DESCRIBE_VALUE = "torch.fx.experimental.proxy_tensor:set_meta"
 ENTER_DUAL_LEVEL = "torch.autograd.forward_ad:enter_dual_level"
 EVALUATE = "torch.fx.experimental.symbolic_shapes:ShapeEnv.evaluate_expr"
 FAKE_BATCH_NORM = (
-    "torch._subclasses.fake_impls:op_implementations_dict"
-    "[torch.ops.aten._native_batch_norm_legit_no_training.default]"
+    "torch._subclasses.fake_impls:op_implementations_dict[torch.ops.aten._native_batch_norm_legit_no_training.default]"
 )
 FAKE_DECOMPOSED = "torch._subclasses.fake_tensor:torch_decomp_decompositions"
 FAKE_PARAMETERS = "torch.export._trace:_fakify_params_buffers"
