@@ -37,8 +37,9 @@ AOTPACK_INLINE V load_vector(const void* p) {
 }
 }  // namespace detail
 
-// `rows` windows, 2 * kPairs or one less, by a panel, into sums[rows][32].
-template <int kPairs, Int8Columns kColumns>
+// `rows` windows, 2 * kPairs or one less, by a panel, into sums[rows][32]. Unless kUnsigned, the bytes of
+// windows are signed (SMMLA).
+template <int kPairs, Int8Columns kColumns, bool kUnsigned = true>
 void int8_matrix_tile(const Int8TileArgs& t, const uint8_t* const* windows, int rows, int8_t* kept, int32_t* sums) {
   using namespace detail;
   constexpr int kVectors = 4, kLanes = 4;                    // of half a panel
@@ -73,7 +74,8 @@ void int8_matrix_tile(const Int8TileArgs& t, const uint8_t* const* windows, int 
         }
         AOTPACK_UNROLL
         for (int p = 0; p < kPairs; ++p) {
-          sum[p][c] = vusmmlaq_s32(sum[p][c], bytes[p], columns);
+          sum[p][c] = kUnsigned ? vusmmlaq_s32(sum[p][c], bytes[p], columns)
+                                : vmmlaq_s32(sum[p][c], vreinterpretq_s8_u8(bytes[p]), columns);
           // The next columns are loaded behind this product: compilers would load many first, for which no registers
           // are left.
           asm("" : "+r"(w), "+w"(sum[p][c]));
@@ -128,12 +130,13 @@ void int8_matrix_tile(const Int8TileArgs& t, const uint8_t* const* windows, int 
   }
 }
 
-// The same for up to six of them, at least two.
-template <Int8Columns kColumns>
+// The same for up to six of them.
+template <Int8Columns kColumns, bool kUnsigned = true>
 void int8_matrix_rows(const Int8TileArgs& t, const uint8_t* const* windows, int rows, int8_t* kept, int32_t* sums) {
-  if (rows <= 2) return int8_matrix_tile<1, kColumns>(t, windows, rows, kept, sums);
-  if (rows <= 4) return int8_matrix_tile<2, kColumns>(t, windows, rows, kept, sums);
-  int8_matrix_tile<3, kColumns>(t, windows, rows, kept, sums);
+  const auto tile = rows <= 2   ? int8_matrix_tile<1, kColumns, kUnsigned>
+                    : rows <= 4 ? int8_matrix_tile<2, kColumns, kUnsigned>
+                                : int8_matrix_tile<3, kColumns, kUnsigned>;
+  tile(t, windows, rows, kept, sums);
 }
 
 #else

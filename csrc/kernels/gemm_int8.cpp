@@ -1,11 +1,13 @@
 // Both operands are widened to 16 bits, in pairs along k: a multiply-add of pairs into 32 bits is exact for any int8
 // (products of unsigned with signed bytes would saturate, or ask for a correction). Rows of a are widened once; a
-// thread packs the panels of b that are its own, 32 columns at a time, and goes over all rows with each.
+// thread packs the panels of b that are its own, 32 columns at a time, and goes over all rows with each. ARM's matrix
+// instructions multiply bytes instead (gemm_int8_matrix.h).
 #include "gemm_int8.h"
 
 #include <array>
 #include <utility>
 
+#include "gemm_int8_matrix.h"
 #include "parallel.h"
 #include "simd.h"
 
@@ -14,6 +16,9 @@
 #endif
 
 namespace aotpack::kernels {
+
+#if !defined(__ARM_FEATURE_MATMUL_INT8)
+
 namespace {
 
 constexpr int64_t kFewRows = 24;  // b is not packed for so few when it lies along k
@@ -303,8 +308,15 @@ void run(const Int8GemmArgs& g) {
 
 }  // namespace
 
+#endif
+
 size_t gemm_int8_scratch_bytes(const Int8GemmArgs& args) {
-  return carve(args, reinterpret_cast<void*>(uintptr_t{64})).bytes;
+  void* const anywhere = reinterpret_cast<void*>(uintptr_t{64});
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  return int8_matrix::carve(args, anywhere).bytes;
+#else
+  return carve(args, anywhere).bytes;
+#endif
 }
 
 void gemm_int8(const Int8GemmArgs& args) {
@@ -315,7 +327,11 @@ void gemm_int8(const Int8GemmArgs& args) {
     }
     return;
   }
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  int8_matrix::run(args);
+#else
   has_fused() ? run<true>(args) : run<false>(args);
+#endif
 }
 
 }  // namespace aotpack::kernels

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import torch
+from torch import Tensor, nn
 
 from aotpack.archive import ArchiveReader
-from aotpack.export import build_archive, from_onnx
+from aotpack.export import aot_export, build_archive, from_onnx
 from aotpack.export.passes.common.pipeline import COMMON
 from aotpack.export.passes.cpu.pipeline import CPU
 from aotpack.export.passes.runner import run_passes
@@ -69,16 +71,46 @@ def test_answers_are_those_of_this_machine(archive: Path, tmp_path: Path, cpu: s
     np.testing.assert_array_equal(np.fromfile(tmp_path / "out0", np.float32).reshape(expected.shape), expected)
 
 
+def instructions_of(path: Path, folder: Path, target: str) -> set[str]:
+    """Which of those that multiply bytes are in a module."""
+    with ArchiveReader(path) as reader:
+        (folder / "module.so").write_bytes(reader.read(f"modules/{target}/forward.so"))
+    command = ["aarch64-linux-gnu-objdump", "-d", str(folder / "module.so")]
+    code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"\t(u?s(?:dot|mmla))\t", code))
+
+
+class IntegerProduct(nn.Module):
+    """A product of int8 matrices, as of linears with dynamic quantization."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Buffer(torch.randint(-128, 128, (43, 70), dtype=torch.int8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch._int_mm(x, self.weight)
+
+
+def test_products_of_int8_matrices_are_exact(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, x = IntegerProduct().eval(), torch.randint(-128, 128, (21, 43), dtype=torch.int8)
+    path = tmp_path / "model.aotpack"
+    build_archive(aot_export(module, (x,)), path, targets=list(PROCESSORS.values()))
+    expected = (x.long() @ module.weight.long()).int().numpy()
+    for cpu, target in PROCESSORS.items():
+        done = emulated.aarch64(cpu).run(path, tmp_path, x.numpy())
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip() == target
+        np.testing.assert_array_equal(np.fromfile(tmp_path / "out0", np.int32).reshape(expected.shape), expected)
+    assert "smmla" in instructions_of(path, tmp_path, "aarch64-bf16")
+
+
 @pytest.mark.parametrize(
     ("target", "instructions"),
     [("aarch64", set()), ("aarch64-dotprod", {"sdot"}), ("aarch64-bf16", {"usdot", "usmmla"})],
 )
 def test_the_instructions_are_there(archive: Path, tmp_path: Path, target: str, instructions: set[str]) -> None:
-    with ArchiveReader(archive) as reader:
-        (tmp_path / "module.so").write_bytes(reader.read(f"modules/{target}/forward.so"))
-    command = ["aarch64-linux-gnu-objdump", "-d", str(tmp_path / "module.so")]
-    code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = set(re.findall(r"\t(u?s(?:dot|mmla))\t", code))
+    found = instructions_of(archive, tmp_path, target)
     assert found >= instructions if instructions else not found
 
 
