@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from aotpack.export.torch_compat.graphs import module_over
+from aotpack.export.torch_compat.graphs import copy_of, module_over
 
 
 @dataclass(frozen=True)
@@ -216,11 +216,7 @@ def _tensor(module: torch.nn.Module, path: str) -> Any:
 
 def copied(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A graph module with a graph of its own over the same tensors and graphs inside."""
-    memo: dict[Any, Any] = {}
-    graph = torch.fx.Graph()
-    # graph_copy copies `meta` of all nodes but the output, which has none to keep.
-    graph.output(graph.graph_copy(module.graph, memo))
-    return module_over(module, graph)
+    return module_over(module, copy_of(module.graph))
 
 
 def hold(module: torch.nn.Module, path: str, tensor: torch.Tensor) -> None:

@@ -1,12 +1,15 @@
 """Assigns one of two labels to each of many variables at the least cost: a minimum cut, which is exact.
 
 The construction is that of V. Kolmogorov and R. Zabih, "What Energy Functions Can Be Minimized via Graph Cuts?", with
-auxiliary nodes for costs that several readers of a value share.
+auxiliary nodes for costs that several readers of a value share. To import networkx takes longer than most models take
+here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+
+from aotpack.export.passes.cpu.layouts.max_flow import Network
 
 _ZERO, _ONE = "zero", "one"  # the terminals; variables are wrapped, so that no name of theirs collides
 
@@ -15,16 +18,14 @@ class Assignment:
     """A problem under construction. Costs are whole numbers of at least 0; None is a cost that nothing is worth."""
 
     def __init__(self) -> None:
-        # Half a second to import, which builds without convolutions save.
-        import networkx
-
-        self._graph = networkx.DiGraph()
-        self._graph.add_nodes_from((_ZERO, _ONE))
+        # Capacities by the ends of an edge; None is unbounded.
+        self._edges: dict[tuple[Hashable, Hashable], int | None] = {}
+        self._variables: dict[Hashable, None] = {}
         self._auxiliary = 0
 
     def add(self, variable: Hashable, label: int | None = None) -> None:
         """A variable, free or of a fixed label."""
-        self._graph.add_node(("variable", variable))
+        self._variables[variable] = None
         if label == 0:
             self._edge(_ZERO, ("variable", variable), None)
         elif label == 1:
@@ -49,11 +50,11 @@ class Assignment:
 
     def solve(self) -> tuple[dict[Hashable, int], int]:
         """The labels and their cost. Among equally good ones the one with the most zeros."""
-        from networkx import minimum_cut
-
-        cost, (zeros, _) = minimum_cut(self._graph, _ZERO, _ONE)
-        labels = {n[1]: int(n not in zeros) for n in self._graph if isinstance(n, tuple) and n[0] == "variable"}
-        return labels, int(cost)
+        network = Network(_ZERO, _ONE)
+        for (a, b), cost in self._edges.items():
+            network.add(a, b, cost)
+        cost, ones = network.minimum_cut()
+        return {variable: int(("variable", variable) in ones) for variable in self._variables}, cost
 
     def _fresh(self) -> Hashable:
         self._auxiliary += 1
@@ -66,11 +67,8 @@ class Assignment:
     def _edge(self, a: Hashable, b: Hashable, cost: int | None) -> None:
         if a == b or cost == 0:
             return
-        if self._graph.has_edge(a, b):
-            known = self._graph[a][b].get("capacity")
-            cost = None if known is None or cost is None else known + cost
-            self._graph.remove_edge(a, b)
-        if cost is None:
-            self._graph.add_edge(a, b)  # an edge without capacity is unbounded
-        else:
-            self._graph.add_edge(a, b, capacity=cost)
+        for end in (a, b):
+            if isinstance(end, tuple) and end[0] == "variable":
+                self._variables.setdefault(end[1])
+        known = self._edges.get((a, b), 0)
+        self._edges[a, b] = None if known is None or cost is None else known + cost
