@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -12,6 +11,7 @@ import torch.fx
 from torch.fx.node import map_arg
 
 from aotpack.export.ir import origins, regions
+from aotpack.export.ir.descriptions import Descriptions
 from aotpack.export.ir.program import Change, ConstantInfo, PassReport, Program, Recipe, get_attribute, identity
 from aotpack.export.torch_compat.dispatch import enable_python_dispatcher
 from aotpack.export.torch_compat.fake_tensors import FakeTensor, FakeTensorMode
@@ -87,6 +87,7 @@ class Rewriter:
         self.originals: dict[str, torch.Tensor] = {}
         self.changes: list[Change] = []
         self.changed = 0
+        self._descriptions = Descriptions(self.mode)
 
     @cached_property
     def graph_module(self) -> torch.fx.GraphModule:
@@ -162,7 +163,7 @@ class Rewriter:
         while hasattr(self.graph_module, attribute) or attribute in self.program.constants:
             number += 1
             attribute = f"{base}_{number}"
-        value = self._described(function, [node.meta["val"] for node in inputs])
+        value = self._descriptions.of(function, [node.meta["val"] for node in inputs])
         meta = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
         self.graph_module.register_buffer(attribute, meta, persistent=False)
         names = tuple(str(node.target) for node in inputs)
@@ -174,24 +175,6 @@ class Rewriter:
             node = self.graph.get_attr(attribute)
         node.meta["val"] = value
         return node
-
-    def _described(self, function: Callable[..., torch.Tensor], values: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The fake tensor that `function` returns of these.
-
-        Tensors without memory say the same, in a fraction of the time, but for functions that make tensors on a device.
-        """
-        with torch.no_grad():
-            if all(type(size) is int for value in values for size in (*value.shape, *value.stride())):
-                given = [torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device="meta") for v in values]
-                with contextlib.suppress(Exception):
-                    made = function(*given)
-                    if made.is_meta:
-                        with self.mode:
-                            return torch.empty_strided(
-                                made.shape, made.stride(), dtype=made.dtype, device=values[0].device
-                            )
-            with self.mode:
-                return function(*values)
 
     def call(self, op: Any, args: tuple[Any, ...], before: torch.fx.Node, **kwargs: Any) -> torch.fx.Node:
         """A new call in front of `before`, with its place in the source model's code."""
