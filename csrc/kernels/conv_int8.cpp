@@ -127,6 +127,7 @@ bool tile(const Int8ConvArgs& a, const Int8TileArgs& t, const uint8_t* const* wi
           [[maybe_unused]] const Int8End* end) {
   using Dot = Int8Dot<fused>;
   using Four = typename Dot::Four;
+  constexpr bool kShifts = kInt8Shifts && fused && !zeros;
   constexpr int kAll = kVectors * panels;
   constexpr int kMost = fused ? kFusedAtOnce : 2, kAtOnce = kAll < kMost ? kAll : kMost;
   const uint8_t* x[rows];
@@ -163,7 +164,13 @@ bool tile(const Int8ConvArgs& a, const Int8TileArgs& t, const uint8_t* const* wi
         for (int r = 0; r < rows; ++r) {
           const Four bytes = Dot::unsigned_four(broadcast_four(x[r] + i));
           AOTPACK_UNROLL
-          for (int v = 0; v < kAtOnce; ++v) sum[r][v] = Dot::add(sum[r][v], bytes, weights[v]);
+          for (int v = 0; v < kAtOnce; ++v) {
+            if constexpr (kShifts) {
+              sum[r][v] = Dot::add_shifted(sum[r][v], bytes, weights[v]);
+            } else {
+              sum[r][v] = Dot::add(sum[r][v], bytes, weights[v]);
+            }
+          }
           if constexpr (zeros) ones[r] = Dot::add(ones[r], bytes, count);
         }
       }
@@ -222,6 +229,7 @@ void dense(const Int8ConvArgs& a, const Plan& p, const Int8Source& x, int thread
   const Rectangle mine = share_grid(row_tiles, a.groups * per_group, static_cast<double>(steps * 4 * kRows),
                                     static_cast<double>(steps * kPanel * 4 * kWide), thread, threads);
   alignas(64) int32_t sums[kRows * kPanel * kWide];
+  [[maybe_unused]] alignas(64) int32_t shifted[kPanel];
   // As even as possible: a tile of one row waits for each product. In pairs where an instruction multiplies two rows.
   constexpr int64_t kUnit = kMatrix ? 2 : 1;
   const int64_t units = ceil_div(p.pixels, kUnit), fewest = units / row_tiles, larger = units % row_tiles;
@@ -244,6 +252,11 @@ void dense(const Int8ConvArgs& a, const Plan& p, const Int8Source& x, int thread
       const int64_t column = (group * p.panels + panel) * kPanel, channel = group * p.og + panel * kPanel;
       t.w = a.w_packed + column * steps * 4;
       t.init = a.init + column;
+      if constexpr (kInt8Shifts && fused && !zeros) {
+        static_assert(kWide == 1);
+        int8_shift(t.w, steps, t.init, shifted);
+        t.init = shifted;
+      }
       t.weight_zero = zeros ? a.weight_zero + column : nullptr;
       t.begin = group * p.cg;
       Int8Sums s{sums, panels * kPanel, 0, pixel, channel, column, min64(panels * kPanel, p.og - panel * kPanel)};

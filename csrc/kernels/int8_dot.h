@@ -15,12 +15,10 @@
 
 namespace aotpack::kernels {
 
-AOTPACK_INLINE vi load_lanes(const void* p) {
-  vi x;
-  std::memcpy(&x, p, sizeof x);
-  return x;
-}
-AOTPACK_INLINE void store_lanes(void* p, vi x) { std::memcpy(p, &x, sizeof x); }
+// Not by memcpy, for which GCC copies vectors on ARM through other registers and keeps sums in memory.
+typedef int32_t vi_mem __attribute__((vector_size(4 * kWidth), aligned(1), may_alias));
+AOTPACK_INLINE vi load_lanes(const void* p) { return *static_cast<const vi_mem*>(p); }
+AOTPACK_INLINE void store_lanes(void* p, vi x) { *static_cast<vi_mem*>(p) = x; }
 AOTPACK_INLINE vi broadcast_four(const uint8_t* p) {
   int32_t four;
   std::memcpy(&four, p, sizeof four);
@@ -129,11 +127,35 @@ struct Int8Dot<true, V> {
   static AOTPACK_INLINE V add(V sum, V x, V w) {
     const int8x16_t numbers = reinterpret_cast<int8x16_t>(w), half = vdupq_n_s8(64);
     const int32x4_t rest = vdotq_s32(vdotq_s32(vdupq_n_s32(0), numbers, half), numbers, half);
-    const int32x4_t begin = vaddq_s32(reinterpret_cast<int32x4_t>(sum), rest);
-    return reinterpret_cast<V>(vdotq_s32(begin, reinterpret_cast<int8x16_t>(x), numbers));
+    return add_shifted(reinterpret_cast<V>(vaddq_s32(reinterpret_cast<int32x4_t>(sum), rest)), x, w);
+  }
+  // The same without the latter.
+  static AOTPACK_INLINE V add_shifted(V sum, V x, V w) {
+    return reinterpret_cast<V>(
+        vdotq_s32(reinterpret_cast<int32x4_t>(sum), reinterpret_cast<int8x16_t>(x), reinterpret_cast<int8x16_t>(w)));
   }
 #endif
 };
+#endif
+
+// Where unsigned bytes are multiplied less 128: to[c] = init[c] + 128 times the sum of column c of w, [steps][32][4].
+#if defined(__ARM_FEATURE_DOTPROD) && !defined(__ARM_FEATURE_MATMUL_INT8)
+inline constexpr bool kInt8Shifts = true;
+inline void int8_shift(const int8_t* w, int64_t steps, const int32_t* init, int32_t* to) {
+  constexpr int kVectors = static_cast<int>(kPanel) / 4;
+  int32x4_t sums[kVectors] = {};
+  for (int64_t s = 0; s < steps; ++s, w += 4 * kPanel) {
+    AOTPACK_UNROLL
+    for (int v = 0; v < kVectors; ++v) sums[v] = vdotq_s32(sums[v], vld1q_s8(w + 16 * v), vdupq_n_s8(1));
+  }
+  AOTPACK_UNROLL
+  for (int v = 0; v < kVectors; ++v) {
+    vst1q_s32(to + 4 * v, vaddq_s32(vld1q_s32(init + 4 * v), vshlq_n_s32(sums[v], 7)));
+  }
+}
+#else
+inline constexpr bool kInt8Shifts = false;
+inline void int8_shift(const int8_t*, int64_t, const int32_t*, int32_t*) {}
 #endif
 
 // Whether the processor has the instruction. Asked once: virtual machines take microseconds to answer.
