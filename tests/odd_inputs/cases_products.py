@@ -78,6 +78,8 @@ def _linear() -> Iterator[Case]:
             yield Case(f"{_CPU}pack_linear", ops.pack_linear, (weight,))
             ids = indices(n, 3, rows)
             yield Case(f"{_CPU}packed_embedding", ops.packed_embedding, (packed, ids, n), packed=(0,))
+            yield Case(f"{_CPU}layer_norm", ops.layer_norm, (x, values(k, dtype=dtype), values(k, dtype=dtype), 1e-5))
+            yield Case(f"{_CPU}layer_norm", ops.layer_norm, (x, None, None, 0.1))
     for sizes in around(3, 4, 5):
         yield Case(f"{_CPU}to_layout", ops.to_layout, (values(*sizes), [2, 0, 1]))
         yield Case(f"{_CPU}to_layout", ops.to_layout, (values(*sizes, dtype=torch.int16), [1, 2, 0]))

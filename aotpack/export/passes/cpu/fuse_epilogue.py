@@ -8,12 +8,13 @@ import torch
 
 from aotpack.export import ops
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import Rewriter, bound_arguments, dtype_of, same_shape
+from aotpack.export.ir.rewriter import Rewriter, as_node, bound_arguments, dtype_of, same_shape
 from aotpack.export.passes.patterns.activations import ACTIVATION_CALLS, activation_name
 
 aten = torch.ops.aten
 
 _PACKED = (ops.packed_linear, ops.packed_conv, ops.quantized_linear)
+_ROWS = (ops.packed_linear, ops.quantized_linear)
 _NAMES = {number: name for name, (number, _) in ops.ACTIVATIONS.items()}
 
 
@@ -50,6 +51,8 @@ def _with(node: torch.fx.Node, **changes: Any) -> None:
 def _fuse_add(rewriter: Rewriter, node: torch.fx.Node, order: dict[torch.fx.Node, int]) -> int:
     if bound_arguments(node)["alpha"] != 1:
         return 0
+    if _fuse_turned_add(rewriter, node):
+        return 1
     pairs = [(node.args[0], node.args[1]), (node.args[1], node.args[0])]
     # The later one of two packed operands takes the other as its residual: its inputs are ready then.
     pairs.sort(key=lambda pair: -order.get(pair[0], -1) if isinstance(pair[0], torch.fx.Node) else 1)
@@ -67,6 +70,43 @@ def _fuse_add(rewriter: Rewriter, node: torch.fx.Node, order: dict[torch.fx.Node
         rewriter.replace(node, packed)
         return 1
     return 0
+
+
+def _fuse_turned_add(rewriter: Rewriter, node: torch.fx.Node) -> bool:
+    """Fuses an addition to the permuted rows of a linear, as where convolutions and linears take turns: the other
+    operand is permuted back, and the sum is.
+    """
+    for turned, other in ((node.args[0], node.args[1]), (node.args[1], node.args[0])):
+        if not isinstance(turned, torch.fx.Node) or turned.target is not aten.permute.default or len(turned.users) > 1:
+            continue
+        packed = turned.args[0]
+        if not _takes_residual(packed) or packed.target not in _ROWS or not isinstance(other, torch.fx.Node):
+            continue
+        if not isinstance(other.meta.get("val"), torch.Tensor) or not same_shape(turned, other):
+            continue
+        if dtype_of(other) != dtype_of(packed):
+            continue
+        dims = _dims(turned)
+        rewriter.report(node, f"addition fused into {packed.name}")
+        residual = _permuted(rewriter, other, [dims.index(d) for d in range(len(dims))], node)
+        node.prepend(packed)
+        _with(packed, residual=residual)
+        rewriter.replace(node, rewriter.call(aten.permute.default, (packed, dims), node))
+        rewriter.graph.erase_node(turned)
+        return True
+    return False
+
+
+def _dims(permute: torch.fx.Node) -> list[int]:
+    dims: list[int] = bound_arguments(permute)["dims"]
+    return [d % len(dims) for d in dims]
+
+
+def _permuted(rewriter: Rewriter, x: torch.fx.Node, dims: list[int], before: torch.fx.Node) -> torch.fx.Node:
+    """`x` with its dims in another order: what it is itself a permutation of, if that is the one."""
+    if x.target is aten.permute.default and [_dims(x)[d] for d in dims] == list(range(len(dims))):
+        return as_node(x.args[0])
+    return rewriter.call(aten.permute.default, (x, dims), before)
 
 
 def _fuse_activation(node: torch.fx.Node, rewriter: Rewriter) -> int:

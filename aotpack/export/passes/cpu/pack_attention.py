@@ -1,15 +1,20 @@
-"""Replaces scaled dot-product attention by the blocked kernel."""
+"""Replaces scaled dot-product attention by the blocked kernel, and copies that only it reads."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+import torch.fx
 
 from aotpack.export import ops
 from aotpack.export.ir.program import Program
-from aotpack.export.ir.rewriter import Rewriter
+from aotpack.export.ir.rewriter import Rewriter, as_node
 from aotpack.export.passes.patterns.attention import plain_attention
 
 aten = torch.ops.aten
+
+_COPIES = (aten.clone.default, aten.contiguous.default)
 
 
 def pack_attention(program: Program) -> Program:
@@ -19,5 +24,18 @@ def pack_attention(program: Program) -> Program:
         call = plain_attention(node)
         if call is not None:
             rewriter.report(node, "blocked kernel")
-            rewriter.replace(node, rewriter.call(ops.attention, call, node))
+            operands, rest = [_uncopied(operand) for operand in call[:3]], call[3:]
+            rewriter.replace(node, rewriter.call(ops.attention, (*operands, *rest), node))
     return rewriter.finish("pack-attention", f"blocked {rewriter.changed} attentions")
+
+
+def _uncopied(operand: torch.fx.Node) -> torch.fx.Node:
+    """What an operand is a copy of, as of heads that have been transposed: the kernel reads rows wherever they lie."""
+    while operand.target in _COPIES and _has_rows(source := as_node(operand.args[0])):
+        operand = source
+    return operand
+
+
+def _has_rows(node: torch.fx.Node) -> bool:
+    stride: Any = node.meta["val"].stride(-1)
+    return isinstance(stride, int) and stride == 1

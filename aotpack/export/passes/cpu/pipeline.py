@@ -21,6 +21,7 @@ from aotpack.export.passes.cpu.pack_linear import pack_linear
 from aotpack.export.passes.cpu.pack_rnn import pack_rnn
 from aotpack.export.passes.cpu.use_int8 import use_int8
 from aotpack.export.passes.cpu.use_interleave import use_interleave
+from aotpack.export.passes.cpu.use_layer_norm import use_layer_norm
 from aotpack.export.passes.cpu.use_quantized_weight import use_quantized_weight
 from aotpack.export.passes.cpu.winograd import use_winograd
 from aotpack.export.passes.runner import Pass
@@ -49,6 +50,8 @@ CPU: tuple[Pass, ...] = (
     Pass(pack_rnn),
     # After packing: it rewrites arguments of packed operators only.
     Pass(fuse_epilogue),
+    # What additions are left before norms is known now.
+    Pass(use_layer_norm),
     # While shuffles are what the model says: conversions would come between.
     Pass(use_interleave),
     # A conversion between a convolution and its epilogue would keep them apart.

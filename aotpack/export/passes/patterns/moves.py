@@ -14,9 +14,9 @@ RESHAPES = (
     aten.unflatten.int,
 )
 REPEATS = (aten.expand.default, aten.repeat.default, aten.repeat_interleave.self_int)
-MOVES = (
+# Copy nothing where strides allow it.
+VIEWS = (
     *RESHAPES,
-    *REPEATS,
     aten.permute.default,
     aten.transpose.int,
     aten.t.default,
@@ -27,8 +27,7 @@ MOVES = (
     aten.slice.Tensor,
     aten.narrow.default,
     aten.select.int,
-    aten.clone.default,
-    aten.contiguous.default,
     aten.alias.default,
 )
+MOVES = (*VIEWS, *REPEATS, aten.clone.default, aten.contiguous.default)
 CASTS = (aten._to_copy.default, aten.to.dtype, torch.ops.prims.convert_element_type.default)

@@ -119,6 +119,26 @@ class TestEpilogue:
         assert operators(after)[-2:] == ["aten.add.Tensor", "aten.gelu.default"]
         assert (count(after, ops.packed_linear, ops.packed_conv), count(after, aten.add.Tensor)) == (5, 1)
 
+    def test_a_residual_of_permuted_rows(self) -> None:
+        """As ConvNeXt has it: the stream is [n, c, length], linears are applied to [n, length, c]."""
+
+        def function(m: Block, x: Tensor) -> Tensor:
+            for linear in (m.first, m.second):
+                x = x + linear(x.permute(0, 2, 1)).permute(0, 2, 1)
+            return x
+
+        after = run(Block(function).eval(), (torch.randn(2, 6, 5),), *_EPILOGUE)
+        one, two = calls(after, ops.packed_linear)
+        assert count(after, aten.add.Tensor) == 0
+        assert bound_arguments(two)["residual"] is one, "what is permuted forth and back is read as it is"
+
+    def test_permuted_rows_that_are_read_twice_keep_the_addition(self) -> None:
+        def function(m: Block, x: Tensor) -> Tensor:
+            y = m.first(x).permute(0, 2, 1)
+            return y * (y + x.mT)
+
+        assert count(fused(function), aten.add.Tensor) == 1
+
     def test_a_residual_that_is_made_later_moves_the_call_down(self) -> None:
         def function(m: Block, x: Tensor) -> Tensor:
             y = m.first(x)

@@ -74,6 +74,26 @@ class TestAttention:
         assert count(after, ops.attention) == 0
         assert count(after, aten.scaled_dot_product_attention.default) == 1
 
+    def test_copies_of_transposed_heads_go(self) -> None:
+        def heads(x: Tensor) -> Tensor:
+            return x.view(2, -1, 3, 8).transpose(1, 2).contiguous()
+
+        def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(heads(q), heads(k), heads(v).clone())
+
+        after = run(function, attention_inputs((2, 4, 24), (2, 5, 24)), pack_attention)
+        assert count(after, ops.attention) == 1
+        assert count(after, aten.contiguous.default, aten.clone.default) == 0
+
+    def test_copies_that_make_rows_stay(self) -> None:
+        def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(q, k.mT.contiguous(), v)
+
+        after = run(
+            function, [torch.randn(2, 3, 4, 8), torch.randn(2, 3, 8, 5), torch.randn(2, 3, 5, 8)], pack_attention
+        )
+        assert (count(after, ops.attention), count(after, aten.contiguous.default)) == (1, 1)
+
     def test_dynamic_lengths(self) -> None:
         n, length = Dim("n"), Dim("length")
         shapes = {name: {0: n, 2: length} for name in ("q", "k", "v")}
