@@ -15,7 +15,8 @@ from aotpack.export.symbolic_shapes.dims import expression
 class Traffic(NamedTuple):
     """What generated code moves between layouts.
 
-    copies: calls of `to_layout`. implicit: operands that a convolution or a linear copies because they lie otherwise.
+    copies: calls of `to_layout`. implicit: operands that a convolution, a linear or a norm copies, since they lie
+    otherwise.
     """
 
     copies: int
@@ -47,7 +48,7 @@ _TOKENS = re.compile(
     r"|auto (?P<input>\w+) = (?:aotpack_)?std::move\(inputs\[(?P<number>\d+)\]\)"
     r"|auto (?P<moved>\w+) = (?:aotpack_)?std::move\((?P<of>\w+)\)"
     r"|auto (?P<view>\w+) = .*?reinterpret_tensor_wrapper\((?P<base>\w+), \d+, (?P<vsizes>\w+), (?P<vstrides>\w+),"
-    r"|aoti_torch_cpu_(?P<call>packed_conv|packed_linear|interleave|to_layout)"
+    r"|aoti_torch_cpu_(?P<call>packed_conv|packed_linear|layer_norm|interleave|to_layout)"
     r"\((?P<args>.*?), &(?P<result>\w+)_handle\)\);"
 )
 _VIEW = re.compile(
@@ -91,7 +92,7 @@ def read(text: str, inputs: list[Lies]) -> Traffic:
             known[found["result"]] = Lies(last, order == [*range(len(order))], last)
         elif found["call"] == "interleave":
             known[found["result"]] = Lies(True, False, True)
-        elif found["call"] == "packed_linear":
+        elif found["call"] in ("packed_linear", "layer_norm"):
             known[found["result"]] = Lies(False, True, False)
             at = operand(_split(found["args"])[0])
             if at is None or not at.rows:
