@@ -36,3 +36,19 @@ def rare_collections() -> Iterator[None]:
             _active -= 1
             if _active == 0:
                 gc.set_threshold(*_before)
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """While active, the collector does not run: for imports, whose objects stay. They are old afterwards."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            if not gc.get_freeze_count():
+                # The next run over young objects would look at all of them.
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from aotpack.building.collector import rare_collections
+from aotpack.building.collector import no_collections, rare_collections
 
 
 @pytest.fixture(autouse=True)
@@ -69,3 +70,40 @@ def test_what_the_caller_has_chosen_stays(chosen: tuple[int, int, int]) -> None:
     with rare_collections():
         assert gc.get_threshold() == chosen
     assert gc.get_threshold() == chosen
+
+
+def test_no_collections_while_active_and_as_before_after_it() -> None:
+    gc.unfreeze()
+    before = collections()
+    with contextlib.suppress(KeyError), no_collections():
+        kept = make(40_000)
+        assert collections() == before
+        raise KeyError  # after errors, too
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+    young = gc.get_objects(generation=0)
+    assert not {id(each) for each in young} & {id(each) for each in kept}
+    del young
+    kept += make(40_000)
+    assert collections() > before
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    gc.disable()
+    try:
+        with no_collections():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_what_was_frozen_stays_frozen() -> None:
+    gc.freeze()
+    try:
+        count = gc.get_freeze_count()
+        with no_collections():
+            make(10)
+        assert gc.get_freeze_count() == count
+    finally:
+        gc.unfreeze()
