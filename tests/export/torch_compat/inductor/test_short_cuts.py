@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import sympy
@@ -86,6 +87,23 @@ def test_strides_between_bounds(window: sympy.Expr) -> None:
         assert found.is_number == by_torch.is_number
         values = {symbol: sympy.Integer(3 + i) for i, symbol in enumerate(sorted(found.free_symbols, key=str))}
         assert found.xreplace(values) == by_torch.xreplace(values)
+
+
+def test_what_cancels_to_a_number_is_simplified_without_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def simplify(expr: Any) -> Any:
+        asked.append(expr)
+        return expr
+
+    monkeypatch.setattr(sympy, "simplify", simplify)
+    x = sympy.Symbol("x", integer=True)
+    with short_cuts():
+        assert sympy.simplify(16 * (x + 1) - 16 * x - 12) == 4
+        assert not asked
+        for other in (x + 1, sympy.true, True, x > 1):
+            assert sympy.simplify(other) == other
+    assert asked == [x + 1, sympy.true, True, x > 1]
 
 
 def test_the_table_of_dtypes_is_whole() -> None:
