@@ -96,6 +96,9 @@ class _Generated:
     def __get__(self, instance: torch.fx.GraphModule | None, owner: type[torch.fx.GraphModule]) -> Any:
         module, _ = self._code.generate()
         if self._name != "forward":
+            if self._name not in vars(module):
+                # One that this version of torch does not set.
+                raise AttributeError(self._name)
             return vars(module)[self._name]
         function = vars(type(module))["forward"]
         return function if instance is None else function.__get__(instance, owner)
