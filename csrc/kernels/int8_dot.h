@@ -17,6 +17,7 @@ namespace aotpack::kernels {
 
 // Not by memcpy, for which GCC copies vectors on ARM through other registers and keeps sums in memory.
 typedef int32_t vi_mem __attribute__((vector_size(4 * kWidth), aligned(1), may_alias));
+static_assert(alignof(vi_mem) == 1);
 AOTPACK_INLINE vi load_lanes(const void* p) { return *static_cast<const vi_mem*>(p); }
 AOTPACK_INLINE void store_lanes(void* p, vi x) { *static_cast<vi_mem*>(p) = x; }
 AOTPACK_INLINE vi broadcast_four(const uint8_t* p) {
