@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -37,8 +36,6 @@ _TRIM_BYTES = 32 << 20
 # Seconds after which Python lets another thread go on. This one needs it for microseconds at a time, between operators
 # and hashes that run without it; and it is called to a dozen of these for each constant.
 _SWITCH = 0.0002
-# Added to the niceness of threads: they get a third of a processor that another thread wants, too.
-_NICE = 3
 # Archives with so many bytes of constants have room for a manifest of so many bytes, and for each constant. One with
 # names of usual length takes a third of that.
 _LARGE = 16 << 20
@@ -53,7 +50,7 @@ class _Expected:
 
 
 class EarlyConstants:
-    """Computes constants in threads while it is active as a context manager: one while the one before is written.
+    """Computes constants in a thread while it is active as a context manager, one at a time.
 
     Args:
         units: what is to be compiled.
@@ -117,37 +114,24 @@ class EarlyConstants:
         self._thread.join()
 
     def _work(self) -> None:
-        _yield_processors()
         # With as many threads as torch has. To set their number here made MKL's LU in the main thread hang afterwards.
         try:
             self._writer = ConstantWriter(folder=self._folder, room=self._room)
+            returned = returning_memory()
             with torch.no_grad():
-                self._writer.place_all(self._values())
+                for key, row in enumerate(self._rows):
+                    if key >= self._limit:
+                        return
+                    value = row.value()
+                    self._writer.place(key, tensor_bytes(value))
+                    nbytes = value.nbytes
+                    del value
+                    returned(nbytes)
         except BaseException as error:
             # The build's, unless it fails before.
             self._error = error
         finally:
             sys.setswitchinterval(self._interval)
-
-    def _values(self) -> Iterator[tuple[int, memoryview]]:
-        returned = returning_memory()
-        for key, row in enumerate(self._rows):
-            if key >= self._limit:
-                return
-            value = row.value()
-            yield key, tensor_bytes(value)
-            nbytes = value.nbytes
-            del value
-            returned(nbytes)
-
-
-def _yield_processors() -> None:
-    """Has this thread, and those that it starts, run where others leave a processor idle: the build waits for what
-    generates code.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 def room_for(units: Sequence[Prepared]) -> int:
