@@ -39,15 +39,15 @@ def rare_collections() -> Iterator[None]:
 
 
 @contextmanager
-def no_collections() -> Iterator[None]:
-    """While active, the collector does not run: for imports, whose objects stay. They are old afterwards."""
+def no_collections(*, ageing: bool = False) -> Iterator[None]:
+    """While active, the collector does not run. `ageing`: for imports, whose objects stay; they are old afterwards."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():
+            if ageing and not gc.get_freeze_count():
                 # The next run over young objects would look at all of them.
                 gc.freeze()
                 gc.unfreeze()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from aotpack.building.collector import no_collections
 
 # Imports make objects that live to the end, torch's above all: a fourth of their time would go into looking for cycles.
-with no_collections():
+with no_collections(ageing=True):
     from aotpack.export.capture.exported import load_exported
     from aotpack.export.capture.generation import Generator
     from aotpack.export.capture.models import aot_export

@@ -75,7 +75,7 @@ def test_what_the_caller_has_chosen_stays(chosen: tuple[int, int, int]) -> None:
 def test_no_collections_while_active_and_as_before_after_it() -> None:
     gc.unfreeze()
     before = collections()
-    with contextlib.suppress(KeyError), no_collections():
+    with contextlib.suppress(KeyError), no_collections(ageing=True):
         kept = make(40_000)
         assert collections() == before
         raise KeyError  # after errors, too
@@ -102,7 +102,7 @@ def test_what_was_frozen_stays_frozen() -> None:
     gc.freeze()
     try:
         count = gc.get_freeze_count()
-        with no_collections():
+        with no_collections(ageing=True):
             make(10)
         # Some are freed meanwhile, by this thread or others.
         assert gc.get_freeze_count() > count // 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import gc
 import os
 import sys
 import types
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 
+from aotpack.building.collector import no_collections
 from aotpack.export.diagnostics import model_lines
 from aotpack.export.torch_compat.modules import is_loading
 from aotpack.export.torch_compat.tensors import storage_id
@@ -150,7 +150,7 @@ class Snapshot:
         """
         watch = self._watch
         if watch is None or watch.followed:
-            with _no_collections():
+            with no_collections():
                 yield
             return
         seen: set[types.CodeType] = set()
@@ -166,7 +166,7 @@ class Snapshot:
 
         sys.settrace(entered)
         try:
-            with _no_collections():
+            with no_collections():
                 yield
         finally:
             sys.settrace(previous)
@@ -225,14 +225,3 @@ def same(old: Any, new: Any) -> bool:
     if type(old) is dict:
         return list(old) == list(new) and all(same(old[key], new[key]) for key in old)
     return False
-
-
-@contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
