@@ -12,12 +12,13 @@ from aotpack.export.ops.linear import pack_conv, pack_linear, packed_embedding, 
 from aotpack.export.ops.norms import layer_norm
 from aotpack.export.ops.quantization import dequantize, quantize
 from aotpack.export.ops.quantized_linear import quantized_linear
-from aotpack.export.ops.registry import C_SHIMS
+from aotpack.export.ops.registry import C_SHIMS, KERNEL_DTYPES
 from aotpack.export.ops.rnn import gru_both, gru_layer, lstm_both, lstm_layer
 
 __all__ = [
     "ACTIVATIONS",
     "C_SHIMS",
+    "KERNEL_DTYPES",
     "attention",
     "attention_with_lse",
     "channels_last_strides",

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from aotpack.export.torch_compat.operators import OpOverload
 
+# Of activations that kernels take: DType in csrc/kernels/types.h.
+KERNEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # By operator, the C function that generated code calls.
 C_SHIMS: dict[OpOverload, str] = {}
 

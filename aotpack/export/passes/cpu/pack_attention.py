@@ -11,10 +11,9 @@ from aotpack.export import ops
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, as_node
 from aotpack.export.passes.patterns.attention import plain_attention
+from aotpack.export.passes.patterns.moves import COPIES
 
 aten = torch.ops.aten
-
-_COPIES = (aten.clone.default, aten.contiguous.default)
 
 
 def pack_attention(program: Program) -> Program:
@@ -31,7 +30,7 @@ def pack_attention(program: Program) -> Program:
 
 def _uncopied(operand: torch.fx.Node) -> torch.fx.Node:
     """What an operand is a copy of, as of heads that have been transposed: the kernel reads rows wherever they lie."""
-    while operand.target in _COPIES and _has_rows(source := as_node(operand.args[0])):
+    while operand.target in COPIES and _has_rows(source := as_node(operand.args[0])):
         operand = source
     return operand
 

@@ -14,8 +14,6 @@ from aotpack.export.passes.patterns.producers import CONVOLUTIONS
 
 aten = torch.ops.aten
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-
 
 def pack_conv(program: Program) -> Program:
     """Replaces convolutions whose weight is a constant of fp32, bf16 or fp16 by `aotpack::packed_conv`."""
@@ -25,7 +23,7 @@ def pack_conv(program: Program) -> Program:
     for node in rewriter.nodes(*CONVOLUTIONS):
         arguments = bound_arguments(node)
         weight = rewriter.constant(arguments["weight"])
-        if weight is None or weight.dtype not in _DTYPES or dtype_of(arguments["input"]) != weight.dtype:
+        if weight is None or weight.dtype not in ops.KERNEL_DTYPES or dtype_of(arguments["input"]) != weight.dtype:
             continue
         conv = convolution(rewriter, node)
         if conv is None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import torch
-
 from aotpack.export import ops
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter
 from aotpack.export.passes.patterns import embedding_bags
-
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def pack_embedding_bag(program: Program) -> Program:
     """Replaces `embedding_bag` over fp32, bf16 or fp16 tables by `aotpack::embedding_bag`, of one result."""
     rewriter = Rewriter(program)
     for node in rewriter.nodes(*embedding_bags.OPERATORS):
-        call = embedding_bags.plain_bags(node, _DTYPES)
+        call = embedding_bags.plain_bags(node, ops.KERNEL_DTYPES)
         if call is not None:
             rewriter.report(node, "one kernel")
             embedding_bags.replace_bags(rewriter, node, rewriter.call(ops.embedding_bag, call, node))

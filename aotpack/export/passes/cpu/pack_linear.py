@@ -15,8 +15,6 @@ from aotpack.export.passes.patterns.products import PRODUCTS, product_of
 
 aten = torch.ops.aten
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-
 
 def pack_linear(program: Program) -> Program:
     """Replaces products with a constant second operand by `aotpack::packed_linear`.
@@ -28,7 +26,7 @@ def pack_linear(program: Program) -> Program:
     rows: dict[str, torch.fx.Node] = {}
     for node in rewriter.nodes(*PRODUCTS):
         product = product_of(rewriter, node)
-        if product is None or dtype_of(product.weight) not in _DTYPES:
+        if product is None or dtype_of(product.weight) not in ops.KERNEL_DTYPES:
             continue
         added = added_to(rewriter, product)
         if added is None:

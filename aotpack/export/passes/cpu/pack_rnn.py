@@ -9,14 +9,12 @@ from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter
 from aotpack.export.passes.patterns import recurrent
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-
 
 def pack_rnn(program: Program) -> Program:
     """Replaces LSTMs and GRUs with constant weights of fp32, bf16 or fp16."""
     rewriter = Rewriter(program)
     for node in rewriter.nodes(*recurrent.OPERATORS):
-        arguments = recurrent.network(node, _DTYPES)
+        arguments = recurrent.network(node, ops.KERNEL_DTYPES)
         if arguments is None or any(rewriter.constant(weight) is None for weight in arguments["params"]):
             continue
 

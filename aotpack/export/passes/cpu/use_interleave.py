@@ -16,12 +16,11 @@ from aotpack.export import ops
 from aotpack.export.ir.program import Program
 from aotpack.export.ir.rewriter import Rewriter, bound_arguments, same_sizes, shape_of
 from aotpack.export.passes.cpu.layouts.operators import channels_last_calls
-from aotpack.export.passes.patterns.moves import RESHAPES
+from aotpack.export.passes.patterns.moves import COPIES, RESHAPES
 
 aten = torch.ops.aten
 
 _SHUFFLES = (aten.channel_shuffle.default, aten.native_channel_shuffle.default)
-_COPIES = (aten.clone.default, aten.contiguous.default)
 
 
 def use_interleave(program: Program) -> Program:
@@ -69,7 +68,7 @@ def _fits(x: Any, groups: Any) -> bool:
 
 
 def _through_copies(node: Any) -> torch.fx.Node | None:
-    while isinstance(node, torch.fx.Node) and node.target in _COPIES:
+    while isinstance(node, torch.fx.Node) and node.target in COPIES:
         node = node.args[0]
     return node if isinstance(node, torch.fx.Node) and node.op == "call_function" else None
 

@@ -19,8 +19,6 @@ from aotpack.export.passes.patterns.moves import VIEWS
 
 aten = torch.ops.aten
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-
 
 def use_layer_norm(program: Program) -> Program:
     """Replaces layer norms of rows by `aotpack::layer_norm` where what is around them is no loop."""
@@ -37,7 +35,7 @@ def use_layer_norm(program: Program) -> Program:
 def _fits(arguments: dict[str, Any]) -> bool:
     tensors = [arguments[name] for name in ("input", "weight", "bias") if arguments[name] is not None]
     alike = all(dtype_of(tensor) == dtype_of(tensors[0]) for tensor in tensors)
-    return len(arguments["normalized_shape"]) == 1 and alike and dtype_of(tensors[0]) in _DTYPES
+    return len(arguments["normalized_shape"]) == 1 and alike and dtype_of(tensors[0]) in ops.KERNEL_DTYPES
 
 
 def _is_no_loop(node: torch.fx.Node) -> bool:

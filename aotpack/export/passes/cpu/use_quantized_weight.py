@@ -15,8 +15,6 @@ from aotpack.export.passes.patterns.quantized_matrix import quantized_matrix
 
 aten = torch.ops.aten
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-
 
 def use_quantized_weight(program: Program) -> Program:
     """Replaces products with dequantized constants by `aotpack::quantized_linear`."""
@@ -24,7 +22,7 @@ def use_quantized_weight(program: Program) -> Program:
     packed: dict[tuple[torch.fx.Node, bool], tuple[dict[Kind, torch.fx.Node], int] | None] = {}
     for node in rewriter.nodes(*PRODUCTS):
         product = operands_of(node)
-        if product is None or product.alpha != 1 or dtype_of(product.x) not in _DTYPES:
+        if product is None or product.alpha != 1 or dtype_of(product.x) not in ops.KERNEL_DTYPES:
             continue
         if not isinstance(product.weight, torch.fx.Node) or len(shape_of(product.weight)) != 2:
             continue

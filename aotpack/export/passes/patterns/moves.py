@@ -29,5 +29,6 @@ VIEWS = (
     aten.select.int,
     aten.alias.default,
 )
-MOVES = (*VIEWS, *REPEATS, aten.clone.default, aten.contiguous.default)
+COPIES = (aten.clone.default, aten.contiguous.default)
+MOVES = (*VIEWS, *REPEATS, *COPIES)
 CASTS = (aten._to_copy.default, aten.to.dtype, torch.ops.prims.convert_element_type.default)

@@ -6,12 +6,12 @@ import torch
 import torch.fx
 
 from aotpack.export.ir.rewriter import bound_arguments, shape_of
+from aotpack.export.passes.patterns.moves import COPIES
 from aotpack.export.symbolic_shapes.dims import expression
 
 aten = torch.ops.aten
 
 _RESHAPES = (aten.reshape.default, aten.view.default, aten._unsafe_view.default)
-_COPIES = (aten.clone.default, aten.contiguous.default)
 
 
 def unrepeated(node: torch.fx.Node) -> torch.fx.Node:
@@ -26,7 +26,7 @@ def unrepeated(node: torch.fx.Node) -> torch.fx.Node:
     if node.target not in _RESHAPES or len(shape_of(node)) != 4:
         return node
     expanded = node.args[0]
-    while isinstance(expanded, torch.fx.Node) and expanded.target in _COPIES:
+    while isinstance(expanded, torch.fx.Node) and expanded.target in COPIES:
         expanded = expanded.args[0]
     if not isinstance(expanded, torch.fx.Node) or expanded.target is not aten.expand.default:
         return node
