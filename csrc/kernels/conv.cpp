@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "caches.h"
 #include "conv_bf16.h"
 #include "conv_depthwise.h"
 #include "conv_grouped.h"
@@ -284,7 +285,7 @@ void rectangle(const Job& job, const Tiling& tiles, Range tile_range, Range pane
   const int64_t cg = g.c / g.groups, og = g.oc / g.groups, panels_per_group = ceil_div(og, kPanel);
   const int64_t panel_size = spatial(g.kernel) * cg * kPanel;
   const int64_t at_once =
-      max64(1, min64(kMaxPanels, turned(g.knobs, kConvBytes, kTurnedPanelBytes, kPanelBytes) /
+      max64(1, min64(kMaxPanels, turned(g.knobs, kConvBytes, kTurnedPanelBytes, near_bytes(kPanelBytes)) /
                                      max64(1, panel_size * static_cast<int64_t>(dtype_size(g.dtype)))));
   alignas(64) float bias[kMaxPanels][kPanel];
   // As `share` cuts a line: the first pieces are longer by one.

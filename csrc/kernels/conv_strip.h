@@ -2,6 +2,7 @@
 // convolutions that are not matrix products.
 #pragma once
 
+#include "caches.h"
 #include "conv.h"
 
 namespace aotpack::kernels {
@@ -20,7 +21,7 @@ inline bool is_flat(const ConvArgs& g) { return g.kernel[0] == 1 && g.padding[0]
 // Output rows to go down in one strip of a flat convolution, of input with elements of so many bytes.
 inline int64_t band_rows(const ConvArgs& g, int64_t element) {
   constexpr int64_t kBandBytes = 384 << 10;  // of input that a band of output rows reads
-  return max64(4, min64(64, kBandBytes / max64(1, g.in[2] * g.c * element * g.stride[1])));
+  return max64(4, min64(64, near_bytes(kBandBytes) / max64(1, g.in[2] * g.c * element * g.stride[1])));
 }
 
 // Pointers that point_band or point_deep fill, for at most `rows` output rows.

@@ -10,6 +10,7 @@
 
 #include <limits>
 
+#include "caches.h"
 #include "epilogue.h"
 #include "parallel.h"
 #include "winograd_tiles.h"
@@ -45,7 +46,7 @@ Plan plan(const ConvArgs& g) {
   p.row_tiles = row_tiles(p.tiles);
   // A cache line more than whole vectors: rows, and planes, fall into different cache sets.
   p.row = round_up(g.c, 16) + 16;
-  const int64_t fit = turned(g.knobs, kConvBytes, kTurnedBlockBytes, kBlockBytes) /
+  const int64_t fit = turned(g.knobs, kConvBytes, kTurnedBlockBytes, near_bytes(kBlockBytes)) /
                       (kElements<Tiles> * p.row * static_cast<int64_t>(sizeof(float)));
   const int64_t tiles = max64(min64(fit, kBlockTiles), kLeastTiles);
   p.block = max64(1, min64(tiles / kMaxRows, p.row_tiles));

@@ -2,8 +2,8 @@
 
 #include <limits>
 
+#include "caches.h"
 #include "element_types.h"
-#include "last_cache.h"
 
 namespace aotpack::kernels {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "caches.h"
 #include "element_types.h"
 #include "epilogue.h"
 #include "gemm_bf16.h"
@@ -59,7 +60,7 @@ Plan plan(const GemmArgs& g) {
   p.chunks = max64(1, ceil_div(g.k, piece));
   p.depth = max64(1, p.chunks == 1 ? g.k : round_up(ceil_div(g.k, p.chunks), 16));
   p.chunks = max64(1, ceil_div(g.k, p.depth));
-  const int64_t bytes = turned(g.knobs, kGemmBytes, kTurnedPanelBytes, kPanelBytes);
+  const int64_t bytes = turned(g.knobs, kGemmBytes, kTurnedPanelBytes, near_bytes(kPanelBytes));
   const int64_t most = g.knobs.at(kGemmBytes) != 0 ? kMostPanels : kMaxPanels;
   p.panels = max64(1, min64(min64(most, ceil_div(g.n, kPanel)), bytes / (p.depth * kPanel * 4)));
   if (p.direct) {  // along the rows, as memory likes it; the sums are few

@@ -1,6 +1,7 @@
 // How linear goes through its operands.
 #pragma once
 
+#include "caches.h"
 #include "linear.h"
 #include "micro.h"
 
@@ -11,8 +12,9 @@ inline constexpr int64_t kPieceDepth = 768;   // otherwise k is cut into pieces 
 inline constexpr int64_t kMostPanels = 32;    // that share a staged tile of rows, however the knobs stand
 inline constexpr int64_t kMaxPanels = 12;     // the same where they are not turned
 inline constexpr int64_t kPartialPanels = 8;  // the same where partial sums are kept on the stack
-// Of B at a time. Where a tile has many rows, B may come out of the third-level cache, and x is copied less often.
-inline constexpr int64_t kPanelBytes = kMaxRows >= 12 ? 1280 << 10 : 640 << 10;
+// Of B at a time, for a second-level cache of 1 MiB. Where a tile has many rows, B may come out of the third-level
+// cache, and x is copied less often.
+inline constexpr int64_t kPanelBytes = kMaxRows >= 12 ? 1280 << 10 : 384 << 10;
 inline constexpr int64_t kReuse = 16;  // row tiles that go by before the next piece of k
 
 // The knobs of linear.
@@ -39,7 +41,7 @@ inline LinearPlan linear_plan(const LinearArgs& g, DType y_dtype, int64_t tiles,
   p.depth = max64(1, g.k <= piece ? g.k : round_up(ceil_div(g.k, ceil_div(g.k, piece)), 16));
   const int64_t bytes = p.depth * kPanel * static_cast<int64_t>(dtype_size(g.dtype));
   const bool turned_panels = g.knobs.at(kLinearPanels) != 0;
-  p.panels = turned(g.knobs, kLinearPanels, kLinearPanelBytes, kPanelBytes) / bytes;
+  p.panels = turned(g.knobs, kLinearPanels, kLinearPanelBytes, near_bytes(kPanelBytes)) / bytes;
   p.panels = max64(1, min64(min64(panels, turned_panels ? kMostPanels : kMaxPanels), p.panels));
   // A single tile passes over B only once: panel by panel, as it lies in memory.
   if (tiles == 1 && !p.stage && p.depth < g.k) p.panels = 1;
