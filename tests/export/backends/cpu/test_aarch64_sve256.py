@@ -116,9 +116,9 @@ class Functions(nn.Module):
         each += [getattr(torch, name)(z) for name in ("tanh", "exp", "log1p", "sin", "sqrt")]
         each += [torch.pow(x.abs(), y), torch.atan2(x, y), torch.fmod(x, y), torch.remainder(x, y), x // y]
         each += [torch.maximum(x, y), torch.where(x > y, x, y * 2), torch.clamp(x, -0.5, 0.5), torch.copysign(x, y)]
-        whole = (x * 100).to(torch.int64)
+        whole = torch.nan_to_num(x * 100).to(torch.int64)  # of NaN it is another number on each processor
         each += [(whole // 7).double(), (whole % 7).float(), (whole.int() & 12).float(), whole.to(torch.uint8).float()]
-        each += [(x.bfloat16() * y.bfloat16()).float(), torch.tanh(x.half()).float(), (x > 0).float()]
+        each += [x.bfloat16(), x.half(), (x > 0).float()]
         return [*each, x.sum(), y.amax(), x.view(7, -1).var(1), x.view(7, -1).argmin(1).float(), x.cumsum(0)]
 
 
@@ -132,6 +132,10 @@ def test_functions_match_eager(cache_dir: Path, tmp_path: Path) -> None:
     build_archive(aot_export(Functions(), given), path, targets=[TARGET], options=BuildOptions(cache_dir=cache_dir))
     assert called(SVE256, path, tmp_path, *given) == TARGET
     for number, expected in enumerate(Functions()(*given)):
+        if expected.dtype in (torch.bfloat16, torch.float16):
+            found = output(tmp_path, expected.view(torch.int16), number).view(expected.dtype)
+            torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+            continue
         found = output(tmp_path, expected, number)
         # Relative to each element: what is small is as accurate as what is large.
         torch.testing.assert_close(found, expected, rtol=2e-5, atol=1e-35, equal_nan=True, msg=f"output {number}")
