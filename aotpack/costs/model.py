@@ -33,7 +33,7 @@ _TRANSFORM = 6.0
 _SIDES = {"winograd_2x2": 2, "winograd_4x4": 4}
 
 # Where a class that was not measured has its coefficients from.
-_LIKE = {"zen5": "zen4", "avx512": "zen4", "amx": "zen4", "neon": "sse4", "neon_bf16": "sse4"}
+_LIKE = {"zen5": "zen4", "avx512": "zen4", "amx": "zen4", "neon": "sse4", "neon_bf16": "sse4", "sve256": "avx2"}
 
 Terms = dict[str, float]
 

@@ -1,8 +1,8 @@
 """Classes of processors, by what decides how long kernels take: documented facts, not measurements.
 
 Rates are those of one core. Sources: AMD's Software Optimization Guides for the Zen 4 and Zen 5 microarchitectures,
-Intel's Optimization Reference Manual, Arm's Software Optimization Guides for the Neoverse N1 and N2. Clocks are those
-that servers hold with all cores at work; what matters for a choice is how computing and moving data compare.
+Intel's Optimization Reference Manual, Arm's Software Optimization Guides for the Neoverse N1, N2 and V1. Clocks are
+those that servers hold with all cores at work; what matters for a choice is how computing and moving data compare.
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ SSE4 = Processor("sse4", 4, 1.0, 2.8e9, 256 * _KB, 8 * _MB, l2_rate=16.0)
 NEON = Processor("neon", 4, 2.0, 2.6e9, 1 * _MB, 32 * _MB, l2_rate=16.0)
 # Neoverse N2 and V1: 16 multiply-adds of bfloat16 in the time of 4.
 NEON_BF16 = replace(NEON, name="neon_bf16", half_products=4.0)
+# Neoverse V1: two vectors of 256 bits begin in a cycle, or four of NEON's.
+SVE256 = replace(NEON_BF16, name="sve256", lanes=8, l2_rate=32.0)
 
-PROCESSORS = (ZEN4, ZEN5, XEON, XEON_TILES, AVX2, SSE4, NEON, NEON_BF16)
+PROCESSORS = (ZEN4, ZEN5, XEON, XEON_TILES, AVX2, SSE4, NEON, NEON_BF16, SVE256)
 
 # Which classes run an archive's module for a target: the choice for it is one for all of them.
 _BY_TARGET: dict[str, tuple[Processor, ...]] = {
@@ -74,6 +76,7 @@ _BY_TARGET: dict[str, tuple[Processor, ...]] = {
     "x86-64-v4-amx": (XEON_TILES,),
     **dict.fromkeys(("aarch64", "aarch64-dotprod"), (NEON,)),
     "aarch64-bf16": (NEON_BF16,),
+    "aarch64-sve256": (SVE256,),
 }
 
 

@@ -46,6 +46,7 @@ class TargetInfo:
         level: rank within the architecture. A CPU of a higher one runs all that the lower ones run; for GPUs it is the
             number that `sm_` has.
         cpu_flags: what `flags` (`Features` on ARM) of /proc/cpuinfo lists, beyond those of the lower levels.
+        sve_bits: the length that a process's SVE vectors must have, neither more nor less; None for any, and for none.
         march: flags for GCC and clang that choose the instruction set, for GPUs that of the code on the host; empty
             where this version compiles nothing.
         extensions: instructions that our own kernels use beside it.
@@ -60,6 +61,7 @@ class TargetInfo:
     arch: str
     level: int
     cpu_flags: frozenset[str] = frozenset()
+    sve_bits: int | None = None
     march: tuple[str, ...] = ()
     extensions: tuple[Extension, ...] = ()
     vector_isa: tuple[str, int] | None = None
@@ -134,8 +136,7 @@ TABLE: tuple[TargetInfo, ...] = (
         extensions=(_BF16_DOT, _BF16_TILES, _INT8_TILES),
     ),
     _NEON,
-    # ARM's names of features, on top of ARMv8.2-A. Processors with SVE have them, and half of these have no longer
-    # vectors than NEON's.
+    # ARM's names of features, on top of ARMv8.2-A.
     replace(
         _NEON,
         name="aarch64-dotprod",
@@ -150,6 +151,18 @@ TABLE: tuple[TargetInfo, ...] = (
         cpu_flags=frozenset(["i8mm", "bf16"]),
         march=(f"-march={_ARM_I8MM}",),
         extensions=(_ARM_BF16,),
+    ),
+    # Compilers fix the length of SVE's vectors. Code for 256 bits is wrong where they have another, without a sign of
+    # it: Neoverse N2 and V2 have 128, which NEON has, too.
+    replace(
+        _NEON,
+        name="aarch64-sve256",
+        level=4,
+        cpu_flags=frozenset(["fphp", "asimdhp", "sve", "svei8mm", "svebf16"]),
+        sve_bits=256,
+        march=(f"-march={_ARM_I8MM}+bf16+sve", "-msve-vector-bits=256"),
+        vector_isa=("VecSVE", 256),
+        torch_capability="SVE256",
     ),
     *(
         TargetInfo(

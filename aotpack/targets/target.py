@@ -83,11 +83,11 @@ class Target:
         machine = platform.machine().lower()
         arch = {"arm64": "aarch64", "x86_64": "x86-64", "amd64": "x86-64"}.get(machine, machine)
         if arch in ("aarch64", "x86-64"):
-            flags = _cpu_flags()
+            flags, sve_bits = _cpu_flags(), _sve_bits()
             best = None
             for info in TABLE:
                 if info.arch == arch:
-                    if not flags >= info.cpu_flags:
+                    if not flags >= info.cpu_flags or info.sve_bits not in (None, sve_bits):
                         break
                     best = info.name
             if best is not None:
@@ -131,3 +131,12 @@ def _cpu_flags() -> frozenset[str]:
     except OSError:
         pass
     return frozenset()
+
+
+def _sve_bits() -> int | None:
+    """The length of this thread's SVE vectors; None if it has none."""
+    import ctypes
+
+    # PR_SVE_GET_VL of <linux/prctl.h>: bytes in the lower half, flags above; -1 without SVE.
+    found = ctypes.CDLL(None).prctl(51, 0, 0, 0, 0)
+    return None if found < 0 else 8 * (found & 0xFFFF)

@@ -225,6 +225,8 @@ AOTPACK_INLINE vf permute(const float* p, vi index) {
 #elif defined(__AVX2__)
   return reinterpret_cast<vf>(
       _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(load(p)), reinterpret_cast<__m256i>(index)));
+#elif defined(AOTPACK_SVE256)
+  return svtbl_f32(load(p), reinterpret_cast<vu>(index & (kWidth - 1)));
 #else
   vf x;
   AOTPACK_UNROLL

@@ -109,9 +109,23 @@ struct Int8Dot<true, V> {
   }
 };
 #elif defined(__ARM_FEATURE_DOTPROD)
+#if defined(AOTPACK_SVE256)
 template <class V>
+  requires(sizeof(V) == 32)
 struct Int8Dot<true, V> {
-  static_assert(sizeof(V) == 16);
+  typedef uint8_t Bytes __attribute__((vector_size(sizeof(V))));
+  typedef int8_t SignedBytes __attribute__((vector_size(sizeof(V))));
+  using Four = V;
+  static AOTPACK_INLINE V unsigned_four(V bytes) { return bytes; }
+  static AOTPACK_INLINE V signed_four(V bytes) { return bytes; }
+  static AOTPACK_INLINE V add(V sum, V x, V w) {
+    return svusdot_s32(sum, reinterpret_cast<Bytes>(x), reinterpret_cast<SignedBytes>(w));
+  }
+};
+#endif
+template <class V>
+  requires(sizeof(V) == 16)
+struct Int8Dot<true, V> {
   using Four = V;
 #if defined(__ARM_FEATURE_MATMUL_INT8)
   static AOTPACK_INLINE V unsigned_four(V bytes) { return bytes; }

@@ -210,10 +210,18 @@ AOTPACK_INLINE
       const Words word = reinterpret_cast<Words>(y + 12582912.0f) - (0x4b400000 - range.zero);
       halves[v] = reinterpret_cast<Halves>(word);
     }
-    const auto low = __builtin_shufflevector(halves[0], halves[1], 0, 2, 4, 6, 8, 10, 12, 14);
-    const auto high = __builtin_shufflevector(halves[2], halves[3], 0, 2, 4, 6, 8, 10, 12, 14);
-    return __builtin_shufflevector(reinterpret_cast<Bytes>(low), reinterpret_cast<Bytes>(high), 0, 2, 4, 6, 8, 10, 12,
-                                   14, 16, 18, 20, 22, 24, 26, 28, 30);
+#if defined(AOTPACK_SVE256)
+    if constexpr (size == 32) {
+      const Halves low = svuzp1_s16(halves[0], halves[1]), high = svuzp1_s16(halves[2], halves[3]);
+      return svuzp1_u8(reinterpret_cast<Bytes>(low), reinterpret_cast<Bytes>(high));
+    } else
+#endif
+    {
+      const auto low = __builtin_shufflevector(halves[0], halves[1], 0, 2, 4, 6, 8, 10, 12, 14);
+      const auto high = __builtin_shufflevector(halves[2], halves[3], 0, 2, 4, 6, 8, 10, 12, 14);
+      return __builtin_shufflevector(reinterpret_cast<Bytes>(low), reinterpret_cast<Bytes>(high), 0, 2, 4, 6, 8, 10, 12,
+                                     14, 16, 18, 20, 22, 24, 26, 28, 30);
+    }
   }
 }
 

@@ -47,7 +47,11 @@ struct Int8End {
 
 namespace detail {
 inline constexpr int kColumns = 4 * kWidth;  // that become bytes at once
+#if defined(AOTPACK_SVE256)
+using byte_lanes = vi;  // widened as they are loaded
+#else
 typedef uint8_t byte_lanes __attribute__((vector_size(kWidth)));
+#endif
 using Quads = ByteLanes<kColumns>;
 
 // For |x| < 2^22: pushes the fraction out of the mantissa, to the nearest, ties to even.
@@ -56,6 +60,8 @@ AOTPACK_INLINE vf rounded(vf x) { return (x + 12582912.0f) - 12582912.0f; }
 AOTPACK_INLINE vi widened(byte_lanes x) {
 #if defined(__AVX512F__)
   return reinterpret_cast<vi>(_mm512_maskz_cvtepu8_epi32(0xffff, reinterpret_cast<__m128i>(x)));
+#elif defined(AOTPACK_SVE256)
+  return x;
 #else
   return __builtin_convertvector(x, vi);
 #endif
@@ -97,10 +103,14 @@ class Columns {
   byte_lanes load(const uint8_t* from, int vector) const {
     const int64_t count = count_ - vector * kWidth;
     from += vector * kWidth;
+#if defined(AOTPACK_SVE256)
+    return svld1ub_s32(svwhilelt_b32_s64(0, count), from);
+#else
     if (count >= kWidth) return load_as<byte_lanes>(from);
     byte_lanes x{};
     if (count > 0) std::memcpy(&x, from, static_cast<size_t>(count));
     return x;
+#endif
   }
   void store(uint8_t* to, Quads::bytes x) const {
     if (count_ >= kColumns) return static_cast<void>(std::memcpy(to, &x, sizeof x));

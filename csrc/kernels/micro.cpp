@@ -15,6 +15,9 @@ constexpr int kWideRows = 0;
 #elif defined(__AVX__)
 constexpr int kVectors = 2;   // half a panel
 constexpr int kWideRows = 2;  // up to so many rows the whole panel is taken at once: one pass over memory
+#elif defined(AOTPACK_SVE256)
+constexpr int kVectors = 4;  // the whole panel
+constexpr int kWideRows = 0;
 #elif defined(__aarch64__)
 constexpr int kVectors = 4;
 constexpr int kWideRows = 2;
@@ -69,7 +72,7 @@ class Asker<false> {
   void step() {}
 };
 
-// The numbers of kRows rows of one tap, from one step of the product to the next.
+// The numbers of kRows rows of one tap, in every lane, from one step of the product to the next.
 template <int kRows, bool kEven>
 class Rows {
  public:
@@ -77,8 +80,17 @@ class Rows {
     AOTPACK_UNROLL
     for (int r = 0; r < kRows; ++r) at_[r] = rows[r];
   }
-  AOTPACK_INLINE float operator()(int r, int64_t i) const { return at_[r][i]; }
+#if defined(AOTPACK_SVE256)
+  // Not by an index, which loads that repeat a number do not have.
+  AOTPACK_INLINE vf operator()(int r, int64_t) const { return load_repeated(at_[r]); }
+  AOTPACK_INLINE void next() {
+    AOTPACK_UNROLL
+    for (int r = 0; r < kRows; ++r) ++at_[r];
+  }
+#else
+  AOTPACK_INLINE vf operator()(int r, int64_t i) const { return vset(at_[r][i]); }
   AOTPACK_INLINE void next() {}
+#endif
 
  private:
   const float* at_[kRows];
@@ -89,9 +101,9 @@ class Rows<kRows, true> {
  public:
   AOTPACK_INLINE Rows(const float* const* rows, int64_t step)
       : low_(reinterpret_cast<const char*>(rows[0])), high_(low_ + kHalf * step * 4), step_(step * 4) {}
-  AOTPACK_INLINE float operator()(int r, int64_t) const {
+  AOTPACK_INLINE vf operator()(int r, int64_t) const {
     const char* const at = r < kHalf ? low_ + r * step_ : high_ + (r - kHalf) * step_;
-    return *reinterpret_cast<const float*>(at);
+    return vset(*reinterpret_cast<const float*>(at));
   }
   AOTPACK_INLINE void next() {
     low_ += sizeof(float);
@@ -147,7 +159,7 @@ void kernel(const MicroArgs& g) {
         for (int v = 0; v < kVecs; ++v) column[v] = load(b + v * kWidth);
         AOTPACK_UNROLL
         for (int r = 0; r < kRows; ++r) {
-          const vf x = vset(a(r, i + c));
+          const vf x = a(r, i + c);
           AOTPACK_UNROLL
           for (int v = 0; v < kVecs; ++v) acc[c][r][v] += x * column[v];
         }
@@ -157,7 +169,7 @@ void kernel(const MicroArgs& g) {
       for (; i < k; ++i, b += b_stride, a.next()) {
         AOTPACK_UNROLL
         for (int r = 0; r < kRows; ++r) {
-          const vf x = vset(a(r, i));
+          const vf x = a(r, i);
           AOTPACK_UNROLL
           for (int v = 0; v < kVecs; ++v) acc[0][r][v] += x * load(b + v * kWidth);
         }

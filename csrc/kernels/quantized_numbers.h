@@ -35,6 +35,11 @@ AOTPACK_INLINE vi widen_signed(const uint8_t* p) {
 AOTPACK_INLINE vi widen_unsigned(const uint8_t* p) {
   return reinterpret_cast<vi>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
+#elif defined(AOTPACK_SVE256)
+AOTPACK_INLINE vi widen_signed(const uint8_t* p) {
+  return svld1sb_s32(all_lanes(), reinterpret_cast<const int8_t*>(p));
+}
+AOTPACK_INLINE vi widen_unsigned(const uint8_t* p) { return svld1ub_s32(all_lanes(), p); }
 #else
 using vb = uint8_t __attribute__((vector_size(kWidth)));
 using vc = int8_t __attribute__((vector_size(kWidth)));

@@ -4,6 +4,10 @@
 
 #if defined(__AVX__)
 #include <immintrin.h>
+#elif defined(__ARM_FEATURE_SVE_BITS) && __ARM_FEATURE_SVE_BITS == 256
+#include <arm_sve.h>
+// Vectors of 32 bytes are SVE's registers: they and the types of <arm_sve.h> convert into each other.
+#define AOTPACK_SVE256 1
 #endif
 
 #include "types.h"
@@ -19,7 +23,7 @@ namespace aotpack::kernels {
 
 #if defined(__AVX512F__)
 inline constexpr int kWidth = 16;
-#elif defined(__AVX__)
+#elif defined(__AVX__) || defined(AOTPACK_SVE256)
 inline constexpr int kWidth = 8;
 #else
 inline constexpr int kWidth = 4;
@@ -37,6 +41,17 @@ typedef uint16_t vh_mem __attribute__((vector_size(2 * kWidth), aligned(2), may_
 static_assert(alignof(vf_mem) == 4 && alignof(vh_mem) == 2);
 
 AOTPACK_INLINE vf vset(float x) { return x - vf{}; }  // x - 0 is x, also for -0
+#if defined(AOTPACK_SVE256)
+AOTPACK_INLINE svbool_t all_lanes() { return svptrue_b32(); }
+// The first n of them.
+AOTPACK_INLINE svbool_t first_of_lanes(int n) { return svwhilelt_b32_s32(0, n); }
+// *p in every lane, by one instruction of the units that load. GCC 12 repeats it by one of those that multiply.
+AOTPACK_INLINE vf load_repeated(const float* p) {
+  vf x;
+  asm("ld1rw {%0.s}, %1/z, %2" : "=w"(x) : "Upl"(all_lanes()), "Q"(*p));
+  return x;
+}
+#endif
 AOTPACK_INLINE vi as_int(vf x) { return reinterpret_cast<vi>(x); }
 AOTPACK_INLINE vf as_float(vi x) { return reinterpret_cast<vf>(x); }
 
@@ -119,6 +134,33 @@ inline void end_of_streams() {
   _mm_sfence();
 #endif
 }
+#if defined(AOTPACK_SVE256)
+// Halves of lanes in memory, lanes in registers: widened and narrowed on the way.
+AOTPACK_INLINE vf load_lanes_of(svbool_t some, const bf16* p) {
+  const svuint32_t bits = svld1uh_u32(some, reinterpret_cast<const uint16_t*>(p));
+  return svreinterpret_f32_u32(svlsl_n_u32_x(svptrue_b32(), bits, 16));
+}
+AOTPACK_INLINE vf load_lanes_of(svbool_t some, const f16* p) {
+  const svuint32_t bits = svld1uh_u32(some, reinterpret_cast<const uint16_t*>(p));
+  return svcvt_f32_f16_x(svptrue_b32(), svreinterpret_f16_u32(bits));
+}
+AOTPACK_INLINE void store_lanes_of(svbool_t some, bf16* p, vf x) {
+  const svuint32_t bits = svreinterpret_u32_bf16(svcvt_bf16_f32_x(svptrue_b32(), x));
+  svst1h_u32(some, reinterpret_cast<uint16_t*>(p), bits);
+}
+AOTPACK_INLINE void store_lanes_of(svbool_t some, f16* p, vf x) {
+  const svuint32_t bits = svreinterpret_u32_f16(svcvt_f16_f32_x(svptrue_b32(), x));
+  svst1h_u32(some, reinterpret_cast<uint16_t*>(p), bits);
+}
+template <class T>
+AOTPACK_INLINE vf load(const T* p) {
+  return load_lanes_of(all_lanes(), p);
+}
+template <class T>
+AOTPACK_INLINE void store(T* p, vf x) {
+  store_lanes_of(all_lanes(), p, x);
+}
+#else
 template <class T>
 AOTPACK_INLINE vf load(const T* p) {
   return widen(*reinterpret_cast<const vh_mem*>(p), T{});
@@ -127,11 +169,14 @@ template <class T>
 AOTPACK_INLINE void store(T* p, vf x) {
   *reinterpret_cast<vh_mem*>(p) = narrow(x, T{});
 }
+#endif
 
 // The first n elements, 0 < n < kWidth; the others are read as 0 and not written.
 AOTPACK_INLINE vf load_partial(const float* p, int n) {
 #if defined(__AVX512F__)
   return reinterpret_cast<vf>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1u), p));
+#elif defined(AOTPACK_SVE256)
+  return svld1_f32(first_of_lanes(n), p);
 #else
   float all[kWidth] = {};
   for (int i = 0; i < n; ++i) all[i] = p[i];
@@ -140,13 +185,19 @@ AOTPACK_INLINE vf load_partial(const float* p, int n) {
 }
 template <class T>
 AOTPACK_INLINE vf load_partial(const T* p, int n) {
+#if defined(AOTPACK_SVE256)
+  return load_lanes_of(first_of_lanes(n), p);
+#else
   T all[kWidth] = {};
   for (int i = 0; i < n; ++i) all[i] = p[i];
   return load(all);
+#endif
 }
 AOTPACK_INLINE void store_partial(float* p, vf x, int n) {
 #if defined(__AVX512F__)
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1u), reinterpret_cast<__m512>(x));
+#elif defined(AOTPACK_SVE256)
+  svst1_f32(first_of_lanes(n), p, x);
 #else
   float all[kWidth];
   store(all, x);
@@ -155,9 +206,13 @@ AOTPACK_INLINE void store_partial(float* p, vf x, int n) {
 }
 template <class T>
 AOTPACK_INLINE void store_partial(T* p, vf x, int n) {
+#if defined(AOTPACK_SVE256)
+  store_lanes_of(first_of_lanes(n), p, x);
+#else
   T all[kWidth];
   store(all, x);
   for (int i = 0; i < n; ++i) p[i] = all[i];
+#endif
 }
 
 namespace detail {
@@ -184,6 +239,9 @@ AOTPACK_INLINE vf at_most(vf x, vf high) { return reinterpret_cast<vf>(_mm512_ma
 #elif defined(__AVX__)
 AOTPACK_INLINE vf at_least(vf x, vf low) { return reinterpret_cast<vf>(_mm256_max_ps(low, x)); }
 AOTPACK_INLINE vf at_most(vf x, vf high) { return reinterpret_cast<vf>(_mm256_min_ps(high, x)); }
+#elif defined(AOTPACK_SVE256)
+AOTPACK_INLINE vf at_least(vf x, vf low) { return svmax_f32_x(all_lanes(), x, low); }
+AOTPACK_INLINE vf at_most(vf x, vf high) { return svmin_f32_x(all_lanes(), x, high); }
 #else
 AOTPACK_INLINE vf at_least(vf x, vf low) { return x < low ? low : x; }
 AOTPACK_INLINE vf at_most(vf x, vf high) { return x > high ? high : x; }
@@ -209,12 +267,17 @@ AOTPACK_INLINE float fold(V x, const Combine& combine) {
 }
 }  // namespace detail
 
+#if defined(AOTPACK_SVE256)
+AOTPACK_INLINE float sum_of(vf x) { return svaddv_f32(all_lanes(), x); }
+AOTPACK_INLINE float max_of(vf x) { return svmaxv_f32(all_lanes(), x); }  // NaN where any is NaN
+#else
 AOTPACK_INLINE float sum_of(vf x) {
   return detail::fold(x, [](auto a, auto b) { return a + b; });
 }
 AOTPACK_INLINE float max_of(vf x) {  // NaN where any is NaN
   return detail::fold(x, [](auto a, auto b) { return ((a > b) | (a != a)) ? a : b; });
 }
+#endif
 
 namespace detail {
 struct Reduced {

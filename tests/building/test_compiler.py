@@ -19,6 +19,7 @@ ARM = {
     "aarch64": "armv8-a",
     "aarch64-dotprod": "armv8.2-a+dotprod",
     "aarch64-bf16": "armv8.2-a+dotprod+i8mm",
+    "aarch64-sve256": "armv8.2-a+dotprod+i8mm+bf16+sve",
 }
 
 

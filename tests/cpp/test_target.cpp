@@ -107,4 +107,30 @@ TEST_CASE("the best of several targets is chosen, whatever their order") {
   }
 }
 
+#elif defined(__aarch64__)
+
+TEST_CASE("vectors of SVE must have the length that code was compiled for") {
+  using Targets = std::vector<std::string_view>;
+  HostFeatures host;
+  host.hwcap = host.hwcap2 = 0xFFFFFFFF;
+  host.sve_lengths = 1u << 1;
+  const Targets all = {"aarch64-sve256", "aarch64-bf16", "aarch64-dotprod", "aarch64"};
+  CHECK(runnable_targets(host) == all);
+  for (const uint32_t other : {0u, 1u << 0, 1u << 2, 1u << 3}) {  // none, 128, 384, 512 bits
+    host.sve_lengths = other;
+    CHECK(missing_features("aarch64-sve256", host) == "SVE vectors of 256 bits");
+    CHECK(runnable_targets(host) == Targets(all.begin() + 1, all.end()));
+  }
+  host.sve_lengths = 1u << 1;
+  host.hwcap &= ~(1u << 22);
+  CHECK(missing_features("aarch64-sve256", host) == "sve");
+}
+
+TEST_CASE("this host has one length of vectors, or none") {
+  const HostFeatures host = HostFeatures::read();
+  const bool sve = (host.hwcap & (1u << 22)) != 0;
+  CHECK((host.sve_lengths != 0) == sve);
+  CHECK((host.sve_lengths & (host.sve_lengths - 1)) == 0);
+}
+
 #endif

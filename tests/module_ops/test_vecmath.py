@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from aotpack.building.flags import target_flags
 from tests.module_ops.harness import INCLUDES, MODULE, ROOT
 
 pytestmark = pytest.mark.torch
@@ -103,15 +104,18 @@ def test_accuracy_and_speed(width: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_accuracy_on_aarch64(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("lanes", "target"), [(4, "aarch64"), (8, "aarch64-sve256")])
+def test_accuracy_on_aarch64(lanes: int, target: str, tmp_path: Path) -> None:
     cross, emulator = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64-static")
     if cross is None or emulator is None:
         pytest.skip("needs aarch64-linux-gnu-g++ and qemu-aarch64-static")
     program = tmp_path / "driver"
     source = Path(__file__).with_name("vecmath_driver.cpp")
-    options = ["-std=c++20", "-O2", "-ffp-contract=off", "-DLANES=4", "-static", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run([cross, *options, f"-I{MODULE / 'vecmath'}", str(source), "-o", str(program)], check=True)
-    result = subprocess.run([emulator, str(program), "3000017"], check=True, capture_output=True, text=True)
+    options = ["-std=c++20", "-O2", "-ffp-contract=off", f"-DLANES={lanes}", "-static", "-Wall", "-Wextra", "-Werror"]
+    options += [*target_flags(target), f"-I{MODULE / 'vecmath'}"]
+    subprocess.run([cross, *options, str(source), "-o", str(program)], check=True)
+    command = [emulator, "-cpu", "max,sve256=on", str(program), "3000017"]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
     check_accuracy(json.loads(result.stdout))
 
 
@@ -134,6 +138,24 @@ def test_no_symbol_is_left_to_sleef(capability: str, tmp_path: Path) -> None:
     undefined = subprocess.run(["nm", "-u", str(target)], check=True, capture_output=True, text=True).stdout
     assert "Sleef" not in undefined
     assert "2at" not in undefined, "something of ATen is left undefined"
+
+
+def test_every_name_that_torch_uses_for_sve_is_defined(tmp_path: Path) -> None:
+    import torch
+
+    cross = shutil.which("aarch64-linux-gnu-g++")
+    if cross is None:
+        pytest.skip("needs aarch64-linux-gnu-g++")
+    folder = Path(torch.__file__).parent / "include" / "ATen" / "cpu" / "vec" / "sve"
+    texts = [header.read_text() for header in folder.glob("*.h")]
+    used = {name for text in texts for name in re.findall(r"\bSleef_\w+", text)}
+    assert len(used) > 50
+    source = tmp_path / "names.cpp"
+    source.write_text(
+        "#include <sleef.h>\n" + "".join(f"auto* p{i} = &{name};\n" for i, name in enumerate(sorted(used)))
+    )
+    flags = ["-std=c++20", "-O1", "-w", *target_flags("aarch64-sve256"), f"-I{MODULE / 'vecmath'}"]
+    subprocess.run([cross, *flags, "-fsyntax-only", str(source)], check=True)
 
 
 def test_every_name_that_torch_uses_is_defined(tmp_path: Path) -> None:

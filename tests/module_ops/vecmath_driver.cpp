@@ -21,6 +21,18 @@ namespace {
 #define F64_NAME(name, bound) Sleef_##name##d8##bound
 using VectorF = __m512;
 using VectorD = __m512d;
+#elif LANES == 8 && defined(__ARM_FEATURE_SVE)
+#define F32_NAME(name, bound) Sleef_##name##fx##bound##sve
+#define F64_NAME(name, bound) Sleef_##name##dx##bound##sve
+// Of functions without a bound.
+#define Sleef_fmodfxsve Sleef_fmodfx_sve
+#define Sleef_fmoddxsve Sleef_fmoddx_sve
+#define Sleef_nextafterfxsve Sleef_nextafterfx_sve
+#define Sleef_nextafterdxsve Sleef_nextafterdx_sve
+#define Sleef_copysignfxsve Sleef_copysignfx_sve
+#define Sleef_copysigndxsve Sleef_copysigndx_sve
+typedef svfloat32_t VectorF __attribute__((arm_sve_vector_bits(256)));
+typedef svfloat64_t VectorD __attribute__((arm_sve_vector_bits(256)));
 #elif LANES == 8
 #define F32_NAME(name, bound) Sleef_##name##f8##bound
 #define F64_NAME(name, bound) Sleef_##name##d4##bound

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from pathlib import Path
 
 import pytest
 
 from aotpack.errors import UnsupportedTargetError
-from aotpack.targets import BUILDABLE, TABLE, Target, TargetInfo
+from aotpack.targets import BUILDABLE, TABLE, Target, TargetInfo, target
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = next((ROOT / "csrc" / "runtime").rglob("target.cpp")).read_text()
@@ -28,7 +29,14 @@ def runtime_features(arch: str, level: int) -> set[str]:
     """What the runtime asks a processor of this level for, by the names of /proc/cpuinfo."""
     table = SOURCE[SOURCE.index({"x86-64": "kX86Features[]", "aarch64": "kArmFeatures[]"}[arch]) :]
     found = re.findall(rf'\{{{level}, "([^"]+)", Register::k(\w+)', table[: table.index("};")])
-    return {CPUINFO.get(name, name) for name, register in found if register != "Xcr0"}
+    return {CPUINFO.get(name, name) for name, register in found if register not in ("Xcr0", "SveLengths")}
+
+
+def runtime_sve_bits(level: int) -> list[int]:
+    """The length of SVE's vectors that the runtime asks a processor of this level for."""
+    found = re.findall(rf'\{{{level}, "SVE vectors of (\d+) bits", Register::kSveLengths, 1u << (\d+)\}}', SOURCE)
+    assert all(int(bits) == 128 * (int(place) + 1) for bits, place in found)
+    return [int(bits) for bits, _ in found]
 
 
 CPUS = [info for info in TABLE if info.backend == "cpu"]
@@ -44,6 +52,33 @@ def test_the_runtime_knows_every_target(info: TargetInfo) -> None:
 def test_the_runtime_asks_for_the_same_features(info: TargetInfo) -> None:
     # xsave is how the registers are saved, which the runtime reads from XCR0.
     assert info.cpu_flags - {"xsave"} == runtime_features(info.arch, info.level)
+
+
+def test_the_runtime_asks_for_the_same_length_of_vectors() -> None:
+    for info in CPUS:
+        if info.arch == "aarch64":
+            assert runtime_sve_bits(info.level) == ([] if info.sve_bits is None else [info.sve_bits])
+
+
+@pytest.mark.parametrize(
+    ("sve_bits", "best"),
+    [(None, "aarch64-bf16"), (128, "aarch64-bf16"), (256, "aarch64-sve256"), (512, "aarch64-bf16")],
+)
+def test_a_host_with_sve_has_the_target_of_its_vectors(
+    monkeypatch: pytest.MonkeyPatch, sve_bits: int | None, best: str
+) -> None:
+    every = frozenset().union(*(info.cpu_flags for info in CPUS if info.arch == "aarch64"))
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    monkeypatch.setattr(target, "_cpu_flags", lambda: every)
+    monkeypatch.setattr(target, "_sve_bits", lambda: sve_bits)
+    assert Target.host() == Target(best)
+    monkeypatch.setattr(target, "_cpu_flags", lambda: every - {"svebf16"})
+    assert Target.host() == Target("aarch64-bf16")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="a machine that may have SVE")
+def test_other_processors_have_no_vectors_of_sve() -> None:
+    assert target._sve_bits() is None
 
 
 @pytest.mark.parametrize("info", TABLE, ids=lambda info: info.name)

@@ -4,6 +4,7 @@ Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.compile_fx.compile_fx_aot
   torch._inductor.codecache.AotCodeCompiler.compile   replaced while generating: it receives the finished sources
   torch._inductor.cpu_vec_isa.{VecAVX2, VecAVX512, VecNEON, valid_vec_isa_list}   the ISA is chosen by us, not probed
+  torch._inductor.cpu_vec_isa.{VecSVE, VecSVE256}   the same; torch 2.11 has the second name
   torch._inductor.codegen.cpp.CppKernel.decide_parallel_depth
   torch._inductor.graph.GraphLowering.{constants, allocated_constant_name}
   torch._guards.{TracingContext, tracing}
@@ -146,6 +147,8 @@ def _fixed_isa(target: str) -> Iterator[int]:
     from torch._inductor import cpu_vec_isa
 
     name, bits = _vector_isa(target)
+    if not hasattr(cpu_vec_isa, name):
+        name += str(bits)
     # Taken to be there: for AVX-512 torch otherwise compiles and loads a library to see what this host has besides.
     isas = [type(name, (getattr(cpu_vec_isa, name),), {"__bool__": lambda _: True})()] if bits else []
     with replaced(cpu_vec_isa, "valid_vec_isa_list", lambda: isas):

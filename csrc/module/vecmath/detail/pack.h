@@ -5,6 +5,10 @@
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
+#if defined(__ARM_FEATURE_SVE_BITS) && __ARM_FEATURE_SVE_BITS == 256
+#include <arm_sve.h>
+#define AOTPACK_VECMATH_SVE256 1
+#endif
 #endif
 
 #include <cmath>
@@ -52,6 +56,9 @@ AOTPACK_VEC F64<N> fma64(F64<N> a, F64<N> b, F64<N> c) {
 #elif defined(__aarch64__)
   if constexpr (N == 2) return (F64<N>)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
 #endif
+#if defined(AOTPACK_VECMATH_SVE256)
+  if constexpr (N == 4) return svmla_f64_x(svptrue_b64(), c, a, b);
+#endif
   return a * b + c;
 }
 
@@ -65,6 +72,9 @@ AOTPACK_VEC F32<N> fma32(F32<N> a, F32<N> b, F32<N> c) {
   if constexpr (N == 4) return _mm_fmadd_ps(a, b, c);
 #elif defined(__aarch64__)
   if constexpr (N == 4) return (F32<N>)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#endif
+#if defined(AOTPACK_VECMATH_SVE256)
+  if constexpr (N == 8) return svmla_f32_x(svptrue_b32(), c, a, b);
 #endif
   return a * b + c;
 }
@@ -81,6 +91,9 @@ AOTPACK_VEC F64<N> sqrt64(F64<N> x) {
   if constexpr (N == 2) return _mm_sqrt_pd(x);
 #elif defined(__aarch64__)
   if constexpr (N == 2) return (F64<N>)vsqrtq_f64((float64x2_t)x);
+#endif
+#if defined(AOTPACK_VECMATH_SVE256)
+  if constexpr (N == 4) return svsqrt_f64_x(svptrue_b64(), x);
 #endif
   for (int i = 0; i < N; ++i) x[i] = __builtin_sqrt(x[i]);
   return x;
@@ -116,6 +129,13 @@ AOTPACK_VEC void widen(F32<N> x, F64<N / 2>& low, F64<N / 2>& high) {
     return;
   }
 #endif
+#if defined(AOTPACK_VECMATH_SVE256)
+  if constexpr (N == 8) {  // conversions read and write the even lanes of floats
+    low = svcvt_f64_f32_x(svptrue_b64(), svzip1_f32(x, x));
+    high = svcvt_f64_f32_x(svptrue_b64(), svzip2_f32(x, x));
+    return;
+  }
+#endif
   for (int i = 0; i < N / 2; ++i) low[i] = x[i], high[i] = x[i + N / 2];
 }
 
@@ -135,6 +155,9 @@ AOTPACK_VEC F32<N> narrow(F64<N / 2> low, F64<N / 2> high) {
   if constexpr (N == 4) return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
 #elif defined(__aarch64__)
   if constexpr (N == 4) return (F32<4>)vcvt_high_f32_f64(vcvt_f32_f64((float64x2_t)low), (float64x2_t)high);
+#endif
+#if defined(AOTPACK_VECMATH_SVE256)
+  if constexpr (N == 8) return svuzp1_f32(svcvt_f32_f64_x(svptrue_b64(), low), svcvt_f32_f64_x(svptrue_b64(), high));
 #endif
   F32<N> x;
   for (int i = 0; i < N / 2; ++i) x[i] = static_cast<float>(low[i]), x[i + N / 2] = static_cast<float>(high[i]);

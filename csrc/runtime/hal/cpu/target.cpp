@@ -8,6 +8,7 @@
 #include <cpuid.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
+#include <sys/prctl.h>
 #endif
 
 namespace aotpack::runtime {
@@ -23,6 +24,7 @@ enum class Register : uint8_t {
   kXcr0,
   kHwcap,
   kHwcap2,
+  kSveLengths,
 };
 
 struct Feature {
@@ -67,6 +69,9 @@ constexpr Feature kArmFeatures[] = {
     {2, "crc32", Register::kHwcap, 1u << 7},     {2, "atomics", Register::kHwcap, 1u << 8},
     {2, "asimdrdm", Register::kHwcap, 1u << 12}, {2, "asimddp", Register::kHwcap, 1u << 20},
     {3, "i8mm", Register::kHwcap2, 1u << 13},    {3, "bf16", Register::kHwcap2, 1u << 14},
+    {4, "fphp", Register::kHwcap, 1u << 9},      {4, "asimdhp", Register::kHwcap, 1u << 10},
+    {4, "sve", Register::kHwcap, 1u << 22},      {4, "svei8mm", Register::kHwcap2, 1u << 9},
+    {4, "svebf16", Register::kHwcap2, 1u << 12}, {4, "SVE vectors of 256 bits", Register::kSveLengths, 1u << 1},
 };
 
 struct TargetName {
@@ -77,9 +82,10 @@ struct TargetName {
 
 // Best first.
 constexpr TargetName kTargets[] = {
-    {"x86-64-v4-amx", "x86-64", 6}, {"x86-64-v4-bf16", "x86-64", 5},   {"x86-64-v4", "x86-64", 4},
-    {"x86-64-v3", "x86-64", 3},     {"x86-64-v2", "x86-64", 2},        {"x86-64", "x86-64", 1},
-    {"aarch64-bf16", "aarch64", 3}, {"aarch64-dotprod", "aarch64", 2}, {"aarch64", "aarch64", 1},
+    {"x86-64-v4-amx", "x86-64", 6},   {"x86-64-v4-bf16", "x86-64", 5}, {"x86-64-v4", "x86-64", 4},
+    {"x86-64-v3", "x86-64", 3},       {"x86-64-v2", "x86-64", 2},      {"x86-64", "x86-64", 1},
+    {"aarch64-sve256", "aarch64", 4}, {"aarch64-bf16", "aarch64", 3},  {"aarch64-dotprod", "aarch64", 2},
+    {"aarch64", "aarch64", 1},
 };
 
 #if defined(__x86_64__)
@@ -110,6 +116,8 @@ uint32_t value_of(const HostFeatures& host, Register where) noexcept {
       return host.hwcap;
     case Register::kHwcap2:
       return host.hwcap2;
+    case Register::kSveLengths:
+      return host.sve_lengths;
   }
   return 0;
 }
@@ -143,6 +151,10 @@ HostFeatures HostFeatures::read() noexcept {
 #elif defined(__aarch64__)
   host.hwcap = static_cast<uint32_t>(getauxval(AT_HWCAP));
   host.hwcap2 = static_cast<uint32_t>(getauxval(AT_HWCAP2));
+  constexpr int kGetSveLength = 51;                    // PR_SVE_GET_VL, which older headers lack
+  const int found = prctl(kGetSveLength, 0, 0, 0, 0);  // bytes, and flags above them; -1 without SVE
+  const int units = found < 0 ? 0 : (found & 0xFFFF) / 16;
+  if (units >= 1 && units <= 16) host.sve_lengths = 1u << (units - 1);
 #endif
   return host;
 }

@@ -15,6 +15,7 @@ struct HostFeatures {
   uint32_t extended1_ecx = 0;
   uint32_t xcr0 = 0;  // register states that the operating system saves
   uint32_t hwcap = 0, hwcap2 = 0;
+  uint32_t sve_lengths = 0;  // of the calling thread's SVE vectors, in units of 128 bits: one bit, bit 0 for one unit
 
   static HostFeatures read() noexcept;
 };

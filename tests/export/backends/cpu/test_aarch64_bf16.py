@@ -17,7 +17,8 @@ from aotpack.export import BuildOptions, aot_export, build_archive
 from tests.support import emulated
 from tests.support.building import assert_close
 
-TARGET = "aarch64-bf16"
+# Of processors of QEMU's.
+TARGETS = {"max,sve=off": "aarch64-bf16", "max,sve256=on": "aarch64-sve256"}
 
 pytestmark = [
     pytest.mark.skipif(emulated.AARCH64_CXX is None, reason="there is no aarch64-linux-gnu-g++"),
@@ -43,20 +44,21 @@ class Net(nn.Module):
         return self.head(self.recurrent(x.transpose(0, 1))[0]).float()
 
 
-def test_models_in_bf16_match_eager(cache_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cpu", "target"), TARGETS.items())
+def test_models_in_bf16_match_eager(cpu: str, target: str, cache_dir: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, x = Net().bfloat16().eval(), torch.randn(2, 3, 13, 14)
     path = tmp_path / "model.aotpack"
-    build_archive(aot_export(model, (x,)), path, targets=[TARGET], options=BuildOptions(cache_dir=cache_dir))
-    done = emulated.aarch64().run(path, tmp_path, x.numpy())
+    build_archive(aot_export(model, (x,)), path, targets=[target], options=BuildOptions(cache_dir=cache_dir))
+    done = emulated.aarch64(cpu).run(path, tmp_path, x.numpy())
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == TARGET
+    assert done.stdout.strip() == target
     with torch.no_grad():
         expected = model(x)
     found = torch.from_numpy(np.fromfile(tmp_path / "out0", np.float32)).reshape(expected.shape)
     assert_close(found, expected, 3e-2)
     with ArchiveReader(path) as reader:
-        (tmp_path / "module.so").write_bytes(reader.read(f"modules/{TARGET}/forward.so"))
+        (tmp_path / "module.so").write_bytes(reader.read(f"modules/{target}/forward.so"))
     command = ["aarch64-linux-gnu-objdump", "-d", str(tmp_path / "module.so")]
     code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert len(re.findall(r"\tbfmmla\t", code)) > 100

@@ -44,7 +44,12 @@ def model() -> onnx.ModelProto:
 
 
 # The best target of each processor of QEMU's.
-PROCESSORS = {"cortex-a57": "aarch64", "neoverse-n1": "aarch64-dotprod", "max": "aarch64-bf16"}
+PROCESSORS = {
+    "cortex-a57": "aarch64",
+    "neoverse-n1": "aarch64-dotprod",
+    "max,sve=off": "aarch64-bf16",
+    "max,sve256=on": "aarch64-sve256",
+}
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +112,12 @@ def test_products_of_int8_matrices_are_exact(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "instructions"),
-    [("aarch64", set()), ("aarch64-dotprod", {"sdot"}), ("aarch64-bf16", {"usdot", "usmmla"})],
+    [
+        ("aarch64", set()),
+        ("aarch64-dotprod", {"sdot"}),
+        ("aarch64-bf16", {"usdot", "usmmla"}),
+        ("aarch64-sve256", {"usdot", "usmmla"}),
+    ],
 )
 def test_the_instructions_are_there(archive: Path, tmp_path: Path, target: str, instructions: set[str]) -> None:
     found = instructions_of(archive, tmp_path, target)

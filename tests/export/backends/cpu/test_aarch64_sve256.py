@@ -1,0 +1,151 @@
+"""Archives for 64-bit ARM with SVE of 256 bits: they match eager there, and are never chosen for vectors of another
+length.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from aotpack.archive import ArchiveReader
+from aotpack.export import BuildOptions, aot_export, build_archive
+from tests.export.backends.cpu.test_aarch64 import MODELS, Mlp, built
+from tests.support import emulated
+from tests.support.building import assert_close
+
+TARGET = "aarch64-sve256"
+SVE256 = "max,sve256=on"
+
+pytestmark = [
+    pytest.mark.skipif(emulated.AARCH64_CXX is None, reason="there is no aarch64-linux-gnu-g++"),
+    pytest.mark.skipif(emulated.AARCH64 is None, reason="there is no qemu-aarch64"),
+]
+
+
+def called(cpu: str, path: Path, folder: Path, *inputs: Tensor) -> str:
+    """Calls an archive on a processor of QEMU's; returns the target of its module."""
+    done = emulated.aarch64(cpu).run(path, folder, *(x.numpy() for x in inputs))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def output(folder: Path, expected: Tensor, number: int = 0) -> Tensor:
+    found = np.fromfile(folder / f"out{number}", expected.numpy().dtype)
+    return torch.from_numpy(found).reshape(expected.shape)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_match_eager(cache_dir: Path, tmp_path: Path, name: str) -> None:
+    make, shape = MODELS[name]
+    torch.manual_seed(0)
+    model = make().eval()
+    x = torch.randint(50, shape) if name == "encoder" else torch.randn(shape)
+    path = built(model, x, tmp_path, cache_dir, (TARGET,))
+    assert called(SVE256, path, tmp_path, x) == TARGET
+    with torch.no_grad():
+        expected = model(x)
+    assert_close(output(tmp_path, expected), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_precisions(cache_dir: Path, tmp_path: Path, dtype: torch.dtype) -> None:
+    class Half(Mlp):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.to(dtype)).float()
+
+    torch.manual_seed(0)
+    model, x = Half().to(dtype).eval(), torch.randn(5, 33)
+    assert called(SVE256, built(model, x, tmp_path, cache_dir, (TARGET,)), tmp_path, x) == TARGET
+    with torch.no_grad():
+        expected = model(x)
+    assert_close(output(tmp_path, expected), expected, 2e-2)
+
+
+# The best target of each processor of QEMU's: `max` has vectors of up to 2048 bits, of which programs get 512.
+BEST = {
+    "cortex-a57": "aarch64",
+    "neoverse-n1": "aarch64-dotprod",
+    "max,sve=off": "aarch64-bf16",
+    "max,sve128=on": "aarch64-bf16",
+    SVE256: TARGET,
+    "max": "aarch64-bf16",
+    "a64fx": "aarch64",
+}
+
+
+def test_the_best_of_several_targets_is_chosen(cache_dir: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = Mlp().eval(), torch.randn(5, 33)
+    path = built(model, x, tmp_path, cache_dir, (TARGET, "aarch64", "aarch64-dotprod", "aarch64-bf16"))
+    with torch.no_grad():
+        expected = model(x)
+    for cpu, best in BEST.items():
+        assert called(cpu, path, tmp_path, x) == best
+        assert_close(output(tmp_path, expected), expected)
+
+
+def test_vectors_of_another_length_refuse_the_archive(cache_dir: Path, tmp_path: Path) -> None:
+    x = torch.randn(5, 33)
+    path = built(Mlp().eval(), x, tmp_path, cache_dir, (TARGET,))
+    length = "SVE vectors of 256 bits"
+    for cpu, missing in {
+        "max": length,
+        "max,sve128=on": length,
+        "max,sve=off": f"sve, svei8mm, svebf16, {length}",
+        "neoverse-n1": f"i8mm, bf16, sve, svei8mm, svebf16, {length}",
+    }.items():
+        refused = emulated.aarch64(cpu).run(path, tmp_path, x.numpy())
+        assert refused.returncode == 1
+        assert f"{TARGET} needs {missing} (" in refused.stderr
+
+
+class Functions(nn.Module):
+    """Functions of which torch's vectors for SVE call Sleef's, or have their own."""
+
+    NAMES = ("tanh", "erf", "expm1", "exp", "exp2", "log1p", "sin", "cos", "tan", "atan", "asinh", "sinh", "cosh")
+    NAMES += ("sigmoid", "rsqrt", "lgamma", "round", "floor", "ceil", "trunc", "frac", "sign", "abs", "relu")
+
+    def forward(self, x: Tensor, y: Tensor, z: Tensor) -> list[Tensor]:
+        each = [getattr(torch, name)(x) for name in self.NAMES]
+        each += [getattr(torch, name)(z) for name in ("tanh", "exp", "log1p", "sin", "sqrt")]
+        each += [torch.pow(x.abs(), y), torch.atan2(x, y), torch.fmod(x, y), torch.remainder(x, y), x // y]
+        each += [torch.maximum(x, y), torch.where(x > y, x, y * 2), torch.clamp(x, -0.5, 0.5), torch.copysign(x, y)]
+        whole = torch.nan_to_num(x * 100).to(torch.int64)  # of NaN it is another number on each processor
+        each += [(whole // 7).double(), (whole % 7).float(), (whole.int() & 12).float(), whole.to(torch.uint8).float()]
+        each += [x.bfloat16(), x.half(), (x > 0).float()]
+        return [*each, x.sum(), y.amax(), x.view(7, -1).var(1), x.view(7, -1).argmin(1).float(), x.cumsum(0)]
+
+
+def test_functions_match_eager(cache_dir: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    # Of every size below 1 and around it; a tail that fills no vector.
+    x = torch.randn(1001) * 10.0 ** torch.empty(1001).uniform_(-20, 0.8)
+    x[:6] = torch.tensor([0.0, -0.0, 0.5, -0.49999997, torch.nan, 5e-8])
+    given = x, torch.randn(1001) * 3, x.double().abs()
+    path = tmp_path / "model.aotpack"
+    build_archive(aot_export(Functions(), given), path, targets=[TARGET], options=BuildOptions(cache_dir=cache_dir))
+    assert called(SVE256, path, tmp_path, *given) == TARGET
+    for number, expected in enumerate(Functions()(*given)):
+        if expected.dtype in (torch.bfloat16, torch.float16):
+            found = output(tmp_path, expected.view(torch.int16), number).view(expected.dtype)
+            torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+            continue
+        found = output(tmp_path, expected, number)
+        # Relative to each element: what is small is as accurate as what is large.
+        torch.testing.assert_close(found, expected, rtol=2e-5, atol=1e-35, equal_nan=True, msg=f"output {number}")
+
+
+def test_products_are_of_whole_registers(cache_dir: Path, tmp_path: Path) -> None:
+    path = built(nn.Linear(64, 64), torch.randn(24, 64), tmp_path, cache_dir, (TARGET,))
+    with ArchiveReader(path) as reader:
+        (tmp_path / "module.so").write_bytes(reader.read(f"modules/{TARGET}/forward.so"))
+    command = ["aarch64-linux-gnu-objdump", "-d", str(tmp_path / "module.so")]
+    code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert len(re.findall(r"\tfmla\tz\d+\.s, p\d/m, z\d+\.s, z\d+\.s", code)) > 100
+    assert not re.findall(r"\tfmla\tv\d+\.4s", code)
