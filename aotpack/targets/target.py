@@ -83,7 +83,8 @@ class Target:
         machine = platform.machine().lower()
         arch = {"arm64": "aarch64", "x86_64": "x86-64", "amd64": "x86-64"}.get(machine, machine)
         if arch in ("aarch64", "x86-64"):
-            flags, sve_bits = _cpu_flags(), _sve_bits()
+            flags = _cpu_flags()
+            sve_bits = _sve_bits() if "sve" in flags else None
             best = None
             for info in TABLE:
                 if info.arch == arch:
