@@ -73,7 +73,7 @@ const void* mask_at(const void* mask, int kind, const int64_t strides[4], int64_
 // x[j] = exp(x[j] - top) for j < count, a multiple of the vector width; the arguments are about 0 or less.
 inline void exponentials(float* x, int64_t count, float top) {
   const vf shift = vset(top);
-  for (int64_t j = 0; j < count; j += kWidth) store(x + j, vexp(load(x + j) - shift));
+  for (int64_t j = 0; j < count; j += kWidth) store(x + j, vexp_nonpositive(load(x + j) - shift));
 }
 inline void exponentials(double* x, int64_t count, double top) {
   for (int64_t j = 0; j < count; ++j) x[j] = std::exp(x[j] - top);

@@ -1,3 +1,4 @@
+#include <cfenv>
 #include <limits>
 
 #include "simd.h"
@@ -51,6 +52,19 @@ TEST_CASE("vector functions are within a few ulp over their range") {
   CHECK(worst([](vf x) { return vexp(x); }, [](double x) { return std::exp(x); }, -104.0f, 88.7f) < 2.0);
   CHECK(worst([](vf x) { return vtanh(x); }, [](double x) { return std::tanh(x); }, -12.0f, 12.0f) < 4.0);
   CHECK(worst([](vf x) { return vsigmoid(x); }, [](double x) { return 1 / (1 + std::exp(-x)); }, -80.0f, 80.0f) < 4.0);
+}
+
+TEST_CASE("exponentials of masked scores are 0, and nothing below the normal range comes up on the way") {
+  const auto function = [](vf x) { return vexp_nonpositive(x); };
+  CHECK(worst(function, [](double x) { return std::exp(x); }, -87.0f, 0.0f) < 2.0);
+  for (const float x : {-87.5f, -88.0f, -95.0f, -103.0f, -104.0f, -1e4f, -3.4e38f, -kInf}) {
+    std::feclearexcept(FE_ALL_EXCEPT);
+    const float result = one(function, x);
+    CHECK(std::fetestexcept(FE_UNDERFLOW) == 0);
+    CHECK(result == 0.0f);
+  }
+  CHECK(one(function, 0.0f) == 1.0f);
+  CHECK(std::isnan(one(function, kNaN)));
 }
 
 TEST_CASE("vector functions at the ends") {
