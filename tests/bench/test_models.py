@@ -87,8 +87,8 @@ def test_a_detector_has_boxes_and_probabilities() -> None:
 
 
 def test_int8_files_have_quantized_convolutions(tmp_path: Path) -> None:
-    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime"), pytest.importorskip("onnxscript")
     from bench.int8 import write_int8
 
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 1)).eval()
@@ -96,8 +96,10 @@ def test_int8_files_have_quantized_convolutions(tmp_path: Path) -> None:
     path = write_int8(module, (x,), tmp_path / "int8")
     graph = onnx.load(path).graph
     assert {"QuantizeLinear", "DequantizeLinear"} <= {node.op_type for node in graph.node}
-    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {graph.input[0].name: x.numpy()})
+    # Not by ONNX Runtime's kernels, whose sums of two products saturate on processors without VNNI.
+    from onnx.reference import ReferenceEvaluator
+
+    (found,) = ReferenceEvaluator(str(path)).run(None, {graph.input[0].name: x.numpy()})
     wanted = module(x).detach().numpy()
     assert 0 < np.abs(found - wanted).max() < 0.1 * np.abs(wanted).max()
 
