@@ -80,26 +80,24 @@ class StageMemory:
         for weight in block.weights:
             if weight not in self._weights:
                 self._weight_bytes += self._graph.weights[weight].nbytes
-            self._weights.add(weight)
-        for value in block.reads:
-            if not self._is_foreign(value):
-                self._pending[value] -= 1
-                if not self._pending[value] and not values[value].is_result:
-                    self._live -= values[value].nbytes
-            elif value not in self._inputs:
-                self._inputs.add(value)
-                self._input_bytes += values[value].nbytes
+                self._weights.add(weight)
         # What the block reads is there until it has run.
-        freed = sum(
-            values[v].nbytes
-            for v in block.reads
-            if not self._is_foreign(v) and not self._pending[v] and not values[v].is_result
-        )
-        made = sum(values[v].nbytes for v in block.makes)
-        self._peak = max(self._peak, self._live + freed + block.scratch + made)
-        self._live += made
-        for value in block.makes:
-            self._pending[value] = len(values[value].readers)
+        freed = 0
+        for number in block.reads:
+            value = values[number]
+            if value.producer in self._blocks:
+                self._pending[number] -= 1
+                if not self._pending[number] and not value.is_result:
+                    freed += value.nbytes
+            elif number not in self._inputs:
+                self._inputs.add(number)
+                self._input_bytes += value.nbytes
+        made = 0
+        for number in block.makes:
+            made += values[number].nbytes
+            self._pending[number] = len(values[number].readers)
+        self._peak = max(self._peak, self._live + block.scratch + made)
+        self._live += made - freed
         self._blocks.add(index)
 
     def _is_foreign(self, value: int) -> bool:

@@ -157,7 +157,7 @@ def test_stages_on_one_device_run_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("mode", ["size", "cost-aware", "throughput", "sparse-nn", "mapping", "aot"])
 def test_ten_thousand_nodes(mode: str) -> None:
-    """In at most five seconds."""
+    """In at most five seconds, of the process's own: other programs may have the processor meanwhile."""
     count = 10_000
     nodes = [
         Made((index - 1,) if index % 7 else (index - 1, max(-1, index - 40)), 1 + index % 13, index, 20)
@@ -174,9 +174,9 @@ def test_ten_thousand_nodes(mode: str) -> None:
         options["partitions"] = [[f"n{i}" for i in range(start, start + 2500)] for start in range(0, count, 2500)]
     elif mode == "throughput":
         mode, options["objective"] = "cost-aware", mode
-    start = time.perf_counter()
+    start = time.process_time()
     found = partition(program, devices, mode, passes=False, **options)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     assert len(found.stages) >= 3
     assert sum(len(stage.nodes) for stage in found.stages) == count
-    assert seconds <= 5, f"{mode}: {seconds:.2f} s"
+    assert seconds <= 5, f"{mode}: {seconds:.2f} s of CPU time"
