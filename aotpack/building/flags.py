@@ -42,10 +42,11 @@ def target_flags(target: str) -> tuple[str, ...]:
         return info.march
     # Beside the instruction set, the names by which torch's vector headers know it.
     names = (f"-DCPU_CAPABILITY_{capability}", f"-DCPU_CAPABILITY={capability}")
-    # And that they may call Sleef's functions (csrc/module/vecmath/sleef.h) and use instructions for bf16, of which
-    # GCC does not define the macro.
-    sve = ("-DAT_BUILD_ARM_VEC256_WITH_SLEEF", "-D__ARM_FEATURE_BF16") if info.sve_bits is not None else ()
-    return (*info.march, *names, *sve)
+    # And that on ARM they may call Sleef's functions (csrc/module/vecmath/sleef.h), not libm's for each lane, and use
+    # instructions for bf16, of which GCC does not define the macro for SVE.
+    sleef = ("-DAT_BUILD_ARM_VEC256_WITH_SLEEF",) if info.arch == "aarch64" else ()
+    bf16 = ("-D__ARM_FEATURE_BF16",) if info.sve_bits is not None else ()
+    return (*info.march, *names, *sleef, *bf16)
 
 
 def compile_targets() -> tuple[str, ...]:
