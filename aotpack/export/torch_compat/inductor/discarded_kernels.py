@@ -25,8 +25,6 @@ import torch
 
 from aotpack.export.torch_compat.patches import replaced
 
-# Of a kernel of vectors; a tile has two.
-_TAILS = ("tail_size", "inner_tail_size", "outer_tail_size")
 # Bodies with these get conversions before their tiling is chosen.
 _HALVES = (torch.bfloat16, torch.float16)
 
@@ -42,7 +40,7 @@ def without_discarded_kernels() -> Iterator[None]:
     generate_outer: Any = cpp.CppScheduling.codegen_outer_loop_node
 
     def codegen(self: Any, index_vars: Any) -> None:
-        if not any(_is_zero(getattr(V.kernel, tail, None)) for tail in _TAILS):
+        if not _without_elements(V.kernel):
             generate(self, index_vars)
 
     def codegen_outer(self: Any, node: Any) -> None:
@@ -71,6 +69,19 @@ def without_discarded_kernels() -> Iterator[None]:
         replaced(cpp.CppScheduling, "codegen_outer_loop_node", codegen_outer),
     ):
         yield
+
+
+def _without_elements(kernel: Any) -> bool:
+    """Whether a kernel is of the tail of loops that have none."""
+    # Of a kernel of vectors; a tile has the other two, of which the kernel of vectors has one meanwhile.
+    tile = hasattr(kernel, "outer_tail_size")
+    outer = kernel.outer_tail_size if tile else getattr(kernel, "tail_size", None)
+    if _is_zero(outer):
+        return True
+    if not tile or not _is_zero(kernel.inner_tail_size):
+        return False
+    # The kernel of both tails stores what those rows were reduced to, whether or not columns are left.
+    return outer is None or len(kernel.itervars) == kernel.reduction_depth
 
 
 def _is_zero(size: Any) -> bool:

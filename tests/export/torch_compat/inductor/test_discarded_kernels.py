@@ -29,6 +29,12 @@ def _lookup(x: torch.Tensor) -> torch.Tensor:
     return _norms(torch.arange(64.0).reshape(8, 8).repeat(1, 4)[x])[1]
 
 
+def _tiles(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Of columns of matrices: tiles of two loops, of which the inner one reduces."""
+    rows = torch.sin(x.mT + 1)
+    return rows.contiguous(), rows.sum(2), rows - rows.amax(2, keepdim=True)
+
+
 CASES: dict[str, tuple[Callable[..., Any], torch.Tensor, Any]] = {
     "whole vectors": (_norms, torch.randn(24, 64), None),
     "tails": (_norms, torch.randn(24, 67), None),
@@ -39,6 +45,13 @@ CASES: dict[str, tuple[Callable[..., Any], torch.Tensor, Any]] = {
     "float64": (_norms, torch.randn(24, 64).double(), None),
     "images": (_images, torch.randn(2, 16, 32, 32), None),
     "images with tails": (_images, torch.randn(2, 6, 13, 11), None),
+    **{
+        f"tiles of {rows} rows and {columns} columns": (_tiles, torch.randn(2, columns, rows), None)
+        for rows in (32, 19)
+        for columns in (32, 19)
+    },
+    "tiles of any number of rows": (_tiles, torch.randn(2, 32, 5), {"x": {2: Dim("rows", max=999)}}),
+    "tiles of any size": (_tiles, torch.randn(2, 7, 5), {"x": {1: Dim("columns"), 2: Dim("rows")}}),
     "indices": (_lookup, torch.tensor([1, 5, 2]), None),
 }
 
