@@ -7,11 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from aotpack.cli.signals import Terminated, terminated_in_order
+
+
+@pytest.fixture(autouse=True)
+def listening() -> Iterator[None]:
+    """Shells start commands in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
