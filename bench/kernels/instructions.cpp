@@ -1,6 +1,9 @@
-// Calls a kernel a number of times, for bench/instructions.py: `instructions KERNEL COUNT`.
+// Calls a kernel, or a function of many numbers, a number of times, for bench/instructions.py: `instructions NAME
+// COUNT`.
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -9,6 +12,7 @@
 #include "kernels/gemm.h"
 #include "kernels/layer_norm.h"
 #include "kernels/linear.h"
+#include "module/vecmath/detail/vecmath.h"
 
 using namespace aotpack::kernels;
 
@@ -105,17 +109,57 @@ void call_layer_norm() {
   layer_norm(g);
 }
 
+#if defined(AOTPACK_VECMATH_SVE256)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+using Lanes = aotpack::vecmath::Pack<float, kLanes>;
+
+// As generated loops do, of 1024 numbers.
+template <typename Function>
+void for_vectors(Function function) {
+  for (size_t i = 0; i < 1024; i += kLanes) {
+    Lanes lanes;
+    std::memcpy(&lanes, &x[i], sizeof(lanes));
+    lanes = function(lanes);
+    std::memcpy(&y[i], &lanes, sizeof(lanes));
+  }
+}
+
+// As torch's vectors do where they know no function of vectors.
+Lanes by_libm(Lanes lanes, float (*function)(float)) {
+  for (int i = 0; i < kLanes; ++i) lanes.v[i] = function(lanes.v[i]);
+  return lanes;
+}
+
+struct Named {
+  std::string_view name;
+  void (*call)();
+};
+
+constexpr Named kCalls[] = {
+    {"linear", call_linear},
+    {"gemm", call_gemm},
+    {"conv", call_conv},
+    {"attention", call_attention},
+    {"layer_norm", call_layer_norm},
+    {"exp", [] { for_vectors([](Lanes v) { return aotpack::vecmath::exp(v); }); }},
+    {"exp_by_libm", [] { for_vectors([](Lanes v) { return by_libm(v, expf); }); }},
+    {"tanh", [] { for_vectors([](Lanes v) { return aotpack::vecmath::tanh(v); }); }},
+    {"tanh_by_libm", [] { for_vectors([](Lanes v) { return by_libm(v, tanhf); }); }},
+    {"erf", [] { for_vectors([](Lanes v) { return aotpack::vecmath::erf(v); }); }},
+    {"erf_by_libm", [] { for_vectors([](Lanes v) { return by_libm(v, erff); }); }},
+};
+
 }  // namespace
 
 int main(int count, char** arguments) {
   if (count != 3) return 2;
-  const std::string_view name = arguments[1];
-  const auto call = name == "linear"       ? call_linear
-                    : name == "gemm"       ? call_gemm
-                    : name == "conv"       ? call_conv
-                    : name == "attention"  ? call_attention
-                    : name == "layer_norm" ? call_layer_norm
-                                           : nullptr;
-  if (call == nullptr) return 2;
-  for (int left = std::atoi(arguments[2]); left > 0; --left) call();
+  for (const Named& named : kCalls) {
+    if (named.name != arguments[1]) continue;
+    for (int left = std::atoi(arguments[2]); left > 0; --left) named.call();
+    return 0;
+  }
+  return 2;
 }
