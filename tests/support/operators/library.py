@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aotpack.building import native_sources
 from aotpack.building.cache import BuildCache
+from aotpack.building.flags import portable
 from aotpack.building.temporary import private_folder
 from aotpack.export.backends.cpu import toolchain
 
@@ -35,7 +36,9 @@ def link_library(
 
     def build(source: Path) -> bytes:
         flags = list(flags_for(source))
-        digest = hashlib.sha256("\0".join([compiler.version, *flags, source.name]).encode())
+        # The content of headers says it all, wherever a clone lies.
+        kept = [flag for flag in portable(flags) if not flag.startswith("-I")]
+        digest = hashlib.sha256("\0".join([compiler.version, *kept, source.name]).encode())
         digest.update(native_sources.content_hash(source).encode())
 
         def run(to: Path) -> None:
