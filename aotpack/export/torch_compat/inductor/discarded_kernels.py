@@ -7,6 +7,9 @@ those of each norm, whose mean is a loop over rows, in vectors of rows.
 Private interfaces touched (torch 2.11 to 2.13):
   torch._inductor.codegen.cpp.CppScheduling.{codegen_outer_loop_node, kernel_proxy_cls}
   torch._inductor.codegen.cpp.{CppKernelProxy.picked_vec_isa, TilingSelect}
+  torch._inductor.codegen.cpp.CppKernel.{itervars, reduction_depth}
+  torch._inductor.codegen.cpp.CppVecKernel.tail_size
+  torch._inductor.codegen.cpp.CppTile2DKernel.{inner_tail_size, outer_tail_size}
   torch._inductor.codegen.common.DataTypePropagation
   torch._inductor.cpu_vec_isa.pick_vec_isa
   torch._inductor.dependencies.MemoryDep
@@ -73,7 +76,7 @@ def without_discarded_kernels() -> Iterator[None]:
 
 def _without_elements(kernel: Any) -> bool:
     """Whether a kernel is of the tail of loops that have none."""
-    # Of a kernel of vectors; a tile has the other two, of which the kernel of vectors has one meanwhile.
+    # A tile is a kernel of vectors with two tails: its `tail_size` is the one of the loop that is in vectors.
     tile = hasattr(kernel, "outer_tail_size")
     outer = kernel.outer_tail_size if tile else getattr(kernel, "tail_size", None)
     if _is_zero(outer):
