@@ -1,5 +1,4 @@
-// Calls a kernel, or a function of many numbers, a number of times, for bench/instructions.py: `instructions NAME
-// COUNT`.
+// Calls a kernel or a function of many numbers, for bench/instructions.py: `instructions NAME COUNT`.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>

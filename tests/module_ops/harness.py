@@ -10,6 +10,7 @@ import torch
 
 from aotpack.building import native_sources
 from aotpack.building.cache import BuildCache
+from aotpack.building.flags import includes
 from tests.support.operators.descriptors import Descriptor
 from tests.support.operators.dtypes import DTYPES, TORCH_DTYPES
 from tests.support.operators.library import link_library
@@ -17,7 +18,7 @@ from tests.support.operators.library import link_library
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = ROOT / "csrc" / "module"
 KERNELS = ROOT / "csrc" / "kernels"
-INCLUDES = [f"-I{MODULE}", f"-I{ROOT / 'csrc' / 'include'}", f"-I{ROOT / 'csrc'}"]
+INCLUDES = includes([MODULE, ROOT / "csrc" / "include", ROOT / "csrc"])
 # The fixture `make_driver`: what compile_driver takes after the folder → Driver.
 MakeDriver = Callable[..., "Driver"]
 

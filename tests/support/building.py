@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,14 @@ def manifest_of(path: Path) -> Manifest:
     """The manifest of the archive at `path`."""
     with ArchiveReader(path) as reader:
         return reader.manifest
+
+
+def told_of_module(path: Path, target: str, folder: Path, *command: str) -> str:
+    """What a program such as `objdump -d` prints of the module of an archive's `forward`, which is left in `folder`."""
+    module = folder / "module.so"
+    with ArchiveReader(path) as reader:
+        module.write_bytes(reader.read(f"modules/{target}/forward.so"))
+    return subprocess.run([*command, str(module)], capture_output=True, text=True, check=True).stdout
 
 
 def in_double(value: Any) -> Any:

@@ -70,7 +70,8 @@ class StageMemory:
         """The total with one more block."""
         block, values = self._graph.blocks[index], self._graph.values
         weights = sum(self._graph.weights[w].nbytes for w in block.weights if w not in self._weights)
-        inputs = sum(values[v].nbytes for v in block.reads if self._is_foreign(v) and v not in self._inputs)
+        foreign = (v for v in block.reads if values[v].producer not in self._blocks)
+        inputs = sum(values[v].nbytes for v in foreign if v not in self._inputs)
         made = block.scratch + sum(values[v].nbytes for v in block.makes)
         return self._weight_bytes + weights + self._input_bytes + inputs + max(self._peak, self._live + made)
 
@@ -99,9 +100,6 @@ class StageMemory:
         self._peak = max(self._peak, self._live + block.scratch + made)
         self._live += made - freed
         self._blocks.add(index)
-
-    def _is_foreign(self, value: int) -> bool:
-        return self._graph.values[value].producer not in self._blocks
 
 
 def stage_bytes(graph: WorkGraph, blocks: Iterable[int]) -> StageBytes:

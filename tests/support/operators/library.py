@@ -36,9 +36,7 @@ def link_library(
 
     def build(source: Path) -> bytes:
         flags = list(flags_for(source))
-        # The content of headers says it all, wherever a clone lies.
-        kept = [flag for flag in portable(flags) if not flag.startswith("-I")]
-        digest = hashlib.sha256("\0".join([compiler.version, *kept, source.name]).encode())
+        digest = hashlib.sha256("\0".join([compiler.version, *portable(flags), source.name]).encode())
         digest.update(native_sources.content_hash(source).encode())
 
         def run(to: Path) -> None:

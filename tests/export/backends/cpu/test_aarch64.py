@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from aotpack.archive import ArchiveReader
 from aotpack.export import BuildOptions, aot_export, build_archive
 from aotpack.targets import Target
 from tests.support import emulated
-from tests.support.building import assert_close
+from tests.support.building import assert_close, told_of_module
 from tests.support.emulated import Emulated
 
 TARGET = "aarch64"
@@ -144,10 +142,7 @@ def test_half_precisions(processor: Emulated, cache_dir: Path, tmp_path: Path, d
 
 def test_a_module_needs_libc_and_libm_alone(cache_dir: Path, tmp_path: Path) -> None:
     path = built(Mlp().eval(), torch.randn(5, 33), tmp_path, cache_dir)
-    with ArchiveReader(path) as reader:
-        (tmp_path / "module.so").write_bytes(reader.read(f"modules/{TARGET}/forward.so"))
-    command = ["readelf", "-hd", str(tmp_path / "module.so")]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    told = told_of_module(path, TARGET, tmp_path, "readelf", "-hd")
     assert "AArch64" in told
     needed = {line.split("[")[1].split("]")[0].split(".so")[0] for line in told.splitlines() if "NEEDED" in line}
     assert needed <= {"libc", "libm", "ld-linux-aarch64"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from aotpack.archive import ArchiveReader
 from aotpack.export import BuildOptions, aot_export, build_archive
 from tests.support import emulated
-from tests.support.building import assert_close
+from tests.support.building import assert_close, told_of_module
 
 # Of processors of QEMU's.
 TARGETS = {"max,sve=off": "aarch64-bf16", "max,sve256=on": "aarch64-sve256"}
@@ -57,9 +55,6 @@ def test_models_in_bf16_match_eager(cpu: str, target: str, cache_dir: Path, tmp_
         expected = model(x)
     found = torch.from_numpy(np.fromfile(tmp_path / "out0", np.float32)).reshape(expected.shape)
     assert_close(found, expected, 3e-2)
-    with ArchiveReader(path) as reader:
-        (tmp_path / "module.so").write_bytes(reader.read(f"modules/{target}/forward.so"))
-    command = ["aarch64-linux-gnu-objdump", "-d", str(tmp_path / "module.so")]
-    code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    code = told_of_module(path, target, tmp_path, "aarch64-linux-gnu-objdump", "-d")
     assert len(re.findall(r"\tbfmmla\t", code)) > 100
     assert len(re.findall(r"\tbfdot\t", code)) > 20

@@ -5,17 +5,16 @@ from libm for each lane.
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from aotpack.archive import ArchiveReader
 from aotpack.export import BuildOptions, aot_export, build_archive
 from tests.export.backends.cpu.test_aarch64_sve256 import SVE256, called, output
 from tests.support import emulated
+from tests.support.building import told_of_module
 
 pytestmark = [
     pytest.mark.skipif(emulated.AARCH64_CXX is None, reason="there is no aarch64-linux-gnu-g++"),
@@ -75,10 +74,7 @@ def test_no_function_is_libms(cache_dir: Path, tmp_path: Path, target: str) -> N
     path = tmp_path / "model.aotpack"
     program = aot_export(Activations(), (torch.rand(1024),))
     build_archive(program, path, targets=[target], options=BuildOptions(cache_dir=cache_dir))
-    with ArchiveReader(path) as reader:
-        (tmp_path / "module.so").write_bytes(reader.read(f"modules/{target}/forward.so"))
-    command = ["aarch64-linux-gnu-nm", "-D", "--undefined-only", str(tmp_path / "module.so")]
-    symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    symbols = told_of_module(path, target, tmp_path, "aarch64-linux-gnu-nm", "-D", "--undefined-only")
     # Beyond the reduction's reach sines are libm's.
     names = "|".join(name for name in ("sigmoid", *Activations.NAMES) if name not in ("sin", "cos", "tan"))
     assert not re.findall(rf"\b(?:{names})f?@?", symbols)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from aotpack.archive import ArchiveReader
 from aotpack.export import aot_export, build_archive, from_onnx
 from aotpack.export.passes.common.pipeline import COMMON
 from aotpack.export.passes.cpu.pipeline import CPU
@@ -21,6 +19,7 @@ from aotpack.runtime import load
 from aotpack.targets import Target
 from tests.export.onnx.quantized_models import Net, example
 from tests.support import emulated
+from tests.support.building import told_of_module
 
 SHAPE = (2, 3, 15, 14)
 
@@ -78,10 +77,7 @@ def test_answers_are_those_of_this_machine(archive: Path, tmp_path: Path, cpu: s
 
 def instructions_of(path: Path, folder: Path, target: str) -> set[str]:
     """Which of those that multiply bytes are in a module."""
-    with ArchiveReader(path) as reader:
-        (folder / "module.so").write_bytes(reader.read(f"modules/{target}/forward.so"))
-    command = ["aarch64-linux-gnu-objdump", "-d", str(folder / "module.so")]
-    code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    code = told_of_module(path, target, folder, "aarch64-linux-gnu-objdump", "-d")
     return set(re.findall(r"\t(u?s(?:dot|mmla))\t", code))
 
 

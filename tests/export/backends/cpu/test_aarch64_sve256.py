@@ -5,7 +5,6 @@ length.
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from aotpack.archive import ArchiveReader
 from tests.export.backends.cpu.test_aarch64 import MODELS, Mlp, built
 from tests.support import emulated
-from tests.support.building import assert_close
+from tests.support.building import assert_close, told_of_module
 
 TARGET = "aarch64-sve256"
 SVE256 = "max,sve256=on"
@@ -106,9 +104,6 @@ def test_vectors_of_another_length_refuse_the_archive(cache_dir: Path, tmp_path:
 
 def test_products_are_of_whole_registers(cache_dir: Path, tmp_path: Path) -> None:
     path = built(nn.Linear(64, 64), torch.randn(24, 64), tmp_path, cache_dir, (TARGET,))
-    with ArchiveReader(path) as reader:
-        (tmp_path / "module.so").write_bytes(reader.read(f"modules/{TARGET}/forward.so"))
-    command = ["aarch64-linux-gnu-objdump", "-d", str(tmp_path / "module.so")]
-    code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    code = told_of_module(path, TARGET, tmp_path, "aarch64-linux-gnu-objdump", "-d")
     assert len(re.findall(r"\tfmla\tz\d+\.s, p\d/m, z\d+\.s, z\d+\.s", code)) > 100
     assert not re.findall(r"\tfmla\tv\d+\.4s", code)

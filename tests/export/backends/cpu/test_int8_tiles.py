@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from aotpack.archive import ArchiveReader
 from aotpack.export import build_archive, from_onnx
 from aotpack.runtime import load
 from aotpack.targets import Target
 from tests.export.onnx.quantized_models import Net, example
+from tests.support.building import told_of_module
 
 pytestmark = pytest.mark.skipif(Target.host().arch != "x86-64", reason="this machine compiles no x86-64 code")
 
@@ -39,10 +38,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_the_instructions_are_there(archives: dict[str, Path], tmp_path: Path) -> None:
     found = {}
     for target, path in archives.items():
-        with ArchiveReader(path) as archive:
-            code = tmp_path / "module.so"
-            code.write_bytes(archive.read(f"modules/{target}/forward.so"))
-        text = subprocess.run(["objdump", "-d", str(code)], capture_output=True, text=True, check=True).stdout
+        text = told_of_module(path, target, tmp_path, "objdump", "-d")
         found[target] = re.search(r"\btdpbusd\b", text) is not None
     assert found == {"x86-64-v4": False, "x86-64-v4-amx": True}
 

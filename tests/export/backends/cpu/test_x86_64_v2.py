@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from aotpack.archive import ArchiveReader
 from aotpack.export import BuildOptions, aot_export, build_archive
 from aotpack.runtime import load
 from aotpack.targets import Target
 from tests.support import emulated
-from tests.support.building import Build, assert_close
+from tests.support.building import Build, assert_close, told_of_module
 
 pytestmark = pytest.mark.skipif(Target.host().arch != "x86-64", reason="this machine runs no x86-64 code")
 
@@ -93,10 +91,7 @@ def test_the_code_has_no_later_instructions(cache_dir: Path, tmp_path: Path) -> 
         targets=[TARGET],
         options=BuildOptions(cache_dir=cache_dir),
     )
-    with ArchiveReader(output) as reader:
-        (tmp_path / "module.so").write_bytes(reader.read(f"modules/{TARGET}/forward.so"))
-    command = ["objdump", "-d", "--no-show-raw-insn", str(tmp_path / "module.so")]
-    code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    code = told_of_module(output, TARGET, tmp_path, "objdump", "-d", "--no-show-raw-insn")
     assert re.search(r"%xmm", code)
     # Instructions of AVX begin with v; verr and verw are older.
     assert not re.search(r"%[yz]mm|\tv(?!err|erw)[a-z0-9]+ ", code)
