@@ -79,56 +79,88 @@ const M* mask_row(const AttentionArgs& g, int64_t item, int64_t head, int64_t i,
          j * g.mask_strides[3];
 }
 
+struct Lanes {
+  alignas(64) float number[kWidth];
+};
+inline constexpr Lanes kLanes = [] {
+  Lanes lanes{};
+  for (int i = 0; i < kWidth; ++i) lanes.number[i] = static_cast<float>(i);
+  return lanes;
+}();
+
+// The first `count` elements, less than kWidth in the last vector of a row.
 template <class M>
-void add_mask(const M* mask, int64_t stride, int64_t count, float* scores) {
-  if (stride == 1) {
-    int64_t j = 0;
-    for (; j + kWidth <= count; j += kWidth) store(scores + j, load(scores + j) + load(mask + j));
-    for (; j < count; ++j) scores[j] += to_float(mask[j]);
-    return;
+AOTPACK_INLINE vf load_mask(const M* mask, int64_t stride, int64_t count) {
+  if (stride == 1) return count >= kWidth ? load(mask) : load_partial(mask, static_cast<int>(count));
+  alignas(64) float all[kWidth] = {};
+  for (int64_t i = 0; i < min64(count, kWidth); ++i) all[i] = to_float(mask[i * stride]);
+  return load(all);
+}
+AOTPACK_INLINE vf choose(const uint8_t* mask, int64_t stride, int64_t count, vf scores) {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+  if (stride == 1 && count >= kWidth) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(mask));
+    return reinterpret_cast<vf>(_mm512_mask_mov_ps(reinterpret_cast<__m512>(vset(kNone)),
+                                                   _mm_test_epi8_mask(bytes, bytes), reinterpret_cast<__m512>(scores)));
   }
-  for (int64_t j = 0; j < count; ++j) scores[j] += to_float(mask[j * stride]);
+#endif
+  alignas(64) float all[kWidth] = {};
+  for (int64_t i = 0; i < min64(count, kWidth); ++i) all[i] = mask[i * stride] != 0 ? 1.0f : 0.0f;
+  return load(all) != vset(0.0f) ? scores : vset(kNone);
 }
 
-void apply_mask(const AttentionArgs& g, int64_t item, int64_t head, int64_t i, int64_t j, int64_t count,
-                float* scores) {
-  const int64_t stride = g.mask_strides[3];
-  if (g.mask_kind == 1) {
-    const uint8_t* mask = mask_row<uint8_t>(g, item, head, i, j);
-    if (stride == 1) {
-      for (int64_t t = 0; t < count; ++t) scores[t] = mask[t] != 0 ? scores[t] : kNone;
-    } else {
-      for (int64_t t = 0; t < count; ++t) scores[t] = mask[t * stride] != 0 ? scores[t] : kNone;
-    }
-  } else {
-    with_type(g.mask_kind == 3 ? DType::f32 : g.dtype,
-              [&]<class T>() { add_mask(mask_row<T>(g, item, head, i, j), stride, count, scores); });
+// scores[j] = masked(scale * scores[j]) for j < count, up to a whole vector those that count for nothing. Returns the
+// greatest. In vectors throughout: a load does not get at once what narrower stores have written.
+template <class Masked>
+AOTPACK_INLINE vf scale_with(float* scores, int64_t count, float scale, const Masked& masked) {
+  vf most = vset(kNone);
+  for (int64_t j = 0; j < count; j += kWidth) {
+    vf s = masked(load(scores + j) * scale, j);
+    if (count - j < kWidth) s = load(kLanes.number) < vset(static_cast<float>(count - j)) ? s : vset(kNone);
+    store(scores + j, s);
+    most = s > most ? s : most;
   }
+  return most;
 }
 
-// Turns a row of `count` scores (a multiple of kWidth) into weights relative to the new maximum and brings the row's
-// running maximum, total and sums up to date.
-void soften(float* scores, int64_t count, float& top, float& total, float* sums, int64_t width) {
-  vf most = vset(top);
+float greatest(const float* scores, int64_t count) {
+  vf most = vset(kNone);
   for (int64_t j = 0; j < count; j += kWidth) {
     const vf s = load(scores + j);
     most = s > most ? s : most;
   }
-  const float next = max_of(most);
-  const vf shift = vset(next == kNone ? 0.0f : next);  // no -inf - -inf where there is no key so far
+  return max_of(most);
+}
+
+// For query i and the keys from j on.
+float scale_and_mask(const AttentionArgs& g, int64_t item, int64_t head, int64_t i, int64_t j, int64_t count,
+                     float scale, float* scores) {
+  const int64_t stride = g.mask_strides[3];
+  if (g.mask == nullptr || g.mask_kind == 0) {
+    if (scale == 1.0f && count % kWidth == 0) return greatest(scores, count);
+    return max_of(scale_with(scores, count, scale, [](vf s, int64_t) { return s; }));
+  }
+  if (g.mask_kind == 1) {
+    const uint8_t* mask = mask_row<uint8_t>(g, item, head, i, j);
+    return max_of(scale_with(scores, count, scale,
+                             [&](vf s, int64_t t) { return choose(mask + t * stride, stride, count - t, s); }));
+  }
+  return with_type(g.mask_kind == 3 ? DType::f32 : g.dtype, [&]<class T>() {
+    const T* mask = mask_row<T>(g, item, head, i, j);
+    return max_of(scale_with(scores, count, scale,
+                             [&](vf s, int64_t t) { return s + load_mask(mask + t * stride, stride, count - t); }));
+  });
+}
+
+// exp(scores - shift), in place; returns their sum.
+float exponentials(float* scores, int64_t count, float shift) {
   vf added = vset(0.0f);
   for (int64_t j = 0; j < count; j += kWidth) {
     const vf w = vexp_nonpositive(load(scores + j) - shift);
     store(scores + j, w);
     added += w;
   }
-  if (next != top && top != kNone) {
-    const float decay = std::exp(top - next);
-    total *= decay;
-    for (int64_t j = 0; j < width; j += kWidth) store(sums + j, load(sums + j) * decay);
-  }
-  top = next;
-  total += sum_of(added);
+  return sum_of(added);
 }
 
 // scores[r][j] = q[r] . key j for `rows` rows and `count` keys that are contiguous along head_dim.
@@ -289,18 +321,42 @@ class Task {
       float* scores = b_.scores + t * kKeys;
       const Range mine = parts[t];
       const int64_t padded = round_up(used, kWidth);
-      if (g_.mask != nullptr && g_.mask_kind != 0) apply_mask(g_, item_, head(r), position(r), j, mine.end, scores);
-      for (int64_t c = from; c < mine.begin; ++c) scores[c] = kNone;
+      float most = kNone;
+      if (mine.end > mine.begin) {
+        most = scale_and_mask(g_, item_, head(r), position(r), j + from, mine.end - from, bf16_ ? g_.scale : 1.0f,
+                              scores + from);
+      }
       if (g_.rules != nullptr) {
+        for (int64_t c = from; c < mine.begin; ++c) scores[c] = kNone;
         const ScoreRow at{{item_, head(r), position(r)}, g_.rules->operands, g_.rules->numbers};
         states_.apply(at, r, j + mine.begin, j + mine.end, scores + mine.begin);
+        most = greatest(scores + from, round_up(max64(mine.end - from, 0), kWidth));
       }
-      for (int64_t c = max64(mine.end, from); c < padded; ++c) scores[c] = kNone;
-      soften(scores + from, padded - from, b_.top[r], b_.total[r], b_.sums + r * p_.v_padded, p_.v_padded);
+      for (int64_t c = mine.end > mine.begin ? round_up(mine.end, kWidth) : from; c < padded; c += kWidth) {
+        store(scores + c, vset(kNone));
+      }
+      soften(t, r, scores, from, padded, most);
     }
     float* sums = b_.sums + rows.begin * p_.v_padded;
-    if (bf16_) return bf16_->weigh(count, from, used, b_.scores, sums, p_.v_padded);
+    if (bf16_) return bf16_->weigh(count, from, used, sums, p_.v_padded);
     weigh(count, j, from, used, sums);
+  }
+
+  // Turns scores [from, to) of a row, whole vectors and `most` the greatest, into weights relative to the new maximum
+  // and brings the row's running maximum, total and sums up to date.
+  void soften(int t, int64_t r, float* scores, int64_t from, int64_t to, float most) {
+    const float top = b_.top[r], next = most > top ? most : top;
+    const float shift = next == kNone ? 0.0f : next;  // no -inf - -inf where there is no key so far
+    const float added =
+        bf16_ ? bf16_->weights(t, scores, from, to, shift) : exponentials(scores + from, to - from, shift);
+    if (next != top && top != kNone) {
+      const float decay = std::exp(top - next);
+      b_.total[r] *= decay;
+      float* sums = b_.sums + r * p_.v_padded;
+      for (int64_t i = 0; i < p_.v_padded; i += kWidth) store(sums + i, load(sums + i) * decay);
+    }
+    b_.top[r] = next;
+    b_.total[r] += added;
   }
 
   void weigh(int count, int64_t j, int64_t from, int64_t used, float* sums) {
@@ -326,11 +382,16 @@ class Task {
   }
 
   void finish_row(int64_t r) {
-    float* sums = b_.sums + r * p_.v_padded;
+    const float* sums = b_.sums + r * p_.v_padded;
     const float total = b_.total[r];
     const float factor = total == 0.0f ? 0.0f : 1.0f / total;
-    for (int64_t i = 0; i < p_.v_padded; ++i) sums[i] *= factor;
-    finish(sums, 0, 1, g_.v_dim, g_.dtype, nullptr, 0, Act::none, advance(g_.y, at(r, g_.y_strides), g_.dtype), 0);
+    void* y = advance(g_.y, at(r, g_.y_strides), g_.dtype);
+    with_type(g_.dtype, [&]<class T>() {
+      T* const to = static_cast<T*>(y);
+      int64_t i = 0;
+      for (; i + kWidth <= g_.v_dim; i += kWidth) store(to + i, load(sums + i) * factor);
+      if (i < g_.v_dim) store_partial(to + i, load(sums + i) * factor, static_cast<int>(g_.v_dim - i));
+    });
     if (g_.lse != nullptr) {
       g_.lse[(item_ * g_.q_heads + head(r)) * g_.q_len + position(r)] =
           total == 0.0f ? kNone : b_.top[r] + std::log(total);

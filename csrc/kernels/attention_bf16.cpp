@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "bf16_copy.h"
 #include "bf16_product.h"
 #include "bf16_squares.h"
 #include "linear_bf16.h"
@@ -51,10 +52,7 @@ AttentionBf16::~AttentionBf16() { state_->~State(); }
 
 void AttentionBf16::set_query(int64_t row, const void* q) {
   const State& s = *state_;
-  const size_t bytes = static_cast<size_t>(s.g.head_dim) * sizeof(bf16);
-  bf16* to = s.q + row * s.depth;
-  std::memcpy(to, q, bytes);
-  std::memset(to + s.g.head_dim, 0, static_cast<size_t>(s.depth) * sizeof(bf16) - bytes);
+  copy_padded(static_cast<const bf16*>(q), s.g.head_dim, s.depth, s.q + row * s.depth);
 }
 
 void AttentionBf16::set_block(const void* keys, const void* values, int64_t count) {
@@ -102,23 +100,40 @@ void AttentionBf16::score(int64_t row, int count, int64_t from, int64_t to, floa
     a.sums = scores + j;
     s.unit.multiply(count, a);
   }
-  const vf scale = vset(s.g.scale);
-  for (int r = 0; r < count; ++r) {
-    float* mine = scores + r * s.keys;
-    for (int64_t j = from; j < to; j += kWidth) store(mine + j, load(mine + j) * scale);
-  }
 }
 
-void AttentionBf16::weigh(int count, int64_t from, int64_t to, const float* scores, float* sums, int64_t stride) {
+namespace {
+
+// None of them is below the normal range (vexp_nonpositive).
+void store_weights(bf16* p, vf w) {
+#if defined(__AVX512BF16__)
+  const auto halves = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(w));
+  std::memcpy(p, &halves, sizeof halves);
+#else
+  store(p, w);
+#endif
+}
+
+}  // namespace
+
+float AttentionBf16::weights(int r, const float* scores, int64_t from, int64_t to, float shift) {
+  const State& s = *state_;
+  bf16* mine = s.weights + r * s.keys;
+  vf added = vset(0.0f);
+  for (int64_t j = from; j < to; j += kWidth, mine += kWidth) {
+    const vf w = vexp_nonpositive(load(scores + j) - shift);
+    store_weights(mine, w);
+    added += w;
+  }
+  // What exceeds them in the last step of the product.
+  const int64_t padded = bf16_padded(to - from);
+  for (int64_t j = to - from; j < padded; j += kWidth, mine += kWidth) store(mine, vset(0.0f));
+  return sum_of(added);
+}
+
+void AttentionBf16::weigh(int count, int64_t from, int64_t to, float* sums, int64_t stride) {
   State& s = *state_;
   const int64_t depth = bf16_padded(to - from);
-  for (int r = 0; r < count; ++r) {
-    const float* mine = scores + r * s.keys + from;
-    bf16* weights = s.weights + r * s.keys;
-    int64_t j = 0;
-    for (; j < to - from; j += kWidth) store(weights + j, load(mine + j));
-    for (; j < depth; j += kWidth) store(weights + j, vset(0.0f));
-  }
   Bf16Args a = {};
   a.rows = s.weights;
   a.stride = s.keys;

@@ -25,12 +25,15 @@ class AttentionBf16 {
   void set_query(int64_t row, const void* q);
   // The next block: `count` keys and values, these and the next ones a stride apart.
   void set_block(const void* k, const void* v, int64_t count);
-  // scores[r * keys + j] = scale * q[row + r] . key j for r < count <= attention_bf16_rows() and `from` <= j < `to`;
+  // scores[r * keys + j] = q[row + r] . key j for r < count <= attention_bf16_rows() and `from` <= j < `to`;
   // what follows up to a whole panel is written too. `from` is a multiple of kPanel.
   void score(int64_t row, int count, int64_t from, int64_t to, float* scores);
-  // sums[r * stride + i] += sum over `from` <= j < `to` of scores[r * keys + j] * value j[i] for r < count, i < v_dim
-  // rounded up to whole panels. scores are 0 from `to` up to a multiple of 16.
-  void weigh(int count, int64_t from, int64_t to, const float* scores, float* sums, int64_t stride);
+  // The weights of keys `from` <= j < `to`, whole vectors, for row r of a tile: exp(scores[j] - shift). Returns their
+  // sum.
+  float weights(int r, const float* scores, int64_t from, int64_t to, float shift);
+  // sums[r * stride + i] += sum over `from` <= j < `to` of weight j of row r * value j[i] for r < count, i < v_dim
+  // rounded up to whole panels. Weights are 0 from `to` up to whole vectors.
+  void weigh(int count, int64_t from, int64_t to, float* sums, int64_t stride);
 
  private:
   struct State;

@@ -21,22 +21,10 @@ namespace aotpack::kernels {
 
 namespace {
 
-using halves = uint16_t __attribute__((vector_size(64)));
-
-AOTPACK_INLINE halves load_halves(const bf16* p) {
-  halves x;
-  std::memcpy(&x, p, sizeof x);
-  return x;
-}
-AOTPACK_INLINE void store_halves(bf16* p, halves x) { std::memcpy(p, &x, sizeof x); }
-
 // Elements of a panel that are asked for ahead of time: the hardware stops looking ahead at the end of a page.
 constexpr int64_t kAhead = 64 * kPanel;
 
 // Two rows of a panel as pairs, columns 0 to 15 and 16 to 31.
-struct Pairs {
-  halves low, high;
-};
 AOTPACK_INLINE Pairs pair(halves even, halves odd) {
   return {__builtin_shufflevector(even, odd, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10,
                                   42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47),
@@ -53,18 +41,6 @@ AOTPACK_INLINE vf repeat_pair(const bf16* p) {
   float both;
   std::memcpy(&both, p, sizeof both);
   return vset(both);
-}
-
-// The same as pairs of the even columns and of the odd ones: no lane is moved.
-AOTPACK_INLINE Pairs split(halves even, halves odd) {
-  using words = uint32_t __attribute__((vector_size(64)));
-  constexpr __mmask32 kUpper = 0xaaaaaaaa;
-  const auto a = reinterpret_cast<words>(even), b = reinterpret_cast<words>(odd);
-  const auto merge = [](words lower, words upper) __attribute__((always_inline)) {
-    return reinterpret_cast<halves>(
-        _mm512_mask_blend_epi16(kUpper, reinterpret_cast<__m512i>(lower), reinterpret_cast<__m512i>(upper)));
-  };
-  return {merge(a, b << 16), merge(a >> 16, b)};
 }
 
 // Asks for elements [0, kBf16Ahead) in the second-level cache.

@@ -1,4 +1,5 @@
-// Conversions between 32 bf16 and two vectors of floats: one holds the even columns, one the odd (bf16_epilogue.h).
+// Conversions between 32 bf16 and two vectors, of floats or of pairs: one holds the even columns, one the odd
+// (bf16_epilogue.h).
 #pragma once
 
 #include "bf16_copy.h"
@@ -50,6 +51,31 @@ AOTPACK_INLINE void store_split(int64_t columns, bf16* p, const Split& x) {
   const vu lower = round_to_upper(x.even) >> 16, upper = round_to_upper(x.odd);
   store_first(columns, p,
               _mm512_mask_blend_epi16(kUpper, reinterpret_cast<__m512i>(lower), reinterpret_cast<__m512i>(upper)));
+}
+
+using halves = uint16_t __attribute__((vector_size(64)));
+
+AOTPACK_INLINE halves load_halves(const bf16* p) {
+  halves x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
+AOTPACK_INLINE void store_halves(bf16* p, halves x) { std::memcpy(p, &x, sizeof x); }
+
+// Two rows of a panel as pairs of bf16, which the instructions multiply.
+struct Pairs {
+  halves low, high;
+};
+// Pairs of the even columns and of the odd ones: no lane is moved.
+AOTPACK_INLINE Pairs split(halves even, halves odd) {
+  using words = uint32_t __attribute__((vector_size(64)));
+  constexpr __mmask32 kUpper = 0xaaaaaaaa;
+  const auto a = reinterpret_cast<words>(even), b = reinterpret_cast<words>(odd);
+  const auto merge = [](words lower, words upper) __attribute__((always_inline)) {
+    return reinterpret_cast<halves>(
+        _mm512_mask_blend_epi16(kUpper, reinterpret_cast<__m512i>(lower), reinterpret_cast<__m512i>(upper)));
+  };
+  return {merge(a, b << 16), merge(a >> 16, b)};
 }
 
 }  // namespace aotpack::kernels

@@ -15,7 +15,7 @@
 namespace aotpack::kernels {
 namespace {
 
-constexpr int64_t kCopyBytes = 512 << 10;  // of copied rows at a time
+constexpr int64_t kCopyBytes = (kBf16Rows > 16 ? 768 : 512) << 10;  // of copied rows at a time
 constexpr int64_t kFewestRows = 64;
 // Between copied rows: powers of two apart they would evict each other. And what a copy writes behind its end.
 constexpr int64_t kSpace = 32;
@@ -36,7 +36,8 @@ Plan plan(const ConvArgs& g) {
   // Whole steps of the instructions, so that the ends of rows need no copies of their own.
   p.stride = bf16_padded(p.k) + kSpace;
   p.pixels = g.n * g.out[0] * g.out[1] * g.out[2];
-  p.rows = min64(p.pixels, max64(kFewestRows, kCopyBytes / (2 * p.stride) / kBf16Tile * kBf16Tile));
+  const int64_t most = max64(kFewestRows, kCopyBytes / (2 * p.stride) / kBf16Tile * kBf16Tile);
+  p.rows = min64(p.pixels, round_up(ceil_div(p.pixels, max64(ceil_div(p.pixels, most), 1)), kBf16Tile));
   p.panels = ceil_div(p.og, kPanel);
   return p;
 }

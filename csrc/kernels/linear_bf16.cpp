@@ -5,13 +5,14 @@
 #include "bf16_copy.h"
 #include "bf16_epilogue.h"
 #include "bf16_product.h"
+#include "linear_bf16_tiles.h"
 #include "linear_plan.h"
 
 namespace aotpack::kernels {
 namespace {
 
 // Of k at a time: so much of a panel stays in the second-level cache, as do several panels of a smaller k.
-constexpr int64_t kDepth = kBf16Rows > 16 ? 2048 : 1024;
+constexpr int64_t kDepth = 1024;
 constexpr int64_t kMostPanels = 64;
 constexpr int64_t kBlockBytes = 768 << 10;  // of x that are read again for every group of panels, out of that cache
 constexpr int64_t kBlockTiles = 8;          // at least, as panels are paired again for every block
@@ -205,6 +206,9 @@ void linear_bf16(const LinearArgs& g, DType y_dtype) {
 }
 
 void linear_bf16_part(const LinearArgs& args, DType y_dtype, Range rows, Range panels, bool padded) {
+  if constexpr (kBf16Rows > 16) {
+    if (rows.end - rows.begin > kFewTiles * kBf16FewRows) return linear_bf16_tiles(args, y_dtype, rows, panels, padded);
+  }
   if constexpr (kBf16Rows > 0) Part(args, y_dtype, padded).run(rows, panels);
 }
 
