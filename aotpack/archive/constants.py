@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 from aotpack.archive import writer
 from aotpack.archive.layout import CONSTANT_ALIGNMENT
-from aotpack.archive.writer import Buffer, FileSource, as_bytes
+from aotpack.archive.writer import Buffer, FileSource, as_bytes, write_all
 
 SEGMENT_LIMIT = 2 << 30
 _CHUNK = 4 << 20
@@ -217,9 +217,7 @@ class _Spool:
 
     def append(self, data: memoryview) -> None:
         began, self.size = self.size, self.size + data.nbytes
-        while data.nbytes:
-            # A raw write takes at most 2 GiB at a time.
-            data = data[self._file.write(data) :]
+        write_all(self._file.write, data)
         if self.offset and self.size // _FLUSH > began // _FLUSH:
             _start_writing(self._file.fileno())
 
@@ -261,9 +259,7 @@ class _Spool:
                 start += os.copy_file_range(self._file.fileno(), to, end - start, start)
         except OSError:  # another file system, or one that cannot
             for chunk in self.read(start, end - start):
-                view = memoryview(chunk)
-                while view.nbytes:
-                    view = view[os.write(to, view) :]
+                write_all(partial(os.write, to), memoryview(chunk))
 
 
 def _start_writing(descriptor: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aotpack.archive.safetensors import DTYPE_NAMES
+from aotpack.archive.writer import as_bytes, write_all
 from aotpack.spec import DType
 
 Tensors = Mapping[str, tuple[DType, tuple[int, ...]]]
@@ -48,7 +49,7 @@ def write_safetensors(
         file.write(struct.pack("<Q", len(text)) + text)
         for name in tensors:
             begin, end = header[name]["data_offsets"]
-            data = memoryview(value(name))
+            data = as_bytes(value(name))
             if data.nbytes != end - begin:
                 raise ValueError(f"{name!r} has {data.nbytes} bytes; its shape and dtype have {end - begin}")
-            file.write(data)
+            write_all(file.write, data)

@@ -24,7 +24,7 @@ from aotpack.archive import (
     write_archive,
 )
 from aotpack.archive.manifest import FileEntry, Implementation, Kernel
-from aotpack.archive.writer import stage_archive
+from aotpack.archive.writer import stage_archive, write_all
 from aotpack.errors import MalformedArchiveError
 from aotpack.spec import Expr, TensorLeaf, TupleSpec, ValueLeaf
 from tests.support.archives import Recipe, build_manifest
@@ -155,6 +155,19 @@ def test_segments_are_split() -> None:
     assert layout_constants([]).segments == ()
     with pytest.raises(ValueError, match="twice"):
         layout_constants([("a", b""), ("a", b"")])
+
+
+def test_writes_take_at_most_a_mebibyte() -> None:
+    data, taken = os.urandom((3 << 20) + 5), bytearray()
+
+    def write_some(piece: memoryview) -> int:
+        assert 0 < piece.nbytes <= 1 << 20
+        some = piece[:700_001]
+        taken.extend(some)
+        return some.nbytes
+
+    write_all(write_some, memoryview(data))
+    assert taken == data
 
 
 # ---- all or nothing -------------------------------------------------------------------------------------------------

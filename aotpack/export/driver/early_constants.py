@@ -12,6 +12,7 @@ import ctypes
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +37,8 @@ _TRIM_BYTES = 32 << 20
 # Seconds after which Python lets another thread go on. This one needs it for microseconds at a time, between operators
 # and hashes that run without it; and it is called to a dozen of these for each constant.
 _SWITCH = 0.0002
+# Both hashes of a constant of so many bytes are computed at the same time.
+_LONG = 16 << 20
 # Archives with so many bytes of constants have room for a manifest of so many bytes, and for each constant. One with
 # names of usual length takes a third of that.
 _LARGE = 16 << 20
@@ -118,12 +121,13 @@ class EarlyConstants:
         try:
             self._writer = ConstantWriter(folder=self._folder, room=self._room)
             returned = returning_memory()
-            with torch.no_grad():
+            with torch.no_grad(), ThreadPoolExecutor(1) as hashing:
                 for key, row in enumerate(self._rows):
                     if key >= self._limit:
                         return
                     value = row.value()
-                    self._writer.place(key, tensor_bytes(value))
+                    # The build waits for a constant that is under way.
+                    self._writer.place(key, tensor_bytes(value), hashing if value.nbytes >= _LONG else None)
                     nbytes = value.nbytes
                     del value
                     returned(nbytes)

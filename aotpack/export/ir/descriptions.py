@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,8 @@ class Descriptions:
     def of(self, function: Callable[..., torch.Tensor], values: Sequence[torch.Tensor]) -> torch.Tensor:
         """The fake tensor that `function` returns of these.
 
-        Tensors without memory say the same, in a fraction of the time, but for functions that make tensors on a device.
+        Tensors without memory say the same, in a fraction of the time, but for functions that make tensors on a device
+        that they name, or read elements.
         """
         with torch.no_grad():
             if all(type(size) is int for value in values for size in (*value.shape, *value.stride())):
@@ -46,7 +48,9 @@ class Descriptions:
         if key is not None and key in self._known:
             return self._known[key]
         given = [torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device="meta") for v in values]
-        with contextlib.suppress(Exception):
+        # What functions make of nothing is on the CPU, where values are.
+        here = torch.device("meta") if values and all(v.device.type == "cpu" for v in values) else nullcontext()
+        with contextlib.suppress(Exception), here:
             made = function(*given)
             if made.is_meta:
                 if key is not None:

@@ -198,8 +198,17 @@ class Rewriter:
         self.changes.append(Change(layer_of(node), note))
 
     def remove_dead_code(self) -> None:
-        """Calls without readers go; assertions, bounds of sizes and writes stay."""
-        self.graph.eliminate_dead_code(is_impure)
+        """Calls without readers go; assertions, bounds of sizes and writes stay.
+
+        `Graph.eliminate_dead_code` checks the whole graph before, which the runner of passes does once for each.
+        """
+        for node in reversed(self.graph.nodes):
+            if not node.users and not is_impure(node):
+                self.graph.erase_node(node)
+        for inner in self.graph_module.children():
+            if isinstance(inner, torch.fx.GraphModule):
+                inner.graph.eliminate_dead_code()
+                inner.recompile()
 
     def finish(self, name: str, summary: str) -> Program:
         """The changed program with what was reported; the old one when nothing was changed."""

@@ -65,7 +65,7 @@ class TensorReader:
             raise OnnxError(f"{what} of {list(proto.dims)} needs {needed} bytes, the file has {len(data)}")
         if not needed:
             return torch.empty(list(proto.dims), dtype=dtype)
-        return _frombuffer(data, dtype).reshape(list(proto.dims))
+        return _no_view(_frombuffer(data, dtype).reshape(list(proto.dims)))
 
     def _external(self, proto: onnx.TensorProto, what: str) -> torch.Tensor:
         entries = {entry.key: entry.value for entry in proto.external_data}
@@ -99,7 +99,7 @@ class TensorReader:
             return _shared(np.array(numpy_helper.to_array(plain)))
         if data.ctypes.data % dtype.itemsize:
             data = np.array(data)
-        return torch.from_numpy(data).view(dtype).reshape(shape)
+        return _no_view(torch.from_numpy(data).view(dtype).reshape(shape))
 
     def _path(self, location: str, what: str) -> Path:
         assert self._folder is not None
@@ -129,6 +129,11 @@ def numpy_bytes(proto: onnx.TensorProto) -> int:
     bits = dtypes.bits_of(proto.data_type) or _BITS.get(proto.data_type, 8)
     count: int = math.prod(proto.dims)
     return (count * bits + 7) // 8
+
+
+def _no_view(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as a tensor of its own: torch.export also makes a fake tensor of what others are views of."""
+    return tensor.data
 
 
 def _shared(array: np.ndarray[Any, Any]) -> torch.Tensor:

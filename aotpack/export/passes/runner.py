@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from aotpack.errors import BuildError, PassError
 from aotpack.export.diagnostics.internal_errors import REPORT, is_callers, place_of, summary
@@ -18,6 +17,7 @@ from aotpack.export.probing.lowering_guards import lowering_checks
 from aotpack.export.symbolic_shapes import shape_env
 from aotpack.export.symbolic_shapes.dims import expression
 from aotpack.export.torch_compat.dispatch import enable_python_dispatcher
+from aotpack.export.torch_compat.known_values import QuickProp
 from aotpack.export.torch_compat.older_torch import captures_mended
 from aotpack.spec import DimRef
 
@@ -123,7 +123,7 @@ def propagate(program: Program) -> None:
             mode.allow_non_fake_inputs = allow
 
 
-class _Propagation(FakeTensorProp):
+class _Propagation(QuickProp):
     """Constants keep the fake tensors that they have: a derived one has no value to make another from. So do results of
     graphs inside, which passes promise the layouts that they were captured with.
     """

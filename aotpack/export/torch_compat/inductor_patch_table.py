@@ -124,6 +124,11 @@ ENTRIES: tuple[Patch, ...] = (
         "mod, args, decompositions, trace_joint, output_loss_index, pre_dispatch, dynamic_shapes, kwargs",
     ),
     Patch(
+        "torch._inductor.compile_fx:FakeTensorProp",
+        "runs all calls of a graph on fake tensors that were traced just before; nothing says which need it",
+        "module, mode",
+    ),
+    Patch(
         "torch._inductor.compile_fx:_unlift_graph",
         "expects the signature of AOTAutograd, which graphs that it did not trace do not have",
         "mod, gm, graph_signature",

@@ -70,8 +70,8 @@ ENTRIES: tuple[Patch, ...] = (
         "self, kind, target, args, kwargs, name, type_expr",
     ),
     Patch(
-        places.FRAMES_OF_STACK,
-        "reads the text of every line of a stack, of which few are kept; `CapturedTraceback` has no other way",
+        places.STACK_OF_NODE,
+        "describes every frame of a stack for each node, and reads their lines; torch.export accepts no tracer",
         "tb, skip",
     ),
     Patch(

@@ -70,3 +70,16 @@ def test_functions_that_make_tensors_on_a_device_run_on_fakes() -> None:
     found = Descriptions(mode).of(lambda weight: torch.zeros(2, device="cpu") + weight.new_zeros(2), [value])
     assert found.device.type == "cpu"
     assert tuple(found.shape) == (2,)
+
+
+def test_tensors_made_of_nothing_are_described_once() -> None:
+    mode, asked = FakeTensorMode(), Counted()
+
+    def function(weight: Tensor) -> Tensor:
+        asked(Form(1), weight)
+        return torch.stack([weight.sum(), torch.zeros(())])
+
+    known, value = Descriptions(mode), mode.from_tensor(torch.ones(3))
+    found = [known.of(function, [value]) for _ in range(2)]
+    assert asked.calls == 1
+    assert [(each.device.type, tuple(each.shape)) for each in found] == [("cpu", (2,))] * 2

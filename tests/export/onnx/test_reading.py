@@ -47,6 +47,7 @@ def test_data_of_other_files_is_mapped(tmp_path: Path) -> None:
     graph = read_model(saved(with_weight("model.data", offset=64, length=2048), tmp_path)).graph
     weight = graph.initializers["w"]
     assert torch.equal(weight, torch.from_numpy(data[16:528]))
+    assert not weight._is_view()
     assert list(graph.inputs) == ["x"]
 
 

@@ -31,6 +31,8 @@ from aotpack.export.backends.precompiled import Precompiled, compile_ahead, in_b
 
 # Beyond this, optimising the wrapper costs minutes and gains nothing: its work is calls.
 _WRAPPER_O0 = 400_000
+# So many characters of calls compile as fast as one of a kernel.
+_CALLS = 20
 _OLDER, _NEWER = ("-std=c++17",), ("-std=c++20",)
 # Wrappers with aotpack's own header; and where GCC cannot compile one with that.
 _OWN = ("-fno-exceptions", "-fasynchronous-unwind-tables")
@@ -126,7 +128,6 @@ def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
     common = _common(compiler)
     declared = native_sources.headers_hash(frozenset(native_sources.groups_of(lowered.shims)))
     units = [
-        # The longest first, so that it does not run alone at the end.
         *(
             _kernels(f"kernels{i}.cpp", text, target, tools)
             for i, text in sorted(enumerate(lowered.units), key=lambda item: -len(item[1]))
@@ -139,6 +140,7 @@ def _units(lowered: Lowered, tools: Tools) -> list[Unit]:
             header=_wrapper_header(target, compiler) if small and not own and not lowered.custom else None,
             # Of a torch whose headers need it.
             otherwise=_WHOLE if own else _NEWER,
+            cost=len(lowered.wrapper) // _CALLS,
         ),
     ]
     if lowered.functions:
@@ -161,6 +163,7 @@ def _kernels(name: str, text: str, target: str, tools: Tools) -> Unit:
         digest_of([*_common(tools.compiler), *portable(flags), text]),
         text=text,
         header=_kernel_header(target, tools.compiler, tools.opt_level) if torch_header else None,
+        cost=len(text),
         # Of a compiler that cannot read our headers.
         otherwise=() if torch_header else ("-DAOTPACK_TORCH_VECTORS",),
     )

@@ -26,7 +26,9 @@ _EXACT = 1 << 24
 
 def scale_of(node: Node, x: Tensor, value: Tensor) -> Tensor:
     """A scale or zero point in a shape that broadcasts with `x`: of the tensor, of an axis, or of blocks of an axis."""
-    if value.dim() == 0 or (value.dim() == 1 and value.shape[0] == 1 and x.dim() != 1):
+    if value.dim() == 0:
+        return value
+    if value.dim() == 1 and value.shape[0] == 1 and x.dim() != 1:
         return value.reshape([])
     axis = node.get("axis", 1)
     if value.dim() == 1 and x.dim() == 1:

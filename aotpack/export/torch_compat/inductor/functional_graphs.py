@@ -5,7 +5,7 @@ which takes a third of the time of code generation. Programs that write to nothi
 graphs that the table of decompositions has no entry for go over as they are, with their values; the others are traced.
 
 Private interfaces touched (torch 2.11 to 2.13):
-  torch._inductor.compile_fx.{aot_export_module, _unlift_graph}
+  torch._inductor.compile_fx.{aot_export_module, FakeTensorProp, _unlift_graph}
   torch._guards.detect_fake_mode
   torch.fx.Interpreter._set_current_node
   torch.fx.experimental.proxy_tensor.{disable_proxy_modes_tracing, fetch_object_proxy, fetch_sym_proxy, get_proxy_mode,
@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,6 +40,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from aotpack.export.torch_compat import pytree
 from aotpack.export.torch_compat.dispatch import enable_python_dispatcher, has_kernel
+from aotpack.export.torch_compat.known_values import KnownValues, QuickProp
 from aotpack.export.torch_compat.library import custom_definition
 from aotpack.export.torch_compat.operators import OpOverload, operator_schema
 from aotpack.export.torch_compat.patches import replaced
@@ -50,23 +52,32 @@ _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 @contextlib.contextmanager
 def functional_graphs_kept() -> Iterator[None]:
-    """While active, TorchInductor traces of functional graphs only what it decomposes."""
+    """While active, TorchInductor traces of functional graphs only what it decomposes, and runs of them once more only
+    what its passes have put in.
+    """
     from torch._inductor import compile_fx
 
     export: Any = vars(compile_fx)["aot_export_module"]
     unlift: Any = compile_fx._unlift_graph
+    known = KnownValues()
 
     def export_module(mod: Any, args: Any, *, decompositions: Any = None, trace_joint: bool, **options: Any) -> Any:
         if not trace_joint and not options:
             graph = decomposed(mod, tuple(args), decompositions or {})
             if graph is not None:
+                for node in graph.graph.nodes:
+                    known.add(node)
                 return graph, None
         return export(mod, args, decompositions=decompositions, trace_joint=trace_joint, **options)
 
     def unlift_graph(mod: Any, gm: Any, graph_signature: Any) -> Any:
         return gm if graph_signature is None else unlift(mod, gm, graph_signature)
 
-    with replaced(compile_fx, "aot_export_module", export_module), replaced(compile_fx, "_unlift_graph", unlift_graph):
+    with (
+        replaced(compile_fx, "aot_export_module", export_module),
+        replaced(compile_fx, "_unlift_graph", unlift_graph),
+        replaced(compile_fx, "FakeTensorProp", partial(QuickProp, known=known)),
+    ):
         yield
 
 
