@@ -145,6 +145,8 @@ bench: setup
 
 # OpenMP threads that spin while they wait make a shared machine crawl.
 test-cpp test-asan test-tsan test-py test-fuzz fuzz: export OMP_WAIT_POLICY := passive
+# Threads of numpy's products wait for each other with the processor, thirty times as long as such products take.
+test-py: export OPENBLAS_NUM_THREADS := 1
 # As `aotpack build` has it.
 test-py: export SYMPY_CACHE_SIZE := 20000
 # Compilers take a third of the time of the tests. Operators and architectures are tested as users build them.

@@ -78,6 +78,10 @@ class BuildCache:
         path = self.path(key, suffix)
         return path if self._check(path) else None
 
+    def read(self, key: str, suffix: str) -> bytes | None:
+        """Like `find`: the file's bytes, exactly those that were compared with their hash."""
+        return self._read(self.path(key, suffix))
+
     def path(self, key: str, suffix: str) -> Path:
         """Where the file for `key` is, or would be."""
         return self.folder / key[:2] / f"{key}{suffix}"

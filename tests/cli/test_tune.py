@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from aotpack.cli.tuning_run import Site
 from aotpack.cli.tuning_search import Known
 from aotpack.export.backends.backend import Tools
 from aotpack.export.backends.cpu.probe import probe_program
+from aotpack.export.driver import algorithms
 from aotpack.runtime._native import host_processor
 from aotpack.spec import CallSpec, TensorLeaf
 from aotpack.targets import Target
@@ -249,8 +251,11 @@ def test_every_kernel_gives_the_same_in_all_its_ways(built: Path) -> None:
             assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
 
 
-def test_a_build_tunes(built: Path, tmp_path: Path) -> None:
+def test_a_build_tunes(built: Path, tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = tmp_path / "model.aotpack"
+    # Compiled objects are those of other tests; nothing was measured.
+    monkeypatch.setenv("AOTPACK_CACHE_DIR", str(cache_dir))
+    monkeypatch.setattr(algorithms, "_SUFFIX", f".{uuid.uuid4().hex}.json")
     # The program that measures is compiled by then.
     probe_program(Target.host().name, frozenset(), Tools(BuildCache(), find_compiler(None)))
     result = invoke("build", built.parent / "source.py", "-o", output, "--tune", "fast", "--json")

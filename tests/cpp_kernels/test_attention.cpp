@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "attention.h"
+#include "exact.h"
 #include "util.h"
 
 namespace aotpack::kernels::test {
@@ -89,19 +90,25 @@ void check(const Case& c) {
   attention(a);
 
   int64_t wrong = 0, wrong_lse = 0;
-  std::vector<double> scores(static_cast<size_t>(c.kv_len));
+  const std::vector<double> queries = q.numbers(), keys = k.numbers(), values = v.numbers();
   for (int64_t b = 0; b < c.batch; ++b)
-    for (int64_t h = 0; h < c.q_heads; ++h)
+    for (int64_t h = 0; h < c.q_heads; ++h) {
+      const int64_t kh = h / (c.q_heads / c.kv_heads);
+      // The keys of this head as [head_dim][kv_len], its values as [kv_len][v_dim].
+      std::vector<double> columns, rows;
+      for (int64_t d = 0; d < c.head_dim; ++d)
+        for (int64_t j = 0; j < c.kv_len; ++j)
+          columns.push_back(keys[static_cast<size_t>(b * sk.at[0] + kh * sk.at[1] + j * sk.at[2] + d)]);
+      for (int64_t j = 0; j < c.kv_len; ++j)
+        for (int64_t d = 0; d < c.v_dim; ++d)
+          rows.push_back(values[static_cast<size_t>(b * sv.at[0] + kh * sv.at[1] + j * sv.at[2] + d)]);
       for (int64_t i = 0; i < c.q_len; ++i) {
-        const int64_t kh = h / (c.q_heads / c.kv_heads);
+        std::vector<double> scores(static_cast<size_t>(c.kv_len)), sums(static_cast<size_t>(c.v_dim));
+        add_product(scores.data(), queries.data() + b * sq.at[0] + h * sq.at[1] + i * sq.at[2], columns.data(), 1,
+                    c.kv_len, c.head_dim);
         double top = -kInf, total = 0;
         for (int64_t j = 0; j < c.kv_len; ++j) {
-          double s = 0;
-          for (int64_t d = 0; d < c.head_dim; ++d) {
-            s += static_cast<double>(q.get(b * sq.at[0] + h * sq.at[1] + i * sq.at[2] + d)) *
-                 k.get(b * sk.at[0] + kh * sk.at[1] + j * sk.at[2] + d);
-          }
-          s *= 0.37f;
+          double s = scores[static_cast<size_t>(j)] * 0.37f;
           const int64_t at = b * sm[0] + h * sm[1] + i * sm[2] + j * sm[3];
           if (c.mask_kind == 1 && !bools[static_cast<size_t>(at)]) s = -kInf;
           if (c.mask_kind >= 2) s += added.get(at);
@@ -109,24 +116,23 @@ void check(const Case& c) {
           scores[static_cast<size_t>(j)] = s;
           top = std::max(top, s);
         }
-        for (const double s : scores) total += s == -kInf ? 0 : std::exp(s - top);
+        for (double& s : scores) {
+          s = s == -kInf ? 0 : std::exp(s - top);
+          total += s;
+        }
         const double expected_lse = total == 0 ? -kInf : top + std::log(total);
         wrong_lse += !close(lse[static_cast<size_t>((b * c.q_heads + h) * c.q_len + i)], expected_lse,
                             1e-5 * (1 + std::abs(expected_lse)));
+        if (total != 0) add_product(sums.data(), scores.data(), rows.data(), 1, c.v_dim, c.kv_len);
         for (int64_t d = 0; d < c.v_dim; ++d) {
-          double sum = 0;
-          for (int64_t j = 0; j < c.kv_len; ++j) {
-            const double s = scores[static_cast<size_t>(j)];
-            if (s != -kInf) {
-              sum += std::exp(s - top) / total * v.get(b * sv.at[0] + kh * sv.at[1] + j * sv.at[2] + d);
-            }
-          }
+          const double sum = total == 0 ? 0 : sums[static_cast<size_t>(d)] / total;
           const double got = y.get(b * sy.at[0] + h * sy.at[1] + i * sy.at[2] + d);
           // Weights may be rounded to bf16, in sums of values up to 1 that cancel.
           const double rounding = c.dtype == DType::bf16 ? 2e-3 : 0;
           wrong += !close(got, sum, tolerance(c.dtype, sum, 20) + rounding);
         }
       }
+    }
   CHECK(wrong == 0);
   CHECK(wrong_lse == 0);
 }

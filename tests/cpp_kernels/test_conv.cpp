@@ -1,6 +1,7 @@
 #include <array>
 
 #include "conv.h"
+#include "exact.h"
 #include "turns.h"
 #include "util.h"
 
@@ -107,6 +108,15 @@ std::vector<double> reference(const Shape& s, const Buffer& x, const Buffer& w) 
   const auto out = output_of(s);
   const int64_t cg = s.c / s.groups, og = s.oc / s.groups;
   std::vector<double> y(static_cast<size_t>(s.n * out[0] * out[1] * out[2] * s.oc), 0.0);
+  const std::vector<double> numbers = x.numbers();
+  // The weight as [tap][group][in][out].
+  const int64_t taps = s.kernel[0] * s.kernel[1] * s.kernel[2];
+  std::vector<double> weight;
+  weight.reserve(static_cast<size_t>(w.size()));
+  for (int64_t tap = 0; tap < taps; ++tap)
+    for (int64_t g = 0; g < s.groups; ++g)
+      for (int64_t i = 0; i < cg; ++i)
+        for (int64_t o = 0; o < og; ++o) weight.push_back(w.get(weight_at(s, g, i, o, tap)));
   // Every pair of output position and tap, per dim; input -1 where there is none.
   const auto input = [&](size_t d, int64_t o, int64_t k) -> int64_t {
     int64_t i;
@@ -132,12 +142,8 @@ std::vector<double> reference(const Shape& s, const Buffer& x, const Buffer& w) 
                 const int64_t to = ((n * out[0] + od) * out[1] + oh) * out[2] + ow;
                 const int64_t tap = (kd * s.kernel[1] + kh) * s.kernel[2] + kw;
                 for (int64_t g = 0; g < s.groups; ++g)
-                  for (int64_t o = 0; o < og; ++o) {
-                    double sum = 0;
-                    for (int64_t i = 0; i < cg; ++i)
-                      sum += static_cast<double>(x.get(pixel * s.c + g * cg + i)) * w.get(weight_at(s, g, i, o, tap));
-                    y[static_cast<size_t>(to * s.oc + g * og + o)] += sum;
-                  }
+                  add_product(y.data() + to * s.oc + g * og, numbers.data() + pixel * s.c + g * cg,
+                              weight.data() + (tap * s.groups + g) * cg * og, 1, og, cg);
               }
   return y;
 }

@@ -1,4 +1,5 @@
 #include "bf16_product.h"
+#include "exact.h"
 #include "linear.h"
 #include "linear_bf16.h"
 #include "rounding.h"
@@ -67,10 +68,12 @@ void check(const Case& c) {
     linear(args);
   }
   int64_t wrong = 0;
+  const std::vector<double> given = x.numbers(), weight = b.numbers();
   for (int64_t i = 0; i < c.m; ++i) {
+    std::vector<double> sums(static_cast<size_t>(c.n));
+    add_product(sums.data(), given.data() + i * x_stride, weight.data(), 1, c.n, c.k);
     for (int64_t j = 0; j < c.n; ++j) {
-      double sum = c.bias ? bias.get(j) : 0.0;
-      for (int64_t p = 0; p < c.k; ++p) sum += static_cast<double>(x.get(i * x_stride + p)) * b.get(p * c.n + j);
+      double sum = sums[static_cast<size_t>(j)] + (c.bias ? bias.get(j) : 0.0);
       if (c.residual) sum += residual.get(i * r_stride + j);
       const double expected = reference_act(c.act, sum);
       const double got = y.get(i * y_stride + j);
@@ -202,11 +205,10 @@ TEST_CASE("linear: rounding does not grow with the depth") {
       const Buffer packed = pack(b, k, n);
       Buffer y = Buffer::filled(DType::f32, m * n, -77.0f);
       linear_to_float({dtype, m, n, k, x.data(), k, packed.data(), nullptr, nullptr, 0, Act::none, y.data(), n, 2});
-      const double error = relative_error(y, m, n, [&](int64_t r, int64_t j) {
-        double sum = 0;
-        for (int64_t p = 0; p < k; ++p) sum += static_cast<double>(x.get(r * k + p)) * b.get(p * n + j);
-        return sum;
-      });
+      std::vector<double> exact(static_cast<size_t>(m * n));
+      add_product(exact.data(), x.numbers().data(), b.numbers().data(), m, n, k);
+      const double error =
+          relative_error(y, m, n, [&](int64_t r, int64_t j) { return exact[static_cast<size_t>(r * n + j)]; });
       CAPTURE(m);
       CHECK(error < 1.5e-6);
     }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "exact.h"
 #include "quantized_linear.h"
 #include "util.h"
 
@@ -87,12 +88,12 @@ void check(const Case& c) {
   g.scratch = scratch.data();
   quantized_linear(g);
   int64_t wrong = 0;
+  const std::vector<double> given = x.numbers();
   for (int64_t i = 0; i < c.m; ++i) {
+    std::vector<double> sums(static_cast<size_t>(c.n));
+    add_product(sums.data(), given.data() + i * x_stride, dense.data(), 1, c.n, c.k);
     for (int64_t j = 0; j < c.n; ++j) {
-      double sum = c.bias ? bias.get(j) : 0.0;
-      for (int64_t p = 0; p < c.k; ++p) {
-        sum += static_cast<double>(x.get(i * x_stride + p)) * dense[static_cast<size_t>(p * c.n + j)];
-      }
+      double sum = sums[static_cast<size_t>(j)] + (c.bias ? bias.get(j) : 0.0);
       if (c.residual) sum += residual.get(i * y_stride + j);
       const double expected = reference_act(c.act, sum);
       wrong += !close(y.get(i * y_stride + j), expected, tolerance(c.dtype, expected, 2 * static_cast<double>(c.k)));

@@ -1,3 +1,4 @@
+#include "exact.h"
 #include "rnn.h"
 #include "util.h"
 
@@ -12,6 +13,15 @@ struct Case {
   int threads = 2;
   int64_t pad = 0;
 };
+
+// Torch's [n, k] as [k, n].
+std::vector<double> turned(const Buffer& w, int64_t n, int64_t k) {
+  std::vector<double> all;
+  for (int64_t i = 0; i < k; ++i) {
+    for (int64_t j = 0; j < n; ++j) all.push_back(w.get(j * k + i));
+  }
+  return all;
+}
 
 Buffer pack(const Buffer& w, int64_t n, int64_t k) {  // w is torch's [n, k]
   Buffer packed = Buffer::filled(w.dtype(), ceil_div(n, kPanel) * k * kPanel, 0.0f);
@@ -72,6 +82,8 @@ void check(const Case& c) {
   const double units = static_cast<double>(max64(H, 256)) / 256.0;
   const double allowed = c.dtype == DType::f32 ? 2e-5 : (c.dtype == DType::bf16 ? 0.02 : 0.003) * units;
   int64_t wrong = 0;
+  const std::vector<double> given = x.numbers();
+  const std::vector<double> t_ih = turned(w_ih, columns, c.input), t_hh = turned(w_hh, columns, H);
   for (int64_t b = 0; b < c.batch; ++b) {
     std::vector<double> h(static_cast<size_t>(H)), cell(static_cast<size_t>(H));
     for (int64_t u = 0; u < H; ++u) {
@@ -81,14 +93,12 @@ void check(const Case& c) {
     for (int64_t s = 0; s < c.steps; ++s) {
       const int64_t t = c.reverse ? c.steps - 1 - s : s;
       std::vector<double> in(static_cast<size_t>(columns)), rec(static_cast<size_t>(columns));
-      for (int64_t j = 0; j < columns; ++j) {
-        double sum_i = c.bias ? b_ih.get(j) : 0.0, sum_h = c.bias ? b_hh.get(j) : 0.0;
-        for (int64_t i = 0; i < c.input; ++i)
-          sum_i += static_cast<double>(x.get(t * x_step + b * x_batch + i)) * w_ih.get(j * c.input + i);
-        for (int64_t i = 0; i < H; ++i) sum_h += h[static_cast<size_t>(i)] * w_hh.get(j * H + i);
-        in[static_cast<size_t>(j)] = sum_i;
-        rec[static_cast<size_t>(j)] = sum_h;
+      for (int64_t j = 0; c.bias && j < columns; ++j) {
+        in[static_cast<size_t>(j)] = b_ih.get(j);
+        rec[static_cast<size_t>(j)] = b_hh.get(j);
       }
+      add_product(in.data(), given.data() + t * x_step + b * x_batch, t_ih.data(), 1, columns, c.input);
+      add_product(rec.data(), h.data(), t_hh.data(), 1, columns, H);
       for (int64_t u = 0; u < H; ++u) {
         const auto gate_in = [&](int64_t g) { return in[static_cast<size_t>(g * H + u)]; };
         const auto gate_h = [&](int64_t g) { return rec[static_cast<size_t>(g * H + u)]; };

@@ -37,12 +37,12 @@ class Buffer {
       : dtype_(dtype), offset_(offset), size_(size), bytes_(static_cast<size_t>(size + offset) * dtype_size(dtype)) {}
   static Buffer random(DType dtype, int64_t size, int64_t offset = 0, float low = -1, float high = 1) {
     Buffer b(dtype, size, offset);
-    for (int64_t i = 0; i < size; ++i) b.set(i, uniform(low, high));
+    b.assign([&] { return uniform(low, high); });
     return b;
   }
   static Buffer filled(DType dtype, int64_t size, float value, int64_t offset = 0) {
     Buffer b(dtype, size, offset);
-    for (int64_t i = 0; i < size; ++i) b.set(i, value);
+    b.assign([&] { return value; });
     return b;
   }
   float get(int64_t i) const {
@@ -60,12 +60,34 @@ class Buffer {
       std::memcpy(at(i), &v, sizeof v);
     });
   }
+  // All elements.
+  std::vector<double> numbers() const {
+    std::vector<double> all(static_cast<size_t>(size_));
+    with_type(dtype_, [&]<class T>() {
+      for (int64_t i = 0; i < size_; ++i) {
+        T v;
+        std::memcpy(&v, at(i), sizeof v);
+        all[static_cast<size_t>(i)] = to_float(v);
+      }
+    });
+    return all;
+  }
   void* data() { return at(0); }
   const void* data() const { return const_cast<Buffer*>(this)->at(0); }
   int64_t size() const { return size_; }
   DType dtype() const { return dtype_; }
 
  private:
+  template <class Next>
+  void assign(const Next& next) {
+    with_type(dtype_, [&]<class T>() {
+      for (int64_t i = 0; i < size_; ++i) {
+        T v;
+        from_float(next(), &v);
+        std::memcpy(at(i), &v, sizeof v);
+      }
+    });
+  }
   char* at(int64_t i) { return bytes_.data() + static_cast<size_t>(offset_ + i) * dtype_size(dtype_); }
   const char* at(int64_t i) const { return const_cast<Buffer*>(this)->at(i); }
   DType dtype_;

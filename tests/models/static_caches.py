@@ -89,7 +89,9 @@ def _decoder(model: Any, batch: int, wrap: Callable[[Any, int], nn.Module] = _ca
 
 
 def llama(batch: int) -> Case:
-    return _decoder(transformers.LlamaForCausalLM(transformers.LlamaConfig(**_SMALL, **_NO_TOKENS)).eval(), batch)
+    """One layer: the others have several."""
+    config = transformers.LlamaConfig(**{**_SMALL, "num_hidden_layers": 1}, **_NO_TOKENS)
+    return _decoder(transformers.LlamaForCausalLM(config).eval(), batch)
 
 
 def qwen3(batch: int) -> Case:
@@ -208,7 +210,7 @@ def whisper(batch: int) -> Case:
     config = transformers.WhisperConfig(
         vocab_size=_VOCABULARY,
         d_model=32,
-        encoder_layers=2,
+        encoder_layers=1,
         decoder_layers=2,
         encoder_attention_heads=4,
         decoder_attention_heads=4,

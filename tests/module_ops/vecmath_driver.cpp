@@ -1,6 +1,6 @@
 // Measures csrc/module/vecmath against wider types: prints a JSON object, function → {ulp, at, nanoseconds, libm}.
-//   vecmath_driver STEP   goes through every STEP-th bit pattern of float; doubles and pairs are random, and all meet
-//   the special values.
+//   vecmath_driver STEP [RANDOM]   goes through every STEP-th bit pattern of float; doubles and pairs are random,
+//   RANDOM of them, and all meet the special values. With RANDOM no times are measured, as on an emulated processor.
 // Built once per width: LANES is the number of floats in a vector.
 #include <sleef.h>
 
@@ -164,6 +164,9 @@ T random_value() {
   return std::isnan(value) ? std::numeric_limits<T>::quiet_NaN() : value;  // C leaves pow(signalling NaN, 0) open
 }
 
+int random_count = 30000;
+bool timed = true;
+
 template <typename T>
 std::vector<T> samples(uint64_t step) {
   std::vector<T> result = specials<T>();
@@ -175,7 +178,7 @@ std::vector<T> samples(uint64_t step) {
       result.push_back(value);
     }
   } else {
-    for (int i = 0; i < 30000; ++i) result.push_back(random_value<T>());
+    for (int i = 0; i < random_count; ++i) result.push_back(random_value<T>());
   }
   return result;
 }
@@ -190,6 +193,7 @@ void report(const char* name, double worst, double at, double second, double vec
 
 template <typename F>
 double nanoseconds(int elements, F f) {
+  if (!timed) return 0;
   double best = 1e300;
   for (int round = 0; round < 7; ++round) {
     const auto start = std::chrono::steady_clock::now();
@@ -244,7 +248,7 @@ void measure_pair(const char* name, F f, R reference) {
   for (T a : specials<T>()) {
     for (T b : specials<T>()) first.push_back(a), second.push_back(b);
   }
-  for (int i = 0; i < 60000; ++i) {
+  for (int i = 0; i < 2 * random_count; ++i) {
     first.push_back(random_value<T>());
     T b = random_value<T>();
     if (i % 5 == 0) b = std::rint(b);
@@ -284,7 +288,11 @@ void measure_pair(const char* name, F f, R reference) {
       #name "d" #bound, [](VectorD x, VectorD y) { return F64_NAME(name, bound)(x, y); }, \
       [](double x, double y) { return reference::name(x, y); });
 
-int main(int, char** arguments) {
+int main(int count, char** arguments) {
+  if (count > 2) {
+    random_count = std::atoi(arguments[2]);
+    timed = false;
+  }
   const std::vector<float> floats = samples<float>(std::strtoull(arguments[1], nullptr, 10));
   const std::vector<double> doubles = samples<double>(0);
   // clang-format off

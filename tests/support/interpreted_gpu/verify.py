@@ -7,6 +7,7 @@ LIBRARY is what `tests.support.cuda_archives.build_fake_driver` compiles, KERNEL
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -22,6 +23,9 @@ def main() -> int:
     """1 where an archive answers otherwise than eager."""
     library, kernels, *archives = sys.argv[1:]
     failed = 0
+    # Typer's newer versions import it for their first argument: here, once for all processes.
+    with contextlib.suppress(ImportError):
+        from pydantic import TypeAdapter  # noqa: F401
     for archive in archives:
         # A process that met a fault cannot use the device again.
         child = os.fork()

@@ -17,6 +17,7 @@ from aotpack.export.ir.program import Program
 from aotpack.export.passes.cuda.pipeline import CUDA
 from aotpack.export.passes.runner import Pass
 from aotpack.export.torch_compat.inductor.cuda.device_guard import cuda_device_guard
+from aotpack.export.torch_compat.triton.kept_kernels import kernels_kept
 from aotpack.targets import BY_NAME
 
 
@@ -39,7 +40,7 @@ class CudaBackend:
     @contextmanager
     def compile_ahead(self, program: Program, targets: Sequence[str], tools: Tools) -> Iterator[Ahead]:
         headers = {header for target in targets for header in self.headers(target, tools)}
-        with cuda_device_guard(tools.cache, tools.compiler), in_background() as pool:
+        with cuda_device_guard(tools.cache, tools.compiler), kernels_kept(tools.cache), in_background() as pool:
             compile_ahead(headers, tools.cache, tools.compiler, pool)
             # Its sources are few, and need each other.
             yield lambda *_: None

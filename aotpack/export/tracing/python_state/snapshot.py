@@ -19,6 +19,10 @@ from aotpack.export.torch_compat.modules import is_loading
 from aotpack.export.torch_compat.tensors import storage_id
 from aotpack.export.tracing.python_state.nodes import ABSENT, Elements, Globals, Node, Walk
 
+# Python's modules that read sources for the stacks that torch notes. What they keep is no state of a model, and every
+# line of every file that a stack named.
+_READERS = frozenset({"inspect", "linecache", "tokenize", "traceback"})
+
 CONTENTS = "contents"
 """The key of a change of everything that a list or set holds."""
 
@@ -160,8 +164,13 @@ class Snapshot:
             code = frame.f_code
             if code not in seen:
                 seen.add(code)
-                if model_lines.is_model(code.co_filename, "code") and not is_loading(frame.f_globals):
-                    self._add_globals(frame.f_globals, os.path.basename(code.co_filename), set(code.co_names))
+                table = frame.f_globals
+                if (
+                    model_lines.is_model(code.co_filename, "code")
+                    and table.get("__name__") not in _READERS
+                    and not is_loading(table)
+                ):
+                    self._add_globals(table, os.path.basename(code.co_filename), set(code.co_names))
             return None if previous is None else previous(frame, event, argument)
 
         sys.settrace(entered)
