@@ -7,6 +7,7 @@
 #include "bf16_copy.h"
 #include "bf16_product.h"
 #include "conv_bf16_direct.h"
+#include "conv_bf16_tiles.h"
 #include "conv_phase.h"
 #include "linear_bf16.h"
 #include "parallel.h"
@@ -262,6 +263,7 @@ bool takes_bf16(const ConvArgs& g) { return linear_takes_bf16(g.dtype); }
 
 size_t conv_bf16_scratch_bytes(const ConvArgs& g) {
   if (takes_bf16_direct(g)) return conv_bf16_direct_scratch_bytes(g);
+  if (takes_bf16_tiles(g)) return conv_bf16_tiles_scratch_bytes(g);
   // Counting needs an address; it is not touched.
   return carve(g, reinterpret_cast<void*>(uintptr_t{64})).bytes;
 }
@@ -329,6 +331,7 @@ void transposed(const ConvArgs& g) {
 void conv_bf16(const ConvArgs& g) {
   if (g.transposed) return transposed(g);
   if (takes_bf16_direct(g)) return conv_bf16_direct(g);
+  if (takes_bf16_tiles(g)) return conv_bf16_tiles(g);
   const Plan p = plan(g);
   const Buffers buffers = carve(g, g.scratch);
   const int threads =

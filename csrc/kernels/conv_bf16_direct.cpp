@@ -8,6 +8,7 @@
 #include "bf16_copy.h"
 #include "bf16_epilogue.h"
 #include "bf16_product.h"
+#include "conv_bf16_source.h"
 #include "parallel.h"
 
 namespace aotpack::kernels {
@@ -73,31 +74,6 @@ Buffers carve(const ConvArgs& g, const Plan& p, void* scratch) {
   b.offsets = from.take<int64_t>(p.segments);
   b.bytes = from.bytes();
   return b;
-}
-
-// Copies some rows of x with their padding.
-void copy_source(const ConvArgs& g, const Plan& p, bf16* to, Range rows) {
-  for (int64_t row = rows.begin; row < rows.end; ++row) {
-    const int64_t h = row % p.size[1] - g.padding[1], d = row / p.size[1] % p.size[0] - g.padding[0];
-    const int64_t image = row / p.size[1] / p.size[0];
-    const bool inside = h >= 0 && h < g.in[1] && d >= 0 && d < g.in[0];
-    bf16* const line = to + row * p.size[2] * p.pixel;
-    if (!inside) {
-      std::memset(line, 0, static_cast<size_t>(p.size[2] * p.pixel) * sizeof(bf16));
-      continue;
-    }
-    const int64_t left = min64(max64(g.padding[2], 0), p.size[2]), skipped = max64(-g.padding[2], 0);
-    const int64_t count = max64(0, min64(g.in[2] - skipped, p.size[2] - left));
-    const bf16* from =
-        static_cast<const bf16*>(g.x) + (((image * g.in[0] + d) * g.in[1] + h) * g.in[2] + skipped) * g.c;
-    std::memset(line, 0, static_cast<size_t>(left * p.pixel) * sizeof(bf16));
-    const int64_t together = p.pixel == g.c ? count : 1;  // pixels
-    for (int64_t w = 0; w < count; w += together) {
-      std::memcpy(line + (left + w) * p.pixel, from + w * g.c, static_cast<size_t>(together * g.c) * sizeof(bf16));
-    }
-    std::memset(line + (left + count) * p.pixel, 0,
-                static_cast<size_t>((p.size[2] - left - count) * p.pixel) * sizeof(bf16));
-  }
 }
 
 void tap_offsets(const ConvArgs& g, const Plan& p, int64_t* offsets) {
@@ -209,7 +185,7 @@ void conv_bf16_direct(const ConvArgs& g) {
   parallel(threads, [&](int thread, int count) {
     const bf16* source = static_cast<const bf16*>(g.x);
     if (p.copy) {
-      copy_source(g, p, buffers.source, share(g.n * p.size[0] * p.size[1], thread, count));
+      copy_with_padding(g, p.size, p.pixel, buffers.source, share(g.n * p.size[0] * p.size[1], thread, count));
       team_barrier(count);
       source = buffers.source;
     }

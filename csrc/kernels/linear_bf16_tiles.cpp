@@ -5,6 +5,8 @@
 // first tile of rows, the next group is asked for by the others, and a tile gets its epilogue during the one after it.
 #include "linear_bf16_tiles.h"
 
+#include <limits>
+
 #include "bf16_copy.h"
 #include "bf16_epilogue.h"
 #include "bf16_product.h"
@@ -29,19 +31,31 @@ constexpr int64_t kLead = 2;              // steps by which pairs are ahead of t
 
 class Part {
  public:
-  Part(const LinearArgs& g, DType y_dtype, bool padded)
-      : g_(g), y_dtype_(y_dtype), whole_(padded ? bf16_padded(g.k) : g.k / kStep * kStep) {}
+  Part(const LinearArgs& g, DType y_dtype, bool padded, const Bf16Windows* windows)
+      : g_(g),
+        y_dtype_(y_dtype),
+        whole_(padded ? bf16_padded(g.k) : g.k / kStep * kStep),
+        windows_(windows),
+        line_(windows == nullptr ? std::numeric_limits<int64_t>::max() : windows->line),
+        used_(windows == nullptr ? line_ : windows->used) {}
 
   void run(Range rows, Range panels) {
     const int64_t steps = ceil_div(g_.k, kStep), count = rows.end - rows.begin;
-    pieces_ = max64(ceil_div(steps, kPiece / kStep), 1);
-    piece_ = ceil_div(steps, pieces_) * kStep;
+    if (windows_ == nullptr) {
+      pieces_ = max64(ceil_div(steps, kPiece / kStep), 1);
+      piece_ = ceil_div(steps, pieces_) * kStep;
+    } else {
+      piece_ = windows_->run * windows_->together;
+      pieces_ = ceil_div(g_.k, piece_);
+    }
     int64_t group = kPairedRows / max64(piece_, kStep), block = count;
     if (pieces_ > 1) {
       block = round_up(ceil_div(count, ceil_div(count, kMostRows)), kTile);
       group = min64(group, kPartialSums / block);
     } else if (group < panels.end - panels.begin) {
-      block = max64(kBlockBytes / max64(2 * g_.k, 1) / kTile, 4) * kTile;
+      // Windows share what they read.
+      const int64_t row_bytes = 2 * (windows_ == nullptr ? g_.k : g_.x_stride);
+      block = max64(kBlockBytes / max64(row_bytes, 1) / kTile, 4) * kTile;
     }
     first_row_ = rows.begin;
     for (int64_t row = rows.begin; row < rows.end; row += block) {
@@ -125,12 +139,21 @@ class Part {
 
   // `count` rows of the tile before.
   void finish(int64_t count) {
-    finish_split(end_sums_, count, end_columns_, end_residual_, g_.residual_stride, g_.act, y_dtype_, end_y_,
-                 g_.y_stride);
-    end_sums_ += count * kPanel;
-    end_y_ = advance(end_y_, count * g_.y_stride, y_dtype_);
-    if (end_residual_ != nullptr) end_residual_ += count * g_.residual_stride;
     end_left_ -= count;
+    while (count > 0) {
+      const bool is_used = end_place_ < used_;
+      const int64_t some = min64(count, (is_used ? used_ : line_) - end_place_);
+      if (is_used) {
+        finish_split(end_sums_, some, end_columns_, end_residual_, g_.residual_stride, g_.act, y_dtype_, end_y_,
+                     g_.y_stride);
+        end_y_ = advance(end_y_, some * g_.y_stride, y_dtype_);
+        if (end_residual_ != nullptr) end_residual_ += some * g_.residual_stride;
+      }
+      end_sums_ += some * kPanel;
+      end_place_ += some;
+      if (end_place_ == line_) end_place_ = 0;
+      count -= some;
+    }
   }
   void finish_all() {
     if (end_left_ > 0) finish(end_left_);
@@ -139,6 +162,8 @@ class Part {
   void begin_finish(int64_t row, int64_t count, int64_t panel, const float* sums) {
     finish_all();
     const int64_t column = panel * kPanel;
+    end_place_ = row % line_;
+    row = row / line_ * used_ + min64(end_place_, used_);
     end_sums_ = sums;
     end_left_ = count;
     end_columns_ = min64(kPanel, g_.n - column);
@@ -212,9 +237,16 @@ class Part {
       _tile_loadd(2, later, init_stride);
       _tile_loadd(3, later + 16, init_stride);
     }
-    const int64_t whole = max64(0, min64(depth, whole_ - k));
-    steps<both>(x(row) + k, g_.x_stride, ceil_div(whole, kStep), b, is_first);
-    if (whole < depth) steps<both>(ends_, kStep, 1, b + whole * kPanel, is_first);
+    if (windows_ != nullptr) {
+      const int64_t run = windows_->run, *offset = windows_->offsets + k / run;
+      for (int64_t done = 0; done < depth; done += run) {
+        steps<both>(x(row) + *offset++, g_.x_stride, run / kStep, b + done * kPanel, is_first);
+      }
+    } else {
+      const int64_t whole = max64(0, min64(depth, whole_ - k));
+      steps<both>(x(row) + k, g_.x_stride, ceil_div(whole, kStep), b, is_first);
+      if (whole < depth) steps<both>(ends_, kStep, 1, b + whole * kPanel, is_first);
+    }
     _tile_stored(0, sums, kSumsStride);
     _tile_stored(1, sums + 16, kSumsStride);
     if constexpr (both) {
@@ -251,7 +283,9 @@ class Part {
 
   const LinearArgs& g_;
   const DType y_dtype_;
-  const int64_t whole_;                 // of k: what is read where it lies
+  const int64_t whole_;  // of k: what is read where it lies
+  const Bf16Windows* const windows_;
+  const int64_t line_, used_;           // of rows
   int64_t pieces_ = 1, piece_ = kStep;  // of k: how many, and of how many elements
   int64_t first_row_ = 0;
   bool configured_ = false;
@@ -262,7 +296,7 @@ class Part {
   const float* end_sums_ = nullptr;
   const bf16* end_residual_ = nullptr;
   void* end_y_ = nullptr;
-  int64_t end_left_ = 0, end_columns_ = 0, ends_of_step_ = kTile;
+  int64_t end_left_ = 0, end_columns_ = 0, end_place_ = 0, ends_of_step_ = kTile;
 
   alignas(64) float biases_[kPairedRows / kStep * kPanel];
   alignas(64) bf16 paired_[kPairedRows * kPanel];
@@ -272,8 +306,9 @@ class Part {
 
 }  // namespace
 
-void linear_bf16_tiles(const LinearArgs& g, DType y_dtype, Range rows, Range panels, bool padded) {
-  Part(g, y_dtype, padded).run(rows, panels);
+void linear_bf16_tiles(const LinearArgs& g, DType y_dtype, Range rows, Range panels, bool padded,
+                       const Bf16Windows* windows) {
+  Part(g, y_dtype, padded, windows).run(rows, panels);
 }
 
 }  // namespace aotpack::kernels
@@ -283,7 +318,7 @@ void linear_bf16_tiles(const LinearArgs& g, DType y_dtype, Range rows, Range pan
 namespace aotpack::kernels {
 
 // Never called: the target has no tiles.
-void linear_bf16_tiles(const LinearArgs&, DType, Range, Range, bool) {}
+void linear_bf16_tiles(const LinearArgs&, DType, Range, Range, bool, const Bf16Windows*) {}
 
 }  // namespace aotpack::kernels
 

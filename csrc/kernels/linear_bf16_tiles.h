@@ -6,7 +6,18 @@
 
 namespace aotpack::kernels {
 
+// Rows of x that overlap, as a convolution's windows do. A row is k / run runs, `offsets` elements from its begin; a
+// run is whole steps, and `together` of them are multiplied before others. Rows lie in lines of `line`; only the first
+// `used` of a line have a row of y and of the residual.
+struct Bf16Windows {
+  int64_t run, together;
+  const int64_t* offsets;
+  int64_t line, used;
+};
+constexpr int64_t kMostWindowRun = 1536;  // times `together`: the weights of two panels are paired at once
+
 // linear_bf16_part (linear_bf16.h) for targets with AMX, whatever the number of rows.
-void linear_bf16_tiles(const LinearArgs& args, DType y_dtype, Range rows, Range panels, bool padded);
+void linear_bf16_tiles(const LinearArgs& args, DType y_dtype, Range rows, Range panels, bool padded,
+                       const Bf16Windows* windows = nullptr);
 
 }  // namespace aotpack::kernels

@@ -302,6 +302,13 @@ TEST_CASE("conv: windows that are read in place") {
         check(conv2d(96, 64, 1, 7, 12, 2, stride, 0, dilation), dtype, Act::none, false, false);
       }
     }
+    // More channels than a window's lines have room near; panels in several groups, of several images and threads.
+    check(conv2d(256, 136, 1, 14, 15, 3, 1, 1), dtype, Act::relu, true, true, 2);
+    check(conv2d(256, 40, 1, 5, 7, 3, 1, 1), dtype, Act::silu, true, true, 3);
+    check(conv2d(512, 96, 1, 4, 7, 3, 1, 1), dtype, Act::relu, true, true);
+    check(conv2d(160, 96, 1, 40, 10, 2, 1, 1, 3), dtype, Act::none, false, true, 2);
+    check(conv2d(32, 130, 1, 6, 40, 5, 1, 2), dtype, Act::relu, true, false, 4);
+    check(conv2d(64, 32, 1, 40, 40, 3, 1, 0), dtype, Act::relu, true, true);  // without a copy
     check(conv2d(33, 32, 1, 6, 8, 3, 1, 1), dtype, Act::relu);                // an odd number of elements
     check(conv2d(48, 64, 1, 9, 14, 3, 2, 0, 1, false, 1), dtype, Act::relu);  // padding at one end alone
     check(conv2d(512, 40, 1, 5, 14, 3, 2, 1), dtype, Act::relu, true, true);  // pixels a page apart
