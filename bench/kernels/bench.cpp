@@ -121,15 +121,17 @@ Floats numbers(DType dtype, int64_t n) {
 
 const char* dtype_name(DType d) { return d == DType::f32 ? "f32" : "bf16"; }
 
-void bench_linear(DType dtype, int64_t m, int64_t n, int64_t k, Act act = Act::none) {
+void bench_linear(DType dtype, int64_t m, int64_t n, int64_t k, Act act = Act::none, bool residual = false) {
   const std::string name = "linear " + std::string(dtype_name(dtype)) + " " + std::to_string(m) + "x" +
-                           std::to_string(n) + "x" + std::to_string(k) + " act" + std::to_string(static_cast<int>(act));
+                           std::to_string(n) + "x" + std::to_string(k) + " act" +
+                           std::to_string(static_cast<int>(act)) + (residual ? " residual" : "");
   if (name.find(filter) == std::string::npos) return;
   const auto x = floats(m * k), w = floats(round_up(n, 32) * k), bias = floats(n);
+  const auto added = residual ? floats(m * n) : Floats();
   Floats y(static_cast<size_t>(m * n));
-  report(name, 2.0 * double(m) * double(n) * double(k), double(n * k) * double(dtype_size(dtype)),
-         [&] { linear({dtype, m, n, k, x.data(), k, w.data(), bias.data(), nullptr, 0, act, y.data(), n, threads}); });
   LinearArgs a = {dtype, m, n, k, x.data(), k, w.data(), bias.data(), nullptr, 0, act, y.data(), n, threads};
+  if (residual) a.residual = added.data(), a.residual_stride = n;
+  report(name, 2.0 * double(m) * double(n) * double(k), double(n * k) * double(dtype_size(dtype)), [&] { linear(a); });
   report_knobs(linear_knobs(a), [&](Knobs knobs) {
     a.knobs = knobs;
     linear(a);
@@ -503,6 +505,8 @@ int main(int argc, char** argv) {
     bench_linear(dtype, 128, 768, 3072);
     bench_linear(dtype, 197, 768, 768);
     bench_linear(dtype, 3136, 64, 64);
+    bench_linear(dtype, 3136, 256, 64, Act::relu, true);
+    bench_linear(dtype, 784, 512, 128, Act::relu, true);
     bench_linear(dtype, 196, 256, 1024);
     bench_linear(dtype, 49, 512, 2048);
     bench_linear(dtype, 12544, 96, 16);
