@@ -169,6 +169,7 @@ struct Buffers {
   bf16* outputs;   // transposed: of these rows, before they are put apart, and what is added to them
   bf16* weights;   // transposed: by phases
   bf16* channels;  // x with its channels last, where it is planar
+  char* tiles;     // of conv_bf16_tiles
   int64_t copies_each, outputs_each;
   size_t bytes;
 };
@@ -177,7 +178,9 @@ Buffers carve(const ConvArgs& g, void* scratch) {
   Scratch from(scratch);
   Buffers b = {};
   b.channels = g.planar ? from.take<bf16>(g.n * g.in[0] * g.in[1] * g.in[2] * g.c) : nullptr;
-  if (g.transposed) {
+  if (takes_bf16_tiles(g)) {
+    b.tiles = from.take<char>(static_cast<int64_t>(conv_bf16_tiles_scratch_bytes(g)));
+  } else if (g.transposed) {
     int64_t weights = 0;
     for (int64_t index = 0; index < phase_count(g); ++index) {
       const Plan p = plain_phase(g, index).p;
@@ -263,7 +266,6 @@ bool takes_bf16(const ConvArgs& g) { return linear_takes_bf16(g.dtype); }
 
 size_t conv_bf16_scratch_bytes(const ConvArgs& g) {
   if (takes_bf16_direct(g)) return conv_bf16_direct_scratch_bytes(g);
-  if (takes_bf16_tiles(g)) return conv_bf16_tiles_scratch_bytes(g);
   // Counting needs an address; it is not touched.
   return carve(g, reinterpret_cast<void*>(uintptr_t{64})).bytes;
 }
@@ -331,9 +333,14 @@ void transposed(const ConvArgs& g) {
 void conv_bf16(const ConvArgs& g) {
   if (g.transposed) return transposed(g);
   if (takes_bf16_direct(g)) return conv_bf16_direct(g);
-  if (takes_bf16_tiles(g)) return conv_bf16_tiles(g);
-  const Plan p = plan(g);
   const Buffers buffers = carve(g, g.scratch);
+  if (takes_bf16_tiles(g)) {
+    ConvArgs tiles = g;
+    tiles.x = channels_last(g, buffers);
+    tiles.scratch = buffers.tiles;
+    return conv_bf16_tiles(tiles);
+  }
+  const Plan p = plan(g);
   const int threads =
       threads_of(g, static_cast<double>(p.pixels) * static_cast<double>(g.oc) * static_cast<double>(p.k));
   const bf16* x = channels_last(g, buffers);

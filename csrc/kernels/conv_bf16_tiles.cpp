@@ -1,8 +1,13 @@
 // Where windows lie a pixel apart, an image with its padding is a matrix of overlapping rows, one for each of its
 // pixels: a linear over all of them computes the outputs, and a few sums more at the ends of lines, which are not
-// written. So the input is copied once, instead of once for every tap.
+// written. So the input is copied once, instead of once for every tap. Where they lie further apart, or are too narrow
+// for whole steps, what each output reads of a line is copied into a row of whole steps, once for all outputs that read
+// it; lines that lie a window's step apart follow each other, so that these rows are a matrix of the same kind.
 #include "conv_bf16_tiles.h"
 
+#include <cstring>
+
+#include "bf16_copy.h"
 #include "bf16_product.h"
 #include "conv_bf16_source.h"
 #include "linear_bf16_tiles.h"
@@ -13,34 +18,68 @@ namespace {
 
 constexpr int64_t kNearBytes = 32 << 10;  // of a tile's windows, that stay in the first-level cache
 constexpr double kMostTiles = 1.5;        // as many as outputs alone would fill
+constexpr double kMostSteps = 1.5;        // as many as windows without gaps would take
+constexpr double kMostCopies = 0.6;       // of what copies of whole windows would be
+constexpr int64_t kMostBytes = 4 << 20;   // of copied lines
 
 struct Plan {
-  bool copy;
+  bool copy, lines;        // with padding; what outputs read of each line
   int64_t size[3];         // of the source, in pixels
+  int64_t copied;          // elements of an image, copied
   int64_t run, k, panels;  // elements that lie together in a window; of all
+  int64_t used;            // of a run
   int64_t together;        // runs
+  int64_t x_stride, line;  // from row to row, in elements; rows of a line
   int64_t rows, tiles;     // of an image
 };
 
-Plan plan(const ConvArgs& g) {
+// Windows as they lie.
+Plan plan_in_place(const ConvArgs& g) {
   Plan p = {};
   for (int d = 0; d < 3; ++d) {
     p.size[d] = g.out[d] + (g.kernel[d] - 1) * g.dilation[d];
     p.copy = p.copy || g.padding[d] != 0 || p.size[d] > g.in[d];
   }
   for (int d = 0; d < 3 && !p.copy; ++d) p.size[d] = g.in[d];
-  p.run = (g.dilation[2] == 1 ? g.kernel[2] : 1) * g.c;
+  p.copied = p.copy ? p.size[1] * p.size[2] * g.c : 0;
+  p.run = p.used = (g.dilation[2] == 1 ? g.kernel[2] : 1) * g.c;
   p.k = g.kernel[1] * g.kernel[2] * g.c;
-  p.panels = ceil_div(g.oc, kPanel);
-  const int64_t near = (kBf16Tile * g.c + p.run) * static_cast<int64_t>(sizeof(bf16));
-  p.together = max64(1, min64(kNearBytes / max64(near, 1), p.k / max64(p.run, 1)));
+  p.x_stride = g.c;
+  p.line = p.size[2];
   p.rows = (g.out[1] - 1) * p.size[2] + g.out[2];
+  return p;
+}
+
+// size[1] is the number of lines that follow each other.
+Plan plan_of_lines(const ConvArgs& g) {
+  Plan p = {};
+  p.lines = true;
+  p.used = g.kernel[2] * g.c;
+  p.run = p.x_stride = round_up(p.used, kBf16Step);
+  p.k = g.kernel[1] * p.run;
+  p.size[0] = g.stride[1];
+  p.size[1] = ceil_div((g.out[1] - 1) * g.stride[1] + (g.kernel[1] - 1) * g.dilation[1] + 1, g.stride[1]);
+  p.size[2] = p.line = g.out[2];
+  p.copied = p.size[0] * p.size[1] * p.size[2] * p.run;
+  p.rows = g.out[1] * g.out[2];
+  return p;
+}
+
+Plan plan(const ConvArgs& g) {
+  const bool in_place =
+      g.stride[1] == 1 && g.stride[2] == 1 && (g.dilation[2] == 1 ? g.kernel[2] * g.c : g.c) % kBf16Step == 0;
+  Plan p = in_place ? plan_in_place(g) : plan_of_lines(g);
+  const int64_t near =
+      ((p.lines ? kBf16Tile - 1 : kBf16Tile) * p.x_stride + p.run) * static_cast<int64_t>(sizeof(bf16));
+  p.together = max64(1, min64(kNearBytes / max64(near, 1), p.k / max64(p.run, 1)));
+  p.panels = ceil_div(g.oc, kPanel);
   p.tiles = ceil_div(p.rows, kBf16Tile);
   return p;
 }
 
 struct Buffers {
   bf16* source;
+  bf16* weights;  // of whole steps
   int64_t* offsets;
   size_t bytes;
 };
@@ -48,13 +87,21 @@ struct Buffers {
 Buffers carve(const ConvArgs& g, const Plan& p, void* scratch) {
   Scratch from(scratch);
   Buffers b = {};
-  b.source = p.copy ? from.take<bf16>(g.n * p.size[1] * p.size[2] * g.c) : nullptr;
+  b.source = p.copied > 0 ? from.take<bf16>(g.n * p.copied) : nullptr;
+  b.weights = p.used < p.run ? from.take<bf16>(p.panels * p.k * kPanel) : nullptr;
   b.offsets = from.take<int64_t>(p.k / p.run);
   b.bytes = from.bytes();
   return b;
 }
 
 void run_offsets(const ConvArgs& g, const Plan& p, int64_t* offsets) {
+  if (p.lines) {
+    for (int64_t j = 0; j < g.kernel[1]; ++j) {
+      const int64_t line = j * g.dilation[1];
+      offsets[j] = (line % g.stride[1] * p.size[1] + line / g.stride[1]) * p.line * p.run;
+    }
+    return;
+  }
   const int64_t columns = p.k / p.run / g.kernel[1];
   for (int64_t j = 0; j < g.kernel[1]; ++j) {
     for (int64_t t = 0; t < columns; ++t) {
@@ -63,14 +110,58 @@ void run_offsets(const ConvArgs& g, const Plan& p, int64_t* offsets) {
   }
 }
 
+// What each output reads of a line of x.
+void copy_line(const ConvArgs& g, const Plan& p, const bf16* line, bf16* to) {
+  const int64_t step = g.stride[2], count = g.out[2];
+  // The outputs whose windows are inside are [first, last).
+  const int64_t first = min64(count, g.padding[2] > 0 ? ceil_div(g.padding[2], step) : 0);
+  const int64_t room = g.in[2] - g.kernel[2] + g.padding[2];
+  const int64_t last = max64(first, min64(count, room < 0 ? 0 : room / step + 1));
+  const auto copy_taps = [&](int64_t w) {
+    for (int64_t t = 0; t < g.kernel[2]; ++t) {
+      const int64_t column = w * step - g.padding[2] + t;
+      const bool inside = column >= 0 && column < g.in[2];
+      const int64_t end = t + 1 < g.kernel[2] ? (t + 1) * g.c : p.run;
+      copy_padded(line + (inside ? column * g.c : 0), inside ? g.c : 0, end - t * g.c, to + w * p.run + t * g.c);
+    }
+  };
+  for (int64_t w = 0; w < first; ++w) copy_taps(w);
+  copy_runs(line + (first * step - g.padding[2]) * g.c, step * g.c, p.used, last - first, to + first * p.run, p.run);
+  for (int64_t w = last; w < count; ++w) copy_taps(w);
+}
+
+// Of all images.
+void copy_lines(const ConvArgs& g, const Plan& p, bf16* to, Range lines) {
+  for (int64_t at = lines.begin; at < lines.end; ++at) {
+    const int64_t image = at / p.size[1] / p.size[0], phase = at / p.size[1] % p.size[0];
+    const int64_t h = at % p.size[1] * g.stride[1] + phase - g.padding[1];
+    bf16* const line = to + at * p.line * p.run;
+    if (h < 0 || h >= g.in[1]) {
+      std::memset(line, 0, static_cast<size_t>(p.line * p.run) * sizeof(bf16));
+    } else {
+      copy_line(g, p, static_cast<const bf16*>(g.x) + (image * g.in[1] + h) * g.in[2] * g.c, line);
+    }
+  }
+}
+
+void copy_weights(const ConvArgs& g, const Plan& p, bf16* to, Range panels) {
+  const int64_t used = p.used * kPanel, rest = (p.run - p.used) * kPanel;
+  for (int64_t i = panels.begin * g.kernel[1]; i < panels.end * g.kernel[1]; ++i) {
+    std::memcpy(to + i * p.run * kPanel, static_cast<const bf16*>(g.w_packed) + i * used,
+                static_cast<size_t>(used) * sizeof(bf16));
+    std::memset(to + i * p.run * kPanel + used, 0, static_cast<size_t>(rest) * sizeof(bf16));
+  }
+}
+
 // Tiles of all images, one after the other, and panels.
-void part(const ConvArgs& g, const Plan& p, const bf16* source, const Bf16Windows& windows, const Rectangle& mine) {
+void part(const ConvArgs& g, const Plan& p, const bf16* source, const void* weights, const Bf16Windows& windows,
+          const Rectangle& mine) {
   LinearArgs a = {};
   a.dtype = g.dtype;
   a.n = g.oc;
   a.k = p.k;
-  a.x_stride = g.c;
-  a.w_packed = g.w_packed;
+  a.x_stride = p.x_stride;
+  a.w_packed = weights;
   a.bias = g.bias;
   a.residual_stride = a.y_stride = g.oc;
   a.act = g.act;
@@ -79,7 +170,7 @@ void part(const ConvArgs& g, const Plan& p, const bf16* source, const Bf16Window
     const int64_t last = min64(min64(mine.rows.end - image * p.tiles, p.tiles) * kBf16Tile, p.rows);
     const int64_t output = image * g.out[1] * g.out[2] * g.oc;
     a.m = last;
-    a.x = source + image * p.size[1] * p.size[2] * g.c;
+    a.x = source + image * (p.copied > 0 ? p.copied : p.size[1] * p.size[2] * g.c);
     a.residual = advance(g.residual, output, g.dtype);
     a.y = advance(g.y, output, g.dtype);
     linear_bf16_tiles(a, g.dtype, {first, last}, mine.columns, true, &windows);
@@ -89,12 +180,18 @@ void part(const ConvArgs& g, const Plan& p, const bf16* source, const Bf16Window
 }  // namespace
 
 bool takes_bf16_tiles(const ConvArgs& g) {
-  if (kBf16Rows <= 16 || g.transposed || g.planar || g.groups != 1) return false;
+  if (kBf16Rows <= 16 || g.transposed || g.groups != 1) return false;
   if (g.n <= 0 || g.c <= 0 || g.out[1] <= 0 || g.out[2] <= 0) return false;
   if (g.in[0] != 1 || g.out[0] != 1 || g.kernel[0] != 1 || g.padding[0] != 0) return false;
-  if (g.kernel[1] * g.kernel[2] <= 1 || g.stride[1] != 1 || g.stride[2] != 1) return false;
+  if (g.kernel[1] * g.kernel[2] <= 1) return false;
   const Plan p = plan(g);
-  if (p.run % kBf16Step != 0 || p.run * p.together > kMostWindowRun) return false;
+  if (p.run * p.together > kMostWindowRun) return false;
+  if (p.lines) {
+    const double whole = static_cast<double>(g.kernel[1] * g.kernel[2] * g.c);
+    if (g.dilation[2] != 1 || g.n * p.copied * static_cast<int64_t>(sizeof(bf16)) > kMostBytes) return false;
+    if (static_cast<double>(p.copied) > kMostCopies * whole * static_cast<double>(p.rows)) return false;
+    if (static_cast<double>(p.k) > kMostSteps * static_cast<double>(bf16_padded(g.kernel[1] * p.used))) return false;
+  }
   return static_cast<double>(g.n * p.tiles) <=
          kMostTiles * static_cast<double>(ceil_div(g.n * g.out[1] * g.out[2], kBf16Tile));
 }
@@ -111,17 +208,23 @@ void conv_bf16_tiles(const ConvArgs& g) {
   const int worth = worth_threads(2.0 * rows * static_cast<double>(g.oc) * depth / kBf16Speed, g.num_threads);
   const int threads = turned_threads(g.knobs, kConvThreads, g.num_threads, worth);
   run_offsets(g, p, buffers.offsets);
-  const Bf16Windows windows = {p.run, p.together, buffers.offsets, p.size[2], g.out[2]};
+  const Bf16Windows windows = {p.run, p.together, buffers.offsets, p.line, g.out[2]};
+  const bf16* source = p.copied > 0 ? buffers.source : static_cast<const bf16*>(g.x);
+  const void* weights = buffers.weights != nullptr ? buffers.weights : g.w_packed;
   parallel(threads, [&](int thread, int count) {
-    const bf16* source = static_cast<const bf16*>(g.x);
-    if (p.copy) {
+    if (p.lines) {
+      copy_lines(g, p, buffers.source, share(g.n * p.size[0] * p.size[1], thread, count));
+      if (buffers.weights != nullptr) copy_weights(g, p, buffers.weights, share(p.panels, thread, count));
+    } else if (p.copy) {
       copy_with_padding(g, p.size, g.c, buffers.source, share(g.n * p.size[1], thread, count));
-      team_barrier(count);
-      source = buffers.source;
     }
-    const Rectangle mine = turned_grid(g.knobs, kConvGrid, g.n * p.tiles, p.panels,
-                                       2.0 * static_cast<double>(g.c * kBf16Tile), 2.0 * depth * kPanel, thread, count);
-    if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) part(g, p, source, windows, mine);
+    if (p.copied > 0) team_barrier(count);
+    const Rectangle mine =
+        turned_grid(g.knobs, kConvGrid, g.n * p.tiles, p.panels, 2.0 * static_cast<double>(p.x_stride * kBf16Tile),
+                    2.0 * depth * kPanel, thread, count);
+    if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
+      part(g, p, source, weights, windows, mine);
+    }
   });
 }
 

@@ -8,6 +8,7 @@ namespace aotpack::kernels {
 // Whether it applies to a convolution that takes_bf16.
 bool takes_bf16_tiles(const ConvArgs& args);
 
+// The channels of x are the last of its dimensions, whatever args.planar is.
 size_t conv_bf16_tiles_scratch_bytes(const ConvArgs& args);
 void conv_bf16_tiles(const ConvArgs& args);
 

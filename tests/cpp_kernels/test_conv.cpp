@@ -309,6 +309,12 @@ TEST_CASE("conv: windows that are read in place") {
     check(conv2d(160, 96, 1, 40, 10, 2, 1, 1, 3), dtype, Act::none, false, true, 2);
     check(conv2d(32, 130, 1, 6, 40, 5, 1, 2), dtype, Act::relu, true, false, 4);
     check(conv2d(64, 32, 1, 40, 40, 3, 1, 0), dtype, Act::relu, true, true);  // without a copy
+    // Windows that are no whole steps of an instruction, or lie further apart than a pixel.
+    check(conv2d(3, 64, 1, 31, 30, 7, 2, 3), dtype, Act::relu, true, false, 3);
+    check(conv2d(20, 33, 1, 17, 19, 5, 1, 2), dtype, Act::relu, true, true, 2);
+    check(conv2d(9, 40, 1, 26, 20, 7, 3, 2), dtype, Act::none, false, true);
+    check(conv2d(64, 64, 1, 21, 14, 3, 2, 1), dtype, Act::relu, true, true, 2);
+    check(conv2d(11, 40, 1, 26, 9, 6, 2, 5), dtype, Act::silu, true, true);
     check(conv2d(33, 32, 1, 6, 8, 3, 1, 1), dtype, Act::relu);                // an odd number of elements
     check(conv2d(48, 64, 1, 9, 14, 3, 2, 0, 1, false, 1), dtype, Act::relu);  // padding at one end alone
     check(conv2d(512, 40, 1, 5, 14, 3, 2, 1), dtype, Act::relu, true, true);  // pixels a page apart
