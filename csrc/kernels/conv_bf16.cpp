@@ -169,7 +169,7 @@ struct Buffers {
   bf16* outputs;   // transposed: of these rows, before they are put apart, and what is added to them
   bf16* weights;   // transposed: by phases
   bf16* channels;  // x with its channels last, where it is planar
-  char* tiles;     // of conv_bf16_tiles
+  char* tiles;     // of conv_bf16_tiles, or null where it does not apply
   int64_t copies_each, outputs_each;
   size_t bytes;
 };
@@ -334,7 +334,7 @@ void conv_bf16(const ConvArgs& g) {
   if (g.transposed) return transposed(g);
   if (takes_bf16_direct(g)) return conv_bf16_direct(g);
   const Buffers buffers = carve(g, g.scratch);
-  if (takes_bf16_tiles(g)) {
+  if (buffers.tiles != nullptr) {
     ConvArgs tiles = g;
     tiles.x = channels_last(g, buffers);
     tiles.scratch = buffers.tiles;

@@ -66,9 +66,8 @@ Plan plan_of_lines(const ConvArgs& g) {
 }
 
 Plan plan(const ConvArgs& g) {
-  const bool in_place =
-      g.stride[1] == 1 && g.stride[2] == 1 && (g.dilation[2] == 1 ? g.kernel[2] * g.c : g.c) % kBf16Step == 0;
-  Plan p = in_place ? plan_in_place(g) : plan_of_lines(g);
+  Plan p = plan_in_place(g);
+  if (g.stride[1] != 1 || g.stride[2] != 1 || p.run % kBf16Step != 0) p = plan_of_lines(g);
   const int64_t near =
       ((p.lines ? kBf16Tile - 1 : kBf16Tile) * p.x_stride + p.run) * static_cast<int64_t>(sizeof(bf16));
   p.together = max64(1, min64(kNearBytes / max64(near, 1), p.k / max64(p.run, 1)));
