@@ -35,6 +35,8 @@ _LEAST_SAMPLES = 4
 _MOST_NOISE = 0.15
 # Of what is left, one question of a pass has this share: there may be more programs.
 _SHARE = 0.8
+# What was disturbed is measured again, as long as there is time: neighbours come and go.
+_MOST_TRIALS = 3
 # More weights than this are in memory, whatever the model has beyond.
 _MOST_WEIGHTS = 256 << 20
 _SUFFIX = ".algorithms.json"
@@ -139,29 +141,36 @@ class Algorithms(AbstractContextManager["Algorithms"]):
     def _measured(
         self, shapes: Sequence[Shape], target: str, threads: int, weights: int, until: float
     ) -> dict[Shape, _Found]:
-        size = min(weights, _MOST_WEIGHTS)
+        found: dict[Shape, _Found] = {}
+        disturbed: set[Shape] = set()
+        for _ in range(_MOST_TRIALS):
+            left = [shape for shape in shapes if shape in disturbed] or shapes
+            for shape, samples in self._samples(left, target, threads, min(weights, _MOST_WEIGHTS), until).items():
+                if (each := _reduced(samples, threads)) is None:
+                    disturbed.add(shape)
+                    continue
+                disturbed.discard(shape)
+                found[shape] = each
+                self._keep(shape, target, threads, weights, each)
+            if not disturbed:
+                return found
+        self.problem = BUSY
+        return found
+
+    def _samples(
+        self, shapes: Sequence[Shape], target: str, threads: int, weights: int, until: float
+    ) -> dict[Shape, Samples]:
+        """Of those shapes for which there is time; none where something fails."""
         try:
             program = self._program(target).result(timeout=max(0.0, until - time.perf_counter()))
             # An equal share for each number of threads that is left.
             left = (until - time.perf_counter()) / (len(self.threads) - self.threads.index(threads))
-            if left <= 0:
-                return {}
-            taken = time_shapes(program, shapes, threads=threads, seconds=left, weights=size)
+            return time_shapes(program, shapes, threads=threads, seconds=left, weights=weights) if left > 0 else {}
         except FutureTimeoutError:
             self.problem = LATE
-            return {}
         except (CompileError, OSError, ValueError) as error:
             self.problem = str(error).partition("\n")[0]
-            return {}
-        found = {}
-        for shape, samples in taken.items():
-            each = _reduced(samples, threads)
-            if each is None:
-                self.problem = BUSY
-                continue
-            found[shape] = each
-            self._keep(shape, target, threads, weights, each)
-        return found
+        return {}
 
     def _program(self, target: str) -> Future[Path]:
         if target not in self._programs:

@@ -228,11 +228,37 @@ def test_a_busy_machine_leaves_the_model(build: Callable[..., tuple[Path, BuildR
     assert not report.algorithms.measured
 
 
+def test_what_was_disturbed_is_measured_again(
+    probe: Probe, cache_dir: Path, monkeypatch: pytest.MonkeyPatch, nothing_measured: None
+) -> None:
+    first, second = (ConvShape(1, 64, 64, (size, size), (size, size)) for size in (56, 28))
+    calls: list[list[Shape]] = []
+
+    def measure(_: Path, shapes: Sequence[Shape], **__: Any) -> Timed:
+        calls.append(list(shapes))
+        busy = [1e-3, 2e-3, 3e-3, 4e-3]
+        return {
+            shape: {name: busy if shape == second and len(calls) < 3 else [1e-3] * 4 for name in shape.algorithms}
+            for shape in shapes
+        }
+
+    monkeypatch.setattr(algorithms, "time_shapes", measure)
+    with Algorithms(Tools(BuildCache(cache_dir), find_compiler(None)), (1,), 60.0) as measuring:
+        times = measuring.costs([TARGET]).times([first, second], weights=1 << 20)
+    assert calls == [[first, second], [second], [second]]
+    assert all(each.measured for each in times)
+    assert measuring.problem is None
+
+
 def test_the_program_itself(tmp_path: Path, cache_dir: Path) -> None:
     path = tmp_path / "model.aotpack"
     options = BuildOptions(cache_dir=cache_dir, tune_seconds=1.0, tune_threads=[1])
     probe_program(TARGET, frozenset(), Tools(BuildCache(cache_dir), find_compiler(None)))
-    report = build_archive(aot_export(Net().eval(), (X,)), path, targets=[TARGET], options=options)
+    for _ in range(10):
+        report = build_archive(aot_export(Net().eval(), (X,)), path, targets=[TARGET], options=options)
+        # Other tests beside this one may disturb what it measures; nothing of that is kept.
+        if report.algorithms.problem != algorithms.BUSY:
+            break
     assert report.algorithms.problem is None
     (measured,) = report.algorithms.measured
     assert measured.numbers == ConvShape(1, 32, 32, (20, 20), (20, 20)).numbers
