@@ -46,6 +46,12 @@ struct Plan {
   int8_t* kept;
   size_t bytes;
 
+  // What tiles read.
+  Int8Source source(const Int8ConvArgs& a) const {
+    Int8Source x;
+    x.set(copied ? copy : static_cast<const uint8_t*>(a.x), copied ? padded : a.in, a.c);
+    return x;
+  }
   Int8TileWork tile_work() const { return {cg, og, panels, pixels, runs.outer, runs.steps(), tap_offsets}; }
 };
 
@@ -71,8 +77,8 @@ Plan plan_of(const Int8ConvArgs& a, void* scratch) {
   p.tap_offsets = from.take<int64_t>(p.taps);
   p.ones = from.take<uint8_t>(p.runs.outer * p.runs.steps() * 4);
   p.tiles = !a.plain && int8_tiles_pay(p.pixels) && int8_tiles_work();
-  p.tile_scratch =
-      from.take<char>(p.tiles ? static_cast<int64_t>(int8_tiles_scratch_bytes(p.tile_work(), a.num_threads)) : 0);
+  const size_t tile_bytes = p.tiles ? int8_tiles_scratch_bytes(a, p.tile_work(), p.source(a)) : 0;
+  p.tile_scratch = from.take<char>(static_cast<int64_t>(tile_bytes));
   const bool keeps = kInt8Matrix && !a.plain && p.pixels > kRows;
   p.kept_bytes = keeps ? int8_matrix_bytes(p.runs.outer, p.runs.steps()) : 0;
   p.kept = from.take<int8_t>(p.kept_bytes * max64(a.num_threads, 1));
@@ -292,12 +298,7 @@ void run(const Int8ConvArgs& a) {
   const double bytes = static_cast<double>(p.pixels) * static_cast<double>(a.oc);
   const double speed = p.tiles ? 600e3 : fused ? 100e3 : 25e3;  // multiply-adds in a microsecond
   const int team = worth_threads(macs / speed + bytes / 2e3, a.num_threads);
-  Int8Source x;
-  if (p.copied) {
-    x.set(p.copy, p.padded, a.c);
-  } else {
-    x.set(static_cast<const uint8_t*>(a.x), a.in, a.c);
-  }
+  const Int8Source x = p.source(a);
   lay_taps(a, p, x);
   parallel(team, [&](int thread, int threads) {
     if (p.copied) {

@@ -1,3 +1,8 @@
+// Windows that lie a pixel apart are a matrix of overlapping rows, one for each pixel of the image, and are multiplied
+// where they lie; the few sums at the ends of lines that belong to no output are not written. Others are copied, some
+// hundred at a time: the copies stay in the second-level cache, those of whole steps lie together as tiles read them. A
+// tile of 32 rows is multiplied with one panel after another, so that its rows stay in the first-level cache. Sums
+// become bytes during the steps of the next tile.
 #include "conv_int8_tiles.h"
 
 #if defined(__AMX_INT8__)
@@ -9,19 +14,62 @@
 namespace aotpack::kernels {
 namespace {
 
-constexpr int64_t kTileRows = 32;
-constexpr int64_t kStep = 64;   // bytes of a row that a tile holds
-constexpr int64_t kSpace = 64;  // between rows: powers of two apart they would evict each other
-constexpr int64_t kCopyBytes = 384 << 10;
-constexpr int64_t kWay = 4096;  // of the nearest cache: rows so far apart evict each other
+constexpr int64_t kTile = 32;                   // rows
+constexpr int64_t kStep = 64;                   // bytes of a row
+constexpr int64_t kPanelStep = kStep * kPanel;  // bytes of a panel
+constexpr int64_t kSpace = 64;                  // between rows: powers of two apart they would evict each other
+constexpr int64_t kCopyBytes = 384 << 10;       // of the rows, that are multiplied with all panels before others
+constexpr int64_t kPanelBytes = 768 << 10;      // of the panels, that tiles of these rows are multiplied with in turn
+constexpr int64_t kWay = 4096;                  // of the nearest cache: rows so far apart evict each other
 constexpr int64_t kMostRows = 512;
-constexpr int64_t kFourBytes = kPanel * 4;  // of a panel, for four bytes of a row
+constexpr double kMostTiles = 1.5;  // as many as outputs alone would fill
 
-int64_t bytes_of(const Int8TileWork& p) { return p.outer * p.steps * 4; }
-int64_t stride_of(const Int8TileWork& p) { return round_up(bytes_of(p), kStep) + kSpace; }
-int64_t rows_of(const Int8TileWork& p) {
-  const int64_t rows = kCopyBytes / stride_of(p) / kTileRows * kTileRows;
-  return min64(round_up(p.pixels, kTileRows), min64(kMostRows, max64(kTileRows, rows)));
+// The rows that tiles read.
+struct Layout {
+  bool in_place, whole;     // whether they are no copies; or copies of runs that are whole steps
+  int64_t images, rows;     // of each image
+  int64_t line, used;       // of these rows, and those of them that are outputs
+  int64_t steps;            // of a row
+  int64_t runs, run_steps;  // that lie together: runs of a row, and their steps
+  int64_t row, step, tile;  // bytes from one to the next
+  int64_t block;            // rows at a time
+
+  int64_t tiles() const { return ceil_div(rows, kTile); }
+};
+
+Layout layout_of(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& x) {
+  Layout l = {};
+  const int64_t bytes = p.outer * p.steps * 4;
+  l.steps = ceil_div(bytes, kStep);
+  l.whole = p.steps * 4 % kStep == 0;
+  bool same = true;  // sizes of input and output
+  for (int d = 0; d < 3; ++d) same &= a.stride[d] == 1 && a.out[d] == x.size[d];
+  const bool flat = x.size[0] == 1 && a.stride[1] == 1 && a.stride[2] == 1;
+  if (l.whole && x.pixel < kWay && (same || flat)) {
+    l.images = same ? 1 : a.n;
+    l.rows = same ? p.pixels : (a.out[1] - 1) * x.size[2] + a.out[2];
+    l.line = same ? l.rows : x.size[2];
+    l.used = same ? l.rows : a.out[2];
+    l.in_place =
+        static_cast<double>(l.images * l.tiles()) <= kMostTiles * static_cast<double>(ceil_div(p.pixels, kTile));
+  }
+  if (l.in_place) {
+    l.runs = p.outer;
+    l.run_steps = p.steps * 4 / kStep;
+    l.row = x.pixel;
+    l.step = kStep;
+    l.tile = kTile * l.row;
+  } else {
+    l.images = l.runs = 1;
+    l.rows = l.line = l.used = p.pixels;
+    l.run_steps = l.steps;
+    l.row = l.whole ? kStep : l.steps * kStep + kSpace;
+    l.step = l.whole ? kTile * kStep + kSpace : kStep;
+    l.tile = l.whole ? l.steps * l.step : kTile * l.row;
+  }
+  const int64_t most = max64(kCopyBytes / l.tile, 1) * kTile;
+  l.block = min64(round_up(l.rows, kTile), l.in_place ? most : min64(most, kMostRows));
+  return l;
 }
 
 // What a thread works in.
@@ -30,154 +78,278 @@ struct Buffers {
   int32_t* counts;  // the sum of the bytes of each row
   size_t bytes;
 };
-Buffers carve(const Int8TileWork& p, void* scratch) {
+Buffers carve(const Layout& l, void* scratch) {
   Scratch from(scratch);
   Buffers b;
-  b.rows = from.take<uint8_t>(rows_of(p) * stride_of(p));
-  b.counts = from.take<int32_t>(rows_of(p));
+  b.rows = from.take<uint8_t>(l.in_place ? 0 : l.block / kTile * l.tile);
+  b.counts = from.take<int32_t>(l.block);
   b.bytes = from.bytes();
   return b;
 }
+// Counting needs an address; it is not touched.
+size_t bytes_each(const Layout& l) { return carve(l, reinterpret_cast<void*>(uintptr_t{64})).bytes; }
 
-void copy_window(const Int8TileWork& p, const uint8_t* window, uint8_t* to) {
-  uint8_t* const end = to + round_up(bytes_of(p), kStep);
-  const size_t run = static_cast<size_t>(p.steps * 4);
-  for (int64_t t = 0; t < p.outer; ++t, to += run) std::memcpy(to, window + p.taps[t], run);
-  std::memset(to, 0, static_cast<size_t>(end - to));
-}
-
-// Whether windows are rows that a tile can read where they lie: pixels side by side, of whole steps.
-bool lie_in_rows(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& x) {
-  bool same = p.outer == 1 && bytes_of(p) == p.cg && p.cg % kStep == 0 && x.pixel < kWay;
-  for (int d = 0; d < 3; ++d) same &= a.stride[d] == 1 && a.out[d] == x.size[d];
-  return same;
-}
-
-// The bytes that count: those of a run, not what follows it up to whole fours.
-int32_t count_bytes(const Int8TileWork& p, int64_t run, const uint8_t* row) {
-  int32_t sum = 0;
-  for (int64_t t = 0; t < p.outer; ++t, row += p.steps * 4) {
-    for (int64_t i = 0; i < run; ++i) sum += row[i];
-  }
-  return sum;
-}
-
-// The end of a panel, which fills no tile, with zeros behind.
-struct Ending {
-  alignas(64) int8_t w[16 * kFourBytes];
-};
-
-template <bool both>
-void multiply(const uint8_t* rows, int64_t stride, int64_t steps, const int8_t* w, const int8_t* ending,
-              const int32_t* init, int32_t* sums) {
-  constexpr int64_t kSums = kPanel * 4;
-  order_memory();
-  _tile_loadd(0, init, 0);
-  _tile_loadd(1, init + 16, 0);
-  if constexpr (both) {
-    _tile_loadd(2, init, 0);
-    _tile_loadd(3, init + 16, 0);
-  }
-  for (int64_t i = 0; i < steps; ++i, rows += kStep, w += 16 * kFourBytes) {
-    const int8_t* b = i + 1 == steps && ending != nullptr ? ending : w;
-    _tile_loadd(4, b, kFourBytes);
-    _tile_loadd(6, rows, stride);
-    _tile_loadd(5, b + 64, kFourBytes);
-    _tile_dpbusd(0, 6, 4);
-    if constexpr (both) _tile_loadd(7, rows + 16 * stride, stride);
-    _tile_dpbusd(1, 6, 5);
-    if constexpr (both) {
-      _tile_dpbusd(2, 7, 4);
-      _tile_dpbusd(3, 7, 5);
-    }
-  }
-  _tile_stored(0, sums, kSums);
-  _tile_stored(1, sums + 16, kSums);
-  if constexpr (both) {
-    _tile_stored(2, sums + 16 * kPanel, kSums);
-    _tile_stored(3, sums + 16 * kPanel + 16, kSums);
-  }
-  order_memory();
-}
-
-// Tiles of a configuration, which lasts until the end.
-class Tiles {
+// Rows of a group by some of its panels.
+class Part {
  public:
-  ~Tiles() {
-    if (count_ != 0) _tile_release();
+  Part(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& x, const Layout& l, const Buffers& b)
+      : a_(a), p_(p), x_(x), l_(l), b_(b), end_(a) {
+    // The last panel is followed by nothing that could be read.
+    const int64_t fours = p.outer * p.steps, whole = p.outer * p.steps * 4 / kStep;
+    if (whole == l.steps) return;
+    const int64_t left = (fours - whole * (kStep / 4)) * kFour;
+    last_ = a.w_packed + a.groups * p.panels * fours * kFour;
+    std::memcpy(ending_, last_ - left, static_cast<size_t>(left));
+    std::memset(ending_ + left, 0, static_cast<size_t>(kPanelStep - left));
   }
-  void multiply(int count, const uint8_t* rows, int64_t stride, int64_t steps, const int8_t* w, const int8_t* ending,
-                const int32_t* init, int32_t* sums) {
-    if (count != count_) amx_configure(count_ = count);
-    (count > 16 ? kernels::multiply<true> : kernels::multiply<false>)(rows, stride, steps, w, ending, init, sums);
+  ~Part() {
+    finish_all();
+    if (configured_) _tile_release();
+  }
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+
+  void run(int64_t image, Range rows, int64_t group, Range panels) {
+    const int64_t panel_bytes = p_.outer * p_.steps * kFour;
+    const int64_t together = max64(kPanelBytes / panel_bytes, 1);
+    // Where all panels stay, rows are read once.
+    const bool all = panels.end - panels.begin <= together;
+    const int64_t block = l_.in_place && all && a_.weight_zero == nullptr ? rows.end - rows.begin : l_.block;
+    image_ = image;
+    group_ = group;
+    for (int64_t row = rows.begin; row < rows.end; row += block) {
+      const Range some = {row, min64(row + block, rows.end)};
+      prepare(some);
+      for (int64_t panel = panels.begin; panel < panels.end; panel += together) {
+        const Range mine = {panel, min64(panel + together, panels.end)};
+        ahead_ = weight(mine.end);
+        ahead_end_ = weight(min64(mine.end + together, panels.end));
+        multiply(some, mine);
+      }
+    }
   }
 
  private:
-  int count_ = 0;
-};
+  static constexpr int64_t kFour = kPanel * 4;  // bytes of a panel, for four bytes of a row
 
-void subtract_zeros(const int32_t* counts, const int32_t* zeros, int rows, int32_t* sums) {
-  for (int r = 0; r < rows; ++r) {
-    for (int64_t j = 0; j < kPanel; j += kWidth) {
-      int32_t* at = sums + r * kPanel + j;
-      const vu product = reinterpret_cast<vu>(load_lanes(zeros + j)) * static_cast<uint32_t>(counts[r]);
-      store_lanes(at, reinterpret_cast<vi>(reinterpret_cast<vu>(load_lanes(at)) - product));
+  const int8_t* weight(int64_t panel) const {
+    return a_.w_packed + (group_ * p_.panels + panel) * p_.outer * p_.steps * kFour;
+  }
+  const uint8_t* in_place(int64_t row) const { return x_.data + image_ * x_.image + row * x_.pixel + group_ * p_.cg; }
+
+  // ---- rows ------------------------------------------------------------------------------------------------------
+
+  void prepare(Range rows) {
+    begin_ = rows.begin;
+    if (l_.in_place && a_.weight_zero == nullptr) return;
+    finish_all();  // which reads counts
+    const int64_t run = int8_runs(p_.cg, a_.groups, a_.kernel, a_.dilation).run;
+    Int8Windows windows(a_, x_, l_.in_place ? 0 : rows.begin);
+    for (int64_t r = 0; r < rows.end - rows.begin; ++r) {
+      const uint8_t* window = l_.in_place ? in_place(rows.begin + r) : windows.next() + group_ * p_.cg;
+      if (!l_.in_place) copy(window, b_.rows + r / kTile * l_.tile + r % kTile * l_.row);
+      if (a_.weight_zero != nullptr) b_.counts[r] = count(window, run);
     }
   }
-}
+
+  // Zeros follow up to whole steps.
+  void copy(const uint8_t* window, uint8_t* to) const {
+    const int64_t run = p_.steps * 4;
+    for (int64_t t = 0; t < p_.outer; ++t) {
+      const uint8_t* from = window + p_.taps[t];
+      for (int64_t i = 0; i < run; i += kStep) {
+        const int64_t left = min64(run - i, kStep);
+        const __m512i bytes = _mm512_maskz_loadu_epi8(~uint64_t{0} >> (kStep - left), from + i);
+        std::memcpy(to, &bytes, kStep);
+        to += l_.whole ? l_.step : left;
+      }
+    }
+    if (!l_.whole) std::memset(to, 0, kStep);
+  }
+
+  // The bytes that count: those of a run, not what follows it up to whole fours.
+  int32_t count(const uint8_t* window, int64_t run) const {
+    int32_t sum = 0;
+    for (int64_t t = 0; t < p_.outer; ++t) {
+      const uint8_t* from = window + p_.taps[t];
+      for (int64_t i = 0; i < run; ++i) sum += from[i];
+    }
+    return sum;
+  }
+
+  // ---- beside the steps ------------------------------------------------------------------------------------------
+
+  // Asks for some of the next panels in the second-level cache, when these are there.
+  void ask() {
+    constexpr int64_t kLines = 8;
+    if (!asks_ || ahead_ >= ahead_end_) return;
+    AOTPACK_UNROLL
+    for (int64_t i = 0; i < kLines; ++i) __builtin_prefetch(ahead_ + i * 64, 0, 2);
+    ahead_ += kLines * 64;
+  }
+
+  // `count` rows of the tile before.
+  void finish(int64_t count) {
+    left_ -= count;
+    while (count > 0) {
+      const bool is_used = place_ < l_.used;
+      const int64_t some = min64(count, (is_used ? l_.used : l_.line) - place_);
+      if (is_used) {
+        ended_.rows = static_cast<int>(some);
+        if (a_.weight_zero != nullptr) subtract_zeros(some);
+        requantize(a_, end_, ended_);
+        ended_.pixel += some;
+      }
+      ended_.sums += some * kPanel;
+      counts_ += some;
+      place_ += some;
+      if (place_ == l_.line) place_ = 0;
+      count -= some;
+    }
+  }
+  void finish_all() {
+    if (left_ > 0) finish(left_);
+  }
+
+  void begin_finish(int64_t row, int64_t count, int64_t panel, const int32_t* sums) {
+    finish_all();
+    left_ = count;
+    place_ = row % l_.line;
+    counts_ = b_.counts + (row - begin_);
+    ended_.sums = sums;
+    ended_.stride = kPanel;
+    ended_.pixel = image_ * (p_.pixels / l_.images) + row / l_.line * l_.used + min64(place_, l_.used);
+    ended_.channel = group_ * p_.og + panel * kPanel;
+    ended_.column = (group_ * p_.panels + panel) * kPanel;
+    ended_.columns = min64(kPanel, p_.og - panel * kPanel);
+  }
+
+  void subtract_zeros(int64_t rows) {
+    const int32_t* zeros = a_.weight_zero + ended_.column;
+    int32_t* sums = sums_ + (ended_.sums - sums_);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t j = 0; j < kPanel; j += kWidth) {
+        int32_t* at = sums + r * kPanel + j;
+        const vu product = reinterpret_cast<vu>(load_lanes(zeros + j)) * static_cast<uint32_t>(counts_[r]);
+        store_lanes(at, reinterpret_cast<vi>(reinterpret_cast<vu>(load_lanes(at)) - product));
+      }
+    }
+  }
+
+  // ---- steps -----------------------------------------------------------------------------------------------------
+
+  void multiply(Range rows, Range panels) {
+    ends_of_step_ = ceil_div(kTile, l_.steps);
+    for (int64_t begin = rows.begin; begin < rows.end; begin += kTile) {
+      // Tiles are configured once: where the last one has fewer rows, those before it are computed twice, or what the
+      // copies have behind it.
+      const int64_t left = min64(kTile, rows.end - begin), few = l_.in_place ? min64(l_.rows, kTile) : kTile;
+      const int64_t count = few < kTile ? few : left > 16 ? kTile : 16;
+      const int64_t before = l_.in_place ? count - left : 0;
+      const uint8_t* const from =
+          l_.in_place ? in_place(begin - before) : b_.rows + (begin - rows.begin) / kTile * l_.tile;
+      asks_ = begin > rows.begin;
+      if (!configured_) amx_configure(static_cast<int>(few));
+      configured_ = true;
+      for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+        // Not those of the tile before, which are read during these steps.
+        which_ = 1 - which_;
+        int32_t* const sums = sums_ + which_ * kTile * kPanel;
+        count > 16 ? sum<true>(from, panel, sums) : sum<false>(from, panel, sums);
+        begin_finish(begin, left, panel, sums + before * kPanel);
+      }
+    }
+  }
+
+  template <bool both>
+  void sum(const uint8_t* rows, int64_t panel, int32_t* sums) {
+    constexpr int64_t kSums = kPanel * 4;
+    const int32_t* init = a_.init + (group_ * p_.panels + panel) * kPanel;
+    order_memory();
+    _tile_loadd(0, init, 0);
+    _tile_loadd(1, init + 16, 0);
+    if constexpr (both) {
+      _tile_loadd(2, init, 0);
+      _tile_loadd(3, init + 16, 0);
+    }
+    const int8_t* w = weight(panel);
+    const bool ends = weight(panel + 1) == last_;
+    for (int64_t t = 0; t < l_.runs; ++t, w += l_.run_steps * kPanelStep) {
+      steps<both>(rows + (l_.in_place ? p_.taps[t] : 0), l_.run_steps - (ends ? 1 : 0), w);
+    }
+    if (ends) steps<both>(rows + (l_.run_steps - 1) * l_.step, 1, ending_);
+    _tile_stored(0, sums, kSums);
+    _tile_stored(1, sums + 16, kSums);
+    if constexpr (both) {
+      _tile_stored(2, sums + 16 * kPanel, kSums);
+      _tile_stored(3, sums + 16 * kPanel + 16, kSums);
+    }
+    order_memory();
+  }
+
+  template <bool both>
+  void steps(const uint8_t* x, int64_t count, const int8_t* w) {
+    const uint8_t* later = x + 16 * l_.row;
+    for (; count > 0; --count, x += l_.step, later += l_.step, w += kPanelStep) {
+      _tile_loadd(4, w, kFour);
+      _tile_loadd(6, x, l_.row);
+      _tile_loadd(5, w + 64, kFour);
+      _tile_dpbusd(0, 6, 4);
+      if constexpr (both) _tile_loadd(7, later, l_.row);
+      _tile_dpbusd(1, 6, 5);
+      if constexpr (both) {
+        _tile_dpbusd(2, 7, 4);
+        _tile_dpbusd(3, 7, 5);
+      }
+      ask();
+      if (left_ > 0) finish(min64(left_, ends_of_step_));
+    }
+  }
+
+  const Int8ConvArgs& a_;
+  const Int8TileWork& p_;
+  const Int8Source& x_;
+  const Layout& l_;
+  const Buffers& b_;
+  const Int8End end_;
+  int64_t image_ = 0, group_ = 0, begin_ = 0;
+  bool configured_ = false, asks_ = false;
+  int64_t which_ = 0;
+  const int8_t *ahead_ = nullptr, *ahead_end_ = nullptr;
+
+  Int8Sums ended_ = {};
+  const int32_t* counts_ = nullptr;
+  int64_t left_ = 0, place_ = 0, ends_of_step_ = kTile;
+
+  const int8_t* last_ = nullptr;  // the end of the weight, where its last step is read from `ending_`
+  alignas(64) int8_t ending_[kPanelStep];
+  alignas(64) int32_t sums_[2 * kTile * kPanel];
+};
 
 }  // namespace
 
 bool int8_tiles_work() { return amx_allowed(); }
 
-size_t int8_tiles_scratch_bytes(const Int8TileWork& work, int num_threads) {
-  return carve(work, reinterpret_cast<void*>(uintptr_t{64})).bytes * static_cast<size_t>(max64(num_threads, 1));
+size_t int8_tiles_scratch_bytes(const Int8ConvArgs& a, const Int8TileWork& work, const Int8Source& x) {
+  return bytes_each(layout_of(a, work, x)) * static_cast<size_t>(max64(a.num_threads, 1));
 }
 
 void int8_tiles(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& x, int thread, int threads,
                 void* scratch) {
-  const size_t each = carve(p, reinterpret_cast<void*>(uintptr_t{64})).bytes;
-  const Buffers b = carve(p, static_cast<char*>(scratch) + each * static_cast<size_t>(thread));
-  const bool in_place = lie_in_rows(a, p, x);
-  const int64_t row_bytes = bytes_of(p), stride = in_place ? x.pixel : stride_of(p), fours = p.outer * p.steps;
-  const int64_t steps = ceil_div(row_bytes, kStep), whole = row_bytes / kStep;
-  const int64_t run = int8_runs(p.cg, a.groups, a.kernel, a.dilation).run;
+  const Layout l = layout_of(a, p, x);
+  const Buffers b = carve(l, static_cast<char*>(scratch) + bytes_each(l) * static_cast<size_t>(thread));
   // Rows are copied by every thread that shares them, where they are copied.
-  const Rectangle mine = share_grid(ceil_div(p.pixels, kTileRows), a.groups * p.panels,
-                                    static_cast<double>((in_place ? 1 : 4) * row_bytes * kTileRows),
-                                    static_cast<double>(row_bytes * kPanel), thread, threads);
-  const Range pixels = {mine.rows.begin * kTileRows, min64(mine.rows.end * kTileRows, p.pixels)};
-  Tiles tiles;
-  Ending ending;
-  alignas(64) int32_t sums[kTileRows * kPanel];
+  const Rectangle mine = share_grid(l.images * l.tiles(), a.groups * p.panels,
+                                    static_cast<double>((l.in_place ? 1 : 4) * l.steps * kStep * kTile),
+                                    static_cast<double>(l.steps * kPanelStep), thread, threads);
+  Part part(a, p, x, l, b);
   for (int64_t group = mine.columns.begin / p.panels; group * p.panels < mine.columns.end; ++group) {
-    const int64_t begin = max64(mine.columns.begin - group * p.panels, 0);
-    const int64_t end = min64(mine.columns.end - group * p.panels, p.panels);
-    Int8Windows windows(a, x, pixels.begin);
-    for (int64_t first = pixels.begin; first < pixels.end; first += rows_of(p)) {
-      const int64_t some = min64(rows_of(p), pixels.end - first);
-      const uint8_t* rows = in_place ? x.data + first * x.pixel + group * p.cg : b.rows;
-      for (int64_t r = 0; r < some; ++r) {
-        if (!in_place) copy_window(p, windows.next() + group * p.cg, b.rows + r * stride);
-        if (a.weight_zero != nullptr) b.counts[r] = count_bytes(p, run, rows + r * stride);
-      }
-      for (int64_t panel = begin; panel < end; ++panel) {
-        const int64_t column = (group * p.panels + panel) * kPanel;
-        const int8_t* w = a.w_packed + column * fours * 4;
-        if (whole < steps) {
-          const int64_t done = whole * 16 * kFourBytes, left = fours * kFourBytes - done;
-          std::memset(ending.w, 0, sizeof ending.w);
-          std::memcpy(ending.w, w + done, static_cast<size_t>(left));
-        }
-        for (int64_t r = 0; r < some; r += kTileRows) {
-          const int count = static_cast<int>(min64(kTileRows, some - r));
-          tiles.multiply(count, rows + r * stride, stride, steps, w, whole < steps ? ending.w : nullptr,
-                         a.init + column, sums);
-          if (a.weight_zero != nullptr) subtract_zeros(b.counts + r, a.weight_zero + column, count, sums);
-          requantize(a, {sums, kPanel, count, first + r, group * p.og + panel * kPanel, column,
-                         min64(kPanel, p.og - panel * kPanel)});
-        }
-      }
+    const Range panels = {max64(mine.columns.begin - group * p.panels, 0),
+                          min64(mine.columns.end - group * p.panels, p.panels)};
+    for (int64_t image = mine.rows.begin / l.tiles(); image * l.tiles() < mine.rows.end; ++image) {
+      const int64_t first = max64(mine.rows.begin - image * l.tiles(), 0) * kTile;
+      const int64_t last = min64((mine.rows.end - image * l.tiles()) * kTile, l.rows);
+      part.run(image, {first, last}, group, panels);
     }
   }
 }
@@ -189,7 +361,7 @@ void int8_tiles(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& 
 namespace aotpack::kernels {
 
 bool int8_tiles_work() { return false; }
-size_t int8_tiles_scratch_bytes(const Int8TileWork&, int) { return 0; }
+size_t int8_tiles_scratch_bytes(const Int8ConvArgs&, const Int8TileWork&, const Int8Source&) { return 0; }
 void int8_tiles(const Int8ConvArgs&, const Int8TileWork&, const Int8Source&, int, int, void*) {}
 
 }  // namespace aotpack::kernels

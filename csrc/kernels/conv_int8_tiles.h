@@ -1,5 +1,4 @@
-// The sums of conv_int8 by AMX's tiles, but for depthwise convolutions. Windows are copied into rows, some hundred at a
-// time, which are then multiplied with every panel; the copies stay in the second-level cache.
+// The sums of conv_int8 by AMX's tiles, but for depthwise convolutions.
 #pragma once
 
 #include "conv_int8_windows.h"
@@ -18,8 +17,8 @@ bool int8_tiles_work();
 // Whether they are worth it: a few pixels are multiplied as fast without.
 inline bool int8_tiles_pay(int64_t pixels) { return pixels >= 8; }
 
-// For all threads.
-size_t int8_tiles_scratch_bytes(const Int8TileWork& work, int num_threads);
+// For all threads. What x points to is not looked at.
+size_t int8_tiles_scratch_bytes(const Int8ConvArgs& args, const Int8TileWork& work, const Int8Source& x);
 
 // This thread's share of the output.
 void int8_tiles(const Int8ConvArgs& args, const Int8TileWork& work, const Int8Source& x, int thread, int threads,

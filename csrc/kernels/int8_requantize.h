@@ -137,8 +137,7 @@ AOTPACK_INLINE vf scaled(const Int8End& e, vi sums, vf factor, vf offset, byte_l
 }
 
 template <bool residual>
-void requantize_floats(const Int8ConvArgs& a, const Int8Sums& s) {
-  const Int8End e(a);
+void requantize_floats(const Int8ConvArgs& a, const Int8End& e, const Int8Sums& s) {
   const vf low = vset(residual ? a.low_after : a.low), high = vset(residual ? a.high_after : a.high);
   for (int64_t c = 0; c < s.columns; c += kWidth) {
     const vf factor = load(a.factor + s.column + c), offset = load(a.offset + s.column + c);
@@ -176,8 +175,7 @@ AOTPACK_INLINE void requantize_bytes(const Int8End& e, const vi (&sums)[vectors]
 namespace detail {
 // Panels of two vectors, of which all columns count: two rows at a time.
 template <bool residual>
-void requantize_pairs(const Int8ConvArgs& a, const Int8Sums& s) {
-  const Int8End e(a);
+void requantize_pairs(const Int8ConvArgs& a, const Int8End& e, const Int8Sums& s) {
   const vf factor[2] = {load(a.factor + s.column), load(a.factor + s.column + kWidth)};
   const vf offset[2] = {load(a.offset + s.column), load(a.offset + s.column + kWidth)};
   const Columns columns(2 * kWidth);
@@ -200,8 +198,7 @@ void requantize_pairs(const Int8ConvArgs& a, const Int8Sums& s) {
 }
 
 template <bool residual, int vectors>
-void requantize_rows(const Int8ConvArgs& a, const Int8Sums& s) {
-  const Int8End e(a);
+void requantize_rows(const Int8ConvArgs& a, const Int8End& e, const Int8Sums& s) {
   for (int64_t c = 0; c < s.columns; c += vectors * kWidth) {
     const Columns columns(s.columns - c);
     for (int r = 0; r < s.rows; ++r) {
@@ -213,16 +210,17 @@ void requantize_rows(const Int8ConvArgs& a, const Int8Sums& s) {
 }
 }  // namespace detail
 
-inline void requantize(const Int8ConvArgs& a, const Int8Sums& s) {
+inline void requantize(const Int8ConvArgs& a, const Int8End& e, const Int8Sums& s) {
   constexpr int kPart = static_cast<int>(kPanel) / kWidth < 4 ? static_cast<int>(kPanel) / kWidth : 4;
   const bool residual = a.residual != nullptr;
   if (a.result == Int8Result::f32) {
-    return residual ? detail::requantize_floats<true>(a, s) : detail::requantize_floats<false>(a, s);
+    return residual ? detail::requantize_floats<true>(a, e, s) : detail::requantize_floats<false>(a, e, s);
   }
   if (kPart == 2 && s.columns == kPanel) {
-    return residual ? detail::requantize_pairs<true>(a, s) : detail::requantize_pairs<false>(a, s);
+    return residual ? detail::requantize_pairs<true>(a, e, s) : detail::requantize_pairs<false>(a, e, s);
   }
-  residual ? detail::requantize_rows<true, kPart>(a, s) : detail::requantize_rows<false, kPart>(a, s);
+  residual ? detail::requantize_rows<true, kPart>(a, e, s) : detail::requantize_rows<false, kPart>(a, e, s);
 }
+inline void requantize(const Int8ConvArgs& a, const Int8Sums& s) { requantize(a, Int8End(a), s); }
 
 }  // namespace aotpack::kernels

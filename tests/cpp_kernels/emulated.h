@@ -196,6 +196,18 @@ void tile_dot_bytes(int c, int a, int b) {
     return sum;
   });
 }
+// VPDPBUSD, which is no intrinsic in the kernels (int8_dot.h).
+template <class V>
+EMULATED V dot_bytes(const V& sum, const V& x, const V& w) {
+  const auto z = lanes<int32_t>(sum);
+  const auto a = lanes<uint8_t>(x);
+  const auto b = lanes<int8_t>(w);
+  return make<V, int32_t>(kAll, [&](size_t i) {
+    int32_t all = z[i];
+    for (size_t j = 4 * i; j < 4 * i + 4; ++j) all += a[j] * b[j];
+    return all;
+  });
+}
 // The operating system's leave to use tiles.
 inline long leave(...) { return 0; }
 
@@ -420,3 +432,4 @@ EMULATED __m512 dpbf16_ps(const __m512& sum, const __m512bh& a, const __m512bh& 
 #define _tile_stored(tile, to, stride) emulated::tile_store(tile, to, stride)
 #define _tile_dpbf16ps emulated::tile_dot_bf16
 #define _tile_dpbusd emulated::tile_dot_bytes<uint8_t, int8_t>
+#define AOTPACK_DPBUSD(sum, x, w) (sum = emulated::dot_bytes(sum, x, w))

@@ -303,6 +303,47 @@ TEST_CASE("int8 convolution: sums of extremes do not saturate") {
   }
 }
 
+// Tiles read windows that lie a pixel apart in place, or copies of them: of whole steps of 64 bytes, or not.
+const Shape kTiled[] = {
+    {1, 64, 64, 1, {1, 13, 11}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {3, 64, 40, 1, {1, 9, 8}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {2, 128, 97, 1, {1, 7, 12}, {1, 3, 3}, {1, 1, 1}, {0, 2, 2}, {1, 2, 2}},
+    {1, 16, 33, 1, {1, 12, 21}, {1, 1, 4}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}},
+    {2, 128, 70, 2, {1, 9, 10}, {1, 3, 2}, {1, 1, 1}, {0, 1, 0}, {1, 1, 1}},
+    {1, 64, 32, 1, {1, 4, 5}, {1, 2, 2}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}},
+    {1, 64, 64, 1, {1, 70, 3}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {2, 64, 66, 1, {1, 13, 15}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}, {1, 1, 1}},
+    {1, 64, 32, 1, {3, 6, 5}, {2, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {2, 128, 64, 1, {1, 12, 14}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}, {1, 1, 1}},
+    {1, 20, 40, 1, {1, 9, 17}, {1, 5, 5}, {1, 1, 1}, {0, 2, 2}, {1, 1, 1}},
+    {1, 3, 64, 1, {1, 40, 38}, {1, 7, 7}, {1, 2, 2}, {0, 3, 3}, {1, 1, 1}},
+    {1, 512, 330, 1, {1, 7, 7}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {1, 512, 300, 1, {1, 14, 15}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}, {1, 1, 1}},
+    {1, 128, 130, 1, {1, 28, 28}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    linear(70, 2048, 640),
+    linear(40, 64, 130),
+    linear(17, 128, 32),
+    linear(9, 192, 40),
+    linear(9, 100, 40),
+    linear(600, 96, 64),
+};
+
+TEST_CASE("int8 convolution: tiles") {
+  for (const Shape& shape : kTiled) {
+    Case test{shape};
+    test.result = coin() ? Int8Result::u8 : Int8Result::s8;
+    check(test);
+    test.residual = true;
+    test.result = static_cast<Int8Result>(pick_in(0, 2));
+    test.exact = test.result != Int8Result::f32;  // sums of so many products need not be floats
+    test.threads = static_cast<int>(pick_in(2, 5));
+    check(test);
+    test.weight_zeros = test.x_signed = true;
+    test.threads = static_cast<int>(pick_in(1, 3));
+    check(test);
+  }
+}
+
 TEST_CASE("int8 convolution: several threads") {
   for (const Shape& shape :
        {linear(513, 96, 200), Shape{2, 40, 96, 1, {1, 30, 31}, {1, 3, 3}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}},
