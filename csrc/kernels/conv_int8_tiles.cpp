@@ -1,8 +1,7 @@
 // Windows that lie a pixel apart are a matrix of overlapping rows, one for each pixel of the image, and are multiplied
 // where they lie; the few sums at the ends of lines that belong to no output are not written. Others are copied, some
-// hundred at a time: the copies stay in the second-level cache, those of whole steps lie together as tiles read them. A
-// tile of 32 rows is multiplied with one panel after another, so that its rows stay in the first-level cache. Sums
-// become bytes during the steps of the next tile.
+// hundred at a time: the copies stay in the second-level cache. A tile of 32 rows is multiplied with one panel after
+// another, so that its rows stay in the first-level cache, and becomes bytes during the steps of the next tile.
 #include "conv_int8_tiles.h"
 
 #if defined(__AMX_INT8__)
@@ -22,16 +21,17 @@ constexpr int64_t kCopyBytes = 384 << 10;       // of the rows, that are multipl
 constexpr int64_t kPanelBytes = 768 << 10;      // of the panels, that tiles of these rows are multiplied with in turn
 constexpr int64_t kWay = 4096;                  // of the nearest cache: rows so far apart evict each other
 constexpr int64_t kMostRows = 512;
+constexpr int64_t kEnds = 4;        // rows that become bytes at once, or a multiple
 constexpr double kMostTiles = 1.5;  // as many as outputs alone would fill
 
 // The rows that tiles read.
 struct Layout {
-  bool in_place, whole;     // whether they are no copies; or copies of runs that are whole steps
+  bool in_place;            // or copied
   int64_t images, rows;     // of each image
   int64_t line, used;       // of these rows, and those of them that are outputs
   int64_t steps;            // of a row
   int64_t runs, run_steps;  // that lie together: runs of a row, and their steps
-  int64_t row, step, tile;  // bytes from one to the next
+  int64_t row;              // bytes from one to the next
   int64_t block;            // rows at a time
 
   int64_t tiles() const { return ceil_div(rows, kTile); }
@@ -41,11 +41,10 @@ Layout layout_of(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source&
   Layout l = {};
   const int64_t bytes = p.outer * p.steps * 4;
   l.steps = ceil_div(bytes, kStep);
-  l.whole = p.steps * 4 % kStep == 0;
   bool same = true;  // sizes of input and output
   for (int d = 0; d < 3; ++d) same &= a.stride[d] == 1 && a.out[d] == x.size[d];
   const bool flat = x.size[0] == 1 && a.stride[1] == 1 && a.stride[2] == 1;
-  if (l.whole && x.pixel < kWay && (same || flat)) {
+  if (p.steps * 4 % kStep == 0 && x.pixel < kWay && (same || flat)) {
     l.images = same ? 1 : a.n;
     l.rows = same ? p.pixels : (a.out[1] - 1) * x.size[2] + a.out[2];
     l.line = same ? l.rows : x.size[2];
@@ -57,17 +56,13 @@ Layout layout_of(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source&
     l.runs = p.outer;
     l.run_steps = p.steps * 4 / kStep;
     l.row = x.pixel;
-    l.step = kStep;
-    l.tile = kTile * l.row;
   } else {
     l.images = l.runs = 1;
     l.rows = l.line = l.used = p.pixels;
     l.run_steps = l.steps;
-    l.row = l.whole ? kStep : l.steps * kStep + kSpace;
-    l.step = l.whole ? kTile * kStep + kSpace : kStep;
-    l.tile = l.whole ? l.steps * l.step : kTile * l.row;
+    l.row = l.steps * kStep + kSpace;
   }
-  const int64_t most = max64(kCopyBytes / l.tile, 1) * kTile;
+  const int64_t most = max64(kCopyBytes / (kTile * l.row), 1) * kTile;
   l.block = min64(round_up(l.rows, kTile), l.in_place ? most : min64(most, kMostRows));
   return l;
 }
@@ -81,7 +76,7 @@ struct Buffers {
 Buffers carve(const Layout& l, void* scratch) {
   Scratch from(scratch);
   Buffers b;
-  b.rows = from.take<uint8_t>(l.in_place ? 0 : l.block / kTile * l.tile);
+  b.rows = from.take<uint8_t>(l.in_place ? 0 : l.block * l.row);
   b.counts = from.take<int32_t>(l.block);
   b.bytes = from.bytes();
   return b;
@@ -147,7 +142,7 @@ class Part {
     Int8Windows windows(a_, x_, l_.in_place ? 0 : rows.begin);
     for (int64_t r = 0; r < rows.end - rows.begin; ++r) {
       const uint8_t* window = l_.in_place ? in_place(rows.begin + r) : windows.next() + group_ * p_.cg;
-      if (!l_.in_place) copy(window, b_.rows + r / kTile * l_.tile + r % kTile * l_.row);
+      if (!l_.in_place) copy(window, b_.rows + r * l_.row);
       if (a_.weight_zero != nullptr) b_.counts[r] = count(window, run);
     }
   }
@@ -161,10 +156,10 @@ class Part {
         const int64_t left = min64(run - i, kStep);
         const __m512i bytes = _mm512_maskz_loadu_epi8(~uint64_t{0} >> (kStep - left), from + i);
         std::memcpy(to, &bytes, kStep);
-        to += l_.whole ? l_.step : left;
+        to += left;
       }
     }
-    if (!l_.whole) std::memset(to, 0, kStep);
+    std::memset(to, 0, kStep);
   }
 
   // The bytes that count: those of a run, not what follows it up to whole fours.
@@ -239,15 +234,14 @@ class Part {
   // ---- steps -----------------------------------------------------------------------------------------------------
 
   void multiply(Range rows, Range panels) {
-    ends_of_step_ = ceil_div(kTile, l_.steps);
+    ends_of_step_ = round_up(ceil_div(kTile, l_.steps), kEnds);
     for (int64_t begin = rows.begin; begin < rows.end; begin += kTile) {
       // Tiles are configured once: where the last one has fewer rows, those before it are computed twice, or what the
       // copies have behind it.
       const int64_t left = min64(kTile, rows.end - begin), few = l_.in_place ? min64(l_.rows, kTile) : kTile;
       const int64_t count = few < kTile ? few : left > 16 ? kTile : 16;
       const int64_t before = l_.in_place ? count - left : 0;
-      const uint8_t* const from =
-          l_.in_place ? in_place(begin - before) : b_.rows + (begin - rows.begin) / kTile * l_.tile;
+      const uint8_t* const from = l_.in_place ? in_place(begin - before) : b_.rows + (begin - rows.begin) * l_.row;
       asks_ = begin > rows.begin;
       if (!configured_) amx_configure(static_cast<int>(few));
       configured_ = true;
@@ -277,7 +271,7 @@ class Part {
     for (int64_t t = 0; t < l_.runs; ++t, w += l_.run_steps * kPanelStep) {
       steps<both>(rows + (l_.in_place ? p_.taps[t] : 0), l_.run_steps - (ends ? 1 : 0), w);
     }
-    if (ends) steps<both>(rows + (l_.run_steps - 1) * l_.step, 1, ending_);
+    if (ends) steps<both>(rows + (l_.run_steps - 1) * kStep, 1, ending_);
     _tile_stored(0, sums, kSums);
     _tile_stored(1, sums + 16, kSums);
     if constexpr (both) {
@@ -290,7 +284,7 @@ class Part {
   template <bool both>
   void steps(const uint8_t* x, int64_t count, const int8_t* w) {
     const uint8_t* later = x + 16 * l_.row;
-    for (; count > 0; --count, x += l_.step, later += l_.step, w += kPanelStep) {
+    for (; count > 0; --count, x += kStep, later += kStep, w += kPanelStep) {
       _tile_loadd(4, w, kFour);
       _tile_loadd(6, x, l_.row);
       _tile_loadd(5, w + 64, kFour);

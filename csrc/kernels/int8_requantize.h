@@ -137,7 +137,8 @@ AOTPACK_INLINE vf scaled(const Int8End& e, vi sums, vf factor, vf offset, byte_l
 }
 
 template <bool residual>
-void requantize_floats(const Int8ConvArgs& a, const Int8End& e, const Int8Sums& s) {
+void requantize_floats(const Int8ConvArgs& a, const Int8End& end, const Int8Sums& s) {
+  const Int8End e = end;
   const vf low = vset(residual ? a.low_after : a.low), high = vset(residual ? a.high_after : a.high);
   for (int64_t c = 0; c < s.columns; c += kWidth) {
     const vf factor = load(a.factor + s.column + c), offset = load(a.offset + s.column + c);
@@ -175,7 +176,8 @@ AOTPACK_INLINE void requantize_bytes(const Int8End& e, const vi (&sums)[vectors]
 namespace detail {
 // Panels of two vectors, of which all columns count: two rows at a time.
 template <bool residual>
-void requantize_pairs(const Int8ConvArgs& a, const Int8End& e, const Int8Sums& s) {
+void requantize_pairs(const Int8ConvArgs& a, const Int8End& end, const Int8Sums& s) {
+  const Int8End e = end;
   const vf factor[2] = {load(a.factor + s.column), load(a.factor + s.column + kWidth)};
   const vf offset[2] = {load(a.offset + s.column), load(a.offset + s.column + kWidth)};
   const Columns columns(2 * kWidth);
@@ -198,7 +200,8 @@ void requantize_pairs(const Int8ConvArgs& a, const Int8End& e, const Int8Sums& s
 }
 
 template <bool residual, int vectors>
-void requantize_rows(const Int8ConvArgs& a, const Int8End& e, const Int8Sums& s) {
+void requantize_rows(const Int8ConvArgs& a, const Int8End& end, const Int8Sums& s) {
+  const Int8End e = end;
   for (int64_t c = 0; c < s.columns; c += vectors * kWidth) {
     const Columns columns(s.columns - c);
     for (int r = 0; r < s.rows; ++r) {
