@@ -48,7 +48,7 @@ _TOKENS = re.compile(
     r"|auto (?P<input>\w+) = (?:aotpack_)?std::move\(inputs\[(?P<number>\d+)\]\)"
     r"|auto (?P<moved>\w+) = (?:aotpack_)?std::move\((?P<of>\w+)\)"
     r"|auto (?P<view>\w+) = .*?reinterpret_tensor_wrapper\((?P<base>\w+), \d+, (?P<vsizes>\w+), (?P<vstrides>\w+),"
-    r"|aoti_torch_cpu_(?P<call>packed_conv|packed_linear|layer_norm|interleave|to_layout)"
+    r"|aoti_torch_cpu_(?P<call>packed_conv|packed_linear|layer_norm|interleave|max_pool|to_layout)"
     r"\((?P<args>.*?), &(?P<result>\w+)_handle\)\);"
 )
 _VIEW = re.compile(
@@ -92,6 +92,11 @@ def read(text: str, inputs: list[Lies]) -> Traffic:
             known[found["result"]] = Lies(last, order == [*range(len(order))], last)
         elif found["call"] == "interleave":
             known[found["result"]] = Lies(True, False, True)
+        elif found["call"] == "max_pool":
+            known[found["result"]] = Lies(True, False, True)
+            at = operand(_split(found["args"])[0])
+            if at is None or not at.pixels:
+                implicit.append(found["args"])
         elif found["call"] in ("packed_linear", "layer_norm"):
             known[found["result"]] = Lies(False, True, False)
             at = operand(_split(found["args"])[0])

@@ -9,6 +9,7 @@ from aotpack.export.ops.int8 import int8_conv, int8_linear
 from aotpack.export.ops.interleave import interleave
 from aotpack.export.ops.layout import channels_last_strides, dense_strides, to_layout
 from aotpack.export.ops.linear import pack_conv, pack_linear, packed_embedding, packed_linear
+from aotpack.export.ops.max_pool import max_pool
 from aotpack.export.ops.norms import layer_norm
 from aotpack.export.ops.quantization import dequantize, quantize
 from aotpack.export.ops.quantized_linear import quantized_linear
@@ -37,6 +38,7 @@ __all__ = [
     "layer_norm",
     "lstm_both",
     "lstm_layer",
+    "max_pool",
     "pack_conv",
     "pack_linear",
     "packed_conv",

@@ -22,12 +22,14 @@ from aotpack.export.passes.cpu.pack_rnn import pack_rnn
 from aotpack.export.passes.cpu.use_int8 import use_int8
 from aotpack.export.passes.cpu.use_interleave import use_interleave
 from aotpack.export.passes.cpu.use_layer_norm import use_layer_norm
+from aotpack.export.passes.cpu.use_max_pool import pool_bytes, use_max_pool
 from aotpack.export.passes.cpu.use_quantized_weight import use_quantized_weight
 from aotpack.export.passes.cpu.winograd import use_winograd
 from aotpack.export.passes.runner import Pass
 
 CPU: tuple[Pass, ...] = (
-    # While operands and results of products say how they are quantized.
+    # While it is said how operands and results are quantized.
+    Pass(pool_bytes),
     Pass(use_int8),
     # All others, here and in code generation, know arithmetic alone.
     Pass(lower_quantization, always=True),
@@ -54,6 +56,8 @@ CPU: tuple[Pass, ...] = (
     Pass(use_layer_norm),
     # While shuffles are what the model says: conversions would come between.
     Pass(use_interleave),
+    # What lies channels-last is known next.
+    Pass(use_max_pool),
     # A conversion between a convolution and its epilogue would keep them apart.
     Pass(assign_layouts),
     # Convolutions with all of their epilogues, and nothing between them.

@@ -105,7 +105,7 @@ def _is_byte(node: Any) -> bool:
     return isinstance(node, torch.fx.Node) and dtype_of(node) in (torch.uint8, torch.int8)
 
 
-def _scale_of(rewriter: Rewriter, node: torch.fx.Node) -> Scale | None:
+def scale_of(rewriter: Rewriter, node: torch.fx.Node) -> Scale | None:
     """Of a `quantize` or `dequantize` with one constant scale for all."""
     arguments = bound_arguments(node)
     scale, zero = arguments["scale"], arguments["zero"]
@@ -127,7 +127,7 @@ def activation(rewriter: Rewriter, node: Any, *, moves: bool = True) -> Activati
         node = node.args[0]
     if not isinstance(node, torch.fx.Node) or node.target is not ops.dequantize:
         return None
-    numbers, scale = node.args[0], _scale_of(rewriter, node)
+    numbers, scale = node.args[0], scale_of(rewriter, node)
     return Activation(as_node(numbers), scale, tuple(found)) if scale is not None and _is_byte(numbers) else None
 
 
@@ -190,7 +190,7 @@ def rest(rewriter: Rewriter, node: torch.fx.Node, channels: int, *, bias: bool) 
         return added
     user = _only_user(last)
     if user is not None and user.target is ops.quantize:
-        scale = _scale_of(rewriter, user)
+        scale = scale_of(rewriter, user)
         if scale is not None and _is_byte(user):
             with_bytes = Rest(user, found.bias, limits, result=scale)
             return _added(rewriter, with_bytes) or with_bytes
@@ -238,7 +238,7 @@ def _added(rewriter: Rewriter, found: Rest) -> Rest | None:
     last, kept = found.last, None
     if found.result is not None:
         user = _only_user(last)
-        if user is None or user.target is not ops.dequantize or (kept := _scale_of(rewriter, user)) is None:
+        if user is None or user.target is not ops.dequantize or (kept := scale_of(rewriter, user)) is None:
             return None
         last = user
     add = _only_user(last)
@@ -252,6 +252,6 @@ def _added(rewriter: Rewriter, found: Rest) -> Rest | None:
     result = None
     quantize = _only_user(end)
     if quantize is not None and quantize.target is ops.quantize and _is_byte(quantize):
-        result = _scale_of(rewriter, quantize)
+        result = scale_of(rewriter, quantize)
         end = quantize if result is not None else end
     return Rest(end, found.bias, found.limits, found.result, kept, residual, limits, result)

@@ -243,11 +243,16 @@ def _interleave(node: torch.fx.Node) -> Rule:
     return Rule(Kind.FIXED, demands=tuple(Demand(part, order, Need.EVEN) for part in _argument(node, 0)))
 
 
+def _max_pool(node: torch.fx.Node) -> Rule:
+    x = _argument(node, 0)
+    return Rule(Kind.FIXED, demands=(Demand(x, channels_last(len(_sizes(x))), Need.EVEN),))
+
+
 def channels_last_calls(graph: torch.fx.Graph) -> list[torch.fx.Node]:
     """The calls that read and write channels-last."""
     return [
         node
-        for target in (ops.packed_conv, ops.int8_conv, ops.interleave)
+        for target in (ops.packed_conv, ops.int8_conv, ops.interleave, ops.max_pool)
         for node in graph.find_nodes(op="call_function", target=target)
     ]
 
@@ -278,6 +283,7 @@ _HANDLERS: dict[Any, Handler] = {
     ops.packed_conv: _packed_conv,
     ops.int8_conv: _packed_conv,
     ops.interleave: _interleave,
+    ops.max_pool: _max_pool,
     ops.attention: _attention,
     ops.to_layout: _fixed,
     aten.as_strided.default: _as_strided,
