@@ -42,7 +42,7 @@ struct Int8ConvArgs {
   int32_t x_zero;              // of uint8
   float low, high;
   bool round_first;
-  const void* residual;  // bytes, dense like y; or null
+  const void* residual;  // bytes, dense like y; or null; may be y
   float keep, gain, residual_zero, low_after, high_after;
   int32_t y_zero;
   void* y;  // must not overlap x

@@ -62,12 +62,25 @@ void check(const Case& c) {
                            c.knobs};
   // Dot products also on processors where linear does without them; tiles only by leave of the system.
   const bool tiles = kBf16Rows > 16;
-  if (kBf16Rows > 0 && !tiles && c.dtype == DType::bf16 && c.m > 0 && c.n > 0) {
-    linear_bf16(args, c.dtype);
-  } else {
-    linear(args);
-  }
+  const auto run = [&](const LinearArgs& a) {
+    if (kBf16Rows > 0 && !tiles && c.dtype == DType::bf16 && c.m > 0 && c.n > 0) {
+      linear_bf16(a, c.dtype);
+    } else {
+      linear(a);
+    }
+  };
+  run(args);
   int64_t wrong = 0;
+  if (c.residual) {  // which may lie where the result will
+    Buffer both = residual;
+    LinearArgs over = args;
+    over.residual = over.y = both.data();
+    over.y_stride = r_stride;
+    run(over);
+    for (int64_t i = 0; i < c.m; ++i) {
+      for (int64_t j = 0; j < c.n; ++j) wrong += both.get(i * r_stride + j) != y.get(i * y_stride + j);
+    }
+  }
   const std::vector<double> given = x.numbers(), weight = b.numbers();
   for (int64_t i = 0; i < c.m; ++i) {
     std::vector<double> sums(static_cast<size_t>(c.n));
