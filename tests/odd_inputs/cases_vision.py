@@ -1,4 +1,4 @@
-"""Sampling of grids, resampling, histograms, segments, and what else is not elsewhere."""
+"""Sampling of grids, resampling, max pooling, histograms, segments, and what else is not elsewhere."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _CPU = "aoti_torch_cpu_"
 def cases() -> Iterator[Case]:
     yield from _grids()
     yield from _resampled()
+    yield from _max_pools()
     yield from _counted()
     yield from _segments()
     yield from _losses()
@@ -60,6 +61,24 @@ def _resampled() -> Iterator[Case]:
         for mode in (4, 5):
             for to in ([3, 301], [20, 40], [size, 7], [1, 300]):
                 yield Case(f"{_CPU}resample", ours.resample, (x, to, mode, False, [0.0, 0.0]))
+
+
+def _max_pools() -> Iterator[Case]:
+    for dtype in (*KERNEL_DTYPES, torch.uint8, torch.int8):
+        for n, c, h, w in around(2, 35, 7, 9, zeros=(0,)):
+            for kernel, stride, padding, dilation, ceil in (
+                ([1, 1], [1, 1], [0, 0], [1, 1], False),
+                ([3, 2], [2, 1], [1, 1], [1, 1], True),
+                ([2, 3], [1, 3], [1, 1], [1, 1], False),
+                ([1, 2], [3, 2], [0, 1], [2, 3], True),
+            ):
+                if w + 2 * padding[1] < dilation[1] * (kernel[1] - 1) + 1 or h + 2 * padding[0] < kernel[0]:
+                    continue
+                x = values(n, c, h, w, dtype=dtype)
+                scales = (None,) if dtype.is_floating_point else (None, torch.tensor(0.5), torch.tensor([-2.0]))
+                for scale in scales:
+                    arguments = (x, scale, kernel, stride, padding, dilation, ceil)
+                    yield Case(f"{_CPU}max_pool", ops.max_pool, arguments)
 
 
 def _counted() -> Iterator[Case]:
