@@ -15,8 +15,8 @@ struct MaxPoolArgs {
   int64_t in[2], out[2], kernel[2], stride[2], padding[2], dilation[2];
   const void* x;
   int64_t x_step;
-  void* y;  // no part of x
-  bool least = false;
+  void* y;             // no part of x
+  bool least = false;  // of bytes: their least element, that of the greatest value where their scale is negative
   int num_threads;
 };
 

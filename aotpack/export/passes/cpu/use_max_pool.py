@@ -51,7 +51,6 @@ def pool_bytes(program: Program) -> Program:
             arguments[0] = pooled
             target: Any = pool.x.target
             rewriter.replace(pool.result, rewriter.call(target, tuple(arguments), pool.result, **pool.x.kwargs))
-        rewriter.remove_dead_code()
     return rewriter.finish("pool-bytes", f"{rewriter.changed} poolings are of bytes")
 
 
@@ -65,7 +64,6 @@ def use_max_pool(program: Program) -> Program:
         if pool is not None and dtype_of(pool.x) in ops.KERNEL_DTYPES:
             rewriter.report(node, "greatest elements of windows")
             rewriter.replace(pool.result, rewriter.call(ops.max_pool, (pool.x, None, *pool.geometry), pool.result))
-            rewriter.remove_dead_code()
     return rewriter.finish("use-max-pool", f"found {rewriter.changed} max poolings")
 
 
