@@ -220,10 +220,10 @@ static void set_shape(Tensor* tensor, int32_t rank, const int64_t* sizes, const 
   }
 }
 
-Tensor* Call::empty(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype) {
+Tensor* Call::empty(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype, const Tensor* last) {
   if (rank > AOTPACK_MAX_RANK) throw_invalid("a tensor of rank " + std::to_string(rank) + " is not supported");
   const int64_t bytes = view_bytes(rank, sizes, strides, dtype);
-  if (Tensor* placed = empty_in_arena(bytes, rank, sizes, strides, dtype)) return placed;
+  if (Tensor* placed = empty_in_arena(bytes, rank, sizes, strides, dtype, last)) return placed;
   return over(allocate(bytes), bytes, rank, sizes, strides, dtype);
 }
 
@@ -233,14 +233,17 @@ void Call::place(int64_t offset, int64_t bytes, int64_t arena_bytes) {
 }
 
 // Null where no place is free.
-Tensor* Call::empty_in_arena(int64_t bytes, int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype) {
+Tensor* Call::empty_in_arena(int64_t bytes, int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype,
+                             const Tensor* last) {
   Place* const end = places_ + kPlaces;
   Place* const place = std::find_if(places_, end, [&](const Place& each) { return each.bytes == bytes; });
   if (place == end) return nullptr;
   place->bytes = -1;
   if (arena_ == nullptr) arena_ = static_cast<char*>(allocate(arena_bytes_));
   char* const begin = arena_ + place->offset;
+  const Storage* const shared = last == nullptr || last->data != begin ? nullptr : last->storage;
   for (const Storage* other = placed_; other != nullptr; other = other->next_placed) {
+    if (other == shared && other->base == begin && other->nbytes == bytes) continue;
     if (begin < other->base + other->nbytes && other->base < begin + bytes) return nullptr;
   }
   Tensor* tensor = over(begin, bytes, rank, sizes, strides, dtype);
@@ -280,11 +283,11 @@ Tensor* Call::over(void* block, int64_t bytes, int32_t rank, const int64_t* size
   return tensor;
 }
 
-Tensor* Call::empty_contiguous(int32_t rank, const int64_t* sizes, int32_t dtype) {
+Tensor* Call::empty_contiguous(int32_t rank, const int64_t* sizes, int32_t dtype, const Tensor* last) {
   int64_t strides[AOTPACK_MAX_RANK];
   if (rank > AOTPACK_MAX_RANK) throw_invalid("a tensor of rank " + std::to_string(rank) + " is not supported");
   contiguous_strides(rank, sizes, strides);
-  return empty(rank, sizes, strides, dtype);
+  return empty(rank, sizes, strides, dtype, last);
 }
 
 Tensor* Call::borrow(void* data, int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype) {

@@ -62,11 +62,13 @@ class Call {
   // Does so unless another one is there.
   void place(int64_t offset, int64_t bytes, int64_t arena_bytes);
 
-  // A tensor with memory of its own. Sizes and strides are copied.
-  Tensor* empty(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);
+  // A tensor with memory of its own. Sizes and strides are copied. `place` may have given it the memory of `last`,
+  // which the operator reads element by element before it writes the result there.
+  Tensor* empty(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype,
+                const Tensor* last = nullptr);
   // The same in memory of the host, in modules for devices; not for results.
   Tensor* empty_on_host(int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);
-  Tensor* empty_contiguous(int32_t rank, const int64_t* sizes, int32_t dtype);
+  Tensor* empty_contiguous(int32_t rank, const int64_t* sizes, int32_t dtype, const Tensor* last = nullptr);
   // A tensor over memory that it does not own.
   Tensor* borrow(const aotpack_module_tensor& source);
   Tensor* borrow(void* data, int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);
@@ -83,7 +85,8 @@ class Call {
  private:
   Tensor* new_tensor();
   Storage* new_storage();
-  Tensor* empty_in_arena(int64_t bytes, int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);
+  Tensor* empty_in_arena(int64_t bytes, int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype,
+                         const Tensor* last);
   void forget_place(Storage* storage);
   void leave_arena(Tensor* const* results, uint32_t count);
   Tensor* over(void* block, int64_t bytes, int32_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype);

@@ -27,6 +27,11 @@ inline Tensor* with_inner_dense(const Tensor* source) {
   return inner_dense(source) ? Call::current().retain(source) : contiguous(source);
 }
 
+// A residual whose memory the result may have: one that is added to what is computed of others.
+inline const Tensor* replaceable(const Tensor* residual, const Tensor* x) {
+  return residual != nullptr && residual->storage != x->storage ? residual : nullptr;
+}
+
 inline Tensor* optional(Tensor* const* tensor) { return tensor == nullptr ? nullptr : *tensor; }
 
 }  // namespace aotpack::module

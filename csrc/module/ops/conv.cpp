@@ -110,7 +110,7 @@ Tensor* convolve(Tensor* x, const void* packed, Tensor* bias, Tensor* residual, 
   const Tensor* const source = pixels ? pixels->get() : x;
   int64_t strides[AOTPACK_MAX_RANK];
   channels_last_strides(x->rank, sizes, strides);
-  Owned y(call.empty(x->rank, sizes, strides, x->dtype));
+  Owned y(call.empty(x->rank, sizes, strides, x->dtype, replaceable(residual, x)));
   Owned added(residual == nullptr ? nullptr : channels_last(residual));
   Owned dense_bias(bias == nullptr ? nullptr : contiguous(bias));
   trace.tensor("x", x, source);

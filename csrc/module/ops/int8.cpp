@@ -97,8 +97,8 @@ void aoti_torch_cpu_int8_conv(AotpackTensor x, AotpackTensor weight, AotpackTens
   read(weight, channels, limits, &args);
   int64_t strides[AOTPACK_MAX_RANK];
   channels_last_strides(x->rank, sizes, strides);
-  Owned y(call.empty(x->rank, sizes, strides, dtype_of(result)));
   Tensor* other = optional(residual);
+  Owned y(call.empty(x->rank, sizes, strides, dtype_of(result), replaceable(other, x)));
   Owned source(channels_last(x)), added(other == nullptr ? nullptr : channels_last(other));
   Trace trace("int8_conv");
   trace.tensor("x", x, source.get());
@@ -124,8 +124,8 @@ void aoti_torch_cpu_int8_linear(AotpackTensor x, AotpackTensor weight, AotpackTe
   for (int d = 0; d < 3; ++d) args.in[d] = args.out[d] = args.kernel[d] = args.stride[d] = args.dilation[d] = 1;
   args.in[2] = args.out[2] = rows;
   read(weight, channels, limits, &args);
-  Owned y(call.empty_contiguous(x->rank, sizes, dtype_of(result)));
   Tensor* other = optional(residual);
+  Owned y(call.empty_contiguous(x->rank, sizes, dtype_of(result), replaceable(other, x)));
   Owned source(contiguous(x)), added(other == nullptr ? nullptr : contiguous(other));
   Trace trace("int8_linear");
   trace.tensor("x", x, source.get());

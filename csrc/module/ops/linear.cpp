@@ -23,7 +23,7 @@ void aoti_torch_cpu_packed_linear(AotpackTensor x, AotpackTensor weight, Aotpack
   sizes[x->rank - 1] = out_features;
   Tensor* added = optional(residual);
   const StridedRows source(x, k), added_rows(added, out_features);
-  Owned y(call.empty_contiguous(x->rank, sizes, x->dtype));
+  Owned y(call.empty_contiguous(x->rank, sizes, x->dtype, replaceable(added, x)));
   Owned bias_owned(optional(bias) == nullptr ? nullptr : contiguous(optional(bias)));
   Trace trace("packed_linear");
   trace.tensor("x", x, source.get());

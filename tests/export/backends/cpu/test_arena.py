@@ -111,6 +111,28 @@ int main() {
     CHECK(live.size() == 1);
   }
   CHECK(live.empty());
+  {
+    // A result in the place of what is read for the last time; any other one is not put there.
+    Call call(&arguments);
+    const int64_t count = 100;
+    AOTPACK_PLACE(64, 400, 1024)
+    Tensor* a = floats(call, 100);
+    AOTPACK_PLACE(64, 400, 1024)
+    CHECK(floats(call, 100)->data != a->data);
+    AOTPACK_PLACE(64, 400, 1024)
+    Tensor* b = call.empty_contiguous(1, &count, AOTPACK_DTYPE_FLOAT32, a);
+    CHECK(b->data == a->data);
+    call.drop(a);
+    AOTPACK_PLACE(64, 400, 1024)
+    CHECK(floats(call, 100)->data != b->data);
+    const int64_t half = 50, one = 1;
+    Tensor* view = call.view(b, 1, &half, &one, 50);
+    AOTPACK_PLACE(264, 200, 1024)
+    CHECK(call.empty_contiguous(1, &half, AOTPACK_DTYPE_FLOAT32, view)->data != view->data);
+    AOTPACK_PLACE(64, 200, 1024)
+    CHECK(call.empty_contiguous(1, &half, AOTPACK_DTYPE_FLOAT32, b)->data != b->data);
+  }
+  CHECK(live.empty());
   std::puts("done");
 }
 """
@@ -170,3 +192,40 @@ def test_places_in_generated_code() -> None:
         "buf1": "448, 100, 576",
     }
     assert read_calls(_CODE, "void run").blocks == calls.blocks
+
+
+def _conv(result: str, x: str, residual: str | None, nbytes: int = 640) -> str:
+    added = "nullptr" if residual is None else f"&temporary_reference({residual}.get())"
+    return f"""\
+    // aotpack {{"nodes": [], "operators": [], "makes": {{"{result}": {nbytes}}}}}
+    AtenTensorHandle {result}_handle;
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_cpu_packed_conv({x}, w, &temporary_reference(b.get()), {added}, 8L, \
+std::array<int64_t, 2>{{1L, 1L}}.cbegin(), 2, 0, &{result}_handle));
+    RAIIAtenTensorHandle {result}({result}_handle);
+"""
+
+
+def _gone(*names: str) -> str:
+    return "".join(f"    {name}.reset();\n" for name in names)
+
+
+def test_results_lie_where_residuals_did() -> None:
+    """A chain of blocks; but not where x is the residual, or it is read later, or has another size."""
+    code = "void run() {\n" + _conv("buf0", "arg0_1", None)
+    code += _conv("buf1", "buf0", None) + _conv("buf2", "buf1", "buf0") + _gone("buf0", "buf1")
+    code += _conv("buf3", "buf2", None) + _conv("buf4", "buf3", "buf2") + _gone("buf2", "buf3")
+    code += _conv("buf5", "buf4", "buf4") + _gone("buf4")
+    code += _conv("buf6", "arg1_1", "buf5") + _conv("buf7", "buf5", "buf6", 1280) + _gone("buf5", "buf6")
+    code += _conv("buf8", "buf7", None) + _conv("buf9", "buf8", None) + _gone("buf7", "buf8")
+    code += "    output_handles[0] = buf9.release();\n}\n"
+    calls = read_calls(code, "void run", arena=True)
+    places = {
+        name: (int(offset), int(size))
+        for name, offset, size in re.findall(r"(\w+)_handle; AOTPACK_PLACE\((\d+), (\d+), \d+\)", calls.text)
+    }
+    assert places["buf0"] == places["buf2"] == places["buf4"]
+    assert places["buf5"] != places["buf4"]
+    assert places["buf6"] != places["buf5"]
+    first, *others = calls.blocks
+    assert (first.name, first.first, first.last) == ("buf0", 0, 5)
+    assert [block.name for block in others] == ["buf1", "buf3", "buf5", "buf6", "buf7", "buf8", "buf9"]
