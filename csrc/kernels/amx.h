@@ -27,18 +27,20 @@ struct alignas(64) AmxConfig {
   uint8_t rows[16] = {};
 };
 
-// For products of `count` rows of a, at most 32, with 32 columns of b: tiles 0 and 1 sum up rows 0 to 15 of columns 0
-// to 15 and 16 to 31, tiles 2 and 3 rows 16 to 31; 4 and 5 are of b, 6 and 7 of a.
-inline void amx_configure(int count) {
+// For products of two times up to 16 rows of a with 32 columns of b: tiles 0 and 1 sum up the first rows of columns 0
+// to 15 and 16 to 31, tiles 2 and 3 the later ones; 4 and 5 are of b, 6 and 7 of a.
+inline void amx_configure(int first, int later) {
   AmxConfig config;
   for (int tile = 0; tile < 8; ++tile) {
-    const bool later = tile == 2 || tile == 3 || tile == 7;
-    const int rows = tile == 4 || tile == 5 ? 16 : later ? count - 16 : count < 16 ? count : 16;
-    config.rows[tile] = static_cast<uint8_t>(rows > 0 ? rows : 0);
+    const bool is_later = tile == 2 || tile == 3 || tile == 7;
+    const int rows = tile == 4 || tile == 5 ? 16 : is_later ? later : first;
+    config.rows[tile] = static_cast<uint8_t>(rows);
     config.row_bytes[tile] = rows > 0 ? 64 : 0;
   }
   _tile_loadconfig(&config);
 }
+// For `count` rows of a, at most 32.
+inline void amx_configure(int count) { amx_configure(count < 16 ? count : 16, count > 16 ? count - 16 : 0); }
 
 // The intrinsics do not say that they read and write memory.
 AOTPACK_INLINE void order_memory() { asm volatile("" : : : "memory"); }

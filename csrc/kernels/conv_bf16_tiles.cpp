@@ -1,8 +1,8 @@
-// Where windows lie a pixel apart, an image with its padding is a matrix of overlapping rows, one for each of its
-// pixels: a linear over all of them computes the outputs, and a few sums more at the ends of lines, which are not
-// written. So the input is copied once, instead of once for every tap. Where they lie further apart, or are too narrow
-// for whole steps, what each output reads of a line is copied into a row of whole steps, once for all outputs that read
-// it; lines that lie a window's step apart follow each other, so that these rows are a matrix of the same kind.
+// The windows of an image with its padding are rows that overlap (tile_rows.h): a linear over them computes the
+// outputs, and a few sums more at the ends of lines, which are not written. So the input is copied once, instead of
+// once for every tap. Where these sums would be too many, or windows are too narrow for whole steps, what each output
+// reads of a line is copied into a row of whole steps, once for all outputs that read it; lines that lie a window's
+// step apart follow each other, so that these rows are a matrix.
 #include "conv_bf16_tiles.h"
 
 #include <cstring>
@@ -29,24 +29,23 @@ struct Plan {
   int64_t run, k, panels;  // elements that lie together in a window; of all
   int64_t used;            // of a run
   int64_t together;        // runs
-  int64_t x_stride, line;  // from row to row, in elements; rows of a line
-  int64_t rows, tiles;     // of an image
+  TileRows rows;           // of an image, in elements
 };
 
 // Windows as they lie.
 Plan plan_in_place(const ConvArgs& g) {
   Plan p = {};
   for (int d = 0; d < 3; ++d) {
-    p.size[d] = g.out[d] + (g.kernel[d] - 1) * g.dilation[d];
+    p.size[d] = (g.out[d] - 1) * g.stride[d] + (g.kernel[d] - 1) * g.dilation[d] + 1;
     p.copy = p.copy || g.padding[d] != 0 || p.size[d] > g.in[d];
   }
   for (int d = 0; d < 3 && !p.copy; ++d) p.size[d] = g.in[d];
   p.copied = p.copy ? p.size[1] * p.size[2] * g.c : 0;
   p.run = p.used = (g.dilation[2] == 1 ? g.kernel[2] : 1) * g.c;
   p.k = g.kernel[1] * g.kernel[2] * g.c;
-  p.x_stride = g.c;
-  p.line = p.size[2];
-  p.rows = (g.out[1] - 1) * p.size[2] + g.out[2];
+  p.rows = g.stride[1] == 1 && g.stride[2] == 1
+               ? TileRows::matrix((g.out[1] - 1) * p.size[2] + g.out[2], p.size[2], g.out[2], g.c)
+               : TileRows::halves(g.out[1], g.out[2], g.stride[2] * g.c, g.stride[1] * p.size[2] * g.c);
   return p;
 }
 
@@ -55,24 +54,28 @@ Plan plan_of_lines(const ConvArgs& g) {
   Plan p = {};
   p.lines = true;
   p.used = g.kernel[2] * g.c;
-  p.run = p.x_stride = round_up(p.used, kBf16Step);
+  p.run = round_up(p.used, kBf16Step);
   p.k = g.kernel[1] * p.run;
   p.size[0] = g.stride[1];
   p.size[1] = ceil_div((g.out[1] - 1) * g.stride[1] + (g.kernel[1] - 1) * g.dilation[1] + 1, g.stride[1]);
-  p.size[2] = p.line = g.out[2];
+  p.size[2] = g.out[2];
   p.copied = p.size[0] * p.size[1] * p.size[2] * p.run;
-  p.rows = g.out[1] * g.out[2];
+  p.rows = TileRows::matrix(g.out[1] * g.out[2], g.out[2], g.out[2], p.run);
   return p;
+}
+
+bool wastes_tiles(const ConvArgs& g, const Plan& p) {
+  return static_cast<double>(g.n * p.rows.tiles()) >
+         kMostTiles * static_cast<double>(ceil_div(g.n * g.out[1] * g.out[2], kBf16Tile));
 }
 
 Plan plan(const ConvArgs& g) {
   Plan p = plan_in_place(g);
-  if (g.stride[1] != 1 || g.stride[2] != 1 || p.run % kBf16Step != 0) p = plan_of_lines(g);
+  if (p.run % kBf16Step != 0 || (p.rows.half > 0 && wastes_tiles(g, p))) p = plan_of_lines(g);
   const int64_t near =
-      ((p.lines ? kBf16Tile - 1 : kBf16Tile) * p.x_stride + p.run) * static_cast<int64_t>(sizeof(bf16));
+      ((p.lines ? kBf16Tile - 1 : kBf16Tile) * p.rows.row + p.run) * static_cast<int64_t>(sizeof(bf16));
   p.together = max64(1, min64(kNearBytes / max64(near, 1), p.k / max64(p.run, 1)));
   p.panels = ceil_div(g.oc, kPanel);
-  p.tiles = ceil_div(p.rows, kBf16Tile);
   return p;
 }
 
@@ -97,7 +100,7 @@ void run_offsets(const ConvArgs& g, const Plan& p, int64_t* offsets) {
   if (p.lines) {
     for (int64_t j = 0; j < g.kernel[1]; ++j) {
       const int64_t line = j * g.dilation[1];
-      offsets[j] = (line % g.stride[1] * p.size[1] + line / g.stride[1]) * p.line * p.run;
+      offsets[j] = (line % g.stride[1] * p.size[1] + line / g.stride[1]) * p.size[2] * p.run;
     }
     return;
   }
@@ -134,9 +137,9 @@ void copy_lines(const ConvArgs& g, const Plan& p, bf16* to, Range lines) {
   for (int64_t at = lines.begin; at < lines.end; ++at) {
     const int64_t image = at / p.size[1] / p.size[0], phase = at / p.size[1] % p.size[0];
     const int64_t h = at % p.size[1] * g.stride[1] + phase - g.padding[1];
-    bf16* const line = to + at * p.line * p.run;
+    bf16* const line = to + at * p.size[2] * p.run;
     if (h < 0 || h >= g.in[1]) {
-      std::memset(line, 0, static_cast<size_t>(p.line * p.run) * sizeof(bf16));
+      std::memset(line, 0, static_cast<size_t>(p.size[2] * p.run) * sizeof(bf16));
     } else {
       copy_line(g, p, static_cast<const bf16*>(g.x) + (image * g.in[1] + h) * g.in[2] * g.c, line);
     }
@@ -159,14 +162,14 @@ void part(const ConvArgs& g, const Plan& p, const bf16* source, const void* weig
   a.dtype = g.dtype;
   a.n = g.oc;
   a.k = p.k;
-  a.x_stride = p.x_stride;
+  a.x_stride = p.rows.row;
   a.w_packed = weights;
   a.bias = g.bias;
   a.residual_stride = a.y_stride = g.oc;
   a.act = g.act;
-  for (int64_t image = mine.rows.begin / p.tiles; image * p.tiles < mine.rows.end; ++image) {
-    const int64_t first = max64(mine.rows.begin - image * p.tiles, 0) * kBf16Tile;
-    const int64_t last = min64(min64(mine.rows.end - image * p.tiles, p.tiles) * kBf16Tile, p.rows);
+  for (int64_t image = mine.rows.begin / p.rows.tiles(); image * p.rows.tiles() < mine.rows.end; ++image) {
+    const int64_t first = max64(mine.rows.begin - image * p.rows.tiles(), 0) * kBf16Tile;
+    const int64_t last = min64(min64(mine.rows.end - image * p.rows.tiles(), p.rows.tiles()) * kBf16Tile, p.rows.rows);
     const int64_t output = image * g.out[1] * g.out[2] * g.oc;
     a.m = last;
     a.x = source + image * (p.copied > 0 ? p.copied : p.size[1] * p.size[2] * g.c);
@@ -182,17 +185,16 @@ bool takes_bf16_tiles(const ConvArgs& g) {
   if (kBf16Rows <= 16 || g.transposed || g.groups != 1) return false;
   if (g.n <= 0 || g.c <= 0 || g.out[1] <= 0 || g.out[2] <= 0) return false;
   if (g.in[0] != 1 || g.out[0] != 1 || g.kernel[0] != 1 || g.padding[0] != 0) return false;
-  if (g.kernel[1] * g.kernel[2] <= 1) return false;
   const Plan p = plan(g);
+  if (g.kernel[1] * g.kernel[2] <= 1 && (p.lines || p.rows.half == 0)) return false;
   if (p.run * p.together > kMostWindowRun) return false;
   if (p.lines) {
     const double whole = static_cast<double>(g.kernel[1] * g.kernel[2] * g.c);
     if (g.dilation[2] != 1 || g.n * p.copied * static_cast<int64_t>(sizeof(bf16)) > kMostBytes) return false;
-    if (static_cast<double>(p.copied) > kMostCopies * whole * static_cast<double>(p.rows)) return false;
+    if (static_cast<double>(p.copied) > kMostCopies * whole * static_cast<double>(p.rows.rows)) return false;
     if (static_cast<double>(p.k) > kMostSteps * static_cast<double>(bf16_padded(g.kernel[1] * p.used))) return false;
   }
-  return static_cast<double>(g.n * p.tiles) <=
-         kMostTiles * static_cast<double>(ceil_div(g.n * g.out[1] * g.out[2], kBf16Tile));
+  return !wastes_tiles(g, p);
 }
 
 size_t conv_bf16_tiles_scratch_bytes(const ConvArgs& g) {
@@ -203,11 +205,11 @@ size_t conv_bf16_tiles_scratch_bytes(const ConvArgs& g) {
 void conv_bf16_tiles(const ConvArgs& g) {
   const Plan p = plan(g);
   const Buffers buffers = carve(g, p, g.scratch);
-  const double depth = static_cast<double>(p.k), rows = static_cast<double>(g.n * p.rows);
+  const double depth = static_cast<double>(p.k), rows = static_cast<double>(g.n * p.rows.rows);
   const int worth = worth_threads(2.0 * rows * static_cast<double>(g.oc) * depth / kBf16Speed, g.num_threads);
   const int threads = turned_threads(g.knobs, kConvThreads, g.num_threads, worth);
   run_offsets(g, p, buffers.offsets);
-  const Bf16Windows windows = {p.run, p.together, buffers.offsets, p.line, g.out[2]};
+  const Bf16Windows windows = {p.run, p.together, buffers.offsets, p.rows};
   const bf16* source = p.copied > 0 ? buffers.source : static_cast<const bf16*>(g.x);
   const void* weights = buffers.weights != nullptr ? buffers.weights : g.w_packed;
   parallel(threads, [&](int thread, int count) {
@@ -219,8 +221,8 @@ void conv_bf16_tiles(const ConvArgs& g) {
     }
     if (p.copied > 0) team_barrier(count);
     const Rectangle mine =
-        turned_grid(g.knobs, kConvGrid, g.n * p.tiles, p.panels, 2.0 * static_cast<double>(p.x_stride * kBf16Tile),
-                    2.0 * depth * kPanel, thread, count);
+        turned_grid(g.knobs, kConvGrid, g.n * p.rows.tiles(), p.panels,
+                    2.0 * static_cast<double>(p.rows.row * kBf16Tile), 2.0 * depth * kPanel, thread, count);
     if (mine.rows.begin < mine.rows.end && mine.columns.begin < mine.columns.end) {
       part(g, p, source, weights, windows, mine);
     }

@@ -1,7 +1,7 @@
-// Windows that lie a pixel apart are a matrix of overlapping rows, one for each pixel of the image, and are multiplied
-// where they lie; the few sums at the ends of lines that belong to no output are not written. Others are copied, some
-// hundred at a time: the copies stay in the second-level cache. A tile of 32 rows is multiplied with one panel after
-// another, so that its rows stay in the first-level cache, and becomes bytes during the steps of the next tile.
+// Windows are multiplied where they lie, as rows that overlap (tile_rows.h); the few sums at the ends of lines that
+// belong to no output are not written. Where that would be too many, or a window is no whole steps, they are copied,
+// some hundred at a time: the copies stay in the second-level cache. A tile of 32 rows is multiplied with one panel
+// after another, so that its rows stay in the first-level cache, and becomes bytes during the steps of the next tile.
 #include "conv_int8_tiles.h"
 
 #if defined(__AMX_INT8__)
@@ -9,11 +9,12 @@
 #include "amx.h"
 #include "int8_requantize.h"
 #include "parallel.h"
+#include "tile_rows.h"
 
 namespace aotpack::kernels {
 namespace {
 
-constexpr int64_t kTile = 32;                   // rows
+constexpr int64_t kTile = 2 * kHalfTile;        // rows
 constexpr int64_t kStep = 64;                   // bytes of a row
 constexpr int64_t kPanelStep = kStep * kPanel;  // bytes of a panel
 constexpr int64_t kSpace = 64;                  // between rows: powers of two apart they would evict each other
@@ -26,44 +27,40 @@ constexpr double kMostTiles = 1.5;  // as many as outputs alone would fill
 
 // The rows that tiles read.
 struct Layout {
-  bool in_place;            // or copied
-  int64_t images, rows;     // of each image
-  int64_t line, used;       // of these rows, and those of them that are outputs
+  bool in_place;  // or copied
+  int64_t images;
+  TileRows rows;            // of each image, in bytes
   int64_t steps;            // of a row
   int64_t runs, run_steps;  // that lie together: runs of a row, and their steps
-  int64_t row;              // bytes from one to the next
   int64_t block;            // rows at a time
-
-  int64_t tiles() const { return ceil_div(rows, kTile); }
 };
 
 Layout layout_of(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& x) {
   Layout l = {};
-  const int64_t bytes = p.outer * p.steps * 4;
-  l.steps = ceil_div(bytes, kStep);
+  l.steps = ceil_div(p.outer * p.steps * 4, kStep);
+  const int64_t row = a.stride[2] * x.pixel;
   bool same = true;  // sizes of input and output
   for (int d = 0; d < 3; ++d) same &= a.stride[d] == 1 && a.out[d] == x.size[d];
   const bool flat = x.size[0] == 1 && a.stride[1] == 1 && a.stride[2] == 1;
-  if (p.steps * 4 % kStep == 0 && x.pixel < kWay && (same || flat)) {
+  if (p.steps * 4 % kStep == 0 && row < kWay && (same || x.size[0] == 1)) {
     l.images = same ? 1 : a.n;
-    l.rows = same ? p.pixels : (a.out[1] - 1) * x.size[2] + a.out[2];
-    l.line = same ? l.rows : x.size[2];
-    l.used = same ? l.rows : a.out[2];
+    l.rows = same   ? TileRows::matrix(p.pixels, p.pixels, p.pixels, row)
+             : flat ? TileRows::matrix((a.out[1] - 1) * x.size[2] + a.out[2], x.size[2], a.out[2], row)
+                    : TileRows::halves(a.out[1], a.out[2], row, a.stride[1] * x.row);
     l.in_place =
-        static_cast<double>(l.images * l.tiles()) <= kMostTiles * static_cast<double>(ceil_div(p.pixels, kTile));
+        (a.weight_zero == nullptr || l.rows.half == 0) &&
+        static_cast<double>(l.images * l.rows.tiles()) <= kMostTiles * static_cast<double>(ceil_div(p.pixels, kTile));
   }
   if (l.in_place) {
     l.runs = p.outer;
     l.run_steps = p.steps * 4 / kStep;
-    l.row = x.pixel;
   } else {
     l.images = l.runs = 1;
-    l.rows = l.line = l.used = p.pixels;
+    l.rows = TileRows::matrix(p.pixels, p.pixels, p.pixels, l.steps * kStep + kSpace);
     l.run_steps = l.steps;
-    l.row = l.steps * kStep + kSpace;
   }
-  const int64_t most = max64(kCopyBytes / (kTile * l.row), 1) * kTile;
-  l.block = min64(round_up(l.rows, kTile), l.in_place ? most : min64(most, kMostRows));
+  const int64_t most = max64(kCopyBytes / (kTile * l.rows.row), 1) * kTile;
+  l.block = min64(round_up(l.rows.rows, kTile), l.in_place ? most : min64(most, kMostRows));
   return l;
 }
 
@@ -76,7 +73,7 @@ struct Buffers {
 Buffers carve(const Layout& l, void* scratch) {
   Scratch from(scratch);
   Buffers b;
-  b.rows = from.take<uint8_t>(l.in_place ? 0 : l.block * l.row);
+  b.rows = from.take<uint8_t>(l.in_place ? 0 : l.block * l.rows.row);
   b.counts = from.take<int32_t>(l.block);
   b.bytes = from.bytes();
   return b;
@@ -127,10 +124,20 @@ class Part {
  private:
   static constexpr int64_t kFour = kPanel * 4;  // bytes of a panel, for four bytes of a row
 
+  struct Tile {
+    const uint8_t *first, *later;  // rows of its halves
+  };
+
   const int8_t* weight(int64_t panel) const {
     return a_.w_packed + (group_ * p_.panels + panel) * p_.outer * p_.steps * kFour;
   }
-  const uint8_t* in_place(int64_t row) const { return x_.data + image_ * x_.image + row * x_.pixel + group_ * p_.cg; }
+  // Rows of the tiles of a block.
+  const uint8_t* rows(int64_t row) const {
+    if (!l_.in_place) return b_.rows + (row - begin_) * l_.rows.row;
+    return x_.data + image_ * x_.image + group_ * p_.cg + l_.rows.place(row);
+  }
+
+  int32_t* sums() { return sums_ + which_ * kTile * kPanel; }
 
   // ---- rows ------------------------------------------------------------------------------------------------------
 
@@ -141,8 +148,8 @@ class Part {
     const int64_t run = int8_runs(p_.cg, a_.groups, a_.kernel, a_.dilation).run;
     Int8Windows windows(a_, x_, l_.in_place ? 0 : rows.begin);
     for (int64_t r = 0; r < rows.end - rows.begin; ++r) {
-      const uint8_t* window = l_.in_place ? in_place(rows.begin + r) : windows.next() + group_ * p_.cg;
-      if (!l_.in_place) copy(window, b_.rows + r * l_.row);
+      const uint8_t* window = l_.in_place ? this->rows(rows.begin + r) : windows.next() + group_ * p_.cg;
+      if (!l_.in_place) copy(window, b_.rows + r * l_.rows.row);
       if (a_.weight_zero != nullptr) b_.counts[r] = count(window, run);
     }
   }
@@ -183,49 +190,39 @@ class Part {
     ahead_ += kLines * 64;
   }
 
-  // `count` rows of the tile before.
+  // `count` outputs of the tile before.
   void finish(int64_t count) {
-    left_ -= count;
-    while (count > 0) {
-      const bool is_used = place_ < l_.used;
-      const int64_t some = min64(count, (is_used ? l_.used : l_.line) - place_);
-      if (is_used) {
-        ended_.rows = static_cast<int>(some);
-        if (a_.weight_zero != nullptr) subtract_zeros(some);
-        requantize(a_, end_, ended_);
-        ended_.pixel += some;
-      }
-      ended_.sums += some * kPanel;
-      counts_ += some;
-      place_ += some;
-      if (place_ == l_.line) place_ = 0;
-      count -= some;
-    }
+    pending_.take(count, [&](const TileOutputs::Run& run) {
+      Int8Sums sums = ended_;
+      sums.sums += run.row * kPanel;
+      sums.rows = static_cast<int>(run.count);
+      sums.pixel += run.pixel;
+      if (a_.weight_zero != nullptr) subtract_zeros(run);
+      requantize(a_, end_, sums);
+    });
   }
-  void finish_all() {
-    if (left_ > 0) finish(left_);
-  }
+  void finish_all() { finish(pending_.left()); }
 
-  void begin_finish(int64_t row, int64_t count, int64_t panel, const int32_t* sums) {
+  void begin_finish(const TileOutputs& outputs, int64_t panel, int64_t counts) {
     finish_all();
-    left_ = count;
-    place_ = row % l_.line;
-    counts_ = b_.counts + (row - begin_);
-    ended_.sums = sums;
+    pending_ = PendingOutputs(outputs);
+    counts_ = counts;
+    ended_.sums = sums();
     ended_.stride = kPanel;
-    ended_.pixel = image_ * (p_.pixels / l_.images) + row / l_.line * l_.used + min64(place_, l_.used);
+    ended_.pixel = image_ * (p_.pixels / l_.images);
     ended_.channel = group_ * p_.og + panel * kPanel;
     ended_.column = (group_ * p_.panels + panel) * kPanel;
     ended_.columns = min64(kPanel, p_.og - panel * kPanel);
   }
 
-  void subtract_zeros(int64_t rows) {
+  void subtract_zeros(const TileOutputs::Run& run) {
     const int32_t* zeros = a_.weight_zero + ended_.column;
     int32_t* sums = sums_ + (ended_.sums - sums_);
-    for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t r = run.row; r < run.row + run.count; ++r) {
+      const auto bytes = static_cast<uint32_t>(b_.counts[counts_ + r]);
       for (int64_t j = 0; j < kPanel; j += kWidth) {
         int32_t* at = sums + r * kPanel + j;
-        const vu product = reinterpret_cast<vu>(load_lanes(zeros + j)) * static_cast<uint32_t>(counts_[r]);
+        const vu product = reinterpret_cast<vu>(load_lanes(zeros + j)) * bytes;
         store_lanes(at, reinterpret_cast<vi>(reinterpret_cast<vu>(load_lanes(at)) - product));
       }
     }
@@ -238,25 +235,30 @@ class Part {
     for (int64_t begin = rows.begin; begin < rows.end; begin += kTile) {
       // Tiles are configured once: where the last one has fewer rows, those before it are computed twice, or what the
       // copies have behind it.
-      const int64_t left = min64(kTile, rows.end - begin), few = l_.in_place ? min64(l_.rows, kTile) : kTile;
-      const int64_t count = few < kTile ? few : left > 16 ? kTile : 16;
+      const int64_t left = min64(kTile, rows.end - begin), half = l_.rows.half;
+      const int64_t few = l_.in_place ? min64(l_.rows.rows, kTile) : kTile;
+      const int64_t count = half > 0 ? left : few < kTile ? few : left > kHalfTile ? kTile : kHalfTile;
       const int64_t before = l_.in_place ? count - left : 0;
-      const uint8_t* const from = l_.in_place ? in_place(begin - before) : b_.rows + (begin - rows.begin) * l_.row;
-      asks_ = begin > rows.begin;
-      if (!configured_) amx_configure(static_cast<int>(few));
+      const Tile tile = {this->rows(begin - before),
+                         count > kHalfTile ? this->rows(begin - before + kHalfTile) : nullptr};
+      if (!configured_)
+        half > 0 ? amx_configure(static_cast<int>(half), static_cast<int>(half)) : amx_configure(static_cast<int>(few));
       configured_ = true;
+      asks_ = begin > rows.begin;
+      // Not those of the tile before, which are ended during the steps of this one.
+      TileOutputs& outputs = outputs_[which_outputs_ = 1 - which_outputs_];
+      l_.rows.outputs(begin, left, before, &outputs);
       for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-        // Not those of the tile before, which are read during these steps.
         which_ = 1 - which_;
-        int32_t* const sums = sums_ + which_ * kTile * kPanel;
-        count > 16 ? sum<true>(from, panel, sums) : sum<false>(from, panel, sums);
-        begin_finish(begin, left, panel, sums + before * kPanel);
+        count > kHalfTile ? sum<true>(tile, panel) : sum<false>(tile, panel);
+        begin_finish(outputs, panel, begin - before - begin_);
       }
     }
   }
 
   template <bool both>
-  void sum(const uint8_t* rows, int64_t panel, int32_t* sums) {
+  void sum(const Tile& tile, int64_t panel) {
+    int32_t* const sums = this->sums();
     constexpr int64_t kSums = kPanel * 4;
     const int32_t* init = a_.init + (group_ * p_.panels + panel) * kPanel;
     order_memory();
@@ -269,9 +271,9 @@ class Part {
     const int8_t* w = weight(panel);
     const bool ends = weight(panel + 1) == last_;
     for (int64_t t = 0; t < l_.runs; ++t, w += l_.run_steps * kPanelStep) {
-      steps<both>(rows + (l_.in_place ? p_.taps[t] : 0), l_.run_steps - (ends ? 1 : 0), w);
+      steps<both>(tile, l_.in_place ? p_.taps[t] : 0, l_.run_steps - (ends ? 1 : 0), w);
     }
-    if (ends) steps<both>(rows + (l_.run_steps - 1) * kStep, 1, ending_);
+    if (ends) steps<both>(tile, (l_.run_steps - 1) * kStep, 1, ending_);
     _tile_stored(0, sums, kSums);
     _tile_stored(1, sums + 16, kSums);
     if constexpr (both) {
@@ -282,21 +284,21 @@ class Part {
   }
 
   template <bool both>
-  void steps(const uint8_t* x, int64_t count, const int8_t* w) {
-    const uint8_t* later = x + 16 * l_.row;
-    for (; count > 0; --count, x += kStep, later += kStep, w += kPanelStep) {
+  void steps(const Tile& tile, int64_t offset, int64_t count, const int8_t* w) {
+    const uint8_t *x = tile.first + offset, *later = both ? tile.later + offset : nullptr;
+    for (; count > 0; --count, x += kStep, later += both ? kStep : 0, w += kPanelStep) {
       _tile_loadd(4, w, kFour);
-      _tile_loadd(6, x, l_.row);
+      _tile_loadd(6, x, l_.rows.row);
       _tile_loadd(5, w + 64, kFour);
       _tile_dpbusd(0, 6, 4);
-      if constexpr (both) _tile_loadd(7, later, l_.row);
+      if constexpr (both) _tile_loadd(7, later, l_.rows.row);
       _tile_dpbusd(1, 6, 5);
       if constexpr (both) {
         _tile_dpbusd(2, 7, 4);
         _tile_dpbusd(3, 7, 5);
       }
       ask();
-      if (left_ > 0) finish(min64(left_, ends_of_step_));
+      if (pending_.left() > 0) finish(ends_of_step_);
     }
   }
 
@@ -311,9 +313,11 @@ class Part {
   int64_t which_ = 0;
   const int8_t *ahead_ = nullptr, *ahead_end_ = nullptr;
 
-  Int8Sums ended_ = {};
-  const int32_t* counts_ = nullptr;
-  int64_t left_ = 0, place_ = 0, ends_of_step_ = kTile;
+  TileOutputs outputs_[2];
+  int which_outputs_ = 0;
+  PendingOutputs pending_;
+  Int8Sums ended_ = {};  // as the first row of the tile
+  int64_t counts_ = 0, ends_of_step_ = kTile;
 
   const int8_t* last_ = nullptr;  // the end of the weight, where its last step is read from `ending_`
   alignas(64) int8_t ending_[kPanelStep];
@@ -333,16 +337,16 @@ void int8_tiles(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& 
   const Layout l = layout_of(a, p, x);
   const Buffers b = carve(l, static_cast<char*>(scratch) + bytes_each(l) * static_cast<size_t>(thread));
   // Rows are copied by every thread that shares them, where they are copied.
-  const Rectangle mine = share_grid(l.images * l.tiles(), a.groups * p.panels,
+  const Rectangle mine = share_grid(l.images * l.rows.tiles(), a.groups * p.panels,
                                     static_cast<double>((l.in_place ? 1 : 4) * l.steps * kStep * kTile),
                                     static_cast<double>(l.steps * kPanelStep), thread, threads);
   Part part(a, p, x, l, b);
   for (int64_t group = mine.columns.begin / p.panels; group * p.panels < mine.columns.end; ++group) {
     const Range panels = {max64(mine.columns.begin - group * p.panels, 0),
                           min64(mine.columns.end - group * p.panels, p.panels)};
-    for (int64_t image = mine.rows.begin / l.tiles(); image * l.tiles() < mine.rows.end; ++image) {
-      const int64_t first = max64(mine.rows.begin - image * l.tiles(), 0) * kTile;
-      const int64_t last = min64((mine.rows.end - image * l.tiles()) * kTile, l.rows);
+    for (int64_t image = mine.rows.begin / l.rows.tiles(); image * l.rows.tiles() < mine.rows.end; ++image) {
+      const int64_t first = max64(mine.rows.begin - image * l.rows.tiles(), 0) * kTile;
+      const int64_t last = min64((mine.rows.end - image * l.rows.tiles()) * kTile, l.rows.rows);
       part.run(image, {first, last}, group, panels);
     }
   }

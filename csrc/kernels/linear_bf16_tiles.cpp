@@ -19,7 +19,7 @@
 namespace aotpack::kernels {
 namespace {
 
-constexpr int64_t kTile = 32, kStep = 32;
+constexpr int64_t kTile = 2 * kHalfTile, kStep = 32;
 static_assert(kBf16Tile == kTile && kBf16Step == kStep);
 
 constexpr int64_t kPiece = 512;           // of k at a time: rows of a tile stay in the first-level cache
@@ -27,7 +27,8 @@ constexpr int64_t kPairedRows = 3072;     // of panels, at a time
 constexpr int64_t kPartialSums = 768;     // rows of panels whose sums are kept from one piece of k to the next
 constexpr int64_t kMostRows = 256;        // of those
 constexpr int64_t kBlockBytes = 1 << 20;  // of x, which is read for every group, out of the second-level cache
-constexpr int64_t kLead = 2;              // steps by which pairs are ahead of the product that reads them
+constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
+constexpr int64_t kLead = 2;  // steps by which pairs are ahead of the product that reads them
 
 class Part {
  public:
@@ -36,8 +37,7 @@ class Part {
         y_dtype_(y_dtype),
         whole_(padded ? bf16_padded(g.k) : g.k / kStep * kStep),
         windows_(windows),
-        line_(windows == nullptr ? std::numeric_limits<int64_t>::max() : windows->line),
-        used_(windows == nullptr ? line_ : windows->used) {}
+        rows_(windows == nullptr ? TileRows::matrix(g.m, kEndless, kEndless, g.x_stride) : windows->rows) {}
 
   void run(Range rows, Range panels) {
     const int64_t steps = ceil_div(g_.k, kStep), count = rows.end - rows.begin;
@@ -54,7 +54,7 @@ class Part {
       group = min64(group, kPartialSums / block);
     } else if (group < panels.end - panels.begin) {
       // Windows share what they read.
-      const int64_t row_bytes = 2 * (windows_ == nullptr ? g_.k : g_.x_stride);
+      const int64_t row_bytes = 2 * (windows_ == nullptr ? g_.k : rows_.row);
       block = max64(kBlockBytes / max64(row_bytes, 1) / kTile, 4) * kTile;
     }
     first_row_ = rows.begin;
@@ -105,7 +105,7 @@ class Part {
     const bf16* at_ = nullptr;
   };
 
-  const bf16* x(int64_t row) const { return static_cast<const bf16*>(g_.x) + row * g_.x_stride; }
+  const bf16* x(int64_t row) const { return static_cast<const bf16*>(g_.x) + rows_.place(row); }
 
   // ---- beside the steps ------------------------------------------------------------------------------------------
 
@@ -137,41 +137,24 @@ class Part {
     ahead_.next(kRows);
   }
 
-  // `count` rows of the tile before.
+  // `count` outputs of the tile before.
   void finish(int64_t count) {
-    end_left_ -= count;
-    while (count > 0) {
-      const bool is_used = end_place_ < used_;
-      const int64_t some = min64(count, (is_used ? used_ : line_) - end_place_);
-      if (is_used) {
-        finish_split(end_sums_, some, end_columns_, end_residual_, g_.residual_stride, g_.act, y_dtype_, end_y_,
-                     g_.y_stride);
-        end_y_ = advance(end_y_, some * g_.y_stride, y_dtype_);
-        if (end_residual_ != nullptr) end_residual_ += some * g_.residual_stride;
-      }
-      end_sums_ += some * kPanel;
-      end_place_ += some;
-      if (end_place_ == line_) end_place_ = 0;
-      count -= some;
-    }
+    pending_.take(count, [&](const TileOutputs::Run& run) {
+      const bf16* residual = end_residual_ == nullptr ? nullptr : end_residual_ + run.pixel * g_.residual_stride;
+      finish_split(end_sums_ + run.row * kPanel, run.count, end_columns_, residual, g_.residual_stride, g_.act,
+                   y_dtype_, advance(end_y_, run.pixel * g_.y_stride, y_dtype_), g_.y_stride);
+    });
   }
-  void finish_all() {
-    if (end_left_ > 0) finish(end_left_);
-  }
+  void finish_all() { finish(pending_.left()); }
 
-  void begin_finish(int64_t row, int64_t count, int64_t panel, const float* sums) {
+  void begin_finish(const TileOutputs& outputs, int64_t panel, const float* sums) {
     finish_all();
     const int64_t column = panel * kPanel;
-    end_place_ = row % line_;
-    row = row / line_ * used_ + min64(end_place_, used_);
+    pending_ = PendingOutputs(outputs);
     end_sums_ = sums;
-    end_left_ = count;
     end_columns_ = min64(kPanel, g_.n - column);
-    end_residual_ = nullptr;
-    if (g_.residual != nullptr) {
-      end_residual_ = static_cast<const bf16*>(g_.residual) + row * g_.residual_stride + column;
-    }
-    end_y_ = advance(g_.y, row * g_.y_stride + column, y_dtype_);
+    end_residual_ = g_.residual == nullptr ? nullptr : static_cast<const bf16*>(g_.residual) + column;
+    end_y_ = advance(g_.y, column, y_dtype_);
   }
 
   // ---- steps -----------------------------------------------------------------------------------------------------
@@ -193,30 +176,38 @@ class Part {
       // Tiles are configured once: the last one has the number of rows of another, the first of which are computed
       // twice.
       const int64_t begin = rows.begin + tile * kTile, left = min64(kTile, rows.end - begin);
-      const bool is_short = left < kTile && begin > first_row_;
-      const int count = static_cast<int>(!is_short ? left : left > 16 ? kTile : 16);
-      const int64_t row = begin + left - count;
-      if (!configured_) amx_configure(count);
-      configured_ = true;
+      const bool is_short = rows_.half == 0 && left < kTile && begin > first_row_;
+      const int count = static_cast<int>(!is_short ? left : left > kHalfTile ? kTile : kHalfTile);
+      const int64_t before = count - left, row = begin - before;
+      if (!configured_) configure(count);
       if (whole_ < k + depth) copy_ends(row, count);
+      // Not those of the tile before, which are ended during the steps of this one.
+      TileOutputs& outputs = outputs_[which_outputs_ = 1 - which_outputs_];
+      if (ends) rows_.outputs(begin, left, before, &outputs);
       for (int64_t i = 0; i < group; ++i) {
         // Not those of the tile before, which are read during these steps.
         place_ = 1 - place_;
         float* const sums = sums_ + (pieces_ > 1 ? tile * group + i : place_) * kTile * kPanel;
         const bf16* const paired = paired_ + i * steps * kStep * kPanel;
         const float* init = begins ? biases_ + i * kPanel : sums;
-        if (count > 16) {
+        if (count > kHalfTile) {
           sum<true>(row, k, depth, paired, init, begins ? 0 : kPanel, sums, tile == 0);
         } else {
           sum<false>(row, k, depth, paired, init, begins ? 0 : kPanel, sums, tile == 0);
         }
         if (ends) {
-          begin_finish(begin, left, panels.begin + i, sums + (count - left) * kPanel);
+          begin_finish(outputs, panels.begin + i, sums);
         } else {
           finish_all();
         }
       }
     }
+  }
+
+  void configure(int count) {
+    const int half = static_cast<int>(rows_.half);
+    half > 0 ? amx_configure(half, half) : amx_configure(count);
+    configured_ = true;
   }
 
   // What exceeds whole steps, padded with zeros.
@@ -239,13 +230,15 @@ class Part {
     }
     if (windows_ != nullptr) {
       const int64_t run = windows_->run, *offset = windows_->offsets + k / run;
-      for (int64_t done = 0; done < depth; done += run) {
-        steps<both>(x(row) + *offset++, g_.x_stride, run / kStep, b + done * kPanel, is_first);
+      const bf16 *first = x(row), *second = both ? x(row + kHalfTile) : first;
+      for (int64_t done = 0; done < depth; done += run, ++offset) {
+        steps<both>(first + *offset, second + *offset, rows_.row, run / kStep, b + done * kPanel, is_first);
       }
     } else {
       const int64_t whole = max64(0, min64(depth, whole_ - k));
-      steps<both>(x(row) + k, g_.x_stride, ceil_div(whole, kStep), b, is_first);
-      if (whole < depth) steps<both>(ends_, kStep, 1, b + whole * kPanel, is_first);
+      const bf16* rows = x(row) + k;
+      steps<both>(rows, rows + kHalfTile * rows_.row, rows_.row, ceil_div(whole, kStep), b, is_first);
+      if (whole < depth) steps<both>(ends_, ends_ + kHalfTile * kStep, kStep, 1, b + whole * kPanel, is_first);
     }
     _tile_stored(0, sums, kSumsStride);
     _tile_stored(1, sums + 16, kSumsStride);
@@ -257,9 +250,8 @@ class Part {
   }
 
   template <bool both>
-  void steps(const bf16* a, int64_t stride, int64_t count, const bf16* b, bool is_first) {
+  void steps(const bf16* a, const bf16* a_later, int64_t stride, int64_t count, const bf16* b, bool is_first) {
     constexpr int64_t kBytes = 2, kBStride = 2 * kPanel * kBytes;
-    const bf16* a_later = a + 16 * stride;
     const int64_t a_stride = stride * kBytes;
     for (; count > 0; --count, a += kStep, a_later += kStep, b += kStep * kPanel) {
       _tile_loadd(4, b, kBStride);
@@ -277,7 +269,7 @@ class Part {
       } else {
         ask();
       }
-      if (end_left_ > 0) finish(min64(end_left_, ends_of_step_));
+      if (pending_.left() > 0) finish(ends_of_step_);
     }
   }
 
@@ -285,7 +277,7 @@ class Part {
   const DType y_dtype_;
   const int64_t whole_;  // of k: what is read where it lies
   const Bf16Windows* const windows_;
-  const int64_t line_, used_;           // of rows
+  const TileRows rows_;
   int64_t pieces_ = 1, piece_ = kStep;  // of k: how many, and of how many elements
   int64_t first_row_ = 0;
   bool configured_ = false;
@@ -296,7 +288,10 @@ class Part {
   const float* end_sums_ = nullptr;
   const bf16* end_residual_ = nullptr;
   void* end_y_ = nullptr;
-  int64_t end_left_ = 0, end_columns_ = 0, end_place_ = 0, ends_of_step_ = kTile;
+  int64_t end_columns_ = 0, ends_of_step_ = kTile;
+  TileOutputs outputs_[2];
+  int which_outputs_ = 0;
+  PendingOutputs pending_;
 
   alignas(64) float biases_[kPairedRows / kStep * kPanel];
   alignas(64) bf16 paired_[kPairedRows * kPanel];

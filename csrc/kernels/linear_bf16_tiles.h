@@ -3,16 +3,17 @@
 
 #include "linear.h"
 #include "parallel.h"
+#include "tile_rows.h"
 
 namespace aotpack::kernels {
 
 // Rows of x that overlap, as a convolution's windows do. A row is k / run runs, `offsets` elements from its begin; a
-// run is whole steps, and `together` of them are multiplied before others. Rows lie in lines of `line`; only the first
-// `used` of a line have a row of y and of the residual.
+// run is whole steps, and `together` of them are multiplied before others. `rows` says where they lie in x, in
+// elements, and which of them have a row of y and of the residual.
 struct Bf16Windows {
   int64_t run, together;
   const int64_t* offsets;
-  int64_t line, used;
+  TileRows rows;
 };
 constexpr int64_t kMostWindowRun = 1536;  // times `together`: the weights of two panels are paired at once
 

@@ -67,6 +67,15 @@ TEST_CASE("conv: windows that are read in place") {
     check(conv2d(9, 40, 1, 26, 20, 7, 3, 2), dtype, Act::none, false, true);
     check(conv2d(64, 64, 1, 21, 14, 3, 2, 1), dtype, Act::relu, true, true, 2);
     check(conv2d(11, 40, 1, 26, 9, 6, 2, 5), dtype, Act::silu, true, true);
+    // Lines that are one half of a tile each, or several, that overlap; an odd number of them; pointwise.
+    check(conv2d(64, 40, 1, 28, 28, 3, 2, 1), dtype, Act::relu, true, true, 2);
+    check({2, 32, 72, 1, {1, 10, 34}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1}, {1, 1, 1}, {0, 0, 0}, false}, dtype, Act::silu,
+          true, true);
+    check({3, 64, 136, 1, {1, 9, 29}, {1, 1, 1}, {1, 2, 2}, {0, 0, 0}, {1, 1, 1}, {0, 0, 0}, false}, dtype, Act::none,
+          true, true, 3);
+    check(conv2d(32, 40, 1, 6, 80, 1, 2, 0), dtype, Act::relu, false, true);
+    check({2, 32, 36, 1, {1, 21, 30}, {1, 3, 1}, {1, 4, 1}, {0, 2, 0}, {1, 2, 1}, {0, 0, 0}, false}, dtype, Act::relu,
+          true, true);
     check(conv2d(33, 32, 1, 6, 8, 3, 1, 1), dtype, Act::relu);                // an odd number of elements
     check(conv2d(48, 64, 1, 9, 14, 3, 2, 0, 1, false, 1), dtype, Act::relu);  // padding at one end alone
     check(conv2d(512, 40, 1, 5, 14, 3, 2, 1), dtype, Act::relu, true, true);  // pixels a page apart
