@@ -84,6 +84,7 @@ struct TileRows {
   // Of `count` rows from `begin` on, which are those from `first` on of a tile.
   void outputs(int64_t begin, int64_t count, int64_t first, TileOutputs* to) const {
     to->clear();
+    if (half == 0 && line == used) return to->add(first, count, begin);
     if (half == 0) {
       for (int64_t done = 0; done < count;) {
         const int64_t at = begin + done, in_line = at % line, some = min64(count - done, line - in_line);

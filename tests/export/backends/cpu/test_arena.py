@@ -6,6 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from aotpack.building import native_sources
 from aotpack.export.backends.cpu import toolchain
 from aotpack.export.backends.cpu.calls import read_calls
@@ -229,3 +231,45 @@ def test_results_lie_where_residuals_did() -> None:
     first, *others = calls.blocks
     assert (first.name, first.first, first.last) == ("buf0", 0, 5)
     assert [block.name for block in others] == ["buf1", "buf3", "buf5", "buf6", "buf7", "buf8", "buf9"]
+
+
+def _places(code: str) -> dict[str, tuple[int, int]]:
+    """Offset and size by name."""
+    text = read_calls(code, "void run", arena=True).text
+    found = re.findall(r"(\w+)_handle; AOTPACK_PLACE\((\d+), (\d+), \d+\)", text)
+    return {name: (int(offset), int(size)) for name, offset, size in found}
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "    auto buf2 = reinterpret_tensor_wrapper(buf0, 1, s, s, 0L); buf0.reset();\n",
+        "    auto buf2 = std::move(buf0);  // reuse\n",
+        "    cpp_fused_0((float*)(buf0.data_ptr()));\n    buf0.reset();\n",
+    ],
+    ids=["view", "moved", "written"],
+)
+def test_residuals_whose_memory_is_used_again_stay(later: str) -> None:
+    begin = "void run() {\n" + _conv("buf0", "arg0_1", None) + _conv("buf1", "arg1_1", "buf0")
+    end = _conv("buf3", "buf1", None) + _gone("buf1", "buf2") + _conv("buf4", "buf3", None) + _gone("buf3")
+    end += "    output_handles[0] = buf4.release();\n}\n"
+    places = _places(begin + _gone("buf0") + end)
+    assert places["buf0"] == places["buf1"]
+    places = _places(begin + later + end)
+    assert places["buf0"] != places["buf1"]
+
+
+def test_residuals_from_outside_of_a_loop_stay() -> None:
+    """They are read again; those that the loop allocates are not."""
+    code = "void run() {\n" + _conv("buf0", "arg0_1", None) + "    while (1) {\n"
+    code += "    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_assign_tensors_out(buf0, &arg5_1_handle));\n"
+    code += "    RAIIAtenTensorHandle arg5_1(arg5_1_handle);\n"
+    code += _conv("buf1", "arg1_1", None) + _conv("buf2", "arg1_1", "buf1") + _gone("buf1")
+    code += _conv("buf3", "buf2", "arg5_1") + _gone("buf2", "arg5_1") + _conv("buf4", "arg1_1", "buf0")
+    code += _conv("buf5", "buf4", None) + _gone("buf4") + _conv("buf6", "buf5", "buf3") + _gone("buf3", "buf5")
+    code += _conv("buf7", "buf6", None) + _gone("buf6", "buf7") + "    }\n" + _gone("buf0")
+    code += _conv("buf8", "arg0_1", None) + "    output_handles[0] = buf8.release();\n}\n"
+    places = _places(code)
+    assert places["buf1"] == places["buf2"]
+    assert places["buf3"] == places["buf6"]
+    assert places["buf0"] not in (places["buf3"], places["buf4"])
