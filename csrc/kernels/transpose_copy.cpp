@@ -1,5 +1,7 @@
 #include "transpose_copy.h"
 
+#include <utility>
+
 #include "parallel.h"
 #include "squares.h"
 
@@ -39,11 +41,54 @@ struct Wide {
   uint64_t low, high;
 };
 
+typedef uint8_t Bytes __attribute__((vector_size(16)));
+using Sixteen = std::make_integer_sequence<int, 16>;
+
+// The part-th 16 of the bytes of kRows rows, side by side: with those of the first two rows, or with one more.
+template <int kRows, int kPart, int... i>
+Bytes first_two(Bytes a, Bytes b, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(a, b, ((kPart * 16 + i) % kRows == 1 ? 16 : 0) + (kPart * 16 + i) / kRows...);
+}
+template <int kRows, int kPart, int kRow, int... i>
+Bytes one_more(Bytes some, Bytes row, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(some, row, ((kPart * 16 + i) % kRows == kRow ? 16 + (kPart * 16 + i) / kRows : i)...);
+}
+
+template <int kRows, int kPart>
+void interleave_bytes(const Bytes* rows, uint8_t* to) {
+  Bytes bytes = first_two<kRows, kPart>(rows[0], rows[1], Sixteen{});
+  if constexpr (kRows > 2) bytes = one_more<kRows, kPart, 2>(bytes, rows[2], Sixteen{});
+  if constexpr (kRows > 3) bytes = one_more<kRows, kPart, 3>(bytes, rows[3], Sixteen{});
+  std::memcpy(to + kPart * 16, &bytes, 16);
+  if constexpr (kPart + 1 < kRows) interleave_bytes<kRows, kPart + 1>(rows, to);
+}
+
+// transpose for so few rows that they fill no square, that lie side by side in dst.
+template <int kRows, class T>
+void interleave(const T* __restrict from, int64_t from_stride, T* __restrict to, int64_t columns) {
+  int64_t c = 0;
+  if constexpr (sizeof(T) == 1) {  // which compilers do one by one
+    for (; c + 16 <= columns; c += 16) {
+      Bytes rows[kRows];
+      for (int r = 0; r < kRows; ++r) std::memcpy(&rows[r], from + r * from_stride + c, 16);
+      interleave_bytes<kRows, 0>(rows, to + c * kRows);
+    }
+  }
+  for (; c < columns; ++c) {
+    for (int r = 0; r < kRows; ++r) to[c * kRows + r] = from[r * from_stride + c];
+  }
+}
+
 // to[c * to_stride + r] = from[r * from_stride + c]: contiguous along c in src, along r in dst.
 template <class T>
 void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows, int64_t columns) {
   using Square = detail::Square<T>;
   constexpr int64_t kSide = Square::side;
+  if (rows == to_stride && (rows < kSide || kSide == 1)) {
+    if (rows == 2) return interleave<2>(from, from_stride, to, columns);
+    if (rows == 3) return interleave<3>(from, from_stride, to, columns);
+    if (rows == 4) return interleave<4>(from, from_stride, to, columns);
+  }
   for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
     const int64_t r1 = min64(r0 + kBlock, rows);
     for (int64_t c0 = 0; c0 < columns; c0 += kBlock) {

@@ -24,6 +24,8 @@ aten = torch.ops.aten
 
 # kThinChannels in csrc/kernels/conv.cpp.
 THIN = 16
+# Channels whose bytes are put side by side by whole vectors: interleave in csrc/kernels/transpose_copy.cpp.
+_FEW = 4
 
 # Ranks of packed weights (aotpack/export/ops/weight_packing.py).
 _PANELS, _DEPTHWISE = 5, 2
@@ -197,7 +199,7 @@ def _packed_conv(node: torch.fx.Node) -> Rule:
     arguments = bound_arguments(node)
     order = channels_last(len(_sizes(node)))
     wants = {arguments["x"]: Need.EVEN if _reads_strided(node, arguments) else Need.DENSE}
-    if node.target is ops.packed_conv and _reads_planes(arguments):
+    if _reads_planes(node, arguments):
         del wants[arguments["x"]]
     if isinstance(arguments["residual"], torch.fx.Node):
         wants[arguments["residual"]] = Need.DENSE
@@ -218,8 +220,14 @@ def _reads_strided(node: torch.fx.Node, arguments: dict[str, Any]) -> bool:
     return all(number == 1 for number in once) and not any(arguments["padding"]) and not arguments["transposed"]
 
 
-def _reads_planes(arguments: dict[str, Any]) -> bool:
-    """Whether the kernel reads a contiguous input as well: takes_planar in csrc/kernels/conv.cpp."""
+def _reads_planes(node: torch.fx.Node, arguments: dict[str, Any]) -> bool:
+    """Whether a contiguous input is as good: takes_planar in csrc/kernels/conv.cpp, or a few channels of bytes.
+
+    Their producers store whole vectors then, and the copy that puts the channels side by side takes a tenth of what
+    storing them so would.
+    """
+    if node.target is ops.int8_conv:
+        return _is_merged(arguments) and _sizes(arguments["x"])[1] <= _FEW
     packed = _sizes(arguments["weight"])
     transformed = len(packed) == _PANELS and list(arguments["kernel"]) == [3, 3] and packed[2] == 16
     return _is_merged(arguments) and not transformed and len(packed) == _PANELS
@@ -232,7 +240,7 @@ def _is_merged(arguments: dict[str, Any]) -> bool:
         isinstance(channels, int)
         and channels <= THIN
         and arguments["groups"] == 1
-        and not arguments["transposed"]
+        and not arguments.get("transposed")
         and arguments["kernel"][-1] > 1
         and arguments["dilation"][-1] == 1
     )
