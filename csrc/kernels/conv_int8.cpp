@@ -30,7 +30,6 @@ constexpr int kRows = 3;
 // By the instruction: vectors of a row whose sums are in registers at the same time, and the panels that have them.
 constexpr int kFusedAtOnce = 4, kFusedPanels = kFusedAtOnce < 2 * kVectors ? 1 : 2;
 constexpr int64_t kNearBytes = 16 << 10, kChunkBytes = 128 << 10, kMostTiles = 64;
-constexpr int64_t kSlack = 64;  // bytes that a vector may read beyond the end
 
 struct Plan {
   bool copied, weight_zeros;
@@ -44,6 +43,7 @@ struct Plan {
   char* tile_scratch;
   int64_t kept_bytes;  // of a panel as ARM's matrices, for each thread
   int8_t* kept;
+  Weights next;  // that are read after these
   size_t bytes;
 
   // What tiles read.
@@ -52,7 +52,9 @@ struct Plan {
     x.set(copied ? copy : static_cast<const uint8_t*>(a.x), copied ? padded : a.in, a.c);
     return x;
   }
-  Int8TileWork tile_work() const { return {cg, og, panels, pixels, runs.outer, runs.steps(), tap_offsets}; }
+  Int8TileWork tile_work() const {
+    return {cg, og, panels, pixels, runs.outer, runs.steps(), tap_offsets, copied, next};
+  }
 };
 
 Plan plan_of(const Int8ConvArgs& a, void* scratch) {
@@ -73,7 +75,7 @@ Plan plan_of(const Int8ConvArgs& a, void* scratch) {
   // Fours and vectors read beyond the end of a run, and so of x, where they do not divide it.
   p.copied = padding || a.x_signed || p.runs.run % 4 != 0;
   Scratch from(scratch);
-  p.copy = from.take<uint8_t>(p.copied ? a.n * p.padded[0] * p.padded[1] * p.padded[2] * a.c + kSlack : 0);
+  p.copy = from.take<uint8_t>(p.copied ? a.n * p.padded[0] * p.padded[1] * p.padded[2] * a.c + kInt8Slack : 0);
   p.tap_offsets = from.take<int64_t>(p.taps);
   p.ones = from.take<uint8_t>(p.runs.outer * p.runs.steps() * 4);
   p.tiles = !a.plain && int8_tiles_pay(p.pixels) && int8_tiles_work();
@@ -293,7 +295,8 @@ void dense(const Int8ConvArgs& a, const Plan& p, const Int8Source& x, int thread
 
 template <bool fused, bool zeros>
 void run(const Int8ConvArgs& a) {
-  const Plan p = plan_of(a, a.scratch);
+  Plan p = plan_of(a, a.scratch);
+  if (p.tiles) p.next = weights_after(a.w_packed, a.groups * p.panels * p.runs.outer * p.runs.steps() * 4 * kPanel);
   const double macs = static_cast<double>(p.pixels) * static_cast<double>(a.oc * p.cg) * static_cast<double>(p.taps);
   const double bytes = static_cast<double>(p.pixels) * static_cast<double>(a.oc);
   const double speed = p.tiles ? 600e3 : fused ? 100e3 : 25e3;  // multiply-adds in a microsecond
@@ -304,7 +307,7 @@ void run(const Int8ConvArgs& a) {
     if (p.copied) {
       const Range rows = share(a.n * p.padded[0] * p.padded[1], thread, threads);
       for (int64_t row = rows.begin; row < rows.end; ++row) copy_row(a, p, row);
-      if (thread == 0) std::memset(p.copy + a.n * x.image, 0, kSlack);
+      if (thread == 0) std::memset(p.copy + a.n * x.image, 0, kInt8Slack);
       team_barrier(threads);
     }
     if (p.tiles) return int8_tiles(a, p.tile_work(), x, thread, threads, p.tile_scratch);

@@ -1,7 +1,8 @@
 // Windows are multiplied where they lie, as rows that overlap (tile_rows.h); the few sums at the ends of lines that
-// belong to no output are not written. Where that would be too many, or a window is no whole steps, they are copied,
-// some hundred at a time: the copies stay in the second-level cache. A tile of 32 rows is multiplied with one panel
-// after another, so that its rows stay in the first-level cache, and becomes bytes during the steps of the next tile.
+// belong to no output are not written. What lies together in a window and is no whole steps is read with what follows
+// it, by weights that have zeros there. Where either would be too much, windows are copied, some hundred at a time: the
+// copies stay in the second-level cache. A tile of 32 rows is multiplied with one panel after another, so that its rows
+// stay in the first-level cache, and becomes bytes during the steps of the next tile.
 #include "conv_int8_tiles.h"
 
 #if defined(__AMX_INT8__)
@@ -22,18 +23,28 @@ constexpr int64_t kCopyBytes = 384 << 10;       // of the rows, that are multipl
 constexpr int64_t kPanelBytes = 768 << 10;      // of the panels, that tiles of these rows are multiplied with in turn
 constexpr int64_t kWay = 4096;                  // of the nearest cache: rows so far apart evict each other
 constexpr int64_t kMostRows = 512;
-constexpr int64_t kEnds = 4;        // rows that become bytes at once, or a multiple
-constexpr double kMostTiles = 1.5;  // as many as outputs alone would fill
+constexpr int64_t kEnds = 4;                // rows that become bytes at once, or a multiple
+constexpr double kMostTiles = 1.5;          // as many as outputs alone would fill
+constexpr int64_t kCopySteps = 3;           // as many as copies of 32 rows' steps take as long as
+constexpr int64_t kMostPadded = 256 << 10;  // bytes of weights with zeros
 
 // The rows that tiles read.
 struct Layout {
   bool in_place;  // or copied
+  bool padded;    // weights have zeros up to whole steps of each run
   int64_t images;
   TileRows rows;            // of each image, in bytes
   int64_t steps;            // of a row
   int64_t runs, run_steps;  // that lie together: runs of a row, and their steps
   int64_t block;            // rows at a time
 };
+
+// Whether what is no whole steps is read in place: what would be copied takes longer than the steps that are added.
+bool reads_beyond(const Int8ConvArgs& a, const Int8TileWork& p) {
+  const int64_t run_steps = ceil_div(p.steps * 4, kStep), steps = p.outer * run_steps;
+  const int64_t added = (steps - ceil_div(p.outer * p.steps * 4, kStep)) * a.groups * p.panels;
+  return p.slack && added <= kCopySteps * steps && a.groups * p.panels * steps * kPanelStep <= kMostPadded;
+}
 
 Layout layout_of(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& x) {
   Layout l = {};
@@ -42,20 +53,24 @@ Layout layout_of(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source&
   bool same = true;  // sizes of input and output
   for (int d = 0; d < 3; ++d) same &= a.stride[d] == 1 && a.out[d] == x.size[d];
   const bool flat = x.size[0] == 1 && a.stride[1] == 1 && a.stride[2] == 1;
-  if (p.steps * 4 % kStep == 0 && row < kWay && (same || x.size[0] == 1)) {
+  const int64_t run_steps = ceil_div(p.steps * 4, kStep);
+  l.padded = p.steps * 4 % kStep != 0;
+  if ((!l.padded || reads_beyond(a, p)) && row < kWay && (same || x.size[0] == 1)) {
     l.images = same ? 1 : a.n;
     l.rows = same   ? TileRows::matrix(p.pixels, p.pixels, p.pixels, row)
              : flat ? TileRows::matrix((a.out[1] - 1) * x.size[2] + a.out[2], x.size[2], a.out[2], row)
                     : TileRows::halves(a.out[1], a.out[2], row, a.stride[1] * x.row);
     l.in_place =
-        (a.weight_zero == nullptr || l.rows.half == 0) &&
+        (a.weight_zero == nullptr || (l.rows.half == 0 && !l.padded)) &&
         static_cast<double>(l.images * l.rows.tiles()) <= kMostTiles * static_cast<double>(ceil_div(p.pixels, kTile));
   }
   if (l.in_place) {
     l.runs = p.outer;
-    l.run_steps = p.steps * 4 / kStep;
+    l.steps = p.outer * run_steps;
+    l.run_steps = run_steps;
   } else {
     l.images = l.runs = 1;
+    l.padded = false;
     l.rows = TileRows::matrix(p.pixels, p.pixels, p.pixels, l.steps * kStep + kSpace);
     l.run_steps = l.steps;
   }
@@ -68,27 +83,40 @@ Layout layout_of(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source&
 struct Buffers {
   uint8_t* rows;
   int32_t* counts;  // the sum of the bytes of each row
+  int8_t* weights;  // with zeros
   size_t bytes;
 };
-Buffers carve(const Layout& l, void* scratch) {
+Buffers carve(const Layout& l, int64_t panels, void* scratch) {
   Scratch from(scratch);
   Buffers b;
   b.rows = from.take<uint8_t>(l.in_place ? 0 : l.block * l.rows.row);
   b.counts = from.take<int32_t>(l.block);
+  b.weights = from.take<int8_t>(l.padded ? panels * l.steps * kPanelStep : 0);
   b.bytes = from.bytes();
   return b;
 }
 // Counting needs an address; it is not touched.
-size_t bytes_each(const Layout& l) { return carve(l, reinterpret_cast<void*>(uintptr_t{64})).bytes; }
+size_t bytes_each(const Layout& l, int64_t panels) {
+  return carve(l, panels, reinterpret_cast<void*>(uintptr_t{64})).bytes;
+}
+
+void pad_weights(const Int8ConvArgs& a, const Int8TileWork& p, const Layout& l, Range panels, int8_t* to) {
+  const int64_t run = p.steps * 4 * kPanel, padded = l.run_steps * kPanelStep;
+  for (int64_t i = panels.begin * l.runs; i < panels.end * l.runs; ++i) {
+    std::memcpy(to + i * padded, a.w_packed + i * run, static_cast<size_t>(run));
+    std::memset(to + i * padded + run, 0, static_cast<size_t>(padded - run));
+  }
+}
 
 // Rows of a group by some of its panels.
 class Part {
  public:
-  Part(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& x, const Layout& l, const Buffers& b)
-      : a_(a), p_(p), x_(x), l_(l), b_(b), end_(a) {
+  Part(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& x, const Layout& l, const Buffers& b,
+       const Weights& next)
+      : a_(a), p_(p), x_(x), l_(l), b_(b), next_(next), end_(a) {
     // The last panel is followed by nothing that could be read.
     const int64_t fours = p.outer * p.steps, whole = p.outer * p.steps * 4 / kStep;
-    if (whole == l.steps) return;
+    if (l.padded || whole == l.steps) return;
     const int64_t left = (fours - whole * (kStep / 4)) * kFour;
     last_ = a.w_packed + a.groups * p.panels * fours * kFour;
     std::memcpy(ending_, last_ - left, static_cast<size_t>(left));
@@ -102,7 +130,7 @@ class Part {
   Part& operator=(const Part&) = delete;
 
   void run(int64_t image, Range rows, int64_t group, Range panels) {
-    const int64_t panel_bytes = p_.outer * p_.steps * kFour;
+    const int64_t panel_bytes = weight(1) - weight(0);
     const int64_t together = max64(kPanelBytes / panel_bytes, 1);
     // Where all panels stay, rows are read once.
     const bool all = panels.end - panels.begin <= together;
@@ -116,6 +144,7 @@ class Part {
         const Range mine = {panel, min64(panel + together, panels.end)};
         ahead_ = weight(mine.end);
         ahead_end_ = weight(min64(mine.end + together, panels.end));
+        if (mine.end == panels.end && some.end == rows.end) ahead(next_);
         multiply(some, mine);
       }
     }
@@ -129,7 +158,8 @@ class Part {
   };
 
   const int8_t* weight(int64_t panel) const {
-    return a_.w_packed + (group_ * p_.panels + panel) * p_.outer * p_.steps * kFour;
+    panel += group_ * p_.panels;
+    return l_.padded ? b_.weights + panel * l_.steps * kPanelStep : a_.w_packed + panel * p_.outer * p_.steps * kFour;
   }
   // Rows of the tiles of a block.
   const uint8_t* rows(int64_t row) const {
@@ -181,10 +211,15 @@ class Part {
 
   // ---- beside the steps ------------------------------------------------------------------------------------------
 
+  void ahead(const Weights& weights) {
+    ahead_ = reinterpret_cast<const int8_t*>(weights.data);
+    ahead_end_ = ahead_ + weights.bytes;
+  }
+
   // Asks for some of the next panels in the second-level cache, when these are there.
   void ask() {
     constexpr int64_t kLines = 8;
-    if (!asks_ || ahead_ >= ahead_end_) return;
+    if (ahead_ >= ahead_end_) return;
     AOTPACK_UNROLL
     for (int64_t i = 0; i < kLines; ++i) __builtin_prefetch(ahead_ + i * 64, 0, 2);
     ahead_ += kLines * 64;
@@ -193,12 +228,11 @@ class Part {
   // `count` outputs of the tile before.
   void finish(int64_t count) {
     pending_.take(count, [&](const TileOutputs::Run& run) {
-      Int8Sums sums = ended_;
-      sums.sums += run.row * kPanel;
-      sums.rows = static_cast<int>(run.count);
-      sums.pixel += run.pixel;
+      ended_.sums = ended_sums_ + run.row * kPanel;
+      ended_.rows = static_cast<int>(run.count);
+      ended_.pixel = ended_pixel_ + run.pixel;
       if (a_.weight_zero != nullptr) subtract_zeros(run);
-      requantize(a_, end_, sums);
+      requantize(a_, end_, ended_);
     });
   }
   void finish_all() { finish(pending_.left()); }
@@ -207,9 +241,9 @@ class Part {
     finish_all();
     pending_ = PendingOutputs(outputs);
     counts_ = counts;
-    ended_.sums = sums();
+    ended_sums_ = sums();
+    ended_pixel_ = image_ * image_pixels_;
     ended_.stride = kPanel;
-    ended_.pixel = image_ * (p_.pixels / l_.images);
     ended_.channel = group_ * p_.og + panel * kPanel;
     ended_.column = (group_ * p_.panels + panel) * kPanel;
     ended_.columns = min64(kPanel, p_.og - panel * kPanel);
@@ -217,7 +251,7 @@ class Part {
 
   void subtract_zeros(const TileOutputs::Run& run) {
     const int32_t* zeros = a_.weight_zero + ended_.column;
-    int32_t* sums = sums_ + (ended_.sums - sums_);
+    int32_t* sums = sums_ + (ended_sums_ - sums_);
     for (int64_t r = run.row; r < run.row + run.count; ++r) {
       const auto bytes = static_cast<uint32_t>(b_.counts[counts_ + r]);
       for (int64_t j = 0; j < kPanel; j += kWidth) {
@@ -297,7 +331,7 @@ class Part {
         _tile_dpbusd(2, 7, 4);
         _tile_dpbusd(3, 7, 5);
       }
-      ask();
+      if (asks_) ask();
       if (pending_.left() > 0) finish(ends_of_step_);
     }
   }
@@ -307,7 +341,9 @@ class Part {
   const Int8Source& x_;
   const Layout& l_;
   const Buffers& b_;
+  const Weights next_;  // this thread's part
   const Int8End end_;
+  const int64_t image_pixels_ = p_.pixels / l_.images;
   int64_t image_ = 0, group_ = 0, begin_ = 0;
   bool configured_ = false, asks_ = false;
   int64_t which_ = 0;
@@ -316,7 +352,9 @@ class Part {
   TileOutputs outputs_[2];
   int which_outputs_ = 0;
   PendingOutputs pending_;
-  Int8Sums ended_ = {};  // as the first row of the tile
+  Int8Sums ended_ = {};
+  const int32_t* ended_sums_ = nullptr;
+  int64_t ended_pixel_ = 0;  // the first one of the image
   int64_t counts_ = 0, ends_of_step_ = kTile;
 
   const int8_t* last_ = nullptr;  // the end of the weight, where its last step is read from `ending_`
@@ -329,18 +367,21 @@ class Part {
 bool int8_tiles_work() { return amx_allowed(); }
 
 size_t int8_tiles_scratch_bytes(const Int8ConvArgs& a, const Int8TileWork& work, const Int8Source& x) {
-  return bytes_each(layout_of(a, work, x)) * static_cast<size_t>(max64(a.num_threads, 1));
+  return bytes_each(layout_of(a, work, x), a.groups * work.panels) * static_cast<size_t>(max64(a.num_threads, 1));
 }
 
 void int8_tiles(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& x, int thread, int threads,
                 void* scratch) {
   const Layout l = layout_of(a, p, x);
-  const Buffers b = carve(l, static_cast<char*>(scratch) + bytes_each(l) * static_cast<size_t>(thread));
+  const int64_t columns = a.groups * p.panels;
+  const size_t each = bytes_each(l, columns);
+  const Buffers b = carve(l, columns, static_cast<char*>(scratch) + each * static_cast<size_t>(thread));
   // Rows are copied by every thread that shares them, where they are copied.
-  const Rectangle mine = share_grid(l.images * l.rows.tiles(), a.groups * p.panels,
+  const Rectangle mine = share_grid(l.images * l.rows.tiles(), columns,
                                     static_cast<double>((l.in_place ? 1 : 4) * l.steps * kStep * kTile),
                                     static_cast<double>(l.steps * kPanelStep), thread, threads);
-  Part part(a, p, x, l, b);
+  if (l.padded) pad_weights(a, p, l, mine.columns, b.weights);
+  Part part(a, p, x, l, b, share_ahead(p.next, thread, threads));
   for (int64_t group = mine.columns.begin / p.panels; group * p.panels < mine.columns.end; ++group) {
     const Range panels = {max64(mine.columns.begin - group * p.panels, 0),
                           min64(mine.columns.end - group * p.panels, p.panels)};

@@ -193,21 +193,25 @@ void linear_bf16(const LinearArgs& g, DType y_dtype) {
   const int64_t tiles = ceil_div(g.m, kBf16Tile), panels = ceil_div(g.n, kPanel);
   const double row_bytes = 2.0 * depth * kBf16Tile, column_bytes = 2.0 * depth * kPanel;
   Pieces pieces(threads, 2.0 * mnk / kBf16Speed);
+  const Weights next = kBf16Rows > 16 ? weights_after(g.w_packed, 2 * panels * g.k * kPanel) : Weights{};
   parallel(threads, [&](int thread, int count) {
     pieces.run(thread, count, [&](int part, int64_t piece, int64_t of) {
       const Rectangle all = turned_grid(g.knobs, kLinearGrid, tiles, panels, row_bytes, column_bytes, part, count);
       const Rectangle mine = piece_of(all, piece, of, row_bytes, column_bytes);
       const Range rows = {mine.rows.begin * kBf16Tile, min64(mine.rows.end * kBf16Tile, g.m)};
       if (rows.begin < rows.end && mine.columns.begin < mine.columns.end) {
-        linear_bf16_part(g, y_dtype, rows, mine.columns);
+        linear_bf16_part(g, y_dtype, rows, mine.columns, false,
+                         piece + 1 == of ? share_ahead(next, part, count) : Weights{});
       }
     });
   });
 }
 
-void linear_bf16_part(const LinearArgs& args, DType y_dtype, Range rows, Range panels, bool padded) {
+void linear_bf16_part(const LinearArgs& args, DType y_dtype, Range rows, Range panels, bool padded,
+                      const Weights& next) {
   if constexpr (kBf16Rows > 16) {
-    if (rows.end - rows.begin > kFewTiles * kBf16FewRows) return linear_bf16_tiles(args, y_dtype, rows, panels, padded);
+    if (rows.end - rows.begin > kFewTiles * kBf16FewRows)
+      return linear_bf16_tiles(args, y_dtype, rows, panels, padded, next);
   }
   if constexpr (kBf16Rows > 0) Part(args, y_dtype, padded).run(rows, panels);
 }

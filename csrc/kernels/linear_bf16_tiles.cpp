@@ -32,9 +32,10 @@ constexpr int64_t kLead = 2;  // steps by which pairs are ahead of the product t
 
 class Part {
  public:
-  Part(const LinearArgs& g, DType y_dtype, bool padded, const Bf16Windows* windows)
+  Part(const LinearArgs& g, DType y_dtype, bool padded, const Weights& next, const Bf16Windows* windows)
       : g_(g),
         y_dtype_(y_dtype),
+        next_(next),
         whole_(padded ? bf16_padded(g.k) : g.k / kStep * kStep),
         windows_(windows),
         rows_(windows == nullptr ? TileRows::matrix(g.m, kEndless, kEndless, g.x_stride) : windows->rows) {}
@@ -66,6 +67,8 @@ class Part {
           // Next are other elements of the same panels, or other panels.
           const bool same = piece + 1 < pieces_;
           ahead_ = {this, same ? mine : Range{mine.end, min64(mine.end + group, panels.end)}, same ? piece + 1 : 0};
+          asks_next_ = !same && mine.end == panels.end && some.end == rows.end;
+          next_at_ = next_.data;
           multiply(some, mine, piece);
         }
       }
@@ -130,11 +133,20 @@ class Part {
 
   // Asks for some rows of the next group in the second-level cache.
   void ask() {
-    if (ahead_.is_done()) return;
     constexpr int64_t kRows = 8;
+    if (asks_next_) return ask_next();
+    if (ahead_.is_done()) return;
     AOTPACK_UNROLL
     for (int64_t i = 0; i < kRows; ++i) __builtin_prefetch(ahead_.at() + i * kPanel, 0, 2);
     ahead_.next(kRows);
+  }
+
+  void ask_next() {
+    constexpr int64_t kLines = 8, kLine = 64;
+    if (next_at_ >= next_.data + next_.bytes) return;
+    AOTPACK_UNROLL
+    for (int64_t i = 0; i < kLines; ++i) __builtin_prefetch(next_at_ + i * kLine, 0, 2);
+    next_at_ += kLines * kLine;
   }
 
   // `count` outputs of the tile before.
@@ -275,6 +287,7 @@ class Part {
 
   const LinearArgs& g_;
   const DType y_dtype_;
+  const Weights next_;
   const int64_t whole_;  // of k: what is read where it lies
   const Bf16Windows* const windows_;
   const TileRows rows_;
@@ -284,6 +297,8 @@ class Part {
   int64_t place_ = 0;
 
   Walk pairs_, ahead_;
+  bool asks_next_ = false;
+  const char* next_at_ = nullptr;
   bf16* pair_to_ = nullptr;
   const float* end_sums_ = nullptr;
   const bf16* end_residual_ = nullptr;
@@ -301,9 +316,9 @@ class Part {
 
 }  // namespace
 
-void linear_bf16_tiles(const LinearArgs& g, DType y_dtype, Range rows, Range panels, bool padded,
+void linear_bf16_tiles(const LinearArgs& g, DType y_dtype, Range rows, Range panels, bool padded, const Weights& next,
                        const Bf16Windows* windows) {
-  Part(g, y_dtype, padded, windows).run(rows, panels);
+  Part(g, y_dtype, padded, next, windows).run(rows, panels);
 }
 
 }  // namespace aotpack::kernels
@@ -313,7 +328,7 @@ void linear_bf16_tiles(const LinearArgs& g, DType y_dtype, Range rows, Range pan
 namespace aotpack::kernels {
 
 // Never called: the target has no tiles.
-void linear_bf16_tiles(const LinearArgs&, DType, Range, Range, bool, const Bf16Windows*) {}
+void linear_bf16_tiles(const LinearArgs&, DType, Range, Range, bool, const Weights&, const Bf16Windows*) {}
 
 }  // namespace aotpack::kernels
 

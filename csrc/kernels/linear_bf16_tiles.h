@@ -1,6 +1,7 @@
 // linear() for bf16 by AMX's tiles.
 #pragma once
 
+#include "ahead.h"
 #include "linear.h"
 #include "parallel.h"
 #include "tile_rows.h"
@@ -18,7 +19,8 @@ struct Bf16Windows {
 constexpr int64_t kMostWindowRun = 1536;  // times `together`: the weights of two panels are paired at once
 
 // linear_bf16_part (linear_bf16.h) for targets with AMX, whatever the number of rows.
+// `next` is read after these weights, as far as this thread goes.
 void linear_bf16_tiles(const LinearArgs& args, DType y_dtype, Range rows, Range panels, bool padded,
-                       const Bf16Windows* windows = nullptr);
+                       const Weights& next = {}, const Bf16Windows* windows = nullptr);
 
 }  // namespace aotpack::kernels

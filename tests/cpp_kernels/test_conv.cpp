@@ -1,3 +1,6 @@
+#include <cmath>
+#include <limits>
+
 #include "conv_check.h"
 #include "turns.h"
 
@@ -37,6 +40,42 @@ TEST_CASE("conv: planes of few channels, and more padding after than before") {
     check(conv2d(32, 32, 32, 12, 11, 5, 2, 1, 1, false, 1), dtype, Act::relu6, true, true);
     check(conv2d(24, 12, 4, 12, 11, 3, 2, 0, 1, false, 1), dtype, Act::relu6);
     check(conv2d(24, 12, 1, 6, 5, 1, 1, 0, 1, false, 2), dtype);
+  }
+}
+
+// Infinities and NaNs reach the outputs whose windows have them, and no others.
+void check_odd_values(const ConvShape& s, DType dtype, int threads) {
+  Buffer x = Buffer::random(dtype, s.n * s.in[0] * s.in[1] * s.in[2] * s.c);
+  const Buffer w = Buffer::random(dtype, s.oc * s.c * s.kernel[1] * s.kernel[2]), packed = pack(s, w);
+  x.set(x.size() / 3, std::numeric_limits<float>::infinity());
+  x.set(x.size() / 3 * 2, std::numeric_limits<float>::quiet_NaN());
+  const std::vector<double> expected = reference(s, x, w);
+  Buffer y = Buffer::filled(dtype, static_cast<int64_t>(expected.size()), -77.0f);
+  ConvArgs a = arguments(s, dtype);
+  a.x = x.data();
+  a.w_packed = packed.data();
+  a.y = y.data();
+  a.num_threads = threads;
+  std::vector<unsigned char> scratch(conv_scratch_bytes(a), 0xff);
+  a.scratch = scratch.data();
+  conv(a);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < y.size(); ++i) {
+    const double value = expected[static_cast<size_t>(i)];
+    const double products = static_cast<double>(s.c * s.kernel[1] * s.kernel[2]);
+    wrong +=
+        std::isfinite(value) ? !close(y.get(i), value, tolerance(dtype, value, products)) : std::isfinite(y.get(i));
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("conv: values that are not finite") {
+  for (const DType dtype : kDTypes) {
+    for (const int threads : {1, 3}) {
+      check_odd_values(conv2d(3, 64, 1, 31, 30, 7, 2, 3), dtype, threads);
+      check_odd_values(conv2d(20, 40, 1, 12, 19, 5, 1, 2), dtype, threads);
+      check_odd_values(conv2d(64, 40, 1, 12, 28, 3, 2, 1), dtype, threads);
+    }
   }
 }
 
