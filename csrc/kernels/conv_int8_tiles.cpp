@@ -113,15 +113,7 @@ class Part {
  public:
   Part(const Int8ConvArgs& a, const Int8TileWork& p, const Int8Source& x, const Layout& l, const Buffers& b,
        const Weights& next)
-      : a_(a), p_(p), x_(x), l_(l), b_(b), next_(next), end_(a) {
-    // The last panel is followed by nothing that could be read.
-    const int64_t fours = p.outer * p.steps, whole = p.outer * p.steps * 4 / kStep;
-    if (l.padded || whole == l.steps) return;
-    const int64_t left = (fours - whole * (kStep / 4)) * kFour;
-    last_ = a.w_packed + a.groups * p.panels * fours * kFour;
-    std::memcpy(ending_, last_ - left, static_cast<size_t>(left));
-    std::memset(ending_ + left, 0, static_cast<size_t>(kPanelStep - left));
-  }
+      : a_(a), p_(p), x_(x), l_(l), b_(b), next_(next), end_(a) {}
   ~Part() {
     finish_all();
     if (configured_) _tile_release();
@@ -290,6 +282,16 @@ class Part {
     }
   }
 
+  // The last panels are followed by too little for whole steps.
+  void copy_ending(int64_t panel) {
+    const int8_t* const from = weight(panel) + (l_.steps - 1) * kPanelStep;
+    if (from == ending_from_) return;
+    ending_from_ = from;
+    const int64_t left = weight(panel + 1) - from;
+    std::memcpy(ending_, from, static_cast<size_t>(left));
+    std::memset(ending_ + left, 0, static_cast<size_t>(kPanelStep - left));
+  }
+
   template <bool both>
   void sum(const Tile& tile, int64_t panel) {
     int32_t* const sums = this->sums();
@@ -303,7 +305,8 @@ class Part {
       _tile_loadd(3, init + 16, 0);
     }
     const int8_t* w = weight(panel);
-    const bool ends = weight(panel + 1) == last_;
+    const bool ends = !l_.padded && w + l_.steps * kPanelStep > weights_end_;
+    if (ends) copy_ending(panel);
     for (int64_t t = 0; t < l_.runs; ++t, w += l_.run_steps * kPanelStep) {
       steps<both>(tile, l_.in_place ? p_.taps[t] : 0, l_.run_steps - (ends ? 1 : 0), w);
     }
@@ -357,7 +360,8 @@ class Part {
   int64_t ended_pixel_ = 0;  // the first one of the image
   int64_t counts_ = 0, ends_of_step_ = kTile;
 
-  const int8_t* last_ = nullptr;  // the end of the weight, where its last step is read from `ending_`
+  const int8_t* const weights_end_ = a_.w_packed + a_.groups * p_.panels * p_.outer * p_.steps * kFour;
+  const int8_t* ending_from_ = nullptr;  // the step that `ending_` is, with zeros
   alignas(64) int8_t ending_[kPanelStep];
   alignas(64) int32_t sums_[2 * kTile * kPanel];
 };
