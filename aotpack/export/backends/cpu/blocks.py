@@ -12,6 +12,7 @@ from aotpack.export.backends.cpp_text import blank_literals
 
 _ALIAS = re.compile(r"^\s*(?:auto|RAIIAtenTensorHandle)&? (\w+)(?: = |\()(.*)$")
 _NAME = re.compile(r"\b\w+\b")
+_BRACE = re.compile(r"[{}]")
 _RESET = re.compile(r"\b(\w+)\.reset\(\);")
 _MADE = re.compile(r"&(\w+)_handle\)")
 _OUTPUT = re.compile(r"^\s*output_handles\[\d+\] = (\w+)\.release\(\);")
@@ -118,11 +119,11 @@ class Blocks:
             self._used[name] = self._line
             if shares and name in self._held:
                 self._held[name].is_shared = True
-        for character in code:
-            if character == "{":
+        for brace in _BRACE.findall(code):
+            if brace == "{":
                 self._scope_count += 1
                 self._scopes.append(self._scope_count)
-            elif character == "}" and len(self._scopes) > 1:
+            elif len(self._scopes) > 1:
                 self._scopes.pop()
 
     def _name_view(self, line: str) -> None:

@@ -234,7 +234,7 @@ def test_results_lie_where_residuals_did() -> None:
 
 
 def _places(code: str) -> dict[str, tuple[int, int]]:
-    """Offset and size by name."""
+    """The offset and the size of each tensor that has a place in the arena, by its name."""
     text = read_calls(code, "void run", arena=True).text
     found = re.findall(r"(\w+)_handle; AOTPACK_PLACE\((\d+), (\d+), \d+\)", text)
     return {name: (int(offset), int(size)) for name, offset, size in found}
